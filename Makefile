@@ -1,0 +1,53 @@
+# Every target sets up what it needs by itself: a virtual environment in .venv, filled with pip.
+PYTHON ?= python3
+BIN := .venv/bin
+RUN := PATH="$(CURDIR)/$(BIN):$$PATH"
+CODE := src tests docs $(wildcard bench/*.py)
+JOBS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench docs fuzz
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/.dev ## create .venv and install lamella with its development tools
+
+demo: .venv/.run ## check, run, simulate and bind a convolution on an NPU
+	@$(RUN) bash examples/npu/demo.sh build/demo
+
+test: check ## make check, then all tests
+	$(BIN)/python -m pytest -n $(JOBS) tests
+
+check: .venv/.dev ## lint, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict $(CODE)
+
+format: .venv/.dev ## format the code and repair what the linter can
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: .venv/.dev ## measure speed as ratios against named peers
+	$(BIN)/python bench/run.py
+
+docs: .venv/.run ## write docs/rules again from the rule tables
+	$(BIN)/python docs/generate.py
+
+fuzz: .venv/.dev ## the tests with mutated inputs, 100 000 of them
+	LAMELLA_FUZZ=$${LAMELLA_FUZZ:-100000} $(BIN)/python -m pytest -n $(JOBS) -m fuzz tests
+
+# One stamp per installation: made once, and again when pyproject.toml changes.
+.venv/.dev: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch .venv/.run $@
+
+.venv/.run: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "lamella needs Python 3.11 or newer; try: make PYTHON=python3.12 setup" >&2; exit 1; }
+	@$(PYTHON) -m venv .venv \
+	  || { rm -rf .venv; echo "no virtual environment could be made; on Debian: apt install python3-venv" >&2; exit 1; }

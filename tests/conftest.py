@@ -1,0 +1,47 @@
+"""What all tests share: generated counts, and skips that say why."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+FUZZ = Path(__file__).parent / "fuzz"
+MUTATIONS = int(os.environ.get("LAMELLA_FUZZ", "2000"))
+
+# A slow machine is no failure; `make test` sees the same cases every time, `make fuzz` sees new ones.
+settings.register_profile(
+    "test", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "fuzz", settings.get_profile("test"), max_examples=MUTATIONS // 100, derandomize=False
+)
+settings.load_profile("fuzz" if "LAMELLA_FUZZ" in os.environ else "test")
+
+
+@pytest.fixture(scope="session")
+def mutations() -> int:
+    """How many mutated inputs a fuzzing test makes."""
+    return MUTATIONS
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what lies in tests/fuzz, and skip what this machine cannot run."""
+    missing = {name: why for name, why in (("gpu", _no_gpu()), ("chromium", _no_chromium())) if why}
+    for item in items:
+        if FUZZ in item.path.parents:
+            item.add_marker(pytest.mark.fuzz)
+        for name, why in missing.items():
+            if item.get_closest_marker(name):
+                item.add_marker(pytest.mark.skip(reason=why))
+
+
+def _no_gpu() -> str:
+    return "" if Path("/dev/nvidiactl").exists() else "there is no NVIDIA GPU on this machine"
+
+
+def _no_chromium() -> str:
+    return "" if shutil.which("chromium") else "chromium is not installed; on Debian: apt install chromium"

@@ -1,0 +1,106 @@
+"""What README, docs and examples show is what happens: their blocks are executed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lamella
+from lamella.lang import nem
+from tests.house.markdown import Block, Command, blocks, matches, session
+from tests.house.tree import ROOT, environment
+
+EXECUTED = ("console", "python", "nem", "json")
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("README.md")])
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+
+
+def place(item: Path | Block) -> str:
+    """How a page or a block is named in a test."""
+    if isinstance(item, Path):
+        return item.relative_to(ROOT).as_posix()
+    return f"{place(item.page)}:{item.line}"
+
+
+def of(language: str) -> list[Block]:
+    """The blocks in one language."""
+    return [block for block in BLOCKS if block.language == language]
+
+
+def pages_with(*languages: str) -> list[Path]:
+    """The pages that have a block in one of these languages."""
+    return [page for page in PAGES if any(b.page == page and b.language in languages for b in BLOCKS)]
+
+
+def workplace(page: Path, folder: Path) -> Path:
+    """Copy the examples; give the folder where a page's commands run: its own, or the one above them all."""
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    return folder / page.parent.relative_to(ROOT) if page.is_relative_to(ROOT / "examples") else folder
+
+
+def execute(command: Command, cwd: Path) -> int:
+    """Run one command of a session, compare what it prints and give its exit status."""
+    done = subprocess.run(
+        ["bash", "-c", command.text],
+        cwd=cwd,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stdout, done.stdout
+    assert matches(command.output, done.stdout.splitlines()), f"$ {command.text}\n{done.stdout}"
+    return done.returncode
+
+
+def test_blocks_were_found() -> None:
+    assert [block for block in of("console") if block.page == ROOT / "README.md"]
+
+
+def test_a_session_is_read_and_compared() -> None:
+    one, two = session("$ a \\\n> b\nx … z\n...\nend\n\n$ c\n")
+    assert (one.text, two.text, two.output) == ("a \\\nb", "c", [])
+    assert matches(one.output, ["x 1 2 z", "any", "thing", "end"])
+    assert matches(one.output, ["x  z", "end"])
+    assert not matches(one.output, ["x 1 2 z", "end", "more"])
+    assert not matches(one.output, ["x 1 2", "z", "end"])
+    assert not matches([], ["unexpected"])
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=place)
+def test_every_block_says_what_it_is(block: Block) -> None:
+    assert block.language in (*EXECUTED, "text")
+    assert block.words <= ({"wrong"} if block.language in ("console", "nem") else set())
+
+
+@pytest.mark.parametrize("page", pages_with("console", "python"), ids=place)
+def test_sessions_and_scripts(page: Path, tmp_path: Path) -> None:
+    cwd = workplace(page, tmp_path)
+    for block in (block for block in of("console") if block.page == page):
+        failed = [command.text for command in session(block.text) if execute(command, cwd) != 0]
+        assert bool(failed) == ("wrong" in block.words), f"{place(block)}: {failed}"
+    script = "".join(block.text for block in of("python") if block.page == page)
+    subprocess.run([sys.executable, "-c", script], cwd=cwd, env=environment(), check=True)
+
+
+@pytest.mark.parametrize("block", of("nem"), ids=place)
+def test_nem_programs(block: Block, tmp_path: Path) -> None:
+    if "wrong" in block.words:
+        program = tmp_path / "shown.nem"
+        program.write_text(block.text, encoding="utf-8")
+        assert [finding for finding in lamella.check(program) if finding.severity == "error"]
+    else:
+        _, findings = nem.parse(block.text)
+        assert not [str(finding) for finding in findings if finding.severity == "error"]
+
+
+@pytest.mark.parametrize("block", of("json"), ids=place)
+def test_json(block: Block) -> None:
+    json.loads(block.text)
