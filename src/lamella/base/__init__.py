@@ -1,0 +1,1 @@
+"""The ground every other package stands on: text and bytes with positions, findings, limits, element types."""

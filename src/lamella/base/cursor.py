@@ -1,0 +1,240 @@
+"""The lexer and the cursor that every hand-written parser of the house stands on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+from lamella.base.diagnostic import Diagnostic, Rule
+from lamella.base.source import Source, Span
+
+T = TypeVar("T")
+END = "end"
+BAD = "bad"
+COMMENT = "comment"
+SHOWN = 40
+LOOKAHEAD = 8
+
+
+class Comment(NamedTuple):
+    """A comment and the offset where it starts."""
+
+    start: int
+    text: str
+
+
+class Tokens(NamedTuple):
+    """The tokens of a text side by side, and its comments.
+
+    Three lists instead of a list of objects: a text has so many tokens that the garbage collector would spend more
+    time on them than the parser. `end` is the index of the end token; some more end tokens follow it, so that looking a
+    few tokens ahead needs no care.
+    """
+
+    kinds: list[str]
+    texts: list[str]
+    starts: list[int]
+    comments: list[Comment]
+
+    @property
+    def end(self) -> int:
+        """The index of the end token."""
+        return len(self.kinds) - LOOKAHEAD
+
+
+class Lexer:
+    """Cuts a text into tokens with one regular expression; a character that matches nothing is a `bad` token.
+
+    The patterns are tried in order and hold no groups of their own; they should not backtrack (`*+`, `++`).
+    """
+
+    def __init__(self, patterns: Mapping[str, str], skip: str = r"[ \t\r\n]*+") -> None:
+        groups = "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in patterns.items())
+        self._pattern = re.compile(rf"{skip}(?:{groups}|(?P<{BAD}>[\s\S])|\Z)")
+
+    def cut(self, source: Source) -> Tokens:
+        """The tokens and the comments of a text."""
+        tokens = Tokens([], [], [], [])
+        kinds, texts, starts, comments = tokens
+        for match in self._pattern.finditer(source.text):
+            kind = match.lastgroup
+            if kind is None:
+                break
+            text = match[kind]
+            if kind == COMMENT:
+                comments.append(Comment(match.end() - len(text), text))
+            else:
+                kinds.append(kind)
+                texts.append(text)
+                starts.append(match.end() - len(text))
+        kinds += [END] * LOOKAHEAD
+        texts += [""] * LOOKAHEAD
+        starts += [len(source.text)] * LOOKAHEAD
+        return tokens
+
+
+class SyntaxProblem(Exception):
+    """Leaves the statement being parsed; the cursor has recorded the finding."""
+
+
+class Cursor:
+    """A place in the tokens of a text, with the small questions a recursive parser asks.
+
+    A token is known by its index. `kind` and `text` are those of the token ahead: parsers read them often, so they are
+    plain attributes.
+    """
+
+    def __init__(self, source: Source, tokens: Tokens, syntax: Rule, bad: Rule) -> None:
+        self.source = source
+        self.kinds, self.texts, self.starts, _ = tokens
+        self.end = tokens.end
+        self.findings: list[Diagnostic] = []
+        self.depth_left = 200
+        self._syntax = syntax
+        self._bad = bad
+        self.move_to(0)
+
+    def move_to(self, index: int) -> None:
+        """Stand before the token with this index."""
+        self.index = index
+        self.kind = self.kinds[index]
+        self.text = self.texts[index]
+
+    def next(self) -> int:
+        """Take the token ahead and give its index; the end token is never passed."""
+        index = self.index
+        if index < self.end:
+            self.index = ahead = index + 1
+            self.kind = self.kinds[ahead]
+            self.text = self.texts[ahead]
+        return index
+
+    def ahead(self, distance: int = 1) -> str:
+        """The text of a token further ahead, at most `LOOKAHEAD` tokens."""
+        return self.texts[self.index + distance]
+
+    def accept(self, text: str) -> bool:
+        """Take the token ahead if it is this word or sign."""
+        if self.text != text:
+            return False
+        self.next()
+        return True
+
+    def expect(self, text: str, where: str) -> int:
+        """Take this word or sign, or report that it is missing."""
+        if self.text != text:
+            raise self.problem(f"'{text}'", where)
+        return self.next()
+
+    def expect_kind(self, kind: str, what: str, where: str) -> int:
+        """Take a token of a kind, or report what is missing."""
+        if self.kind != kind:
+            raise self.problem(what, where)
+        return self.next()
+
+    def problem(self, wanted: str, where: str, hint: str = "") -> SyntaxProblem:
+        """Record what is wrong at the token ahead and give the exception that leaves the statement."""
+        if self.kind == BAD:
+            return self._unreadable()
+        found = "the end of the file" if self.kind == END else f"'{self.text[:SHOWN]}'"
+        span = self.span(self.index)
+        return self.report(self._syntax.at(span, hint=hint or None, wanted=wanted, where=where, found=found))
+
+    def _unreadable(self) -> SyntaxProblem:
+        """Report the run of unreadable characters ahead, as one."""
+        last = self.index
+        while self.kinds[last + 1] == BAD and self.starts[last + 1] == self.starts[last] + 1:
+            last += 1
+        span = self.span(self.index, last)
+        return self.report(self._bad.at(span, text=span.text[:SHOWN]))
+
+    def report(self, finding: Diagnostic) -> SyntaxProblem:
+        """Record a finding and give the exception that leaves the statement, to be raised or not."""
+        self.findings.append(finding)
+        return SyntaxProblem()
+
+    def end_of(self, index: int) -> int:
+        """The offset where a token ends."""
+        return self.starts[index] + len(self.texts[index])
+
+    def span(self, first: int, last: int | None = None) -> Span:
+        """The place of a token or of a run of tokens."""
+        return Span(self.source, self.starts[first], self.end_of(first if last is None else last))
+
+    def span_from(self, first: int) -> Span:
+        """The place from a token to the last one taken."""
+        last = max(first, self.index - 1)
+        return Span(self.source, self.starts[first], self.starts[last] + len(self.texts[last]))
+
+    def separated(self, parse: Callable[[], T], separator: str = ",") -> list[T]:
+        """One or more items with a separator between them."""
+        items = [parse()]
+        while self.text == separator:
+            self.next()
+            items.append(parse())
+        return items
+
+    def descend(self, where: str) -> None:
+        """Go one level deeper; nesting is bounded so that the Python stack never is the bound.
+
+        The way back is `depth_left += 1`; who catches a SyntaxProblem restores the depth of its own level.
+        """
+        if self.depth_left == 0:
+            raise self.too_deep(where)
+        self.depth_left -= 1
+
+    def too_deep(self, where: str) -> SyntaxProblem:
+        """Report that the nesting limit is reached."""
+        return self.problem("less nesting", where)
+
+    def chain(
+        self,
+        first: T,
+        levels: Mapping[str, int],
+        operand: Callable[[], T],
+        build: Callable[[T, list[tuple[str, T]]], T],
+    ) -> T:
+        """Operators by precedence (a higher level binds tighter), all associative to the left.
+
+        Operators of one level in a row become one flat node, however many they are; nothing recurses.
+        """
+        opened: list[_Open[T]] = []
+        value = first
+        while (level := levels.get(self.text)) is not None:
+            while opened and opened[-1].level > level:
+                value = opened.pop().close(value, build)
+            if opened and opened[-1].level == level:
+                opened[-1].rest.append((opened[-1].sign, value))
+            else:
+                opened.append(_Open(level, value))
+            opened[-1].sign = self.text
+            self.next()
+            value = operand()
+        while opened:
+            value = opened.pop().close(value, build)
+        return value
+
+    def skip_to(self, stop: Callable[[], bool]) -> range:
+        """Leave a broken statement: go on until a place where the next may begin; what was skipped is returned."""
+        start = self.index
+        while self.index < self.end and not stop():
+            self.next()
+        return range(start, self.index)
+
+
+class _Open(Generic[T]):
+    """A chain of operators of one level that still grows."""
+
+    __slots__ = ("first", "level", "rest", "sign")
+
+    def __init__(self, level: int, first: T) -> None:
+        self.level = level
+        self.first = first
+        self.rest: list[tuple[str, T]] = []
+        self.sign = ""
+
+    def close(self, last: T, build: Callable[[T, list[tuple[str, T]]], T]) -> T:
+        """The node of the whole chain."""
+        self.rest.append((self.sign, last))
+        return build(self.first, self.rest)

@@ -1,0 +1,55 @@
+"""The errors of reading and writing files: one finding each, in the words of the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lamella.base.diagnostic import LamellaError, Rule
+from lamella.base.source import NOWHERE, Source, Span
+
+UNREADABLE = Rule("LAM001", "Files", "{message}")
+UNWRITABLE = Rule("LAM002", "Files", "{message}")
+MISSING_PACKAGE = Rule("LAM003", "Packages", "{message}")
+
+
+def cause_of(problem: OSError) -> str:
+    """What the operating system says, in our style."""
+    words = problem.strerror or str(problem)
+    return words[:1].lower() + words[1:]
+
+
+def _place(path: Path | str | None) -> Span:
+    """The start of a file whose text is not at hand."""
+    return NOWHERE if path is None else Span(Source(str(path), ""), 0, 0)
+
+
+class InputError(LamellaError):
+    """A file or its bytes cannot be taken; `offset` counts bytes from the start of the file."""
+
+    def __init__(
+        self,
+        message: str,
+        offset: int | None = None,
+        *,
+        path: Path | str | None = None,
+        hint: str = "",
+        span: Span | None = None,
+    ) -> None:
+        self.message = message
+        self.offset = offset
+        self.hint = hint
+        sentence = message if offset is None else f"{message} (at byte {offset})"
+        super().__init__([UNREADABLE.at(span or _place(path), hint=hint, message=sentence)])
+
+    def within(self, path: Path | str) -> InputError:
+        """The same error told of a file, for readers that know only bytes."""
+        return InputError(self.message, self.offset, path=path, hint=self.hint)
+
+
+class OutputError(LamellaError):
+    """A file cannot be written; what stood there before is still there unless the sentence says otherwise."""
+
+    def __init__(self, message: str, *, path: Path | str, hint: str = "") -> None:
+        self.message = message
+        self.path = str(path)
+        super().__init__([UNWRITABLE.at(_place(path), hint=hint, message=message)])

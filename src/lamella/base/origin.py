@@ -1,0 +1,47 @@
+"""What a node was made from, back to the line of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lamella.base.diagnostic import Diagnostic, printable
+from lamella.base.source import Span
+
+LONGEST_CHAIN = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Origin:
+    """A thing, where it stands, and the thing above it; carried with a node, compared by identity."""
+
+    what: str
+    span: Span | None = None
+    above: Origin | None = None
+
+    def __repr__(self) -> str:
+        return f"<Origin {self}>"
+
+    def __str__(self) -> str:
+        """The words of one link, as in `ops/nn.sknd:88 nn.conv`."""
+        if self.span is None:
+            return printable(self.what)
+        return f"{printable(self.span.source.name)}:{self.span.line} {printable(self.what)}"
+
+    def chain(self) -> Iterator[Origin]:
+        """This origin and those above it, nearest first; a longer chain is cut."""
+        link: Origin | None = self
+        for _ in range(LONGEST_CHAIN):
+            if link is None:
+                return
+            yield link
+            link = link.above
+
+    def words(self) -> tuple[str, ...]:
+        """The chain as text, ready for a finding."""
+        return tuple(str(link) for link in self.chain())
+
+
+def tell_origin(finding: Diagnostic, origin: Origin | None) -> Diagnostic:
+    """The finding with the chain of what it was made from."""
+    return finding if origin is None else finding.from_origin(*origin.words())

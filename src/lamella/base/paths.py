@@ -1,0 +1,246 @@
+"""The one place where files are found and read, for paths a user typed and for paths a file names."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lamella.base.errors import InputError, cause_of
+from lamella.base.limits import DEFAULT, Limits, hint_for
+from lamella.base.source import Source, Span
+
+STANDARD_INPUT = Path("-")
+BOM = b"\xef\xbb\xbf"
+_PACKAGE = Path(__file__).resolve().parent.parent
+_CHUNK = 1 << 20
+_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a path named in a file is not taken; the reason continues a sentence that begins with the path."""
+
+    reason: str
+    hint: str = ""
+
+
+def default_root(main: Path) -> Path:
+    """The folder below which a main file's includes must lie unless the user names a project root."""
+    return Path.cwd() if main == STANDARD_INPUT else main.parent
+
+
+def shipped(folder: str) -> Path:
+    """A folder of data files that comes with the package."""
+    path = _PACKAGE / folder
+    if not path.is_dir():
+        raise InputError(f"this installation lacks its folder '{folder}'", hint="install the package again")
+    return path
+
+
+def read_shipped(name: str) -> str:
+    """The text of a data file that comes with the package, named from the package's folder."""
+    return read_text(_PACKAGE / name)
+
+
+def shown(path: Path) -> str:
+    """A path as messages name it: relative to the working folder where it lies below it."""
+    if path == STANDARD_INPUT:
+        return "<stdin>"
+    try:
+        here = Path.cwd()
+    except OSError:  # the working folder was removed
+        return str(path)
+    return str(path.relative_to(here)) if path.is_absolute() and path.is_relative_to(here) else str(path)
+
+
+def resolve_include(root: Path, including: Path, text: str, limits: Limits = DEFAULT) -> Path | Refusal:
+    """The canonical path of a file that another file names, or why it is refused.
+
+    The path is relative to the including file and stays inside the root; no component below the root is a
+    symbolic link; what it leads to is a regular file with one name.
+    """
+    wrong = _spelling_problem(text, limits)
+    if wrong:
+        return wrong
+    top = Path(os.path.realpath(root))
+    base = top if including == STANDARD_INPUT else Path(os.path.realpath(including.parent))
+    if not base.is_relative_to(top):
+        return Refusal(f"is named by a file outside the root '{shown(top)}'")
+    parts = _normalise([*base.relative_to(top).parts, *text.split("/")])
+    if parts is None:
+        hint = "includes stay below the main file or the project root"
+        return Refusal(f"leaves the root '{shown(top)}'", hint)
+    try:
+        os.close(_open_below(top, parts))
+    except _RefusedError as problem:
+        return problem.refusal
+    except OSError as problem:
+        return Refusal(f"cannot be read: {cause_of(problem)}")
+    return top.joinpath(*parts)
+
+
+def _spelling_problem(text: str, limits: Limits) -> Refusal | None:
+    """Why a path cannot be meant for us, by its letters alone."""
+    too_long = limits.excess("max_name", len(text), "the length of the path")
+    if too_long:
+        return Refusal(f"is too long: {too_long}", hint_for("max_name"))
+    if not text.strip("./"):
+        return Refusal("names no file")
+    if text.startswith("/") or re.match(r"[A-Za-z]:", text):
+        return Refusal("is an absolute path", "name the file relative to the file that includes it")
+    if "\\" in text:
+        return Refusal("holds a backslash", "write '/' between folders")
+    if not text.isprintable():
+        return Refusal("holds a control character")
+    return Refusal("names a folder") if text.endswith("/") else None
+
+
+def _normalise(parts: list[str]) -> list[str] | None:
+    """Components without `.` and `..`, or None where they climb above their start."""
+    found: list[str] = []
+    for part in parts:
+        if part == "..":
+            if not found:
+                return None
+            found.pop()
+        elif part not in ("", "."):
+            found.append(part)
+    return found
+
+
+class _RefusedError(Exception):
+    """Carries a refusal out of the walk; never leaves this module."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.reason)
+        self.refusal = refusal
+
+
+def _open_below(top: Path, parts: list[str]) -> int:
+    """Open a file component by component, each relative to the folder before it and none through a link."""
+    descriptor = os.open(top, _OPEN | os.O_DIRECTORY)
+    for index, part in enumerate(parts):
+        folder = 0 if index == len(parts) - 1 else os.O_DIRECTORY
+        try:
+            _refuse_link(descriptor, part, last=not folder)
+            inner = os.open(part, _OPEN | os.O_NOFOLLOW | folder, dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+        descriptor = inner
+    try:
+        _refuse_unusual(os.fstat(descriptor), trusted=top.is_relative_to(_PACKAGE))
+    except _RefusedError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _refuse_link(folder: int, part: str, last: bool) -> None:
+    """Look before opening, so that the reason is exact and a device is not even opened."""
+    found = os.stat(part, dir_fd=folder, follow_symlinks=False)
+    if stat.S_ISLNK(found.st_mode):
+        raise _RefusedError(Refusal(f"passes through the symbolic link '{part}'", "name the file itself"))
+    if last:
+        _refuse_unusual(found, trusted=True)
+
+
+def _refuse_unusual(found: os.stat_result, trusted: bool) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise _RefusedError(Refusal("is a folder"))
+    if not stat.S_ISREG(found.st_mode):
+        raise _RefusedError(Refusal("is not a regular file"))
+    # A hard link may be another name of a file outside the root; installers make them of our own data files.
+    if found.st_nlink != 1 and not trusted:
+        hint = "copy the file instead of linking it"
+        raise _RefusedError(Refusal(f"has {found.st_nlink} hard links", hint))
+
+
+def read_included(root: Path, path: Path, limits: Limits = DEFAULT) -> str:
+    """The text of a file that `resolve_include` found; everything is checked again while opening."""
+    top = Path(os.path.realpath(root))
+    try:
+        descriptor = _open_below(top, list(path.relative_to(top).parts))
+    except _RefusedError as problem:
+        raise InputError(f"'{shown(path)}' {problem.refusal.reason}", path=shown(path)) from None
+    except OSError as problem:
+        raise _unreadable(path, problem) from problem
+    return _decode(_read_all(descriptor, path, "max_file_bytes", limits), path)
+
+
+def read_text(path: Path, limits: Limits = DEFAULT) -> str:
+    """The text of a file the user named (`-` is standard input): strict UTF-8, no NUL, no byte order mark."""
+    return _decode(_read(path, "max_file_bytes", limits), path)
+
+
+def read_bytes(path: Path, limits: Limits = DEFAULT) -> bytes:
+    """The bytes of a binary file the user named (`-` is standard input)."""
+    return _read(path, "max_data_bytes", limits)
+
+
+def _read(path: Path, limit: str, limits: Limits) -> bytes:
+    try:
+        if path == STANDARD_INPUT:
+            return _collect(sys.stdin.buffer.read, path, limit, limits)
+        return _read_all(os.open(path, _OPEN), path, limit, limits)
+    except OSError as problem:
+        raise _unreadable(path, problem) from problem
+    except ValueError:
+        raise InputError("the path holds a NUL character") from None
+
+
+def _unreadable(path: Path, problem: OSError) -> InputError:
+    return InputError(f"cannot read '{shown(path)}': {cause_of(problem)}", path=shown(path))
+
+
+def _read_all(descriptor: int, path: Path, limit: str, limits: Limits) -> bytes:
+    """Read and close a descriptor that must be a regular file of a bearable size."""
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            kind = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
+            hint = "use - to read standard input"
+            raise InputError(f"'{shown(path)}' is {kind}", path=shown(path), hint=hint)
+        _keep_limit(found.st_size, path, limit, limits)
+        return _collect(lambda size: os.read(descriptor, size), path, limit, limits)
+    finally:
+        os.close(descriptor)
+
+
+def _collect(read: Callable[[int], bytes], path: Path, limit: str, limits: Limits) -> bytes:
+    """Everything up to the end; the size told before may be wrong, so the limit is kept while reading."""
+    chunks: list[bytes] = []
+    total = 0
+    while chunk := read(_CHUNK):
+        chunks.append(chunk)
+        total += len(chunk)
+        _keep_limit(total, path, limit, limits)
+    return b"".join(chunks)
+
+
+def _keep_limit(size: int, path: Path, limit: str, limits: Limits) -> None:
+    sentence = limits.excess(limit, size, f"the size of '{shown(path)}' in bytes")
+    if sentence:
+        raise InputError(sentence, path=shown(path), hint=hint_for(limit))
+
+
+def _decode(data: bytes, path: Path) -> str:
+    skipped = len(BOM) if data.startswith(BOM) else 0
+    try:
+        text = data[skipped:].decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise _bad_text(data, skipped + problem.start, path, "is not UTF-8") from None
+    if "\0" in text:
+        raise _bad_text(data, data.index(0), path, "holds a NUL character")
+    return text
+
+
+def _bad_text(data: bytes, offset: int, path: Path, what: str) -> InputError:
+    """The error at the line and column that the readable text before it reaches."""
+    before = data[:offset].removeprefix(BOM).decode("utf-8")
+    place = Span(Source(shown(path), before), len(before), len(before))
+    return InputError(f"the text {what}", offset, span=place)

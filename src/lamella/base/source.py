@@ -1,0 +1,98 @@
+"""Source texts and places in them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+
+class Source:
+    """A named text whose offsets can be told as lines and columns."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.text = text
+
+    @cached_property
+    def line_starts(self) -> list[int]:
+        """Offsets at which the lines begin; a line ends with a newline alone."""
+        starts = [0]
+        position = self.text.find("\n")
+        while position >= 0:
+            starts.append(position + 1)
+            position = self.text.find("\n", position + 1)
+        return starts
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Line and column of an offset, both from 1, columns in code points."""
+        line = bisect_right(self.line_starts, offset)
+        return line, offset - self.line_starts[line - 1] + 1
+
+    def line(self, number: int) -> str:
+        """The text of one line without its newline."""
+        starts = self.line_starts
+        end = starts[number] - 1 if number < len(starts) else len(self.text)
+        return self.text[starts[number - 1] : end].rstrip("\r")
+
+
+EMPTY_SOURCE = Source("<nowhere>", "")
+
+
+class Span(NamedTuple):
+    """The half-open range of offsets that something takes in its source."""
+
+    source: Source
+    start: int
+    end: int
+
+    @property
+    def line(self) -> int:
+        """First line, from 1."""
+        return self.source.place(self.start)[0]
+
+    @property
+    def column(self) -> int:
+        """First column, from 1."""
+        return self.source.place(self.start)[1]
+
+    @property
+    def text(self) -> str:
+        """The source text covered."""
+        return self.source.text[self.start : self.end]
+
+    def to(self, other: Span) -> Span:
+        """The range from the start of this span to the end of another."""
+        return Span(self.source, self.start, max(self.end, other.end))
+
+
+NOWHERE = Span(EMPTY_SOURCE, 0, 0)
+
+
+def where() -> Span:
+    """The span field of a node: carried, never compared."""
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    return span
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What a formatter keeps beside a node: comment lines above it, the comment behind it, a blank line before it.
+
+    An empty string among the comment lines is a blank line. `last` are the comments at the end of a block.
+    """
+
+    above: tuple[str, ...] = ()
+    behind: str = ""
+    blank: bool = False
+    last: tuple[str, ...] = ()
+
+
+NO_NOTES = Notes()
+
+
+def beside() -> Notes:
+    """The notes field of a node: carried, never compared."""
+    found: Notes = field(default=NO_NOTES, compare=False, repr=False)
+    return found

@@ -1,0 +1,204 @@
+"""The one place where files are written: whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from lamella.base.errors import OutputError, cause_of
+
+_TAIL = re.compile(r"\.lamella-[0-9a-f]{8}\.tmp")
+_LARGE = 1 << 20
+# Some file systems cannot sync a folder, and a folder may be writable without being readable.
+_NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file by a text in UTF-8, or leave it as it was and raise OutputError."""
+    try:
+        data = text.encode("utf-8")
+    except UnicodeEncodeError as problem:
+        raise OutputError(
+            f"cannot write '{path}': character {problem.start} is not Unicode text", path=path
+        ) from None
+    write_bytes(path, data)
+
+
+def write_bytes(path: Path, data: bytes | memoryview) -> None:
+    """Replace a file by these bytes, or leave it as it was and raise OutputError.
+
+    A reader sees the old file or the new one, also after a crash. A symbolic link that the user named is
+    written through; pipes and character devices have no old content and are written directly.
+    """
+    view = memoryview(data).cast("B")
+    progress = _Progress()
+    try:
+        target, old = _find_target(path)
+        if old is not None and not stat.S_ISREG(old.st_mode):
+            _write_stream(target, view, progress)
+        else:
+            _replace(target, old, view, progress)
+    except OSError as problem:
+        raise _explain(path, problem, len(view), progress) from problem
+    except ValueError:
+        raise OutputError("the path holds a NUL character", path=str(path).replace("\0", "?")) from None
+
+
+class _Progress:
+    """How far a write came, for the error message."""
+
+    __slots__ = ("replaced", "written")
+
+    def __init__(self) -> None:
+        self.written = 0
+        self.replaced = False
+
+
+def _explain(path: Path, problem: OSError, needed: int, progress: _Progress) -> OutputError:
+    done = f"{progress.written} of {needed} bytes written"
+    state = "the new file is in place but may not survive a power failure" if progress.replaced else done
+    return OutputError(f"cannot write '{path}': {cause_of(problem)} ({state})", path=path)
+
+
+def _find_target(path: Path) -> tuple[str, os.stat_result | None]:
+    """Where the bytes go, and what is there now."""
+    try:
+        old = os.stat(path)
+    except FileNotFoundError:
+        return os.path.realpath(path), None
+    if stat.S_ISDIR(old.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if stat.S_ISCHR(old.st_mode) or stat.S_ISFIFO(old.st_mode):
+        return str(path), old
+    if not stat.S_ISREG(old.st_mode):
+        raise OSError(errno.EINVAL, "it is neither a file nor a pipe")
+    # A rename would replace a file that its owner protected.
+    if not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    return os.path.realpath(path), old
+
+
+def _write_stream(target: str, view: memoryview, progress: _Progress) -> None:
+    """Write to a pipe or device; opening never waits for a reader that does not come."""
+    descriptor = os.open(target, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        os.set_blocking(descriptor, True)
+        _write_all(descriptor, view, progress)
+    finally:
+        os.close(descriptor)
+
+
+def _replace(target: str, old: os.stat_result | None, view: memoryview, progress: _Progress) -> None:
+    folder, name = os.path.split(target)
+    prefix = f".{os.fsdecode(os.fsencode(name)[:200])}"
+    _remove_stale(folder, prefix)
+    _check_space(folder, len(view))
+    temporary, descriptor = _create(folder, prefix)
+    try:
+        _write_all(descriptor, view, progress)
+        os.fchmod(descriptor, _final_mode(old))
+        os.fsync(descriptor)
+        os.replace(temporary, target)
+        progress.replaced = True
+    finally:
+        if not progress.replaced:
+            with suppress(OSError):
+                os.unlink(temporary)
+        # Closing gives up the lock, so it comes last; what closing could report, fsync has reported.
+        with suppress(OSError):
+            os.close(descriptor)
+    _sync_folder(folder)
+
+
+def _write_all(descriptor: int, view: memoryview, progress: _Progress) -> None:
+    while progress.written < len(view):
+        count = os.write(descriptor, view[progress.written :])
+        if count == 0:
+            raise OSError(errno.EIO, "the system takes no more bytes")
+        progress.written += count
+
+
+def _create(folder: str, prefix: str) -> tuple[str, int]:
+    """A new private file, locked while it is ours so that nobody takes it for a leftover."""
+    for _ in range(100):
+        temporary = os.path.join(folder, f"{prefix}.lamella-{os.urandom(4).hex()}.tmp")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = os.open(temporary, flags, 0o600)
+        except FileExistsError:
+            continue
+        # Without locks (some network file systems) nobody can claim a leftover either.
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if _still_there(descriptor):
+            return temporary, descriptor
+        os.close(descriptor)
+    raise OSError(errno.EEXIST, "no free name for a temporary file")
+
+
+def _still_there(descriptor: int) -> bool:
+    """Whether a file kept its name in the moment between its creation and its lock."""
+    try:
+        return os.fstat(descriptor).st_nlink > 0
+    except OSError:
+        return True
+
+
+def _remove_stale(folder: str, prefix: str) -> None:
+    """Remove what killed writers of the same file left; a living writer holds its lock."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(prefix) and _TAIL.fullmatch(entry.name[len(prefix) :]):
+                _remove_if_unlocked(entry.path)
+
+
+def _remove_if_unlocked(leftover: str) -> None:
+    with suppress(OSError):
+        descriptor = os.open(leftover, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(leftover)
+        finally:
+            os.close(descriptor)
+
+
+def _check_space(folder: str, needed: int) -> None:
+    """Refuse a large write early where the disk is known to be too full."""
+    free = _free_bytes(folder) if needed >= _LARGE else None
+    if free is not None and free < needed:
+        raise OSError(errno.ENOSPC, f"the disk has {free} bytes free")
+
+
+def _free_bytes(folder: str) -> int | None:
+    try:
+        room = os.statvfs(folder)
+    except OSError:
+        return None
+    return room.f_bavail * room.f_frsize
+
+
+def _final_mode(old: os.stat_result | None) -> int:
+    """The permissions of the file that was there, or those a new file gets."""
+    if old is not None:
+        return stat.S_IMODE(old.st_mode) & 0o777
+    # Asking for the mask means setting it: a strict one does no harm to files made meanwhile.
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _sync_folder(folder: str) -> None:
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as problem:
+        if problem.errno not in _NO_FOLDER_SYNC:
+            raise
