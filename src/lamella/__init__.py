@@ -1,0 +1,36 @@
+"""Lamella, a neural-network compiler toolchain whose layers are five published languages.
+
+The public API is loaded when it is asked for, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lamella.base.diagnostic import Diagnostic, LamellaError
+    from lamella.pipeline.api import compile, load, lower, save
+    from lamella.pipeline.check import check
+
+__version__ = "0.1.0"
+__all__ = ["Diagnostic", "LamellaError", "check", "compile", "load", "lower", "save"]
+
+_HOMES = {
+    "Diagnostic": "lamella.base.diagnostic",
+    "LamellaError": "lamella.base.diagnostic",
+    "check": "lamella.pipeline.check",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a part of the public API the first time it is used."""
+    if name not in __all__:
+        raise AttributeError(f"module 'lamella' has no attribute '{name}'")
+    value: object = getattr(import_module(_HOMES.get(name, "lamella.pipeline.api")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,5 @@
+"""`python -m lamella` is the command `lamella`."""
+
+from lamella.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""The five languages, built alike; none imports another."""

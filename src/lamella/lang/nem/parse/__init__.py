@@ -1,0 +1,25 @@
+"""NEM text to nodes, with several errors per run."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.limits import DEFAULT, Limits
+from lamella.base.source import Source
+from lamella.lang.nem.nodes import Document
+from lamella.lang.nem.parse.document import DocumentParser
+
+
+class Parsed(NamedTuple):
+    """A document and what was found wrong with its text; what could not be read is `Broken` in it."""
+
+    document: Document
+    findings: tuple[Diagnostic, ...]
+
+
+def parse(source: Source, limits: Limits = DEFAULT) -> Parsed:
+    """The document of a text; never raises, whatever the text is."""
+    parser = DocumentParser(source, limits)
+    document = parser.document()
+    return Parsed(document, tuple(parser.findings))

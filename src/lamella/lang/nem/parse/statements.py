@@ -1,0 +1,317 @@
+"""Statements and blocks of them, and how reading goes on after an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lamella.base.cursor import END, SHOWN, SyntaxProblem
+from lamella.base.limits import Limits
+from lamella.base.source import NO_NOTES, Notes, Source, Span
+from lamella.lang.nem import rules
+from lamella.lang.nem.nodes import (
+    Broken,
+    Buffer,
+    Const,
+    Decorator,
+    Expr,
+    Let,
+    Loop,
+    Name,
+    RegionDef,
+    Statement,
+    Task,
+    Wait,
+)
+from lamella.lang.nem.parse.lexis import NAME
+from lamella.lang.nem.parse.tasks import Tasks
+from lamella.lang.nem.words import KEYWORDS, LEVELS, STATEMENT_WORDS
+
+
+@dataclass(slots=True)
+class _Properties:
+    """The properties of one buffer, as they are found."""
+
+    size: Expr | None = None
+    align: Expr | None = None
+    imported: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """The header of a loop; `broken` is the name that stands for its unreadable bounds."""
+
+    variable: Name
+    first: Expr
+    last: Expr
+    decorators: tuple[Decorator, ...]
+    broken: Name | None = None
+
+
+class Statements(Tasks):
+    """The rules of the grammar from `stmt` to `wait`."""
+
+    def __init__(self, source: Source, limits: Limits) -> None:
+        super().__init__(source, limits)
+        self.has_statements = False
+        self._count = 0
+        self._aside: list[Broken] = []
+        self._lost_loops = 0
+        self._unclosed = False
+        self.openers: dict[str, Callable[[], Statement | None]] = {
+            "const": self.const,
+            "let": self.let,
+            "buffer": self.buffer,
+            "loop": self.loop,
+            "wait": self.wait,
+            "endloop": self.stray_endloop,
+        }
+
+    # --- blocks ---------------------------------------------------------------------------------------------
+
+    def block(self, in_loop: bool) -> list[Statement]:
+        """`stmt*`; a statement that cannot be read becomes `Broken`, and the next one is looked for."""
+        found: list[Statement] = []
+        depth = self.depth_left
+        while self.kind != END and not (in_loop and self.text == "endloop"):
+            if self.text == ";":
+                self.next()
+                continue
+            start = self.index
+            self.declared.clear()
+            try:
+                statement = self.statement()
+            except SyntaxProblem:
+                self.depth_left = depth
+                statement = self.broken(start)
+            if self._aside:
+                found += self._aside
+                self._aside.clear()
+            if statement is not None:
+                found.append(statement)
+                self._count_one(statement)
+        return found
+
+    def statement(self) -> Statement | None:
+        """One statement; None for what belongs to the document instead."""
+        parse = self.openers.get(self.text)
+        if parse is not None and not self.at_definition():
+            return parse()
+        return self.definition()
+
+    def _count_one(self, statement: Statement) -> None:
+        """Count a statement; beyond the limit nothing more is read."""
+        self.has_statements = self.has_statements or not isinstance(statement, Broken)
+        self._count += 1
+        if self._count == self.limits.max_statements + 1:
+            self._unclosed = True
+            limit = self.limits.max_statements
+            self.exceed(self.index - 1, "the number of statements", limit, "max_statements")
+            self.move_to(self.end)
+
+    # --- after an error -------------------------------------------------------------------------------------
+
+    def broken(self, start: int) -> Broken:
+        """What stands in for an unreadable statement: the names it would have declared, up to the next statement."""
+        if self.index == start:
+            self.next()
+        skipped = self.skip_to(self.at_statement)
+        names = {name.id: name for name in self.declared}
+        for token in skipped:
+            text = self.texts[token]
+            if self.texts[token + 1] == "=" and self.kinds[token] == NAME and text not in KEYWORDS:
+                names.setdefault(text, Name(text, self.span(token)))
+        self._lost_loops += ".." in self.texts[start : self.index]
+        return self._passed_over(start, tuple(names.values()))
+
+    def _passed_over(self, start: int, names: tuple[Name, ...]) -> Broken:
+        span = self.span_from(start)
+        return Broken(names, span, self.margin.skip(span.start, span.end, self.starts[self.index]))
+
+    def at_statement(self) -> bool:
+        """Whether a statement surely begins here."""
+        text = self.text
+        return text in STATEMENT_WORDS or text == ";" or self.at_definition() or self.at_call()
+
+    # --- declarations ---------------------------------------------------------------------------------------
+
+    def const(self) -> Const:
+        """`const := 'const' ID '=' expr`."""
+        first = self.next()
+        name = self.declare("the name of a constant", "after 'const'")
+        self.expect("=", "after the name of a constant")
+        return Const(name, self.expression(), *self.finish(first))
+
+    def let(self) -> Let | RegionDef:
+        """`let := 'let' ID '=' ( region deco* | expr | STRING | list )`."""
+        first = self.next()
+        name = self.declare("a name", "after 'let'")
+        self.expect("=", "after the name of a let")
+        if self.text == "region":
+            return RegionDef(name, self.region(), self.decorators(), True, *self.finish(first))
+        return Let(name, self.value(), *self.finish(first))
+
+    def definition(self) -> RegionDef | Task:
+        """`(ID '=')? (region deco* | move | compute)`."""
+        first = self.index
+        if self.at_call() and self.text not in KEYWORDS:
+            return self.task(first, None)
+        if not self.at_definition():
+            raise self._no_statement()
+        name = self.declare("a name", "here")
+        self.next()
+        if self.text == "region":
+            return RegionDef(name, self.region(), self.decorators(), False, *self.finish(first))
+        return self.task(first, name)
+
+    def _no_statement(self) -> SyntaxProblem:
+        """Say what is missing where no statement begins."""
+        if self.kind != NAME or self.text in KEYWORDS:
+            return self.problem("a statement", "here")
+        name = self.name()
+        self.declared.append(name)
+        if not self.accept("="):
+            return self.problem("'=', '.async' or '.sync'", f"after '{name.id[:SHOWN]}'")
+        hint = "a constant begins with const, another value with let"
+        return self.problem("a region or a task", f"after '{name.id[:SHOWN]} ='", hint)
+
+    def buffer(self) -> Buffer:
+        """`buffer := 'buffer' ID ':' LEVEL '(' prop (',' prop)* ')' deco*`."""
+        first = self.next()
+        name = self.declare("the name of a buffer", "after 'buffer'")
+        self.expect(":", "after the name of a buffer")
+        level, index = self.level()
+        self.expect("(", "after the memory level")
+        found = _Properties()
+        if self.text != ")":
+            self.separated(lambda: self.buffer_property(name, found))
+        self.expect(")", "after the properties of a buffer")
+        if found.size is None:
+            self.report(rules.BUFFER_PROPERTY.at(name.span, name=name.id, problem="has no size"))
+        decorators = self.decorators()
+        properties = (found.size, found.align, found.imported)
+        return Buffer(name, level, index, *properties, decorators, *self.finish(first))
+
+    def level(self) -> tuple[str, Expr | None]:
+        """`'DDR' | 'L2' | 'L1' ('[' expr ']')?`."""
+        if self.text not in LEVELS:
+            raise self.problem("DDR, L2 or L1", "after ':'")
+        level = self.text
+        self.next()
+        if level != "L1" or not self.accept("["):
+            return level, None
+        index = self.expression()
+        self.expect("]", "after the index of an engine")
+        return level, index
+
+    def buffer_property(self, name: Name, found: _Properties) -> None:
+        """`prop := 'size' '=' expr | 'align' '=' expr | 'import'`."""
+        word = self.text
+        if word not in ("size", "align", "import"):
+            raise self.problem("size, align or import", "as a property of a buffer")
+        first = self.next()
+        value: Expr | bool = True
+        field = "imported"
+        if word != "import":
+            self.expect("=", "after a property of a buffer")
+            value = self.expression()
+            field = word
+        if getattr(found, field):
+            problem = f"has two properties '{word}'"
+            self.report(rules.BUFFER_PROPERTY.at(self.span(first), name=name.id, problem=problem))
+        else:
+            setattr(found, field, value)
+
+    # --- control --------------------------------------------------------------------------------------------
+
+    def wait(self) -> Wait:
+        """`wait := 'wait' '(' ID,+ ')'`."""
+        first = self.next()
+        self.expect("(", "after 'wait'")
+        if self.text == ")":
+            last = self.next()
+            raise self.report(rules.EMPTY_WAIT.at(self.span(first, last)))
+        tokens = self.separated(self.token_name)
+        self.expect(")", "after the tokens")
+        return Wait(tuple(tokens), *self.finish(first))
+
+    def stray_endloop(self) -> None:
+        """An `endloop` without a loop; silent where the loop itself could not be read."""
+        if not self._lost_loops:
+            self.problem("a statement", "outside a loop")
+        self._lost_loops = max(0, self._lost_loops - 1)
+        self.next()
+
+    def loop(self) -> Loop | Broken:
+        """`loop := 'loop' ID 'in' '[' expr '..' expr ']' deco* ':' stmt* 'endloop'`."""
+        first = self.next()
+        if self.depth_left == 0:
+            return self.skipped_loop(first)
+        header = self.loop_header(first)
+        head, notes = self.finish(first)
+        self.depth_left -= 1
+        body = self.block(in_loop=True)
+        self.depth_left += 1
+        end_notes = self.loop_end(header, head)
+        if header.broken is not None:
+            self._aside.append(Broken((header.broken,), head))
+        span = self.span_from(first)
+        return Loop(
+            header.variable,
+            header.first,
+            header.last,
+            header.decorators,
+            tuple(body),
+            span,
+            notes,
+            end_notes,
+        )
+
+    def loop_header(self, first: int) -> _Header:
+        """`'loop' ID 'in' '[' expr '..' expr ']' deco* ':'`; the body is read also when this is broken."""
+        depth = self.depth_left
+        try:
+            variable = self.declare("the name of the loop variable", "after 'loop'")
+            self.expect("in", "after the loop variable")
+            self.expect("[", "before the range of a loop")
+            start = self.expression()
+            self.expect("..", "between the ends of a range")
+            last = self.expression()
+            self.expect("]", "after the range of a loop")
+            header = _Header(variable, start, last, self.decorators())
+            self.expect(":", "after the header of a loop")
+        except SyntaxProblem:
+            self.depth_left = depth
+            header = self._broken_header(first)
+        return header
+
+    def _broken_header(self, first: int) -> _Header:
+        """A header whose bounds are a name that nobody can write and that counts as broken."""
+        self.skip_to(lambda: self.text == ":" or self.at_statement())
+        self.accept(":")
+        unknown = Name(f"?{self.starts[first]}", self.span(first))
+        variable = self.declared[0] if self.declared else unknown
+        return _Header(variable, unknown, unknown, (), unknown)
+
+    def loop_end(self, header: _Header, head: Span) -> Notes:
+        """`'endloop'`; that it is missing is said once for a file."""
+        end = self.index
+        if self.accept("endloop"):
+            self.pass_semicolons()
+            return self.margin.close(self.starts[end], self.end_of(self.index - 1), self.starts[self.index])
+        if header.broken is None and not self._unclosed:
+            self._unclosed = True
+            where = f"for the loop over '{header.variable.id[:40]}'"
+            found = "the end of the file"
+            self.report(rules.SYNTAX.at(head, wanted="'endloop'", where=where, found=found))
+        return NO_NOTES
+
+    def skipped_loop(self, first: int) -> Broken:
+        """A loop that is nested too deeply: reported, and passed over whole."""
+        self.too_deep("of loops")
+        opened = 1
+        while opened and self.kind != END:
+            opened += (self.text == "loop") - (self.text == "endloop")
+            self.next()
+        self._unclosed = self._unclosed or opened > 0
+        return self._passed_over(first, ())

@@ -1,0 +1,168 @@
+"""Tasks: transfers, stores and compute operations."""
+
+from __future__ import annotations
+
+from lamella.lang.nem import rules
+from lamella.lang.nem.nodes import Attribute, Decorator, Name, Operand, Task
+from lamella.lang.nem.parse.lexis import NAME
+from lamella.lang.nem.parse.regions import Regions
+from lamella.lang.nem.words import FORMS, KEYWORDS, MOVES, NOTE_DECORATORS, TASK_DECORATORS
+
+
+class Tasks(Regions):
+    """The rules of the grammar from `move` to `hatch`."""
+
+    def at_call(self, distance: int = 0) -> bool:
+        """Whether `NAME '.' FORM` stands ahead."""
+        texts, index = self.texts, self.index + distance
+        return texts[index + 1] == "." and texts[index + 2] in FORMS and self.kinds[index] == NAME
+
+    def at_definition(self) -> bool:
+        """Whether `ID '='` stands ahead, followed by `region` or `NAME '.' FORM`: the beginning of a statement."""
+        if self.kind != NAME or self.texts[self.index + 1] != "=":
+            return False
+        return self.texts[self.index + 2] == "region" or self.at_call(2)
+
+    def task(self, first: int, token: Name | None) -> Task:
+        """`(ID '=')? (move | compute)`, from the opcode on."""
+        opcode = self.use("an opcode", "here")
+        self.next()
+        form = self.text
+        self.next()
+        if opcode.id in MOVES:
+            return self.move(first, token, opcode, form)
+        return self.compute(first, token, opcode, form)
+
+    # --- moves ----------------------------------------------------------------------------------------------
+
+    def move(self, first: int, token: Name | None, opcode: Name, form: str) -> Task:
+        """`('transfer' | 'store') '.' FORM '(' (('dst' | 'src') '=' operand | deps),+ ')' deco*`."""
+        ends: dict[str, Operand] = {}
+        deps: tuple[Name, ...] | None = None
+        self.expect("(", "after a transfer or store")
+        while True:
+            if self.text == "deps":
+                deps = self.dependencies(deps)
+            else:
+                self.move_end(opcode, ends)
+            if not self.accept(","):
+                break
+        self.expect(")", "after the operands")
+        decorators = self.decorators()
+        missing = [word for word in ("dst", "src") if word not in ends]
+        if missing:
+            problem = f"has no {' and no '.join(missing)}"
+            raise self.report(rules.MOVE_OPERANDS.at(opcode.span, opcode=opcode.id, problem=problem))
+        places = ((ends["src"],), (ends["dst"],))
+        return Task(token, opcode, form, *places, (), deps or (), decorators, *self.finish(first))
+
+    def move_end(self, opcode: Name, ends: dict[str, Operand]) -> None:
+        """`('dst' | 'src') '=' operand`."""
+        word = self.text
+        if word not in ("dst", "src"):
+            raise self.problem("dst, src or deps", "in a transfer or store")
+        first = self.next()
+        self.expect("=", "after dst or src")
+        operand = self.operand()
+        if word in ends:
+            problem = f"has two {word}"
+            self.report(rules.MOVE_OPERANDS.at(self.span(first), opcode=opcode.id, problem=problem))
+        else:
+            ends[word] = operand
+
+    def dependencies(self, given: tuple[Name, ...] | None) -> tuple[Name, ...]:
+        """`'deps' '=' '[' ID,* ']'`."""
+        word = self.next()
+        self.expect("=", "after 'deps'")
+        self.expect("[", "after 'deps ='")
+        found = [] if self.text == "]" else self.separated(self.token_name)
+        self.expect("]", "after the tokens")
+        if given is not None:
+            self.report(rules.DUPLICATE_ATTRIBUTE.at(self.span(word), name="deps"))
+            return given
+        return tuple(found)
+
+    def token_name(self) -> Name:
+        """The name of a token."""
+        return self.use("the name of a token", "here")
+
+    # --- compute --------------------------------------------------------------------------------------------
+
+    def compute(self, first: int, token: Name | None, opcode: Name, form: str) -> Task:
+        """`OPCODE '.' FORM hatch? 'in' operand,+ 'out' operand,+ attr* deco*`."""
+        attributes = self.hatch() if self.text == "(" and opcode.id == "compute" else []
+        self.expect("in", "before the inputs of a task")
+        inputs = self.separated(self.operand)
+        self.expect("out", "before the outputs of a task")
+        outputs = self.separated(self.operand)
+        before = self.index
+        deps = self.attributes(attributes)
+        last, moved = _divide(outputs[-1], ends_task=self.index == before)
+        outputs[-1] = last
+        return Task(
+            token,
+            opcode,
+            form,
+            tuple(inputs),
+            tuple(outputs),
+            tuple(attributes),
+            deps,
+            moved + self.decorators(),
+            *self.finish(first),
+        )
+
+    def attributes(self, found: list[Attribute]) -> tuple[Name, ...]:
+        """`attr*`, `attr := 'deps' '=' '[' ID,* ']' | ID '=' value`; the list ends before a definition."""
+        deps: tuple[Name, ...] | None = None
+        while True:
+            if self.text == "deps":
+                deps = self.dependencies(deps)
+            elif self.at_attribute():
+                found.append(self.attribute())
+            else:
+                return deps or ()
+
+    def at_attribute(self) -> bool:
+        """Whether an attribute stands ahead, rather than the next statement."""
+        if self.kind != NAME or (self.text in KEYWORDS and self.text != "strides"):
+            return False
+        return self.texts[self.index + 1] == "=" and not self.at_definition()
+
+    def hatch(self) -> list[Attribute]:
+        """`'(' 'op' '=' STRING (',' 'attrs' '=' '{' (ID ('='|':') value),* '}')? ')'`, as attributes."""
+        self.next()
+        word = self.expect("op", "in compute(…)")
+        self.expect("=", "after 'op'")
+        text = self.string("as the name of the operation")
+        found = [Attribute(Name("op", self.span(word)), text, self.span_from(word))]
+        if self.accept(","):
+            self.expect("attrs", "after the name of the operation")
+            self.expect("=", "after 'attrs'")
+            self.expect("{", "after 'attrs ='")
+            found += [] if self.text == "}" else self.separated(self.hatch_attribute)
+            self.expect("}", "after the attributes")
+        self.expect(")", "after compute(…")
+        return found
+
+    def hatch_attribute(self) -> Attribute:
+        """`ID ('='|':') value`."""
+        first = self.index
+        name = self.attribute_name()
+        if self.text not in ("=", ":"):
+            raise self.problem("'=' or ':'", "after the name of an attribute")
+        self.next()
+        return Attribute(name, self.value(), self.span_from(first))
+
+
+def _divide(last: Operand, ends_task: bool) -> tuple[Operand, tuple[Decorator, ...]]:
+    """The last operand without the decorators that belong to its task, and these decorators.
+
+    `@resource`, `@deterministic`, `@memmove` and `@seq_engine` always belong to the task; `@debug` and `@profile` do
+    when no attribute follows them, for then they end the statement; all others stay on the operand.
+    """
+    if not last.decorators:
+        return last, ()
+    kinds = TASK_DECORATORS | NOTE_DECORATORS if ends_task else TASK_DECORATORS
+    moved = tuple(item for item in last.decorators if item.name in kinds)
+    kept = tuple(item for item in last.decorators if item.name not in kinds)
+    return Operand(last.value, kept, last.span), moved

@@ -1,0 +1,93 @@
+"""Integer arithmetic on expressions in loop variables: linear where it can be, with the range of every step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lamella.base.limits import DividedByZero, OutOfRange, divide, in_range, remainder
+from lamella.lang.nem.resolved import Atom, Index, Operation, Variable
+
+Interval = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Loops:
+    """The loops open at a place: the first and last value of each variable by loop number."""
+
+    ranges: Mapping[int, Interval]
+
+    def interval(self, index: Index) -> Interval:
+        """Bounds of an index over all iterations; exact for sums of distinct variables."""
+        low = high = index.constant
+        for atom, factor in index.terms:
+            first, last = self._atom(atom)
+            low += min(factor * first, factor * last)
+            high += max(factor * first, factor * last)
+        return low, high
+
+    def _atom(self, atom: Atom) -> Interval:
+        if isinstance(atom, Variable):
+            return self.ranges[atom.loop]
+        left, right = self.interval(atom.left), self.interval(atom.right)
+        if atom.sign == "*":
+            corners = [a * b for a in left for b in right]
+        elif atom.sign == "/":
+            corners = [divide(a, b) for a in left for b in (*right, *_units(right)) if b]
+        else:
+            size = max(abs(right[0]), abs(right[1])) - 1
+            corners = [max(-size, min(left[0], 0)), min(size, max(left[1], 0))]
+        return min(corners), max(corners)
+
+
+def _units(interval: Interval) -> list[int]:
+    """The divisors of smallest size in an interval."""
+    return [one for one in (-1, 1) if interval[0] <= one <= interval[1]]
+
+
+def combine(sign: str, left: Index, right: Index, loops: Loops) -> Index:
+    """`left sign right`, or OutOfRange or DividedByZero when some iteration leaves the integers."""
+    if sign in "+-":
+        result = _sum(left, right, 1 if sign == "+" else -1)
+    elif sign == "*":
+        result = _product(left, right)
+    else:
+        result = _quotient(sign, left, right, loops)
+    low, high = loops.interval(result)
+    if not (in_range(low) and in_range(high)):
+        raise OutOfRange(sign, low, high)
+    return result
+
+
+def negate(index: Index) -> Index:
+    """The index with its sign changed."""
+    return _sum(Index(0), index, -1)
+
+
+def _sum(left: Index, right: Index, factor: int) -> Index:
+    if not right.terms:
+        return Index(left.constant + factor * right.constant, left.terms)
+    terms = dict(left.terms)
+    for atom, count in right.terms:
+        terms[atom] = terms.get(atom, 0) + factor * count
+    kept = tuple((atom, count) for atom, count in terms.items() if count)
+    return Index(left.constant + factor * right.constant, kept)
+
+
+def _product(left: Index, right: Index) -> Index:
+    if right.terms and left.terms:
+        return Index(0, ((Operation("*", left, right), 1),))
+    factor, other = (right.constant, left) if left.terms else (left.constant, right)
+    if not factor:
+        return Index(0)
+    return Index(other.constant * factor, tuple((atom, count * factor) for atom, count in other.terms))
+
+
+def _quotient(sign: str, left: Index, right: Index, loops: Loops) -> Index:
+    low, high = loops.interval(right)
+    if low <= 0 <= high:
+        raise DividedByZero(sign, left.constant, 0)
+    if not left.terms and not right.terms:
+        operation = divide if sign == "/" else remainder
+        return Index(operation(left.constant, right.constant))
+    return Index(0, ((Operation(sign, left, right), 1),))

@@ -1,0 +1,158 @@
+"""Names of a program: what each means, where it is visible, and which were declared badly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from lamella.base.diagnostic import Diagnostic, Label
+from lamella.base.source import Span
+from lamella.lang.nem import nodes
+from lamella.lang.nem.resolved import Buffer, Index, Region
+from lamella.lang.nem.rules import DUPLICATE_NAME, FORWARD, TOKEN_SCOPE, UNDEFINED
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A constant, an integer `let` or a loop variable."""
+
+    index: Index
+    kind: str
+    constant: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A `let` that names a string or a list."""
+
+    value: nodes.Value
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """The token of a task."""
+
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """A name whose declaration is in error: every use stays silent."""
+
+
+Meaning = Number | Written | Token | Buffer | Region | Poison
+POISON = Poison()
+
+
+def kind_of(meaning: Meaning) -> str:
+    """What a name stands for, with its article, for messages."""
+    if isinstance(meaning, Number | Written):
+        return meaning.kind
+    words = {Token: "a token", Buffer: "a buffer", Region: "a region", Poison: "undefined"}
+    return words[type(meaning)]
+
+
+@dataclass(slots=True)
+class Symbol:
+    """A declared name with its place and whether anything used it."""
+
+    name: str
+    meaning: Meaning
+    span: Span
+    used: bool = False
+
+
+@dataclass(slots=True)
+class Level:
+    """The names of one statement list; `loop_line` is 0 for the program itself."""
+
+    loop_line: int
+    later: dict[str, Span]
+    symbols: dict[str, Symbol] = field(default_factory=dict)
+
+
+class Scope:
+    """The open levels, outermost first."""
+
+    def __init__(self) -> None:
+        self.levels: list[Level] = []
+        self.all: list[Symbol] = []
+        self._closed: dict[str, int] = {}
+        self._missing: set[str] = set()
+
+    def enter(self, body: tuple[nodes.Statement, ...], loop_line: int = 0) -> None:
+        """Enter a statement list; the names it will declare are known for better messages."""
+        later: dict[str, Span] = {}
+        for statement in body:
+            for name in declared_names(statement):
+                later.setdefault(name.id, name.span)
+        self.levels.append(Level(loop_line, later))
+
+    def leave(self) -> None:
+        """Leave a statement list; its names are gone."""
+        level = self.levels.pop()
+        for name in level.symbols:
+            self._closed[name] = level.loop_line
+
+    def declare(self, name: nodes.Name, meaning: Meaning) -> Iterator[Diagnostic]:
+        """Give a name its meaning; a name that is visible already is reported and becomes poison."""
+        earlier = self._visible(name.id)
+        if earlier is not None:
+            if not isinstance(earlier.meaning, Poison):
+                yield DUPLICATE_NAME.at(
+                    name.span, name=name.id, labels=[Label(earlier.span, "declared here")]
+                )
+            earlier.meaning = POISON if type(earlier.meaning) is not type(meaning) else earlier.meaning
+            earlier.used = True
+            return
+        symbol = Symbol(name.id, meaning, name.span)
+        self.levels[-1].symbols[name.id] = symbol
+        self.all.append(symbol)
+
+    def look_up(self, name: nodes.Name) -> tuple[Meaning, list[Diagnostic]]:
+        """What a name means; an unknown one is reported once and is poison."""
+        symbol = self._visible(name.id)
+        if symbol is not None:
+            symbol.used = True
+            return symbol.meaning, []
+        if name.id in self._missing:
+            return POISON, []
+        self._missing.add(name.id)
+        return POISON, [self._unknown(name)]
+
+    def find(self, name: str) -> Meaning | None:
+        """What a name means here, or None; nothing is reported."""
+        symbol = self._visible(name)
+        return None if symbol is None else symbol.meaning
+
+    def _visible(self, name: str) -> Symbol | None:
+        for level in reversed(self.levels):
+            symbol = level.symbols.get(name)
+            if symbol is not None:
+                return symbol
+        return None
+
+    def _unknown(self, name: nodes.Name) -> Diagnostic:
+        for level in reversed(self.levels):
+            if name.id in level.later:
+                place = level.later[name.id]
+                return FORWARD.at(
+                    name.span, name=name.id, line=place.line, labels=[Label(place, "declared here")]
+                )
+        if name.id in self._closed:
+            return TOKEN_SCOPE.at(name.span, name=name.id, line=self._closed[name.id])
+        names = [known for level in self.levels for known in level.symbols]
+        close = get_close_matches(name.id[:60], names[-2000:], 1) if len(name.id) < 60 else []
+        hint = f"did you mean '{close[0]}'?" if close else None
+        return UNDEFINED.at(name.span, hint=hint, name=name.id)
+
+
+def declared_names(statement: nodes.Statement) -> tuple[nodes.Name, ...]:
+    """The names a statement declares in its own list."""
+    if isinstance(statement, nodes.Const | nodes.Let | nodes.RegionDef | nodes.Buffer):
+        return (statement.name,)
+    if isinstance(statement, nodes.Task):
+        return () if statement.token is None else (statement.token,)
+    return statement.names if isinstance(statement, nodes.Broken) else ()
