@@ -82,6 +82,13 @@ def test_places_of_findings() -> None:
     ]
 
 
+@pytest.mark.parametrize(("shapes", "places"), [([(4,), (4, 4)], ["in0"]), ([(4,), (4,)], ["in0", "in1"])])
+def test_a_product_has_rows_and_columns(shapes: list[Shape], places: list[str]) -> None:
+    ins = [tensor("f16", shape) for shape in shapes]
+    found = shape_findings(write_task("matmul", ins, [tensor("f16", (9, 9))], {"accum_type": "f32"}))
+    assert [(item.code, item.span.text) for item in found] == [("NEM087", place) for place in places]
+
+
 @pytest.mark.parametrize(("layout", "legal"), [("NHWC", True), (None, True), ("NCHW", False), ("MK", False)])
 def test_layouts_of_images(layout: str | None, legal: bool) -> None:
     x = tensor("f16", (1, 4, 4, 2), layout)

@@ -1,4 +1,4 @@
-"""The opcode registry is complete, consistent with the baseline and the words of the language, and read as it is written."""
+"""The opcode registry is complete, and agrees with the baseline and the words of the language."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_variadic_lists_repeat_their_last_operand() -> None:
 
 
 def test_operand_families_bind_operands_of_their_opcodes() -> None:
-    """A family speaks of registry operands, or of `input`, `output`, `src` and `dst` where it serves many opcodes."""
+    """A family speaks of registry operands, or in general of inputs and outputs."""
     general = {"input", "output", "src", "dst"}
     for found in load_registry().values():
         operands = {operand.name for operand in (*found.inputs, *found.outputs)}

@@ -1,4 +1,4 @@
-"""Constant expressions as 64-bit integers: device settings, and whatever else must be known before a program runs."""
+"""Constant expressions as 64-bit integers, without recursion."""
 
 from __future__ import annotations
 

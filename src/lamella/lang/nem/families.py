@@ -51,7 +51,7 @@ def _instantiate(family: TypeFamily, variant: Variant, entry: Conformance) -> Fa
 def variants_of(variants: Variants, opcode_families: Iterable[str]) -> tuple[FamilyVariant, ...]:
     """The variants that an opcode may match, given the families that the registry lists for it.
 
-    A family that a file adds to one of their domains counts too: `gemm.int16` is in the domain of `gemm.int8`.
+    A family that a file adds to one of their domains counts too: `gemm.int16` is of the domain `gemm`.
     """
     domains = {domain_of(name) for name in opcode_families}
     return tuple(item for name, items in variants.items() if domain_of(name) in domains for item in items)

@@ -1,4 +1,4 @@
-"""The opcode registry: operands, attributes, type families, units and status of the 49 opcodes, from `opcodes.json`."""
+"""The opcode registry: operands, attributes, type families, units and status of the 49 opcodes."""
 
 from __future__ import annotations
 

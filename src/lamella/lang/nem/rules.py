@@ -184,8 +184,8 @@ LIVE_TOKENS = Rule(
 )
 
 # Tasks
-INPUT_COUNT = Rule("NEM080", "Opcode Signatures", "{opcode} takes {wanted} inputs, found {found}")
-OUTPUT_COUNT = Rule("NEM081", "Opcode Signatures", "{opcode} has {wanted} outputs, found {found}")
+INPUT_COUNT = Rule("NEM080", "Opcode Signatures", "{opcode} takes {wanted} input(s), found {found}")
+OUTPUT_COUNT = Rule("NEM081", "Opcode Signatures", "{opcode} has {wanted} output(s), found {found}")
 UNTYPED_OPERAND = Rule(
     "NEM082",
     "Region Type Syntax",
@@ -325,7 +325,7 @@ WRITE_AFTER_WRITE = Rule(
 OVERLAPPING_MOVE = Rule(
     "NEM143",
     "Hazards and Aliasing Rules",
-    "{opcode} copies overlapping bytes {range} of '{buffer}'{iterations}",
+    "{opcode} copies overlapping {range} of '{buffer}'{iterations}",
     hint="add @memmove if that is meant",
 )
 OVERLAPPING_OUTPUT = Rule(
@@ -343,7 +343,7 @@ IDEMPOTENT_RELOAD = Rule(
 NOT_PROVED = Rule(
     "NEM146",
     "Hazards and Aliasing Rules",
-    "the order of {first} and {second} on '{buffer}' is not proved: {cause}",
+    "{what} is not proved: {cause}",
     WARNING,
 )
 IMPORTED_ALIAS = Rule(

@@ -1,4 +1,4 @@
-"""Devices of a library with their inheritance resolved, checked against the schema rules, and picked as a target."""
+"""Devices with their inheritance resolved, checked against the schema rules, and picked as a target."""
 
 from __future__ import annotations
 

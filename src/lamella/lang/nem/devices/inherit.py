@@ -107,7 +107,7 @@ class _Tracing:
     # --- parents --------------------------------------------------------------------------------------------
 
     def _parent(self, device: Device, findings: list[Diagnostic]) -> Lineage | None:
-        """The lineage that a device continues; None where it is a root or, after one finding, has no sound one."""
+        """The lineage that a device continues; None where it is a root or has no sound parent."""
         if device.parent is None:
             return None
         circle = self.circles.get(device.name.id)

@@ -23,7 +23,7 @@ MOST_NAMED = 20
 def check_devices(library: Library, strict: bool | None = None) -> list[Diagnostic]:
     """What is wrong with the devices that a document sees, each finding once.
 
-    Strict is the check of a configuration; a program that merely uses one gets warnings where it may still be bound.
+    Strict is the check of a configuration; a program that uses one gets warnings where it may still be bound.
     """
     strict = not library.document.is_program if strict is None else strict
     found: list[Diagnostic] = []
@@ -38,7 +38,7 @@ def check_devices(library: Library, strict: bool | None = None) -> list[Diagnost
 def resolve_device(
     library: Library, name: str, strict: bool = False
 ) -> tuple[ResolvedDevice | None, list[Diagnostic]]:
-    """A visible device after inheritance, and what is wrong with it and its parents; None where it has no meaning."""
+    """A visible device after inheritance, and what is wrong with it and its parents."""
     device = library.device(name)
     if device is None:
         return None, []
@@ -104,7 +104,7 @@ def _both(lineage: Lineage, variant: VariantId, ref: VariantRef) -> Diagnostic:
 
 
 def _check_complete(lineage: Lineage, ancestry: Ancestry) -> Iterator[Diagnostic]:
-    """Every MUST variant of the families defined before the device is mandatory; a parent answers for its own."""
+    """Every MUST variant of the families before the device is mandatory; parents answer for their own."""
     first = lineage.parent.seen if lineage.parent else 0
     missing: list[str] = []
     for index in range(first, lineage.seen):
@@ -146,7 +146,7 @@ def _resolve(lineage: Lineage, limits: Limits) -> ResolvedDevice | None:
 
 
 def _givers(links: list[Lineage]) -> tuple[dict[VariantId, str], dict[VariantId, str]]:
-    """The mandatory and the extended variants, each with the device that lists it first; mandatory wins over extended."""
+    """Mandatory and extended variants, each with the device that lists it first; mandatory wins."""
     mandatory: dict[VariantId, str] = {}
     extended: dict[VariantId, str] = {}
     for link in reversed(links):

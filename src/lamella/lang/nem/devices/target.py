@@ -17,9 +17,9 @@ Target = tuple[ResolvedDevice | None, list[Diagnostic]]
 
 
 def pick_target(library: Library) -> Target:
-    """The resolved target of a document, if it has one: the caller's choice, the directive, or the last inline device.
+    """The target of a document, if it has one: the caller's choice, the directive, or the last inline device.
 
-    Findings are those of the choice and of the device and its parents; what `load` has told is not told again.
+    Findings are those of the choice and of the device and its parents; what `load` told is not told again.
     """
     document, place = library.document, _place(library)
     if library.target is not None:

@@ -104,7 +104,7 @@ class Numbers:
     def settings(
         self, settings: Sequence[Setting], place: str, known: Mapping[str, int] | None
     ) -> dict[str, int]:
-        """The values of a block; `known` are its settings with their least values, or None where all are free."""
+        """The values of a block; `known` are its settings with their least values; None: all are free."""
         values: dict[str, int] = {}
         for setting in settings:
             name = setting.name.id
@@ -125,7 +125,7 @@ class Numbers:
             self.findings.append(rules.UNKNOWN_SETTING.at(name.span, name=name.id, place=place))
 
     def _value(self, setting: Setting, place: str, least: int | None) -> int:
-        """The value of a setting; where it has none, a finding has been made and the number does not matter."""
+        """The value of a setting; where it has none there is a finding, and the number does not matter."""
         name = setting.name.id
         try:
             value = evaluate(setting.value, _no_names, name)

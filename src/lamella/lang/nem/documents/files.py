@@ -16,7 +16,7 @@ from lamella.lang.nem.parse import Parsed, parse
 
 @dataclass(frozen=True, slots=True, eq=False)
 class File:
-    """A parsed file, compared by identity; the path is canonical, and None for a text that comes from no file."""
+    """A parsed file, compared by identity; the path is canonical, None for a text that is no file."""
 
     path: Path | None
     root: Path
@@ -45,8 +45,8 @@ def baseline_file() -> File:
 def locate(text: str, including: Path | None, root: Path, limits: Limits) -> tuple[Path, Path] | Refusal:
     """The canonical path of a file that a document names and the root it lies below, or why it is refused.
 
-    The baseline and the shipped device files are known by their bare names, where no file of that name stands beside
-    the including one.
+    The baseline and the shipped device files are known by their bare names, where no file of that name stands
+    beside the including one.
     """
     found = resolve_include(root, including or STANDARD_INPUT, text, limits)
     if isinstance(found, Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
@@ -18,6 +19,8 @@ from lamella.lang.nem.documents.library import Library, show_circle
 from lamella.lang.nem.families import expand
 from lamella.lang.nem.nodes import Broken, Device, Include, Text, TypeFamily
 
+LOST = re.compile(r"(include|device|type_family)\b")
+"""How an unreadable statement begins that would have made names visible."""
 Item = TypeVar("Item", TypeFamily, Device)
 
 
@@ -114,7 +117,7 @@ class _Reading:
         """Add what a file declares; its program, unless it is the main file's, is nobody's business."""
         self.findings += file.parsed.findings
         document = file.parsed.document
-        if any(isinstance(item, Broken) and _is_include(item) for item in document.statements):
+        if any(isinstance(item, Broken) and LOST.match(item.span.text) for item in document.statements):
             self.complete = False
         for item in document.declarations:
             if isinstance(item, Broken):
@@ -143,13 +146,8 @@ class _Reading:
             self.broken.add(name)
 
 
-def _is_include(item: Broken) -> bool:
-    """Whether an unreadable statement was meant to be an include."""
-    return item.span.text.startswith("include")
-
-
 def take_file(shelf: Shelf, file: File, path: Text) -> File | Diagnostic | None:
-    """The file that another one names, or the finding that says why not; None once the limit has been told."""
+    """The file that another one names, or the finding that says why not; None once the limit is told."""
     if shelf.closed:
         return None
     found = locate(path.value, file.path, file.root, shelf.limits)

@@ -9,6 +9,7 @@ from lamella.lang.nem.parse.lexis import FLOAT, INT, NAME, STRING, Lexis
 from lamella.lang.nem.words import KEYWORDS, UNITS
 
 OPERATORS = {"+": 1, "-": 1, "*": 2, "/": 2, "mod": 2}
+BEHIND_NO_VALUE = frozenset(("=", ".", "{", ":"))
 SHOWN_OPERANDS = 4
 
 
@@ -43,8 +44,8 @@ class Expressions(Lexis):
         raise self.problem("a value", "here")
 
     def named_value(self) -> Name:
-        """A name in an expression; one that is followed by '=' or '.' belongs to the next statement."""
-        if self.texts[self.index + 1] in ("=", ".") and self.text not in KEYWORDS:
+        """A name in an expression; one that is followed by one of `BEHIND_NO_VALUE` belongs to the next statement."""
+        if self.texts[self.index + 1] in BEHIND_NO_VALUE and self.text not in KEYWORDS:
             raise self.problem("a value", "before the next statement")
         return self.use("a value", "here")
 

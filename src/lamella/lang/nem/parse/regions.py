@@ -55,6 +55,8 @@ class Regions(Expressions):
         while self.text == "," and self.ahead() in TYPE_WORDS:
             self.next()
             self.type_attribute(parts)
+        if self.text in TYPE_WORDS and self.text != "strides":
+            raise self.problem("','", "between type attributes")
 
     def type_attribute(self, parts: _Parts) -> None:
         """`tattr := 'elem' '=' ELEM | 'shape' '=' … | 'layout' '=' ID | 'strides' '=' … | 'quant' '=' quant`."""

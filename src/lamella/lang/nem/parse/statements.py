@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from lamella.base.cursor import END, SHOWN, SyntaxProblem
 from lamella.base.limits import Limits
@@ -25,7 +26,9 @@ from lamella.lang.nem.nodes import (
 )
 from lamella.lang.nem.parse.lexis import NAME
 from lamella.lang.nem.parse.tasks import Tasks
-from lamella.lang.nem.words import KEYWORDS, LEVELS, STATEMENT_WORDS
+from lamella.lang.nem.words import FORMS, KEYWORDS, LEVELS, STATEMENT_WORDS
+
+BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 
 
 @dataclass(slots=True)
@@ -115,14 +118,44 @@ class Statements(Tasks):
         """What stands in for an unreadable statement: the names it would have declared, up to the next statement."""
         if self.index == start:
             self.next()
-        skipped = self.skip_to(self.at_statement)
         names = {name.id: name for name in self.declared}
-        for token in skipped:
-            text = self.texts[token]
-            if self.texts[token + 1] == "=" and self.kinds[token] == NAME and text not in KEYWORDS:
-                names.setdefault(text, Name(text, self.span(token)))
+        for name in self._skip_statement(start):
+            names.setdefault(name.id, name)
         self._lost_loops += ".." in self.texts[start : self.index]
         return self._passed_over(start, tuple(names.values()))
+
+    def _skip_statement(self, start: int) -> list[Name]:
+        """Go on to the next statement, and give the names that look defined on the way.
+
+        A word of a statement always ends the broken one. Definitions and tasks do outside brackets, and within them,
+        since their end may be missing, at the beginning of a line. So does any name at the beginning of a line, but not
+        within brackets, and not after a task, whose attributes look like definitions.
+        """
+        taken = self.texts[start : self.index]
+        is_task = any(mark == "." and form in FORMS for mark, form in pairwise(taken))
+        column = self.source.place(self.starts[start])[1]
+        opened = sum(BRACKETS.get(text, 0) for text in taken)
+        names = []
+        while self.index < self.end and self.text not in STATEMENT_WORDS:
+            is_outside, is_first = opened <= 0, self._at_line_start(column)
+            if (is_outside or is_first) and self.at_statement():
+                break
+            if is_outside and not is_task:
+                if is_first:
+                    break
+                if self.kind == NAME and self.ahead() == "=" and self.text not in KEYWORDS:
+                    names.append(Name(self.text, self.span(self.index)))
+            opened += BRACKETS.get(self.text, 0)
+            self.next()
+        return names
+
+    def _at_line_start(self, column: int) -> bool:
+        """Whether a name is the first word of a line, at this column or before it."""
+        if self.kind != NAME:
+            return False
+        start = self.starts[self.index]
+        newline = self.source.text.rfind("\n", self.end_of(self.index - 1), start)
+        return newline >= 0 and start - newline <= column
 
     def _passed_over(self, start: int, names: tuple[Name, ...]) -> Broken:
         span = self.span_from(start)
@@ -169,11 +202,19 @@ class Statements(Tasks):
         if self.kind != NAME or self.text in KEYWORDS:
             return self.problem("a statement", "here")
         name = self.name()
+        if self.text == ".":
+            return self._no_form(name)
         self.declared.append(name)
         if not self.accept("="):
             return self.problem("'=', '.async' or '.sync'", f"after '{name.id[:SHOWN]}'")
+        if self.kind == NAME and self.ahead() == ".":
+            return self._no_form(self.name())
         hint = "a constant begins with const, another value with let"
         return self.problem("a region or a task", f"after '{name.id[:SHOWN]} ='", hint)
+
+    def _no_form(self, opcode: Name) -> SyntaxProblem:
+        self.next()
+        return self.problem("async or sync", f"after '{opcode.id[:SHOWN]}.'")
 
     def buffer(self) -> Buffer:
         """`buffer := 'buffer' ID ':' LEVEL '(' prop (',' prop)* ')' deco*`."""

@@ -119,6 +119,9 @@ class Tasks(Regions):
                 deps = self.dependencies(deps)
             elif self.at_attribute():
                 found.append(self.attribute())
+            elif self.at_misspelt_attribute():
+                self.next()
+                raise self.problem("'='", "after the name of an attribute")
             else:
                 return deps or ()
 
@@ -127,6 +130,12 @@ class Tasks(Regions):
         if self.kind != NAME or (self.text in KEYWORDS and self.text != "strides"):
             return False
         return self.texts[self.index + 1] == "=" and not self.at_definition()
+
+    def at_misspelt_attribute(self) -> bool:
+        """Whether a name stands ahead, on the same line, that begins neither an attribute nor a statement."""
+        if self.kind != NAME or self.text in KEYWORDS or self.at_definition() or self.at_call():
+            return False
+        return self.source.text.find("\n", self.end_of(self.index - 1), self.starts[self.index]) < 0
 
     def hatch(self) -> list[Attribute]:
         """`'(' 'op' '=' STRING (',' 'attrs' '=' '{' (ID ('='|':') value),* '}')? ')'`, as attributes."""

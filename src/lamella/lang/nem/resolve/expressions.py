@@ -113,7 +113,11 @@ class Expressions:
             return expr.value
         if isinstance(expr, nodes.Negate):
             return -self.number(expr.operand, what)
-        if isinstance(expr, nodes.Chain) and any(isinstance(part, nodes.Real) for part in _leaves(expr)):
+        if isinstance(expr, nodes.Name):
+            meaning = self.meaning(expr)
+            if isinstance(meaning, Written) and isinstance(meaning.value, nodes.Real):
+                return meaning.value.value
+        if isinstance(expr, nodes.Chain) and is_float(expr):
             return self._float_chain(expr, what)
         if isinstance(expr, nodes.Text | nodes.Items):
             raise self.fail(
@@ -161,6 +165,11 @@ def literal_kind(value: nodes.Value) -> str:
     """What a value is, by the look of it."""
     kinds = {nodes.Text: "a string", nodes.Items: "a list", nodes.Real: "a float", nodes.Name: "a name"}
     return kinds.get(type(value), "an integer")
+
+
+def is_float(expr: nodes.Expr) -> bool:
+    """Whether a FLOAT stands somewhere in an expression."""
+    return any(isinstance(part, nodes.Real) for part in _leaves(expr))
 
 
 def _float_step(sign: str, left: float, right: float) -> float:

@@ -7,7 +7,7 @@ from lamella.lang.nem import nodes
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.resolve.arithmetic import Loops
 from lamella.lang.nem.resolve.decorators import LOOP, Decorators
-from lamella.lang.nem.resolve.expressions import Expressions, Failed
+from lamella.lang.nem.resolve.expressions import Expressions, Failed, is_float
 from lamella.lang.nem.resolve.regions import resolve_buffer, resolve_region
 from lamella.lang.nem.resolve.scope import POISON, Meaning, Number, Scope, Token, Written
 from lamella.lang.nem.resolve.tasks import resolve_deps, resolve_task
@@ -104,7 +104,13 @@ class Statements:
             return Written(statement.value, "a string")
         if isinstance(statement.value, nodes.Items):
             return Written(statement.value, "a list")
+        if is_float(statement.value):
+            return self._float(statement.value)
         return Number(self.values.index(statement.value, "a let"), "an integer", False)
+
+    def _float(self, expr: nodes.Expr) -> Written:
+        value = float(self.values.number(expr, "a let"))
+        return Written(nodes.Real(value, expr.span), "a float")
 
     def _region(self, statement: nodes.RegionDef) -> Region:
         name = statement.name.id

@@ -1,0 +1,78 @@
+"""A plan ready to run: call it with arrays by name, get arrays by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy.typing as npt
+
+from lamella.backend.npu.generate import random_inputs
+from lamella.backend.npu.interface import Interface, find_interface
+from lamella.backend.npu.memory import Memory
+from lamella.backend.npu.order import Instance, program_order, random_order
+from lamella.backend.npu.ports import Ports
+from lamella.backend.npu.run import run_plan
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.base.limits import DEFAULT, Limits
+from lamella.lang.nem.resolved import Plan
+
+PROGRAM, RANDOM = "program", "random"
+
+
+def compile_plan(plan: Plan, *, seed: int = 0, order: str = PROGRAM, limits: Limits = DEFAULT) -> Executable:
+    """Make a checked plan callable; `order` is "program" or "random", the seed picks random orders and inputs."""
+    return Executable(plan, seed, order, limits)
+
+
+class Executable:
+    """Runs a plan; `findings` are those of the last call."""
+
+    def __init__(self, plan: Plan, seed: int, order: str, limits: Limits) -> None:
+        self.plan = plan
+        self.findings: list[Diagnostic] = []
+        self._seed = seed
+        self._order = order
+        self._limits = limits
+        self._ports = Ports(plan)
+        self._interface: Interface = find_interface(plan, limits)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs, in order."""
+        return self._interface.inputs
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs, in order."""
+        return self._interface.outputs
+
+    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
+        """Run once; without inputs they are random. Bytes of inputs that are not given are zero and not written."""
+        self.findings = []
+        memory = Memory(self.plan.buffers, self._limits)
+        if inputs:
+            self._ports.write(memory, inputs)
+        else:
+            self._write_random(memory)
+        self.findings = run_plan(self.plan, memory, self._instances())
+        if errors(self.findings):
+            raise LamellaError(self.findings)
+        return {name: self._ports.read(memory, name) for name in self.outputs}
+
+    def _write_random(self, memory: Memory) -> None:
+        """Nobody outside can fill an L1, so that its random bytes do not count as written."""
+        drawn: Mapping[str, Array] = random_inputs(self.plan, self._seed, self._limits)
+        self._ports.write(memory, drawn)
+        inside = {
+            buffer.name for buffer in self.plan.buffers if buffer.memory == "L1" and not buffer.imported
+        }
+        for name in drawn:
+            buffer = self._ports.find(name).buffer
+            if buffer in inside:
+                memory.written[buffer][:] = False
+
+    def _instances(self) -> Iterable[Instance]:
+        if self._order == RANDOM:
+            return random_order(self.plan, self._seed, self._limits)
+        return program_order(self.plan, self._limits)

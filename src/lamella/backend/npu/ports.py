@@ -1,0 +1,103 @@
+"""How arrays of the outside enter and leave the memory of a plan, by the name of a buffer or a region.
+
+A buffer travels as bytes, a typed region as an array of its shape: i4 as int8, bf16 as float32. Regions are those
+named outside loops whose place is the same in every iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.backend.npu.access import Access
+from lamella.backend.npu.memory import Memory, byte_type
+from lamella.backend.npu.opcodes.call import element_of
+from lamella.base import arrays
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import InputError
+from lamella.base.source import NOWHERE, Span
+from lamella.lang.nem.resolved import Plan, TensorType
+from lamella.lang.nem.rules import BAD_INPUT
+
+
+class Ports:
+    """The names of a plan and the places they stand for."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.buffers = {item.name: item for item in plan.buffers}
+        self.regions = {
+            name: Access(region.buffer.name, region.offset.constant, region.type)
+            for name, region in plan.regions.items()
+            if region.offset.is_constant and region.type is not None
+        }
+        """The typed ones."""
+
+    def find(self, name: str) -> Access:
+        """The place that a name stands for; an untyped region is a place of bytes."""
+        if name in self.regions:
+            return self.regions[name]
+        if name in self.buffers:
+            return Access(name, 0, byte_type(self.buffers[name].size))
+        region = self._plan.regions.get(name)
+        if region is None:
+            raise self._refuse(name, "is neither a buffer nor a region of the program")
+        if not region.offset.is_constant:
+            raise self._refuse(name, "has another place in every iteration; give its buffer instead")
+        return Access(region.buffer.name, region.offset.constant, byte_type(region.extent))
+
+    def read(self, memory: Memory, name: str) -> Array:
+        """The bytes of a buffer or the tensor of a region, as outsiders read it."""
+        access = self.find(name)
+        return arrays.to_exchange(memory.read(access.buffer, access.offset, access.type))
+
+    def write(self, memory: Memory, values: Mapping[str, npt.ArrayLike]) -> None:
+        """Store arrays by name, in order; what does not fit is an error."""
+        for name, value in values.items():
+            access = self.find(name)
+            array = self._fit(name, np.asarray(value), access.type)
+            memory.write(access.buffer, access.offset, access.type, array)
+
+    def _fit(self, name: str, array: Array, type: TensorType) -> Array:
+        """The array in the type of its place."""
+        if arrays.element_type_of(array.dtype) is None:
+            raise self._refuse(name, f"has NumPy type {array.dtype}, which is no element type")
+        if name not in self.regions:
+            return self._as_bytes(name, array, type.shape[0])
+        if array.shape != type.shape:
+            raise self._refuse(name, f"has shape {list(array.shape)}; the region is {type}")
+        try:
+            return _convert(array, type)
+        except InputError as problem:
+            raise self._refuse(name, f"does not fit {type}: {problem.message}") from None
+
+    def _as_bytes(self, name: str, array: Array, size: int) -> Array:
+        data = arrays.to_memory(array)
+        if data.size != size:
+            raise self._refuse(name, f"has {data.size} bytes; {size} are expected")
+        return data
+
+    def _refuse(self, name: str, problem: str) -> LamellaError:
+        return LamellaError([BAD_INPUT.at(self._span(name), name=name, problem=problem)])
+
+    def _span(self, name: str) -> Span:
+        if name in self._plan.regions:
+            return self._plan.regions[name].span
+        return self.buffers[name].span if name in self.buffers else NOWHERE
+
+
+def _convert(array: Array, type: TensorType) -> Array:
+    """Exchange types convert as they do everywhere; any other type must keep every value."""
+    element = element_of(type)
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if array.dtype == arrays.exchange_dtype(element):
+        return arrays.from_exchange(array, element)
+    found = arrays.cast(array, element)
+    back = arrays.cast(found, arrays.element_type_of(array.dtype) or element)
+    same = (back == array) | ((back != back) & (array != array))
+    if not same.all():
+        raise InputError(f"a value of {array.dtype} has no equal in {element}")
+    return found

@@ -1,0 +1,69 @@
+"""The command `lamella`: one file per command, each loaded when it is asked for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from importlib import import_module
+
+import click
+
+from lamella import __version__
+
+COMMANDS = {
+    "check": "report what is wrong in files",
+    "fmt": "print a file in canonical form",
+    "show": "say what is in a file",
+    "run": "execute a program",
+    "sim": "schedule a plan to cycles and explain it",
+    "bind": "lower a plan to a task-control stream",
+    "rules": "list the rules of a language",
+    "explain": "explain one rule with a wrong program",
+}
+
+
+class _Lazy(click.Group):
+    """A command group that imports a command only when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"lamella.cli.{cmd_name}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, message="lamella %(version)s  (NEM 1.0, STCB 1.0)")
+def lamella() -> None:
+    """Neural networks through five published languages; today: NEM, from text to cycles."""
+
+
+def main() -> None:
+    """Run the command line; our own bugs end as a short report, never as a traceback."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `lamella … | head` ends silently
+    try:
+        lamella.main(prog_name="lamella")
+    except Exception as bug:
+        sys.stderr.write(_bug_report(bug))
+        sys.exit(3)
+
+
+def _bug_report(bug: Exception) -> str:
+    last = traceback.extract_tb(bug.__traceback__)[-1]
+    place = f"{os.path.basename(last.filename)}:{last.lineno} in {last.name}"
+    return (
+        f"internal error: {type(bug).__name__}: {str(bug)[:500]}\n"
+        f"  at {place}\n"
+        "  this is a bug in lamella, not in your file; please report it with the command you ran\n"
+    )

@@ -1,0 +1,26 @@
+"""`lamella rules`: list the rules of a language."""
+
+from __future__ import annotations
+
+import click
+
+from lamella.cli.options import Guarded, json_option, print_json
+from lamella.pipeline.languages import LANGUAGES, rules_of
+
+
+@click.command(cls=Guarded)
+@click.argument("language", type=click.Choice(sorted(LANGUAGES)), required=False)
+@json_option
+def rules(language: str | None, as_json: bool) -> None:
+    """List the numbered rules of a language, or of all."""
+    found = [rule for name in ([language] if language else sorted(LANGUAGES)) for rule in rules_of(name)]
+    if as_json:
+        print_json(
+            [
+                {"code": rule.code, "severity": rule.severity, "section": rule.section, "sentence": rule.sentence}
+                for rule in found
+            ]
+        )
+        return
+    for rule in found:
+        click.echo(f"{rule.code}  {rule.severity:7}  {rule.sentence}")

@@ -1,0 +1,33 @@
+"""`lamella show`: say what is in a file."""
+
+from __future__ import annotations
+
+import click
+
+from lamella.base.limits import Limits
+from lamella.base.paths import read_bytes
+from lamella.cli.options import Guarded, json_option, language_option, limit_option, print_json
+from lamella.pipeline.describe import describe_library, find_file, library_to_json, read_library
+from lamella.pipeline.languages import is_stream, language_of
+from lamella.plan.stcb import list_stream, read_stream, to_json
+
+
+@click.command(cls=Guarded)
+@click.argument("file")
+@json_option
+@language_option
+@limit_option
+def show(file: str, as_json: bool, language: str | None, limits: Limits) -> None:
+    """Say what is in FILE: a NEM program or configuration, a task-control stream, or a shipped device's name."""
+    path = find_file(file)
+    if language is None and is_stream(path):
+        stream = read_stream(read_bytes(path, limits), str(path), limits)
+        click.echo(to_json(stream) if as_json else "\n".join(list_stream(stream)))
+        return
+    language_of(path, language)
+    only = "" if str(path) == file else file
+    library, plan = read_library(path, limits)
+    if as_json:
+        print_json(library_to_json(library, plan, only))
+    else:
+        click.echo(describe_library(library, plan, only))

@@ -1,0 +1,49 @@
+"""Arrays in .npy files, read without trust and written atomically."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lamella.base.errors import InputError
+from lamella.base.limits import DEFAULT, Limits, OutOfRange, mul, product
+from lamella.base.paths import read_bytes
+from lamella.base.writer import write_bytes
+
+Array = NDArray[np.generic]
+
+
+def read_array(path: Path, limits: Limits = DEFAULT) -> Array:
+    """The array of a .npy file; its header is compared with the bytes that follow before anything is made of it."""
+    data = read_bytes(path, limits)
+    stream = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(stream)
+        read_header = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
+        shape, fortran, dtype = read_header(stream)
+        count = product(shape)
+        needed = mul(count, dtype.itemsize)
+    except (ValueError, KeyError, OutOfRange, SyntaxError, TypeError) as problem:
+        raise InputError(f"not a readable .npy file: {str(problem)[:200]}", path=path) from None
+    if dtype.hasobject:
+        raise InputError("the array holds Python objects, which are never loaded", path=path)
+    found = len(data) - stream.tell()
+    if needed != found:
+        message = f"the header promises {needed} bytes of {dtype} {list(shape)}, the file holds {found}"
+        raise InputError(message, path=path)
+    flat: Array = np.frombuffer(data, dtype=dtype, count=count, offset=stream.tell())
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def write_array(path: Path, array: Array) -> None:
+    """Write one array as a .npy file, with the folder it lies in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=False)
+    write_bytes(path, stream.getvalue())

@@ -1,0 +1,63 @@
+"""The languages by name and file ending, with their rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lamella.base.diagnostic import LamellaError, Rule
+from lamella.base.errors import InputError
+from lamella.base.paths import read_shipped
+from lamella.lang.nem.rules import RULES as NEM_RULES
+
+LANGUAGES = {"nem": ".nem"}
+STREAM_ENDINGS = (".stcb", ".json")
+
+
+def language_of(path: Path, language: str | None) -> str:
+    """The language of a file: as the user says, else by its ending."""
+    name = language or path.suffix.removeprefix(".").lower()
+    if str(path) == "-" and language is None:
+        raise InputError("standard input has no ending", hint="say --language nem")
+    if name not in LANGUAGES:
+        known = ", ".join(LANGUAGES.values())
+        raise InputError(f"cannot tell the language of '{path.name}'", path=path, hint=f"known endings are {known}")
+    return name
+
+
+def is_stream(path: Path) -> bool:
+    """Whether a file is a task-control stream, by its ending."""
+    return path.suffix.lower() in STREAM_ENDINGS
+
+
+def rules_of(language: str) -> tuple[Rule, ...]:
+    """The rules of a language, in order."""
+    return {"nem": NEM_RULES}[language]
+
+
+def find_rule(code: str) -> Rule | None:
+    """The rule with a code."""
+    return next((rule for name in LANGUAGES for rule in rules_of(name) if rule.code == code), None)
+
+
+def explanation(rule: Rule) -> str:
+    """What a rule asks, with a wrong program where one is shipped."""
+    parts = [f"{rule.code} ({rule.severity})", "", rule.sentence, f"specification: {rule.section}"]
+    if rule.hint:
+        parts.append(f"hint: {rule.hint}")
+    wrong = _wrong_program(rule.code)
+    if wrong:
+        parts += ["", "a program that breaks it:", "", *(f"    {line}" for line in wrong.splitlines())]
+    return "\n".join(parts)
+
+
+def _wrong_program(code: str) -> str:
+    """The shortest wrong program of a rule, from the page that `make docs` writes."""
+    try:
+        page = read_shipped("lang/nem/wrong.txt")
+    except LamellaError:
+        return ""
+    for block in page.split("\n=== ")[1:]:
+        head, _, body = block.partition("\n")
+        if head.strip() == code:
+            return body.strip("\n")
+    return ""

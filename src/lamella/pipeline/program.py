@@ -1,0 +1,60 @@
+"""A NEM program or a bound stream as the API hands it around."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lamella.base.diagnostic import Diagnostic, errors, sort_findings
+from lamella.base.limits import DEFAULT, Limits
+from lamella.base.paths import read_text
+from lamella.base.source import Source
+from lamella.lang.nem import Document, Plan, check
+from lamella.lang.nem.device import ResolvedDevice
+from lamella.plan.verify import verify
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A checked NEM file: its document, its plan (None for a configuration) and what was found."""
+
+    path: Path | None
+    source: Source
+    document: Document
+    plan: Plan | None
+    findings: tuple[Diagnostic, ...]
+
+    def __repr__(self) -> str:
+        if self.plan is None:
+            return f"<NEM configuration {self.source.name}>"
+        device = self.plan.device.name if self.plan.device else "no device"
+        tasks = sum(1 for _ in self.plan.tasks())
+        return f"<NEM program {self.plan.name or self.source.name}: {tasks} tasks, {device}>"
+
+    @property
+    def device(self) -> ResolvedDevice | None:
+        """The target device."""
+        return self.plan.device if self.plan else None
+
+
+def read_source(path: Path, limits: Limits) -> Source:
+    """The text of a file that the user named."""
+    return Source(str(path), read_text(path, limits))
+
+
+def read_program(path: Path, device: str | None = None, limits: Limits = DEFAULT) -> Program:
+    """Read and check a NEM file; findings are carried, nothing is raised for them."""
+    return check_program(read_source(path, limits), None if str(path) == "-" else path, device, limits)
+
+
+def check_program(
+    source: Source, path: Path | None = None, device: str | None = None, limits: Limits = DEFAULT
+) -> Program:
+    """The language's rules, then the road to the plan, then the plan's own rules."""
+    checked = check(source, path, device, limits)
+    findings = list(checked.findings)
+    if checked.plan is not None and checked.complete:
+        findings += verify(checked.plan, limits)
+    found = tuple(sort_findings(findings))
+    plan = checked.plan if checked.complete and not errors(checked.findings) else None
+    return Program(path, source, checked.library.document, plan, found)

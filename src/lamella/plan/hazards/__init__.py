@@ -1,0 +1,66 @@
+"""Hazards: accesses to the same bytes that nothing orders, proved on whole loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.limits import DEFAULT, Limits
+from lamella.lang.nem.resolved import Loop, Plan, Task
+from lamella.plan.feasible import Budget
+from lamella.plan.hazards.accesses import Accesses
+from lamella.plan.hazards.alias import Aliases
+from lamella.plan.hazards.find import Finder, Found
+from lamella.plan.hazards.hoist import find_hoistable
+from lamella.plan.hazards.questions import Questions
+from lamella.plan.hazards.reload import Reloads
+from lamella.plan.hazards.report import report_hazard, report_hoistable, report_reloads, report_unproved
+from lamella.plan.hazards.within import check_operands
+from lamella.plan.hazards.writes import Writes
+from lamella.plan.order import Order
+
+
+def budget_of(limits: Limits) -> Budget:
+    """The steps that all questions about a plan may take together, and each of them."""
+    return Budget(limits.max_pairs // 5, limits.max_pairs // 20)
+
+
+def find_hazards(plan: Plan, limits: Limits = DEFAULT) -> Found:
+    """The pairs of tasks that race, each with one witness; reloads are not told apart here."""
+    budget, order = budget_of(limits), Order(plan)
+    finder = Finder(order, Accesses(order, budget), Questions(budget))
+    for site, unordered in order.sweep():
+        finder.look_at(site, unordered)
+    finder.look_across()
+    return finder.found
+
+
+def hoistable(plan: Plan, limits: Limits = DEFAULT) -> list[tuple[Task, Loop]]:
+    """Moves that could stand before their innermost loop."""
+    order = Order(plan)
+    found = find_hoistable(order, Accesses(order, budget_of(limits)))
+    return [(site.task, extent.loop) for site, extent in found]
+
+
+def check_hazards(plan: Plan, order: Order, accesses: Accesses, budget: Budget) -> Iterator[Diagnostic]:
+    """All findings about bytes that tasks share."""
+    questions = Questions(budget)
+    yield from check_operands(accesses, questions)
+    finder, aliases = Finder(order, accesses, questions), Aliases(plan, order, accesses)
+    for site, unordered in order.sweep():
+        finder.look_at(site, unordered)
+        aliases.look_at(site, unordered)
+    finder.look_across()
+    aliases.look_across()
+    yield from aliases.findings()
+    writes = Writes(access for touched in accesses.of for access in touched)
+    reloads = Reloads(order, accesses, writes, finder.found)
+    yield from (report_hazard(hazard) for hazard in reloads.errors)
+    yield from report_unproved(finder.found)
+    told: set[int] = set()
+    for site, finding in report_reloads(reloads.reloads):
+        told.add(site.index)
+        yield finding
+    for site, _ in find_hoistable(order, accesses):
+        if site.index not in told:
+            yield report_hoistable(site)

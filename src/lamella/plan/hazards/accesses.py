@@ -1,0 +1,145 @@
+"""What the tasks of a plan touch: bytes of a buffer as a function of the iteration.
+
+Offsets are rewritten in iteration numbers: variable d is the number, from 0, of the iteration of the d-th loop around
+the task. So tasks of different loops that touch bytes in the same way have equal offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lamella.base.source import Span
+from lamella.lang.nem.resolved import Atom, Buffer, Index, Loop, Operation, Region, Task, Variable
+from lamella.plan.feasible import Budget, Exhausted
+from lamella.plan.order import Order, Site
+from lamella.plan.ranges import ZeroDivisor, bounds, extremes
+
+Point = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """The bytes [offset, offset + extent) of a buffer; all iterations together stay in [low, high)."""
+
+    buffer: Buffer
+    offset: Index
+    extent: int
+    trips: Point
+    low: int
+    high: int
+
+    def meets(self, other: Footprint) -> bool:
+        """Whether some bytes of all iterations may coincide."""
+        return self.low < other.high and other.low < self.high and self.buffer.name == other.buffer.name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """One operand of one task."""
+
+    site: Site
+    region: Region
+    footprint: Footprint
+    write: bool
+    operand: int
+
+    @property
+    def span(self) -> Span:
+        """Where the operand stands."""
+        return operand_span(self.site.task, self.write, self.operand)
+
+    @property
+    def what(self) -> str:
+        """The operand as a sentence calls it."""
+        name = f"'{self.region.name}'" if self.region.name else str(self.operand + 1)
+        return f"{'output' if self.write else 'input'} {name}"
+
+    def first_byte(self, point: Point) -> int:
+        """The offset in one iteration, given by iteration numbers."""
+        return self.footprint.offset.at(dict(enumerate(point)))
+
+
+def operand_span(task: Task, write: bool, operand: int) -> Span:
+    """The place of an operand of a task, or of the task where the text has none."""
+    operands = task.node.outputs if write else task.node.inputs
+    return operands[operand].span if operand < len(operands) else task.span
+
+
+def iteration_at(loops: tuple[Loop, ...], point: Point) -> dict[int, int]:
+    """The loop variables, by loop number, of an iteration given by iteration numbers."""
+    return {loop.number: loop.first + number for loop, number in zip(loops, point, strict=True)}
+
+
+class Accesses:
+    """The accesses of all sites; `suspects` are regions left out, for they may leave their buffer."""
+
+    def __init__(self, order: Order, budget: Budget) -> None:
+        self._budget = budget
+        self._known: dict[tuple[str, int, Index, int], Footprint | None] = {}
+        self.suspects: list[Region] = []
+        self.of: list[tuple[Access, ...]] = [tuple(self._touch(site)) for site in order.sites]
+
+    def _touch(self, site: Site) -> list[Access]:
+        found = []
+        task = site.task
+        for write, regions in ((False, task.inputs), (True, task.outputs)):
+            for operand, region in enumerate(regions):
+                footprint = self._footprint(region, site.loops)
+                if footprint is None:
+                    self.suspects.append(region)
+                else:
+                    found.append(Access(site, region, footprint, write, operand))
+        return found
+
+    def _footprint(self, region: Region, loops: tuple[Loop, ...]) -> Footprint | None:
+        place = loops[-1].number if loops else -1
+        key = region.buffer.name, place, region.offset, region.extent
+        if key not in self._known:
+            self._known[key] = self._make(region, loops)
+        return self._known[key]
+
+    def _make(self, region: Region, loops: tuple[Loop, ...]) -> Footprint | None:
+        offset = region.offset if region.offset.is_constant else number_iterations(region.offset, loops)
+        box = {depth: (0, loop.trips - 1) for depth, loop in enumerate(loops)}
+        try:
+            (low, _), (last, _) = extremes(offset, box, self._budget)
+        except Exhausted:
+            low, last = bounds(offset, box)
+        except ZeroDivisor:
+            return None
+        high = last + region.extent
+        if low < 0 or high > region.buffer.size:
+            return None
+        trips = tuple(loop.trips for loop in loops)
+        return Footprint(region.buffer, offset, region.extent, trips, low, high)
+
+
+def number_iterations(index: Index, loops: tuple[Loop, ...]) -> Index:
+    """An index in iteration numbers by depth instead of loop variables."""
+    images: dict[int, Index] = {}
+    for depth, loop in enumerate(loops):
+        variable: tuple[tuple[Atom, int], ...] = ((Variable(depth, ""), 1),)
+        images[loop.number] = Index(loop.first, variable if loop.trips > 1 else ())
+    return substitute(index, images)
+
+
+def substitute(index: Index, images: Mapping[int, Index]) -> Index:
+    """An index with its variables replaced by other indices."""
+    total = Index(index.constant)
+    for atom, factor in index.terms:
+        if isinstance(atom, Variable):
+            total = add(total, images[atom.loop], factor)
+        else:
+            inner = Operation(atom.sign, substitute(atom.left, images), substitute(atom.right, images))
+            total = add(total, Index(0, ((inner, 1),)), factor)
+    return total
+
+
+def add(left: Index, right: Index, factor: int) -> Index:
+    """The sum of an index and a multiple of another; terms that cancel are gone."""
+    terms = dict(left.terms)
+    for atom, count in right.terms:
+        terms[atom] = terms.get(atom, 0) + factor * count
+    kept = tuple((atom, count) for atom, count in terms.items() if count)
+    return Index(left.constant + factor * right.constant, kept)

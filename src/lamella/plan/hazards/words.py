@@ -1,0 +1,27 @@
+"""How hazards are told: bytes, iterations, places."""
+
+from __future__ import annotations
+
+from lamella.plan.hazards.accesses import Point
+from lamella.plan.order import Site
+
+IRREGULAR = "the offsets are too irregular to be compared within the budget"
+
+
+def show_bytes(low: int, high: int) -> str:
+    """A byte range as sentences have it."""
+    return f"bytes [{low}, {high})"
+
+
+def show_iteration(site: Site, point: Point) -> str:
+    """One iteration in the program's variables: `i=3, j=0`; empty outside loops."""
+    return ", ".join(
+        f"{loop.variable}={loop.first + number}" for loop, number in zip(site.loops, point, strict=True)
+    )
+
+
+def show_iterations(*instances: tuple[Site, Point]) -> str:
+    """The iterations of instances in the order in which a sentence names them, each told once."""
+    shown = dict.fromkeys(show_iteration(site, point) for site, point in instances)
+    told = " and ".join(text for text in shown if text)
+    return f" ({told})" if told else ""

@@ -1,0 +1,144 @@
+"""What all pictures show, in the words and numbers they show it with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lamella.plan.picture.names import count
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A row of the timeline: one instance of a unit; `engine` is None for units of the whole device."""
+
+    unit: str
+    instance: int
+    engine: int | None
+    busy: int
+    utilisation: float
+
+    @property
+    def name(self) -> str:
+        """`CSTL[1]`."""
+        return f"{self.unit}[{self.instance}]"
+
+    @property
+    def group(self) -> str:
+        """The engine it belongs to, or the device."""
+        return "device" if self.engine is None else f"engine {self.engine}"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A stretch in which a task instance waited; `cause` is the title of what it waited for, where one is known."""
+
+    reason: str
+    cycles: int
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A task instance: `track` and `task` are positions in the scene, `after` positions of earlier slices."""
+
+    track: int
+    task: int
+    start: int
+    end: int
+    iteration: str
+    waits: tuple[Waiting, ...]
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A task of the program with the totals of all its instances; `line` is 0 where it is not in the text."""
+
+    title: str
+    opcode: str
+    unit: str
+    line: int
+    profile: str
+    count: int
+    cycles: int
+    waits: Mapping[str, int]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+    @property
+    def waited(self) -> int:
+        """Cycles that its instances waited, for all reasons."""
+        return sum(self.waits.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A buffer in its memory, from its first to its last use."""
+
+    name: str
+    offset: int
+    size: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A memory over time: `steps` are (cycle, bytes in use from there on), `holders` who holds the peak."""
+
+    name: str
+    engine: int | None
+    capacity: int | None
+    peak: int
+    peak_at: int
+    holders: tuple[tuple[str, int], ...]
+    steps: tuple[tuple[int, int], ...]
+    boxes: tuple[Box, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A lower bound of the cycles, and what it counts."""
+
+    name: str
+    cycles: int
+    what: str
+    binding: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A simulated program; `covered` is the cycle up to which the slices show everything."""
+
+    program: str
+    file: str
+    device: str
+    topology: str
+    cycles: int
+    covered: int
+    instances: int
+    tracks: tuple[Track, ...]
+    tasks: tuple[Row, ...]
+    slices: tuple[Slice, ...]
+    levels: tuple[Level, ...]
+    bounds: tuple[Bound, ...]
+    ratio: float
+    facts: tuple[tuple[str, str, str], ...]
+    notes: tuple[str, ...]
+    source: tuple[str, ...]
+
+    @property
+    def binding(self) -> Bound | None:
+        """The largest bound."""
+        return next((bound for bound in self.bounds if bound.binding), None)
+
+    @property
+    def cut(self) -> str:
+        """What is to be said when the slices are not all; empty otherwise."""
+        if len(self.slices) >= self.instances:
+            return ""
+        return (
+            f"The timeline shows the first {count(len(self.slices))} of {count(self.instances)} task instances: "
+            f"everything up to cycle {count(self.covered)}. Every total is of the whole program."
+        )

@@ -1,0 +1,318 @@
+"""Offsets over iteration boxes: exact minimum and maximum, exact search, witnesses.
+
+An `Index` is a sum of loop variables and operations on such sums. A box of iterations is cut into cells until every
+`/` and `mod` is linear in its cell: a variable that passes through whole periods of a divisor is written as
+`period·h + l`, other cuts are made where a quotient changes. Products of variables are cut until one factor is fixed.
+So an offset is linear on every cell, with new variables that are again independent of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import gcd
+
+from lamella.lang.nem.resolved import Index, Operation, Variable
+from lamella.plan.feasible import Box, Budget, Exhausted, solve
+
+Assignment = Mapping[int, int]
+
+
+class ZeroDivisor(Exception):
+    """An operation divides by zero in an iteration; internal: callers report it where it stands."""
+
+    def __init__(self, iteration: Assignment) -> None:
+        super().__init__(iteration)
+        self.iteration = iteration
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """`constant + Σ coefficient · variable`."""
+
+    constant: int
+    terms: Mapping[int, int]
+
+    def plus(self, other: Form, factor: int) -> Form:
+        """The sum with a multiple of another form."""
+        terms = dict(self.terms)
+        for variable, coefficient in other.terms.items():
+            total = terms.get(variable, 0) + factor * coefficient
+            if total:
+                terms[variable] = total
+            else:
+                terms.pop(variable, None)
+        return Form(self.constant + factor * other.constant, terms)
+
+    def range(self, box: Box) -> tuple[int, int]:
+        """Smallest and largest value over a box."""
+        low = high = self.constant
+        for variable, coefficient in self.terms.items():
+            first, last = box[variable]
+            low += coefficient * (first if coefficient > 0 else last)
+            high += coefficient * (last if coefficient > 0 else first)
+        return low, high
+
+    def corner(self, box: Box, largest: bool) -> dict[int, int]:
+        """Where the smallest or largest value is taken."""
+        return {v: box[v][(a > 0) == largest] for v, a in self.terms.items()}
+
+
+ZERO = Form(0, {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """How a cell is to be cut: at a value of a variable, or into digits with a period."""
+
+    variable: int
+    at: int = 0
+    period: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """A box in its own variables, and the variables of the question as forms in them."""
+
+    box: Box
+    forms: Mapping[int, Form]
+
+    def assignment(self, values: Assignment) -> dict[int, int]:
+        """The variables of the question where those of the cell have these values (the least where free)."""
+        known = {variable: values.get(variable, low) for variable, (low, _) in self.box.items()}
+        return {
+            name: form.constant + sum(a * known[v] for v, a in form.terms.items())
+            for name, form in self.forms.items()
+        }
+
+    def substitute(self, variable: int, form: Form, added: Box) -> _Cell:
+        """The cell with one variable replaced by a form in added ones."""
+        box = {v: ends for v, ends in self.box.items() if v != variable} | dict(added)
+        return _Cell(box, {name: _replace(old, variable, form) for name, old in self.forms.items()})
+
+
+def _replace(form: Form, variable: int, by: Form) -> Form:
+    factor = form.terms.get(variable)
+    if factor is None:
+        return form
+    rest = Form(form.constant, {v: a for v, a in form.terms.items() if v != variable})
+    return rest.plus(by, factor)
+
+
+def extremes(index: Index, box: Box, budget: Budget) -> tuple[tuple[int, Assignment], tuple[int, Assignment]]:
+    """The exact smallest and largest value over a box, each with where it is taken; Exhausted if too hard."""
+    least: tuple[int, Assignment] | None = None
+    most: tuple[int, Assignment] | None = None
+    budget.begin()
+    todo = [_whole(box)]
+    while todo:
+        cell = todo.pop()
+        if least and most:
+            low, high = _bounds(index, cell)
+            if low >= least[0] and high <= most[0]:
+                continue
+        form = _flatten(index, cell)
+        budget.spend()
+        if isinstance(form, _Split):
+            todo += _cut(cell, form)
+            continue
+        low, high = form.range(cell.box)
+        if least is None or low < least[0]:
+            least = low, cell.assignment(form.corner(cell.box, largest=False))
+        if most is None or high > most[0]:
+            most = high, cell.assignment(form.corner(cell.box, largest=True))
+    if least is None or most is None:
+        raise Exhausted
+    return least, most
+
+
+def search(index: Index, box: Box, low: int, high: int, budget: Budget) -> Assignment | None:
+    """Where an index lies in [low, high], or None if nowhere; Exhausted if that is too hard to say."""
+    budget.begin()
+    todo = [_whole(box)]
+    while todo:
+        cell = todo.pop()
+        budget.spend()
+        least, most = _bounds(index, cell)
+        if least > high or most < low:
+            continue
+        form = _flatten(index, cell)
+        if isinstance(form, _Split):
+            todo += _cut(cell, form)
+            continue
+        values = solve(form.constant, form.terms, cell.box, low, high, budget)
+        if values is not None:
+            return cell.assignment(values)
+    return None
+
+
+def bounds(index: Index, box: Box) -> tuple[int, int]:
+    """Limits that hold over a box but need not be reached; a divisor that may be zero gives what others give."""
+    return _bounds(index, _whole(box))
+
+
+def _whole(box: Box) -> _Cell:
+    wide = {v: ends for v, ends in box.items() if ends[0] != ends[1]}
+    fixed = {v: Form(low, {}) for v, (low, high) in box.items() if low == high}
+    return _Cell(wide, {**fixed, **{v: Form(0, {v: 1}) for v in wide}})
+
+
+# --- cutting ------------------------------------------------------------------------------------------------
+
+
+def _cut(cell: _Cell, split: _Split) -> Iterator[_Cell]:
+    """The parts of a cell, the last in iteration order first."""
+    variable = split.variable
+    low, high = cell.box[variable]
+    if not split.period:
+        yield _narrow(cell, variable, split.at, high)
+        yield _narrow(cell, variable, low, split.at - 1)
+        return
+    wholes, rest = divmod(high - low + 1, split.period)
+    fresh = max(cell.box) + 1
+    if rest:
+        yield _narrow(cell, variable, high - rest + 1, high)
+    digits = {fresh: (0, wholes - 1), fresh + 1: (0, split.period - 1)}
+    if wholes == 1:
+        yield _narrow(cell, variable, low, low + split.period - 1)
+    else:
+        yield cell.substitute(variable, Form(low, {fresh: split.period, fresh + 1: 1}), digits)
+
+
+def _narrow(cell: _Cell, variable: int, low: int, high: int) -> _Cell:
+    if low == high:
+        return cell.substitute(variable, Form(low, {}), {})
+    return _Cell({**cell.box, variable: (low, high)}, cell.forms)
+
+
+def _halve(cell: _Cell, *forms: Form) -> _Split:
+    """Cut the widest variable of the form that is nearest to being fixed."""
+    sizes = [sorted((cell.box[v][1] - cell.box[v][0], v) for v in form.terms) for form in forms]
+    _, variable = min(sizes, key=lambda size: sum(width for width, _ in size))[-1]
+    low, high = cell.box[variable]
+    return _Split(variable, (low + high + 1) // 2)
+
+
+# --- flattening ---------------------------------------------------------------------------------------------
+
+
+def _flatten(index: Index, cell: _Cell) -> Form | _Split:
+    """An index as a form of the cell, or the cut that is needed first."""
+    total = Form(index.constant, {})
+    for atom, factor in index.terms:
+        part = cell.forms[atom.loop] if isinstance(atom, Variable) else _operate(atom, cell)
+        if isinstance(part, _Split):
+            return part
+        total = total.plus(part, factor)
+    return total
+
+
+def _operate(operation: Operation, cell: _Cell) -> Form | _Split:
+    left, right = _flatten(operation.left, cell), _flatten(operation.right, cell)
+    if isinstance(left, _Split):
+        return left
+    if isinstance(right, _Split):
+        return right
+    if operation.sign == "*":
+        if left.terms and right.terms:
+            return _halve(cell, left, right)
+        return ZERO.plus(left, right.constant) if left.terms else ZERO.plus(right, left.constant)
+    if right.terms:
+        return _halve(cell, right)
+    if right.constant == 0:
+        raise ZeroDivisor(cell.assignment({}))
+    return _divide(operation.sign, left, right.constant, cell)
+
+
+def _divide(sign: str, left: Form, divisor: int, cell: _Cell) -> Form | _Split:
+    """Truncating division: the sign goes before the floor."""
+    low, high = left.range(cell.box)
+    if low < 0 < high:
+        return _cut_at(left, 0, cell)
+    negative = low < 0
+    size = ZERO.plus(left, -1) if negative else left
+    found = _divide_floor(sign, size, abs(divisor), cell)
+    if isinstance(found, _Split):
+        return found
+    negate = negative != (divisor < 0 and sign == "/")
+    return ZERO.plus(found, -1) if negate else found
+
+
+def _divide_floor(sign: str, left: Form, divisor: int, cell: _Cell) -> Form | _Split:
+    """Quotient or remainder of a form that is not negative, or the cut after which it is linear."""
+    whole, rest = _parts(left, divisor)
+    low, high = rest.range(cell.box)
+    if low // divisor != high // divisor:
+        return _cut_period(rest, divisor, cell)
+    quotient = whole.plus(Form(low // divisor, {}), 1)
+    return quotient if sign == "/" else left.plus(quotient, -divisor)
+
+
+def _parts(left: Form, divisor: int) -> tuple[Form, Form]:
+    """`left = divisor · whole + rest`, the coefficients of the rest as small as possible."""
+    whole: dict[int, int] = {}
+    rest: dict[int, int] = {}
+    for variable, coefficient in left.terms.items():
+        quotient = (2 * coefficient + divisor) // (2 * divisor)
+        if quotient:
+            whole[variable] = quotient
+        if coefficient != quotient * divisor:
+            rest[variable] = coefficient - quotient * divisor
+    quotient, constant = divmod(left.constant, divisor)
+    return Form(quotient, whole), Form(constant, rest)
+
+
+def _cut_period(rest: Form, divisor: int, cell: _Cell) -> _Split:
+    """Take whole periods apart where a variable passes through several; else cut where the quotient changes."""
+    for variable, coefficient in rest.terms.items():
+        low, high = cell.box[variable]
+        period = divisor // gcd(divisor, coefficient)
+        if high - low + 1 > period:
+            return _Split(variable, period=period)
+    low, _ = rest.range(cell.box)
+    return _cut_at(rest, (low // divisor + 1) * divisor, cell)
+
+
+def _cut_at(form: Form, value: int, cell: _Cell) -> _Split:
+    """Cut where a form passes a value, which it does; several variables are halved instead."""
+    if len(form.terms) > 1:
+        variable = max(form.terms, key=lambda v: abs(form.terms[v]) * (cell.box[v][1] - cell.box[v][0]))
+        low, high = cell.box[variable]
+        return _Split(variable, (low + high + 1) // 2)
+    ((variable, coefficient),) = form.terms.items()
+    distance = value - form.constant
+    if coefficient > 0:
+        return _Split(variable, -(-distance // coefficient))
+    return _Split(variable, distance // coefficient + 1)
+
+
+# --- limits without cutting ---------------------------------------------------------------------------------
+
+
+def _bounds(index: Index, cell: _Cell) -> tuple[int, int]:
+    linear = Form(index.constant, {})
+    low = high = 0
+    for atom, factor in index.terms:
+        if isinstance(atom, Variable):
+            linear = linear.plus(cell.forms[atom.loop], factor)
+            continue
+        ends = [factor * end for end in _operation_bounds(atom, cell)]
+        low, high = low + min(ends), high + max(ends)
+    first, last = linear.range(cell.box)
+    return low + first, high + last
+
+
+def _operation_bounds(operation: Operation, cell: _Cell) -> tuple[int, int]:
+    left, right = _bounds(operation.left, cell), _bounds(operation.right, cell)
+    if operation.sign == "*":
+        products = [a * b for a in left for b in right]
+        return min(products), max(products)
+    reach = max(abs(right[0]), abs(right[1]))
+    if operation.sign == "/":
+        if right[0] > 0 or right[1] < 0:
+            quotients = [abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) for a in left for b in right]
+            return min(quotients), max(quotients)
+        most = max(abs(left[0]), abs(left[1]))
+        return -most, most
+    most = max(reach - 1, 0)
+    return max(-most, min(left[0], 0)), min(most, max(left[1], 0))

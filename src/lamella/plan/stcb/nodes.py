@@ -1,0 +1,155 @@
+"""STCB on one page: a bound program as the streams of task-control records that the engines take.
+
+It is our own format, in the words of `docs/layers/stcb.md`; it is not the vendor's TCB, whose register maps are not
+public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from lamella.base.quant import Quant
+from lamella.lang.nem.registry import load_registry
+from lamella.lang.nem.resolved import AttributeValue
+
+VERSION = (1, 0)
+MOST_BITS = 32
+RESET = "reset"
+PLAIN, WDM = "plain", "wdm"
+LEVELS = ("DDR", "L2", "L1")
+UNIT_TYPES = ("SEQ", "DMA", "NMU", "CSTLA", "CSTLB", "VPU", "SDMA")
+"""Kinds of queues; the place in this list is the number in the binary form."""
+
+
+def op_names() -> tuple[str, ...]:
+    """`reset` and the opcodes in the order of the registry; the place in this list is the number in the binary form."""
+    return (RESET, *load_registry())
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """An execution unit of an engine; the two halves of a CSTL are units of their own."""
+
+    type: str
+    index: int
+
+    def __str__(self) -> str:
+        half = self.type[4:] if self.type.startswith("CSTL") else ""
+        return f"{self.type.removesuffix(half) if half else self.type}{self.index}{half}"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Bytes at an address read or written as an N-dimensional strided tensor; strides count elements.
+
+    `quant` is a place in the stream's constants. L1 is that of the engine in whose stream the record stands.
+    """
+
+    level: str
+    addr: int
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str = "u8"
+    layout: str | None = None
+    quant: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The statement of the program and the iteration that a record was made from."""
+
+    line: int = 0
+    token: str = ""
+    iteration: tuple[tuple[str, int], ...] = ()
+    debug: str = ""
+    profile: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One task for one unit: what it waits for, what it does, what it tells others.
+
+    `seq` is its place in the program; streams keep that order but for chains, which stand together.
+    `wait`, `set` and `clear` are bits of the engine's own bank, `remote` are bits (engine, bit) set in other banks.
+    `chain` hands the result to the next record of the stream instead of writing it.
+    """
+
+    seq: int
+    unit: Unit
+    op: str
+    wait: tuple[int, ...] = ()
+    set: tuple[int, ...] = ()
+    clear: tuple[int, ...] = ()
+    remote: tuple[tuple[int, int], ...] = ()
+    src: tuple[Access, ...] = ()
+    dst: tuple[Access, ...] = ()
+    attrs: Mapping[str, AttributeValue] = field(default_factory=lambda: MappingProxyType({}))
+    chain: bool = False
+    path: str = PLAIN
+    memmove: bool = False
+    origin: Origin = Origin()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A buffer of the memory map; `number` counts declarations, `engine` is the owner of an L1, 0 elsewhere."""
+
+    number: int
+    buffer: str
+    level: str
+    engine: int
+    addr: int
+    size: int
+    imported: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A typed region that a caller may name, with the engine whose L1 it lies in (0 elsewhere)."""
+
+    name: str
+    engine: int
+    access: Access
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A bound program: the memory map, one stream of records for each engine, and the tables they refer to."""
+
+    name: str
+    device: str
+    bits: int
+    memory: tuple[Place, ...]
+    engines: tuple[tuple[Record, ...], ...]
+    constants: tuple[Quant, ...] = ()
+    tensors: tuple[Tensor, ...] = ()
+
+    def peaks(self) -> dict[str, int]:
+        """The end of the last buffer of each memory; memories are named as a program names them."""
+        found: dict[str, int] = {}
+        for place in self.memory:
+            level = level_name(place.level, place.engine)
+            found[level] = max(found.get(level, 0), place.addr + place.size)
+        return found
+
+    def records(self) -> Iterator[tuple[int, Record]]:
+        """All records with the number of their engine."""
+        return ((engine, record) for engine, stream in enumerate(self.engines) for record in stream)
+
+
+def level_name(level: str, engine: int) -> str:
+    """A memory as a program writes it."""
+    return f"L1[{engine}]" if level == "L1" else level
+
+
+def groups(stream: tuple[Record, ...]) -> Iterator[tuple[Record, ...]]:
+    """The records of one engine, those that a chain binds together as one group."""
+    start = 0
+    for position, record in enumerate(stream):
+        if not record.chain:
+            yield stream[start : position + 1]
+            start = position + 1
+    if start < len(stream):
+        yield stream[start:]

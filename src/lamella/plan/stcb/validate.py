@@ -1,0 +1,366 @@
+"""A stream that was read is made of known units and operations, stays inside its memory map and is unambiguous."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from lamella.base.diagnostic import Diagnostic, errors
+from lamella.base.dtype import find_in
+from lamella.base.limits import DEFAULT, LARGEST, Limits, OutOfRange, add, ceil_divide, mul, product
+from lamella.base.quant import Quant, quant_problems
+from lamella.base.shape import element_count, row_major_strides
+from lamella.base.source import NOWHERE
+from lamella.lang.nem import nodes as text
+from lamella.lang.nem.check.attributes import check_attributes
+from lamella.lang.nem.check.operands import check_counts, check_layouts, check_ranks, read_call
+from lamella.lang.nem.check.shapes import check_shapes
+from lamella.lang.nem.registry import Opcode, opcode
+from lamella.lang.nem.resolved import AttributeValue, Buffer, Index, Region, Task, TensorType
+from lamella.plan.stcb.faults import bad_stream
+from lamella.plan.stcb.nodes import (
+    LEVELS,
+    MOST_BITS,
+    PLAIN,
+    RESET,
+    UNIT_TYPES,
+    WDM,
+    Access,
+    Place,
+    Record,
+    Stream,
+    groups,
+    level_name,
+)
+from lamella.plan.stcb.verify import verify_stream
+
+MOST_ENGINES = 1 << 12
+MOST_UNITS = 1 << 16
+MOST_RANK = 64
+MOST_RECORDS = 1 << 32
+MOVES = ("transfer", "store")
+
+
+def validate_stream(stream: Stream, limits: Limits = DEFAULT) -> Stream:
+    """The stream itself; a LamellaError where it cannot be executed, or would not mean one thing."""
+    for problem in _structure(stream, limits):
+        raise bad_stream(problem)
+    for finding in verify_stream(stream):
+        raise bad_stream(finding.message)
+    return stream
+
+
+def tensor_type(access: Access, constants: Sequence[Quant]) -> TensorType:
+    """What an access says about its bytes, in the words of the language."""
+    quant = None if access.quant is None else constants[access.quant]
+    return TensorType(access.dtype, access.dims, access.layout, access.strides, quant)
+
+
+def hands_on(made: Access, taken: Access) -> bool:
+    """Whether a chain can hand over a value: the same bytes without gaps, as the same tensor or as plain bytes."""
+    if (made.level, made.addr) != (taken.level, taken.addr):
+        return False
+    same = (made.dims, made.strides, made.dtype) == (taken.dims, taken.strides, taken.dtype)
+    return _dense_bytes(made) > 0 and (same or (taken.dims, taken.dtype) == ((_dense_bytes(made),), "u8"))
+
+
+def _dense_bytes(access: Access) -> int:
+    """The size of a tensor that fills whole bytes in row-major order; 0 for any other."""
+    element = find_in("nem", access.dtype)
+    bits = 0 if element is None else element_count(access.dims) * element.bits
+    return bits // 8 if bits % 8 == 0 and access.strides == row_major_strides(access.dims) else 0
+
+
+def _structure(stream: Stream, limits: Limits) -> Iterator[str]:
+    if not 1 <= stream.bits <= MOST_BITS:
+        yield f"a bank of {stream.bits} bits; there are 1 to {MOST_BITS}"
+    if not 1 <= len(stream.engines) <= MOST_ENGINES:
+        yield f"{len(stream.engines)} engines; there are 1 to {MOST_ENGINES}"
+    yield from _names(stream, limits)
+    memory = _MemoryMap(stream)
+    yield from memory.problems()
+    yield from _tensors(stream, memory)
+    yield from _sequence(stream)
+    checked = _Checked(stream, memory)
+    for engine, record in stream.records():
+        yield from (
+            f"record {record.seq} of engine {engine}: {item}" for item in checked.record(engine, record)
+        )
+    for engine, records in enumerate(stream.engines):
+        yield from (f"engine {engine}: {item}" for item in _chains(records))
+
+
+def _names(stream: Stream, limits: Limits) -> Iterator[str]:
+    names = [stream.name, stream.device, *(place.buffer for place in stream.memory)]
+    names += [tensor.name for tensor in stream.tensors]
+    longest = max(map(len, names))
+    if longest > limits.max_name:
+        yield f"a name has {longest} characters; the limit max_name is {limits.max_name}"
+    for what, found in (
+        ("buffer", [place.buffer for place in stream.memory]),
+        ("tensor", [tensor.name for tensor in stream.tensors]),
+    ):
+        if len(set(found)) < len(found):
+            yield f"two entries name the same {what}"
+
+
+class _MemoryMap:
+    """The places of each memory in order of address."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.places: dict[str, list[Place]] = {}
+        for place in stream.memory:
+            self.places.setdefault(level_name(place.level, place.engine), []).append(place)
+        for found in self.places.values():
+            found.sort(key=lambda place: place.addr)
+        self.starts = {level: [place.addr for place in found] for level, found in self.places.items()}
+
+    def problems(self) -> Iterator[str]:
+        """Places are of known memories, not empty, and disjoint."""
+        for place in self.stream.memory:
+            if place.level not in LEVELS or not 0 <= place.engine < self._owners(place.level):
+                yield f"buffer '{place.buffer}' lies in no memory of this device"
+            elif place.addr < 0 or place.size < 1 or place.addr + place.size > LARGEST:
+                yield f"buffer '{place.buffer}' has no bytes: address {place.addr}, size {place.size}"
+        if sorted(place.number for place in self.stream.memory) != list(range(len(self.stream.memory))):
+            yield "the buffers are not numbered from 0"
+        if tuple(ordered(self.stream.memory)) != self.stream.memory:
+            yield "the memory map is not in order"
+        for level, found in self.places.items():
+            for one, other in pairwise(found):
+                if one.addr + one.size > other.addr:
+                    yield f"buffers '{one.buffer}' and '{other.buffer}' overlap in {level}"
+
+    def _owners(self, level: str) -> int:
+        return len(self.stream.engines) if level == "L1" else 1
+
+    def around(self, access: Access, engine: int) -> Place | None:
+        """The buffer in which an access begins."""
+        level = level_name(access.level, engine)
+        number = bisect_right(self.starts.get(level, []), access.addr)
+        return self.places[level][number - 1] if number else None
+
+    def access_problems(self, access: Access, engine: int) -> Iterator[str]:
+        """The elements of an access lie inside one buffer."""
+        element = find_in("nem", access.dtype)
+        if element is None:
+            yield f"'{access.dtype}' is not an element type"
+            return
+        if not 1 <= len(access.dims) <= MOST_RANK or len(access.strides) != len(access.dims):
+            yield f"{len(access.dims)} dimensions with {len(access.strides)} strides"
+            return
+        if min(access.dims) < 1 or min(access.strides) < 0:
+            yield "a dimension below 1 or a stride below 0"
+            return
+        try:
+            needed = _needed_bytes(access, element.bits)
+        except OutOfRange as problem:
+            yield str(problem)
+            return
+        place = self.around(access, engine)
+        if place is None or access.addr + needed > place.addr + place.size:
+            level = level_name(access.level, engine)
+            yield f"{needed} bytes at address {access.addr} of {level} lie in no buffer"
+        if access.quant is not None:
+            yield from self._quant_problems(access)
+
+    def _quant_problems(self, access: Access) -> Iterator[str]:
+        element = find_in("nem", access.dtype)
+        if element is None or access.quant is None or not 0 <= access.quant < len(self.stream.constants):
+            yield f"constant {access.quant} does not exist"
+            return
+        yield from quant_problems(self.stream.constants[access.quant], access.dims, element)
+
+
+def ordered(places: Iterable[Place]) -> list[Place]:
+    """The order of a memory map: L2, L1 engine by engine, DDR, each by address."""
+    levels = {"L2": 0, "L1": 1, "DDR": 2}
+    return sorted(places, key=lambda item: (levels.get(item.level, 3), item.engine, item.addr))
+
+
+def _needed_bytes(access: Access, bits: int) -> int:
+    """From the first byte to behind the last; at least one byte-wise place for each element, whatever the strides."""
+    last = 0
+    for size, stride in zip(access.dims, access.strides, strict=True):
+        last = add(last, mul(size - 1, stride))
+    return ceil_divide(mul(max(add(last, 1), product(access.dims)), bits), 8)
+
+
+def _tensors(stream: Stream, memory: _MemoryMap) -> Iterator[str]:
+    for tensor in stream.tensors:
+        if not 0 <= tensor.engine < len(stream.engines):
+            yield f"tensor '{tensor.name}' belongs to engine {tensor.engine}, which does not exist"
+            return
+        for problem in memory.access_problems(tensor.access, tensor.engine):
+            yield f"tensor '{tensor.name}': {problem}"
+
+
+def _sequence(stream: Stream) -> Iterator[str]:
+    """Sequence numbers are given once; each engine ends with its only reset."""
+    seen: set[int] = set()
+    for engine, records in enumerate(stream.engines):
+        if not records or records[-1].op != RESET or any(record.op == RESET for record in records[:-1]):
+            yield f"engine {engine} does not end with its only reset"
+        for record in records:
+            if not 0 <= record.seq < MOST_RECORDS or record.seq in seen:
+                yield f"sequence number {record.seq} is given twice or out of range"
+            seen.add(record.seq)
+
+
+def _chains(records: Sequence[Record]) -> Iterator[str]:
+    """What a record hands on is taken by the next one, once."""
+    for members in groups(tuple(records)):
+        if members[-1].chain:
+            yield f"the chain of record {members[0].seq} has no end"
+        for one, other in pairwise(members):
+            taken = [access for access in other.src if one.dst and hands_on(one.dst[0], access)]
+            if one.op == RESET or other.op == RESET or len(one.dst) != 1 or len(taken) != 1:
+                yield f"record {other.seq} does not take what record {one.seq} hands on"
+
+
+class _Checked:
+    """Records one by one; what each operation is given is checked once for each different combination."""
+
+    def __init__(self, stream: Stream, memory: _MemoryMap) -> None:
+        self.stream = stream
+        self.memory = memory
+        self.known: set[object] = set()
+
+    def record(self, engine: int, record: Record) -> Iterator[str]:
+        """What is wrong with a record."""
+        yield from self._unit(record)
+        yield from self._bits(engine, record)
+        if record.op == RESET:
+            if record.src or record.dst or record.attrs or record.path != PLAIN or record.memmove:
+                yield "a reset does nothing else"
+            return
+        for access in (*record.src, *record.dst):
+            yield from self.memory.access_problems(access, engine)
+        signature = opcode(record.op)
+        if signature is None or signature.hardware == "escape_hatch":
+            yield f"'{record.op}' is not an operation of a stream"
+            return
+        yield from _move(record) if record.op in MOVES else ()
+        yield from self._operation(record, signature)
+
+    def _unit(self, record: Record) -> Iterator[str]:
+        if record.unit.type not in UNIT_TYPES or not 0 <= record.unit.index < MOST_UNITS:
+            yield f"'{record.unit}' is not a unit"
+        if (record.unit.type == "SEQ") != (record.op == RESET):
+            yield f"{record.op} does not run on {record.unit}"
+        if record.path not in (PLAIN, WDM) or (record.path == WDM and record.op != "transfer"):
+            yield f"{record.op} takes no path '{record.path}'"
+        if record.memmove and record.op not in MOVES:
+            yield f"{record.op} is no move"
+        if not 0 <= record.origin.line < MOST_RECORDS:
+            yield f"there is no line {record.origin.line}"
+
+    def _bits(self, engine: int, record: Record) -> Iterator[str]:
+        for bits in (record.wait, record.set, record.clear):
+            if list(bits) != sorted(set(bits)) or any(not 0 <= bit < self.stream.bits for bit in bits):
+                yield f"bits {list(bits)[:40]} do not ascend below {self.stream.bits}"
+        if not set(record.clear) <= set(record.wait):
+            yield "a bit is cleared that is not waited for"
+        if list(record.remote) != sorted(set(record.remote)):
+            yield "remote bits do not ascend"
+        for other, bit in record.remote:
+            outside = not (0 <= other < len(self.stream.engines) and 0 <= bit < self.stream.bits)
+            if outside or other == engine:
+                yield f"bit {bit} of engine {other} is not a remote bit"
+
+    def _operation(self, record: Record, signature: Opcode) -> Iterator[str]:
+        shapes = tuple((item.dtype, item.dims, item.strides, item.layout, item.quant) for item in record.src)
+        results = tuple((item.dtype, item.dims, item.strides, item.layout, item.quant) for item in record.dst)
+        key = (
+            record.op,
+            shapes,
+            results,
+            tuple(record.attrs.items()),
+            tuple(map(type, record.attrs.values())),
+        )
+        if key in self.known:
+            return
+        problems = list(_attributes(record, signature)) or list(
+            _call(record, signature, self.stream.constants)
+        )
+        yield from problems
+        self.known.add(key)
+
+
+def _move(record: Record) -> Iterator[str]:
+    for access in (*record.src, *record.dst):
+        if (
+            access.dtype != "u8"
+            or len(access.dims) != 1
+            or access.strides != (1,)
+            or access.quant is not None
+        ):
+            yield f"{record.op} moves bytes, dimension by dimension of stride 1"
+    if len(record.src) != 1 or len(record.dst) != 1 or record.src[0].dims != record.dst[0].dims:
+        yield f"{record.op} has one source and one destination of the same size"
+
+
+def _attributes(record: Record, signature: Opcode) -> Iterator[str]:
+    for name, value in record.attrs.items():
+        spec = signature.attributes.get(name)
+        if spec is None or not _has_type(value, spec.type):
+            yield f"{record.op} has no attribute '{name}' with this value"
+    for name, spec in signature.attributes.items():
+        if spec.required and name not in record.attrs:
+            yield f"{record.op} lacks the attribute '{name}'"
+
+
+def _has_type(value: AttributeValue, wanted: str) -> bool:
+    if wanted == "int_list":
+        return isinstance(value, tuple)
+    if wanted in ("int", "float"):
+        fits = isinstance(value, int) or (wanted == "float" and isinstance(value, float))
+        return fits and not isinstance(value, bool)
+    if wanted == "bool":
+        return isinstance(value, bool | int)
+    return isinstance(value, str) and (wanted != "elem_type" or find_in("nem", value) is not None)
+
+
+def _call(record: Record, signature: Opcode, constants: Sequence[Quant]) -> Iterator[str]:
+    """What the language says about an operation with these operands."""
+    task = _as_task(record, constants)
+    wrong = list(check_counts(task, signature))
+    if wrong or record.op in MOVES:
+        yield from _messages(wrong)
+        return
+    call, untyped = read_call(task, signature)
+    if call is None:
+        yield from _messages(untyped)
+        return
+    geometry = list(check_ranks(call)) or list(check_layouts(call)) or list(check_attributes(call))
+    yield from _messages(geometry or check_shapes(call))
+
+
+def _messages(findings: Iterable[Diagnostic]) -> Iterator[str]:
+    return (finding.message for finding in errors(findings))
+
+
+def _as_task(record: Record, constants: Sequence[Quant]) -> Task:
+    """A record as the task of a program, for the rules that speak of tasks."""
+    node = text.Task(None, text.Name(record.op), "async", (), ())
+    return Task(
+        number=0,
+        token=record.origin.token,
+        opcode=record.op,
+        sync=False,
+        inputs=tuple(_as_region(access, constants) for access in record.src),
+        outputs=tuple(_as_region(access, constants) for access in record.dst),
+        attributes=record.attrs,
+        deps=(),
+        engine=None,
+        resource=None,
+        node=node,
+    )
+
+
+def _as_region(access: Access, constants: Sequence[Quant]) -> Region:
+    level = text.Buffer(text.Name(""), access.level, None, None)
+    buffer = Buffer("", access.level, 0, LARGEST, 1, False, level)
+    return Region("", buffer, Index(0), access.dims[0], tensor_type(access, constants), NOWHERE)

@@ -1,0 +1,187 @@
+"""What a task costs: cycles = ceil(work / rate) + latency (+ setup_cycles of a DMA) + SEQ.dispatch_cycles, at least 1.
+
+Work is MACs for gemm, matmul and the convolutions, bytes for transfer and store, elements for the rest: those of the
+outputs, or of the larger side for pools and reductions. Rates and latencies are `unit_characteristics` of the device:
+
+    NMU   int4_macs int8_macs int16_macs fp16_macs (4096), int4x8_macs (int8_macs), fp32_macs (fp16_macs / 2), latency 2
+    CSTL  elems_per_cycle 256, bytes_per_cycle 32 (store), latency 1
+    DMA   bytes_per_cycle 32, latency 4, setup_cycles 0      sDMA  bytes_per_cycle 16, latency 100, setup_cycles 0
+    VPU   elems_per_cycle 64, bytes_per_cycle 32, macs_per_cycle 64, latency 4
+    SEQ   dispatch_cycles 0, ddr_bytes_per_cycle and l2_bytes_per_cycle (no limit), max_active_tokens, clock_khz
+
+The unit is the one of `@resource`, else the registry's default; a transfer that touches DDR runs on sDMA; a unit that
+the device lacks is replaced by VPU. A task without an engine runs on engine 0. Energy is optional: `fj_per_mac`,
+`fj_per_element` and `fj_per_byte` (femtojoules) of the unit that runs the task, `SEQ.fj_per_cycle` for the whole run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+from types import MappingProxyType
+
+from lamella.base import dtype
+from lamella.base.dtype import ElementType
+from lamella.lang.nem.registry import opcode
+from lamella.lang.nem.resolved import Region, Task
+from lamella.plan.timing.machine import SHARED, SHARED_UNITS, Machine
+
+MACS, ELEMENTS, BYTES = "macs", "elements", "bytes"
+MOVES = frozenset({"transfer", "store"})
+
+_LATENCY = MappingProxyType({"NMU": 2, "CSTL": 1, "DMA": 4, "sDMA": 100, "VPU": 4})
+_RATES = MappingProxyType({ELEMENTS: "elems_per_cycle", BYTES: "bytes_per_cycle", MACS: "macs_per_cycle"})
+_RATE = MappingProxyType(
+    {
+        ("CSTL", ELEMENTS): 256,
+        ("VPU", ELEMENTS): 64,
+        ("CSTL", BYTES): 32,
+        ("DMA", BYTES): 32,
+        ("sDMA", BYTES): 16,
+        ("VPU", BYTES): 32,
+        ("VPU", MACS): 64,
+    }
+)
+_ENERGY = MappingProxyType({MACS: "fj_per_mac", ELEMENTS: "fj_per_element", BYTES: "fj_per_byte"})
+_PRODUCTS = frozenset({"gemm", "matmul"})
+_CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d", "depthwise_conv2d"})
+_SHRINKING = frozenset(
+    {"maxpool", "avgpool", "reduce_sum", "reduce_max", "reduce_min", "argmax", "argmin"},
+)
+_SLOWEST = 32
+_MACS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The price of each instance of a task, and the units it may run on; `links` are levels and bytes a cycle."""
+
+    cycles: int
+    unit: str
+    engine: int
+    instances: int
+    kind: str
+    work: int
+    rate: int
+    links: tuple[tuple[str, int], ...] = ()
+    energy: int | None = None
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """The class of units it competes for."""
+        return self.engine, self.unit
+
+
+def cost_of(task: Task, machine: Machine) -> Cost:
+    """The cost of a task on a device."""
+    unit = machine.fallback(_unit(task))
+    kind, work = _work(task)
+    levels = _crossed(task, machine)
+    rate = min([_rate(unit, kind, task, machine), *(machine.links[level] for level in levels)])
+    energy = machine.given(unit, _ENERGY[kind])
+    return Cost(
+        cycles=max(1, -(-work // rate) + _overhead(unit, machine)),
+        unit=unit,
+        engine=SHARED if unit in SHARED_UNITS else task.engine or 0,
+        instances=machine.instances(unit),
+        kind=kind,
+        work=work,
+        rate=rate,
+        links=tuple((level, rate) for level in levels),
+        energy=None if energy is None else energy * work,
+    )
+
+
+def _unit(task: Task) -> str:
+    if task.resource is not None:
+        return task.resource.unit
+    if task.opcode == "transfer":
+        return "sDMA" if "DDR" in memories(task) else "DMA"
+    known = opcode(task.opcode)
+    return known.units[0] if known is not None and known.units else "VPU"
+
+
+def memories(task: Task) -> frozenset[str]:
+    """The memories that a task touches."""
+    return frozenset(region.buffer.memory for region in (*task.inputs, *task.outputs))
+
+
+def _crossed(task: Task, machine: Machine) -> list[str]:
+    """The limited links that a data movement crosses; compute tasks are not charged for their operands."""
+    return sorted(memories(task) & machine.links.keys()) if task.opcode in MOVES else []
+
+
+def _overhead(unit: str, machine: Machine) -> int:
+    latency = machine.value(unit, "latency", _LATENCY.get(unit, 1))
+    setup = machine.value(unit, "setup_cycles", 0) if unit in ("DMA", "sDMA") else 0
+    return latency + setup + machine.value("SEQ", "dispatch_cycles", 0)
+
+
+# --- work ---------------------------------------------------------------------------------------------------
+
+
+def elements(region: Region) -> int:
+    """How many elements a region has; bytes where it has no type."""
+    return region.extent if region.type is None else prod(region.type.shape)
+
+
+def _work(task: Task) -> tuple[str, int]:
+    if task.opcode in MOVES:
+        return BYTES, sum(region.extent for region in task.inputs)
+    made = sum(elements(region) for region in task.outputs)
+    if task.opcode in _PRODUCTS:
+        return MACS, made * (_shape(task, 0)[-1:] or (1,))[0]
+    if task.opcode in _CONVOLUTIONS:
+        kernel = _shape(task, 1)
+        taps = kernel[:2] if task.opcode == "depthwise_conv2d" else kernel[:-1]
+        return MACS, made * prod(taps)
+    if task.opcode in _SHRINKING:
+        return ELEMENTS, max(made, sum(elements(region) for region in task.inputs))
+    return ELEMENTS, made
+
+
+def _shape(task: Task, position: int) -> tuple[int, ...]:
+    if position >= len(task.inputs):
+        return ()
+    type = task.inputs[position].type
+    return () if type is None else type.shape
+
+
+# --- rates --------------------------------------------------------------------------------------------------
+
+
+def _rate(unit: str, kind: str, task: Task, machine: Machine) -> int:
+    if unit == "NMU" and kind == MACS:
+        return _mac_rate(list(_operand_types(task.inputs[:2])), machine)
+    return machine.value(unit, _RATES[kind], _RATE.get((unit, kind), _SLOWEST), least=1)
+
+
+def _operand_types(regions: Iterable[Region]) -> Iterable[ElementType]:
+    for region in regions:
+        name = "i8" if region.type is None else region.type.elem
+        yield dtype.find(name) or dtype.I8
+
+
+def _mac_rate(types: list[ElementType], machine: Machine) -> int:
+    """MACs a cycle of one NMU for the types of the two factors; the wider one decides, but 4×8 has its own key."""
+    widest = max((item.bits for item in types), default=8)
+    if any(item.is_float for item in types):
+        return (
+            _macs("fp16_macs", machine) if widest <= 16 else _macs_like("fp32_macs", "fp16_macs", 2, machine)
+        )
+    if widest > 8:
+        return _macs("int16_macs", machine)
+    if widest == 4:
+        return _macs("int4_macs", machine)
+    mixed = any(item.bits == 4 for item in types)
+    return _macs_like("int4x8_macs", "int8_macs", 1, machine) if mixed else _macs("int8_macs", machine)
+
+
+def _macs(key: str, machine: Machine) -> int:
+    return machine.value("NMU", key, _MACS, least=1)
+
+
+def _macs_like(key: str, other: str, share: int, machine: Machine) -> int:
+    """The rate of a key whose default is a share of another rate, which is asked for only then."""
+    return machine.given("NMU", key) or machine.value("NMU", key, _macs(other, machine) // share, least=1)

@@ -1,0 +1,228 @@
+"""Ready tasks before the units they need: who may start now, and what holds back the others."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from lamella.plan.timing.cost import Cost
+from lamella.plan.timing.machine import SHARED, Machine
+from lamella.plan.timing.program import Step, Steps
+from lamella.plan.timing.state import BANDWIDTH, TOKEN, UNIT, Frame, Lane, Pending, Running, Token, Units
+
+
+def unit_name(engine: int, unit: str, engines: int) -> str:
+    """The name of a unit class; engines are told apart only where there are several."""
+    return unit if engine == SHARED or engines == 1 else f"E{engine}.{unit}"
+
+
+def most_tokens(steps: Steps) -> dict[int, int]:
+    """For each engine, how many tokens can be live at once at the very most: one per instance in flight."""
+    found: dict[int, int] = {}
+    todo = [(steps, 1)]
+    while todo:
+        steps, flight = todo.pop()
+        for step in steps.steps:
+            if step.task is not None and step.waiters:
+                engine = step.task.engine or 0
+                found[engine] = found.get(engine, 0) + flight
+            if step.body is not None and step.loop is not None:
+                todo.append((step.body, flight * min(step.loop.window, step.loop.trips)))
+    return found
+
+
+class Queues:
+    """The lanes, units, tokens and links of a device during one simulation."""
+
+    def __init__(self, machine: Machine, steps: Steps) -> None:
+        self.machine = machine
+        limit = machine.tokens
+        most = max(most_tokens(steps).values(), default=0)
+        self.token_limit = limit if limit is not None and most > limit else None
+        self.limited = self.token_limit is not None or bool(machine.links)
+        self.live: dict[int, int] = {}
+        self.used = dict.fromkeys(machine.links, 0)
+        self.units: dict[tuple[int, str], Units] = {}
+        self.lanes: dict[object, Lane] = {}
+        self.dirty: dict[int, Lane] = {}
+        self.waiting = 0
+
+    # --- arriving -------------------------------------------------------------------------------------------
+
+    def add(self, frame: Frame, step: Step, cost: Cost, now: int, cause: int) -> None:
+        """Put a task that has just become ready into its lane."""
+        pin = self._pin(frame, step, cost)
+        engine = (step.task.engine or 0) if step.task is not None and step.waiters else -1
+        taker = engine if self.token_limit is not None else -1
+        lane = self._lane(cost, pin, taker, now)
+        lane.sync(now)
+        entry = Pending(frame, step, now, cause, lane, list(lane.sums))
+        heappush(lane.heap, (now, (*frame.order, step.index), entry))
+        self.dirty[lane.number] = lane
+        self.waiting += 1
+        if taker >= 0:
+            for token in self._tokens(frame, step):
+                token.queued[entry] = None
+                self._promote(token, now)
+
+    def _pin(self, frame: Frame, step: Step, cost: Cost) -> int:
+        resource = None if step.task is None else step.task.resource
+        if resource is None:
+            return -1
+        if resource.index.is_constant:
+            return resource.index.constant % cost.instances
+        try:
+            return resource.index.at(frame.values()) % cost.instances
+        except ZeroDivisionError:
+            return -1
+
+    def _lane(self, cost: Cost, pin: int, taker: int, now: int) -> Lane:
+        key = (cost.place, pin, taker, cost.links)
+        lane = self.lanes.get(key)
+        if lane is None:
+            units = self.units.get(cost.place)
+            if units is None:
+                name = unit_name(cost.engine, cost.unit, self.machine.engines)
+                units = self.units[cost.place] = Units(name, cost.instances)
+            lane = Lane(len(self.lanes), units, pin, taker, cost.links, since=now)
+            self.lanes[key] = lane
+            units.lanes.setdefault(pin, []).append(lane)
+        return lane
+
+    # --- starting -------------------------------------------------------------------------------------------
+
+    def choose(self, now: int) -> tuple[Pending, int] | None:
+        """The first task in (ready time, program order) that may start, with its unit instance."""
+        best = None
+        chosen = -1
+        for lane in self._candidates():
+            head = self._head(lane)
+            if head is None or (best is not None and head > best):
+                continue
+            instance = self._admit(lane)
+            if instance >= 0:
+                best, chosen = head, instance
+        if best is None:
+            self._tell_reasons(now)
+            return None
+        return best[2], chosen
+
+    def choose_forced(self) -> tuple[Pending, int] | None:
+        """The first waiting task, for when nothing runs and the token limit holds back all of them."""
+        heads = [head for head in map(self._head, self.lanes.values()) if head is not None]
+        if not heads:
+            return None
+        entry = min(heads)[2]
+        return entry, entry.lane.units.pick(entry.lane.pin)
+
+    def _candidates(self) -> list[Lane]:
+        """Lanes whose situation may have changed since they were last looked at."""
+        return list(self.lanes.values() if self.limited else self.dirty.values())
+
+    @staticmethod
+    def _head(lane: Lane) -> tuple[int, tuple[int, ...], Pending] | None:
+        """The first entry of a lane; entries that moved to another lane are dropped."""
+        heap = lane.heap
+        while heap and heap[0][2].lane is not lane:
+            heappop(heap)
+        return heap[0] if heap else None
+
+    def _admit(self, lane: Lane) -> int:
+        """The instance that the first task of a lane may start on, or -1."""
+        instance = lane.units.pick(lane.pin)
+        if instance < 0 or not self.limited:
+            return instance
+        return -1 if self._starved(lane) or self._jammed(lane) else instance
+
+    def _starved(self, lane: Lane) -> bool:
+        limit = self.token_limit
+        return limit is not None and lane.taker >= 0 and self.live.get(lane.taker, 0) >= limit
+
+    def _jammed(self, lane: Lane) -> bool:
+        return any(self.used[level] + rate > self.machine.links[level] for level, rate in lane.links)
+
+    def _tell_reasons(self, now: int) -> None:
+        """Note why each lane does not move."""
+        for lane in self._candidates():
+            reason = UNIT
+            if self.limited and lane.heap and lane.units.pick(lane.pin) >= 0:
+                reason = TOKEN if self._starved(lane) else BANDWIDTH
+            if reason != lane.reason:
+                lane.sync(now)
+                lane.reason = reason
+        self.dirty.clear()
+
+    def start(self, entry: Pending, instance: int, now: int, end: int) -> Running:
+        """Take a task out of its lane and give it its unit, token and bandwidth."""
+        lane = entry.lane
+        lane.sync(now)
+        heappop(lane.heap)
+        self.waiting -= 1
+        lane.units.busy.add(instance)
+        for level, rate in lane.links:
+            self.used[level] += rate
+        if self.token_limit is not None:
+            self.release_tokens(entry.frame, entry.step, now, entry)
+            self._take_token(entry)
+        return Running(entry.frame, entry.step, lane.units, instance, end)
+
+    def finish(self, running: Running) -> None:
+        """Free the unit and the bandwidth of a task that has ended."""
+        units, step = running.units, running.step
+        if units is None or step.task is None or step.cost is None:
+            return
+        units.release(running.instance)
+        units.last[running.instance] = step.task.number
+        for level, rate in step.cost.links:
+            self.used[level] -= rate
+        for pin in (-1, running.instance):
+            for lane in units.lanes.get(pin, ()):
+                self.dirty[lane.number] = lane
+
+    # --- tokens ---------------------------------------------------------------------------------------------
+
+    def _tokens(self, frame: Frame, step: Step) -> list[Token]:
+        """The live tokens that a step waits for."""
+        places = [(frame.outward(outward), index) for outward, index in step.tokens]
+        return [place.tokens[index] for place, index in places if index in place.tokens]
+
+    def _take_token(self, entry: Pending) -> None:
+        step = entry.step
+        if step.task is not None and step.waiters:
+            engine = step.task.engine or 0
+            entry.frame.tokens[step.index] = Token(engine, step.waiters)
+            self.live[engine] = self.live.get(engine, 0) + 1
+
+    def release_tokens(self, frame: Frame, step: Step, now: int, entry: Pending | None = None) -> None:
+        """A waiter starts: tokens that it was the last to wait for die."""
+        if self.token_limit is None:
+            return
+        for outward, index in step.tokens:
+            place = frame.outward(outward)
+            token = place.tokens.get(index)
+            if token is None:
+                continue
+            token.remaining -= 1
+            if entry is not None:
+                token.queued.pop(entry, None)
+            if token.remaining == 0:
+                del place.tokens[index]
+                self.live[token.engine] -= 1
+            else:
+                self._promote(token, now)
+
+    def _promote(self, token: Token, now: int) -> None:
+        """The last waiter of a token needs no free token to start, because it frees one: it changes lanes."""
+        if token.remaining != 1 or not token.queued:
+            return
+        entry = next(iter(token.queued))
+        old, cost = entry.lane, entry.step.cost
+        if cost is None or old.taker != token.engine:
+            return
+        old.sync(now)
+        waited = entry.waited()
+        lane = self._lane(cost, old.pin, -1, now)
+        lane.sync(now)
+        entry.lane = lane
+        entry.before = [total - spent for total, spent in zip(lane.sums, waited, strict=True)]
+        heappush(lane.heap, (entry.ready, (*entry.frame.order, entry.step.index), entry))
+        self.dirty[lane.number] = lane

@@ -1,0 +1,298 @@
+"""List scheduling of a plan, with the reasons why tasks wait.
+
+Time advances from one end of a task to the next. All ends of a moment are taken first, with the gates they open; then
+ready tasks start in the order (ready time, program order), each as soon as an instance of its unit is free, a token is
+left where it makes one, and the links it crosses have its bandwidth left; a task that cannot start lets later ones pass.
+A unit instance is busy for the whole task; the free instance of least index is taken.
+
+A token is live from the start of its task to the start of the last task or wait that names it; tokens that nothing waits
+for are not counted. When nothing runs and only the token limit holds tasks back, the first of them starts anyway and is
+counted as forced, so a plan never hangs.
+
+Waiting of an instance, in this order, each from the moment at which the one before was satisfied:
+- window: from the opening of the iteration before to the opening of its own; told only of instances that were ready
+  when their iteration opened (the first iteration of a loop counts as opened with the list around it);
+- dependency: from that opening (or the start of the program) to the end of the last task it waits for, be it by deps,
+  wait, `.sync` or the end of a loop;
+- unit, token, bandwidth: from then to the start, each stretch told by the first of the three that was missing.
+The task waited for is the one whose end opened the window or satisfied the last dependency, or that held the unit before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import NamedTuple, TypeAlias
+
+from lamella.base.diagnostic import LamellaError
+from lamella.base.limits import DEFAULT, Limits
+from lamella.base.source import NOWHERE, Span
+from lamella.lang.nem.rules import TOO_LONG
+from lamella.plan.timing.periods import Recurrence
+from lamella.plan.timing.program import Step, Steps
+from lamella.plan.timing.queues import Queues
+from lamella.plan.timing.state import DONE, RUNNING, Activation, Frame, Order, Pending, Running
+
+DEPENDENCY, WINDOW, UNIT, TOKEN, BANDWIDTH = "dependency", "window", "unit", "token", "bandwidth"
+REASONS = (DEPENDENCY, WINDOW, UNIT, TOKEN, BANDWIDTH)
+NOBODY = -1
+FORCED = -1
+"""The task number under which forced starts are counted."""
+
+Waited: TypeAlias = tuple[str, int, int]
+"""A reason, the number of the task waited for (or NOBODY), and cycles."""
+
+
+class Record(NamedTuple):
+    """What one instance did, without its times: the simulation counts equal records."""
+
+    task: int
+    units: str
+    unit: int
+    waits: tuple[Waited, ...]
+
+
+class Instance(NamedTuple):
+    """One task instance on the timeline; `iteration` are the loop variables, outermost first."""
+
+    record: Record
+    iteration: tuple[int, ...]
+    ready: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a simulation found; `covered` is the last cycle of which the timeline shows everything."""
+
+    cycles: int
+    records: Mapping[Record, int]
+    first: Mapping[int, int]
+    last: Mapping[int, int]
+    timeline: tuple[Instance, ...]
+    covered: int
+    forced: int
+    simulated: int
+
+
+class Schedule:
+    """Runs the steps of a plan; without queues every task starts as soon as it is ready (infinite units)."""
+
+    def __init__(
+        self,
+        steps: Steps,
+        queues: Queues | None,
+        limits: Limits = DEFAULT,
+        detail: int = 0,
+        jump: bool = True,
+    ) -> None:
+        self.queues = queues
+        self.limits = limits
+        self.detail = detail
+        self.now = 0
+        self.serial = 0
+        self.started = 0
+        self.in_flight = 0
+        self.events: list[tuple[int, Order, Running]] = []
+        self.totals: Counter[Record] = Counter()
+        self.first: dict[int, int] = {}
+        self.last: dict[int, int] = {}
+        self.timeline: list[Instance] = []
+        self.covered = -1
+        self.opened: set[int] = set()
+        self.cause = NOBODY
+        self.complete: list[tuple[Frame, int]] = []
+        self.entered: list[Activation] = []
+        self.recurrence = Recurrence(self) if jump else None
+        self.root = Frame(steps, 0, None, 0, (), list(steps.needs), len(steps.steps), 0)
+
+    def run(self) -> Outcome:
+        """Simulate to the end."""
+        self._begin(self.root)
+        self._settle()
+        while True:
+            self._launch()
+            if self.recurrence is not None and self.opened and self.started >= self.detail:
+                self.recurrence.look()
+            self.opened.clear()
+            if not self.events:
+                break
+            self.now = self.events[0][0]
+            while self.events and self.events[0][0] == self.now:
+                self._end(heappop(self.events)[2])
+        forced = self.totals.pop(_FORCED_START, 0)
+        covered = self.now if self.covered < 0 else self.covered
+        return Outcome(
+            self.now, self.totals, self.first, self.last, tuple(self.timeline), covered, forced, self.started
+        )
+
+    # --- starting -------------------------------------------------------------------------------------------
+
+    def _launch(self) -> None:
+        """Start every task that may start now."""
+        if self.queues is None:
+            return
+        while True:
+            chosen = self.queues.choose(self.now)
+            if chosen is None and not self.events and self.queues.waiting:
+                chosen = self.queues.choose_forced()
+                self.count(_FORCED_START)
+            if chosen is None:
+                return
+            self._start(self.queues, *chosen)
+
+    def _start(self, queues: Queues, entry: Pending, instance: int) -> None:
+        lane, step = entry.lane, entry.step
+        if step.cost is None or step.task is None:
+            return
+        end = self.now + step.cost.cycles
+        holder = lane.units.last.get(instance, NOBODY)
+        running = queues.start(entry, instance, self.now, end)
+        record = Record(step.task.number, lane.units.name, instance, self._waits(entry, holder))
+        self.count(record)
+        if len(self.timeline) < self.detail:
+            iteration = tuple(entry.frame.values().values())[::-1]
+            self.timeline.append(Instance(record, iteration, entry.ready, self.now, end))
+        elif self.covered < 0:
+            self.covered = self.now
+        self._run(running, step.task.number)
+
+    def _waits(self, entry: Pending, holder: int) -> tuple[Waited, ...]:
+        """The stretches of waiting of an instance that starts now."""
+        frame = entry.frame
+        held = entry.ready - frame.base
+        waits = [(DEPENDENCY, entry.cause, held)] if held else [(WINDOW, frame.cause, frame.window)]
+        unit, token, bandwidth = entry.waited()
+        waits += [(UNIT, holder, unit), (TOKEN, NOBODY, token), (BANDWIDTH, NOBODY, bandwidth)]
+        return tuple([wait for wait in waits if wait[2]])
+
+    def _run(self, running: Running, number: int) -> None:
+        frame, step = running.frame, running.step
+        frame.state[step.index] = RUNNING
+        frame.version += 1
+        self.first.setdefault(number, self.now)
+        self.last[number] = max(self.last.get(number, 0), running.end)
+        heappush(self.events, (running.end, (*frame.order, step.index), running))
+        self.started += 1
+        if self.started > self.limits.max_expansion:
+            raise self._too_long(step)
+
+    def count(self, record: Record) -> None:
+        """Count a record, also for the period that may be repeated."""
+        self.totals[record] += 1
+        if self.recurrence is not None and self.started >= self.detail:
+            self.recurrence.journal.append((record, 1))
+
+    def _too_long(self, step: Step) -> LamellaError:
+        """The simulation found no period within the limit."""
+        span: Span = NOWHERE if step.task is None else step.task.span
+        limit = self.limits.max_expansion
+        return LamellaError([TOO_LONG.at(span, needed=f"more than {limit}", limit=limit)])
+
+    # --- ending ---------------------------------------------------------------------------------------------
+
+    def _end(self, running: Running) -> None:
+        if self.queues is not None:
+            self.queues.finish(running)
+        task = running.step.task
+        self.cause = NOBODY if task is None else task.number
+        self.complete.append((running.frame, running.step.index))
+        self._settle()
+
+    def _settle(self) -> None:
+        """Complete steps, and all that becomes complete or ready through them."""
+        while self.complete or self.entered:
+            if self.entered:
+                self._open(self.entered.pop())
+                continue
+            frame, index = self.complete.pop()
+            frame.state[index] = DONE
+            frame.version += 1
+            frame.left -= 1
+            for later in frame.steps.steps[index].feeds:
+                self._satisfy(frame, later)
+            for listener, later in frame.listeners.pop(index, ()):
+                self._satisfy(listener, later)
+            if frame.left == 0 and frame.parent is not None:
+                self._close(frame, frame.parent)
+
+    def _satisfy(self, frame: Frame, index: int) -> None:
+        frame.state[index] -= 1
+        frame.version += 1
+        if frame.state[index] == 0:
+            self._ready(frame, frame.steps.steps[index])
+
+    def _ready(self, frame: Frame, step: Step) -> None:
+        if step.task is not None and step.cost is not None:
+            if self.queues is None:
+                self._run(Running(frame, step, None, 0, self.now + step.cost.cycles), step.task.number)
+            else:
+                self.queues.add(frame, step, step.cost, self.now, self.cause)
+        elif step.loop is not None:
+            self.serial += 1
+            loop = step.loop
+            frame.active = Activation(step, frame, self.serial, loop.trips, max(1, loop.window), self.now)
+            self.entered.append(frame.active)
+        else:
+            if self.queues is not None:
+                self.queues.release_tokens(frame, step, self.now)
+            self.complete.append((frame, step.index))
+
+    # --- iterations -----------------------------------------------------------------------------------------
+
+    def _close(self, frame: Frame, loop: Activation) -> None:
+        """An iteration is complete: open the next ones, or end the loop."""
+        loop.close(frame.trip)
+        self.in_flight -= 1
+        if loop.floor == loop.trips:
+            loop.frame.active = None
+            self.complete.append((loop.frame, loop.step.index))
+        else:
+            self.entered.append(loop)
+
+    def _open(self, loop: Activation) -> None:
+        """Open the iterations that the window lets start."""
+        steps = loop.step.body
+        while steps is not None and loop.may_open():
+            frame = self._frame(loop, steps)
+            loop.opened = self.now
+            loop.frames[loop.next] = frame
+            loop.next += 1
+            self.in_flight += 1
+            if self.in_flight > self.limits.max_expansion // _FRAME_SHARE:
+                raise self._too_long(steps.steps[0])
+            self.opened.add(loop.depth)
+            self._begin(frame)
+
+    def _frame(self, loop: Activation, steps: Steps) -> Frame:
+        """The next iteration of a loop."""
+        trip, around = loop.next, loop.frame
+        self.serial += 1
+        order = (*around.order, loop.step.index, trip)
+        frame = Frame(steps, self.serial, loop, trip, order, list(steps.needs), len(steps.steps), self.now)
+        if trip == 0:
+            frame.base, frame.window, frame.cause = around.base, around.window, around.cause
+        else:
+            frame.window, frame.cause = self.now - loop.opened, self.cause
+        return frame
+
+    def _begin(self, frame: Frame) -> None:
+        """Let the first steps of a list become ready."""
+        steps = frame.steps
+        for index, outward, there in steps.listens:
+            place = frame.outward(outward)
+            if place.state[there] == DONE:
+                frame.state[index] -= 1
+            else:
+                place.listeners.setdefault(there, []).append((frame, index))
+        for index in steps.starts:
+            if frame.state[index] == 0:
+                self._ready(frame, steps.steps[index])
+
+
+_FORCED_START = Record(FORCED, "", 0, ())
+_FRAME_SHARE = 16
+"""An iteration in flight takes more memory than an instance in a list."""

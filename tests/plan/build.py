@@ -1,0 +1,128 @@
+"""Plans built by hand, for tests of what reads plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lamella.base.source import EMPTY_SOURCE
+from lamella.lang.nem import nodes
+from lamella.lang.nem.device import Given, ResolvedDevice, ResolvedTopology
+from lamella.lang.nem.resolved import (
+    Atom,
+    AttributeValue,
+    Buffer,
+    Index,
+    Item,
+    Loop,
+    Operation,
+    Plan,
+    Region,
+    Resource,
+    Task,
+    Variable,
+    Wait,
+)
+
+
+def buffer(name: str, size: int, level: str = "L2", align: int = 1, imported: bool = False) -> Buffer:
+    memory, _, engine = level.partition("[")
+    node = nodes.Buffer(nodes.Name(name), memory, None, nodes.Integer(size))
+    return Buffer(name, memory, int(engine.rstrip("]") or 0), size, align, imported, node)
+
+
+def index(constant: int = 0, *terms: tuple[Atom, int]) -> Index:
+    return Index(constant, terms)
+
+
+def variable(loop: int) -> Index:
+    return Index(0, ((Variable(loop, f"i{loop}"), 1),))
+
+
+def operation(sign: str, left: Index, right: Index | int) -> Index:
+    other = Index(right) if isinstance(right, int) else right
+    return Index(0, ((Operation(sign, left, other), 1),))
+
+
+def plus(left: Index, right: Index, factor: int = 1) -> Index:
+    terms = dict(left.terms)
+    for atom, count in right.terms:
+        terms[atom] = terms.get(atom, 0) + factor * count
+    return Index(left.constant + factor * right.constant, tuple((a, n) for a, n in terms.items() if n))
+
+
+def region(of: Buffer, offset: Index | int, extent: int, name: str = "", readonly: bool = False) -> Region:
+    where = Index(offset) if isinstance(offset, int) else offset
+    return Region(name, of, where, extent, None, readonly=readonly)
+
+
+@dataclass
+class Builder:
+    """Numbers tasks and loops while a program is put together."""
+
+    tasks: int = 0
+    loops: int = 0
+    buffers: list[Buffer] = field(default_factory=list)
+
+    def buffer(
+        self, name: str, size: int, level: str = "L2", align: int = 1, imported: bool = False
+    ) -> Buffer:
+        self.buffers.append(buffer(name, size, level, align, imported))
+        return self.buffers[-1]
+
+    def task(
+        self,
+        opcode: str,
+        inputs: Sequence[Region],
+        outputs: Sequence[Region],
+        deps: Sequence[Task] = (),
+        sync: bool = False,
+        memmove: bool = False,
+        resource: Resource | None = None,
+    ) -> Task:
+        form = "sync" if sync else "async"
+        node = nodes.Task(None, nodes.Name(opcode), form, (), ())
+        attributes: dict[str, AttributeValue] = {}
+        made = Task(
+            number=self.tasks,
+            token=f"t{self.tasks}",
+            opcode=opcode,
+            sync=sync,
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+            attributes=attributes,
+            deps=tuple(dep.number for dep in deps),
+            engine=None,
+            resource=resource,
+            node=node,
+            memmove=memmove,
+        )
+        self.tasks += 1
+        return made
+
+    def move(self, src: Region, dst: Region, *deps: Task, sync: bool = False) -> Task:
+        return self.task("transfer", [src], [dst], deps, sync)
+
+    def loop_number(self) -> int:
+        self.loops += 1
+        return self.loops - 1
+
+    def plan(self, body: Sequence[Item], device: ResolvedDevice | None = None) -> Plan:
+        return Plan("test", EMPTY_SOURCE, device, tuple(self.buffers), tuple(body))
+
+
+def loop(number: int, first: int, last: int, window: int, body: Sequence[Item]) -> Loop:
+    return Loop(number, f"i{number}", first, last, window, tuple(body))
+
+
+def wait(*tasks: Task) -> Wait:
+    return Wait(tuple(task.number for task in tasks))
+
+
+def device(
+    l1: int = 1 << 20, l2: int = 1 << 20, engines: int = 1, tokens: int | None = None
+) -> ResolvedDevice:
+    units = {"NMU": 1, "CSTL": 2, "DMA": 2, "VPU": 1, "SEQ": 1}
+    topology = ResolvedTopology(engines, l1, l2, units, {"sDMA": 1}, "test")
+    known = {} if tokens is None else {"SEQ": {"max_active_tokens": Given(tokens, "test")}}
+    return ResolvedDevice("test", ("test",), "1.0", topology, known, {}, {})
