@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict, Unpack
 
 from lamella.base.source import EMPTY_SOURCE
 from lamella.lang.nem import nodes
 from lamella.lang.nem.device import Given, ResolvedDevice, ResolvedTopology
 from lamella.lang.nem.resolved import (
     Atom,
-    AttributeValue,
     Buffer,
     Index,
     Item,
@@ -56,6 +56,14 @@ def region(of: Buffer, offset: Index | int, extent: int, name: str = "", readonl
     return Region(name, of, where, extent, None, readonly=readonly)
 
 
+class Marks(TypedDict, total=False):
+    """What a task may carry beside its operands."""
+
+    sync: bool
+    memmove: bool
+    resource: Resource
+
+
 @dataclass
 class Builder:
     """Numbers tasks and loops while a program is put together."""
@@ -76,13 +84,10 @@ class Builder:
         inputs: Sequence[Region],
         outputs: Sequence[Region],
         deps: Sequence[Task] = (),
-        sync: bool = False,
-        memmove: bool = False,
-        resource: Resource | None = None,
+        **marks: Unpack[Marks],
     ) -> Task:
-        form = "sync" if sync else "async"
-        node = nodes.Task(None, nodes.Name(opcode), form, (), ())
-        attributes: dict[str, AttributeValue] = {}
+        sync = marks.get("sync", False)
+        node = nodes.Task(None, nodes.Name(opcode), "sync" if sync else "async", (), ())
         made = Task(
             number=self.tasks,
             token=f"t{self.tasks}",
@@ -90,18 +95,18 @@ class Builder:
             sync=sync,
             inputs=tuple(inputs),
             outputs=tuple(outputs),
-            attributes=attributes,
+            attributes={},
             deps=tuple(dep.number for dep in deps),
             engine=None,
-            resource=resource,
+            resource=marks.get("resource"),
             node=node,
-            memmove=memmove,
+            memmove=marks.get("memmove", False),
         )
         self.tasks += 1
         return made
 
     def move(self, src: Region, dst: Region, *deps: Task, sync: bool = False) -> Task:
-        return self.task("transfer", [src], [dst], deps, sync)
+        return self.task("transfer", [src], [dst], deps, sync=sync)
 
     def loop_number(self) -> int:
         self.loops += 1

@@ -56,7 +56,8 @@ class Writer:
         inputs = [self.region(loops) for _ in range(self.random.randint(0, 2))]
         outputs = [self.region(loops) for _ in range(self.random.choice((0, 1, 1, 2)))]
         opcode = self.random.choice(("add", "transfer", "conv2d"))
-        return self.build.task(opcode, inputs, outputs, self.some(tokens, 0), self.random.random() < 0.08)
+        deps = self.some(tokens, 0)
+        return self.build.task(opcode, inputs, outputs, deps, sync=self.random.random() < 0.08)
 
     def region(self, loops: list[tuple[int, int, int]]) -> Region:
         where: Buffer = self.random.choice(self.buffers)

@@ -246,7 +246,11 @@ class RandomPlan:
         if kind < 0.4:
             places = [near, near, self.memories["L2"], self.memories["DDR"]]
             a, b = draw.choice(places), draw.choice(places)
-            pin = ("DMA", self.pin(loops)) if draw.random() < 0.3 and "DDR" not in (a.memory, b.memory) else None
+            pin = (
+                ("DMA", self.pin(loops))
+                if draw.random() < 0.3 and "DDR" not in (a.memory, b.memory)
+                else None
+            )
             return self.make.task("transfer", [view(a, size)], [view(b, size)], **options, resource=pin)  # type: ignore[arg-type]
         tile = view(near, size, "i8", (size,))
         if kind < 0.6:

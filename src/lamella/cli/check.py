@@ -48,5 +48,8 @@ def check(
     else:
         print_findings(findings)
         total = summary(findings)
-        click.echo(f"{len(files)} file{'s' if len(files) > 1 else ''} checked: {total or 'nothing found'}", err=failed)
+        click.echo(
+            f"{len(files)} file{'s' if len(files) > 1 else ''} checked: {total or 'nothing found'}",
+            err=failed,
+        )
     sys.exit(1 if failed else 0)

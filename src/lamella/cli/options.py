@@ -15,7 +15,9 @@ from lamella.base.limits import Limits, from_options
 
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object on standard output."
+)
 device_option = click.option(
     "--device", metavar="DEVICE", help="Target device: a shipped name such as npm_lite, or a .nem file."
 )

@@ -17,7 +17,12 @@ def rules(language: str | None, as_json: bool) -> None:
     if as_json:
         print_json(
             [
-                {"code": rule.code, "severity": rule.severity, "section": rule.section, "sentence": rule.sentence}
+                {
+                    "code": rule.code,
+                    "severity": rule.severity,
+                    "section": rule.section,
+                    "sentence": rule.sentence,
+                }
                 for rule in found
             ]
         )

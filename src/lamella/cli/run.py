@@ -33,7 +33,7 @@ class Options(TypedDict):
     output: Path | None
     backend: str | None
     seed: int
-    order: int | None
+    order: str
     profile: bool
     as_json: bool
     device: str | None
@@ -46,15 +46,17 @@ class Options(TypedDict):
 @click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input array; repeatable.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write one .npy per output into this folder.")
 @click.option("--backend", default=None, help="How to run it; for plans and streams: npu.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs that are not given.")
-@click.option("--order", type=int, default=None, metavar="SEED", help="Run in a random legal order.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs and orders.")
+@click.option(
+    "--order", type=click.Choice(["program", "random"]), default="program", help="Run in another legal order."
+)
 @click.option("--profile", is_flag=True, help="Say how long it took.")
 @json_option
 @device_option
 @language_option
 @limit_option
 def run(**options: Unpack[Options]) -> None:
-    """Execute FILE (.nem or .stcb) bit-exactly; inputs that are not given are random, from the seed."""
+    """Execute FILE (.nem or .stcb) bit-exactly; without --input the inputs are random, from the seed."""
     limits = options["limits"]
     model = load(options["file"], language=options["language"], device=options["device"], limits=limits)
     executable = compile(

@@ -21,7 +21,7 @@ def show(file: str, as_json: bool, language: str | None, limits: Limits) -> None
     """Say what is in FILE: a NEM program or configuration, a task-control stream, or a shipped device's name."""
     path = find_file(file)
     if language is None and is_stream(path):
-        stream = read_stream(read_bytes(path, limits), str(path), limits)
+        stream = read_stream(read_bytes(path, limits), limits)
         click.echo(to_json(stream) if as_json else "\n".join(list_stream(stream)))
         return
     language_of(path, language)

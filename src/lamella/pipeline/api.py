@@ -10,13 +10,13 @@ from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import read_bytes
-from lamella.base.writer import write_bytes, write_text
+from lamella.base.writer import write_text
 from lamella.lang.nem import write
-from lamella.lang.nem.resolved import Plan
 from lamella.pipeline.languages import is_stream, language_of
-from lamella.pipeline.program import Program, read_program
+from lamella.pipeline.program import Program, plan_of, read_checked
+from lamella.pipeline.streams import save_stream
 from lamella.plan.bind import bind
-from lamella.plan.stcb import Stream, read_stream, stream_to_bytes, stream_to_text
+from lamella.plan.stcb import Stream, read_stream
 
 Model = Program | Stream
 
@@ -31,12 +31,9 @@ def load(
     """Read a NEM program or a bound stream; LamellaError holds all findings when something is wrong."""
     path = Path(path)
     if language is None and is_stream(path):
-        return read_stream(read_bytes(path, limits), str(path), limits)
+        return read_stream(read_bytes(path, limits), limits)
     language_of(path, language)
-    program = read_program(path, device, limits)
-    if errors(program.findings):
-        raise LamellaError(errors(program.findings))
-    return program
+    return read_checked(path, device, limits)
 
 
 def compile(  # the API's word: lamella.compile
@@ -45,24 +42,19 @@ def compile(  # the API's word: lamella.compile
     *,
     device: str | None = None,
     seed: int = 0,
-    order: int | None = None,
+    order: str = "program",
     limits: Limits = DEFAULT,
 ) -> Executable:
     """Make a model executable; inputs that a call leaves out are random, from the seed."""
     if backend not in (None, "npu"):
-        raise InputError(f"there is no backend '{backend}' for this form", hint="plans and streams run on: npu")
+        raise InputError(
+            f"there is no backend '{backend}' for this form", hint="plans and streams run on: npu"
+        )
     if isinstance(model, str | Path):
         model = load(model, device=device, limits=limits)
     if isinstance(model, Stream):
         return compile_stream(model, seed=seed, order=order, limits=limits)
     return compile_plan(plan_of(model), seed=seed, order=order, limits=limits)
-
-
-def plan_of(program: Program) -> Plan:
-    """The plan of a program; a configuration has none."""
-    if program.plan is None:
-        raise InputError("the file is a device configuration, not a program", path=program.path)
-    return program.plan
 
 
 def lower(
@@ -91,11 +83,9 @@ def lower(
 def save(model: Model, path: str | Path) -> None:
     """Write a model by the ending of the path: .nem (canonical text), .stcb (binary) or .json (stream)."""
     path = Path(path)
-    if isinstance(model, Program) and path.suffix == ".nem":
+    if isinstance(model, Stream):
+        save_stream(model, path)
+    elif path.suffix == ".nem":
         write_text(path, write(model.document))
-    elif isinstance(model, Stream) and path.suffix == ".stcb":
-        write_bytes(path, stream_to_bytes(model))
-    elif isinstance(model, Stream) and path.suffix == ".json":
-        write_text(path, stream_to_text(model))
     else:
-        raise InputError(f"'{path.name}' is not an ending for this form", hint=".nem for programs, .stcb or .json for streams")
+        raise InputError(f"'{path.name}' is no ending for a program", hint="programs are written as .nem")

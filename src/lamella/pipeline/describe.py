@@ -13,6 +13,7 @@ from lamella.lang.nem.describe import describe_device, device_to_json
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.devices import resolve_device
 from lamella.lang.nem.documents import SHIPPED, Library
+from lamella.lang.nem.nodes import TypeFamily
 from lamella.lang.nem.resolved import Loop, Plan, Region, Wait
 from lamella.pipeline.program import read_source
 
@@ -43,7 +44,7 @@ def describe_library(library: Library, plan: Plan | None, only: str = "") -> str
     if plan is not None:
         return describe_plan(plan)
     parts = [f"{printable(library.source.name)}: NEM configuration"]
-    own = [item.name.id for item in library.document.declarations if item in library.families.values()]
+    own = [item.name.id for item in library.document.declarations if isinstance(item, TypeFamily)]
     if own:
         parts.append(f"{len(own)} type families: {', '.join(own)}")
     parts += [describe_device(device, library.variants) for device in devices_of(library, only)]
@@ -111,7 +112,13 @@ def _plan_to_json(plan: Plan) -> dict[str, object]:
         "instances": plan.instances(),
         "memory": _memory(plan),
         "buffers": [
-            {"name": item.name, "level": item.level, "size": item.size, "align": item.align, "import": item.imported}
+            {
+                "name": item.name,
+                "level": item.level,
+                "size": item.size,
+                "align": item.align,
+                "import": item.imported,
+            }
             for item in plan.buffers
         ],
     }

@@ -20,7 +20,9 @@ def language_of(path: Path, language: str | None) -> str:
         raise InputError("standard input has no ending", hint="say --language nem")
     if name not in LANGUAGES:
         known = ", ".join(LANGUAGES.values())
-        raise InputError(f"cannot tell the language of '{path.name}'", path=path, hint=f"known endings are {known}")
+        raise InputError(
+            f"cannot tell the language of '{path.name}'", path=path, hint=f"known endings are {known}"
+        )
     return name
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from lamella.base.diagnostic import Diagnostic, errors, sort_findings
+from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
+from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import read_text
 from lamella.base.source import Source
@@ -45,6 +46,21 @@ def read_source(path: Path, limits: Limits) -> Source:
 def read_program(path: Path, device: str | None = None, limits: Limits = DEFAULT) -> Program:
     """Read and check a NEM file; findings are carried, nothing is raised for them."""
     return check_program(read_source(path, limits), None if str(path) == "-" else path, device, limits)
+
+
+def read_checked(path: Path, device: str | None = None, limits: Limits = DEFAULT) -> Program:
+    """Read and check a NEM file; LamellaError holds its findings when there are errors among them."""
+    program = read_program(path, device, limits)
+    if errors(program.findings):
+        raise LamellaError(program.findings)
+    return program
+
+
+def plan_of(program: Program) -> Plan:
+    """The plan of a program; a configuration has none."""
+    if program.plan is None:
+        raise InputError("the file is a device configuration, not a program", path=program.path)
+    return program.plan
 
 
 def check_program(

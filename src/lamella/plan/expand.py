@@ -96,7 +96,8 @@ class _Expansion:
         """Whether a loop does anything at all; asked once for each loop."""
         if loop.number not in self.working:
             self.working[loop.number] = any(
-                isinstance(item, Task) or (isinstance(item, Loop) and item.trips > 0 and self.holds_task(item))
+                isinstance(item, Task)
+                or (isinstance(item, Loop) and item.trips > 0 and self.holds_task(item))
                 for item in loop.body
             )
         return self.working[loop.number]

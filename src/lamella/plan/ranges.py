@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from math import gcd
 
 from lamella.lang.nem.resolved import Index, Operation, Variable
+from lamella.plan.combine import combine
 from lamella.plan.feasible import Box, Budget, Exhausted, solve
 
 Assignment = Mapping[int, int]
+# Variables of which all combinations of first and last are looked at before anything is cut.
+MOST_CORNERS = 5
 
 
 class ZeroDivisor(Exception):
@@ -101,13 +105,16 @@ def _replace(form: Form, variable: int, by: Form) -> Form:
 
 def extremes(index: Index, box: Box, budget: Budget) -> tuple[tuple[int, Assignment], tuple[int, Assignment]]:
     """The exact smallest and largest value over a box, each with where it is taken; Exhausted if too hard."""
-    least: tuple[int, Assignment] | None = None
-    most: tuple[int, Assignment] | None = None
+    # Where a divisor varies it may be zero somewhere: then every cell must be seen.
+    steady = not _divides_by_variable(index)
+    corners = [(index.at(corner), corner) for corner in _corners(box)] if steady else []
+    least: tuple[int, Assignment] | None = min(corners, key=lambda item: item[0], default=None)
+    most: tuple[int, Assignment] | None = max(corners, key=lambda item: item[0], default=None)
     budget.begin()
     todo = [_whole(box)]
     while todo:
         cell = todo.pop()
-        if least and most:
+        if steady and least and most:
             low, high = _bounds(index, cell)
             if low >= least[0] and high <= most[0]:
                 continue
@@ -126,9 +133,37 @@ def extremes(index: Index, box: Box, budget: Budget) -> tuple[tuple[int, Assignm
     return least, most
 
 
+def _corners(box: Box) -> Iterator[Assignment]:
+    """Iterations where the ends often are."""
+    if len(box) > MOST_CORNERS:
+        return iter(())
+    return (dict(zip(box, corner, strict=True)) for corner in product(*box.values()))
+
+
+def _divides_by_variable(index: Index) -> bool:
+    operations = [atom for atom, _ in index.terms if isinstance(atom, Operation)]
+    return any(
+        (operation.sign != "*" and not operation.right.is_constant)
+        or _divides_by_variable(operation.left)
+        or _divides_by_variable(operation.right)
+        for operation in operations
+    )
+
+
 def search(index: Index, box: Box, low: int, high: int, budget: Budget) -> Assignment | None:
     """Where an index lies in [low, high], or None if nowhere; Exhausted if that is too hard to say."""
     budget.begin()
+    linear = all(isinstance(atom, Variable) for atom, _ in index.terms)
+    # A combination may be zero where its parts never are.
+    combined = None if linear or _divides_by_variable(index) else combine(index, box)
+    if combined is None:
+        return _search(index, box, low, high, budget)
+    place = _search(combined.index, combined.box, low, high, budget)
+    apart = None if place is None else combined.take_apart(place, box, budget)
+    return apart if place is None or apart is not None else _search(index, box, low, high, budget)
+
+
+def _search(index: Index, box: Box, low: int, high: int, budget: Budget) -> dict[int, int] | None:
     todo = [_whole(box)]
     while todo:
         cell = todo.pop()

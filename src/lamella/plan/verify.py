@@ -32,5 +32,5 @@ def verify(plan: Plan, limits: Limits = DEFAULT) -> list[Diagnostic]:
     accesses = Accesses(order, budget)
     findings += check_bounds(plan, accesses.suspects, budget)
     findings += check_resources(order, plan.device, budget)
-    findings += check_hazards(plan, order, accesses, budget)
+    findings += check_hazards(plan, order, accesses, limits)
     return sort_findings(findings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,9 +15,9 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-Tensor = torch.Tensor
-Judge = Callable[[Case], Tensor]
+Judge: TypeAlias = Callable[[Case], Tensor]
 
 
 def inputs(case: Case) -> list[Tensor]:

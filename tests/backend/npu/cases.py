@@ -230,7 +230,8 @@ def view(draw: Draw, opcode: str) -> Case:
     return _VIEWS[opcode](draw, draw.one_of("i4", "u8", *INTEGERS, *FLOATS), draw.shape())
 
 
-def _copy(draw: Draw, opcode: str) -> Case:
+def moved_bytes(draw: Draw, opcode: str) -> Case:
+    """A transfer or store."""
     type = tensor("u8", (draw.integer(1, 40),))
     return Case(opcode, [draw.operand(type)], [type])
 
@@ -314,7 +315,6 @@ def _gather(draw: Draw, elem: str, shape: tuple[int, ...]) -> Case:
 _VIEWS: Mapping[str, Callable[[Draw, str, tuple[int, ...]], Case]] = {
     **{"transpose": _transpose, "reshape": _reshape, "slice": _slice, "concat": _concat},
     **{"split": _split, "pad": _pad, "gather": _gather},
-    **{name: lambda draw, _, __, name=name: _copy(draw, name) for name in ("transfer", "store")},
 }
 
 

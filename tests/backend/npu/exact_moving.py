@@ -245,7 +245,9 @@ def cast(case: Case) -> Results:
     (x,), (y,) = case.inputs, case.outputs
 
     def convert(value: float) -> float:
-        return nearest(value, y.elem) if y.elem in PRECISION else clamp_to(y.elem, math.trunc(value))
+        if y.elem in PRECISION:
+            return nearest(value, y.elem)
+        return clamp_to(y.elem, math.trunc(min(max(value, -(2**40)), 2**40)))
 
     return [{place: convert(float(x.array[place])) for place in places(y.shape)}]
 

@@ -24,11 +24,13 @@ class Node:
     frame: Frame
     tokens: list[Node] = field(default_factory=list)
     values: dict[int, int] = field(default_factory=dict)
-    waiters: int = 0
+    waiters: list[Node] = field(default_factory=list)
     ready: int | None = None
     start: int | None = None
     end: int | None = None
     cause: int = -1
+    origin: tuple[int, int] = (-1, -1)
+    """The instance, and its task, whose end completes this node: of several the last in program order."""
     units: tuple[int, str] = (0, "")
     unit: int = -1
     waited: Counter[str] = field(default_factory=Counter)
@@ -69,8 +71,12 @@ class Expanded:
         self.nodes: list[Node] = []
         self.latest: dict[int, Node] = {}
         self.forced = 0
-        self.root = Frame()
-        self.items(plan.body, self.root, {})
+        self.items(plan.body, Frame(), {})
+        self.unready = list(self.nodes)
+        self.waiting: list[Node] = []
+        self.running: list[Node] = []
+        self.begun: list[Node] = []
+        self.held: dict[tuple[tuple[int, str], int], int] = {}
 
     # --- unrolling ------------------------------------------------------------------------------------------
 
@@ -93,7 +99,7 @@ class Expanded:
                 node = self.add(item if isinstance(item, Task) else None, tokens + before, frame, values)
                 node.tokens = tokens
                 for token in tokens:
-                    token.waiters += 1
+                    token.waiters.append(node)
                 if isinstance(item, Task):
                     self.latest[item.number] = node
                 if isinstance(item, Wait) or item.sync:
@@ -105,7 +111,11 @@ class Expanded:
         ends: list[Node] = []
         runs: list[Frame] = []
         for trip in range(loop.trips):
-            opens = [*before, *ends[: max(0, trip - loop.window + 1)], *(run.gate for run in runs[-1:] if run.gate)]
+            opens = [
+                *before,
+                *ends[: max(0, trip - loop.window + 1)],
+                *(run.gate for run in runs[-1:] if run.gate),
+            ]
             run = Frame(before=runs[-1] if runs else None, around=frame)
             here = {**values, loop.number: loop.first + trip}
             run.gate = self.add(None, opens, run, here)
@@ -121,51 +131,45 @@ class Expanded:
         self.pass_gates(now)
         while True:
             self.start_all(now)
-            self.charge(now)
-            ends = [node.end for node in self.nodes if node.start is not None and (node.end or 0) > now]
-            if not ends:
+            if not self.running:
                 return now
-            later = min(end for end in ends if end is not None)
-            self.spend(later - now)
+            reasons = [(node, self.blocked(node) or "unit") for node in self.waiting]
+            later = min(node.end for node in self.running if node.end is not None)
+            for node, reason in reasons:
+                node.waited[reason] += later - now
             now = later
+            self.running = [node for node in self.running if node.end != now]
             self.pass_gates(now)
 
     def pass_gates(self, now: int) -> None:
         """Find what is ready; gates are complete at once."""
-        for node in self.nodes:
-            if node.ready is None and all(other.end is not None and other.end <= now for other in node.after):
+        for node in self.unready:
+            if all(other.end is not None and other.end <= now for other in node.after):
                 node.ready = max((other.end or 0 for other in node.after), default=0)
-                last = [other for other in node.after if other.end == node.ready]
-                causes = [self.cause(other) for other in last]
-                node.cause = max(causes, key=lambda cause: cause[0], default=(-1, -1))[1]
+                last = [other.origin for other in node.after if other.end == node.ready]
+                node.origin = max(last, default=(-1, -1))
+                node.cause = node.origin[1]
                 if node.task is None:
                     node.start = node.end = node.ready
-
-    def cause(self, node: Node) -> tuple[int, int]:
-        """The instance, and its task, whose end made a node complete: of several the last in program order."""
-        if node.task is not None:
-            return node.number, node.task.number
-        last = [other for other in node.after if other.end == node.ready]
-        return max((self.cause(other) for other in last), default=(-1, -1))
+                else:
+                    node.origin = (node.number, node.task.number)
+                    self.waiting.append(node)
+        self.unready = [node for node in self.unready if node.ready is None]
 
     def start_all(self, now: int) -> None:
         while True:
-            waiting = [node for node in self.nodes if node.ready is not None and node.start is None]
-            waiting.sort(key=lambda node: (node.ready, node.number))
-            chosen = next((node for node in waiting if self.blocked(node, now) is None), None)
-            if chosen is None and waiting and not self.running(now):
-                chosen = waiting[0]
+            self.waiting.sort(key=lambda node: (node.ready, node.number))
+            chosen = next((node for node in self.waiting if self.blocked(node) is None), None)
+            if chosen is None and self.waiting and not self.running:
+                chosen = self.waiting[0]
                 self.forced += 1
             if chosen is None:
                 return
             self.start(chosen, now)
 
-    def running(self, now: int) -> list[Node]:
-        return [node for node in self.nodes if node.task and node.start is not None and (node.end or 0) > now]
-
-    def free(self, node: Node, now: int) -> list[int]:
+    def free(self, node: Node) -> list[int]:
         cost = self.cost(node)
-        busy = {other.unit for other in self.running(now) if self.cost(other).place == cost.place}
+        busy = {other.unit for other in self.running if other.units == cost.place}
         options = list(range(cost.instances))
         if node.task and node.task.resource:
             options = [node.task.resource.index.at(node.values) % cost.instances]
@@ -175,60 +179,40 @@ class Expanded:
         assert node.task is not None
         return self.costs[node.task.number]
 
-    def live(self, engine: int, starting: Node) -> int:
-        """Tokens of an engine that are live once a task has started."""
-        count = 0
-        for node in self.nodes:
-            if node.task is None or node.waiters == 0 or (node.task.engine or 0) != engine:
-                continue
-            begun = node is starting or node.start is not None
-            started = sum(1 for other in self.waiting_for(node) if other.start is not None or other is starting)
-            count += begun and started < node.waiters
-        return count
+    def live(self, engine: int, starting: Node | None) -> int:
+        """Tokens of an engine that are live, or would be once a task has started."""
+        begun = self.begun if starting is None else [*self.begun, starting]
+        return sum(
+            any(waiter.start is None and waiter is not starting for waiter in node.waiters)
+            for node in begun
+            if node.task and (node.task.engine or 0) == engine
+        )
 
-    def waiting_for(self, node: Node) -> list[Node]:
-        return [other for other in self.nodes if node in other.tokens]
-
-    def blocked(self, node: Node, now: int) -> str | None:
+    def blocked(self, node: Node) -> str | None:
         """The first thing that is missing, or None."""
-        if not self.free(node, now):
+        if not self.free(node):
             return "unit"
         limit = self.machine.tokens
-        assert node.task is not None
-        engine = node.task.engine or 0
-        if limit is not None and node.waiters and self.live(engine, node) > max(limit, self.live_now(engine)):
-            return "token"
+        if limit is not None and node.task and node.waiters:
+            engine = node.task.engine or 0
+            after = self.live(engine, node)
+            if after > limit and after > self.live(engine, None):
+                return "token"
         for level, rate in self.cost(node).links:
-            used = sum(dict(self.cost(other).links).get(level, 0) for other in self.running(now))
+            used = sum(dict(self.cost(other).links).get(level, 0) for other in self.running)
             if used + rate > self.machine.links[level]:
                 return "bandwidth"
         return None
 
-    def live_now(self, engine: int) -> int:
-        return self.live(engine, self.nodes[0]) if self.nodes[0].start is not None else 0
-
     def start(self, node: Node, now: int) -> None:
         cost = self.cost(node)
-        node.unit, node.units = self.free(node, now)[0], cost.place
-        before = [
-            other
-            for other in self.nodes
-            if other.task and other.start is not None and other.units == cost.place and other.unit == node.unit
-        ]
-        last = max((other for other in before if other is not node), key=lambda other: other.end or 0, default=None)
-        node.holder = -1 if last is None or last.task is None else last.task.number
+        node.unit, node.units = self.free(node)[0], cost.place
+        node.holder = self.held.get((node.units, node.unit), -1)
         node.start, node.end = now, now + cost.cycles
-
-    def charge(self, now: int) -> None:
-        self.reasons = {
-            node: self.blocked(node, now) or "unit"
-            for node in self.nodes
-            if node.ready is not None and node.start is None
-        }
-
-    def spend(self, cycles: int) -> None:
-        for node, reason in self.reasons.items():
-            node.waited[reason] += cycles
+        self.held[node.units, node.unit] = -1 if node.task is None else node.task.number
+        self.waiting.remove(node)
+        self.running.append(node)
+        self.begun.append(node)
 
     # --- results --------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from lamella.backend.npu.generate import random_inputs
 from lamella.backend.npu.interface import Interface, find_interface
-from lamella.backend.npu.memory import Memory
+from lamella.backend.npu.memory import Memory, within_memory
 from lamella.backend.npu.order import Instance, program_order, random_order
 from lamella.backend.npu.ports import Ports
 from lamella.backend.npu.run import run_plan
@@ -35,7 +35,8 @@ class Executable:
         self._order = order
         self._limits = limits
         self._ports = Ports(plan)
-        self._interface: Interface = find_interface(plan, limits)
+        with within_memory(plan.buffers):
+            self._interface: Interface = find_interface(plan, limits)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -62,8 +63,9 @@ class Executable:
 
     def _write_random(self, memory: Memory) -> None:
         """Nobody outside can fill an L1, so that its random bytes do not count as written."""
-        drawn: Mapping[str, Array] = random_inputs(self.plan, self._seed, self._limits)
-        self._ports.write(memory, drawn)
+        with within_memory(self.plan.buffers):
+            drawn: Mapping[str, Array] = random_inputs(self.plan, self._seed, self._limits)
+            self._ports.write(memory, drawn)
         inside = {
             buffer.name for buffer in self.plan.buffers if buffer.memory == "L1" and not buffer.imported
         }

@@ -5,7 +5,10 @@ Elements are little-endian; i4 lies two per byte, element 2i in the low nibble; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
 from types import MappingProxyType
 
 import numpy as np
@@ -14,6 +17,7 @@ from lamella.backend.npu.opcodes.call import element_of
 from lamella.base import arrays
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
+from lamella.base.dtype import LANGUAGES
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.shape import bytes_for, element_count, row_major_strides
 from lamella.lang.nem.resolved import Buffer, TensorType
@@ -57,9 +61,18 @@ def allocate(buffers: Iterable[Buffer], dtype: np.dtype[np.generic], limits: Lim
     needed = sum(buffer.size for buffer in buffers)
     if needed > limits.max_total_bytes:
         raise LamellaError([_too_much(buffers, needed, limits.max_total_bytes)])
-    try:
+    with within_memory(buffers):
         return {buffer.name: np.zeros(buffer.size, dtype) for buffer in buffers}
+
+
+@contextmanager
+def within_memory(buffers: Iterable[Buffer]) -> Iterator[None]:
+    """Tell a machine that is too small as a finding."""
+    try:
+        yield
     except MemoryError:
+        buffers = tuple(buffers)
+        needed = sum(buffer.size for buffer in buffers)
         raise LamellaError([_too_much(buffers, needed, "the memory of this machine")]) from None
 
 
@@ -68,26 +81,32 @@ def _too_much(buffers: tuple[Buffer, ...], needed: int, limit: object) -> Diagno
     return MEMORY_NEEDED.at(largest.span, needed=needed, limit=limit)
 
 
+@lru_cache(maxsize=1024)
 def byte_type(extent: int) -> TensorType:
     """The type as which raw bytes are read."""
     return TensorType("u8", (extent,), None, (1,))
 
 
-def is_dense(type: TensorType) -> bool:
-    """Whether the elements lie in row-major order without gaps."""
-    expected = row_major_strides(type.shape)
-    return all(
-        size == 1 or found == wanted
-        for size, found, wanted in zip(type.shape, type.strides, expected, strict=True)
-    )
+def dense_bytes(type: TensorType) -> int | None:
+    """How many bytes a tensor takes whose elements lie in row-major order without gaps; None for any other."""
+    return _dense_bytes(type.elem, type.shape, type.strides)
+
+
+@lru_cache(maxsize=1024)
+def _dense_bytes(elem: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
+    """Asked several times for every operand of every instance."""
+    sizes = zip(shape, strides, row_major_strides(shape), strict=True)
+    if any(size != 1 and found != wanted for size, found, wanted in sizes):
+        return None
+    return bytes_for(element_count(shape), LANGUAGES["nem"][elem].bits)
 
 
 def byte_places(offset: int, type: TensorType) -> slice | Array:
     """The bytes that a tensor at an offset touches, as an index into an image; gaps between strides are left out."""
-    bits = element_of(type).bits
-    if is_dense(type):
-        return slice(offset, offset + bytes_for(element_count(type.shape), bits))
-    elements = element_places(type).reshape(-1)
+    dense = dense_bytes(type)
+    if dense is not None:
+        return slice(offset, offset + dense)
+    elements, bits = element_places(type).reshape(-1), element_of(type).bits
     if bits == 4:
         return offset + (elements >> 1)
     size = bits // 8
@@ -106,10 +125,10 @@ def element_places(type: TensorType) -> Array:
 def read_tensor(image: Array, offset: int, type: TensorType) -> Array:
     """The tensor at an offset of an image; a copy."""
     element = element_of(type)
-    if is_dense(type):
-        count = element_count(type.shape)
-        part = image[offset : offset + bytes_for(count, element.bits)]
-        return arrays.from_memory(part, element, count).reshape(type.shape)
+    dense = dense_bytes(type)
+    if dense is not None:
+        part = image[offset : offset + dense]
+        return arrays.from_memory(part, element, math.prod(type.shape)).reshape(type.shape)
     if element.bits == 4:
         places = element_places(type)
         nibbles = image[offset + (places >> 1)] >> (places & 1) * 4 & 15
@@ -123,7 +142,7 @@ def read_tensor(image: Array, offset: int, type: TensorType) -> Array:
 def write_tensor(image: Array, offset: int, type: TensorType, values: Array) -> None:
     """Store a tensor at an offset of an image; where strides leave gaps, the bytes and nibbles between stay."""
     element = element_of(type)
-    if is_dense(type):
+    if dense_bytes(type) is not None:
         data = arrays.to_memory(values)
         image[offset : offset + data.size] = data
     elif element.bits == 4:

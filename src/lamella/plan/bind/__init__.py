@@ -10,7 +10,7 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NOWHERE, Span
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.resolved import Plan
-from lamella.lang.nem.rules import ABSTRACT_TARGET, NO_DEVICE, SERIALISED, TOPOLOGY_VALUE
+from lamella.lang.nem.rules import ABSTRACT_TARGET, BAD_STREAM, NO_DEVICE, SERIALISED, TOPOLOGY_VALUE
 from lamella.plan.bind.addresses import assign_addresses
 from lamella.plan.bind.fusion import find_chains, outside
 from lamella.plan.bind.order import Item
@@ -18,7 +18,7 @@ from lamella.plan.bind.placement import Placement, Seat, check_tasks
 from lamella.plan.bind.stream import StreamBuilder
 from lamella.plan.bind.tokens import Tokens, assign_tokens
 from lamella.plan.expand import Node, expand
-from lamella.plan.stcb.nodes import MOST_BITS, Stream
+from lamella.plan.stcb.nodes import MOST_BITS, MOST_ENGINES, MOST_QUEUES, Stream
 
 __all__ = ["bind"]
 
@@ -34,6 +34,11 @@ def bind(
         return None, [NO_DEVICE.at(_first_span(plan))]
     if target.topology is None:
         return None, [ABSTRACT_TARGET.at(_first_span(plan), name=target.name)]
+    if target.topology.num_engines > MOST_ENGINES:
+        problem = (
+            f"{target.name} has {target.topology.num_engines} engines; a stream has at most {MOST_ENGINES}"
+        )
+        return None, [BAD_STREAM.at(_first_span(plan), problem=problem)]
     placement = Placement(plan, target)
     addresses, findings = assign_addresses(plan.buffers, target.topology)
     findings += check_tasks(plan, placement, allow_future)
@@ -55,6 +60,9 @@ def _build(
     device = builder.device
     chains = find_chains(builder.plan, nodes, placement)
     items, seats = _seat(nodes, chains, placement)
+    if _count_queues(items) > MOST_QUEUES:
+        problem = f"{_count_queues(items)} units are in use; a stream has at most {MOST_QUEUES}"
+        return None, [BAD_STREAM.at(_first_span(builder.plan), problem=problem)]
     tokens = assign_tokens(nodes, items, _count_queues(items), _bits(device))
     if not tokens.fits:
         placement = Placement(builder.plan, device, narrow=True)

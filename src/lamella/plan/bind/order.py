@@ -82,12 +82,12 @@ class _Walk:
     def take(self, item: Item) -> None:
         """Give one item its waits and its clock."""
         base = join([self.last[queue] for queue in item.queues], len(self.zero))
-        known = self._wait(item, base, self.gather(item.after))
-        if self.serial is not None:
-            earlier = len(self.order.waits)
-            known = self._wait(item, known, self._held_back(item))
-            self.order.added += len(self.order.waits) - earlier
-        done = list(known)
+        required = self.gather(item.after)
+        held = required if self.serial is None else join([required, self._held_back(item)], len(self.zero))
+        earlier = len(self.order.waits)
+        done = list(self._wait(item, base, held))
+        makers = [maker for maker, _ in self.order.waits[earlier:]]
+        self.order.added += sum(not self.order.is_before(maker, required) for maker in makers)
         for queue in item.queues:
             self.contents[queue].append(item.number)
             done[queue] = len(self.contents[queue])

@@ -33,6 +33,8 @@ from lamella.plan.timing.cost import MOVES, Cost, cost_of
 from lamella.plan.timing.machine import Machine
 
 _SHARED = "sDMA"
+MOST_CHOICES = 64
+"""Instances of a type among which a free task chooses; no program keeps more of them busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class Placement:
 
     def _least(self, engine: int, kind: str, cost: Cost) -> int:
         owner = self._owner(engine, kind)
-        instances = 1 if self.narrow else cost.instances
+        instances = 1 if self.narrow else min(cost.instances, MOST_CHOICES)
         return min(range(instances), key=lambda index: (self.unit_work[owner, kind, index], index))
 
     def _wanted(self, task: Task, node: Node) -> int | None:

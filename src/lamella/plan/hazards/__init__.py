@@ -14,21 +14,22 @@ from lamella.plan.hazards.find import Finder, Found
 from lamella.plan.hazards.hoist import find_hoistable
 from lamella.plan.hazards.questions import Questions
 from lamella.plan.hazards.reload import Reloads
-from lamella.plan.hazards.report import report_hazard, report_hoistable, report_reloads, report_unproved
+from lamella.plan.hazards.report import report_hazards, report_hoistable, report_reloads, report_unproved
 from lamella.plan.hazards.within import check_operands
 from lamella.plan.hazards.writes import Writes
 from lamella.plan.order import Order
 
 
 def budget_of(limits: Limits) -> Budget:
-    """The steps that all questions about a plan may take together, and each of them."""
-    return Budget(limits.max_pairs // 5, limits.max_pairs // 20)
+    """The steps that all questions of one kind about a plan may take together, and each of them."""
+    return Budget(limits.max_pairs // 20, limits.max_pairs // 100)
 
 
 def find_hazards(plan: Plan, limits: Limits = DEFAULT) -> Found:
     """The pairs of tasks that race, each with one witness; reloads are not told apart here."""
-    budget, order = budget_of(limits), Order(plan)
-    finder = Finder(order, Accesses(order, budget), Questions(budget))
+    order = Order(plan)
+    accesses = Accesses(order, budget_of(limits))
+    finder = Finder(order, accesses, Questions(budget_of(limits)), limits.max_pairs)
     for site, unordered in order.sweep():
         finder.look_at(site, unordered)
     finder.look_across()
@@ -42,11 +43,14 @@ def hoistable(plan: Plan, limits: Limits = DEFAULT) -> list[tuple[Task, Loop]]:
     return [(site.task, extent.loop) for site, extent in found]
 
 
-def check_hazards(plan: Plan, order: Order, accesses: Accesses, budget: Budget) -> Iterator[Diagnostic]:
+def check_hazards(
+    plan: Plan, order: Order, accesses: Accesses, limits: Limits = DEFAULT
+) -> Iterator[Diagnostic]:
     """All findings about bytes that tasks share."""
-    questions = Questions(budget)
+    questions = Questions(budget_of(limits))
     yield from check_operands(accesses, questions)
-    finder, aliases = Finder(order, accesses, questions), Aliases(plan, order, accesses)
+    finder = Finder(order, accesses, questions, limits.max_pairs)
+    aliases = Aliases(plan, order, accesses)
     for site, unordered in order.sweep():
         finder.look_at(site, unordered)
         aliases.look_at(site, unordered)
@@ -55,7 +59,7 @@ def check_hazards(plan: Plan, order: Order, accesses: Accesses, budget: Budget) 
     yield from aliases.findings()
     writes = Writes(access for touched in accesses.of for access in touched)
     reloads = Reloads(order, accesses, writes, finder.found)
-    yield from (report_hazard(hazard) for hazard in reloads.errors)
+    yield from report_hazards(reloads.errors)
     yield from report_unproved(finder.found)
     told: set[int] = set()
     for site, finding in report_reloads(reloads.reloads):

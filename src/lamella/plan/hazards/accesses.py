@@ -77,6 +77,7 @@ class Accesses:
     def __init__(self, order: Order, budget: Budget) -> None:
         self._budget = budget
         self._known: dict[tuple[str, int, Index, int], Footprint | None] = {}
+        self._ranges: dict[object, tuple[int, int] | None] = {}
         self.suspects: list[Region] = []
         self.of: list[tuple[Access, ...]] = [tuple(self._touch(site)) for site in order.sites]
 
@@ -101,18 +102,33 @@ class Accesses:
 
     def _make(self, region: Region, loops: tuple[Loop, ...]) -> Footprint | None:
         offset = region.offset if region.offset.is_constant else number_iterations(region.offset, loops)
-        box = {depth: (0, loop.trips - 1) for depth, loop in enumerate(loops)}
-        try:
-            (low, _), (last, _) = extremes(offset, box, self._budget)
-        except Exhausted:
-            low, last = bounds(offset, box)
-        except ZeroDivisor:
+        trips = tuple(loop.trips for loop in loops)
+        ends = self._range(offset, trips)
+        if ends is None:
             return None
-        high = last + region.extent
+        low, high = offset.constant + ends[0], offset.constant + ends[1] + region.extent
         if low < 0 or high > region.buffer.size:
             return None
-        trips = tuple(loop.trips for loop in loops)
         return Footprint(region.buffer, offset, region.extent, trips, low, high)
+
+    def _range(self, offset: Index, trips: Point) -> tuple[int, int] | None:
+        """Least and greatest offset from the constant; None where an iteration divides by zero."""
+        if offset.is_constant:
+            return 0, 0
+        key = offset.terms, trips
+        if key not in self._ranges:
+            self._ranges[key] = self._ends(Index(0, offset.terms), trips)
+        return self._ranges[key]
+
+    def _ends(self, index: Index, trips: Point) -> tuple[int, int] | None:
+        box = {depth: (0, count - 1) for depth, count in enumerate(trips)}
+        try:
+            (low, _), (high, _) = extremes(index, box, self._budget)
+        except Exhausted:
+            return bounds(index, box)
+        except ZeroDivisor:
+            return None
+        return low, high
 
 
 def number_iterations(index: Index, loops: tuple[Loop, ...]) -> Index:

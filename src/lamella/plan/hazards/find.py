@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lamella.plan.feasible import Exhausted
+from lamella.plan.feasible import Budget, Exhausted
 from lamella.plan.hazards.accesses import Access, Accesses, Point
 from lamella.plan.hazards.neighbours import Alike, Reached, group_alike, members, neighbours
-from lamella.plan.hazards.questions import Meeting, Questions
+from lamella.plan.hazards.questions import Questions
 from lamella.plan.order import Extent, Order, Site
 
 # More findings than anybody reads; the search ends there, so that a program of n tasks on one byte is no n² problem.
@@ -24,6 +24,21 @@ class Hazard:
     late: Access
     early_point: Point
     late_point: Point
+    stage: int
+
+    @property
+    def sites(self) -> tuple[int, int]:
+        """The numbers of the two sites, ascending."""
+        first, second = self.early.site.index, self.late.site.index
+        return min(first, second), max(first, second)
+
+    @property
+    def rank(self) -> tuple[int, bool]:
+        """The least is told: the same iteration, then inner loops; nearer iterations before farther ones.
+
+        Near are the last statements of an iteration and the first ones of a later iteration.
+        """
+        return self.stage, self.early.site.index <= self.late.site.index
 
     @property
     def kind(self) -> str:
@@ -40,29 +55,55 @@ class Hazard:
         return max(first, second), end
 
 
+Key = tuple[tuple[int, bool, int], tuple[int, bool, int]]
+
+
 @dataclass(slots=True)
 class Found:
-    """Hazards, and pairs of accesses that could not be decided, by the numbers of the two sites."""
+    """Hazards, one for each pair of accesses, and pairs that could not be decided.
 
-    hazards: dict[tuple[int, int], Hazard]
-    unproved: dict[tuple[int, int], tuple[Access, Access]]
+    `stopped` is the access at which there were too many pairs to go on.
+    """
 
-    @property
-    def full(self) -> bool:
-        """Whether the search may end."""
-        return len(self.hazards) >= MOST_PAIRS or len(self.unproved) >= MOST_PAIRS
+    hazards: dict[Key, Hazard]
+    unproved: dict[Key, tuple[Access, Access]]
+    stopped: Access | None = None
+
+    def record(self, hazard: Hazard) -> None:
+        """Keep the hazard that is to be told of a pair of accesses."""
+        key = key_of(hazard.early, hazard.late)
+        known = self.hazards.get(key)
+        if known is None or hazard.rank < known.rank:
+            self.hazards[key] = hazard
+        self._stop_at(hazard.late)
+
+    def doubt(self, early: Access, late: Access) -> None:
+        """Keep a pair that is not proved."""
+        self.unproved.setdefault(key_of(early, late), (early, late))
+        self._stop_at(late)
+
+    def _stop_at(self, access: Access) -> None:
+        if len(self.hazards) >= MOST_PAIRS or len(self.unproved) >= MOST_PAIRS:
+            self.stopped = access
+
+
+def key_of(one: Access, other: Access) -> Key:
+    """A pair of accesses whatever their order."""
+    first = one.site.index, one.write, one.operand
+    second = other.site.index, other.write, other.operand
+    return (first, second) if first <= second else (second, first)
 
 
 class Finder:
-    """Compares accesses; the first hazard of a pair of tasks is kept: same iteration first, inner loops next."""
+    """Compares accesses: in the same iteration, then in different iterations of each loop, inner loops first."""
 
-    def __init__(self, order: Order, accesses: Accesses, questions: Questions) -> None:
+    def __init__(self, order: Order, accesses: Accesses, questions: Questions, most_pairs: int) -> None:
         self._order, self._accesses, self._questions = order, accesses, questions
+        self._pairs = Budget(most_pairs, most_pairs)
         self.found = Found({}, {})
         self._by_buffer: dict[str, list[Access]] = {}
         self._masks: dict[tuple[str, bool], int] = {}
         self._reached: dict[str, Reached] = {}
-        self._ranks: dict[tuple[int, int], tuple[int, bool]] = {}
         for access in (access for touched in accesses.of for access in touched):
             name, bit = access.footprint.buffer.name, 1 << access.site.index
             self._by_buffer.setdefault(name, []).append(access)
@@ -74,10 +115,13 @@ class Finder:
     def look_at(self, site: Site, unordered: int) -> None:
         """Compare a site with earlier ones that are not always before it in the same iteration."""
         for access in self._accesses.of[site.index]:
-            if self.found.full:
-                return
-            for index in members(unordered & self._conflicting(access, unordered)):
-                self._compare(self._accesses.of[index], access)
+            try:
+                for index in members(unordered & self._conflicting(access, unordered)):
+                    if self.found.stopped is not None:
+                        return
+                    self._compare(self._accesses.of[index], access)
+            except Exhausted:
+                self.found.stopped = access
 
     def _conflicting(self, access: Access, unordered: int) -> int:
         """The sites that touch the buffer so that order matters; bytes are looked at where they are many."""
@@ -86,21 +130,25 @@ class Finder:
         if (mask & unordered).bit_count() <= FEW:
             return mask
         if name not in self._reached:
-            self._reached[name] = Reached(self._by_buffer[name])
+            self._reached[name] = Reached(self._by_buffer[name], self._pairs)
         reached = self._reached[name]
         return (reached.writers if wanted else reached.users)[access.footprint]
 
     def _compare(self, others: Sequence[Access], late: Access) -> None:
+        self._pairs.spend(len(others))
         for early in others:
             if (early.write or late.write) and early.footprint.meets(late.footprint):
-                first = self._order.first_iterations(early.site, late.site)
-                try:
-                    met = self._questions.in_one_iteration(early.footprint, late.footprint, first)
-                except Exhausted:
-                    self._doubt(early, late)
-                    continue
-                if met is not None:
-                    self._record(early, late, met, 0)
+                self._ask_one(early, late)
+
+    def _ask_one(self, early: Access, late: Access) -> None:
+        first = self._order.first_iterations(early.site, late.site)
+        try:
+            met = self._questions.in_one_iteration(early.footprint, late.footprint, first)
+        except Exhausted:
+            self.found.doubt(early, late)
+            return
+        if met is not None:
+            self.found.record(Hazard(early, late, met.early, met.late, 0))
 
     # --- different iterations ---
 
@@ -120,44 +168,29 @@ class Finder:
         return (group for group in by_buffer.values() if any(access.write for access in group))
 
     def _across(self, accesses: list[Access], extent: Extent, stage: int) -> None:
-        for one, other in neighbours(group_alike(accesses, extent.depth)):
-            if self.found.full:
-                return
-            if one.footprint.meets(other.footprint):
+        try:
+            for one, other in neighbours(group_alike(accesses, extent.depth + 1), self._pairs):
+                if self.found.stopped is not None:
+                    return
+                self._pairs.spend()
                 self._ask(one, other, extent, stage)
                 if one is not other:
                     self._ask(other, one, extent, stage)
+        except Exhausted:
+            self.found.stopped = accesses[0]
 
     def _ask(self, early: Alike, late: Alike, extent: Extent, stage: int) -> None:
         """Ask once for all accesses that are alike."""
         try:
             met = self._questions.in_two_iterations(early.footprint, late.footprint, extent)
         except Exhausted:
-            self._doubt(early.accesses[0], late.accesses[0])
+            self.found.doubt(early.accesses[0], late.accesses[0])
             return
         if met is None:
             return
         for first in early.accesses:
             for second in late.accesses:
-                if self.found.full:
+                if self.found.stopped is not None:
                     return
                 if first.write or second.write:
-                    self._record(first, second, met, stage)
-
-    # --- results ---
-
-    def _record(self, early: Access, late: Access, met: Meeting, stage: int) -> None:
-        pair = _pair(early, late)
-        # Of two directions the nearer one: the last statements of one iteration against the first of a later one.
-        rank = stage, early.site.index <= late.site.index
-        if pair not in self._ranks or rank < self._ranks[pair]:
-            self._ranks[pair] = rank
-            self.found.hazards[pair] = Hazard(early, late, met.early, met.late)
-
-    def _doubt(self, early: Access, late: Access) -> None:
-        self.found.unproved.setdefault(_pair(early, late), (early, late))
-
-
-def _pair(early: Access, late: Access) -> tuple[int, int]:
-    first, second = early.site.index, late.site.index
-    return min(first, second), max(first, second)
+                    self.found.record(Hazard(first, second, met.early, met.late, stage))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import gcd
 
+from lamella.plan.feasible import Budget
 from lamella.plan.hazards.accesses import Access, Footprint
 
 
@@ -18,67 +19,65 @@ def members(mask: int) -> Iterator[int]:
         mask ^= lowest
 
 
-class Reached:
-    """Per footprint of one buffer: the sites whose bytes, over all iterations, may coincide with its own."""
-
-    def __init__(self, accesses: Sequence[Access]) -> None:
-        self.writers: dict[Footprint, int] = {}
-        self.users: dict[Footprint, int] = {}
-        own: dict[Footprint, tuple[int, int]] = {}
-        for access in accesses:
-            bit = 1 << access.site.index
-            writers, users = own.get(access.footprint, (0, 0))
-            own[access.footprint] = writers | (bit if access.write else 0), users | bit
-        open_now: list[Footprint] = []
-        for footprint in sorted(own, key=lambda item: item.low):
-            open_now = [other for other in open_now if other.high > footprint.low]
-            open_now.append(footprint)
-            self._join(footprint, open_now, own)
-
-    def _join(
-        self, footprint: Footprint, others: list[Footprint], own: dict[Footprint, tuple[int, int]]
-    ) -> None:
-        writers, users = own[footprint]
-        all_writers = all_users = 0
-        for other in others:
-            self.writers[other] = self.writers.get(other, 0) | writers
-            self.users[other] = self.users.get(other, 0) | users
-            all_writers |= own[other][0]
-            all_users |= own[other][1]
-        self.writers[footprint] |= all_writers
-        self.users[footprint] |= all_users
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Alike:
     """Accesses inside one loop that touch bytes in the same way."""
 
     footprint: Footprint
-    accesses: list[Access] = field(default_factory=list)
-
-    @property
-    def written(self) -> bool:
-        """Whether one of them writes."""
-        return any(access.write for access in self.accesses)
+    accesses: tuple[Access, ...]
+    written: bool
 
 
-def group_alike(accesses: Sequence[Access], depth: int) -> list[list[Alike]]:
-    """Accesses of one buffer below a depth, alike ones together, in groups whose offsets differ by constants."""
-    found: dict[object, dict[tuple[int, int], Alike]] = {}
+def group_alike(accesses: Sequence[Access], inside: int) -> list[list[Alike]]:
+    """Accesses of one buffer, alike ones together, in groups whose offsets differ by constants.
+
+    Loops outside the depth `inside` are the same for all accesses.
+    """
+    found: dict[object, dict[tuple[int, int], list[Access]]] = {}
     for access in accesses:
         footprint = access.footprint
         offset = footprint.offset
-        group = found.setdefault((offset.terms, footprint.trips[depth + 1 :]), {})
-        alike = group.setdefault((offset.constant, footprint.extent), Alike(footprint))
-        alike.accesses.append(access)
-    return [list(group.values()) for group in found.values()]
+        group = found.setdefault((offset.terms, footprint.trips[inside:]), {})
+        group.setdefault((offset.constant, footprint.extent), []).append(access)
+    return [[_alike(accesses) for accesses in group.values()] for group in found.values()]
 
 
-def neighbours(groups: list[list[Alike]]) -> Iterator[tuple[Alike, Alike]]:
-    """Pairs, each also with itself, of which one writes and whose offsets are near modulo their coefficients."""
+def _alike(accesses: list[Access]) -> Alike:
+    return Alike(accesses[0].footprint, tuple(accesses), any(access.write for access in accesses))
+
+
+def neighbours(groups: list[list[Alike]], budget: Budget) -> Iterator[tuple[Alike, Alike]]:
+    """Pairs, each also with itself, that may touch the same byte, one writing; Exhausted if groups are too many."""
     for place, one in enumerate(groups):
+        budget.spend(len(groups) - place)
         for other in groups[place:]:
             yield from _near(one, other)
+
+
+class Reached:
+    """Per footprint of one buffer: the sites that may touch the same bytes in some iterations."""
+
+    def __init__(self, accesses: Sequence[Access], budget: Budget) -> None:
+        self.writers: dict[Footprint, int] = {}
+        self.users: dict[Footprint, int] = {}
+        groups = group_alike(accesses, 0)
+        own = {id(alike): _sites(alike) for group in groups for alike in group}
+        for group in groups:
+            for alike in group:
+                self.writers[alike.footprint] = self.users[alike.footprint] = 0
+        for one, other in neighbours(groups, budget):
+            for first, second in ((one, other), (other, one)):
+                self.writers[first.footprint] |= own[id(second)][0]
+                self.users[first.footprint] |= own[id(second)][1]
+
+
+def _sites(alike: Alike) -> tuple[int, int]:
+    """The sites that write, and all."""
+    writers = users = 0
+    for access in alike.accesses:
+        users |= 1 << access.site.index
+        writers |= access.write << access.site.index
+    return writers, users
 
 
 def _near(one: list[Alike], other: list[Alike]) -> Iterator[tuple[Alike, Alike]]:
@@ -92,7 +91,9 @@ def _near(one: list[Alike], other: list[Alike]) -> Iterator[tuple[Alike, Alike]]
         for first in _close(
             ordered, rests, longest, (_rest(second, modulus), second.footprint.extent), modulus
         ):
-            if ranks.get(id(first), 0) <= place and (first.written or second.written):
+            if ranks.get(id(first), 0) > place or not (first.written or second.written):
+                continue
+            if first.footprint.meets(second.footprint):
                 yield first, second
 
 

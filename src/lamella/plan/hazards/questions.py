@@ -65,9 +65,8 @@ class Questions:
         """Overlap in two iterations of one loop that the window leaves unordered, `late` in the later one."""
         low = 1 - early.extent - early.offset.constant + late.offset.constant
         high = late.extent - 1 - early.offset.constant + late.offset.constant
-        deep = extent.depth + 1
-        shapes = (early.offset.terms, early.trips[deep:]), (late.offset.terms, late.trips[deep:])
-        key = shapes, extent.loop.number, low, high
+        shapes = (early.offset.terms, early.trips), (late.offset.terms, late.trips)
+        key = shapes, extent.depth, extent.loop.window, low, high
         if key not in self._known:
             self._known[key] = _Window(early, late, extent, self._budget).ask(low, high)
         return self._known[key]

@@ -24,7 +24,6 @@ class Reloads:
         self._accesses, self._writes = accesses, writes
         self._hazards = list(found.hazards.values())
         self._unordered = self._sets(order)
-        self._movers = [site for site in order.sites if site.task.opcode in MOVES]
         harmless = {id(hazard): self._harmless(hazard) for hazard in self._hazards}
         faulty = {
             writer.site.index
@@ -61,7 +60,11 @@ class Reloads:
         if len(writers) == 2:
             return sources[1] is not None and _same_bytes(writers, [first, sources[1]])
         (reader,) = _readers(hazard)
-        return any(self._loads_before(site, reader, writers[0], first) for site in self._movers)
+        if not _same_bytes([writers[0]] * 2, [first] * 2):
+            return False
+        return any(
+            self._loads_before(target, reader, writers[0], first) for target in self._writes.meeting(reader)
+        )
 
     def _source(self, writer: Access) -> Access | None:
         """What a move reads; None for other tasks."""
@@ -70,13 +73,12 @@ class Reloads:
             return None
         return next((access for access in touched if not access.write), None)
 
-    def _loads_before(self, site: Site, reader: Access, writer: Access, source: Access) -> bool:
+    def _loads_before(self, target: Access, reader: Access, writer: Access, source: Access) -> bool:
         """Whether a move always comes before a reader and gives it the same bytes as the writer does."""
-        if site.index >= reader.site.index or not self._always_before(site, reader.site):
+        other = self._source(target)
+        if other is None or not self._always_before(target.site, reader.site):
             return False
-        target = next((access for access in self._accesses.of[site.index] if access.write), None)
-        other = self._source(target) if target is not None else None
-        if target is None or other is None or not _same_bytes([target, writer], [other, source]):
+        if not _same_bytes([target, writer], [other, source]):
             return False
         distance = add(reader.footprint.offset, target.footprint.offset, -1)
         covers = 0 <= distance.constant <= target.footprint.extent - reader.footprint.extent
@@ -86,6 +88,8 @@ class Reloads:
 
     def _always_before(self, early: Site, late: Site) -> bool:
         """Whether a site earlier in the text is complete before another starts, in one common iteration."""
+        if early.index >= late.index:
+            return False
         around = [loop.number for loop in late.loops]
         own = [loop.number for loop in early.loops]
         if own != around[: len(own)]:

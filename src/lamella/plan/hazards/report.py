@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from lamella.base.diagnostic import Diagnostic, Label
 from lamella.base.limits import hint_for
@@ -16,14 +16,24 @@ from lamella.lang.nem.rules import (
 )
 from lamella.plan.hazards.accesses import Access
 from lamella.plan.hazards.find import Found, Hazard
-from lamella.plan.hazards.words import IRREGULAR, show_bytes, show_iterations
+from lamella.plan.hazards.words import IRREGULAR, TOO_MANY, show_bytes, show_iterations
 from lamella.plan.order import Site
 
 _RULES = {"RAW": READ_AFTER_WRITE, "WAR": WRITE_AFTER_READ, "WAW": WRITE_AFTER_WRITE}
 _ROLES = {"RAW": ("reader", "writer"), "WAR": ("writer", "reader"), "WAW": ("second", "first")}
 
 
-def report_hazard(hazard: Hazard) -> Diagnostic:
+def report_hazards(hazards: Iterable[Hazard]) -> Iterator[Diagnostic]:
+    """One error for each pair of tasks."""
+    told: dict[tuple[int, int], Hazard] = {}
+    for hazard in hazards:
+        known = told.setdefault(hazard.sites, hazard)
+        if hazard.rank < known.rank:
+            told[hazard.sites] = hazard
+    return (_report_hazard(hazard) for hazard in told.values())
+
+
+def _report_hazard(hazard: Hazard) -> Diagnostic:
     """An error at the later access, with the earlier one as a second place."""
     late, early = hazard.late, hazard.early
     roles = _ROLES[hazard.kind]
@@ -63,15 +73,26 @@ def _report_reload(access: Access, other: Access) -> Diagnostic:
 
 
 def report_unproved(found: Found) -> Iterator[Diagnostic]:
-    """A warning for each pair that could not be decided and is no hazard otherwise."""
-    for pair, (early, late) in found.unproved.items():
-        if pair not in found.hazards:
-            first, second = early.site.task.title, late.site.task.title
-            what = f"the order of {first} and {second} on '{late.footprint.buffer.name}'"
-            labels = [Label(early.span, f"{first} is here")]
-            yield NOT_PROVED.at(
-                late.span, hint=hint_for("max_pairs"), labels=labels, what=what, cause=IRREGULAR
-            )
+    """A warning for each pair that could not be decided and is no hazard otherwise, and where the search ended."""
+    if found.stopped is not None:
+        name = found.stopped.footprint.buffer.name
+        what = f"the order of all accesses to '{name}'"
+        yield NOT_PROVED.at(found.stopped.span, hint=hint_for("max_pairs"), what=what, cause=TOO_MANY)
+    wrong = {hazard.sites for hazard in found.hazards.values()}
+    told: set[tuple[int, int]] = set()
+    for early, late in found.unproved.values():
+        sites = early.site.index, late.site.index
+        pair = min(sites), max(sites)
+        if pair not in wrong and pair not in told:
+            told.add(pair)
+            yield _report_unproved(early, late)
+
+
+def _report_unproved(early: Access, late: Access) -> Diagnostic:
+    first, second = early.site.task.title, late.site.task.title
+    what = f"the order of {first} and {second} on '{late.footprint.buffer.name}'"
+    labels = [] if early.span == late.span else [Label(early.span, f"{first} is here")]
+    return NOT_PROVED.at(late.span, hint=hint_for("max_pairs"), labels=labels, what=what, cause=IRREGULAR)
 
 
 def report_hoistable(site: Site) -> Diagnostic:

@@ -6,6 +6,7 @@ from lamella.plan.hazards.accesses import Point
 from lamella.plan.order import Site
 
 IRREGULAR = "the offsets are too irregular to be compared within the budget"
+TOO_MANY = "there are more pairs of accesses than may be compared"
 
 
 def show_bytes(low: int, high: int) -> str:

@@ -16,6 +16,9 @@ from lamella.lang.nem.resolved import AttributeValue
 
 VERSION = (1, 0)
 MOST_BITS = 32
+MOST_ENGINES = 64
+MOST_QUEUES = 512
+"""Units in use, all engines together; the proof of a stream takes time and memory in proportion."""
 RESET = "reset"
 PLAIN, WDM = "plain", "wdm"
 LEVELS = ("DDR", "L2", "L1")

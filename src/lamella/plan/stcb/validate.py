@@ -22,6 +22,8 @@ from lamella.plan.stcb.faults import bad_stream
 from lamella.plan.stcb.nodes import (
     LEVELS,
     MOST_BITS,
+    MOST_ENGINES,
+    MOST_QUEUES,
     PLAIN,
     RESET,
     UNIT_TYPES,
@@ -35,7 +37,6 @@ from lamella.plan.stcb.nodes import (
 )
 from lamella.plan.stcb.verify import verify_stream
 
-MOST_ENGINES = 1 << 12
 MOST_UNITS = 1 << 16
 MOST_RANK = 64
 MOST_RECORDS = 1 << 32
@@ -77,6 +78,9 @@ def _structure(stream: Stream, limits: Limits) -> Iterator[str]:
         yield f"a bank of {stream.bits} bits; there are 1 to {MOST_BITS}"
     if not 1 <= len(stream.engines) <= MOST_ENGINES:
         yield f"{len(stream.engines)} engines; there are 1 to {MOST_ENGINES}"
+    used = {(engine, record.unit) for engine, record in stream.records()}
+    if len(used) > MOST_QUEUES + len(stream.engines):
+        yield f"{len(used)} units are in use; there are at most {MOST_QUEUES}"
     yield from _names(stream, limits)
     memory = _MemoryMap(stream)
     yield from memory.problems()
@@ -123,7 +127,7 @@ class _MemoryMap:
             if place.level not in LEVELS or not 0 <= place.engine < self._owners(place.level):
                 yield f"buffer '{place.buffer}' lies in no memory of this device"
             elif place.addr < 0 or place.size < 1 or place.addr + place.size > LARGEST:
-                yield f"buffer '{place.buffer}' has no bytes: address {place.addr}, size {place.size}"
+                yield f"buffer '{place.buffer}' cannot have {place.size} bytes at address {place.addr}"
         if sorted(place.number for place in self.stream.memory) != list(range(len(self.stream.memory))):
             yield "the buffers are not numbered from 0"
         if tuple(ordered(self.stream.memory)) != self.stream.memory:
@@ -230,18 +234,18 @@ class _Checked:
 
     def record(self, engine: int, record: Record) -> Iterator[str]:
         """What is wrong with a record."""
+        signature = opcode(record.op)
+        if record.op != RESET and (signature is None or signature.hardware == "escape_hatch"):
+            yield f"'{record.op}' is not an operation of a stream"
+            return
         yield from self._unit(record)
         yield from self._bits(engine, record)
-        if record.op == RESET:
+        if signature is None:
             if record.src or record.dst or record.attrs or record.path != PLAIN or record.memmove:
                 yield "a reset does nothing else"
             return
         for access in (*record.src, *record.dst):
             yield from self.memory.access_problems(access, engine)
-        signature = opcode(record.op)
-        if signature is None or signature.hardware == "escape_hatch":
-            yield f"'{record.op}' is not an operation of a stream"
-            return
         yield from _move(record) if record.op in MOVES else ()
         yield from self._operation(record, signature)
 
@@ -282,7 +286,7 @@ class _Checked:
         )
         if key in self.known:
             return
-        problems = list(_attributes(record, signature)) or list(
+        problems = [*_attributes(record, signature), *_kept_types(record, signature)] or list(
             _call(record, signature, self.stream.constants)
         )
         yield from problems
@@ -300,6 +304,14 @@ def _move(record: Record) -> Iterator[str]:
             yield f"{record.op} moves bytes, dimension by dimension of stride 1"
     if len(record.src) != 1 or len(record.dst) != 1 or record.src[0].dims != record.dst[0].dims:
         yield f"{record.op} has one source and one destination of the same size"
+
+
+def _kept_types(record: Record, signature: Opcode) -> Iterator[str]:
+    """A view moves elements; it does not make others of them."""
+    if signature.families == ("view",):
+        moved = record.src[:1] if record.op == "gather" else record.src
+        if len({access.dtype for access in (*moved, *record.dst)}) > 1:
+            yield f"{record.op} keeps the element type"
 
 
 def _attributes(record: Record, signature: Opcode) -> Iterator[str]:

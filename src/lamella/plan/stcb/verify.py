@@ -26,7 +26,7 @@ Clock = list[int]
 class _Epoch:
     """One use of a bit: who sets it, who waits for it, who clears it."""
 
-    setter: int
+    clock: Clock
     before: int | None
     waiters: list[int] = field(default_factory=list)
     clearer: int | None = None
@@ -40,8 +40,8 @@ def verify_stream(stream: Stream) -> list[Diagnostic]:
         if starts:
             proof.take(queues.groups[number])
     problems = proof.problems
-    if not problems and len(proof.done) < len(queues.groups):
-        stuck = next(group for group in queues.groups if group.number not in proof.done)
+    if not problems and len(proof.places) < len(queues.groups):
+        stuck = next(group for group in queues.groups if group.number not in proof.places)
         problems = [f"the stream never ends: {stuck.title} waits for bits that nothing left can set"]
     return [BAD_STREAM.at(NOWHERE, problem=problem) for problem in problems[:20]]
 
@@ -51,7 +51,6 @@ class _Proof:
 
     def __init__(self, queues: Queues) -> None:
         self.queues = queues
-        self.done: dict[int, Clock] = {}
         self.last: list[Clock] = [[0] * len(queues.order) for _ in queues.order]
         self.places: dict[int, tuple[int, int]] = {}
         self.taken = [0] * len(queues.order)
@@ -63,15 +62,16 @@ class _Proof:
         known = self._start(group)
         for bit in group.clear:
             self._clear(group, bit, known)
-        for bit in group.set:
-            self._set(group, bit, known)
+        before = list(known)
+        self.places[group.number] = (0, 0)
         for queue in group.queues:
             self.taken[queue] += 1
             known[queue] = self.taken[queue]
             self.places[group.number] = (queue, self.taken[queue])
+        for bit in group.set:
+            self._set(group, bit, before, known)
         for queue in group.queues:
             self.last[queue] = known
-        self.done[group.number] = known
 
     def _start(self, group: Group) -> Clock:
         """What is complete when a group starts; waits count once nothing earlier can be mistaken for their set."""
@@ -83,7 +83,7 @@ class _Proof:
                 names = ", ".join(str(bit) for _, bit in unproved)
                 self.problems.append(f"{group.title} may take an earlier set of bit {names} for its own")
                 safe = unproved
-            known = join([known, *(self.done[self.epochs[bit].setter] for bit in safe)], len(self.taken))
+            known = join([known, *(self.epochs[bit].clock for bit in safe)], len(self.taken))
             unproved = [bit for bit in unproved if bit not in safe]
         for bit in group.wait:
             self.epochs[bit].waiters.append(group.number)
@@ -108,7 +108,7 @@ class _Proof:
                 title = self.queues.groups[waiter].title
                 self.problems.append(f"{group.title} may clear bit {bit[1]} before {title} has seen it")
 
-    def _set(self, group: Group, bit: Bit, known: Clock) -> None:
+    def _set(self, group: Group, bit: Bit, known: Clock, done: Clock) -> None:
         epoch = self.epochs.get(bit)
         before = None if epoch is None else epoch.clearer
         if epoch is not None and before is None:
@@ -116,7 +116,7 @@ class _Proof:
         elif before is not None and before != group.number and not self._is_complete(before, known):
             title = self.queues.groups[before].title
             self.problems.append(f"{group.title} may set bit {bit[1]} before {title} has cleared it")
-        self.epochs[bit] = _Epoch(group.number, before)
+        self.epochs[bit] = _Epoch(done, before)
 
 
 def join(clocks: list[Clock], size: int) -> Clock:

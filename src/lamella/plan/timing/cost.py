@@ -25,10 +25,11 @@ from lamella.base import dtype
 from lamella.base.dtype import ElementType
 from lamella.lang.nem.registry import opcode
 from lamella.lang.nem.resolved import Region, Task
+from lamella.lang.nem.words import MOVES as MOVES
 from lamella.plan.timing.machine import SHARED, SHARED_UNITS, Machine
 
 MACS, ELEMENTS, BYTES = "macs", "elements", "bytes"
-MOVES = frozenset({"transfer", "store"})
+
 
 _LATENCY = MappingProxyType({"NMU": 2, "CSTL": 1, "DMA": 4, "sDMA": 100, "VPU": 4})
 _RATES = MappingProxyType({ELEMENTS: "elems_per_cycle", BYTES: "bytes_per_cycle", MACS: "macs_per_cycle"})

@@ -1,8 +1,8 @@
 """A device as the cost model sees it: unit counts and characteristics, with the defaults that were needed.
 
-A device file fully determines the simulation through `unit_characteristics`; where it is silent a default is used and
-remembered. Without a device the simulation runs on `generic`: one engine, the unit counts of npm_lite, all default rates,
-no token limit and memories without end.
+A device file fully determines the simulation through `unit_characteristics`; where it is silent a default is used
+and remembered. Without a device the simulation runs on `generic`: as many engines as the plan names, each with the
+units of npm_lite, all default rates, no token limit, memories without end.
 """
 
 from __future__ import annotations
@@ -27,6 +27,12 @@ _GENERIC = ResolvedTopology(
     device_units=MappingProxyType({"sDMA": 1, "WDM": 0}),
     given_by="generic",
 )
+
+
+def unit_name(place: tuple[int, str], engines: int) -> str:
+    """The name of a unit class; engines are told apart only where there are several."""
+    engine, unit = place
+    return unit if engine == SHARED or engines == 1 else f"E{engine}.{unit}"
 
 
 class Machine:
@@ -61,9 +67,9 @@ class Machine:
         units = self.topology.device_units if unit in SHARED_UNITS else self.topology.per_engine
         return max(0, units.get(unit, 0))
 
-    def total(self, unit: str) -> int:
-        """How many instances of a unit there are on the whole device; at least the one that is assumed."""
-        return max(1, self.count(unit)) * (1 if unit in SHARED_UNITS else self.engines)
+    def total(self, unit: str, engines: int) -> int:
+        """How many instances of a unit so many engines have; at least the one that is assumed."""
+        return max(1, self.count(unit)) * (1 if unit in SHARED_UNITS else engines)
 
     def fallback(self, unit: str) -> str:
         """The unit itself where the device has it, else VPU, as the binder does."""

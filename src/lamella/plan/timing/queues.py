@@ -5,14 +5,9 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from lamella.plan.timing.cost import Cost
-from lamella.plan.timing.machine import SHARED, Machine
+from lamella.plan.timing.machine import Machine
 from lamella.plan.timing.program import Step, Steps
 from lamella.plan.timing.state import BANDWIDTH, TOKEN, UNIT, Frame, Lane, Pending, Running, Token, Units
-
-
-def unit_name(engine: int, unit: str, engines: int) -> str:
-    """The name of a unit class; engines are told apart only where there are several."""
-    return unit if engine == SHARED or engines == 1 else f"E{engine}.{unit}"
 
 
 def most_tokens(steps: Steps) -> dict[int, int]:
@@ -81,8 +76,7 @@ class Queues:
         if lane is None:
             units = self.units.get(cost.place)
             if units is None:
-                name = unit_name(cost.engine, cost.unit, self.machine.engines)
-                units = self.units[cost.place] = Units(name, cost.instances)
+                units = self.units[cost.place] = Units(cost.place, cost.instances)
             lane = Lane(len(self.lanes), units, pin, taker, cost.links, since=now)
             self.lanes[key] = lane
             units.lanes.setdefault(pin, []).append(lane)

@@ -1,21 +1,22 @@
 """List scheduling of a plan, with the reasons why tasks wait.
 
-Time advances from one end of a task to the next. All ends of a moment are taken first, with the gates they open; then
-ready tasks start in the order (ready time, program order), each as soon as an instance of its unit is free, a token is
-left where it makes one, and the links it crosses have its bandwidth left; a task that cannot start lets later ones pass.
-A unit instance is busy for the whole task; the free instance of least index is taken.
+Time advances from one end of a task to the next. All ends of a moment are taken first, with the gates they open;
+then ready tasks start in the order (ready time, program order), each as soon as an instance of its unit is free, a
+token is left where it makes one, and the links it crosses have its bandwidth left; a task that cannot start lets later
+ones pass. A unit instance is busy for the whole task; the free instance of least index is taken.
 
-A token is live from the start of its task to the start of the last task or wait that names it; tokens that nothing waits
-for are not counted. When nothing runs and only the token limit holds tasks back, the first of them starts anyway and is
-counted as forced, so a plan never hangs.
+A token is live from the start of its task to the start of the last task or wait that names it; tokens that nothing
+waits for are not counted, and the last waiter needs no free token to make its own. When nothing runs and only the token
+limit holds tasks back, the first of them starts anyway and is counted as forced, so a plan never hangs.
 
 Waiting of an instance, in this order, each from the moment at which the one before was satisfied:
 - window: from the opening of the iteration before to the opening of its own; told only of instances that were ready
   when their iteration opened (the first iteration of a loop counts as opened with the list around it);
-- dependency: from that opening (or the start of the program) to the end of the last task it waits for, be it by deps,
-  wait, `.sync` or the end of a loop;
+- dependency: from that opening (or the start of the program) to the end of the last task it waits for, be it by
+  deps, wait, `.sync` or the end of a loop;
 - unit, token, bandwidth: from then to the start, each stretch told by the first of the three that was missing.
-The task waited for is the one whose end opened the window or satisfied the last dependency, or that held the unit before.
+The task waited for is the one whose end opened the window or satisfied the last dependency, or that held the unit
+before.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import DEFAULT, Limits
@@ -41,17 +42,22 @@ NOBODY = -1
 FORCED = -1
 """The task number under which forced starts are counted."""
 
-Waited: TypeAlias = tuple[str, int, int]
-"""A reason, the number of the task waited for (or NOBODY), and cycles."""
+
+class Wait(NamedTuple):
+    """A stretch of waiting: the reason, the number of the task waited for (or NOBODY), and cycles."""
+
+    reason: str
+    task: int
+    cycles: int
 
 
 class Record(NamedTuple):
     """What one instance did, without its times: the simulation counts equal records."""
 
     task: int
-    units: str
-    unit: int
-    waits: tuple[Waited, ...]
+    place: tuple[int, str]
+    instance: int
+    waits: tuple[Wait, ...]
 
 
 class Instance(NamedTuple):
@@ -151,7 +157,7 @@ class Schedule:
         end = self.now + step.cost.cycles
         holder = lane.units.last.get(instance, NOBODY)
         running = queues.start(entry, instance, self.now, end)
-        record = Record(step.task.number, lane.units.name, instance, self._waits(entry, holder))
+        record = Record(step.task.number, lane.units.place, instance, self._waits(entry, holder))
         self.count(record)
         if len(self.timeline) < self.detail:
             iteration = tuple(entry.frame.values().values())[::-1]
@@ -160,14 +166,23 @@ class Schedule:
             self.covered = self.now
         self._run(running, step.task.number)
 
-    def _waits(self, entry: Pending, holder: int) -> tuple[Waited, ...]:
+    def _waits(self, entry: Pending, holder: int) -> tuple[Wait, ...]:
         """The stretches of waiting of an instance that starts now."""
         frame = entry.frame
         held = entry.ready - frame.base
-        waits = [(DEPENDENCY, entry.cause, held)] if held else [(WINDOW, frame.cause, frame.window)]
+        waits = []
+        if held:
+            waits.append(Wait(DEPENDENCY, entry.cause, held))
+        elif frame.window:
+            waits.append(Wait(WINDOW, frame.cause, frame.window))
         unit, token, bandwidth = entry.waited()
-        waits += [(UNIT, holder, unit), (TOKEN, NOBODY, token), (BANDWIDTH, NOBODY, bandwidth)]
-        return tuple([wait for wait in waits if wait[2]])
+        if unit:
+            waits.append(Wait(UNIT, holder, unit))
+        if token:
+            waits.append(Wait(TOKEN, NOBODY, token))
+        if bandwidth:
+            waits.append(Wait(BANDWIDTH, NOBODY, bandwidth))
+        return tuple(waits)
 
     def _run(self, running: Running, number: int) -> None:
         frame, step = running.frame, running.step
@@ -293,6 +308,6 @@ class Schedule:
                 self._ready(frame, steps.steps[index])
 
 
-_FORCED_START = Record(FORCED, "", 0, ())
+_FORCED_START = Record(FORCED, (0, ""), 0, ())
 _FRAME_SHARE = 16
 """An iteration in flight takes more memory than an instance in a list."""

@@ -105,9 +105,9 @@ class Activation:
 
 @dataclass(slots=True, eq=False)
 class Units:
-    """The instances of one unit class."""
+    """The instances of one unit class; `place` is the engine and the unit type."""
 
-    name: str
+    place: tuple[int, str]
     count: int
     busy: set[int] = field(default_factory=set)
     last: dict[int, int] = field(default_factory=dict)

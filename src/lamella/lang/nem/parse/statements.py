@@ -1,10 +1,9 @@
-"""Statements and blocks of them, and how reading goes on after an error."""
+"""Statements and blocks of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 
 from lamella.base.cursor import END, SHOWN, SyntaxProblem
 from lamella.base.limits import Limits
@@ -24,11 +23,8 @@ from lamella.lang.nem.nodes import (
     Task,
     Wait,
 )
-from lamella.lang.nem.parse.lexis import NAME
-from lamella.lang.nem.parse.tasks import Tasks
-from lamella.lang.nem.words import FORMS, KEYWORDS, LEVELS, STATEMENT_WORDS
-
-BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
+from lamella.lang.nem.parse.recovery import Recovery
+from lamella.lang.nem.words import KEYWORDS, LEVELS
 
 
 @dataclass(slots=True)
@@ -51,7 +47,7 @@ class _Header:
     broken: Name | None = None
 
 
-class Statements(Tasks):
+class Statements(Recovery):
     """The rules of the grammar from `stmt` to `wait`."""
 
     def __init__(self, source: Source, limits: Limits) -> None:
@@ -59,7 +55,6 @@ class Statements(Tasks):
         self.has_statements = False
         self._count = 0
         self._aside: list[Broken] = []
-        self._lost_loops = 0
         self._unclosed = False
         self.openers: dict[str, Callable[[], Statement | None]] = {
             "const": self.const,
@@ -112,60 +107,6 @@ class Statements(Tasks):
             self.exceed(self.index - 1, "the number of statements", limit, "max_statements")
             self.move_to(self.end)
 
-    # --- after an error -------------------------------------------------------------------------------------
-
-    def broken(self, start: int) -> Broken:
-        """What stands in for an unreadable statement: the names it would have declared, up to the next statement."""
-        if self.index == start:
-            self.next()
-        names = {name.id: name for name in self.declared}
-        for name in self._skip_statement(start):
-            names.setdefault(name.id, name)
-        self._lost_loops += ".." in self.texts[start : self.index]
-        return self._passed_over(start, tuple(names.values()))
-
-    def _skip_statement(self, start: int) -> list[Name]:
-        """Go on to the next statement, and give the names that look defined on the way.
-
-        A word of a statement always ends the broken one. Definitions and tasks do outside brackets, and within them,
-        since their end may be missing, at the beginning of a line. So does any name at the beginning of a line, but not
-        within brackets, and not after a task, whose attributes look like definitions.
-        """
-        taken = self.texts[start : self.index]
-        is_task = any(mark == "." and form in FORMS for mark, form in pairwise(taken))
-        column = self.source.place(self.starts[start])[1]
-        opened = sum(BRACKETS.get(text, 0) for text in taken)
-        names = []
-        while self.index < self.end and self.text not in STATEMENT_WORDS:
-            is_outside, is_first = opened <= 0, self._at_line_start(column)
-            if (is_outside or is_first) and self.at_statement():
-                break
-            if is_outside and not is_task:
-                if is_first:
-                    break
-                if self.kind == NAME and self.ahead() == "=" and self.text not in KEYWORDS:
-                    names.append(Name(self.text, self.span(self.index)))
-            opened += BRACKETS.get(self.text, 0)
-            self.next()
-        return names
-
-    def _at_line_start(self, column: int) -> bool:
-        """Whether a name is the first word of a line, at this column or before it."""
-        if self.kind != NAME:
-            return False
-        start = self.starts[self.index]
-        newline = self.source.text.rfind("\n", self.end_of(self.index - 1), start)
-        return newline >= 0 and start - newline <= column
-
-    def _passed_over(self, start: int, names: tuple[Name, ...]) -> Broken:
-        span = self.span_from(start)
-        return Broken(names, span, self.margin.skip(span.start, span.end, self.starts[self.index]))
-
-    def at_statement(self) -> bool:
-        """Whether a statement surely begins here."""
-        text = self.text
-        return text in STATEMENT_WORDS or text == ";" or self.at_definition() or self.at_call()
-
     # --- declarations ---------------------------------------------------------------------------------------
 
     def const(self) -> Const:
@@ -190,31 +131,12 @@ class Statements(Tasks):
         if self.at_call() and self.text not in KEYWORDS:
             return self.task(first, None)
         if not self.at_definition():
-            raise self._no_statement()
+            raise self.no_statement()
         name = self.declare("a name", "here")
         self.next()
         if self.text == "region":
             return RegionDef(name, self.region(), self.decorators(), False, *self.finish(first))
         return self.task(first, name)
-
-    def _no_statement(self) -> SyntaxProblem:
-        """Say what is missing where no statement begins."""
-        if self.kind != NAME or self.text in KEYWORDS:
-            return self.problem("a statement", "here")
-        name = self.name()
-        if self.text == ".":
-            return self._no_form(name)
-        self.declared.append(name)
-        if not self.accept("="):
-            return self.problem("'=', '.async' or '.sync'", f"after '{name.id[:SHOWN]}'")
-        if self.kind == NAME and self.ahead() == ".":
-            return self._no_form(self.name())
-        hint = "a constant begins with const, another value with let"
-        return self.problem("a region or a task", f"after '{name.id[:SHOWN]} ='", hint)
-
-    def _no_form(self, opcode: Name) -> SyntaxProblem:
-        self.next()
-        return self.problem("async or sync", f"after '{opcode.id[:SHOWN]}.'")
 
     def buffer(self) -> Buffer:
         """`buffer := 'buffer' ID ':' LEVEL '(' prop (',' prop)* ')' deco*`."""
@@ -278,9 +200,9 @@ class Statements(Tasks):
 
     def stray_endloop(self) -> None:
         """An `endloop` without a loop; silent where the loop itself could not be read."""
-        if not self._lost_loops:
+        if not self.lost_loops:
             self.problem("a statement", "outside a loop")
-        self._lost_loops = max(0, self._lost_loops - 1)
+        self.lost_loops = max(0, self.lost_loops - 1)
         self.next()
 
     def loop(self) -> Loop | Broken:
@@ -342,7 +264,7 @@ class Statements(Tasks):
             return self.margin.close(self.starts[end], self.end_of(self.index - 1), self.starts[self.index])
         if header.broken is None and not self._unclosed:
             self._unclosed = True
-            where = f"for the loop over '{header.variable.id[:40]}'"
+            where = f"for the loop over '{header.variable.id[:SHOWN]}'"
             found = "the end of the file"
             self.report(rules.SYNTAX.at(head, wanted="'endloop'", where=where, found=found))
         return NO_NOTES
@@ -355,4 +277,4 @@ class Statements(Tasks):
             opened += (self.text == "loop") - (self.text == "endloop")
             self.next()
         self._unclosed = self._unclosed or opened > 0
-        return self._passed_over(first, ())
+        return self.passed_over(first, ())

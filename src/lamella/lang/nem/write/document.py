@@ -41,7 +41,8 @@ class DocumentWriter(StatementWriter):
             if index == 0 and self.lines and not statement.notes.blank:
                 self.lines.append("")
             self.statement(statement)
-        self.above(node.end_notes)
+        if node.end_notes.above:
+            self.above(node.end_notes)
         return self.text()
 
     def _declaration(self, node: TypeFamily | Device | Broken) -> None:

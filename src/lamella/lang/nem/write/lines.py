@@ -35,7 +35,8 @@ class Lines:
 
     def close(self, notes: Notes, end: str) -> None:
         """The line that closes a block, after the comments at the block's end."""
-        self.above(notes)
+        if notes.above:
+            self.above(notes)
         self.level -= 1
         self.put(Notes(behind=notes.behind), [[end]])
 

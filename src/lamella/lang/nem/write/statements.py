@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from functools import singledispatchmethod
 
-from lamella.lang.nem.nodes import Broken, Buffer, Const, Let, Loop, Name, RegionDef, Statement, Task, Wait
+from lamella.lang.nem.nodes import (
+    Broken,
+    Buffer,
+    Const,
+    Let,
+    Loop,
+    Name,
+    Region,
+    RegionDef,
+    Statement,
+    Task,
+    Wait,
+)
 from lamella.lang.nem.words import MOVES, NOTE_DECORATORS, TASK_DECORATORS
 from lamella.lang.nem.write.lines import Lines
 from lamella.lang.nem.write.values import (
@@ -102,12 +114,21 @@ def _move_groups(task: Task) -> list[list[str]]:
 
 
 def _compute_groups(task: Task) -> list[list[str]]:
-    """` in … out … attributes deps=[…]`; an empty deps keeps decorators apart that would else change their place."""
+    """` in … out … attributes deps=[…]`; where words would else be read as another node's, `deps` stands between."""
     inputs = [" in", *listed([operand_words(item) for item in task.inputs])]
     outputs = ["out", *listed([operand_words(item) for item in task.outputs])]
     attributes = [word for item in task.attributes for word in attribute_words(item)]
+    if _strides_clash(task):
+        return [inputs, outputs, _deps_words(task.deps), attributes]
     needed = task.deps or (not task.attributes and _decorators_clash(task))
     return [inputs, outputs, attributes, _deps_words(task.deps) if needed else []]
+
+
+def _strides_clash(task: Task) -> bool:
+    """Whether an attribute `strides` would be read as that of the last operand."""
+    last = task.outputs[-1]
+    untyped = isinstance(last.value, Region) and last.value.type is None and not last.decorators
+    return untyped and bool(task.attributes) and task.attributes[0].name.id == "strides"
 
 
 def _decorators_clash(task: Task) -> bool:

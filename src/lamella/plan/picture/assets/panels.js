@@ -100,10 +100,10 @@ function waitBar(waits) {
     part.style.background = reasonColour(reason);
     bar.append(part);
   }
-  bar.title = Object.entries(waits).map(([reason, cycles]) => reason + " " + count(cycles)).join(", ");
-  bar.setAttribute("role", "img");
-  bar.setAttribute("aria-label", bar.title);
-  return bar;
+  const text = Object.entries(waits).map(([reason, cycles]) => reason + " " + count(cycles)).join(", ");
+  const made = element("div", "why", null, bar, text);
+  made.title = text;
+  return made;
 }
 
 function choose(task) {

@@ -106,9 +106,19 @@ const TRIALS = {
   },
 };
 
+// Milliseconds of a frame while the view moves from everything to a few tasks.
+function frameTime() {
+  const frames = 20;
+  const began = performance.now();
+  for (let frame = 0; frame < frames; frame += 1) { zoom(0.8); paintNow(); }
+  show(0, HOME);
+  return (performance.now() - began) / frames;
+}
+
 function selftest() {
   for (const [name, trial] of Object.entries(TRIALS)) {
     document.body.dataset["trial" + name[0].toUpperCase() + name.slice(1)] = slices.task.length ? String(trial()) : "nothing to try";
   }
   hush();
+  document.body.dataset.frame = frameTime().toFixed(1);
 }

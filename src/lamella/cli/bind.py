@@ -1,0 +1,50 @@
+"""`lamella bind`: lower a plan to a task-control stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lamella.base.diagnostic import LamellaError, errors
+from lamella.base.limits import Limits
+from lamella.cli.options import (
+    Guarded,
+    device_option,
+    file_argument,
+    json_option,
+    limit_option,
+    print_findings,
+    print_json,
+)
+from lamella.pipeline.program import plan_of, read_checked
+from lamella.pipeline.streams import save_stream
+from lamella.plan.bind import bind as bind_plan
+
+
+@click.command(cls=Guarded)
+@file_argument
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="OUT.stcb or OUT.json.")
+@click.option("--allow-future", is_flag=True, help="Bind opcodes of future hardware too.")
+@json_option
+@device_option
+@limit_option
+def bind(
+    file: Path, output: Path, allow_future: bool, as_json: bool, device: str | None, limits: Limits
+) -> None:
+    """Bind FILE.nem to its device: addresses, units and token bits, written as STCB (binary or JSON by ending)."""
+    program = read_checked(file, device, limits)
+    stream, findings = bind_plan(plan_of(program), allow_future=allow_future, limits=limits)
+    if stream is None:
+        raise LamellaError(findings)
+    save_stream(stream, output)
+    print_findings([*program.findings, *findings])
+    records = sum(1 for _ in stream.records())
+    if as_json:
+        facts = {"device": stream.device, "records": records, "bits": stream.bits, "memory": stream.peaks()}
+        print_json({"ok": not errors(findings), "output": str(output), **facts})
+        return
+    engines = f"{len(stream.engines)} engine{'s' if len(stream.engines) > 1 else ''}"
+    click.echo(f"{output}: {records} records on {engines} of {stream.device}, {stream.bits} token bits")
+    for level, used in sorted(stream.peaks().items()):
+        click.echo(f"  {level:6} {used:>12,} bytes")

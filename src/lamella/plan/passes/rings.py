@@ -1,0 +1,190 @@
+"""Buffers of which each iteration of a loop uses a slot of its own.
+
+A ring has `modulus` slots of `slot` bytes: every access to the buffer lies in the loop and at
+`((i + c) mod modulus) · slot + rest`, with `rest` inside the slot. A buffer whose accesses do not move with i is a ring
+of one slot. Whatever an iteration reads of its slot it has written before, so nothing is carried from one iteration to
+another, and a ring with more slots gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lamella.base.dtype import find_in
+from lamella.base.shape import bytes_for, element_count, row_major_strides
+from lamella.lang.nem.resolved import Atom, Buffer, Index, Loop, Operation, Plan, Region, Task, Variable
+from lamella.lang.nem.words import MOVES
+from lamella.plan.ranges import bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """An operand of a task in a slot: `rest` is its offset there, `loops` are the loops inside the ring's loop."""
+
+    task: Task
+    operand: int
+    write: bool
+    region: Region
+    rest: Index
+    loops: tuple[Loop, ...]
+
+    def hull(self) -> tuple[int, int]:
+        """The bytes of all iterations of the inner loops, the end excluded."""
+        low, high = bounds(self.rest, {loop.number: (loop.first, loop.last) for loop in self.loops})
+        return low, high + self.region.extent
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A buffer with its slots and all that uses it."""
+
+    buffer: Buffer
+    modulus: int
+    slot: int
+    uses: tuple[Use, ...]
+
+
+def find_rings(plan: Plan, loop: Loop) -> list[Ring]:
+    """The rings of a loop in L1; buffers in L2 and DDR are seen from outside, so they keep their size."""
+    used: dict[str, list[tuple[Use, tuple[Loop, ...]]]] = {}
+    for task, around in _executed(plan):
+        for use in _uses(task):
+            used.setdefault(use.region.buffer.name, []).append((use, around))
+    found = (_find_ring(group, loop) for group in used.values())
+    return [ring for ring in found if ring is not None]
+
+
+def _executed(plan: Plan) -> Iterator[tuple[Task, tuple[Loop, ...]]]:
+    for item, around in plan.walk():
+        if isinstance(item, Task) and all(loop.trips > 0 for loop in around):
+            yield item, around
+
+
+def _uses(task: Task) -> Iterator[Use]:
+    for write, regions in ((False, task.inputs), (True, task.outputs)):
+        for operand, region in enumerate(regions):
+            if region.buffer.memory == "L1" and not region.buffer.imported:
+                yield Use(task, operand, write, region, region.offset, ())
+
+
+def _find_ring(group: Sequence[tuple[Use, tuple[Loop, ...]]], loop: Loop) -> Ring | None:
+    uses: list[Use] = []
+    turns: set[_Turn] = set()
+    for use, around in group:
+        numbers = [item.number for item in around]
+        turned = _turn(use.region, loop)
+        if turned is None or loop.number not in numbers:
+            return None
+        turns.add(turned[0])
+        inner = around[numbers.index(loop.number) + 1 :]
+        uses.append(Use(use.task, use.operand, use.write, use.region, turned[1], inner))
+    if len(turns) != 1 or all(_reloads(use.task, loop) for use in uses if use.write):
+        return None
+    turn = turns.pop()
+    if not all(_stays(use, turn.slot) for use in uses) or not _writes_first(uses):
+        return None
+    return Ring(uses[0].region.buffer, turn.modulus, turn.slot, tuple(uses))
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """`((i + constant) mod modulus) · slot`."""
+
+    constant: int
+    modulus: int
+    slot: int
+
+
+def _turn(region: Region, loop: Loop) -> tuple[_Turn, Index] | None:
+    """The part of an offset that moves with a loop, and the rest; None where it moves in another way."""
+    moving = [term for term in region.offset.terms if loop.number in Index(0, (term,)).loops()]
+    if not moving:
+        return _Turn(0, 1, region.buffer.size), region.offset
+    turn = _mod_turn(*moving[0], loop) if len(moving) == 1 else None
+    if turn is None or turn.modulus * turn.slot > region.buffer.size:
+        return None
+    rest = tuple(term for term in region.offset.terms if term is not moving[0])
+    return turn, Index(region.offset.constant, rest)
+
+
+def _mod_turn(atom: Atom, slot: int, loop: Loop) -> _Turn | None:
+    if not isinstance(atom, Operation) or atom.sign != "mod" or not atom.right.is_constant or slot <= 0:
+        return None
+    left, modulus = atom.left, atom.right.constant
+    plain = len(left.terms) == 1 and left.terms[0] == (Variable(loop.number, ""), 1)
+    if not plain or modulus <= 0 or left.constant + loop.first < 0:
+        return None
+    return _Turn(left.constant, modulus, slot)
+
+
+def _reloads(task: Task, loop: Loop) -> bool:
+    """Whether a task moves the same bytes to the same place in every iteration: that needs no slot of its own."""
+    fixed = all(loop.number not in region.offset.loops() for region in (*task.inputs, *task.outputs))
+    return task.opcode in MOVES and fixed
+
+
+# --- what is read was written -------------------------------------------------------------------------------
+
+
+def _stays(use: Use, slot: int) -> bool:
+    """Whether a use stays in its slot; offsets that move with loops outside are not judged."""
+    if not use.rest.loops() <= {loop.number for loop in use.loops}:
+        return False
+    low, high = use.hull()
+    return low >= 0 and high <= slot
+
+
+def _writes_first(uses: Sequence[Use]) -> bool:
+    writes = [use for use in uses if use.write]
+    return all(
+        _is_covered(use, [w for w in writes if w.task.number < use.task.number])
+        for use in uses
+        if not use.write
+    )
+
+
+def _is_covered(read: Use, writes: Sequence[Use]) -> bool:
+    """Whether the bytes of a read are written before it in the same iteration.
+
+    One write does it that goes along with the read through the same inner loops, or several that are complete before.
+    """
+    if any(_goes_along(read, write) for write in writes):
+        return True
+    numbers = {loop.number for loop in read.loops}
+    complete = [write for write in writes if not any(loop.number in numbers for loop in write.loops)]
+    low, high = read.hull()
+    for start, end in sorted(_interval(write) for write in complete):
+        if start <= low:
+            low = max(low, end)
+    return low >= high
+
+
+def _goes_along(read: Use, write: Use) -> bool:
+    if read.loops != write.loops or read.rest.terms != write.rest.terms:
+        return False
+    distance = read.rest.constant - write.rest.constant
+    return distance >= 0 and distance + read.region.extent <= _written(write)
+
+
+def _interval(write: Use) -> tuple[int, int]:
+    """The bytes that a write fills without gaps over all its inner iterations; empty where there may be gaps."""
+    low, _ = write.hull()
+    reach = _written(write)
+    trips = {loop.number: loop.trips for loop in write.loops}
+    for atom, factor in sorted(write.rest.terms, key=lambda term: abs(term[1])):
+        if not isinstance(atom, Variable) or abs(factor) > reach:
+            return low, low
+        reach += abs(factor) * (trips[atom.loop] - 1)
+    return low, low + reach
+
+
+def _written(use: Use) -> int:
+    """How many bytes from its offset on a write certainly fills: moves write what they read."""
+    if use.task.opcode in MOVES:
+        return use.task.inputs[0].extent
+    type_ = use.region.type
+    element = None if type_ is None else find_in("nem", type_.elem)
+    if type_ is None or element is None or type_.strides != row_major_strides(type_.shape):
+        return 0
+    return bytes_for(element_count(type_.shape), element.bits)
