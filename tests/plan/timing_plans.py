@@ -239,33 +239,28 @@ class RandomPlan:
         draw = self.random
         deps = self.some(known, 3)
         engine = draw.randrange(self.engines)
-        near = self.memories[f"L1[{engine}]"]
-        options = {"deps": deps, "engine": engine, "sync": draw.random() < 0.1}
-        kind = draw.random()
-        size = draw.choice((32, 256, 1000, 2048))
+        opcode, unit, inputs, outputs = self.work(self.memories[f"L1[{engine}]"])
+        pin = (unit, self.pin(loops)) if unit and draw.random() < 0.4 else None
+        sync = draw.random() < 0.1
+        return self.make.task(opcode, inputs, outputs, deps, resource=pin, engine=engine, sync=sync)
+
+    def work(self, near: Buffer) -> tuple[str, str, list[Region], list[Region]]:
+        """An opcode, the unit it may be pinned to, its inputs and outputs."""
+        draw = self.random
+        kind, size = draw.random(), draw.choice((32, 256, 1000, 2048))
         if kind < 0.4:
             places = [near, near, self.memories["L2"], self.memories["DDR"]]
             a, b = draw.choice(places), draw.choice(places)
-            pin = (
-                ("DMA", self.pin(loops))
-                if draw.random() < 0.3 and "DDR" not in (a.memory, b.memory)
-                else None
-            )
-            return self.make.task("transfer", [view(a, size)], [view(b, size)], **options, resource=pin)  # type: ignore[arg-type]
+            unit = "" if "DDR" in (a.memory, b.memory) else "DMA"
+            return "transfer", unit, [view(a, size)], [view(b, size)]
         tile = view(near, size, "i8", (size,))
         if kind < 0.6:
-            return self.make.task(
-                "gemm",
-                [view(near, 64, "i8", (8, 8)), view(near, 8 * size, "i8", (8, size))],
-                [view(near, 8 * size, "i8", (8, size))],
-                **options,  # type: ignore[arg-type]
-            )
+            factors = [view(near, 64, "i8", (8, 8)), view(near, 8 * size, "i8", (8, size))]
+            return "gemm", "", factors, [view(near, 8 * size, "i8", (8, size))]
         if kind < 0.7:
-            return self.make.task("quantize", [tile], [tile], **options)  # type: ignore[arg-type]
+            return "quantize", "", [tile], [tile]
         opcode = draw.choice(("relu", "store", "add"))
-        pin = ("CSTL", self.pin(loops)) if draw.random() < 0.5 else None
-        other = view(self.memories["L2"], size) if opcode == "store" else tile
-        return self.make.task(opcode, [tile], [other], **options, resource=pin)  # type: ignore[arg-type]
+        return opcode, "CSTL", [tile], [view(self.memories["L2"], size) if opcode == "store" else tile]
 
     def pin(self, loops: tuple[int, ...]) -> Index:
         draw = self.random

@@ -61,7 +61,9 @@ class Writer:
                 f"{name} = transfer.{form}(dst={self.slot(loops)}, src={self.tile('A', loops)}{wait})", depth
             )
         elif kind < 0.65:
-            self.put(f"{name} = store.{form}(dst={self.tile('Y', loops)}, src={self.slot(loops)}{wait})", depth)
+            self.put(
+                f"{name} = store.{form}(dst={self.tile('Y', loops)}, src={self.slot(loops)}{wait})", depth
+            )
         else:
             typed = "elem=i8, shape=[16], layout=N"
             inputs = f"{self.slot(loops)} {typed}, {self.slot(loops)} {typed}"
@@ -74,7 +76,7 @@ class Writer:
         buffer = self.random.choice(("B0", "B1", "B2"))
         modulus = self.rings[buffer]
         if modulus == 1 or not loops:
-            return f"region({buffer}, {self.random.choice((0, 0, 0, 16, 8))}, 16)"
+            return f"region({buffer}, {self.random.choice((0, 0, 16, 32, 48, 40))}, 16)"
         return f"region({buffer}, (i mod {modulus}) * 16, 16)"
 
     def tile(self, buffer: str, loops: list[str]) -> str:

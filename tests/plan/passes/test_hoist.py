@@ -130,7 +130,7 @@ tw = transfer.async(dst=WL, src=W, deps=[fill])
 loop i in [0..T - 1]:
     wait(fill)
     first = transfer.async(dst=region(XL, 0, 64), src=region(X, i * 64, 64))
-    store.async(dst=region(Y, i * 64, 64), src=WL, deps=[tw])
+    store.async(dst=region(Y, i * 64, 64), src=WL, deps=[tw, first])
 endloop
 """
     assert both(before) == after

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from lamella.plan.picture.scene import Bound, Box, Level, Row, Scene, Slice, Track, Waiting
 
 HOSTILE = (
@@ -22,7 +20,19 @@ def make_scene(*names: str, tiles: int = 4) -> Scene:
     """A pipeline of load, work and store over tiles; names replace those of the tasks, in turn."""
     called = [names[position % len(names)] if names else "" for position in range(3)]
     tasks = tuple(
-        Row(called[i] or title, opcode, unit, i + 1, "work", tiles, tiles * 10, {"dependency": 7}, (title,), ())
+        Row(
+            called[i] or title,
+            opcode,
+            unit,
+            i + 1,
+            "work",
+            tiles,
+            tiles * 10,
+            {"dependency": 7},
+            (),
+            (title,),
+            (),
+        )
         for i, (title, opcode, unit) in enumerate(
             [("load", "transfer", "DMA"), ("work", "conv2d", "NMU"), ("keep", "store", "CSTL")]
         )
@@ -43,20 +53,14 @@ def make_scene(*names: str, tiles: int = 4) -> Scene:
         topology="1 engine",
         cycles=cycles,
         covered=cycles,
-        instances=len(slices),
+        cut="",
         tracks=tuple(Track(unit, 0, 0, 10 * tiles, tiles / (tiles + 2)) for unit in ("DMA", "NMU", "CSTL")),
         tasks=tasks,
-        slices=tuple(sorted(slices, key=lambda item: item.start)) if tiles < 3 else tuple(slices),
         levels=(Level("L1[0]", 0, 1024, 512, 0, ((box.name, 512),), ((0, 512), (cycles, 0)), (box,)),),
         bounds=(Bound("unit", 10 * tiles, "NMU", True),),
         ratio=cycles / (10 * tiles),
         facts=(("cycles", str(cycles), called[0]),),
         notes=("a note", called[1] or "another"),
         source=tuple(called) if names else ("load", "work", "keep"),
+        slices=tuple(slices),
     )
-
-
-def cut_scene(instances: int) -> Scene:
-    """A scene whose slices are only the first of many."""
-    scene = make_scene()
-    return replace(scene, instances=instances, cycles=scene.cycles * 1000)

@@ -28,7 +28,9 @@ def test_every_dep_has_its_arrow_and_every_arrow_a_reason(seed: int) -> None:
         position[node.number] = len(places)
         direct.append({position[latest[dep]] for dep in node.task.deps})
         latest[node.task.number] = node.number
-        places.append((node.task.number, tuple(node.iteration[loop.number] for loop in loops[node.task.number])))
+        places.append(
+            (node.task.number, tuple(node.iteration[loop.number] for loop in loops[node.task.number]))
+        )
     made = arrows(plan, places)
     for number, at in position.items():
         assert set(made[at]) >= direct[at]

@@ -12,9 +12,10 @@ from lamella.base.diagnostic import printable
 from lamella.lang.nem.resolved import Plan
 from lamella.plan.picture import html_page
 from lamella.plan.picture.page import SCRIPTS, embed, fill_page
-from lamella.plan.timing.report import Report
+from lamella.plan.timing import Report, simulate
 from tests.plan.picture.browser import open_page
-from tests.plan.picture.scenes import HOSTILE, cut_scene, make_scene
+from tests.plan.picture.scenes import HOSTILE, make_scene
+from tests.plan.timing_plans import conv_pipeline
 
 ASSETS = Path(html_page.__code__.co_filename).parent / "assets"
 TRIALS = re.findall(r"^  (\w+)\(\) \{$", (ASSETS / "selftest.js").read_text("utf-8"), re.MULTILINE)
@@ -50,8 +51,10 @@ def test_placeholders_in_names_are_names() -> None:
 
 
 def test_says_when_the_timeline_is_cut() -> None:
-    assert "first 12 of 5 000 000 task instances" in fill_page(cut_scene(5_000_000))
-    assert "task instances:" not in fill_page(make_scene())
+    plan = conv_pipeline(tiles=1_000_000, window=2)
+    assert "first 100 of 5 000 000 task instances" in html_page(simulate(plan, detail=100), plan)
+    small = conv_pipeline(tiles=4)
+    assert "The timeline shows" not in html_page(simulate(small), small)
 
 
 @pytest.mark.chromium

@@ -11,7 +11,7 @@ from lamella.lang.nem.resolved import Plan
 from lamella.plan.picture import summary
 from lamella.plan.picture.names import count, in_bytes, percent
 from lamella.plan.picture.summary import MOST_TASKS, summarise
-from lamella.plan.timing.report import Report
+from lamella.plan.timing import Report
 from tests.plan.picture.scenes import make_scene
 
 
@@ -70,3 +70,9 @@ def test_bars_show_shares(share: float) -> None:
 
 def test_hostile_names_cannot_steer_the_terminal(hostile: tuple[Report, Plan]) -> None:
     assert all(line.isprintable() for line in summary(*hostile).splitlines())
+
+
+def test_every_debug_name_and_profile_tag_appears(named: tuple[Report, Plan]) -> None:
+    text = summary(*named)
+    for word in ("task_name", "task_tag", "loop_tag", "buffer_name", "buffer_tag"):
+        assert word in text

@@ -6,11 +6,12 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 
+import pytest
+
 from lamella.lang.nem.resolved import Plan
 from lamella.plan.picture import chrome_trace
-from lamella.plan.picture.trace import trace_scene
-from lamella.plan.timing.report import Report
-from tests.plan.picture.scenes import cut_scene
+from lamella.plan.timing import Report, simulate
+from tests.plan.timing_plans import RandomPlan, conv_pipeline
 
 Event = Mapping[str, object]
 
@@ -89,7 +90,11 @@ def test_says_how_long_a_cycle_is(conv_relu: tuple[Report, Plan]) -> None:
 def test_a_slice_tells_its_line_iteration_and_waits(conv_relu: tuple[Report, Plan]) -> None:
     report, plan = conv_relu
     convolution = next(task for task in plan.tasks() if task.opcode == "conv2d")
-    found = [event["args"] for event in events(chrome_trace(report, plan), "X") if event["name"] == convolution.title]
+    found = [
+        event["args"]
+        for event in events(chrome_trace(report, plan), "X")
+        if event["name"] == convolution.title
+    ]
     assert [told["iteration"] for told in found if isinstance(told, dict)] == ["i=0", "i=1", "i=2", "i=3"]
     first = found[0]
     assert isinstance(first, dict)
@@ -98,6 +103,27 @@ def test_a_slice_tells_its_line_iteration_and_waits(conv_relu: tuple[Report, Pla
 
 
 def test_a_cut_timeline_says_so() -> None:
-    other = trace_scene(cut_scene(1000))["otherData"]
+    plan = conv_pipeline(tiles=1000, window=2)
+    trace = chrome_trace(simulate(plan, detail=50), plan)
+    check_trace(trace)
+    other = trace["otherData"]
     assert isinstance(other, dict)
-    assert "first 12 of 1 000 task instances" in other["cut"]
+    assert "first 50 of 5 000 task instances" in other["cut"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_programs_give_sound_traces(seed: int) -> None:
+    plan = RandomPlan(seed).plan()
+    report = simulate(plan)
+    trace = chrome_trace(report, plan)
+    check_trace(trace)
+    assert len(events(trace, "X")) == report.instances
+
+
+def test_every_debug_name_and_profile_tag_appears(named: tuple[Report, Plan]) -> None:
+    text = json.dumps(chrome_trace(*named))
+    for thing in ("region", "loop", "task"):
+        assert f"{thing}_name" in text
+        assert f"{thing}_tag" in text
+    assert "buffer_name" in text
+    assert "buffer_tag" in text

@@ -1,10 +1,10 @@
 """Hoisting: `loop i: t; rest` = `t; loop i: rest` for a move t that does the same in every iteration.
 
 It does when neither its source nor its target moves with i, nothing in the loop writes its source, nothing else in the
-loop writes its target, and nothing in the loop touches its target before t in the text. Its token is visible inside the
-loop, so deps and waits that name it stay as they are and readers stay ordered. A `.sync` move leaves a wait at its
-place; a move that nothing in its loop waits for leaves one at the end of the body, for the loop ended after it.
-Orders that the move had inside the loop, against tasks before the loop, become deps.
+loop writes its target, and nothing in the loop touches its target before t in the text. Its token is visible inside
+the loop, so deps and waits that name it stay and readers stay ordered. A `.sync` move leaves a wait at its place; one
+that nothing in its loop waits for leaves one at the end of the body, for the loop ended after it. By its deps the move
+comes after whatever it came after outside the loop; what it came after inside is waited for by those that wait for it.
 
 Named regions of L1 move with it; those of L2 and DDR are written in place, because a typed region that is named outside
 loops is an input or output of the program.
@@ -12,7 +12,7 @@ loops is an input or output of the program.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -52,6 +52,7 @@ class _Hoisting:
 
     def __init__(self, document: nodes.Document, plan: Plan) -> None:
         self._hoists: dict[int, Hoist] = {}
+        self._needs: dict[int, list[int]] = {}
         self._before: dict[int, Precedence] = {}
         self._document = document
         self._loops = loops_of(document)
@@ -76,9 +77,13 @@ class _Hoisting:
         needed = names.follow(made)
         if needed is None:
             return False
-        deps = tuple(nodes.Name(name) for name in self._needs(item))
-        token = nodes.Name(self._token(item, path[-1]))
-        self._hoists[item.task.number] = item
+        number = item.task.number
+        self._needs[number] = self._find_needs(item)
+        name = item.task.token
+        self._tokens[number] = name if name and self._declared[name] == 1 else self._fresh(name or "t")
+        self._hoists[number] = item
+        deps = self._named(self._needs[number])
+        token = nodes.Name(self._tokens[number])
         self._move(task, replace(made, token=token, deps=deps, form="async"), item.depth, path[0])
         for statement in needed:
             self._move(statement, statement, item.depth, path[0])
@@ -107,32 +112,23 @@ class _Hoisting:
             self._edits.put_before(item.loop, made)
             self._edits.annotate(item.loop, replace(notes, blank=notes.blank and bool(notes.above)))
             self._edits.drop(item.statement)
+        ties: dict[int, list[str]] = {}
+        for hoisted in self._hoists.values():
+            self._order(hoisted, ties)
         return self._edits.apply(self._document)
 
-    # --- tokens ---------------------------------------------------------------------------------------------
+    # --- order ----------------------------------------------------------------------------------------------
 
-    def _needs(self, item: Hoist) -> Iterator[str]:
-        """The tokens of tasks before the loop that the move came after inside it."""
+    def _find_needs(self, item: Hoist) -> list[int]:
+        """The tasks before the loop that the move came after inside it."""
         gone = {number for number, other in self._hoists.items() if other.leaves(item.loops[0])}
         loop = item.loops[0]
         if loop.number not in self._before:
             self._before[loop.number] = Precedence(loop)
-        for number in self._before[loop.number].outside(item.task, gone):
-            yield self._tokens[number]
+        return self._before[loop.number].outside(item.task, gone)
 
-    def _token(self, item: Hoist, inner: nodes.Loop) -> str:
-        """The token's name outside; where the order inside the loop was not by name, a wait is left there."""
-        task, name = item.task, item.task.token
-        if not name or self._declared[name] > 1:
-            name = self._fresh(name or "t")
-            self._rename(item, inner, name)
-        self._tokens[task.number] = name
-        wait = nodes.Wait((nodes.Name(name),))
-        if task.sync:
-            self._edits.put_before(task.node, wait)
-        elif not waited_for(task, item.loops[-1]):
-            self._edits.put_last(inner, wait)
-        return name
+    def _named(self, numbers: Iterable[int]) -> tuple[nodes.Name, ...]:
+        return tuple(nodes.Name(self._tokens[number]) for number in numbers)
 
     def _fresh(self, name: str) -> str:
         number = 2
@@ -141,20 +137,38 @@ class _Hoisting:
         self._declared[f"{name}_{number}"] = 1
         return f"{name}_{number}"
 
-    def _rename(self, item: Hoist, inner: nodes.Loop, name: str) -> None:
-        """Rename a token where it is used: behind its task, in the same list and the lists inside."""
+    def _order(self, item: Hoist, ties: dict[int, list[str]]) -> None:
+        """Keep the order inside the loop: by the waits that name the move, or by one that is left there."""
+        names = [self._tokens[number] for number in (item.task.number, *self._left_behind(item))]
+        wait = nodes.Wait(tuple(map(nodes.Name, dict.fromkeys(names))))
+        if item.task.token:
+            self._tie_users(item, names, ties)
+        if item.task.sync:
+            self._edits.put_before(item.task.node, wait)
+        elif not waited_for(item.task, item.loops[-1], self._needs):
+            self._edits.put_last(self._loops[item.loops[-1].number], nodes.Wait(wait.tokens[:1]))
+
+    def _left_behind(self, item: Hoist) -> Iterator[int]:
+        """The tasks inside that the move named in its deps, and what those left behind themselves."""
+        for number in item.task.deps:
+            if number not in self._needs[item.task.number]:
+                yield number
+                if number in self._hoists:
+                    yield from self._left_behind(self._hoists[number])
+
+    def _tie_users(self, item: Hoist, names: list[str], ties: dict[int, list[str]]) -> None:
+        """Let those that wait for the move, behind it in its list and the lists inside, wait for all of these."""
         place = self._places[id(item.task.node)]
+        inner = self._loops[item.loops[-1].number]
         for statement, _ in walk(replace(self._document, statements=inner.body)):
-            if self._places[id(statement)] > place:
-                for used in _tokens_in(statement):
-                    if used.id == item.task.token:
-                        self._edits.swap(used, nodes.Name(name))
-
-
-def _tokens_in(statement: nodes.Statement) -> tuple[nodes.Name, ...]:
-    if isinstance(statement, nodes.Task):
-        return statement.deps
-    return statement.tokens if isinstance(statement, nodes.Wait) else ()
+            if not isinstance(statement, nodes.Task | nodes.Wait) or self._places[id(statement)] <= place:
+                continue
+            used = statement.deps if isinstance(statement, nodes.Task) else statement.tokens
+            if any(name.id == item.task.token for name in used):
+                known = ties.get(id(statement), [name.id for name in used])
+                tied = [one for name in known for one in (names if name == item.task.token else [name])]
+                ties[id(statement)] = list(dict.fromkeys(tied))
+                self._edits.tie(statement, tuple(map(nodes.Name, ties[id(statement)])))
 
 
 def _fixed_decorators(item: Hoist) -> tuple[nodes.Decorator, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -134,13 +134,17 @@ class Precedence:
         return sorted(found)
 
 
-def waited_for(task: Task, loop: Loop) -> bool:
-    """Whether something that is executed in a loop names the token of a task."""
+def waited_for(task: Task, loop: Loop, hoisted: Mapping[int, Collection[int]]) -> bool:
+    """Whether something executed in a loop waits for a task; of those hoisted, only what they need outside counts."""
     todo: list[Item] = list(loop.body)
     while todo:
         item = todo.pop()
         if isinstance(item, Loop):
             todo += item.body if item.trips > 0 else ()
-        elif task.number in item.deps:
+            continue
+        deps: Collection[int] = item.deps
+        if isinstance(item, Task) and item.number in hoisted:
+            deps = hoisted[item.number]
+        if task.number in deps:
             return True
     return False

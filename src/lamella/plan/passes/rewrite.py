@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import TypeVar, cast
 
 from lamella.base.source import Notes
-from lamella.lang.nem.nodes import Chain, Decorator, Document, Loop, Name, Statement, Task
+from lamella.lang.nem.nodes import Chain, Decorator, Document, Loop, Name, Statement, Task, Wait
 from lamella.lang.nem.resolve.scope import declared_names
 
 Part = TypeVar("Part")
@@ -22,6 +22,7 @@ class Edits:
     def __init__(self) -> None:
         self._parts: dict[int, object] = {}
         self._decorators: dict[int, tuple[Decorator, ...]] = {}
+        self._tokens: dict[int, tuple[Name, ...]] = {}
         self._notes: dict[int, Notes] = {}
         self._dropped: set[int] = set()
         self._before: dict[int, list[Statement]] = {}
@@ -35,6 +36,10 @@ class Edits:
     def decorate(self, statement: Task | Loop, decorators: tuple[Decorator, ...]) -> None:
         """Give a task or loop other decorators."""
         self._decorators[id(statement)] = decorators
+
+    def tie(self, statement: Task | Wait, tokens: tuple[Name, ...]) -> None:
+        """Let a task or wait wait for other tokens."""
+        self._tokens[id(statement)] = tokens
 
     def annotate(self, statement: Statement, notes: Notes) -> None:
         """Give a statement other comments and blank lines."""
@@ -86,6 +91,9 @@ class Edits:
             made = self._part(made)
         if isinstance(made, Task | Loop) and id(statement) in self._decorators:
             made = replace(made, decorators=self._decorators[id(statement)])
+        tokens = self._tokens.get(id(statement))
+        if isinstance(made, Task | Wait) and tokens is not None:
+            made = replace(made, deps=tokens) if isinstance(made, Task) else replace(made, tokens=tokens)
         notes = self._notes.get(id(statement))
         return made if notes is None else replace(made, notes=notes)
 

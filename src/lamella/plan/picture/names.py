@@ -44,11 +44,6 @@ def percent(part: float) -> str:
     return f"{100 * part:.{0 if part == 0 else 2 if part < 0.0995 else 1}f} %"
 
 
-def title(task: Task) -> str:
-    """How people call a task."""
-    return name(task.title)
-
-
 def buffer_name(buffer: Buffer) -> str:
     """The @debug name of a buffer beside its own, and its @profile tag."""
     return name(_tagged(_called(buffer.debug, buffer.name), buffer.profile))
@@ -81,20 +76,3 @@ def _prefix(loop: Loop) -> str:
 def loops_of(plan: Plan) -> Mapping[int, tuple[Loop, ...]]:
     """The loops around each task, outermost first, by task number."""
     return {item.number: around for item, around in plan.walk() if isinstance(item, Task)}
-
-
-def tags_of(plan: Plan) -> Mapping[int, str]:
-    """The @profile tag of each task: its own, else that of the nearest loop that has one; by task number."""
-    return {number: tag for number, tag in _tags(plan) if tag}
-
-
-def _tags(plan: Plan) -> Iterable[tuple[int, str]]:
-    for item, around in plan.walk():
-        if isinstance(item, Task):
-            tags = (item.profile, *(loop.profile for loop in reversed(around)))
-            yield item.number, name(next((tag for tag in tags if tag), ""))
-
-
-def line_of(task: Task, plan: Plan) -> int:
-    """The line of a task in the text of the program; 0 when it comes from elsewhere."""
-    return task.span.line if task.span.source is plan.source else 0

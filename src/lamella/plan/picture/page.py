@@ -1,7 +1,7 @@
 """A simulation as one HTML page that needs nothing else: no network, no other file.
 
-The content security policy lets run only the script of this package (by its hash) and lets load nothing. What comes from
-a file reaches the page as JSON in a data block and from there only as text.
+The content security policy lets run only the script of this package (by its hash) and lets load nothing. What comes
+from a file reaches the page as JSON in a data block and from there only as text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hashlib import sha256
 from importlib.resources import files
 
 from lamella.lang.nem.resolved import Plan
-from lamella.plan.picture.build import scene_of
+from lamella.plan.picture.build import scene_of, with_slices
 from lamella.plan.picture.scene import Scene, Slice, Track, Waiting
 from lamella.plan.timing.report import Report
 
@@ -26,7 +26,7 @@ _PLACEHOLDER = re.compile(r"\{(policy|title|style|scene|script)\}")
 
 def html_page(report: Report, plan: Plan) -> str:
     """The page of a simulation: timeline, memory, bounds, tasks and source, linked with each other."""
-    return fill_page(scene_of(report, plan))
+    return fill_page(with_slices(scene_of(report, plan), report, plan))
 
 
 def fill_page(scene: Scene) -> str:

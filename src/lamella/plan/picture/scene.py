@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lamella.plan.picture.names import count
-
 
 @dataclass(frozen=True, slots=True)
 class Track:
@@ -63,6 +61,7 @@ class Row:
     count: int
     cycles: int
     waits: Mapping[str, int]
+    blockers: tuple[Waiting, ...]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
 
@@ -109,7 +108,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A simulated program; `covered` is the cycle up to which the slices show everything."""
+    """A simulated program; `covered` is the cycle up to which the slices show everything, `cut` says so if they end."""
 
     program: str
     file: str
@@ -117,28 +116,18 @@ class Scene:
     topology: str
     cycles: int
     covered: int
-    instances: int
+    cut: str
     tracks: tuple[Track, ...]
     tasks: tuple[Row, ...]
-    slices: tuple[Slice, ...]
     levels: tuple[Level, ...]
     bounds: tuple[Bound, ...]
     ratio: float
     facts: tuple[tuple[str, str, str], ...]
     notes: tuple[str, ...]
     source: tuple[str, ...]
+    slices: tuple[Slice, ...] = ()
 
     @property
     def binding(self) -> Bound | None:
         """The largest bound."""
         return next((bound for bound in self.bounds if bound.binding), None)
-
-    @property
-    def cut(self) -> str:
-        """What is to be said when the slices are not all; empty otherwise."""
-        if len(self.slices) >= self.instances:
-            return ""
-        return (
-            f"The timeline shows the first {count(len(self.slices))} of {count(self.instances)} task instances: "
-            f"everything up to cycle {count(self.covered)}. Every total is of the whole program."
-        )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from lamella.lang.nem.resolved import Plan
 from lamella.plan.picture.build import scene_of
 from lamella.plan.picture.names import count, in_bytes, percent
-from lamella.plan.picture.scene import Level, Row, Scene
+from lamella.plan.picture.scene import Level, Row, Scene, Track, Waiting
 from lamella.plan.timing.report import Report
 
 MOST_TASKS = 20
@@ -16,6 +17,7 @@ MOST_UNITS = 40
 MOST_HOLDERS = 6
 WIDEST = 34
 BAR = 24
+WIDTH = 110
 
 
 def summary(report: Report, plan: Plan) -> str:
@@ -38,7 +40,7 @@ def _head(scene: Scene) -> Iterator[str]:
 
 
 def _bounds(scene: Scene) -> Iterator[str]:
-    yield f"lower bounds, in cycles ({percent(1)} is the schedule)"
+    yield "lower bounds, in cycles"
     longest = max([scene.cycles, *(bound.cycles for bound in scene.bounds)], default=0)
     rows = [
         (
@@ -53,16 +55,16 @@ def _bounds(scene: Scene) -> Iterator[str]:
 
 
 def _units(scene: Scene) -> Iterator[str]:
-    """Busy units first; the many idle ones of a large device are only counted."""
     yield f"units, busy share of {count(scene.cycles)} cycles"
     several = len({track.engine for track in scene.tracks} - {None}) > 1
-    rows = [
-        (f"{track.group} {track.name}" if several else track.name, percent(track.utilisation))
-        + (_bar(track.busy, scene.cycles), count(track.busy))
-        for track in scene.tracks[:MOST_UNITS]
-    ]
+    rows = [_unit(track, several, scene.cycles) for track in scene.tracks[:MOST_UNITS]]
     yield from _table(rows, "<><>")
     yield from _more(len(scene.tracks) - MOST_UNITS, "units")
+
+
+def _unit(track: Track, several: bool, cycles: int) -> tuple[str, ...]:
+    name = f"{track.group} {track.name}" if several else track.name
+    return name, percent(track.utilisation), _bar(track.busy, cycles), count(track.busy)
 
 
 def _memory(scene: Scene) -> Iterator[str]:
@@ -88,10 +90,15 @@ def _tasks(scene: Scene) -> Iterator[str]:
 
 
 def _task(row: Row, total: int) -> tuple[str, ...]:
-    why = ", ".join(f"{reason} {count(cycles)}" for reason, cycles in row.waits.items())
+    why = ", ".join(map(_why, row.blockers))
     share = percent(row.cycles / max(total, 1))
     numbers = (count(row.count), count(row.cycles), share, count(row.waited))
     return (_short(row.title), row.opcode, row.unit, str(row.line or ""), *numbers, why)
+
+
+def _why(blocker: Waiting) -> str:
+    cause = f" for {_short(blocker.cause)}" if blocker.cause else ""
+    return f"{blocker.reason} {count(blocker.cycles)}{cause}"
 
 
 def _profile(scene: Scene) -> Iterator[str]:
@@ -113,7 +120,9 @@ def _profile(scene: Scene) -> Iterator[str]:
 
 
 def _notes(scene: Scene) -> Iterator[str]:
-    return (f"{note}" for note in scene.notes)
+    return (
+        textwrap.fill(note, WIDTH, subsequent_indent="  ", break_on_hyphens=False) for note in scene.notes
+    )
 
 
 # --- layout ---------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from lamella.lang.nem.resolved import Plan
-from lamella.plan.picture.build import scene_of
+from lamella.plan.picture.build import scene_of, with_slices
 from lamella.plan.picture.scene import Level, Row, Scene, Slice, Track
 from lamella.plan.timing.report import Report
 
@@ -21,7 +21,7 @@ DEVICE = 1
 
 def chrome_trace(report: Report, plan: Plan) -> dict[str, object]:
     """The trace of a simulation, ready for `json.dump`."""
-    return trace_scene(scene_of(report, plan))
+    return trace_scene(with_slices(scene_of(report, plan), report, plan))
 
 
 def trace_scene(scene: Scene) -> dict[str, object]:

@@ -1,15 +1,15 @@
 """Five lower bounds of the cycles of a plan; no schedule of it on the device can be faster.
 
 - unit: the cycles of all tasks of a unit class, divided by its instances (or of those pinned to one instance);
-- head–work–tail: the earliest start of any task of the class with infinite units, its work as above, and what must follow
-  the end of any of its tasks;
+- head–work–tail: the earliest start of any task of the class with infinite units, its work as above, and what must
+  follow the end of any of its tasks;
 - critical path: the plan with infinite units, no token and no bandwidth limit; windows hold;
-- link: the bytes that cross a memory level, by the unit that moves them, over the rate of all such units of the device, and
-  over the level's own limit where the device file gives one;
+- link: the bytes that cross a memory level, by the unit that moves them, over the rate of all such units of the
+  device, and over the level's own limit where the device file gives one;
 - roofline: MACs and elements over the peak rate of the device, and compulsory bytes over all bandwidth of a level.
 
-Compulsory bytes of a level count each byte of a buffer once for reading and once for writing: at most the buffer's size,
-at most what is moved. Latencies are part of the first three bounds only.
+Compulsory bytes of a level count each byte of a buffer once for reading and once for writing: at most the buffer's
+size, at most what is moved. Latencies are part of the first three bounds only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
-from lamella.lang.nem.resolved import Plan, Task
+from lamella.lang.nem.resolved import Task
 from lamella.plan.timing.cost import BYTES, MOVES, Cost, memories
 from lamella.plan.timing.machine import Machine, unit_name
 
@@ -49,18 +49,13 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the bounds are computed from: counts of instances and costs by task number."""
+    """What the bounds are computed from: costs and counts of instances by task number, engines in use or there."""
 
-    plan: Plan
+    tasks: tuple[Task, ...]
     machine: Machine
     costs: Mapping[int, Cost]
     counts: Mapping[int, int]
-
-    @property
-    def engines(self) -> int:
-        """Engines of the device, or as many as the plan names."""
-        named = [task.engine or 0 for task in self.plan.tasks()]
-        return max([self.machine.engines, *(engine + 1 for engine in named)])
+    engines: int
 
     def total(self, unit: str) -> int:
         """Instances of a unit on the whole device."""
@@ -69,10 +64,6 @@ class Load:
     def work(self, task: Task) -> int:
         """The work of all instances of a task."""
         return self.costs[task.number].work * self.counts[task.number]
-
-    def moves(self) -> list[Task]:
-        """The tasks that move bytes."""
-        return [task for task in self.plan.tasks() if task.opcode in MOVES]
 
 
 def find_bounds(
@@ -97,7 +88,7 @@ def _largest(name: str, found: Iterable[tuple[int, str]]) -> Bound:
 def _groups(load: Load) -> Iterable[tuple[str, int, list[Task]]]:
     """Tasks that share units: name, instances and tasks of each class, and of each instance with pinned tasks."""
     found: dict[tuple[tuple[int, str], int | None], list[Task]] = defaultdict(list)
-    for task in load.plan.tasks():
+    for task in load.tasks:
         if load.counts[task.number] == 0:
             continue
         cost = load.costs[task.number]
@@ -133,7 +124,7 @@ def _embedded_loads(
 
 
 def _crossing(load: Load, level: str) -> list[Task]:
-    return [task for task in load.moves() if level in memories(task)]
+    return [task for task in load.tasks if task.opcode in MOVES and level in memories(task)]
 
 
 def _rates(load: Load, tasks: Iterable[Task]) -> dict[str, int]:
@@ -185,7 +176,7 @@ def _compulsory(load: Load, level: str) -> int:
 
 def _compute_roofs(load: Load) -> Iterable[tuple[int, str]]:
     sums: Counter[tuple[str, str, int]] = Counter()
-    for task in load.plan.tasks():
+    for task in load.tasks:
         cost = load.costs[task.number]
         if cost.kind != BYTES:
             sums[cost.unit, cost.kind, cost.rate] += load.work(task)

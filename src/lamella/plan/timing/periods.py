@@ -26,7 +26,7 @@ MARGIN = 2
 """Iterations that are left after a jump, so that no waiter of an outer token is taken for the last one."""
 LONGEST_JOURNAL = 1_000_000
 FEW_STATES, MANY_STATES = 512, 1 << 14
-SPARSEST = 16
+SPARSEST = 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NOWHERE, Span
 from lamella.lang.nem.rules import TOO_LONG
-from lamella.plan.timing.periods import Recurrence
+from lamella.plan.timing.periods import MARGIN, Recurrence
 from lamella.plan.timing.program import Step, Steps
 from lamella.plan.timing.queues import Queues
 from lamella.plan.timing.state import DONE, RUNNING, Activation, Frame, Order, Pending, Running
@@ -279,7 +279,8 @@ class Schedule:
             self.in_flight += 1
             if self.in_flight > self.limits.max_expansion // _FRAME_SHARE:
                 raise self._too_long(steps.steps[0])
-            self.opened.add(loop.depth)
+            if loop.trips - loop.next > MARGIN:
+                self.opened.add(loop.depth)
             self._begin(frame)
 
     def _frame(self, loop: Activation, steps: Steps) -> Frame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from math import prod
+from types import MappingProxyType
 from typing import TypeAlias
 
 from lamella.base.limits import DEFAULT, Limits
@@ -21,6 +22,7 @@ from lamella.plan.timing.tails import find_tails
 
 Waits: TypeAlias = defaultdict[int, Counter[tuple[str, str, int]]]
 """For each task, cycles by reason, title and line of what it waited for."""
+_RANKS = MappingProxyType({unit: rank for rank, unit in enumerate(RUNNING_UNITS)})
 MOST_LISTED = 256
 """Units of a device that are listed although no task runs on them."""
 
@@ -31,9 +33,11 @@ def simulate(plan: Plan, limits: Limits = DEFAULT, detail: int = 20_000) -> Repo
     Raises LamellaError when a loop finds no rhythm within `limits.max_expansion` instances.
     """
     machine = Machine(plan.device)
-    costs = {task.number: cost_of(task, machine) for task in plan.tasks()}
+    tasks = tuple(plan.tasks())
+    costs = {task.number: cost_of(task, machine) for task in tasks}
     counts = _counts(plan)
-    load = Load(plan, machine, costs, counts)
+    engines = max([machine.engines, *((task.engine or 0) + 1 for task in tasks)])
+    load = Load(tasks, machine, costs, counts, engines)
     steps = prepare(plan, costs)
     outcome = Schedule(steps, Queues(machine, steps), limits, detail).run()
     free = Schedule(steps, None, limits).run()
@@ -41,12 +45,12 @@ def simulate(plan: Plan, limits: Limits = DEFAULT, detail: int = 20_000) -> Repo
     return Report(
         program=plan.name,
         device=machine.name,
-        engines=load.engines,
+        engines=engines,
         cycles=outcome.cycles,
         bounds=find_bounds(load, free.cycles, free.first, find_tails(steps)),
         units=_unit_uses(load, outcome),
         memory=find_occupancy(plan, machine, outcome.first, outcome.last),
-        tasks=_task_uses(load, outcome),
+        tasks=_task_uses(load, outcome, _tags(plan)),
         traffic=find_traffic(load),
         defaults=dict(sorted(machine.defaults.items())),
         timeline=outcome.timeline,
@@ -71,10 +75,9 @@ def _counts(plan: Plan) -> dict[int, int]:
 # --- tasks --------------------------------------------------------------------------------------------------
 
 
-def _task_uses(load: Load, outcome: Outcome) -> tuple[TaskUse, ...]:
+def _task_uses(load: Load, outcome: Outcome, tags: Mapping[int, str]) -> tuple[TaskUse, ...]:
     waits = _sum_waits(load, outcome.records)
-    tags = _tags(load.plan)
-    return tuple(_task_use(load, outcome, task, tags[task.number], waits) for task in load.plan.tasks())
+    return tuple(_task_use(load, outcome, task, tags[task.number], waits) for task in load.tasks)
 
 
 def _task_use(load: Load, outcome: Outcome, task: Task, tag: str, waits: Waits) -> TaskUse:
@@ -111,7 +114,7 @@ def _tags(plan: Plan) -> dict[int, str]:
 
 def _sum_waits(load: Load, records: Mapping[Record, int]) -> Waits:
     """For each task, cycles waited by reason, title and line of what was waited for."""
-    tasks = {task.number: task for task in load.plan.tasks()}
+    tasks = {task.number: task for task in load.tasks}
     sums: Waits = defaultdict(Counter)
     for record, count in records.items():
         for wait in record.waits:
@@ -143,7 +146,7 @@ def _unit_uses(load: Load, outcome: Outcome) -> tuple[UnitUse, ...]:
         busy[(*record.place, record.instance)] += load.costs[record.task].cycles * count
     for key in _listed_units(load):
         busy.setdefault(key, 0)
-    keys = sorted(busy, key=lambda key: (key[0] == SHARED, key[0], RUNNING_UNITS.index(key[1]), key[2]))
+    keys = sorted(busy, key=lambda key: (key[0] == SHARED, key[0], _RANKS.get(key[1], len(_RANKS)), key))
     whole = max(1, outcome.cycles)
     return tuple(UnitUse(*key, busy[key], busy[key] / whole) for key in keys)
 

@@ -57,5 +57,4 @@ class _Tails:
                 self.descend(step.body, tail, lists)
             for outward, index in step.tokens:
                 producer = lists[-1 - outward].steps[index]
-                reach = self.lengths[step] + tail if step.loop is None else tail
-                self.known[producer] = max(self.known.get(producer, 0), reach)
+                self.known[producer] = max(self.known.get(producer, 0), self.lengths[step] + tail)

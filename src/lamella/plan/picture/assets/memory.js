@@ -25,8 +25,8 @@ function paintMemory() {
     area.pen.beginPath();
     area.pen.rect(LEFT, number * LANE, area.width - LEFT - 10, LANE);
     area.pen.clip();
-    paintSteps(area, lane);
     for (const box of level.boxes) paintBox(area, lane, box);
+    paintSteps(area, lane);
     area.pen.restore();
     paintPeak(area, lane);
     paintCapacity(area, lane);
@@ -34,23 +34,21 @@ function paintMemory() {
   });
 }
 
+// How many bytes are in use, as a line of steps over the buffers.
 function paintSteps({ pen, at, width }, { level, base, y }) {
-  pen.fillStyle = theme.faint;
+  const across = (cycle) => clamp(at(cycle), LEFT, width);
   pen.strokeStyle = theme.soft;
   pen.lineWidth = 1;
   pen.beginPath();
-  pen.moveTo(LEFT, base);
   let height = base;
+  pen.moveTo(LEFT, height);
   for (const [cycle, size] of level.steps) {
-    const x = clamp(at(cycle), LEFT, width);
-    pen.lineTo(x, height);
+    pen.lineTo(across(cycle), height);
     height = y(size);
-    pen.lineTo(x, height);
+    pen.lineTo(across(cycle), height);
   }
-  pen.lineTo(clamp(at(END), LEFT, width), height);
-  pen.lineTo(clamp(at(END), LEFT, width), base);
-  pen.fill();
-  if (!level.boxes.length) pen.stroke();
+  pen.lineTo(across(END), height);
+  pen.stroke();
 }
 
 function paintBox({ pen, at, width }, { y }, box) {

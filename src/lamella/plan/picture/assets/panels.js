@@ -82,7 +82,7 @@ function taskRow(number, total) {
   const cells = [task.title, task.opcode, task.unit, task.profile, task.line || "", count(task.count), count(task.cycles), percent(task.cycles / total), count(waited(task)), null];
   const row = element("tr", "", null, ...cells.map((text, column) => element("td", column >= 4 && column <= 8 ? "num" : "", text)));
   row.cells[0].prepend(swatch(colours[number]));
-  row.cells[9].append(waitBar(task.waits));
+  row.cells[9].append(waitBar(task));
   row.dataset.task = number;
   row.tabIndex = 0;
   row.addEventListener("click", () => choose(number));
@@ -90,8 +90,8 @@ function taskRow(number, total) {
   return row;
 }
 
-function waitBar(waits) {
-  const total = Object.values(waits).reduce((sum, cycles) => sum + cycles, 0);
+function waitBar({ waits, blockers }) {
+  const total = waited({ waits });
   if (!total) return element("span", "none", "never waited");
   const bar = element("div", "waits");
   for (const [reason, cycles] of Object.entries(waits)) {
@@ -100,7 +100,7 @@ function waitBar(waits) {
     part.style.background = reasonColour(reason);
     bar.append(part);
   }
-  const text = Object.entries(waits).map(([reason, cycles]) => reason + " " + count(cycles)).join(", ");
+  const text = blockers.map((wait) => wait.reason + " " + count(wait.cycles) + (wait.cause ? " for " + wait.cause : "")).join(", ");
   const made = element("div", "why", null, bar, text);
   made.title = text;
   return made;

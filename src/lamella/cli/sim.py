@@ -1,0 +1,110 @@
+"""`lamella sim`: schedule a plan to cycles and explain it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+import click
+
+from lamella.base.limits import Limits
+from lamella.base.writer import write_text
+from lamella.cli.options import (
+    Guarded,
+    device_option,
+    file_argument,
+    json_option,
+    limit_option,
+    print_findings,
+    print_json,
+)
+from lamella.lang.nem import write
+from lamella.pipeline.program import Program, plan_of, read_checked
+from lamella.plan.advise import Advice, advise, fix
+from lamella.plan.picture import chrome_trace, html_page, summary
+from lamella.plan.timing import simulate
+
+
+class Options(TypedDict):
+    """What the command line gives to `sim`."""
+
+    file: Path
+    as_json: bool
+    trace: Path | None
+    html: Path | None
+    give_advice: bool
+    fixed: Path | None
+    device: str | None
+    limits: Limits
+
+
+@click.command(cls=Guarded)
+@file_argument
+@json_option
+@click.option("--trace", type=click.Path(path_type=Path), help="Write a Chrome trace that Perfetto opens.")
+@click.option(
+    "--html", type=click.Path(path_type=Path), help="Write a self-contained page with the timeline."
+)
+@click.option(
+    "--advise", "give_advice", is_flag=True, help="Propose changes, each with its re-simulated gain."
+)
+@click.option("--fix", "fixed", type=click.Path(path_type=Path), help="Write the improved program.")
+@device_option
+@limit_option
+def sim(**options: Unpack[Options]) -> None:
+    """Schedule FILE.nem on its device: cycles, bounds, who waited for what, memory over time."""
+    limits = options["limits"]
+    program = read_checked(options["file"], options["device"], limits)
+    plan = plan_of(program)
+    report = simulate(plan, limits)
+    if options["trace"] is not None:
+        write_text(options["trace"], json.dumps(chrome_trace(report, plan), allow_nan=False))
+    if options["html"] is not None:
+        write_text(options["html"], html_page(report, plan))
+    found = advise(program.source, program.path, options["device"], limits) if options["give_advice"] else []
+    if options["as_json"]:
+        extra = {"advice": [_advice_json(item) for item in found]} if options["give_advice"] else {}
+        print_json({**report.to_json(), **extra})
+    else:
+        print_findings(program.findings)
+        click.echo(summary(report, plan))
+        if options["give_advice"]:
+            _print_advice(found)
+    if options["fixed"] is not None:
+        _fix(program, options["fixed"], options["device"], limits)
+
+
+def _print_advice(found: list[Advice]) -> None:
+    if not found:
+        click.echo("\nadvice: nothing was found that pays")
+    for item in found:
+        click.echo(f"\nadvice: {item.title} (line {item.line})")
+        click.echo(f"  {item.why}")
+        click.echo(f"  {_gain(item)}")
+
+
+def _gain(item: Advice) -> str:
+    cycles = f"{item.before_cycles:,} -> {item.after_cycles:,} cycles"
+    return f"{cycles}, {item.before_bytes:,} -> {item.after_bytes:,} bytes moved"
+
+
+def _advice_json(item: Advice) -> dict[str, object]:
+    return {
+        "title": item.title,
+        "why": item.why,
+        "line": item.line,
+        "cycles": {"before": item.before_cycles, "after": item.after_cycles},
+        "bytes": {"before": item.before_bytes, "after": item.after_bytes},
+    }
+
+
+def _fix(program: Program, target: Path, device: str | None, limits: Limits) -> None:
+    """Write the program with everything done that pays; progress goes to standard error."""
+    fixed = fix(program.source, program.path, device, limits)
+    write_text(target, write(fixed.document if fixed else program.document))
+    done = fixed.done if fixed else ()
+    for item in done:
+        click.echo(f"fixed: {item.title}: {_gain(item)}", err=True)
+    if not done:
+        click.echo(f"nothing to improve; {target} is the program in canonical form", err=True)
