@@ -1,4 +1,4 @@
-"""Write docs/rules: one page per language, made from its rule table and its wrong programs.
+"""Write docs/rules and what `lamella explain` shows, from the rule tables and the wrong programs.
 
 usage: generate.py [--check]     with --check nothing is written and stale pages are named
 """
@@ -22,7 +22,7 @@ TITLES = {
     "nem": "NEM",
 }
 EXPECT = re.compile(r"#\s*expect\s+((?:[A-Z]+\d{3}[ ,]*)+)")
-LONGEST = 30
+LONGEST = 12
 
 
 class Rule(Protocol):
@@ -69,7 +69,7 @@ def expected(text: str) -> list[str]:
 def wrong_programs(language: str) -> dict[str, str]:
     """For each code the wrong program that shows it best: named after the code, else the shortest one."""
     shown: dict[str, tuple[bool, int, str]] = {}
-    for path in sorted((ROOT / "tests" / "lang" / language / "bad").glob("*")):
+    for path in sorted((ROOT / "tests" / "lang" / language / "bad").rglob("*")):
         text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
         for code in expected(text):
             candidate = (not path.name.upper().startswith(code), len(text), text)
@@ -94,6 +94,17 @@ def page(language: str) -> str:
         if rule.code in programs:
             lines += details(rule, programs[rule.code])
     return "\n".join(lines) + "\n"
+
+
+def shipped_programs(language: str) -> str:
+    """The wrong programs as `lamella explain` prints them: one block for each code."""
+    programs = wrong_programs(language)
+    blocks = [
+        "\n".join([f"=== {rule.code}", *excerpt(programs[rule.code].rstrip().splitlines(), rule.code)])
+        for rule in rules(language)
+        if rule.code in programs
+    ]
+    return "\n".join(["Wrong programs, written here by `make docs`.", *blocks, ""])
 
 
 def row(rule: Rule, linked: bool) -> str:
@@ -130,7 +141,9 @@ def excerpt(lines: list[str], code: str) -> Iterable[str]:
 
 def main(arguments: list[str]) -> int:
     """Write the pages, or with --check name those that are stale."""
+    source = ROOT / "src" / "lamella" / "lang"
     pages = {PAGES / f"{name}.md": page(name) for name in languages()}
+    pages |= {source / name / "wrong.txt": shipped_programs(name) for name in languages()}
     stale = [path for path, text in pages.items() if not path.is_file() or path.read_text("utf-8") != text]
     if arguments == ["--check"]:
         for path in stale:

@@ -72,4 +72,5 @@ def open_page(page: str, folder: Path, mode: str = "") -> Opened:
     body = _Body()
     body.feed(done.stdout)
     console = tuple(line for line in done.stderr.splitlines() if re.search(r"CONSOLE|Uncaught|Refused", line))
-    return Opened(body.data, body.texts, body.scripts, console)
+    texts = {name: text.strip() for name, text in body.texts.items()}
+    return Opened(body.data, texts, body.scripts, console)

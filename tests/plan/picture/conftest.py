@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lamella.base.source import Source
 from lamella.lang.nem import check
-from lamella.lang.nem.resolved import Plan
+from lamella.lang.nem.resolved import Loop, Plan
 from lamella.plan.timing import Report, simulate
+from tests.plan.timing_plans import Builder, view
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "npu" / "conv_relu.nem"
 STEERING = "\x1b[2J\u202e</script><script>\u2066"
@@ -30,15 +32,14 @@ def conv_relu() -> tuple[Report, Plan]:
 
 @pytest.fixture(scope="session")
 def hostile() -> tuple[Report, Plan]:
-    """A program whose names and comments steer terminals and end scripts."""
-    text = f"""# {STEERING}
-buffer A : L2 (size=64) @debug("{STEERING}A") @profile("{STEERING}B")
-buffer B : L1 (size=64)
-loop i in [0..3] @debug("{STEERING}L") @profile("{STEERING}C"):
-    transfer.sync(dst=region(B, 0, 64), src=region(A, 0, 64) @debug("{STEERING}R")) @debug("{STEERING}T")
-endloop
-"""
-    return simulate_text(text)
+    """A plan whose names steer terminals and end scripts; the language refuses them, other makers of plans may not."""
+    make = Builder()
+    far, near = (replace(make.buffer(STEERING, level, 64), debug=STEERING + "A") for level in ("L2", "L1"))
+    source = replace(view(far, 64), debug=STEERING + "R", profile=STEERING + "Q")
+    task = make.task("transfer", [source], [view(near, 64)], debug=STEERING + "T", profile=STEERING)
+    loop = Loop(make.loop_number(), STEERING, 0, 3, 1, (task,), debug=STEERING + "L", profile=STEERING)
+    plan = replace(make.plan([loop]), name=STEERING, source=Source(STEERING, f"# {STEERING}"))
+    return simulate(plan), plan
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lamella.plan.picture.scene import Bound, Box, Level, Row, Scene, Slice, Track, Waiting
+from lamella.plan.picture.scene import Bound, Box, Level, Named, Row, Scene, Slice, Track, Waiting
 
 HOSTILE = (
     "<script>document.body.dataset.pwned='1'</script>",
@@ -61,6 +61,7 @@ def make_scene(*names: str, tiles: int = 4) -> Scene:
         ratio=cycles / (10 * tiles),
         facts=(("cycles", str(cycles), called[0]),),
         notes=("a note", called[1] or "another"),
+        named=(Named("loop", called[0] or "tiles", 1, called[1]),),
         source=tuple(called) if names else ("load", "work", "keep"),
         slices=tuple(slices),
     )

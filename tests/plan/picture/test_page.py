@@ -100,3 +100,11 @@ def test_overrides_of_direction_reach_no_picture(hostile: tuple[Report, Plan]) -
     data = page.split('id="scene">')[1].split("</script>")[0]
     assert not re.search("[\u202a-\u202e\u2066-\u2069\x1b]", json.dumps(json.loads(data), ensure_ascii=False))
     assert printable("\u202e") in json.loads(data)["tasks"][0]["title"]
+
+
+def test_every_debug_name_and_profile_tag_appears(named: tuple[Report, Plan]) -> None:
+    data = html_page(*named).split('id="scene">')[1].split("</script>")[0]
+    shown = json.dumps({key: value for key, value in json.loads(data).items() if key != "source"})
+    for thing in ("task", "loop", "region", "buffer"):
+        assert f"{thing}_name" in shown
+        assert f"{thing}_tag" in shown

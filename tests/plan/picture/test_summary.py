@@ -36,7 +36,7 @@ def test_every_number_of_the_report_is_there(conv_relu: tuple[Report, Plan]) -> 
 
 def test_says_what_is_included(conv_relu: tuple[Report, Plan]) -> None:
     text = summary(*conv_relu)
-    for word in ("fill", "drain", "bank conflicts", "default"):
+    for word in ("fill", "drain", "bank conflicts", "Defaults"):
         assert word in text
 
 
@@ -74,5 +74,7 @@ def test_hostile_names_cannot_steer_the_terminal(hostile: tuple[Report, Plan]) -
 
 def test_every_debug_name_and_profile_tag_appears(named: tuple[Report, Plan]) -> None:
     text = summary(*named)
-    for word in ("task_name", "task_tag", "loop_tag", "buffer_name", "buffer_tag"):
+    for word in (
+        f"{thing}_{what}" for thing in ("task", "loop", "buffer", "region") for what in ("name", "tag")
+    ):
         assert word in text

@@ -11,13 +11,23 @@ from lamella.lang.nem.resolved import Buffer, Plan, Task
 from lamella.plan.bind.addresses import pack
 from lamella.plan.picture.arrows import arrows
 from lamella.plan.picture.facts import find_facts, find_notes, tell_bound, tell_topology
-from lamella.plan.picture.names import buffer_name, count, iteration_name, loops_of, name, region_name
+from lamella.plan.picture.labels import find_named
+from lamella.plan.picture.names import (
+    buffer_name,
+    count,
+    iteration_name,
+    line_of,
+    loops_of,
+    name,
+    region_name,
+)
 from lamella.plan.picture.scene import Bound, Box, Level, Row, Scene, Slice, Track, Waiting
 from lamella.plan.timing.machine import SHARED
 from lamella.plan.timing.occupancy import Occupancy
 from lamella.plan.timing.report import Report, TaskUse
 from lamella.plan.timing.schedule import TOKEN, Wait
 
+MOST_BLOCKERS = 3
 MOST_LINES = 50_000
 """Lines of the program text that a page shows."""
 
@@ -46,6 +56,7 @@ def scene_of(report: Report, plan: Plan) -> Scene:
         ratio=report.ratio,
         facts=tuple(find_facts(report)),
         notes=tuple(find_notes(report)),
+        named=tuple(find_named(plan)),
         source=tuple(_lines(plan)),
     )
 
@@ -76,12 +87,15 @@ def _row(use: TaskUse, task: Task, plan: Plan) -> Row:
         title=name(use.title),
         opcode=name(use.opcode),
         unit=use.unit,
-        line=use.line if plan.source.text and task.span.source is plan.source else 0,
+        line=line_of(task.span, plan),
         profile=name(use.profile),
         count=use.count,
         cycles=use.busy,
         waits={reason: cycles for reason, cycles in use.waited.items() if cycles},
-        blockers=tuple(Waiting(item.reason, item.cycles, name(item.title)) for item in use.blockers[:3]),
+        blockers=tuple(
+            Waiting(item.reason, item.cycles, name(item.title)) for item in use.blockers[:MOST_BLOCKERS]
+        ),
+        others=max(0, len(use.blockers) - MOST_BLOCKERS),
         reads=tuple(region_name(region) for region in task.inputs),
         writes=tuple(region_name(region) for region in task.outputs),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from lamella.base.diagnostic import printable
+from lamella.base.source import Span
 from lamella.lang.nem.resolved import Buffer, Loop, Plan, Region, Task
 
 LONGEST = 200
@@ -67,6 +68,16 @@ def iteration_name(loops: Sequence[Loop], values: Iterable[int]) -> str:
     """Where an instance stands in its loops: `i=2, rows j=0`, a @debug name before the variable."""
     parts = (f"{_prefix(loop)}{loop.variable}={value}" for loop, value in zip(loops, values, strict=False))
     return printable(", ".join(parts), 2 * LONGEST)
+
+
+def loop_name(loop: Loop) -> str:
+    """The @debug name of a loop beside its variable, and its @profile tag."""
+    return name(_tagged(_called(loop.debug, loop.variable), loop.profile))
+
+
+def line_of(span: Span, plan: Plan) -> int:
+    """The line of a place in the text of the program; 0 when it lies elsewhere."""
+    return span.line if plan.source.text and span.source is plan.source else 0
 
 
 def _prefix(loop: Loop) -> str:

@@ -13,8 +13,8 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import asdict
 from hashlib import sha256
-from importlib.resources import files
 
+from lamella.base.paths import read_shipped
 from lamella.lang.nem.resolved import Plan
 from lamella.plan.picture.build import scene_of, with_slices
 from lamella.plan.picture.scene import Scene, Slice, Track, Waiting
@@ -51,7 +51,7 @@ def embed(value: object) -> str:
 
 
 def _asset(name: str) -> str:
-    return files("lamella.plan.picture").joinpath("assets", name).read_text("utf-8")
+    return read_shipped(f"plan/picture/assets/{name}")
 
 
 def _policy(style: str, script: str) -> str:

@@ -51,7 +51,10 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A task of the program with the totals of all its instances; `line` is 0 where it is not in the text."""
+    """A task of the program with the totals of all its instances; `line` is 0 where it is not in the text.
+
+    `blockers` are what it waited for most, `others` counts the rest of them.
+    """
 
     title: str
     opcode: str
@@ -62,6 +65,7 @@ class Row:
     cycles: int
     waits: Mapping[str, int]
     blockers: tuple[Waiting, ...]
+    others: int
     reads: tuple[str, ...]
     writes: tuple[str, ...]
 
@@ -107,6 +111,16 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class Named:
+    """A loop or region that carries a @debug name or a @profile tag."""
+
+    kind: str
+    name: str
+    line: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class Scene:
     """A simulated program; `covered` is the cycle up to which the slices show everything, `cut` says so if they end."""
 
@@ -124,6 +138,7 @@ class Scene:
     ratio: float
     facts: tuple[tuple[str, str, str], ...]
     notes: tuple[str, ...]
+    named: tuple[Named, ...]
     source: tuple[str, ...]
     slices: tuple[Slice, ...] = ()
 

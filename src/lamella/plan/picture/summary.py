@@ -27,7 +27,7 @@ def summary(report: Report, plan: Plan) -> str:
 
 def summarise(scene: Scene) -> str:
     """A scene in text."""
-    parts = (_head, _bounds, _units, _memory, _tasks, _profile, _notes)
+    parts = (_head, _bounds, _units, _memory, _tasks, _profile, _named, _notes)
     blocks = ("\n".join(part(scene)) for part in parts)
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -90,7 +90,8 @@ def _tasks(scene: Scene) -> Iterator[str]:
 
 
 def _task(row: Row, total: int) -> tuple[str, ...]:
-    why = ", ".join(map(_why, row.blockers))
+    more = [f"{row.others} more"] if row.others else []
+    why = ", ".join([*map(_why, row.blockers), *more])
     share = percent(row.cycles / max(total, 1))
     numbers = (count(row.count), count(row.cycles), share, count(row.waited))
     return (_short(row.title), row.opcode, row.unit, str(row.line or ""), *numbers, why)
@@ -117,6 +118,15 @@ def _profile(scene: Scene) -> Iterator[str]:
         for tag in sorted(tags, key=lambda tag: (-cycles[tag], tag))
     ]
     yield from _table([("tag", "count", "cycles", "share", "waited"), *rows], "<>>>>")
+
+
+def _named(scene: Scene) -> Iterator[str]:
+    if scene.named:
+        yield "named loops and regions"
+        rows = [
+            (item.kind, item.name, f"line {item.line}" * (item.line > 0), item.what) for item in scene.named
+        ]
+        yield from _table(rows, "<<<<")
 
 
 def _notes(scene: Scene) -> Iterator[str]:

@@ -41,8 +41,14 @@ def _other(scene: Scene) -> dict[str, object]:
         "binding bound": "" if binding is None else f"{binding.name}: {binding.cycles} cycles",
         "schedule / bound": round(scene.ratio, 4),
         "cut": scene.cut or "no",
+        "memory": [_peak(level) for level in scene.levels],
         "notes": list(scene.notes),
     }
+
+
+def _peak(level: Level) -> str:
+    held = ", ".join(f"{name} {size}" for name, size in level.holders)
+    return f"{level.name}: peak {level.peak} bytes at cycle {level.peak_at}: {held}"
 
 
 def _process(engine: int | None) -> int:

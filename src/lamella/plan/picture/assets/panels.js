@@ -90,7 +90,7 @@ function taskRow(number, total) {
   return row;
 }
 
-function waitBar({ waits, blockers }) {
+function waitBar({ waits, blockers, others }) {
   const total = waited({ waits });
   if (!total) return element("span", "none", "never waited");
   const bar = element("div", "waits");
@@ -100,7 +100,7 @@ function waitBar({ waits, blockers }) {
     part.style.background = reasonColour(reason);
     bar.append(part);
   }
-  const text = blockers.map((wait) => wait.reason + " " + count(wait.cycles) + (wait.cause ? " for " + wait.cause : "")).join(", ");
+  const text = blockers.map((wait) => wait.reason + " " + count(wait.cycles) + (wait.cause ? " for " + wait.cause : "")).join(", ") + (others ? ", " + others + " more" : "");
   const made = element("div", "why", null, bar, text);
   made.title = text;
   return made;

@@ -72,7 +72,7 @@ function paintName({ pen, width }, row, y) {
   }
   const track = scene.tracks[row.track];
   pen.fillStyle = track.busy ? theme.text : theme.soft;
-  pen.fillText(shorten(pen, track.name, 46), 14, y + ROW / 2);
+  pen.fillText(shorten(pen, track.name, 56), 14, y + ROW / 2);
   pen.textAlign = "right";
   pen.font = theme.small;
   pen.fillStyle = theme.soft;

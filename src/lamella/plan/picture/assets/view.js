@@ -62,7 +62,7 @@ function swatch(colour) {
 const END = Math.max(scene.cycles, 1);
 const HOME = clamp(scene.covered, 1, END); // up to here every task instance is known
 const SHORTEST = Math.min(4, END);
-const LEFT = 96; // the column of names, in pixels, the same for timeline and memory so that their times align
+const LEFT = 104; // the column of names, in pixels, the same for timeline and memory so that their times align
 const view = { from: 0, to: HOME, task: -1, slice: -1, hover: -1 };
 const painters = [];
 const listeners = [];

@@ -1,0 +1,197 @@
+"""The command line as its users meet it: status, streams, JSON, files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from lamella.cli import COMMANDS, lamella
+from tests.house.tree import ROOT, environment
+
+EXAMPLES = ROOT / "examples" / "npu"
+CONV = str(EXAMPLES / "conv_relu.nem")
+GEMM = str(EXAMPLES / "gemm_bias_relu.nem")
+KEYS = {"file", "line", "column", "end_line", "end_column", "severity", "code", "message", "hint"}
+WRONG = "buffer A : L2 (size=0)\nbuffer B : L2 (size=8)\ntransfer.sync(dst=B, src=C)\n"
+
+
+def call(*arguments: str) -> Result:
+    result = CliRunner().invoke(lamella, arguments)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> str:
+    path = tmp_path / "wrong.nem"
+    path.write_text(WRONG, encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str) -> None:
+    assert "Usage:" in call(command, "--help").output
+
+
+def test_check_reports_several_findings_and_fails(wrong: str) -> None:
+    result = call("check", wrong)
+    assert result.exit_code == 1
+    assert "error[NEM004]" in result.output
+    assert "error[NEM002]" in result.output
+    assert f"{wrong}:3:26" in result.output
+
+
+def test_check_json_has_the_binding_schema(wrong: str) -> None:
+    result = call("check", wrong, "--json")
+    report = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert report["ok"] is False
+    assert all(item.keys() >= KEYS for item in report["diagnostics"])
+    found = {
+        (item["code"], item["line"], item["column"], item["end_column"]) for item in report["diagnostics"]
+    }
+    assert ("NEM002", 3, 26, 27) in found
+
+
+def test_warnings_alone_succeed_unless_strict() -> None:
+    assert call("check", CONV).exit_code == 0
+    assert call("check", CONV, "--strict").exit_code == 1
+    assert json.loads(call("check", CONV, "--json").stdout)["ok"] is True
+
+
+def test_check_against_a_device(tmp_path: Path) -> None:
+    path = tmp_path / "large.nem"
+    path.write_text("buffer A : L1 (size=600000)\nbuffer B : L2 (size=8)\ntransfer.sync(dst=A, src=B)\n")
+    assert call("check", str(path)).exit_code == 0
+    result = call("check", str(path), "--device", "npm_lite")
+    assert result.exit_code == 1
+    assert "600000 bytes but npm_lite has 524288: 75712 too many" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("check",), ("check", CONV, "--no-such-option"), ("nonsense",), ("explain", "NEM999"), ("bind", CONV)],
+)
+def test_wrong_usage_is_status_2(arguments: tuple[str, ...]) -> None:
+    assert call(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["check", "fmt", "show", "run", "sim"])
+def test_a_missing_file_is_a_clean_error(command: str) -> None:
+    result = call(command, "no/such/file.nem")
+    assert result.exit_code == 1
+    assert "no such file" in result.output.lower()
+
+
+def test_fmt_is_a_fixed_point_and_writes_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "x.nem"
+    path.write_text("const   a=1 # one\nbuffer A:L2(size=a)\n", encoding="utf-8")
+    printed = call("fmt", str(path)).stdout
+    assert printed == "const a = 1  # one\nbuffer A : L2 (size=a)\n"
+    assert call("fmt", str(path), "--check").exit_code == 1
+    assert call("fmt", str(path), "--write").exit_code == 0
+    assert path.read_text(encoding="utf-8") == printed
+    assert call("fmt", str(path), "--check").exit_code == 0
+
+
+def test_fmt_refuses_what_it_cannot_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.nem"
+    path.write_text("const = 1\n", encoding="utf-8")
+    assert call("fmt", str(path), "--write").exit_code == 1
+    assert path.read_text(encoding="utf-8") == "const = 1\n"
+
+
+def test_show_a_program_and_a_device() -> None:
+    assert "loop i × 4, 2 in flight" in call("show", CONV).stdout
+    shown = call("show", "npm_pro_x1").stdout
+    assert "extends npm_pro -> nem_baseline_1_0" in shown
+    assert "device npm_pro " not in shown
+    assert json.loads(call("show", "npm_pro", "--json").stdout)["devices"][0]["name"] == "npm_pro"
+
+
+def test_run_is_exact_and_takes_inputs(tmp_path: Path) -> None:
+    """NumPy is the judge: a dense layer in f16 with f32 accumulation."""
+    rng = np.random.default_rng(5)
+    arrays = {
+        "A": rng.standard_normal((192, 128)).astype(np.float16),
+        "B": rng.standard_normal((128, 64)).astype(np.float16),
+        "C": rng.standard_normal(64).astype(np.float16),
+    }
+    options: list[str] = []
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+        options += ["--input", f"{name}={tmp_path / name}.npy"]
+    result = call("run", GEMM, *options, "--output", str(tmp_path / "out"))
+    assert result.exit_code == 0, result.output
+    found = np.load(tmp_path / "out" / "Y.npy")
+    wide = {name: array.astype(np.float64) for name, array in arrays.items()}
+    wanted = np.maximum(wide["A"] @ wide["B"] + wide["C"], 0)
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=2e-2)
+
+
+def test_run_names_a_wrong_input(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(3, np.float32))
+    result = call("run", GEMM, "--input", f"A={tmp_path / 'x.npy'}")
+    assert result.exit_code == 1
+    assert "NEM177" in result.output
+    (tmp_path / "y.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'shape': (1000000000000,), ")
+    assert call("run", GEMM, "--input", f"A={tmp_path / 'y.npy'}").exit_code == 1
+
+
+def test_bound_streams_give_the_same_bytes(tmp_path: Path) -> None:
+    program = call("run", CONV, "--seed", "7").stdout
+    for ending in (".stcb", ".json"):
+        target = str(tmp_path / f"bound{ending}")
+        assert call("bind", CONV, "-o", target).exit_code == 0
+        assert call("run", target, "--seed", "7", "--order", "random").stdout == program
+        assert "CSTL0B" in call("show", target).stdout
+
+
+def test_sim_json_has_the_binding_schema() -> None:
+    report = json.loads(call("sim", CONV, "--json", "--advise").stdout)
+    assert report["cycles"] == 17_312
+    assert set(report["bounds"]) == {"unit", "head_work_tail", "critical_path", "link", "roofline"}
+    assert report["binding"] == "head_work_tail"
+    assert report["ratio"] == 1.0
+    assert report["units"]["NMU[0]"] == pytest.approx(14_120 / 17_312)
+    assert report["memory"]["L1[0]"]["capacity"] == 524_288
+    assert {item["title"] for item in report["tasks"]} >= {"load_x", "load_w"}
+    assert report["advice"][0]["bytes"]["after"] < report["advice"][0]["bytes"]["before"]
+
+
+def test_sim_writes_pictures_and_the_fixed_program(tmp_path: Path) -> None:
+    trace, page, fixed = (str(tmp_path / name) for name in ("t.json", "t.html", "f.nem"))
+    assert call("sim", CONV, "--trace", trace, "--html", page, "--fix", fixed).exit_code == 0
+    assert json.loads(Path(trace).read_text(encoding="utf-8"))["traceEvents"]
+    assert "<html" in Path(page).read_text(encoding="utf-8")
+    assert call("check", fixed, "--strict").exit_code == 0
+    assert call("run", fixed).stdout == call("run", CONV).stdout
+
+
+def test_rules_and_explain() -> None:
+    assert "NEM140" in call("rules", "nem").stdout
+    explained = call("explain", "nem140").stdout
+    assert "before" in explained
+    assert "a program that breaks it" in explained
+
+
+def test_a_bug_of_ours_is_a_short_report_and_status_3() -> None:
+    code = (
+        "import lamella.cli as c, sys\n"
+        "sys.argv = ['lamella', 'rules']\n"
+        "c.lamella.main = lambda **k: {}['missing']\n"
+        "c.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert "bug in lamella" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,116 @@
+"""Mutated NEM programs down the whole road: a clean finding or a right result, and never much time or memory.
+
+`make test` walks the same cases every time, `make fuzz` new ones: a failure names the seed and the number of its case,
+and `LAMELLA_SEED=… LAMELLA_CASE=…` walks that case alone.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from types import FrameType
+
+import pytest
+
+from lamella.base.diagnostic import LamellaError
+from lamella.pipeline.program import read_program
+from tests.fuzz.mutate import Seed, mutate_bytes, mutate_text, read_seed
+from tests.fuzz.nem_road import SMALL, judge, walk
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("tests/lang/nem/good", "tests/lang/nem/bad", "examples/npu")
+SHARES = 4
+SECONDS = 5
+MEBIBYTES = 500
+MOST_TOLD = 10
+NEW = str(time.time_ns()) if "LAMELLA_FUZZ" in os.environ else "0"
+SEED = os.environ.get("LAMELLA_SEED", NEW)
+CASE = os.environ.get("LAMELLA_CASE", "")
+DEVICES = (None, None, "npm_lite", "npm_mid", "npm_pro", "npm_pro_x1")
+
+
+class TooSlowError(Exception):
+    """A case used more processor time than it may."""
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """Bound the processor time, which other processes do not lengthen, and the growth of the memory."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    old = signal.signal(signal.SIGPROF, _stop)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, old)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < MEBIBYTES << 10, f"{grown >> 10} MiB more"
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise TooSlowError(f"more than {SECONDS} s")
+
+
+def read_seeds() -> list[Seed]:
+    """Good, bad and example programs."""
+    paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.nem"))]
+    return [read_seed(path) for path in paths]
+
+
+def walk_case(seeds: list[Seed], number: int, place: Path) -> set[str]:
+    """One mutated program; one in eight is mutated as bytes and read from a file."""
+    random = Random(f"{SEED}:{number}")
+    seed, text = mutate_text(random, seeds)
+    device = random.choice(DEVICES)
+    if number % 8:
+        place.write_text(text, encoding="utf-8", errors="replace", newline="")
+        return walk(text, seed.path, device)
+    place.write_bytes(mutate_bytes(random, text))
+    try:
+        judge(read_program(place, device, SMALL).findings)
+    except LamellaError as problem:
+        judge(problem.findings)
+    return {"bytes"}
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_mutated_programs(share: int, mutations: int, tmp_path: Path) -> None:
+    seeds = read_seeds()
+    reached: Counter[str] = Counter()
+    failures: dict[str, str] = {}
+    numbers = range(share, mutations, SHARES) if not CASE else [int(CASE)] * (share == 0)
+    for number in numbers:
+        place = tmp_path / "case.nem"
+        try:
+            with watched():
+                reached.update(walk_case(seeds, number, place))
+        except Exception as problem:  # noqa: BLE001  any kind of exception is what is looked for
+            _keep(failures, problem, number, place)
+        if len(failures) >= MOST_TOLD:
+            break
+    print(dict(reached))  # noqa: T201  shown with `-rP`: how far the cases came
+    assert not failures, "\n\n".join(failures.values())
+    assert CASE or all(reached[stage] for stage in ("sound", "simulated", "bound", "run", "written"))
+
+
+def _keep(failures: dict[str, str], problem: Exception, number: int, place: Path) -> None:
+    """One failure for each place in the code; its text is kept beside the test's other files."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    ours = [frame for frame in frames if "lamella" in frame.filename] or list(frames)
+    key = f"{type(problem).__name__} {Path(ours[-1].filename).name}:{ours[-1].lineno}"
+    if isinstance(problem, TooSlowError):
+        key = type(problem).__name__
+    if key not in failures:
+        kept = place.with_name(f"case{number}.nem")
+        kept.write_bytes(place.read_bytes())
+        told = "".join(traceback.format_exception(problem)[-8:])
+        failures[key] = f"LAMELLA_SEED={SEED} LAMELLA_CASE={number} ({kept}): {key}\n{told[-3000:]}"
