@@ -15,34 +15,54 @@ from lamella.lang.nem.words import (
     MOVES,
     NOTE_DECORATORS,
     QUANT_FORMS,
-    RESERVED,
     TASK_DECORATORS,
     UNITS,
 )
 from tests.strategies import nem_devices
 
-ODD_NAMES = "min max exp transfer store compute size align import dst src op attrs async sync topology opcode variants"
+NAMES = (
+    *("a", "b2", "_c", "X_L2", "tileX_bytes", "T", "i", "i5", "in_", "region1", "L3", "f64", "Loop"),
+    *(
+        "min",
+        "max",
+        "exp",
+        "transfer",
+        "store",
+        "compute",
+        "size",
+        "align",
+        "import",
+        "dst",
+        "src",
+        "op",
+        "attrs",
+    ),
+    *("async", "sync", "topology", "opcode", "variants", "per_tensor", "MUST", "NMU", "true"),
+)
 REGION_DECORATORS = ("materialized", "readonly", "writeonly", "fast")
 OTHER_DECORATORS = (*REGION_DECORATORS, *NOTE_DECORATORS, *TASK_DECORATORS, "max_in_flight")
 
 
+@cache
 def names() -> SearchStrategy[str]:
-    """Names that may be declared."""
-    letters = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,5}", fullmatch=True)
-    return (letters | st.sampled_from(ODD_NAMES.split())).filter(lambda text: text not in RESERVED)
+    """Names that may be declared; many mean something elsewhere."""
+    return st.sampled_from(NAMES)
 
 
+@cache
 def name_nodes() -> SearchStrategy[n.Name]:
     """Names as nodes."""
     return st.builds(n.Name, names())
 
 
+@cache
 def comments() -> SearchStrategy[str]:
     """Comments of one line."""
-    text = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), max_size=12)
-    return text.map(lambda words: f"# {words}".rstrip())
+    text = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), max_size=5)
+    return st.sampled_from(("#", "# a word", '#! [0..3] "')) | text.map(lambda words: f"# {words}".rstrip())
 
 
+@cache
 def notes() -> SearchStrategy[Notes]:
     """Notes as a parser finds them."""
     above = st.lists(comments(), max_size=2).map(tuple)
@@ -53,11 +73,13 @@ def notes() -> SearchStrategy[Notes]:
 # --- expressions --------------------------------------------------------------------------------------------
 
 
+@cache
 def integers() -> SearchStrategy[n.Expr]:
     """Integers of at most 63 bits."""
     return st.builds(n.Integer, st.integers(0, 20) | st.integers(0, 2**63 - 1))
 
 
+@cache
 def reals() -> SearchStrategy[n.Expr]:
     """Finite floats that are not negative."""
     return st.builds(n.Real, st.floats(0.0, allow_infinity=False, allow_nan=False).map(abs))
@@ -65,13 +87,12 @@ def reals() -> SearchStrategy[n.Expr]:
 
 def chains(operand: SearchStrategy[n.Expr]) -> SearchStrategy[n.Expr]:
     """Flat chains of one level."""
-    return st.sampled_from((("+", "-"), ("*", "/", "mod"))).flatmap(
-        lambda signs: st.builds(
-            n.Chain,
-            operand,
-            st.lists(st.tuples(st.sampled_from(signs), operand), min_size=1, max_size=3).map(tuple),
-        )
-    )
+
+    def of(*signs: str) -> SearchStrategy[n.Expr]:
+        rest = st.lists(st.tuples(st.sampled_from(signs), operand), min_size=1, max_size=3)
+        return st.builds(n.Chain, operand, rest.map(tuple))
+
+    return of("+", "-") | of("*", "/", "mod")
 
 
 @cache
@@ -79,9 +100,10 @@ def expressions() -> SearchStrategy[n.Expr]:
     """Expressions of every form."""
     used = names() | st.sampled_from(sorted(ELEMENTS))
     leaves = integers() | reals() | st.builds(n.Name, used)
-    return st.recursive(leaves, lambda inner: chains(inner) | st.builds(n.Negate, inner), max_leaves=6)
+    return st.recursive(leaves, lambda inner: chains(inner) | st.builds(n.Negate, inner), max_leaves=4)
 
 
+@cache
 def texts() -> SearchStrategy[n.Value]:
     """Strings of any characters that a file may hold."""
     return st.builds(n.Text, st.text(st.characters(exclude_categories=("Cs",), min_codepoint=1), max_size=8))
@@ -94,9 +116,10 @@ def values() -> SearchStrategy[n.Value]:
     def listed(inner: SearchStrategy[n.Value]) -> SearchStrategy[n.Value]:
         return st.builds(n.Items, st.lists(inner, max_size=3).map(tuple))
 
-    return st.recursive(expressions() | texts(), listed, max_leaves=5)
+    return st.recursive(expressions() | texts(), listed, max_leaves=3)
 
 
+@cache
 def attributes() -> SearchStrategy[n.Attribute]:
     """Attributes; `strides` may be one."""
     return st.builds(n.Attribute, st.builds(n.Name, names() | st.just("strides")), values())
@@ -105,17 +128,20 @@ def attributes() -> SearchStrategy[n.Attribute]:
 # --- regions and operands -----------------------------------------------------------------------------------
 
 
+@cache
 def sizes() -> SearchStrategy[tuple[n.Expr, ...]]:
     """Lists as of shapes and strides."""
     return st.lists(expressions(), min_size=1, max_size=3).map(tuple)
 
 
+@cache
 def quants() -> SearchStrategy[n.Quant]:
     """Quantisation descriptors with any fields."""
     fields = st.lists(attributes(), min_size=1, max_size=3).map(tuple)
     return st.builds(n.Quant, st.sampled_from(sorted(QUANT_FORMS)), fields)
 
 
+@cache
 def types() -> SearchStrategy[n.TypeAttributes]:
     """Type attributes, at least one."""
     return st.builds(
@@ -128,19 +154,22 @@ def types() -> SearchStrategy[n.TypeAttributes]:
     ).filter(lambda found: found != n.TypeAttributes())
 
 
+@cache
 def regions() -> SearchStrategy[n.Region]:
     """Regions with and without a type."""
     return st.builds(n.Region, name_nodes(), expressions(), expressions(), st.none() | types())
 
 
+@cache
 def decorators(known: tuple[str, ...] = OTHER_DECORATORS) -> SearchStrategy[tuple[n.Decorator, ...]]:
     """Decorators by name, with any arguments."""
     unit = st.builds(n.UnitRef, st.sampled_from(sorted(UNITS)), expressions()).map(lambda item: (item,))
     arguments = st.just(()) | unit | st.lists(values(), max_size=2).map(tuple)
     one = st.builds(n.Decorator, st.sampled_from(known), arguments)
-    return st.lists(one, max_size=2).map(tuple)
+    return st.just(()) | st.lists(one, max_size=2).map(tuple)
 
 
+@cache
 def operands(known: tuple[str, ...] = OTHER_DECORATORS) -> SearchStrategy[n.Operand]:
     """Operands with decorators."""
     return st.builds(n.Operand, name_nodes() | regions(), decorators(known))
@@ -154,6 +183,7 @@ def name_lists(least: int = 0) -> SearchStrategy[tuple[n.Name, ...]]:
     return st.lists(name_nodes(), min_size=least, max_size=3).map(tuple)
 
 
+@cache
 def moves() -> SearchStrategy[n.Task]:
     """Transfers and stores."""
     one = operands().map(lambda item: (item,))
@@ -171,6 +201,7 @@ def moves() -> SearchStrategy[n.Task]:
     )
 
 
+@cache
 def computes() -> SearchStrategy[n.Task]:
     """Compute tasks; decorators of a task behind its last operand are always the task's."""
     last = operands((*REGION_DECORATORS, *NOTE_DECORATORS, "max_in_flight"))
@@ -189,26 +220,23 @@ def computes() -> SearchStrategy[n.Task]:
     )
 
 
+@cache
 def buffers() -> SearchStrategy[n.Buffer]:
     """Buffers at every level."""
-    places = st.tuples(st.sampled_from(("DDR", "L2", "L1")), st.none()) | st.tuples(
-        st.just("L1"), expressions()
-    )
-    return places.flatmap(
-        lambda place: st.builds(
-            n.Buffer,
-            name_nodes(),
-            st.just(place[0]),
-            st.just(place[1]),
-            expressions(),
-            st.none() | expressions(),
-            st.booleans(),
-            decorators(),
-            notes=notes(),
-        )
+    return st.builds(
+        lambda name, place, *properties, notes: n.Buffer(name, *place, *properties, notes=notes),
+        name_nodes(),
+        st.sampled_from((("DDR", None), ("L2", None), ("L1", None)))
+        | st.tuples(st.just("L1"), expressions()),
+        expressions(),
+        st.none() | expressions(),
+        st.booleans(),
+        decorators(),
+        notes=notes(),
     )
 
 
+@cache
 def simple_statements() -> SearchStrategy[n.Statement]:
     """Statements that hold no others."""
     return st.one_of(
@@ -222,6 +250,7 @@ def simple_statements() -> SearchStrategy[n.Statement]:
     )
 
 
+@cache
 def statements() -> SearchStrategy[n.Statement]:
     """Statements, loops among them."""
 
@@ -233,6 +262,7 @@ def statements() -> SearchStrategy[n.Statement]:
     return st.recursive(simple_statements(), looped, max_leaves=4)
 
 
+@cache
 def documents() -> SearchStrategy[n.Document]:
     """Whole documents."""
     declaration = nem_devices.families(notes()) | nem_devices.devices(notes(), expressions())

@@ -174,7 +174,7 @@ class _Trials:
         if errors(found):
             return None
         try:
-            cycles = simulate(checked.plan, self._limits).cycles
+            cycles = simulate(checked.plan, self._limits, detail=0).cycles
         except LamellaError:
             return None
         warnings = Counter(item.code for item in found if item.severity == WARNING)

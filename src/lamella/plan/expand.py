@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import DEFAULT, Limits
@@ -17,6 +18,8 @@ from lamella.lang.nem.resolved import Item, Loop, Plan, Task, Wait
 from lamella.lang.nem.rules import TOO_LONG
 
 WAIT, WINDOW, COMPLETE, JOIN = "wait", "window", "complete", "join"
+_NODES_PER_INSTANCE = 8
+"""Gates are cheaper than instances, but a program of gates alone must end at the limit too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +38,40 @@ def expand(plan: Plan, limits: Limits = DEFAULT) -> list[Node]:
     needed = plan.instances()
     if needed > limits.max_expansion:
         raise LamellaError([TOO_LONG.at(_first_span(plan), needed=needed, limit=limits.max_expansion)])
-    expansion = _Expansion()
+    working = working_loops(plan)
+    nodes = _count_nodes(plan, working)
+    if nodes > limits.max_expansion * _NODES_PER_INSTANCE:
+        counted = f"{nodes} waits, loop iterations and"
+        raise LamellaError([TOO_LONG.at(_first_span(plan), needed=counted, limit=limits.max_expansion)])
+    expansion = _Expansion(working)
     expansion.items(plan.body, {}, None)
     return expansion.nodes
+
+
+def working_loops(plan: Plan) -> frozenset[int]:
+    """The numbers of the loops that hold a task instance in each iteration; all others may be as long as they like."""
+    found: set[int] = set()
+    for item, around in plan.walk():
+        if isinstance(item, Task):
+            for loop in reversed(around):
+                if loop.trips <= 0 or loop.number in found:
+                    break
+                found.add(loop.number)
+    return frozenset(found)
+
+
+def _count_nodes(plan: Plan, working: frozenset[int]) -> int:
+    """How many nodes the expansion has."""
+    total = 0
+    for item, around in plan.walk():
+        count = prod(_trips(loop, working) for loop in around)
+        total += count * (2 * _trips(item, working) + 1 if isinstance(item, Loop) else 1)
+    return total
+
+
+def _trips(loop: Loop, working: frozenset[int]) -> int:
+    """Iterations to expand: without tasks all of them wait for the same things, and one of them says it all."""
+    return max(0, loop.trips) if loop.number in working else min(1, max(0, loop.trips))
 
 
 def _first_span(plan: Plan) -> Span:
@@ -47,10 +81,10 @@ def _first_span(plan: Plan) -> Span:
 class _Expansion:
     """Appends nodes; remembers the latest instance of each task, which is the one that later deps mean."""
 
-    def __init__(self) -> None:
+    def __init__(self, working: frozenset[int]) -> None:
         self.nodes: list[Node] = []
         self.latest: dict[int, int] = {}
-        self.working: dict[int, bool] = {}
+        self.working = working
 
     def add(self, task: Task | None, gate: str, iteration: Mapping[int, int], after: list[int]) -> int:
         number = len(self.nodes)
@@ -81,9 +115,7 @@ class _Expansion:
         """Expand a loop; the number of the gate at its end."""
         ends: list[int] = []
         start: int | None = None
-        # Without tasks all iterations wait for the same things: one of them says it all.
-        trips = loop.trips if self.holds_task(loop) else 1
-        for trip in range(trips):
+        for trip in range(_trips(loop, self.working)):
             inner = {**iteration, loop.number: loop.first + trip}
             earlier = before if start is None else [start]
             window = [ends[trip - loop.window]] if trip >= loop.window else []
@@ -91,13 +123,3 @@ class _Expansion:
             made = self.items(loop.body, inner, start)
             ends.append(self.add(None, COMPLETE, inner, [start, *made]))
         return self.add(None, JOIN, iteration, ends[-loop.window :])
-
-    def holds_task(self, loop: Loop) -> bool:
-        """Whether a loop does anything at all; asked once for each loop."""
-        if loop.number not in self.working:
-            self.working[loop.number] = any(
-                isinstance(item, Task)
-                or (isinstance(item, Loop) and item.trips > 0 and self.holds_task(item))
-                for item in loop.body
-            )
-        return self.working[loop.number]

@@ -30,6 +30,7 @@ def make_scene(*names: str, tiles: int = 4) -> Scene:
             tiles * 10,
             {"dependency": 7},
             (),
+            0,
             (title,),
             (),
         )

@@ -6,7 +6,7 @@ import pytest
 
 from lamella.lang.nem.resolved import Loop, Wait
 from lamella.plan.expand import expand
-from lamella.plan.picture.arrows import Place, arrows
+from lamella.plan.picture.arrows import MOST_ARROWS, Place, arrows
 from lamella.plan.picture.names import loops_of
 from tests.plan.timing_plans import Builder, RandomPlan, conv_pipeline, view
 
@@ -51,3 +51,15 @@ def test_an_instance_that_is_not_shown_has_no_arrow() -> None:
     numbers = [item.number for item in plan.tasks()]
     shown = [(number, (loop.first,)) for number in numbers[2:]]
     assert arrows(plan, shown) == [(), (0,), (1,)]
+
+
+def test_many_instances_that_wait_for_many_tokens_do_not_fill_the_memory() -> None:
+    make = Builder()
+    near, far = make.buffer("a", "L1", 64), make.buffer("b", "L2", 64)
+    loads = [make.task("transfer", [view(far, 64)], [view(near, 64)]) for _ in range(1000)]
+    waiting = make.task("relu", [view(near, 64, "i8", (64,))], [view(near, 64, "i8", (64,))], loads)
+    plan = make.plan([*loads, Loop(0, "i", 0, 999, 1, (waiting,))])
+    places = [(task.number, ()) for task in loads] + [(waiting.number, (i,)) for i in range(1000)]
+    made = arrows(plan, places)
+    assert made[1000] == tuple(range(1000))
+    assert sum(map(len, made)) == MOST_ARROWS

@@ -15,7 +15,7 @@ from lamella.plan.picture.page import SCRIPTS, embed, fill_page
 from lamella.plan.timing import Report, simulate
 from tests.plan.picture.browser import open_page
 from tests.plan.picture.scenes import HOSTILE, make_scene
-from tests.plan.timing_plans import conv_pipeline
+from tests.plan.timing_plans import Builder, conv_pipeline
 
 ASSETS = Path(html_page.__code__.co_filename).parent / "assets"
 TRIALS = re.findall(r"^  (\w+)\(\) \{$", (ASSETS / "selftest.js").read_text("utf-8"), re.MULTILINE)
@@ -108,3 +108,22 @@ def test_every_debug_name_and_profile_tag_appears(named: tuple[Report, Plan]) ->
     for thing in ("task", "loop", "region", "buffer"):
         assert f"{thing}_name" in shown
         assert f"{thing}_tag" in shown
+
+
+@pytest.mark.chromium
+def test_a_program_without_tasks_has_a_page(tmp_path: Path) -> None:
+    plan = Builder().plan([])
+    opened = open_page(html_page(simulate(plan), plan), tmp_path, "#selftest")
+    assert opened.console == ()
+    assert opened.data["ready"] == "true"
+    assert opened.data["slices"] == "0"
+
+
+@pytest.mark.chromium
+def test_a_cut_timeline_opens_at_what_is_known(tmp_path: Path) -> None:
+    plan = conv_pipeline(tiles=1_000_000, window=2)
+    opened = open_page(html_page(simulate(plan, detail=500), plan), tmp_path, "#selftest")
+    assert opened.console == ()
+    assert opened.texts["cut"].startswith("The timeline shows the first 500 of 5 000 000 task instances")
+    trials = {name: opened.data[f"trial-{name}"] for name in TRIALS}
+    assert trials == dict.fromkeys(TRIALS, "true")

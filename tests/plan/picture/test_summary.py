@@ -11,8 +11,9 @@ from lamella.lang.nem.resolved import Plan
 from lamella.plan.picture import summary
 from lamella.plan.picture.names import count, in_bytes, percent
 from lamella.plan.picture.summary import MOST_TASKS, summarise
-from lamella.plan.timing import Report
+from lamella.plan.timing import Report, simulate
 from tests.plan.picture.scenes import make_scene
+from tests.plan.timing_plans import Builder, conv_pipeline, make_device
 
 
 def test_every_number_of_the_report_is_there(conv_relu: tuple[Report, Plan]) -> None:
@@ -78,3 +79,23 @@ def test_every_debug_name_and_profile_tag_appears(named: tuple[Report, Plan]) ->
         f"{thing}_{what}" for thing in ("task", "loop", "buffer", "region") for what in ("name", "tag")
     ):
         assert word in text
+
+
+def test_clock_and_energy_of_the_device_are_used() -> None:
+    keys = {"SEQ": {"clock_khz": 500_000, "fj_per_cycle": 1000}, "DMA": {"fj_per_byte": 2000}}
+    plan = conv_pipeline(tiles=4, window=2, device=make_device(keys=keys))
+    report = simulate(plan)
+    text = summary(report, plan)
+    assert report.cycles == 17312
+    # 2 ns a cycle; 1 pJ a cycle, and 2 pJ for each of the 4 · (16 384 + 73 728) bytes loaded
+    assert "34.62 µs  at 500 MHz" in text
+    assert "738.2 nJ" in text
+    assert "no clock" not in text
+    assert "no energy" not in text
+
+
+def test_a_program_without_tasks_has_a_summary() -> None:
+    plan = Builder().plan([])
+    text = summary(simulate(plan), plan)
+    assert re.search(r"cycles +0$", text, re.MULTILINE)
+    assert "1.000" in text

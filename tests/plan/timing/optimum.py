@@ -5,7 +5,8 @@ from __future__ import annotations
 from lamella.lang.nem.resolved import Plan
 from tests.plan.timing.expanded import Expanded, Node
 
-Places = dict[tuple[tuple[int, str], int], int]
+Place = tuple[tuple[int, str], int]
+Places = dict[Place, int]
 
 
 def find_optimum(plan: Plan, upper: int) -> int:
@@ -22,6 +23,9 @@ class _Search:
         self.before = {node: _earlier_tasks(node) for node in self.tasks}
         self.cycles = {node: self.expanded.cost(node).cycles for node in self.tasks}
         self.tails = self._tails()
+        self.pinned = {
+            self.expanded.cost(node).place for node in self.tasks if node.task and node.task.resource
+        }
         self.best = upper
 
     def _tails(self) -> dict[Node, int]:
@@ -33,22 +37,23 @@ class _Search:
         return tails
 
     def run(self) -> int:
-        self.extend({}, {}, 0)
+        self.extend({}, {}, (0, -1))
         return self.best
 
-    def extend(self, ends: dict[Node, int], free: Places, last: int) -> None:
-        """Try every task that may start next, not before the last one that was started."""
+    def extend(self, ends: dict[Node, int], free: Places, last: tuple[int, int]) -> None:
+        """Try every task that may start next; tasks are started in the order of (start, number)."""
         if len(ends) == len(self.tasks):
             self.best = min(self.best, max(ends.values(), default=0))
             return
-        earliest = self.earliest(ends, last)
+        earliest = self.earliest(ends, last[0])
         if any(earliest[node] + self.tails[node] >= self.best for node in earliest):
             return
         for node in self.tasks:
             if node not in ends and self.before[node] <= ends.keys():
                 for place, begin in self.places(node, earliest[node], free):
-                    end = begin + self.cycles[node]
-                    self.extend({**ends, node: end}, {**free, place: end}, begin)
+                    if (begin, node.number) > last:
+                        end = begin + self.cycles[node]
+                        self.extend({**ends, node: end}, {**free, place: end}, (begin, node.number))
 
     def earliest(self, ends: dict[Node, int], last: int) -> dict[Node, int]:
         """For each task not yet started, a time before which it cannot start."""
@@ -59,14 +64,14 @@ class _Search:
                 found[node] = max([last, *known])
         return found
 
-    def places(
-        self, node: Node, ready: int, free: Places
-    ) -> list[tuple[tuple[tuple[int, str], int], int]]:
-        """The instances a task may run on with its start there, one for each different start."""
+    def places(self, node: Node, ready: int, free: Places) -> list[tuple[Place, int]]:
+        """The instances a task may run on, with its start there; of instances that are alike one is enough."""
         cost = self.expanded.cost(node)
         options = list(range(cost.instances))
         if node.task and node.task.resource:
             options = [node.task.resource.index.at(node.values) % cost.instances]
+        elif cost.place not in self.pinned:
+            options = list({free.get((cost.place, option), 0): option for option in options}.values())
         return [((cost.place, option), max(ready, free.get((cost.place, option), 0))) for option in options]
 
 

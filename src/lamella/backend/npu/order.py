@@ -10,7 +10,7 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NOWHERE
 from lamella.lang.nem.resolved import Item, Loop, Plan, Task
 from lamella.lang.nem.rules import TOO_LONG
-from lamella.plan.expand import expand
+from lamella.plan.expand import expand, working_loops
 
 Instance = tuple[Task, Mapping[int, int]]
 
@@ -21,16 +21,18 @@ def program_order(plan: Plan, limits: Limits = DEFAULT) -> Iterator[Instance]:
     if needed > limits.max_expansion:
         span = next((item.span for item in plan.body), NOWHERE)
         raise LamellaError([TOO_LONG.at(span, needed=needed, limit=limits.max_expansion)])
-    return _walk(plan.body, {})
+    return _walk(plan.body, {}, working_loops(plan))
 
 
-def _walk(body: tuple[Item, ...], iteration: Mapping[int, int]) -> Iterator[Instance]:
+def _walk(
+    body: tuple[Item, ...], iteration: Mapping[int, int], working: frozenset[int]
+) -> Iterator[Instance]:
     for item in body:
         if isinstance(item, Task):
             yield item, iteration
-        elif isinstance(item, Loop):
+        elif isinstance(item, Loop) and item.number in working:
             for value in range(item.first, item.last + 1):
-                yield from _walk(item.body, {**iteration, item.number: value})
+                yield from _walk(item.body, {**iteration, item.number: value}, working)
 
 
 def random_order(plan: Plan, seed: int, limits: Limits = DEFAULT) -> Iterator[Instance]:

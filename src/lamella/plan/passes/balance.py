@@ -43,22 +43,17 @@ def _works(plan: Plan) -> Iterator[tuple[Task, Cost, int]]:
     """The transfers that run on a DMA, with their work; those of loops without iterations have none."""
     machine = Machine(plan.device)
     for item, around in plan.walk():
-        if isinstance(item, Task) and _is_free(item):
+        if isinstance(item, Task) and item.opcode == "transfer":
             cost = cost_of(replace(item, resource=None), machine)
             if cost.unit == DMA:
                 yield item, cost, cost.cycles * prod(loop.trips for loop in around)
-
-
-def _is_free(task: Task) -> bool:
-    """Whether a task is a transfer that may take any DMA."""
-    return task.opcode == "transfer" and (task.resource is None or task.resource.unit == DMA)
 
 
 def _pin(document: nodes.Document, plan: Plan, chosen: Mapping[int, int]) -> nodes.Document | None:
     """Give the transfers their DMA, and those without one no unit at all."""
     edits, changed = Edits(), False
     for task in plan.tasks():
-        if not _is_free(task):
+        if task.opcode != "transfer":
             continue
         others = tuple(item for item in task.node.decorators if item.name != "resource")
         index = chosen.get(task.number)

@@ -24,7 +24,7 @@ def deepen(document: nodes.Document, plan: Plan, loop: Loop, window: int) -> nod
     """The document with so many iterations of a loop in flight; None where its text cannot be changed so."""
     work = _Deepening(document, loops_of(document)[loop.number], window)
     rings = [ring for ring in find_rings(plan, loop) if ring.modulus < window]
-    if loop.window >= window or (loop.first < 0 and any(ring.modulus == 1 for ring in rings)):
+    if loop.window >= window or (loop.first < 0 and not all(ring.turns for ring in rings)):
         return None
     return work.apply(rings)
 
@@ -70,7 +70,7 @@ class _Deepening:
     def apply(self, rings: list[Ring]) -> nodes.Document | None:
         """The changed document, or None."""
         for ring in rings:
-            if ring.modulus == 1:
+            if not ring.turns:
                 self._begin_ring(ring)
             elif not self._extend_ring(ring):
                 return None

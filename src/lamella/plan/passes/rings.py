@@ -37,9 +37,10 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """A buffer with its slots and all that uses it."""
+    """A buffer with its slots and all that uses it; `turns` is False where no `mod` stands in the text yet."""
 
     buffer: Buffer
+    turns: bool
     modulus: int
     slot: int
     uses: tuple[Use, ...]
@@ -84,14 +85,14 @@ def _find_ring(group: Sequence[tuple[Use, tuple[Loop, ...]]], loop: Loop) -> Rin
     turn = turns.pop()
     if not all(_stays(use, turn.slot) for use in uses) or not _writes_first(uses):
         return None
-    return Ring(uses[0].region.buffer, turn.modulus, turn.slot, tuple(uses))
+    return Ring(uses[0].region.buffer, turn.constant is not None, turn.modulus, turn.slot, tuple(uses))
 
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """`((i + constant) mod modulus) · slot`."""
+    """`((i + constant) mod modulus) · slot`; no constant where nothing turns."""
 
-    constant: int
+    constant: int | None
     modulus: int
     slot: int
 
@@ -100,7 +101,7 @@ def _turn(region: Region, loop: Loop) -> tuple[_Turn, Index] | None:
     """The part of an offset that moves with a loop, and the rest; None where it moves in another way."""
     moving = [term for term in region.offset.terms if loop.number in Index(0, (term,)).loops()]
     if not moving:
-        return _Turn(0, 1, region.buffer.size), region.offset
+        return _Turn(None, 1, region.buffer.size), region.offset
     turn = _mod_turn(*moving[0], loop) if len(moving) == 1 else None
     if turn is None or turn.modulus * turn.slot > region.buffer.size:
         return None

@@ -1,6 +1,7 @@
 """Which task instances wait for the tokens of which: the arrows between slices.
 
-A task waits for its own deps; the first task behind a `wait` also stands for all that the wait holds back.
+A task waits for its own deps; the first task behind a `wait` also stands for all that the wait holds back. There are at
+most `MOST_ARROWS`: many instances that all wait for many tokens would fill the memory, and no picture shows that many.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TypeAlias
 from lamella.lang.nem.resolved import Item, Loop, Plan, Task, Wait
 from lamella.plan.picture.names import loops_of
 
+MOST_ARROWS = 200_000
 Place: TypeAlias = tuple[int, tuple[int, ...]]
 """A task number and the values of the loop variables around it, outermost first."""
 
@@ -20,7 +22,13 @@ def arrows(plan: Plan, places: Sequence[Place]) -> list[tuple[int, ...]]:
     where = {place: position for position, place in enumerate(places)}
     loops = loops_of(plan)
     awaited = _awaited(plan)
-    return [_before(place, awaited.get(place[0], ()), loops, where) for place in places]
+    found: list[tuple[int, ...]] = []
+    left = MOST_ARROWS
+    for place in places:
+        before = _before(place, awaited.get(place[0], ())[:left], loops, where)
+        left -= len(before)
+        found.append(before)
+    return found
 
 
 def _before(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
@@ -9,7 +10,7 @@ from pathlib import PurePath
 from lamella.base.diagnostic import printable
 from lamella.lang.nem.resolved import Buffer, Plan, Task
 from lamella.plan.bind.addresses import pack
-from lamella.plan.picture.arrows import arrows
+from lamella.plan.picture.arrows import MOST_ARROWS, arrows
 from lamella.plan.picture.facts import find_facts, find_notes, tell_bound, tell_topology
 from lamella.plan.picture.labels import find_named
 from lamella.plan.picture.names import (
@@ -30,14 +31,13 @@ from lamella.plan.timing.schedule import TOKEN, Wait
 MOST_BLOCKERS = 3
 MOST_LINES = 50_000
 """Lines of the program text that a page shows."""
+_FAR = ("DDR", "L2")
+_FEWER = f"Only the first {count(MOST_ARROWS)} dependencies between task instances are shown."
 
 
 def scene_of(report: Report, plan: Plan) -> Scene:
     """Everything but the slices, which only the timelines need."""
     program = name(plan.name) or "program"
-    levels = sorted(
-        report.memory, key=lambda item: ("L2", "DDR").index(item.level) if "[" not in item.level else -1
-    )
     return Scene(
         program=program,
         file=name(PurePath(plan.source.name).name) if plan.source.text else "",
@@ -48,7 +48,7 @@ def scene_of(report: Report, plan: Plan) -> Scene:
         cut=_tell_cut(report),
         tracks=tuple(_tracks(report)),
         tasks=tuple(_row(use, task, plan) for use, task in zip(report.tasks, plan.tasks(), strict=True)),
-        levels=tuple(_level(item, plan) for item in levels),
+        levels=tuple(_levels(report, plan)),
         bounds=tuple(
             Bound(bound.name.replace("_", "-"), bound.cycles, tell_bound(bound), bound is report.binding)
             for bound in report.bounds
@@ -104,9 +104,18 @@ def _row(use: TaskUse, task: Task, plan: Plan) -> Row:
 # --- memory ---------------------------------------------------------------------------------------------------
 
 
-def _level(item: Occupancy, plan: Plan) -> Level:
+def _levels(report: Report, plan: Plan) -> Iterator[Level]:
+    """The memories, those nearest to the units first."""
+    members: dict[str, list[Buffer]] = defaultdict(list)
+    for buffer in plan.buffers:
+        members[buffer.level].append(buffer)
+    near = [item for item in report.memory if item.level not in _FAR]
+    far = [item for item in report.memory if item.level in _FAR]
+    return (_level(item, members[item.level]) for item in (*near, *reversed(far)))
+
+
+def _level(item: Occupancy, members: list[Buffer]) -> Level:
     """A memory with its buffers where the binder puts them."""
-    members = [buffer for buffer in plan.buffers if buffer.level == item.level]
     placed = pack(members)
     holders = sorted(item.holders, key=lambda held: -held.buffer.size)
     return Level(
@@ -152,7 +161,8 @@ def with_slices(scene: Scene, report: Report, plan: Plan) -> Scene:
                 after=before,
             )
         )
-    return replace(scene, slices=tuple(slices))
+    told = (_FEWER,) if sum(map(len, befores)) >= MOST_ARROWS else ()
+    return replace(scene, slices=tuple(slices), notes=(*scene.notes, *told))
 
 
 def _waiting(wait: Wait, titles: Mapping[int, str]) -> Waiting:

@@ -73,7 +73,7 @@ def find_facts(report: Report) -> Iterator[Fact]:
     yield "task instances", count(report.instances), f"of {count(len(report.tasks))} tasks"
     yield from _work(report)
     for traffic in report.traffic:
-        times = f"{traffic.moved / max(traffic.compulsory, 1):.2f} × the least possible"
+        times = f"{traffic.moved / max(traffic.compulsory, 1):,.2f} × the least possible".replace(",", " ")
         yield f"{traffic.level} traffic", in_bytes(traffic.moved), times
 
 

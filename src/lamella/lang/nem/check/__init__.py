@@ -72,7 +72,7 @@ def _check_types(body: tuple[Item, ...], types: _Types, findings: list[Diagnosti
                 item, load_registry()[item.opcode], types.variants(item.opcode), types.device
             )
             findings += found
-            items.append(replace(item, variant=variant))
+            items.append(replace(item, variant=variant) if variant else item)
         else:
             items.append(item)
     return tuple(items)

@@ -71,7 +71,7 @@ def resolve_operand(values: Expressions, operand: nodes.Operand) -> Region:
         return resolve_region(values, operand.value, "", operand.decorators)
     meaning = values.meaning(operand.value)
     if isinstance(meaning, Region):
-        return decorate(values, meaning, operand.decorators) if operand.decorators else meaning
+        return decorate(values, meaning, operand.decorators)
     if isinstance(meaning, Buffer):
         whole = Region(meaning.name, meaning, Index(0), meaning.size, None, operand.span)
         return decorate(values, whole, operand.decorators)
@@ -97,6 +97,8 @@ def resolve_region(
 
 def decorate(values: Expressions, region: Region, decorators: tuple[nodes.Decorator, ...]) -> Region:
     """A region with its decorators applied."""
+    if not decorators:
+        return region
     marks = Decorators(values, "a region", decorators)
     return replace(
         region,

@@ -131,7 +131,7 @@ function openSource() {
 function sourceLine(text, number) {
   const tasks = tasksOfLine.get(number) || [];
   const cycles = tasks.reduce((sum, task) => sum + scene.tasks[task].cycles, 0);
-  const line = element("li", "", null, element("span", "n", number), element("span", "c", tasks.length ? count(cycles) : ""), paintedText(text));
+  const line = element("li", "", null, element("span", "n", number), element("span", "c", tasks.length ? brief(cycles) : ""), paintedText(text));
   if (!tasks.length) return line;
   const press = () => choose(tasks[(tasks.indexOf(view.task) + 1) % tasks.length]);
   line.className = "task";
@@ -157,7 +157,7 @@ function markLine() {
   for (const line of byId("source").querySelectorAll("li.on")) line.classList.remove("on");
   const line = view.task >= 0 ? lines[scene.tasks[view.task].line - 1] : null;
   if (!line) return;
-  line.classList.add("on");
+  
   const box = byId("source");
   const place = line.offsetTop - box.offsetTop;
   const part = (place - box.scrollTop) / box.clientHeight;

@@ -97,15 +97,22 @@ function paintTrack(area, track, y) {
       paintSlice(area, slice, left, Math.max(right - left - (right - left > 4 ? 1 : 0), COLUMN), y);
       continue;
     }
-    const here = Math.floor(left / COLUMN);
-    if (here !== column.place) {
-      paintColumn(area, column, y);
-      column = { place: here, shares: new Map() };
-    }
-    const task = slices.task[slice];
-    column.shares.set(task, (column.shares.get(task) || 0) + (right - left) / COLUMN);
+    const border = (Math.floor(left / COLUMN) + 1) * COLUMN; // where the column ends in which the slice begins
+    column = fillColumn(area, column, slice, left, Math.min(right, border), y);
+    if (right > border) column = fillColumn(area, column, slice, border, right, y);
   }
   paintColumn(area, column, y);
+}
+
+function fillColumn(area, column, slice, left, right, y) {
+  const place = Math.floor(left / COLUMN);
+  const task = slices.task[slice];
+  if (place !== column.place) {
+    paintColumn(area, column, y);
+    column = { place, shares: new Map() };
+  }
+  column.shares.set(task, (column.shares.get(task) || 0) + (right - left) / COLUMN);
+  return column;
 }
 
 function paintColumn({ pen }, { place, shares }, y) {

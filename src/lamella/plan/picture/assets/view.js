@@ -5,6 +5,7 @@ const slices = scene.slices;
 const byId = (id) => document.getElementById(id);
 const count = (number) => Math.round(number).toString().replace(/\B(?=(\d{3})+$)/g, "\u202f");
 const percent = (part) => (100 * part).toFixed(part === 0 ? 0 : part < 0.0995 ? 2 : 1) + " %";
+const brief = (number) => (number < 1e6 ? count(number) : Number((number / 10 ** (3 * Math.floor(Math.log10(number) / 3))).toPrecision(3)) + " kMGTPE"[Math.floor(Math.log10(number) / 3)]);
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 
 function bytes(number) {
