@@ -1,6 +1,6 @@
 """How far list scheduling is from the shortest schedule, on random programs of at most nine task instances.
 
-    python -m bench.schedule_gap [programs]
+python -m bench.schedule_gap [programs]
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def main() -> None:
     gaps = measure_gaps(programs)
     optimal = sum(gap == 0 for gap in gaps)
     print(f"{programs} programs of {FEWEST} to {MOST} task instances")
-    print(f"optimal {optimal} ({optimal / programs:.1%}), mean gap {sum(gaps) / programs:.2%}, worst {max(gaps):.1%}")
+    print(
+        f"optimal {optimal} ({optimal / programs:.1%}), mean gap {sum(gaps) / programs:.2%}, worst {max(gaps):.1%}"
+    )
 
 
 if __name__ == "__main__":

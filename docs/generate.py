@@ -1,5 +1,8 @@
 """Write docs/rules and what `lamella explain` shows, from the rule tables and the wrong programs.
 
+A wrong program marks its mistakes with `# expect CODE`, and repairs them: lines `# right: TEXT` below a line
+stand in its place, and `# right:` without text removes it.
+
 usage: generate.py [--check]     with --check nothing is written and stale pages are named
 """
 
@@ -9,6 +12,7 @@ import importlib
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -21,8 +25,19 @@ TITLES = {
     "tensor": "the tensor language",
     "nem": "NEM",
 }
-EXPECT = re.compile(r"#\s*expect\s+((?:[A-Z]+\d{3}[ ,]*)+)")
-LONGEST = 12
+MARKER = re.compile(r"[ \t]*#[ \t]*expect[ \t]+((?:[A-Z]+\d{3}[ ,]*)+)")
+RIGHT = re.compile(r"^([ \t]*)# right: ?(.*)\n", re.MULTILINE)
+REPAIR = re.compile(r"^.*\n((?:[ \t]*# right:.*\n)+)", re.MULTILINE)
+LONGEST = 16
+WIDEST = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A wrong program and, where it says how, what it is when it is repaired."""
+
+    wrong: list[str]
+    right: list[str]
 
 
 class Rule(Protocol):
@@ -63,24 +78,42 @@ def rules(language: str) -> tuple[Rule, ...]:
 
 def expected(text: str) -> list[str]:
     """The codes that a wrong program says it triggers."""
-    return [code for found in EXPECT.finditer(text) for code in re.findall(r"[A-Z]+\d{3}", found[1])]
+    return [code for found in MARKER.finditer(text) for code in re.findall(r"[A-Z]+\d{3}", found[1])]
 
 
-def wrong_programs(language: str) -> dict[str, str]:
-    """For each code the wrong program that shows it best: named after the code, else the shortest one."""
-    shown: dict[str, tuple[bool, int, str]] = {}
+def repaired(text: str) -> str:
+    """A wrong program with its right lines in place of the wrong ones."""
+
+    def right_lines(found: re.Match[str]) -> str:
+        return "".join(f"{indent}{line}\n" for indent, line in RIGHT.findall(found[1]) if line)
+
+    return MARKER.sub("", REPAIR.sub(right_lines, text))
+
+
+def example(text: str, code: str) -> Example:
+    """What is shown of a wrong program; remarks that stay the same are not repeated in the right one."""
+    wrong = MARKER.sub(r"  # <- \1", RIGHT.sub("", text)).rstrip().splitlines()
+    right = repaired(text).rstrip().splitlines() if RIGHT.search(text) else []
+    remarks = {line for line in wrong if line.startswith("#")}
+    return Example(excerpt(printable(wrong), code), printable(line for line in right if line not in remarks))
+
+
+def examples(language: str) -> dict[str, Example]:
+    """For each code the program that shows it best: repaired, named after the code, short."""
+    shown: dict[str, tuple[bool, bool, int, str]] = {}
     for path in sorted((ROOT / "tests" / "lang" / language / "bad").rglob("*")):
         text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
         for code in expected(text):
-            candidate = (not path.name.upper().startswith(code), len(text), text)
+            named = path.name.upper().startswith(code)
+            candidate = (not RIGHT.search(text), not named, len(text), text)
             shown[code] = min(shown.get(code, candidate), candidate)
-    return {code: text for code, (_, _, text) in shown.items()}
+    return {code: example(text, code) for code, (*_, text) in shown.items()}
 
 
 def page(language: str) -> str:
     """The page of one language."""
     table = rules(language)
-    programs = wrong_programs(language)
+    programs = examples(language)
     lines = [
         f"# Rules of {TITLES[language]}",
         "",
@@ -97,14 +130,13 @@ def page(language: str) -> str:
 
 
 def shipped_programs(language: str) -> str:
-    """The wrong programs as `lamella explain` prints them: one block for each code."""
-    programs = wrong_programs(language)
-    blocks = [
-        "\n".join([f"=== {rule.code}", *excerpt(programs[rule.code].rstrip().splitlines(), rule.code)])
-        for rule in rules(language)
-        if rule.code in programs
-    ]
-    return "\n".join(["Wrong programs, written here by `make docs`.", *blocks, ""])
+    """The programs as `lamella explain` prints them: one block for each code, wrong and then right."""
+    programs = examples(language)
+    lines = ["Wrong programs and right ones, written here by `make docs`."]
+    for code in (rule.code for rule in rules(language) if rule.code in programs):
+        lines += [f"=== {code}", *programs[code].wrong]
+        lines += ["--- right", *programs[code].right] if programs[code].right else []
+    return "\n".join([*lines, ""])
 
 
 def row(rule: Rule, linked: bool) -> str:
@@ -118,25 +150,37 @@ def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def details(rule: Rule, program: str) -> Iterator[str]:
-    """The hint of a rule and the wrong program that triggers it."""
+def details(rule: Rule, program: Example) -> Iterator[str]:
+    """The hint of a rule, a wrong program that triggers it and the right one."""
     yield from ("", f"## {rule.code}", "")
     if rule.hint:
         yield from (f"Hint: {cell(rule.hint)}.", "")
-    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", program)), default=0))
-    yield from (f"{fence}text", *excerpt(program.rstrip().splitlines(), rule.code), fence)
+    yield from ("Wrong:", "", *fenced(program.wrong))
+    if program.right:
+        yield from ("", "Right:", "", *fenced(program.right))
 
 
-def excerpt(lines: list[str], code: str) -> Iterable[str]:
-    """A short program whole; of a long one, what stands around the expected finding."""
-    clean = [
-        "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)[:160] for line in lines
+def fenced(lines: list[str]) -> list[str]:
+    """Lines as Markdown shows them, whatever is in them."""
+    fence = "`" * max(3, 1 + max((len(run) for line in lines for run in re.findall("`+", line)), default=0))
+    return [f"{fence}text", *lines, fence]
+
+
+def printable(lines: Iterable[str]) -> list[str]:
+    """Lines without control characters and without endless width."""
+    return [
+        "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)[:WIDEST]
+        for line in lines
     ]
-    if len(clean) <= LONGEST:
-        return clean
-    at = next((number for number, line in enumerate(clean) if code in expected(line)), 0)
-    start = max(0, min(at - LONGEST // 2, len(clean) - LONGEST))
-    return ["…"] * (start > 0) + clean[start : start + LONGEST] + ["…"] * (start + LONGEST < len(clean))
+
+
+def excerpt(lines: list[str], code: str) -> list[str]:
+    """A short program whole; of a long one, what stands around the finding."""
+    if len(lines) <= LONGEST:
+        return lines
+    at = next((number for number, line in enumerate(lines) if code in line), 0)
+    start = max(0, min(at - LONGEST // 2, len(lines) - LONGEST))
+    return ["…"] * (start > 0) + lines[start : start + LONGEST] + ["…"] * (start + LONGEST < len(lines))
 
 
 def main(arguments: list[str]) -> int:

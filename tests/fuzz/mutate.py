@@ -84,7 +84,7 @@ def _nudge(random: Random, pieces: list[str], seeds: Sequence[Seed]) -> None:
     """A number becomes another one of its size: the program often stays a program."""
 
     def near(text: str) -> str:
-        value = int(text)
+        value = int(text[:18])
         return f" {max(0, random.choice((value + 1, value - 1, value * 2, value // 2, value + 64)))}"
 
     _replace(random, pieces, NUMBER, near)
@@ -179,8 +179,8 @@ def mutate_text(random: Random, seeds: Sequence[Seed]) -> tuple[Seed, str]:
     """A seed and what became of its text; half of the time only changes that programs often survive."""
     seed = random.choice(seeds)
     pieces = list(seed.pieces)
-    changes = GENTLE if random.random() < 0.5 else GENTLE + ROUGH + ROUGH
-    for _ in range(random.choice((1, 1, 1, 2, 2, 3, 5, 9))):
+    changes = GENTLE if random.random() < 0.65 else GENTLE + ROUGH + ROUGH
+    for _ in range(random.choice((1, 1, 1, 1, 1, 2, 2, 3, 5, 9))):
         if not pieces:
             break
         random.choice(changes)(random, pieces, seeds)

@@ -1,4 +1,4 @@
-"""Every rule has a code of its language, a wrong program that expects it and a row in the docs."""
+"""Every rule has a code of its language, a wrong program that expects it, a right one and a row in the docs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.generate import WIDEST, examples
 from lamella.base.diagnostic import Rule
 from tests.house.tree import ROOT, TESTS, environment, languages
 
@@ -80,6 +81,19 @@ def test_sentences_are_written_alike(name: str) -> None:
 @LANGUAGES
 def test_every_rule_has_a_wrong_program(name: str) -> None:
     assert not [rule.code for rule in table(name) if rule.code not in expected(name)]
+
+
+@LANGUAGES
+def test_every_rule_has_a_right_program(name: str) -> None:
+    """The tests of each language repair the wrong programs and find nothing wrong with them then."""
+    shown = examples(name)
+    assert not [rule.code for rule in table(name) if not shown[rule.code].right]
+
+
+@LANGUAGES
+def test_explained_programs_are_shown_whole(name: str) -> None:
+    lines = [line for shown in examples(name).values() for line in [*shown.wrong, *shown.right]]
+    assert not [line for line in lines if line == "…" or len(line) == WIDEST]
 
 
 @LANGUAGES

@@ -19,6 +19,7 @@ from lamella.pipeline.program import read_program
 from lamella.plan.bind import bind
 from lamella.plan.stcb.json import from_json, to_json
 from lamella.plan.stcb.listing import list_stream
+from tests.lang.nem.test_programs import read_repaired, teaching
 from tests.plan.binding import EXAMPLES, Bound, bind_plan, device_text, equals_program, read, same
 
 BAD = Path(__file__).parents[1] / "lang" / "nem" / "bad" / "bind"
@@ -72,6 +73,15 @@ def test_wrong_programs_have_the_findings_they_announce(path: Path) -> None:
         for match in EXPECT.finditer(line):
             wanted.update((number, code) for code in re.findall(r"NEM\d{3}", match[1]))
     assert Counter((item.span.line, item.code) for item in [*program.findings, *findings]) == wanted
+
+
+@pytest.mark.parametrize("path", teaching(BAD), ids=lambda path: path.stem)
+def test_repaired_programs_are_bound(path: Path) -> None:
+    program = read_repaired(path)
+    assert program.plan is not None
+    stream, findings = bind(program.plan)
+    assert stream is not None
+    assert not [*program.findings, *findings]
 
 
 @pytest.mark.parametrize("path", sorted(BAD.glob("*.json")), ids=lambda path: path.stem)

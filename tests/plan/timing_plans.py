@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import TypedDict, Unpack
 
 from lamella.base.source import EMPTY_SOURCE
 from lamella.lang.nem import nodes
@@ -61,6 +62,17 @@ def variable_mod(loop: int, count: int, factor: int = 1, add: int = 0) -> Index:
     return Index(0, ((Operation("mod", inner, Index(count)), 1),))
 
 
+class Options(TypedDict, total=False):
+    """What a task may say beyond its operands."""
+
+    resource: tuple[str, Index] | None
+    engine: int | None
+    sync: bool
+    attributes: Mapping[str, AttributeValue] | None
+    debug: str
+    profile: str
+
+
 @dataclass
 class Builder:
     """Makes tasks and loops with fresh numbers."""
@@ -79,17 +91,12 @@ class Builder:
         inputs: Sequence[Region],
         outputs: Sequence[Region],
         deps: Sequence[Task] = (),
-        *,
-        resource: tuple[str, Index] | None = None,
-        engine: int | None = None,
-        sync: bool = False,
-        attributes: Mapping[str, AttributeValue] | None = None,
-        debug: str = "",
-        profile: str = "",
+        **options: Unpack[Options],
     ) -> Task:
         number = self.tasks
         self.tasks += 1
         token = f"t{number}"
+        sync, resource = options.get("sync", False), options.get("resource")
         node = nodes.Task(nodes.Name(token), nodes.Name(opcode), "sync" if sync else "async", (), ())
         return Task(
             number=number,
@@ -98,13 +105,13 @@ class Builder:
             sync=sync,
             inputs=tuple(inputs),
             outputs=tuple(outputs),
-            attributes=attributes or {},
+            attributes=options.get("attributes") or {},
             deps=tuple(dep.number for dep in deps),
-            engine=engine,
+            engine=options.get("engine"),
             resource=None if resource is None else Resource(*resource),
             node=node,
-            debug=debug,
-            profile=profile,
+            debug=options.get("debug", ""),
+            profile=options.get("profile", ""),
         )
 
     def loop_number(self) -> int:

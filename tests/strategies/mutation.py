@@ -1,4 +1,4 @@
-"""Texts that were right once: words deleted, doubled, swapped, replaced, bytes inserted, ends cut off, parts spliced."""
+"""Texts that were right once: words deleted, doubled, swapped or replaced, bytes inserted, ends cut off."""
 
 from __future__ import annotations
 

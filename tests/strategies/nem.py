@@ -106,7 +106,7 @@ def expressions() -> SearchStrategy[n.Expr]:
 @cache
 def texts() -> SearchStrategy[n.Value]:
     """Strings of any characters that a file may hold."""
-    return st.builds(n.Text, st.text(st.characters(exclude_categories=("Cs",), min_codepoint=1), max_size=8))
+    return st.builds(n.Text, st.text(st.characters(codec="utf-8", min_codepoint=1), max_size=8))
 
 
 @cache
@@ -223,17 +223,12 @@ def computes() -> SearchStrategy[n.Task]:
 @cache
 def buffers() -> SearchStrategy[n.Buffer]:
     """Buffers at every level."""
-    return st.builds(
-        lambda name, place, *properties, notes: n.Buffer(name, *place, *properties, notes=notes),
-        name_nodes(),
-        st.sampled_from((("DDR", None), ("L2", None), ("L1", None)))
-        | st.tuples(st.just("L1"), expressions()),
-        expressions(),
-        st.none() | expressions(),
-        st.booleans(),
-        decorators(),
-        notes=notes(),
-    )
+    properties = (expressions(), st.none() | expressions(), st.booleans(), decorators())
+
+    def at(level: str, index: SearchStrategy[n.Expr | None]) -> SearchStrategy[n.Buffer]:
+        return st.builds(n.Buffer, name_nodes(), st.just(level), index, *properties, notes=notes())
+
+    return at("DDR", st.none()) | at("L2", st.none()) | at("L1", st.none() | expressions())
 
 
 @cache

@@ -21,7 +21,7 @@ COMMANDS = {
     "sim": "schedule a plan to cycles and explain it",
     "bind": "lower a plan to a task-control stream",
     "rules": "list the rules of a language",
-    "explain": "explain one rule with a wrong program",
+    "explain": "explain one rule with a wrong program and a right one",
 }
 
 

@@ -38,7 +38,8 @@ def bind(
     if stream is None:
         raise LamellaError(findings)
     save_stream(stream, output)
-    print_findings([*program.findings, *findings])
+    told = {(item.code, item.span) for item in program.findings}
+    print_findings([*program.findings, *(item for item in findings if (item.code, item.span) not in told)])
     records = sum(1 for _ in stream.records())
     if as_json:
         facts = {"device": stream.device, "records": records, "bits": stream.bits, "memory": stream.peaks()}

@@ -42,18 +42,19 @@ def find_rule(code: str) -> Rule | None:
 
 
 def explanation(rule: Rule) -> str:
-    """What a rule asks, with a wrong program where one is shipped."""
+    """What a rule asks, with a wrong program and the right one where they are shipped."""
     parts = [f"{rule.code} ({rule.severity})", "", rule.sentence, f"specification: {rule.section}"]
     if rule.hint:
         parts.append(f"hint: {rule.hint}")
-    wrong = _wrong_program(rule.code)
-    if wrong:
-        parts += ["", "a program that breaks it:", "", *(f"    {line}" for line in wrong.splitlines())]
+    wrong, _, right = _shipped_programs(rule.code).partition("\n--- right\n")
+    for title, program in (("wrong:", wrong), ("right:", right)):
+        if program:
+            parts += ["", title, "", *(f"    {line}".rstrip() for line in program.splitlines())]
     return "\n".join(parts)
 
 
-def _wrong_program(code: str) -> str:
-    """The shortest wrong program of a rule, from the page that `make docs` writes."""
+def _shipped_programs(code: str) -> str:
+    """The programs of a rule, from the page that `make docs` writes."""
     try:
         page = read_shipped("lang/nem/wrong.txt")
     except LamellaError:

@@ -8,7 +8,7 @@ from pathlib import Path
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
-from lamella.base.paths import read_text
+from lamella.base.paths import STANDARD_INPUT, read_text, shipped, shown
 from lamella.base.source import Source
 from lamella.lang.nem import Document, Plan, check
 from lamella.lang.nem.device import ResolvedDevice
@@ -39,8 +39,11 @@ class Program:
 
 
 def read_source(path: Path, limits: Limits) -> Source:
-    """The text of a file that the user named."""
-    return Source(str(path), read_text(path, limits))
+    """The text of a file, called as the user called it; a shipped one by its place in the package."""
+    name = shown(path) if path == STANDARD_INPUT else str(path)
+    if path.parent == shipped("devices"):
+        name = f"lamella/devices/{path.name}"
+    return Source(name, read_text(path, limits))
 
 
 def read_program(path: Path, device: str | None = None, limits: Limits = DEFAULT) -> Program:

@@ -19,13 +19,13 @@ from lamella.lang.nem import check, write
 from lamella.lang.nem.nodes import Document
 from lamella.lang.nem.resolved import Plan, Task
 from lamella.lang.nem.words import MOVES
-from lamella.plan.passes.propose import Key, Proposal, propose
+from lamella.plan.passes.propose import Key, Place, Proposal, propose
 from lamella.plan.passes.rewrite import walk
 from lamella.plan.timing import simulate
 from lamella.plan.verify import verify
 
-MOST_TRIALS, FEWEST_TRIALS = 100, 12
-STATEMENTS = 50_000
+MOST_TRIALS, FEWEST_TRIALS = 60, 6
+STATEMENTS = 20_000
 """Statements that all trials together may read: a large program gets fewer trials, so that advice takes seconds."""
 
 
@@ -103,7 +103,7 @@ def _from(first: Advice, last: Advice) -> Advice:
 def _merge(steps: Iterable[_Step]) -> list[Advice]:
     """Steps one after the other, those on one place as one."""
     found: list[Advice] = []
-    place: tuple[str, int] | None = None
+    place: Place | None = None
     for step in steps:
         same = bool(found) and step.place == place
         place = step.place
@@ -114,7 +114,7 @@ def _merge(steps: Iterable[_Step]) -> list[Advice]:
 def _worthwhile(steps: Iterable[_Step]) -> list[Advice]:
     """Of the steps on one place, which grow, only those that give more than the smaller ones."""
     found: list[Advice] = []
-    best: dict[tuple[str, int], tuple[int, int]] = {}
+    best: dict[Place, tuple[int, int]] = {}
     for step in steps:
         if step.advice.gain > best.get(step.place, (0, 0)):
             best[step.place] = step.advice.gain
@@ -145,7 +145,7 @@ class _State:
 class _Step:
     """An improvement of one place, by kind and number, and where it leads."""
 
-    place: tuple[str, int]
+    place: Place
     advice: Advice
     state: _State
 
@@ -182,15 +182,18 @@ class _Trials:
 
     def improve(self, state: _State, failed: set[Key]) -> Iterator[_Step]:
         """The proposals that are better than a program; those that are not are added to `failed` and not tried."""
+        wrong: set[Place] = set()
         for proposal in propose(state.document, state.plan, self._limits):
             if self._left <= 0:
                 return
             if proposal.key in failed:
                 continue
-            self._left -= 1
-            after = self._try(proposal.document)
+            # What has errors with so many iterations in flight has them with more.
+            after = None if proposal.place in wrong else self._try(proposal.document)
+            if after is None:
+                wrong.add(proposal.place)
             if after is not None and after.is_better(state):
-                yield _Step(proposal.key[:2], _advice(proposal, state, after), after)
+                yield _Step(proposal.place, _advice(proposal, state, after), after)
             else:
                 failed.add(proposal.key)
 
@@ -206,6 +209,7 @@ class _Trials:
                 state, changed = step.state, True
 
     def _try(self, document: Document) -> _State | None:
+        self._left -= 1
         text = write(document)
         if text not in self._known:
             self._known[text] = self.read(Source(self._name, text))

@@ -13,7 +13,7 @@ from lamella.backend.npu import compile_plan
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.pipeline.program import Program, plan_of, read_program
-from tests.lang.nem.test_programs import expectations
+from tests.lang.nem.test_programs import expectations, read_repaired, teaching
 
 FOLDER = Path(__file__).parents[2] / "lang" / "nem" / "bad" / "run"
 RUNS = sorted(FOLDER.glob("*.nem"))
@@ -26,7 +26,9 @@ def given_inputs(program: Program) -> dict[str, Array]:
     for name, values in re.findall(r"(\w+)=([\d,]+)", line[1] if line else ""):
         numbers = [int(value) for value in values.split(",")]
         size = next(buffer.size for buffer in plan_of(program).buffers if buffer.name == name)
-        inputs[name] = np.full(size, numbers[0], np.uint8) if len(numbers) == 1 else np.array(numbers, np.uint8)
+        inputs[name] = (
+            np.full(size, numbers[0], np.uint8) if len(numbers) == 1 else np.array(numbers, np.uint8)
+        )
     return inputs
 
 
@@ -45,3 +47,8 @@ def test_a_wrong_run_has_exactly_the_findings_it_announces(path: Path) -> None:
     program = read_program(path)
     found = run(program)
     assert Counter((item.span.line, item.code) for item in found) == expectations(program.source), found
+
+
+@pytest.mark.parametrize("path", teaching(FOLDER), ids=lambda path: path.stem)
+def test_a_repaired_run_has_nothing_wrong(path: Path) -> None:
+    assert not run(read_repaired(path))

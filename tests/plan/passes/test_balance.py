@@ -59,6 +59,9 @@ device one extends npm_lite {
     topology {
         num_engines = 1
         l2_size_bytes = 65536
+        device_units {
+            sDMA = 1
+        }
         per_engine {
             NMU = 1
             CSTL = 1

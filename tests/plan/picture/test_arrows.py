@@ -63,3 +63,12 @@ def test_many_instances_that_wait_for_many_tokens_do_not_fill_the_memory() -> No
     made = arrows(plan, places)
     assert made[1000] == tuple(range(1000))
     assert sum(map(len, made)) == MOST_ARROWS
+
+
+def test_a_token_of_a_finished_loop_means_its_last_iteration() -> None:
+    make = Builder()
+    near, far = make.buffer("a", "L1", 64), make.buffer("b", "L2", 64)
+    inner = make.task("transfer", [view(far, 64)], [view(near, 64)])
+    later = make.task("transfer", [view(far, 64)], [view(near, 64)], [inner])
+    plan = make.plan([Loop(make.loop_number(), "i", 3, 5, 1, (inner,)), later])
+    assert arrows(plan, [(0, (3,)), (0, (4,)), (0, (5,)), (1, ())])[-1] == (2,)

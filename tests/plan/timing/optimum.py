@@ -60,7 +60,9 @@ class _Search:
         found: dict[Node, int] = {}
         for node in self.tasks:
             if node not in ends:
-                known = [ends.get(other, found.get(other, 0) + self.cycles[other]) for other in self.before[node]]
+                known = [
+                    ends.get(other, found.get(other, 0) + self.cycles[other]) for other in self.before[node]
+                ]
                 found[node] = max([last, *known])
         return found
 

@@ -14,6 +14,7 @@ from lamella.backend.npu.ports import Ports
 from lamella.backend.npu.run import run_plan
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.lang.nem.resolved import Plan
 
@@ -21,7 +22,7 @@ PROGRAM, RANDOM = "program", "random"
 
 
 def compile_plan(plan: Plan, *, seed: int = 0, order: str = PROGRAM, limits: Limits = DEFAULT) -> Executable:
-    """Make a checked plan callable; `order` is "program" or "random", the seed picks random orders and inputs."""
+    """Make a checked plan callable; the seed picks random inputs, `order` is "program", "random" or "random:SEED"."""
     return Executable(plan, seed, order, limits)
 
 
@@ -32,7 +33,7 @@ class Executable:
         self.plan = plan
         self.findings: list[Diagnostic] = []
         self._seed = seed
-        self._order = order
+        self._order_seed = order_seed(order, seed)
         self._limits = limits
         self._ports = Ports(plan)
         with within_memory(plan.buffers):
@@ -75,6 +76,16 @@ class Executable:
                 memory.written[buffer][:] = False
 
     def _instances(self) -> Iterable[Instance]:
-        if self._order == RANDOM:
-            return random_order(self.plan, self._seed, self._limits)
-        return program_order(self.plan, self._limits)
+        if self._order_seed is None:
+            return program_order(self.plan, self._limits)
+        return random_order(self.plan, self._order_seed, self._limits)
+
+
+def order_seed(order: str, seed: int) -> int | None:
+    """The seed of a random order, or None for that of the program."""
+    word, colon, digits = order.partition(":")
+    if order == PROGRAM:
+        return None
+    if word != RANDOM or (colon and not (digits.isascii() and digits.isdigit())):
+        raise InputError(f"'{order[:40]}' is not an order", hint="orders are: program, random, random:SEED")
+    return int(digits[:18]) if digits else seed

@@ -14,7 +14,7 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from lamella.backend.npu.executable import PROGRAM, RANDOM, Executable
+from lamella.backend.npu.executable import PROGRAM, Executable
 from lamella.backend.npu.findings import Findings
 from lamella.backend.npu.memory import Memory, read_tensor, write_tensor
 from lamella.backend.npu.opcodes import Operand, apply
@@ -37,7 +37,7 @@ Result = tuple[Access, TensorType, Array]
 def compile_stream(
     stream: Stream, *, seed: int = 0, order: str = PROGRAM, limits: Limits = DEFAULT
 ) -> StreamExecutable:
-    """Make a stream callable; `order` "random" lets the seed pick how the units interleave."""
+    """Make a stream callable; `order` "random" or "random:SEED" picks how the units interleave."""
     return StreamExecutable(stream, seed, order, limits)
 
 
@@ -56,7 +56,7 @@ class StreamExecutable(Executable):
             self._ports.write(memory, inputs)
         else:
             self._write_random(memory)
-        random = Random(self._seed) if self._order == RANDOM else None
+        random = None if self._order_seed is None else Random(self._order_seed)
         self.findings = _Run(self.stream, self.plan, memory).all(queue_up(self.stream), random)
         if errors(self.findings):
             raise LamellaError(self.findings)

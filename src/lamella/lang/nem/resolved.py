@@ -99,7 +99,7 @@ class Buffer:
 
     @property
     def level(self) -> str:
-        """The memory as the text writes it: DDR, L2, L1[0] …"""
+        """The memory as the text writes it, DDR, L2 or L1[0]."""
         return f"L1[{self.engine}]" if self.memory == "L1" else self.memory
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from lamella.base.diagnostic import NOTE, WARNING, Rule
 
-
 # Lexical structure
 SYNTAX = Rule("NEM001", "Grammar", "expected {wanted} {where}, found {found}")
 UNDEFINED = Rule(

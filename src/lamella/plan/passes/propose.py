@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
+from typing import TypeAlias
 
 from lamella.base.limits import DEFAULT, Limits
 from lamella.lang.nem.nodes import Document
@@ -19,9 +20,14 @@ from lamella.plan.timing.machine import Machine
 
 DEEPER = 4
 """How many more iterations in flight are tried."""
+MOST_ALONE = 8
+"""How many moves are also hoisted one by one."""
 MOST_NAMES = 3
 
-Key = tuple[str, int, int]
+Place: TypeAlias = tuple[str, int]
+"""A pass and the number of the loop or task it works on."""
+Key: TypeAlias = tuple[str, int, int]
+"""A place and how far the pass goes there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,11 @@ class Proposal:
     why: str
     line: int
     document: Document
+
+    @property
+    def place(self) -> Place:
+        """What is changed, however far."""
+        return self.key[:2]
 
 
 def propose(document: Document, plan: Plan, limits: Limits = DEFAULT) -> Iterator[Proposal]:
@@ -60,7 +71,7 @@ def _propose_hoists(document: Document, plan: Plan, limits: Limits) -> Iterator[
     if made is not None:
         yield _describe_hoists(found, made, -1)
     if len(found) > 1:
-        for item in found:
+        for item in found[:MOST_ALONE]:
             made = hoist(document, plan, limits, frozenset([item.task.number]))
             if made is not None:
                 yield _describe_hoists([item], made, item.task.number)

@@ -65,16 +65,17 @@ def find_facts(report: Report) -> Iterator[Fact]:
     if report.microseconds is not None and report.clock_khz is not None:
         yield "time", _time(report.microseconds), f"at {in_thousands(report.clock_khz * 1000, 'Hz')}"
     if report.energy is not None:
-        yield (
-            "energy",
-            _energy(report.energy),
-            f"{in_thousands(report.energy / max(report.cycles, 1), 'fJ')} a cycle",
-        )
-    yield "task instances", count(report.instances), f"of {count(len(report.tasks))} tasks"
+        yield "energy", _energy(report.energy), f"{_energy(report.energy // max(report.cycles, 1))} a cycle"
+    yield "task instances", count(report.instances), f"of {plural(len(report.tasks), 'task')}"
     yield from _work(report)
     for traffic in report.traffic:
         times = f"{traffic.moved / max(traffic.compulsory, 1):,.2f} × the least possible".replace(",", " ")
         yield f"{traffic.level} traffic", in_bytes(traffic.moved), times
+
+
+def plural(number: int, what: str) -> str:
+    """`1 task`, `2 tasks`."""
+    return f"{count(number)} {what}{'' if number == 1 else 's'}"
 
 
 def _work(report: Report) -> Iterator[Fact]:

@@ -20,7 +20,7 @@ def list_stream(stream: Stream) -> Iterator[str]:
                 note = "  import" if place.imported else ""
                 yield printable(f"  {place.addr:#010x} {place.size:>10}  {place.buffer}{note}")
     for engine, records in enumerate(stream.engines):
-        yield f"engine {engine}: {len(records)} records"
+        yield f"engine {engine}: {len(records)} record{'' if len(records) == 1 else 's'}"
         for record in records:
             yield printable("  " + list_record(record))
 

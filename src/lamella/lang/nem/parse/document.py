@@ -13,6 +13,7 @@ from lamella.lang.nem.nodes import Broken, Device, DeviceRef, Document, Include,
 from lamella.lang.nem.parse.devices import Devices
 from lamella.lang.nem.parse.lexis import STRING
 from lamella.lang.nem.parse.statements import Statements
+from lamella.lang.nem.words import STATEMENT_WORDS
 
 
 class Stage(IntEnum):
@@ -77,10 +78,20 @@ class DocumentParser(Statements, Devices):
 
     def device(self) -> None:
         """`device_block` or `device_ref`: a block goes on with `{` or `extends`."""
-        if self.ahead(2) in ("{", "extends") and self.kinds[self.index + 1] != STRING:
+        if self._at_block():
             self.declaration(self.device_block)
         else:
             self.device_reference()
+
+    def _at_block(self) -> bool:
+        """Whether a block follows `device NAME`, be it that a word is missing or too much before its brace."""
+        after = self.ahead(2)
+        if after in ("{", "extends"):
+            return self.kinds[self.index + 1] != STRING
+        third, fourth = self.ahead(3), self.ahead(4)
+        return after not in STATEMENT_WORDS and (
+            third in ("{", "extends") or (third not in STATEMENT_WORDS and fourth == "{")
+        )
 
     def declaration(self, parse: Callable[[], TypeFamily | Device]) -> None:
         """A type family or a device block; a late one is reported and counts all the same."""

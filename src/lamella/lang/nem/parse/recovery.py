@@ -10,7 +10,7 @@ from lamella.base.source import Source
 from lamella.lang.nem.nodes import Broken, Name
 from lamella.lang.nem.parse.lexis import NAME
 from lamella.lang.nem.parse.tasks import Tasks
-from lamella.lang.nem.words import FORMS, KEYWORDS, STATEMENT_WORDS
+from lamella.lang.nem.words import FORMS, KEYWORDS, RESERVED, STATEMENT_WORDS
 
 BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 
@@ -21,59 +21,73 @@ class Recovery(Tasks):
     def __init__(self, source: Source, limits: Limits) -> None:
         super().__init__(source, limits)
         self.lost_loops = 0
+        self.broken_count = 0
+        self._indent = 0
+
+    def begin(self) -> int:
+        """Begin a statement; where it begins a line, its indent tells later lines from its continuation."""
+        self.declared.clear()
+        indent = self._indent_ahead()
+        if indent is not None and self.at_statement():
+            self._indent = indent
+        return self.index
+
+    def _indent_ahead(self) -> int | None:
+        """The indent of the token ahead, or None if it is not the first of its line."""
+        index = self.index
+        if index == 0:
+            return self.starts[0]
+        newline = self.source.text.rfind("\n", self.end_of(index - 1), self.starts[index])
+        return None if newline < 0 else self.starts[index] - newline - 1
 
     def broken(self, start: int) -> Broken:
         """What stands in for an unreadable statement: the names it would have declared, up to the next statement."""
         if self.index == start:
             self.next()
-        names = {name.id: name for name in self.declared}
-        for name in self._skip_statement(start):
-            names.setdefault(name.id, name)
-        self.lost_loops += ".." in self.texts[start : self.index]
-        return self.passed_over(start, tuple(names.values()))
-
-    def _skip_statement(self, start: int) -> list[Name]:
-        """Go on to the next statement, and give the names that look defined on the way.
-
-        A word of a statement always ends the broken one. Definitions and tasks do outside brackets, and within them,
-        since their end may be missing, at the beginning of a line. So does any name at the beginning of a line, but not
-        within brackets, and not after a task, whose attributes look like definitions.
-        """
         taken = self.texts[start : self.index]
+        is_block = "{" in self.texts[start : start + 4] or taken[0] in ("device", "type_family")
         is_task = any(mark == "." and form in FORMS for mark, form in pairwise(taken))
-        column = self.source.place(self.starts[start])[1]
+        names = {name.id: name for name in self.declared}
         opened = sum(BRACKETS.get(text, 0) for text in taken)
-        names = []
         while self.index < self.end and self.text not in STATEMENT_WORDS:
-            is_outside, is_first = opened <= 0, self._at_line_start(column)
-            if (is_outside or is_first) and self.at_statement():
+            if not is_block and self._at_next_statement(opened <= 0, is_task):
                 break
-            if is_outside and not is_task:
-                if is_first:
-                    break
-                if self.kind == NAME and self.ahead() == "=" and self.text not in KEYWORDS:
-                    names.append(Name(self.text, self.span(self.index)))
+            if opened <= 0 and not is_task and self._looks_defined():
+                names.setdefault(self.text, Name(self.text, self.span(self.index)))
             opened += BRACKETS.get(self.text, 0)
             self.next()
-        return names
+        self.lost_loops += ".." in self.texts[start : self.index]
+        self.broken_count += 1
+        return self.passed_over(start, tuple(names.values()))
 
-    def _at_line_start(self, column: int) -> bool:
-        """Whether a name is the first word of a line, at this column or before it."""
-        if self.kind != NAME:
+    def _looks_defined(self) -> bool:
+        return self.kind == NAME and self.ahead() == "=" and self.text not in KEYWORDS
+
+    def _at_next_statement(self, is_outside: bool, is_task: bool) -> bool:
+        """Whether the layout says that another statement begins here; its own words say so by themselves.
+
+        That takes a name at the beginning of a line. A definition or a task is enough outside brackets; within them, as
+        their end may be missing, only when it is not indented. Any other name is enough when neither brackets are open
+        nor a task is broken, whose attributes look like definitions.
+        """
+        if self.kind != NAME or self.text in RESERVED:
+            return is_outside and self.text == ";"
+        indent = self._indent_ahead()
+        if indent is None:
             return False
-        start = self.starts[self.index]
-        newline = self.source.text.rfind("\n", self.end_of(self.index - 1), start)
-        return newline >= 0 and start - newline <= column
+        is_sure, is_aligned = self.at_definition() or self.at_call(), indent <= self._indent
+        return (is_sure and (is_outside or is_aligned)) or (is_aligned and is_outside and not is_task)
+
+    def at_statement(self) -> bool:
+        """Whether a statement surely begins here."""
+        if self.text in STATEMENT_WORDS or self.text == ";":
+            return True
+        return self.at_definition() or self.at_call()
 
     def passed_over(self, start: int, names: tuple[Name, ...]) -> Broken:
         """What stands in for the tokens from `start` to here."""
         span = self.span_from(start)
         return Broken(names, span, self.margin.skip(span.start, span.end, self.starts[self.index]))
-
-    def at_statement(self) -> bool:
-        """Whether a statement surely begins here."""
-        text = self.text
-        return text in STATEMENT_WORDS or text == ";" or self.at_definition() or self.at_call()
 
     def no_statement(self) -> SyntaxProblem:
         """Say what is missing where no statement begins."""

@@ -24,7 +24,7 @@ from lamella.lang.nem.nodes import (
     Wait,
 )
 from lamella.lang.nem.parse.recovery import Recovery
-from lamella.lang.nem.words import KEYWORDS, LEVELS
+from lamella.lang.nem.words import KEYWORDS, LEVELS, STATEMENT_WORDS
 
 
 @dataclass(slots=True)
@@ -75,8 +75,7 @@ class Statements(Recovery):
             if self.text == ";":
                 self.next()
                 continue
-            start = self.index
-            self.declared.clear()
+            start = self.begin()
             try:
                 statement = self.statement()
             except SyntaxProblem:
@@ -208,14 +207,17 @@ class Statements(Recovery):
     def loop(self) -> Loop | Broken:
         """`loop := 'loop' ID 'in' '[' expr '..' expr ']' deco* ':' stmt* 'endloop'`."""
         first = self.next()
+        if self.text in STATEMENT_WORDS and self.ahead() != "in":
+            raise self.problem("the name of the loop variable", "after 'loop'")
         if self.depth_left == 0:
             return self.skipped_loop(first)
         header = self.loop_header(first)
         head, notes = self.finish(first)
+        broken_count = self.broken_count
         self.depth_left -= 1
         body = self.block(in_loop=True)
         self.depth_left += 1
-        end_notes = self.loop_end(header, head)
+        end_notes = self.loop_end(header, head, self.broken_count > broken_count)
         if header.broken is not None:
             self._aside.append(Broken((header.broken,), head))
         span = self.span_from(first)
@@ -256,13 +258,13 @@ class Statements(Recovery):
         variable = self.declared[0] if self.declared else unknown
         return _Header(variable, unknown, unknown, (), unknown)
 
-    def loop_end(self, header: _Header, head: Span) -> Notes:
-        """`'endloop'`; that it is missing is said once for a file."""
+    def loop_end(self, header: _Header, head: Span, is_doubtful: bool) -> Notes:
+        """`'endloop'`; that it is missing is said once for a file, and not where something else was unreadable."""
         end = self.index
         if self.accept("endloop"):
             self.pass_semicolons()
             return self.margin.close(self.starts[end], self.end_of(self.index - 1), self.starts[self.index])
-        if header.broken is None and not self._unclosed:
+        if header.broken is None and not is_doubtful and not self._unclosed:
             self._unclosed = True
             where = f"for the loop over '{header.variable.id[:SHOWN]}'"
             found = "the end of the file"

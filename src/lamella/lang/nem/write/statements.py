@@ -85,8 +85,7 @@ class StatementWriter(Lines):
     @statement.register
     def _(self, node: Broken) -> None:
         """What could not be read is written as it was."""
-        self.above(node.notes)
-        self.lines.append(node.span.text)
+        self.put(node.notes, [[node.span.text]])
 
     @statement.register
     def _(self, node: Task) -> None:

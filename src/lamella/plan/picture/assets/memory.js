@@ -26,29 +26,11 @@ function paintMemory() {
     area.pen.rect(LEFT, number * LANE, area.width - LEFT - 10, LANE);
     area.pen.clip();
     for (const box of level.boxes) paintBox(area, lane, box);
-    paintSteps(area, lane);
     area.pen.restore();
     paintPeak(area, lane);
     paintCapacity(area, lane);
     paintLevel(area, lane);
   });
-}
-
-// How many bytes are in use, as a line of steps over the buffers.
-function paintSteps({ pen, at, width }, { level, base, y }) {
-  const across = (cycle) => clamp(at(cycle), LEFT, width);
-  pen.strokeStyle = theme.soft;
-  pen.lineWidth = 1;
-  pen.beginPath();
-  let height = base;
-  pen.moveTo(LEFT, height);
-  for (const [cycle, size] of level.steps) {
-    pen.lineTo(across(cycle), height);
-    height = y(size);
-    pen.lineTo(across(cycle), height);
-  }
-  pen.lineTo(across(END), height);
-  pen.stroke();
 }
 
 function paintBox({ pen, at, width }, { y }, box) {

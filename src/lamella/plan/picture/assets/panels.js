@@ -157,7 +157,7 @@ function markLine() {
   for (const line of byId("source").querySelectorAll("li.on")) line.classList.remove("on");
   const line = view.task >= 0 ? lines[scene.tasks[view.task].line - 1] : null;
   if (!line) return;
-  
+  line.classList.add("on");
   const box = byId("source");
   const place = line.offsetTop - box.offsetTop;
   const part = (place - box.scrollTop) / box.clientHeight;
