@@ -11,18 +11,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
-import torch  # noqa: E402  the variable above must be set first
-from lark import Lark  # noqa: E402
+import torch
+from lark import Lark
 
-from lamella.backend.npu import compile_plan  # noqa: E402
-from lamella.base.source import Source  # noqa: E402
-from lamella.lang.nem import parse  # noqa: E402
-from lamella.pipeline.program import check_program, plan_of, read_program  # noqa: E402
-from lamella.plan.timing import simulate  # noqa: E402
+from lamella.backend.npu import compile_plan
+from lamella.base.source import Source
+from lamella.lang.nem import parse
+from lamella.pipeline.program import check_program, plan_of, read_program
+from lamella.plan.timing import simulate
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples" / "npu"
@@ -50,7 +51,9 @@ def flat_program(lines: int) -> str:
     for number in range(lines // 2):
         deps = f", deps=[t{number - 1}]" if number else ""
         text.append(f"let r{number} = region(A, {number} * 64, 64) elem=i8, shape=[64], layout=N")
-        text.append(f"t{number} = transfer.async(dst=region(B, {number % 1000 * 64}, 64), src=r{number}{deps})")
+        text.append(
+            f"t{number} = transfer.async(dst=region(B, {number % 1000 * 64}, 64), src=r{number}{deps})"
+        )
     return "\n".join([*text, f"wait(t{lines // 2 - 1})", ""])
 
 
@@ -67,7 +70,11 @@ def measure_parser() -> None:
     grammar = (ROOT / "src" / "lamella" / "lang" / "nem" / "grammar.lark").read_text(encoding="utf-8")
     peer = Lark(grammar, parser="lalr", propagate_positions=True)
     ours, theirs = best(lambda: parse(source)), best(lambda: peer.parse(source.text))
-    row("parse 1 000 lines", f"{ours * 1000:.0f} ms", f"Lark {theirs * 1000:.0f} ms: {theirs / ours:.1f} x as fast")
+    row(
+        "parse 1 000 lines",
+        f"{ours * 1000:.0f} ms",
+        f"Lark {theirs * 1000:.0f} ms: {theirs / ours:.1f} x as fast",
+    )
 
 
 def measure_checker() -> None:
@@ -83,7 +90,7 @@ def measure_simulator() -> None:
     for tiles, what, target in ((20_000, "100 000 task instances", 1), (10_000_000, "10^7 iterations", 2)):
         plan = plan_of(check_program(tiled_program(tiles)))
         report = simulate(plan)
-        seconds = best(lambda plan=plan: simulate(plan))  # type: ignore[misc]
+        seconds = best(partial(simulate, plan))
         row(f"simulate {what}", f"{seconds:.3f} s", f"target {target} s; schedule ÷ bound {report.ratio:.4f}")
 
 
@@ -93,7 +100,8 @@ def measure_interpreter() -> None:
     x, w = torch.randn(4, 64, 16, 16), torch.randn(128, 64, 3, 3)
     ours = best(executable)
     theirs = best(lambda: torch.relu(torch.nn.functional.conv2d(x, w)))
-    row("run conv_relu bit-exactly (57.8 M MACs)", f"{ours * 1000:.0f} ms", f"torch f32 {theirs * 1000:.1f} ms: {ours / theirs:.0f} x as long")
+    beside = f"torch f32 {theirs * 1000:.1f} ms: {ours / theirs:.1f} x as long"
+    row("run conv_relu bit-exactly (57.8 M MACs)", f"{ours * 1000:.0f} ms", beside)
 
 
 def measure_start() -> None:
@@ -102,9 +110,12 @@ def measure_start() -> None:
         small = Path(folder) / "small.nem"
         small.write_text("buffer A : L2 (size=8)\nbuffer B : L1 (size=8)\ntransfer.sync(dst=B, src=A)\n")
         bare = best(lambda: subprocess.run([sys.executable, "-c", "pass"], check=True))
-        for what, target, words in (("--help", 0.3, ["--help"]), ("check of a small file", 0.4, ["check", str(small)])):
+        for what, target, words in (
+            ("--help", 0.3, ["--help"]),
+            ("check of a small file", 0.4, ["check", str(small)]),
+        ):
             command = [sys.executable, "-m", "lamella", *words]
-            seconds = best(lambda command=command: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))  # type: ignore[misc]
+            seconds = best(partial(subprocess.run, command, check=True, stdout=subprocess.DEVNULL))
             row(f"lamella {what}", f"{seconds:.2f} s", f"target {target} s; bare interpreter {bare:.2f} s")
 
 

@@ -26,7 +26,7 @@ class Ordered(Writer):
     def task(self, tokens: list[Task], loops: list[tuple[int, int, int]]) -> Task:
         opcode = self.random.choice(("transfer", "transfer", "gemm", "relu", "store", "quantize"))
         one = region(self.buffers[0], 0, 1)
-        return self.build.task(opcode, [one], [one], self.some(tokens, 0), self.random.random() < 0.08)
+        return self.build.task(opcode, [one], [one], self.some(tokens, 0), sync=self.random.random() < 0.08)
 
 
 def program(seed: int, engines: int, bits: int) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lamella.base.diagnostic import LamellaError, Rule
+from lamella.base.diagnostic import Rule
 from lamella.base.errors import InputError
 from lamella.base.paths import read_shipped
 from lamella.lang.nem.rules import RULES as NEM_RULES
@@ -55,11 +55,7 @@ def explanation(rule: Rule) -> str:
 
 def _shipped_programs(code: str) -> str:
     """The programs of a rule, from the page that `make docs` writes."""
-    try:
-        page = read_shipped("lang/nem/wrong.txt")
-    except LamellaError:
-        return ""
-    for block in page.split("\n=== ")[1:]:
+    for block in read_shipped("lang/nem/wrong.txt").split("\n=== ")[1:]:
         head, _, body = block.partition("\n")
         if head.strip() == code:
             return body.strip("\n")

@@ -7,7 +7,7 @@ every byte that is read. Whether the program stays free of hazards and fits the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from lamella.lang.nem import nodes
@@ -20,13 +20,18 @@ from lamella.plan.passes.rings import Ring, Use, find_rings
 WINDOW = "max_in_flight"
 
 
-def deepen(document: nodes.Document, plan: Plan, loop: Loop, window: int) -> nodes.Document | None:
-    """The document with so many iterations of a loop in flight; None where its text cannot be changed so."""
-    work = _Deepening(document, loops_of(document)[loop.number], window)
-    rings = [ring for ring in find_rings(plan, loop) if ring.modulus < window]
+def deepen(
+    document: nodes.Document, plan: Plan, loop: Loop, window: int, rings: Sequence[Ring] | None = None
+) -> nodes.Document | None:
+    """The document with so many iterations of a loop in flight; None where its text cannot be changed so.
+
+    `rings` are those of the loop, if they are known already.
+    """
+    rings = find_rings(plan, loop) if rings is None else rings
+    rings = [ring for ring in rings if ring.modulus < window]
     if loop.window >= window or (loop.first < 0 and not all(ring.turns for ring in rings)):
         return None
-    return work.apply(rings)
+    return _Deepening(document, loops_of(document)[loop.number], window).apply(rings)
 
 
 class _Deepening:
@@ -67,7 +72,7 @@ class _Deepening:
             raise Problem(UNDEFINED.at(name.span, name=name.id))
         return self._values[name.id]
 
-    def apply(self, rings: list[Ring]) -> nodes.Document | None:
+    def apply(self, rings: Sequence[Ring]) -> nodes.Document | None:
         """The changed document, or None."""
         for ring in rings:
             if not ring.turns:

@@ -107,7 +107,7 @@ def _by_work(plan: Plan) -> list[Loop]:
 def _propose_windows(document: Document, plan: Plan, loop: Loop) -> Iterator[Proposal]:
     rings = find_rings(plan, loop)
     for window in range(loop.window + 1, min(loop.window + DEEPER, loop.trips) + 1):
-        made = deepen(document, plan, loop, window)
+        made = deepen(document, plan, loop, window, rings)
         if made is not None:
             why = _describe_rings([ring for ring in rings if ring.modulus < window], window)
             title = f"keep {window} iterations of loop {loop.variable} in flight"

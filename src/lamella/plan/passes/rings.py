@@ -137,12 +137,14 @@ def _stays(use: Use, slot: int) -> bool:
 
 
 def _writes_first(uses: Sequence[Use]) -> bool:
-    writes = [use for use in uses if use.write]
-    return all(
-        _is_covered(use, [w for w in writes if w.task.number < use.task.number])
-        for use in uses
-        if not use.write
-    )
+    """Whether all that is read was written before; the uses of a task come with its inputs first."""
+    writes: list[Use] = []
+    for use in uses:
+        if use.write:
+            writes.append(use)
+        elif not _is_covered(use, writes):
+            return False
+    return True
 
 
 def _is_covered(read: Use, writes: Sequence[Use]) -> bool:
@@ -150,7 +152,8 @@ def _is_covered(read: Use, writes: Sequence[Use]) -> bool:
 
     One write does it that goes along with the read through the same inner loops, or several that are complete before.
     """
-    if any(_goes_along(read, write) for write in writes):
+    # The write that matters is mostly the latest.
+    if any(_goes_along(read, write) for write in reversed(writes)):
         return True
     numbers = {loop.number for loop in read.loops}
     complete = [write for write in writes if not any(loop.number in numbers for loop in write.loops)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import Source
@@ -20,6 +21,7 @@ class Parsed(NamedTuple):
 
 def parse(source: Source, limits: Limits = DEFAULT) -> Parsed:
     """The document of a text; never raises, whatever the text is."""
-    parser = DocumentParser(source, limits)
-    document = parser.document()
+    with collector_paused():
+        parser = DocumentParser(source, limits)
+        document = parser.document()
     return Parsed(document, tuple(parser.findings))

@@ -59,21 +59,21 @@ class DocumentWriter(StatementWriter):
         """Write a type family; the comment behind it stands behind its last line."""
         parameters = ", ".join(f"{item.name}: {{{', '.join(item.elems)}}}" for item in node.parameters)
         head = f"type_family {node.name.id}" + (f"<{parameters}>" if parameters else "")
-        self.open(Notes(node.notes.above, "", node.notes.blank), head + " {", apart=True)
+        self.open_block(Notes(node.notes.above, "", node.notes.blank), head + " {", apart=True)
         for binding in node.bindings:
             self.put(NO_NOTES, [[_binding(binding)]])
         for constraint in node.constraints:
             self.put(NO_NOTES, [[f"{constraint.name} = {' '.join(constraint.words)}"]])
-        self.open(NO_NOTES, "variants:", apart=True)
+        self.open_block(NO_NOTES, "variants:", apart=True)
         for variant in node.variants:
             self.variant(variant)
         self.level -= 1
-        self.close(Notes(behind=node.notes.behind), "}")
+        self.close_block(Notes(behind=node.notes.behind), "}")
 
     def variant(self, node: Variant) -> None:
         """Write a variant and, below it, its conformance classes."""
         bindings = " ".join(_binding(item) for item in node.bindings)
-        self.open(NO_NOTES, f"{node.name}: {{ {bindings} }}" if bindings else f"{node.name}: {{}}")
+        self.open_block(NO_NOTES, f"{node.name}: {{ {bindings} }}" if bindings else f"{node.name}: {{}}")
         classes = " ".join(_conformance(item) for item in node.conformance)
         self.put(NO_NOTES, [[f"conformance: {{ {classes} }}" if classes else "conformance: {}"]])
         self.level -= 1
@@ -83,40 +83,40 @@ class DocumentWriter(StatementWriter):
     def device(self, node: Device) -> None:
         """Write a device; its blocks are set apart by a blank line."""
         parent = f" extends {node.parent.id}" if node.parent is not None else ""
-        self.open(node.notes, f"device {node.name.id}{parent} {{", apart=True)
+        self.open_block(node.notes, f"device {node.name.id}{parent} {{", apart=True)
         if node.spec_version is not None:
             self.put(node.version_notes, [[f"spec_version = {write_string(node.spec_version.value)}"]])
         if node.topology is not None:
             self.topology(node.topology)
         if node.characteristics is not None:
-            self.open(node.characteristics_notes, "unit_characteristics {", apart=True)
+            self.open_block(node.characteristics_notes, "unit_characteristics {", apart=True)
             for group in node.characteristics:
                 self.unit_group(group)
-            self.close_block(node.characteristics_notes)
+            self.end_block(node.characteristics_notes)
         self.variants("opcode.mandatory", node.mandatory, node.mandatory_notes)
         self.variants("opcode.extended", node.extended, node.extended_notes)
-        self.close(node.end_notes, "}")
+        self.close_block(node.end_notes, "}")
 
-    def close_block(self, notes: Notes) -> None:
+    def end_block(self, notes: Notes) -> None:
         """Close a block after its last comments."""
         self.comments(notes.last)
-        self.close(NO_NOTES, "}")
+        self.close_block(NO_NOTES, "}")
 
     def topology(self, node: Topology) -> None:
         """Write a topology: its own settings, then those of the device, then those of an engine."""
-        self.open(node.notes, "topology {", apart=True)
+        self.open_block(node.notes, "topology {", apart=True)
         self.settings(node.settings)
         if node.device_units is not None:
             self.block("device_units", node.device_units, node.device_units_notes)
         if node.per_engine is not None:
             self.block("per_engine", node.per_engine, node.per_engine_notes)
-        self.close_block(node.notes)
+        self.end_block(node.notes)
 
     def block(self, name: str, settings: Sequence[Setting], notes: Notes) -> None:
         """Write a named block of settings."""
-        self.open(notes, f"{name} {{")
+        self.open_block(notes, f"{name} {{")
         self.settings(settings)
-        self.close_block(notes)
+        self.end_block(notes)
 
     def settings(self, settings: Iterable[Setting]) -> None:
         """Write settings, one on a line."""
@@ -131,11 +131,11 @@ class DocumentWriter(StatementWriter):
         """Write a list of variants, one on a line."""
         if variants is None:
             return
-        self.open(notes, f"{name} {{", apart=True)
+        self.open_block(notes, f"{name} {{", apart=True)
         for item in variants:
             elems = f"<{', '.join(item.elems)}>" if item.elems else ""
             self.put(item.notes, [[f"{item.family}{elems}.{item.variant}"]])
-        self.close_block(notes)
+        self.end_block(notes)
 
 
 def _binding(node: Binding) -> str:

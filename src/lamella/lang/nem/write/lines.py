@@ -28,12 +28,12 @@ class Lines:
         if notes.behind:
             self.lines[-1] += f"  {notes.behind}"
 
-    def open(self, notes: Notes, head: str, apart: bool = False) -> None:
+    def open_block(self, notes: Notes, head: str, apart: bool = False) -> None:
         """The line that opens a block."""
         self.put(notes, [[head]], apart)
         self.level += 1
 
-    def close(self, notes: Notes, end: str) -> None:
+    def close_block(self, notes: Notes, end: str) -> None:
         """The line that closes a block, after the comments at the block's end."""
         if notes.above:
             self.above(notes)

@@ -80,7 +80,7 @@ class StatementWriter(Lines):
         self.level += 1
         for statement in node.body:
             self.statement(statement)
-        self.close(node.end_notes, "endloop")
+        self.close_block(node.end_notes, "endloop")
 
     @statement.register
     def _(self, node: Broken) -> None:
