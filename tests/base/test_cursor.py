@@ -17,7 +17,7 @@ from lamella.base.source import Source
 
 SYNTAX = Rule("X001", "Syntax", "expected {wanted} {where}, found {found}")
 UNREADABLE = Rule("X002", "Lexis", "'{text}' means nothing")
-LEXER = Lexer({"int": r"[0-9]++", "sign": r"[-+*/()]", "comment": r"//[^\n]*+"})
+LEXER = Lexer({"int": r"[0-9]++", "comment": r"//[^\n]*+", "sign": r"[-+*/()]"})
 LEVELS = {"+": 1, "-": 1, "*": 2}
 
 
@@ -104,8 +104,12 @@ def test_problems_say_what_was_found() -> None:
 
 
 def test_the_collector_is_given_back() -> None:
-    assert gc.isenabled()
-    with pytest.raises(KeyError), collector_paused():
-        assert not gc.isenabled()
-        raise KeyError
-    assert gc.isenabled()
+    def fail() -> None:
+        with collector_paused(), collector_paused():
+            seen.append(gc.isenabled())
+            raise KeyError
+
+    seen = [gc.isenabled()]
+    with pytest.raises(KeyError):
+        fail()
+    assert [*seen, gc.isenabled()] == [True, False, True]

@@ -20,8 +20,8 @@ def notes_of(text: str) -> list[Notes]:
     comments = [Comment(match.start(), match[0]) for match in COMMENT.finditer(text)]
     words = [match.span() for match in WORD.finditer(COMMENT.sub(lambda match: " " * len(match[0]), text))]
     margin = Margin(Source("", text), comments)
-    ahead = [start for start, _ in words[1:]] + [len(text)]
-    found = [margin.take(*word, after) for word, after in zip(words, ahead, strict=True)]
+    after = [*words[1:], (len(text), len(text))]
+    found = [margin.take(*word, start) for word, (start, _) in zip(words, after, strict=False)]
     return [*found, margin.close(len(text), len(text), len(text) + 1)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -51,7 +50,6 @@ def lamella() -> None:
 
 def main() -> None:
     """Run the command line; our own bugs end as a short report, never as a traceback."""
-    gc.set_threshold(100_000, 50, 1000)  # programs are large trees without cycles; looking for some costs half the time
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `lamella … | head` ends silently
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
@@ -70,10 +71,11 @@ def check_program(
     source: Source, path: Path | None = None, device: str | None = None, limits: Limits = DEFAULT
 ) -> Program:
     """The language's rules, then the road to the plan, then the plan's own rules."""
-    checked = check(source, path, device, limits)
-    findings = list(checked.findings)
-    if checked.plan is not None and checked.complete:
-        findings += verify(checked.plan, limits)
+    with collector_paused():
+        checked = check(source, path, device, limits)
+        findings = list(checked.findings)
+        if checked.plan is not None and checked.complete:
+            findings += verify(checked.plan, limits)
     found = tuple(sort_findings(findings))
     plan = checked.plan if checked.complete and not errors(checked.findings) else None
     return Program(path, source, checked.library.document, plan, found)

@@ -111,6 +111,7 @@ def extremes(index: Index, box: Box, budget: Budget) -> tuple[tuple[int, Assignm
     least: tuple[int, Assignment] | None = min(corners, key=lambda item: item[0], default=None)
     most: tuple[int, Assignment] | None = max(corners, key=lambda item: item[0], default=None)
     budget.begin()
+    price = _price(index, box)
     todo = [_whole(box)]
     while todo:
         cell = todo.pop()
@@ -119,7 +120,7 @@ def extremes(index: Index, box: Box, budget: Budget) -> tuple[tuple[int, Assignm
             if low >= least[0] and high <= most[0]:
                 continue
         form = _flatten(index, cell)
-        budget.spend()
+        budget.spend(price)
         if isinstance(form, _Split):
             todo += _cut(cell, form)
             continue
@@ -164,10 +165,11 @@ def search(index: Index, box: Box, low: int, high: int, budget: Budget) -> Assig
 
 
 def _search(index: Index, box: Box, low: int, high: int, budget: Budget) -> dict[int, int] | None:
+    price = _price(index, box)
     todo = [_whole(box)]
     while todo:
         cell = todo.pop()
-        budget.spend()
+        budget.spend(price)
         least, most = _bounds(index, cell)
         if least > high or most < low:
             continue
@@ -179,6 +181,11 @@ def _search(index: Index, box: Box, low: int, high: int, budget: Budget) -> dict
         if values is not None:
             return cell.assignment(values)
     return None
+
+
+def _price(index: Index, box: Box) -> int:
+    """Steps that one cell counts for: forms of many variables are copied variable by variable."""
+    return 1 + (len(box) // 16) ** 2 + index.size()[0] // 16
 
 
 def bounds(index: Index, box: Box) -> tuple[int, int]:

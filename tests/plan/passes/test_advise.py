@@ -120,3 +120,16 @@ def test_a_program_that_is_as_good_as_can_be() -> None:
     assert fixed is not None
     assert fixed.done == ()
     assert write(fixed.document) == text
+
+
+def test_a_deep_nest_is_no_problem() -> None:
+    heads = "".join(f"loop v{depth} in [0..0]:\n" for depth in range(198))
+    text = (
+        "buffer W : L2 (size=64)\nbuffer Y : L2 (size=256)\nbuffer L : L1 (size=64)\n"
+        f"{heads}loop z in [0..3]:\ntransfer.sync(dst=L, src=W)\nstore.sync(dst=region(Y, z * 64, 64), src=L)\n"
+        + "endloop\n"
+        * 199
+    )
+    fixed = fix(Source("t.nem", text))
+    assert fixed is not None
+    assert fixed.done[0].title == "hoist transfer before loop v0"

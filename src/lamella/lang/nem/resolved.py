@@ -38,6 +38,11 @@ class Operation:
     left: Index
     right: Index
 
+    def size(self) -> tuple[int, int]:
+        """How many operations it consists of, itself among them, and how deep they are nested."""
+        left, right = self.left.size(), self.right.size()
+        return 1 + left[0] + right[0], 1 + max(left[1], right[1])
+
     def at(self, iteration: Mapping[int, int]) -> int:
         """The value in an iteration; ZeroDivisionError when the right side is zero there."""
         left, right = self.left.at(iteration), self.right.at(iteration)
@@ -66,6 +71,11 @@ class Index:
     def is_constant(self) -> bool:
         """Whether it is the same in every iteration."""
         return not self.terms
+
+    def size(self) -> tuple[int, int]:
+        """How many operations it consists of and how deep they are nested; linear parts count nothing."""
+        sizes = [atom.size() for atom, _ in self.terms if isinstance(atom, Operation)]
+        return sum(count for count, _ in sizes), max((depth for _, depth in sizes), default=0)
 
     def loops(self) -> frozenset[int]:
         """The numbers of the loops whose variables occur."""

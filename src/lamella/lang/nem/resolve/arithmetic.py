@@ -9,6 +9,13 @@ from lamella.base.limits import DividedByZero, OutOfRange, divide, in_range, rem
 from lamella.lang.nem.resolved import Atom, Index, Operation, Variable
 
 Interval = tuple[int, int]
+MOST_OPERATIONS = 100
+DEEPEST = 40
+"""Expressions in loop variables are walked again and again, by recursion and in every proof: they stay small."""
+
+
+class TooComplex(ArithmeticError):
+    """An expression in loop variables has more operations, or deeper ones, than its users can bear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +53,24 @@ def _units(interval: Interval) -> list[int]:
 
 
 def combine(sign: str, left: Index, right: Index, loops: Loops) -> Index:
-    """`left sign right`, or OutOfRange or DividedByZero when some iteration leaves the integers."""
+    """`left sign right`; OutOfRange or DividedByZero when some iteration leaves the integers, or TooComplex."""
     if sign in "+-":
         result = _sum(left, right, 1 if sign == "+" else -1)
     elif sign == "*":
         result = _product(left, right)
     else:
         result = _quotient(sign, left, right, loops)
+    _keep_small(result)
     low, high = loops.interval(result)
     if not (in_range(low) and in_range(high)):
         raise OutOfRange(sign, low, high)
     return result
+
+
+def _keep_small(index: Index) -> None:
+    count, depth = index.size()
+    if count > MOST_OPERATIONS or depth > DEEPEST:
+        raise TooComplex
 
 
 def negate(index: Index) -> Index:

@@ -6,12 +6,13 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.limits import DividedByZero, OutOfRange
 from lamella.base.source import Span
 from lamella.lang.nem import nodes
-from lamella.lang.nem.resolve.arithmetic import Loops, combine, negate
+from lamella.lang.nem.resolve.arithmetic import DEEPEST, MOST_OPERATIONS, Loops, TooComplex, combine, negate
 from lamella.lang.nem.resolve.scope import Meaning, Number, Poison, Scope, Written, kind_of
 from lamella.lang.nem.resolved import Index, Variable
 from lamella.lang.nem.rules import (
     DIVISION_BY_ZERO,
     FLOAT_HERE,
+    LIMIT,
     LOOP_VARIANT,
     NOT_CONSTANT,
     OUT_OF_RANGE,
@@ -75,6 +76,8 @@ class Expressions:
                 raise self.fail(DIVISION_BY_ZERO.at(operand.span, text=_shown(chain.span))) from None
             except OutOfRange:
                 raise self.fail(OUT_OF_RANGE.at(chain.span, text=_shown(chain.span))) from None
+            except TooComplex:
+                raise self.fail(_too_complex(chain)) from None
         return value
 
     def integer(self, expr: nodes.Expr, what: str) -> int:
@@ -159,6 +162,12 @@ class Expressions:
         raise self.fail(
             WRONG_KIND.at(value.span, name=_shown(value.span), kind=literal_kind(value), wanted=what)
         )
+
+
+def _too_complex(chain: nodes.Chain) -> Diagnostic:
+    what = f"the number of products, quotients and remainders of loop variables in '{_shown(chain.span)}'"
+    limit = f"{MOST_OPERATIONS}, {DEEPEST} inside each other"
+    return LIMIT.at(chain.span, what=what, limit=limit, hint="write a simpler expression")
 
 
 def literal_kind(value: nodes.Value) -> str:

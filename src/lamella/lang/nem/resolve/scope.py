@@ -100,7 +100,7 @@ class Scope:
         """Give a name its meaning; a name that is visible already is reported and becomes poison."""
         earlier = self._visible(name.id)
         if earlier is not None:
-            if not isinstance(earlier.meaning, Poison):
+            if not isinstance(earlier.meaning, Poison) and not isinstance(meaning, Poison):
                 yield DUPLICATE_NAME.at(
                     name.span, name=name.id, labels=[Label(earlier.span, "declared here")]
                 )

@@ -36,6 +36,7 @@ class Statements:
         self.complete = True
         self._tasks: list[nodes.Task] = []
         self._loops = 0
+        self._broken = False
 
     def program(self, statements: tuple[nodes.Statement, ...]) -> tuple[Item, ...]:
         """The items of the whole program."""
@@ -65,6 +66,7 @@ class Statements:
         if isinstance(statement, nodes.Loop):
             return self._loop(statement)
         if isinstance(statement, nodes.Broken):
+            self._broken = True
             for name in statement.names:
                 self._declare(name, POISON)
             raise Failed
@@ -185,9 +187,9 @@ class Statements:
         return first, last
 
     def _report_unused(self) -> None:
-        """Buffers and tokens that nothing uses."""
+        """Buffers and tokens that nothing uses; a statement that could not be read may have used them all."""
         for symbol in self.scope.all:
-            if symbol.used:
+            if symbol.used or self._broken:
                 continue
             if isinstance(symbol.meaning, Buffer):
                 self.findings.append(UNUSED_BUFFER.at(symbol.span, name=symbol.name))
