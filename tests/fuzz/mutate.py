@@ -24,11 +24,32 @@ EVIL_NUMBERS = (
 EVIL_WORDS = (
     *("loop i in [0..9]:", "endloop", "wait()", "deps=[]", "@max_in_flight(0)", "@max_in_flight(1000000)"),
     *("@max_in_flight(3)", "region(", ")", "[", "]", "{", "}", "mod", "in", "out", ",", ";", "@memmove"),
-    *("@materialized", "@readonly", "@writeonly", "@deterministic", "@resource(CSTL[0])", "@resource(DMA[i])"),
+    *(
+        "@materialized",
+        "@readonly",
+        "@writeonly",
+        "@deterministic",
+        "@resource(CSTL[0])",
+        "@resource(DMA[i])",
+    ),
     *("@seq_engine(1)", '@debug("a")', "@profile(hot)", "L1[1]", "L1[1000000000]", "DDR", "device npm_lite"),
     *('include "npm_pro.nem"', 'include "../x.nem"', "program p:", "const C = 3", "let R = 4", "import"),
     *("quant=per_tensor(scale=0.5, zero_point=1)", "strides=[1]", "layout=C", "elem=i4", "per_group", "sync"),
-    *("\x1b[31m", "\u202e", "<script>", "\ufeff", "é", "\r", "\0", "\U0001f600", '"', "#", "\\", "((((", "))))"),
+    *(
+        "\x1b[31m",
+        "\u202e",
+        "<script>",
+        "\ufeff",
+        "é",
+        "\r",
+        "\0",
+        "\U0001f600",
+        '"',
+        "#",
+        "\\",
+        "((((",
+        "))))",
+    ),
 )
 ELEMENTS = tuple(LANGUAGES["nem"])
 
@@ -104,12 +125,23 @@ def _retype(random: Random, pieces: list[str], seeds: Sequence[Seed]) -> None:
 
 def _other_opcode(random: Random, pieces: list[str], seeds: Sequence[Seed]) -> None:
     opcodes = tuple(load_registry())
-    _replace(random, pieces, re.compile(rf"\s*(?:{'|'.join(opcodes)})$"), lambda text: " " + random.choice(opcodes))
+    _replace(
+        random, pieces, re.compile(rf"\s*(?:{'|'.join(opcodes)})$"), lambda text: " " + random.choice(opcodes)
+    )
 
 
 def _other_form(random: Random, pieces: list[str], seeds: Sequence[Seed]) -> None:
-    forms = {"async": "sync", "sync": "async", "transfer": "store", "store": "transfer", "L2": "DDR", "L1": "L2"}
-    _replace(random, pieces, re.compile("(?:async|sync|L2|L1)$|\\s*(?:transfer|store)$"), lambda text: forms[text])
+    forms = {
+        "async": "sync",
+        "sync": "async",
+        "transfer": "store",
+        "store": "transfer",
+        "L2": "DDR",
+        "L1": "L2",
+    }
+    _replace(
+        random, pieces, re.compile("(?:async|sync|L2|L1)$|\\s*(?:transfer|store)$"), lambda text: forms[text]
+    )
 
 
 def _nest(random: Random, pieces: list[str], seeds: Sequence[Seed]) -> None:
@@ -198,7 +230,9 @@ def mutate_bytes(random: Random, text: str) -> bytes:
         elif kind == 1:
             data[place:place] = random.randbytes(random.choice((1, 1, 8)))
         elif kind == 2:
-            data[place:place] = random.choice((b"\0", b"\r\n", b"\xef\xbb\xbf", b"\xff", b"\xc3", b"\xed\xa0\x80"))
+            data[place:place] = random.choice(
+                (b"\0", b"\r\n", b"\xef\xbb\xbf", b"\xff", b"\xc3", b"\xed\xa0\x80")
+            )
         else:
             data[place : place + 1] = bytes([random.randrange(256)])
     return bytes(data)

@@ -39,7 +39,7 @@ def walk(text: str, path: Path, device: str | None) -> set[str]:
     try:
         program = check_program(Source(str(path), text), path, device, SMALL)
     except LamellaError as problem:
-        judge(problem.findings)
+        judge_refusal(problem)
         return {"refused"}
     judge(program.findings)
     reached = {"checked"} | _rewrite(program.source)
@@ -49,8 +49,7 @@ def walk(text: str, path: Path, device: str | None) -> set[str]:
             try:
                 reached |= stage(program, program.plan)
             except LamellaError as problem:
-                judge(problem.findings)
-                assert errors(problem.findings)
+                judge_refusal(problem)
     return reached
 
 
@@ -64,6 +63,12 @@ def judge(findings: Iterable[Diagnostic]) -> None:
         assert not RAW.search(shown), repr(shown)
         assert len(shown) < 20_000
         json.dumps(finding.to_json(), allow_nan=False).encode()
+
+
+def judge_refusal(problem: LamellaError) -> None:
+    """What is raised holds an error."""
+    judge(problem.findings)
+    assert errors(problem.findings)
 
 
 def _rewrite(source: Source) -> set[str]:
@@ -122,8 +127,7 @@ def _run(executable: Executable) -> dict[str, Array] | None:
     try:
         found = executable()
     except LamellaError as problem:
-        judge(problem.findings)
-        assert errors(problem.findings)
+        judge_refusal(problem)
         return None
     judge(executable.findings)
     return found

@@ -23,7 +23,7 @@ import pytest
 from lamella.base.diagnostic import LamellaError
 from lamella.pipeline.program import read_program
 from tests.fuzz.mutate import Seed, mutate_bytes, mutate_text, read_seed
-from tests.fuzz.nem_road import SMALL, judge, walk
+from tests.fuzz.nem_road import SMALL, judge, judge_refusal, walk
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {"tests/lang/nem/good": 3, "tests/lang/nem/bad": 1, "examples/npu": 8}
@@ -81,7 +81,7 @@ def walk_case(seeds: list[Seed], number: int, place: Path) -> set[str]:
     try:
         judge(read_program(place, device, SMALL).findings)
     except LamellaError as problem:
-        judge(problem.findings)
+        judge_refusal(problem)
     return {"bytes"}
 
 

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from lamella.base.limits import add, ceil_divide, mul, product
 
+MOST_AXES = 24
+"""NumPy holds 32 axes (64 from NumPy 2 on), and some operations need a few more than their operands have."""
+
 
 def element_count(shape: Sequence[int]) -> int:
     """How many elements a shape has; a scalar has one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lamella.lang.nem import write
-from lamella.plan.passes.hoist import hoist
+from lamella.plan.passes.hoist import find_hoists, hoist
 from tests.plan.passes.programs import codes, example, read, reread
 
 HEAD = """\
@@ -343,6 +343,22 @@ endloop
     document, plan = read(HEAD + body)
     text, _ = reread(hoist(document, plan, only=frozenset([1])), plan)
     assert "\nb = transfer" in text
+    assert "\n    a = transfer" in text
+
+
+def test_a_move_whose_text_names_the_loop_stays_though_its_place_does_not_move() -> None:
+    body = """\
+loop i in [0..T - 1]:
+    a = transfer.async(dst=region(WL, 0 * i, 64), src=W)
+    b = transfer.async(dst=region(XL, 0, 64), src=W)
+    wait(a, b)
+    store.async(dst=region(Y, i * 64, 32), src=region(WL, 0, 32))
+    store.async(dst=region(Y, i * 64 + 32, 32), src=region(XL, 0, 32))
+endloop
+"""
+    document, plan = read(HEAD + body)
+    assert [item.task.token for item in find_hoists(document, plan)] == ["b"]
+    text, _ = reread(hoist(document, plan), plan)
     assert "\n    a = transfer" in text
 
 

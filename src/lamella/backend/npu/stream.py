@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from lamella.backend.npu.executable import PROGRAM, Executable
 from lamella.backend.npu.findings import Findings
-from lamella.backend.npu.memory import Memory, read_tensor, write_tensor
+from lamella.backend.npu.memory import Memory, read_tensor, within_memory, write_tensor
 from lamella.backend.npu.opcodes import Operand, apply
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError, Rule, errors
@@ -57,7 +57,8 @@ class StreamExecutable(Executable):
         else:
             self._write_random(memory)
         random = None if self._order_seed is None else Random(self._order_seed)
-        self.findings = _Run(self.stream, self.plan, memory).all(queue_up(self.stream), random)
+        with within_memory(self.plan.buffers):
+            self.findings = _Run(self.stream, self.plan, memory).all(queue_up(self.stream), random)
         if errors(self.findings):
             raise LamellaError(self.findings)
         return {name: self._ports.read(memory, name) for name in self.outputs}

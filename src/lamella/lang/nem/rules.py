@@ -422,13 +422,13 @@ MEMORY_NEEDED = Rule(
     "NEM175",
     "Limits",
     "the program's buffers take {needed} bytes; the limit is {limit}",
-    hint="raise max_total_bytes",
+    hint="raise it with --limit max_total_bytes=N",
 )
 TOO_LONG = Rule(
     "NEM176",
     "Limits",
     "{needed} task instances are more than the limit of {limit}",
-    hint="raise max_expansion",
+    hint="raise it with --limit max_expansion=N",
 )
 BAD_INPUT = Rule("NEM177", "Execution Semantics", "input '{name}' {problem}")
 

@@ -36,6 +36,11 @@ def hoist(
     return hoisting.apply() if wanted else None
 
 
+def find_hoists(document: nodes.Document, plan: Plan, limits: Limits = DEFAULT) -> list[Hoist]:
+    """The moves that `hoist` moves: those that are invariant and whose text can stand outside."""
+    return find_invariant(plan, limits, _Hoisting(document, plan).take)
+
+
 @dataclass(frozen=True, slots=True)
 class _Moved:
     """A statement as it will stand before a loop at some depth; `place` is its old place in the text."""

@@ -12,8 +12,8 @@ from lamella.lang.nem.nodes import Document
 from lamella.lang.nem.resolved import Loop, Plan, Task
 from lamella.plan.passes.balance import balance, unpin
 from lamella.plan.passes.deepen import deepen
-from lamella.plan.passes.hoist import hoist
-from lamella.plan.passes.invariant import Hoist, find_invariant
+from lamella.plan.passes.hoist import find_hoists, hoist
+from lamella.plan.passes.invariant import Hoist
 from lamella.plan.passes.rings import Ring, find_rings
 from lamella.plan.timing.cost import cost_of
 from lamella.plan.timing.machine import Machine
@@ -66,7 +66,7 @@ def _listed(names: list[str]) -> str:
 
 def _propose_hoists(document: Document, plan: Plan, limits: Limits) -> Iterator[Proposal]:
     """All moves together, then each alone, for one may spoil the others."""
-    found = find_invariant(plan, limits)
+    found = find_hoists(document, plan, limits)
     made = hoist(document, plan, limits) if found else None
     if made is not None:
         yield _describe_hoists(found, made, -1)

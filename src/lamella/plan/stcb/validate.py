@@ -10,7 +10,7 @@ from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.dtype import find_in
 from lamella.base.limits import DEFAULT, LARGEST, Limits, OutOfRange, add, ceil_divide, mul, product
 from lamella.base.quant import Quant, quant_problems
-from lamella.base.shape import element_count, row_major_strides
+from lamella.base.shape import MOST_AXES, element_count, row_major_strides
 from lamella.base.source import NOWHERE
 from lamella.lang.nem import nodes as text
 from lamella.lang.nem.check.attributes import check_attributes
@@ -38,7 +38,6 @@ from lamella.plan.stcb.nodes import (
 from lamella.plan.stcb.verify import verify_stream
 
 MOST_UNITS = 1 << 16
-MOST_RANK = 64
 MOST_RECORDS = 1 << 32
 MOVES = ("transfer", "store")
 
@@ -152,7 +151,7 @@ class _MemoryMap:
         if element is None:
             yield f"'{access.dtype}' is not an element type"
             return
-        if not 1 <= len(access.dims) <= MOST_RANK or len(access.strides) != len(access.dims):
+        if not 1 <= len(access.dims) <= MOST_AXES or len(access.strides) != len(access.dims):
             yield f"{len(access.dims)} dimensions with {len(access.strides)} strides"
             return
         if min(access.dims) < 1 or min(access.strides) < 0:

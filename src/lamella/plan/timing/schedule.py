@@ -205,7 +205,11 @@ class Schedule:
         """The simulation found no period within the limit."""
         span: Span = NOWHERE if step.task is None else step.task.span
         limit = self.limits.max_expansion
-        return LamellaError([TOO_LONG.at(span, needed=f"more than {limit}", limit=limit)])
+        hint = (
+            "windows of nested loops that interleave without a rhythm are stepped through one by one; "
+            "lower @max_in_flight of an outer loop, or raise the limit: --limit max_expansion=N"
+        )
+        return LamellaError([TOO_LONG.at(span, needed=f"more than {limit}", limit=limit, hint=hint)])
 
     # --- ending ---------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import prod
 from types import MappingProxyType
 from typing import TypeAlias
@@ -23,6 +24,8 @@ from lamella.plan.timing.tails import find_tails
 Waits: TypeAlias = defaultdict[int, Counter[tuple[str, str, int]]]
 """For each task, cycles by reason, title and line of what it waited for."""
 _RANKS = MappingProxyType({unit: rank for rank, unit in enumerate(RUNNING_UNITS)})
+IMPATIENCE = 5
+"""A plan that cannot be stepped through whole is given up after this part of the limit, in seconds, not minutes."""
 MOST_LISTED = 256
 """Units of a device that are listed although no task runs on them."""
 
@@ -30,7 +33,7 @@ MOST_LISTED = 256
 def simulate(plan: Plan, limits: Limits = DEFAULT, detail: int = 20_000) -> Report:
     """Simulate a plan on its device; the first `detail` instances are kept on the timeline.
 
-    Raises LamellaError when a loop finds no rhythm within `limits.max_expansion` instances.
+    Raises LamellaError when a plan of more than `limits.max_expansion` instances finds no rhythm in a fifth of them.
     """
     machine = Machine(plan.device)
     tasks = tuple(plan.tasks())
@@ -39,6 +42,8 @@ def simulate(plan: Plan, limits: Limits = DEFAULT, detail: int = 20_000) -> Repo
     engines = max([machine.engines, *((task.engine or 0) + 1 for task in tasks)])
     load = Load(tasks, machine, costs, counts, engines)
     steps = prepare(plan, costs)
+    if sum(counts.values()) > limits.max_expansion:
+        limits = replace(limits, max_expansion=limits.max_expansion // IMPATIENCE)
     outcome = Schedule(steps, Queues(machine, steps), limits, detail).run()
     free = Schedule(steps, None, limits).run()
     idle = machine.given("SEQ", "fj_per_cycle")

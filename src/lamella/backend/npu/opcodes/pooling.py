@@ -67,7 +67,7 @@ def _is_kept(call: Call) -> bool:
 
 def _blocks(call: Call) -> list[Block]:
     kernel, strides, pads = (call.integers(name) for name in ("kernel_shape", "strides", "pads"))
-    window = Window(kernel, strides, (1, 1), pads[:2])
+    window = Window(kernel, strides, (1, 1), pads[:2], dense=True)
     return list(blocks(window, call.inputs[0].type.shape, call.outputs[0].shape[1:-1]))
 
 

@@ -11,29 +11,43 @@ from lamella.base.arrays import Array
 
 BLOCK_ELEMENTS = 1 << 22
 """How many window elements are gathered at once."""
+MOST_TAPS = 1 << 22
+"""Outputs times kernel positions along one axis; more would take gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Kernel, strides, dilations and leading pads, one number each per spatial axis."""
+    """Kernel, strides, dilations and leading pads, one number each per spatial axis.
+
+    Where padding takes no part, `dense` leaves it out: a window is then as wide as the input at most.
+    """
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     begins: tuple[int, ...]
+    dense: bool = False
 
     def taps(self, axis: int, size: int, count: int) -> Array:
         """For each output and kernel position along an axis the input position, -1 where it is padding.
 
         Plain integers, because pads of a hostile program need not fit into a machine word.
         """
-        stride, dilation, begin = self.strides[axis], self.dilations[axis], self.begins[axis]
-        rows = (
-            [out * stride + tap * dilation - begin for tap in range(self.kernel[axis])]
-            for out in range(count)
-        )
-        inside = [[at if 0 <= at < size else -1 for at in row] for row in rows]
-        return np.asarray(inside, np.int64).reshape(count, self.kernel[axis])
+        width = min(self.kernel[axis], size) if self.dense else self.kernel[axis]
+        if width * count > MOST_TAPS:
+            raise MemoryError
+        rows = [self._row(axis, size, out) for out in range(count)]
+        return np.asarray([row + [-1] * (width - len(row)) for row in rows], np.int64).reshape(count, width)
+
+    def _row(self, axis: int, size: int, out: int) -> list[int]:
+        """The input positions of one output."""
+        dilation, start = self.dilations[axis], out * self.strides[axis] - self.begins[axis]
+        if not self.dense:
+            places = range(start, start + self.kernel[axis] * dilation, dilation)
+            return [at if 0 <= at < size else -1 for at in places]
+        first = max(0, -(start // dilation))
+        last = min(self.kernel[axis] - 1, (size - 1 - start) // dilation)
+        return [start + tap * dilation for tap in range(first, last + 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +62,7 @@ class Block:
 def blocks(window: Window, shape: Sequence[int], out: Sequence[int]) -> Iterator[Block]:
     """Blocks of outputs, in order, for an input [N, spatial…, C] and outputs of these spatial sizes."""
     taps = [window.taps(axis, shape[1 + axis], count) for axis, count in enumerate(out)]
-    per_row = int(np.prod([item.size for item in taps[1:]], dtype=np.int64)) * window.kernel[0] * shape[-1]
+    per_row = int(np.prod([item.size for item in taps[1:]], dtype=np.int64)) * taps[0].shape[1] * shape[-1]
     step = max(1, BLOCK_ELEMENTS // max(per_row, 1))
     for image in range(shape[0]):
         for start in range(0, out[0], step):

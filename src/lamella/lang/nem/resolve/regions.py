@@ -7,7 +7,7 @@ from dataclasses import replace
 from lamella.base.dtype import ElementType, find_in
 from lamella.base.limits import OutOfRange
 from lamella.base.quant import Quant
-from lamella.base.shape import bytes_for, element_count, row_major_strides, span_of
+from lamella.base.shape import MOST_AXES, bytes_for, element_count, row_major_strides, span_of
 from lamella.lang.nem import nodes
 from lamella.lang.nem.resolve.decorators import Decorators
 from lamella.lang.nem.resolve.expressions import Expressions, Failed
@@ -24,6 +24,7 @@ from lamella.lang.nem.rules import (
     EXTENT_TOO_SMALL,
     INCOMPLETE_TYPE,
     LAYOUT_RANK,
+    LIMIT,
     OUT_OF_RANGE,
     STRIDE_COUNT,
     STRIDES_LEAVE,
@@ -140,6 +141,11 @@ def resolve_type(values: Expressions, node: nodes.TypeAttributes, extent: int) -
 
 
 def _shape(values: Expressions, exprs: tuple[nodes.Expr, ...]) -> tuple[int, ...]:
+    if len(exprs) > MOST_AXES:
+        where, what = exprs[0].span.to(exprs[-1].span), f"a shape of rank {len(exprs)}"
+        raise values.fail(
+            LIMIT.at(where, what=what, limit=MOST_AXES, hint="join axes that are used together")
+        )
     shape = values.integers(exprs, "a shape dimension")
     for axis, size in enumerate(shape):
         if size <= 0:

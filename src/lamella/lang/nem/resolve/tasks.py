@@ -125,15 +125,14 @@ def _engine(
 
 
 def eligible_units(task: Task, opcode: Opcode) -> tuple[str, ...]:
-    """Where a task may run, the default first; moves that touch DDR take the system DMA."""
+    """Where a task may run, the default first; a VPU runs everything, a move that touches DDR takes the system DMA."""
     if opcode.name == GENERIC:
         return ("VPU", "CSTL", "NMU", "DMA")
-    in_ddr = any(region.buffer.memory == "DDR" for region in (*task.inputs, *task.outputs))
+    units = opcode.units
     if opcode.name == "transfer":
-        return ("sDMA",) if in_ddr else ("DMA",)
-    if opcode.name == "store":
-        return opcode.units
-    return (*opcode.units, *(() if "VPU" in opcode.units else ("VPU",)))
+        in_ddr = any(region.buffer.memory == "DDR" for region in (*task.inputs, *task.outputs))
+        units = ("sDMA",) if in_ddr else ("DMA",)
+    return (*units, *(() if "VPU" in units else ("VPU",)))
 
 
 def _check_unit(values: Expressions, task: Task, opcode: Opcode, device: ResolvedDevice | None) -> None:
