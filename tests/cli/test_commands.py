@@ -175,6 +175,31 @@ def test_sim_writes_pictures_and_the_fixed_program(tmp_path: Path) -> None:
     assert call("run", fixed).stdout == call("run", CONV).stdout
 
 
+def test_every_output_of_sim_has_the_names_and_tags(tmp_path: Path) -> None:
+    program, trace, page = tmp_path / "p.nem", tmp_path / "t.json", tmp_path / "t.html"
+    program.write_text(
+        """device "npm_lite.nem"
+buffer Z : L2 (size=64) @debug(of_buffer) @profile(tag_buffer)
+buffer A : L1 (size=64)
+loop i in [0..1] @debug(of_loop) @profile(tag_loop):
+    let R = region(A, i * 32, 32) @debug(of_region) @profile(tag_region)
+    transfer.async(dst=R, src=region(Z, i * 32, 32)) @debug(of_task) @profile(tag_task)
+endloop
+""",
+        encoding="utf-8",
+    )
+    told = call("sim", str(program), "--trace", str(trace), "--html", str(page)).stdout
+    outputs = [
+        told,
+        call("sim", str(program), "--json").stdout,
+        trace.read_text("utf-8"),
+        page.read_text("utf-8"),
+    ]
+    for thing in ("buffer", "loop", "region", "task"):
+        for word in (f"of_{thing}", f"tag_{thing}"):
+            assert [word in output for output in outputs] == [True] * 4, word
+
+
 def test_rules_and_explain() -> None:
     assert "NEM140" in call("rules", "nem").stdout
     explained = call("explain", "nem140").stdout

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.lang.nem.resolved import Plan, Task
+from lamella.lang.nem.resolved import Index, Plan, Resource, Task
 from lamella.plan.bind import bind
 from lamella.plan.stcb.nodes import Stream
 from lamella.plan.stcb.verify import verify_stream
@@ -101,6 +101,31 @@ def test_a_bank_smaller_than_the_units_in_use_is_refused() -> None:
     assert stream is None
     assert [finding.code for finding in findings] == ["NEM157"]
     assert "must be at least" in findings[0].message
+
+
+def crossed(count: int, bits: int) -> Plan:
+    """Loads on two DMAs, and stores that wait for them in the opposite order."""
+    build = Builder()
+    near, far = build.buffer("M", 64), build.buffer("N", 64)
+    loads = [
+        build.task(
+            "transfer", [region(far, n, 1)], [region(near, n, 1)], resource=Resource("DMA", Index(n % 2))
+        )
+        for n in range(count)
+    ]
+    stores = [
+        build.task("store", [region(near, n, 1)], [region(far, 32 + n, 1)], [loads[n]]) for n in range(count)
+    ]
+    return build.plan([*loads, *reversed(stores)], device(tokens=bits))
+
+
+@pytest.mark.parametrize("count", [2, 5, 12, 20])
+def test_a_refused_bank_is_told_the_size_that_is_enough(count: int) -> None:
+    refused, findings = bind(crossed(count, 1))
+    assert refused is None
+    least = int(findings[0].message.split()[-1])
+    assert bind(crossed(count, least))[0] is not None
+    assert bind(crossed(count, least - 1))[0] is None
 
 
 def test_the_order_of_a_queue_needs_no_bit() -> None:

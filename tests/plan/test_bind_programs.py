@@ -118,6 +118,12 @@ def test_a_missing_unit_type_is_translated(tmp_path: Path) -> None:
     assert equals_program(bound)
 
 
+def test_moves_are_translated_too(tmp_path: Path) -> None:
+    bound = pipeline(tmp_path, device_text(CSTL=0, DMA=0, sDMA=0), load="@deterministic")
+    assert {str(record.unit) for _, record in bound.stream.records()} == {"VPU0", "SEQ0"}
+    assert equals_program(bound)
+
+
 def test_free_tasks_are_balanced(tmp_path: Path) -> None:
     bound = pipeline(tmp_path, device_text(CSTL=2, DMA=2))
     assert Counter(units(bound, "transfer")) == {"DMA0": 4, "DMA1": 4}

@@ -47,7 +47,9 @@ def forward(size: int) -> str:
 
 def zeros(size: int) -> str:
     """E2: divisions by zero, written and computed."""
-    return "program p:\nconst z = 0\n" + lines(size, lambda n: f"const c{n} = {n} {('/', 'mod')[n % 2]} (z * {n})\n")
+    return "program p:\nconst z = 0\n" + lines(
+        size, lambda n: f"const c{n} = {n} {('/', 'mod')[n % 2]} (z * {n})\n"
+    )
 
 
 def chain_of_parents(size: int) -> str:
@@ -111,8 +113,10 @@ def racing_writes(size: int) -> str:
 
 def sizes(size: int) -> str:
     """E6: sizes and alignments that are no sizes and alignments."""
-    wrong = ("size=0", "size=0 - 1", "size=4611686018427387904 * 2", "size=8, align=0", "size=8, align=3")
-    wrong = (*wrong, "size=8, align=1099511627776", "size=9223372036854775808")
+    wrong = (
+        *("size=0", "size=0 - 1", "size=4611686018427387904 * 2", "size=9223372036854775808"),
+        *("size=8, align=0", "size=8, align=3", "size=8, align=1099511627776"),
+    )
     return "program p:\n" + lines(size, lambda n: f"buffer b{n} : L2 ({wrong[n % len(wrong)]})\n")
 
 

@@ -33,6 +33,8 @@ class Limits:
     """Bytes of simulated memory, all levels together."""
     max_expansion: int = 2_000_000
     """Task instances that may be listed one by one (loops are otherwise treated whole)."""
+    max_records: int = 200_000
+    """Records of one bound stream."""
     max_pairs: int = 1_000_000
     """Pairs of accesses that may be compared one by one where no closed proof exists."""
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
 import traceback
 from importlib import import_module
+from typing import NoReturn
 
 import click
 
 from lamella import __version__
+from lamella.base.errors import cause_of
 
 COMMANDS = {
     "check": "report what is wrong in files",
@@ -22,6 +25,9 @@ COMMANDS = {
     "rules": "list the rules of a language",
     "explain": "explain one rule with a wrong program and a right one",
 }
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class _Lazy(click.Group):
@@ -55,8 +61,17 @@ def main() -> None:
     try:
         lamella.main(prog_name="lamella")
     except Exception as bug:
+        if isinstance(bug, OSError) and bug.errno in FULL:
+            _end_full(bug)
         sys.stderr.write(_bug_report(bug))
         sys.exit(3)
+
+
+def _end_full(problem: OSError) -> NoReturn:
+    """Say that standard output is full: all other files are written in one place, which tells its faults itself."""
+    sys.stderr.write(f"error: cannot write standard output: {cause_of(problem)}\n")
+    sys.stderr.flush()
+    os._exit(1)  # the usual end would try to write the rest once more, and complain again
 
 
 def _bug_report(bug: Exception) -> str:

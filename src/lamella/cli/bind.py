@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lamella.base.diagnostic import LamellaError, errors
+from lamella.base.diagnostic import LamellaError, errors, printable
 from lamella.base.limits import Limits
 from lamella.cli.options import (
     Guarded,
@@ -46,6 +46,8 @@ def bind(
         print_json({"ok": not errors(findings), "output": str(output), **facts})
         return
     engines = f"{len(stream.engines)} engine{'s' if len(stream.engines) > 1 else ''}"
-    click.echo(f"{output}: {records} records on {engines} of {stream.device}, {stream.bits} token bits")
+    click.echo(
+        f"{printable(str(output))}: {records} records on {engines} of {stream.device}, {stream.bits} token bits"
+    )
     for level, used in sorted(stream.peaks().items()):
         click.echo(f"  {level:6} {used:>12,} bytes")

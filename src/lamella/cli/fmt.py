@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from lamella.base.diagnostic import printable
 from lamella.base.limits import Limits
 from lamella.base.writer import write_text
 from lamella.cli.options import Guarded, file_argument, language_option, limit_option
@@ -23,7 +24,7 @@ def fmt(file: Path, in_place: bool, only_check: bool, language: str | None, limi
     before, after = canonical_text(file, language, limits)
     if only_check:
         if before != after:
-            raise click.ClickException(f"{file} is not in canonical form")
+            raise click.ClickException(f"{printable(str(file))} is not in canonical form")
     elif not in_place:
         click.echo(after, nl=False)
     elif before != after:

@@ -48,7 +48,7 @@ def print_findings(findings: Iterable[Diagnostic], stream_is_error: bool = True)
 
 def print_json(value: object) -> None:
     """One JSON object on standard output."""
-    click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    click.echo(json.dumps(value, allow_nan=False))
 
 
 def fail(findings: Sequence[Diagnostic], as_json: bool = False) -> NoReturn:

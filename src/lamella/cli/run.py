@@ -47,7 +47,9 @@ class Options(TypedDict):
 @click.option("--output", type=click.Path(path_type=Path), help="Write one .npy per output into this folder.")
 @click.option("--backend", default=None, help="How to run it; for plans and streams: npu.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random inputs.")
-@click.option("--order", default="program", metavar="program|random[:SEED]", help="Run in another legal order.")
+@click.option(
+    "--order", default="program", metavar="program|random[:SEED]", help="Run in another legal order."
+)
 @click.option("--profile", is_flag=True, help="Say how long it took.")
 @json_option
 @device_option

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -22,7 +23,7 @@ from lamella.cli.options import (
 from lamella.lang.nem import write
 from lamella.pipeline.program import Program, plan_of, read_checked
 from lamella.plan.advise import Advice, advise, fix
-from lamella.plan.picture import chrome_trace, html_page, summary
+from lamella.plan.picture import chrome_trace, find_named, html_page, summary
 from lamella.plan.timing import simulate
 
 
@@ -64,8 +65,9 @@ def sim(**options: Unpack[Options]) -> None:
         write_text(options["html"], html_page(report, plan))
     found = advise(program.source, program.path, options["device"], limits) if options["give_advice"] else []
     if options["as_json"]:
+        named = {"named": [asdict(item) for item in find_named(plan)]}
         extra = {"advice": [_advice_json(item) for item in found]} if options["give_advice"] else {}
-        print_json({**report.to_json(), **extra})
+        print_json({**report.to_json(), **named, **extra})
     else:
         print_findings(program.findings)
         click.echo(summary(report, plan))

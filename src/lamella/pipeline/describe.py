@@ -70,7 +70,7 @@ def describe_plan(plan: Plan) -> str:
         for buffer in plan.buffers:
             if buffer.level == level:
                 flag = "  import" if buffer.imported else ""
-                name = f"{buffer.name}{f' @{buffer.debug}' if buffer.debug else ''}"
+                name = f"{buffer.name}{f' @{printable(buffer.debug)}' if buffer.debug else ''}"
                 lines.append(f"    {name:20} {buffer.size:>12,}  align {buffer.align}{flag}")
     return "\n".join([*lines, "", "program", *_items(plan)])
 
@@ -94,7 +94,7 @@ def _items(plan: Plan) -> list[str]:
         else:
             operands = f"{_regions(item.inputs)} -> {_regions(item.outputs)}"
             variant = f"  [{item.variant}]" if item.variant else ""
-            lines.append(f"{place}{item.title}: {operands}{variant}")
+            lines.append(f"{place}{printable(item.title)}: {operands}{variant}")
     return lines
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from lamella.base.diagnostic import LamellaError
-from lamella.base.limits import DEFAULT, Limits
+from lamella.base.limits import DEFAULT, Limits, hint_for
 from lamella.base.source import NOWHERE, Span
 from lamella.lang.nem.resolved import Item, Loop, Plan, Task, Wait
 from lamella.lang.nem.rules import TOO_LONG
@@ -33,16 +33,16 @@ class Node:
     after: tuple[int, ...]
 
 
-def expand(plan: Plan, limits: Limits = DEFAULT) -> list[Node]:
-    """All nodes of a plan in program order; more instances than the limit is an error."""
+def expand(plan: Plan, limits: Limits = DEFAULT, name: str = "max_expansion") -> list[Node]:
+    """All nodes of a plan in program order; more instances than the named limit is an error."""
+    limit: int = getattr(limits, name)
     needed = plan.instances()
-    if needed > limits.max_expansion:
-        raise LamellaError([TOO_LONG.at(_first_span(plan), needed=needed, limit=limits.max_expansion)])
+    if needed > limit:
+        raise _too_long(plan, str(needed), limit, name)
     working = working_loops(plan)
     nodes = _count_nodes(plan, working)
-    if nodes > limits.max_expansion * _NODES_PER_INSTANCE:
-        counted = f"{nodes} waits, loop iterations and"
-        raise LamellaError([TOO_LONG.at(_first_span(plan), needed=counted, limit=limits.max_expansion)])
+    if nodes > limit * _NODES_PER_INSTANCE:
+        raise _too_long(plan, f"{nodes} waits, loop iterations and", limit, name)
     expansion = _Expansion(working)
     expansion.items(plan.body, {}, None)
     return expansion.nodes
@@ -72,6 +72,10 @@ def _count_nodes(plan: Plan, working: frozenset[int]) -> int:
 def _trips(loop: Loop, working: frozenset[int]) -> int:
     """Iterations to expand: without tasks all of them wait for the same things, and one of them says it all."""
     return max(0, loop.trips) if loop.number in working else min(1, max(0, loop.trips))
+
+
+def _too_long(plan: Plan, needed: str, limit: int, name: str) -> LamellaError:
+    return LamellaError([TOO_LONG.at(_first_span(plan), needed=needed, limit=limit, hint=hint_for(name))])
 
 
 def _first_span(plan: Plan) -> Span:

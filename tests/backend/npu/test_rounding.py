@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lamella.backend.npu.opcodes import Operand
 from lamella.base.arrays import Array
 from lamella.base.quant import PerGroup, PerTensor, Quant
 from lamella.lang.nem.resolved import AttributeValue
 from tests.backend.npu.drawing import Case, tensor
+
+BYTES = st.integers(-128, 127)
+EXACT: Mapping[str, Callable[[int, int], int]] = MappingProxyType(
+    {
+        **{"add": operator.add, "sub": operator.sub, "mul": operator.mul, "pow": operator.pow},
+        "div": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
+    }
+)
 
 
 def _product(
@@ -75,7 +89,7 @@ def test_an_accumulator_that_leaves_i32_is_reported_and_wraps() -> None:
     quants = PerTensor(1.0, -128), PerTensor(1.0, -128), PerTensor(2.0**20)
     case = _product([127] * COUNT, [127] * COUNT, quants)
     assert _only(case) == round(_wrapped(total) / 2**20)
-    assert case.reported == [("NEM171", {"accum": "i32", "value": total})]
+    assert case.reported == [("NEM171", {"elem": "i32", "value": total})]
 
 
 def test_each_group_has_its_own_accumulator() -> None:
@@ -104,12 +118,29 @@ def _plain(opcode: str, a: list[int], b: list[int]) -> Case:
 
 
 def test_dividing_plain_integers_by_zero_is_reported() -> None:
-    case = _plain("div", [7, -7, 5, -128], [2, 2, 0, -1])
+    case = _plain("div", [7, -7, 5, -128], [2, 2, 0, 1])
     assert case.run()[0].tolist() == [3, -3, 0, -128]
     assert case.reported == [("NEM172", {})]
-    case = _plain("pow", [0, 2], [-1, 7])
-    assert case.run()[0].tolist() == [0, -128]
+    case = _plain("pow", [0, 2], [-1, 6])
+    assert case.run()[0].tolist() == [0, 64]
     assert case.codes() == {"NEM172"}
+
+
+@pytest.mark.parametrize("opcode", ["add", "sub", "mul", "div", "pow"])
+@given(st.lists(st.tuples(BYTES, BYTES), min_size=1, max_size=8))
+def test_plain_integers_that_leave_their_type_are_reported(opcode: str, pairs: list[tuple[int, int]]) -> None:
+    pairs = [(a, b & 127) if opcode == "pow" else (a, b or 1) for a, b in pairs]
+    case = _plain(opcode, [a for a, _ in pairs], [b for _, b in pairs])
+    exact = [EXACT[opcode](a, b) for a, b in pairs]
+    assert case.run()[0].tolist() == [(value + 128) % 256 - 128 for value in exact]
+    assert case.codes() == {"NEM171" for value in exact if not -128 <= value <= 127}
+
+
+def test_the_sum_of_plain_integers_is_reported_when_it_leaves_their_type() -> None:
+    x = Operand(np.array([100, 27, 1], np.int8), tensor("i8", (3,)))
+    case = Case("reduce_sum", [x], [tensor("i8", (1,))], {"axes": (0,), "keepdims": True})
+    assert _only(case) == -128
+    assert case.reported == [("NEM171", {"elem": "i8", "value": 128})]
 
 
 @pytest.mark.parametrize("index", [-1, 3, 100])

@@ -36,6 +36,8 @@ def test_the_text_names_the_giver_of_everything() -> None:
     assert ["gemm.float<bf16>.no_bias", "mandatory", "npm_pro"] in found
     assert ["eltwise<f32>.default", "extended", "npm_pro_x1"] in found
     assert ["cast.default", "mandatory", "nem_baseline_1_0"] in found
+    assert ["type", "variants:", "22", "mandatory,", "3", "extended,", "25", "effective"] in found
+    assert ["gemm,", "matmul:", "6", "effective", "of", "9"] in found
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -105,7 +105,8 @@ def _opcodes(device: ResolvedDevice, variants: Variants) -> Iterator[str]:
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, opcode in load_registry().items():
         groups.setdefault(opcode.families, []).append(name)
-    yield f"type variants: {len(device.mandatory)} mandatory, {len(device.extended)} extended"
+    counts = f"{len(device.mandatory)} mandatory, {len(device.extended)} extended"
+    yield f"type variants: {counts}, {len(device.effective)} effective"
     for families, names in groups.items():
         if families:
             yield from _group(device, names, variants_of(variants, families))
@@ -113,13 +114,13 @@ def _opcodes(device: ResolvedDevice, variants: Variants) -> Iterator[str]:
 
 
 def _group(device: ResolvedDevice, names: list[str], legal: tuple[FamilyVariant, ...]) -> Iterator[str]:
-    yield from _wrapped("", names)
     rows = [
         (str(item.id), word, givers[item.id])
         for word, givers in (("mandatory", device.mandatory), ("extended", device.extended))
         for item in legal
         if item.id in givers
     ]
+    yield from _wrapped("", names, f": {len(rows)} effective of {len(legal)}")
     yield from _table(rows, "    ")
     absent = [
         str(item.id) for item in legal if item.id not in device.mandatory and item.id not in device.extended
@@ -136,11 +137,11 @@ def _table(rows: Sequence[tuple[str, ...]], indent: str = "  ") -> Iterator[str]
         yield (indent + "  ".join(cells)).rstrip()
 
 
-def _wrapped(start: str, names: list[str]) -> Iterator[str]:
+def _wrapped(start: str, names: list[str], end: str = "") -> Iterator[str]:
     """Names with commas, broken into lines."""
     line = f"  {start}"
     for index, name in enumerate(names):
-        word = name if index == len(names) - 1 else f"{name}, "
+        word = f"{name}{end}" if index == len(names) - 1 else f"{name}, "
         if len(line) + len(word) > WIDTH:
             yield line.rstrip()
             line = "    "

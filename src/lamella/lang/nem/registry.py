@@ -1,4 +1,7 @@
-"""The opcode registry: operands, attributes, type families, units and status of the 49 opcodes."""
+"""The opcode registry: operands, attributes, type families, units and status of the 49 opcodes.
+
+It is data, `opcodes.json`, and `opcodes.schema.json` says what such data looks like.
+"""
 
 from __future__ import annotations
 

@@ -400,12 +400,12 @@ UNINITIALISED = Rule(
     "{task} reads {range} of '{buffer}', which nothing has written{iteration}",
     WARNING,
 )
-ACCUMULATOR = Rule(
+OVERFLOW = Rule(
     "NEM171",
     "Accumulation Type",
-    "{task} leaves {accum}: {value}{iteration}",
+    "{task} leaves {elem}: {value}{iteration}",
     WARNING,
-    hint="the value wraps around, as the accumulator does",
+    hint="the value wraps around: integers and accumulators keep their low bits",
 )
 RUN_DIVISION = Rule("NEM172", "Elementwise Operations", "{task} divides by zero{iteration}")
 GATHER_INDEX = Rule(
@@ -427,7 +427,7 @@ MEMORY_NEEDED = Rule(
 TOO_LONG = Rule(
     "NEM176",
     "Limits",
-    "{needed} task instances are more than the limit of {limit}",
+    "{needed} task instances exceed the limit of {limit}",
     hint="raise it with --limit max_expansion=N",
 )
 BAD_INPUT = Rule("NEM177", "Execution Semantics", "input '{name}' {problem}")

@@ -47,7 +47,7 @@ def bind(
         return None, findings
     builder = StreamBuilder(plan, target, addresses)
     try:
-        stream, told = _build(expand(plan, limits), placement, builder)
+        stream, told = _build(expand(plan, limits, "max_records"), placement, builder)
     except LamellaError as problem:
         return None, [*findings, *problem.findings]
     return stream, findings + told
@@ -68,7 +68,8 @@ def _build(
         placement = Placement(builder.plan, device, narrow=True)
         items, seats = _seat(nodes, chains, placement)
         fewer = assign_tokens(nodes, items, _count_queues(items), _bits(device))
-        tokens = replace(fewer, wanted=tokens.wanted, full=tokens.full)
+        needed = min(tokens.needed, fewer.needed)
+        tokens = replace(fewer, wanted=tokens.wanted, full=tokens.full, needed=needed)
     told = [*placement.remapped.values(), *_tell_tokens(tokens, items, device)]
     if errors(told):
         return None, told

@@ -58,12 +58,15 @@ def assign_tokens(nodes: Sequence[Node], items: Sequence[Item], queues: int, bit
     free = color(items, order, bits)
     if free.needed <= bits:
         return Tokens(free.tokens, bits, free.needed, needed=free.needed)
+    best = Tokens(free.tokens, bits, free.needed, full=free.full, needed=free.needed)
     for serial in _leashes(len(items)):
         order = order_items(nodes, items, queues, serial)
         found = color(items, order, bits)
-        if found.needed <= bits:
+        if found.needed < best.needed:
+            best = Tokens(found.tokens, bits, free.needed, order.added, free.full, found.needed)
+        if best.fits:
             break
-    return Tokens(found.tokens, bits, free.needed, order.added, free.full, found.needed)
+    return best
 
 
 def _leashes(count: int) -> Iterator[Serial]:

@@ -42,6 +42,7 @@ def _other(scene: Scene) -> dict[str, object]:
         "schedule / bound": round(scene.ratio, 4),
         "cut": scene.cut or "no",
         "memory": [_peak(level) for level in scene.levels],
+        "named": [f"{item.kind} {item.name}, line {item.line}: {item.what}" for item in scene.named],
         "notes": list(scene.notes),
     }
 

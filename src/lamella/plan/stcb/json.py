@@ -42,7 +42,7 @@ def to_json(stream: Stream) -> str:
 
 
 def _dump(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return json.dumps(value, ensure_ascii=True, allow_nan=False)
 
 
 def _memory(stream: Stream) -> dict[str, Json]:

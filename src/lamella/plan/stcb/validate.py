@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -37,6 +38,7 @@ from lamella.plan.stcb.nodes import (
 )
 from lamella.plan.stcb.verify import verify_stream
 
+NAME = re.compile(r"[A-Za-z_][0-9A-Za-z_]*")
 MOST_UNITS = 1 << 16
 MOST_RECORDS = 1 << 32
 MOVES = ("transfer", "store")
@@ -100,6 +102,10 @@ def _names(stream: Stream, limits: Limits) -> Iterator[str]:
     longest = max(map(len, names))
     if longest > limits.max_name:
         yield f"a name has {longest} characters; the limit max_name is {limits.max_name}"
+    # Names of a program are identifiers, and files are called after them: nothing else may come this way.
+    for name in names:
+        if name and not NAME.fullmatch(name):
+            yield f"'{name}' is not a name"
     for what, found in (
         ("buffer", [place.buffer for place in stream.memory]),
         ("tensor", [tensor.name for tensor in stream.tensors]),

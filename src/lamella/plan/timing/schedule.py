@@ -209,7 +209,7 @@ class Schedule:
             "windows of nested loops that interleave without a rhythm are stepped through one by one; "
             "lower @max_in_flight of an outer loop, or raise the limit: --limit max_expansion=N"
         )
-        return LamellaError([TOO_LONG.at(span, needed=f"more than {limit}", limit=limit, hint=hint)])
+        return LamellaError([TOO_LONG.at(span, needed=limit + 1, limit=limit, hint=hint)])
 
     # --- ending ---------------------------------------------------------------------------------------------
 
@@ -291,6 +291,8 @@ class Schedule:
         """The next iteration of a loop."""
         trip, around = loop.next, loop.frame
         self.serial += 1
+        if self.serial > self.limits.max_expansion:
+            raise self._too_long(steps.steps[0])
         order = (*around.order, loop.step.index, trip)
         frame = Frame(steps, self.serial, loop, trip, order, list(steps.needs), len(steps.steps), self.now)
         if trip == 0:

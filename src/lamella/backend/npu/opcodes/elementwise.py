@@ -2,7 +2,7 @@
 
 Floats: computed once in double, rounded to f32 and then to the type, which equals f32 arithmetic for + - * / sqrt and
 is the nearest f32 for the functions. Quantised integers: real numbers in double, stored with saturation. Plain
-integers: wrap-around, `div` truncates to zero.
+integers: wrap-around, which is reported; `div` truncates to zero.
 """
 
 from __future__ import annotations
@@ -14,10 +14,16 @@ from types import MappingProxyType
 import numpy as np
 
 from lamella.backend.npu.opcodes.call import Call, element_of
-from lamella.backend.npu.opcodes.quantised import is_float, real_values, scales_of_type, store_real
+from lamella.backend.npu.opcodes.quantised import (
+    is_float,
+    real_values,
+    scales_of_type,
+    store_real,
+    wrap_integers,
+)
 from lamella.base import arrays, dtype
 from lamella.base.arrays import Array
-from lamella.lang.nem.rules import RUN_DIVISION
+from lamella.lang.nem.rules import OVERFLOW, RUN_DIVISION
 
 _erfc = np.frompyfunc(math.erfc, 1, 1)
 
@@ -115,9 +121,21 @@ def power(call: Call) -> list[Array]:
         if ((a == 0) & (b < 0)).any():
             call.report(RUN_DIVISION)
         reciprocal = np.where(np.abs(a) == 1, np.where(b % 2 == 0, 1, a), 0)
-        return np.where(b < 0, reciprocal, _power_of_bits(a, b))
+        _tell_large_powers(call, a, b)
+        found = np.where(b < 0, reciprocal, _power_of_bits(a, b))
+        return arrays.wrap(found, element_of(call.outputs[0])).astype(np.int64)
 
     return _dispatch(call, np.power, raise_whole)
+
+
+def _tell_large_powers(call: Call, base: Array, exponent: Array) -> None:
+    """Report the first power that its type cannot hold; doubles tell which, as they are exact where it matters."""
+    element = element_of(call.outputs[0])
+    size = np.power(base.astype(np.float64), np.maximum(exponent, 0))
+    outside = np.flatnonzero((size < element.minimum) | (size > element.maximum))
+    if outside.size:
+        first = f"{base.reshape(-1)[outside[0]]}^{exponent.reshape(-1)[outside[0]]}"
+        call.report(OVERFLOW, elem=element.name, value=first)
 
 
 def _power_of_bits(base: Array, exponent: Array) -> Array:
@@ -135,7 +153,7 @@ def _dispatch(call: Call, real: Callable[..., Array], whole: Callable[..., Array
     if whole is None or is_float(y) or _any_quant(call):
         return [store_real(real(*[real_values(item) for item in call.inputs]), y)]
     integers: Sequence[Array] = [item.array.astype(np.int64) for item in call.inputs]
-    return [arrays.wrap(whole(*integers), element_of(y))]
+    return [wrap_integers(whole(*integers), element_of(y), call.report)]
 
 
 def _any_quant(call: Call) -> bool:

@@ -21,12 +21,12 @@ from lamella.backend.npu.opcodes.quantised import (
     singles,
     store_float,
     store_real,
+    wrap_integers,
 )
 from lamella.base import arrays, dtype
 from lamella.base.arrays import Array
 from lamella.base.quant import PerGroup, Quant
 from lamella.lang.nem.resolved import TensorType
-from lamella.lang.nem.rules import ACCUMULATOR
 
 _EXACT_DOUBLE = 1 << 53
 
@@ -121,11 +121,7 @@ def _largest(values: Array) -> int:
 
 def wrap_i32(sums: Array, report: Report) -> Array:
     """Sums as an i32 accumulator holds them; one that leaves it is reported."""
-    outside = (sums < dtype.I32.minimum) | (sums > dtype.I32.maximum)
-    if outside.any():
-        report(ACCUMULATOR, accum="i32", value=int(sums[outside].reshape(-1)[0]))
-        sums = arrays.wrap(sums, dtype.I32).astype(np.int64)
-    return sums
+    return wrap_integers(sums, dtype.I32, report).astype(np.int64)
 
 
 def finish_integer(sums: Array, scale: Array, bias: Operand | None, y: TensorType, report: Report) -> Array:

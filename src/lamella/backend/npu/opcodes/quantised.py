@@ -11,11 +11,13 @@ from collections.abc import Collection
 
 import numpy as np
 
-from lamella.backend.npu.opcodes.call import Operand, element_of
+from lamella.backend.npu.opcodes.call import Operand, Report, element_of
 from lamella.base import arrays, dtype
 from lamella.base.arrays import Array
+from lamella.base.dtype import ElementType
 from lamella.base.quant import PerTensor, Quant, axis_of
 from lamella.lang.nem.resolved import TensorType
+from lamella.lang.nem.rules import OVERFLOW
 
 PLAIN = PerTensor(1.0, 0)
 
@@ -63,6 +65,14 @@ def store_real(real: Array, type: TensorType) -> Array:
 def store_float(values: Array, type: TensorType) -> Array:
     """Numbers of f32 (doubles are rounded to it first) as elements of a floating type."""
     return arrays.cast(values.astype(np.float32, copy=False), element_of(type))
+
+
+def wrap_integers(values: Array, element: ElementType, report: Report) -> Array:
+    """Integers as a type holds them, the low bits of each; the first that does not fit is reported."""
+    outside = values[(values < element.minimum) | (values > element.maximum)]
+    if outside.size:
+        report(OVERFLOW, elem=element.name, value=int(outside[0]))
+    return arrays.wrap(values, element)
 
 
 def is_float(type: TensorType) -> bool:

@@ -13,6 +13,7 @@ from lamella.backend.npu.opcodes.quantised import (
     singles,
     store_float,
     store_real,
+    wrap_integers,
 )
 from lamella.base import arrays
 from lamella.base.arrays import Array
@@ -28,7 +29,7 @@ def reduce_sum(call: Call) -> list[Array]:
         return [store_float(_add(singles(x), axes).reshape(y.shape), y)]
     if x.type.quant is None and y.quant is None:
         total = x.array.astype(np.int64).sum(axis=axes)
-        return [arrays.wrap(total.reshape(y.shape), element_of(y))]
+        return [wrap_integers(total.reshape(y.shape), element_of(y), call.report)]
     values, scale = centre(x, axes)
     return [store_real((_add(values, axes) * scale).reshape(y.shape), y)]
 
