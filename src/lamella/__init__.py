@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lamella.base.diagnostic import Diagnostic, LamellaError
+    from lamella.base.limits import Limits
     from lamella.pipeline.api import compile, load, lower, save
     from lamella.pipeline.check import check
 
 __version__ = "0.1.0"
-__all__ = ["Diagnostic", "LamellaError", "check", "compile", "load", "lower", "save"]
+__all__ = ["Diagnostic", "LamellaError", "Limits", "check", "compile", "load", "lower", "save"]
 
 _HOMES = {
     "Diagnostic": "lamella.base.diagnostic",
     "LamellaError": "lamella.base.diagnostic",
+    "Limits": "lamella.base.limits",
     "check": "lamella.pipeline.check",
 }
 

@@ -193,7 +193,7 @@ def test_a_device_can_be_given(tmp_path: Path) -> None:
 
 def test_too_many_instances_are_refused(tmp_path: Path) -> None:
     plan = read(device_text() + PIPELINE.format(window=2, load="", op="gelu", unit=""), tmp_path)
-    stream, findings = bind(plan, limits=replace(DEFAULT, max_expansion=23))
+    stream, findings = bind(plan, limits=replace(DEFAULT, max_records=23))
     assert stream is None
     assert [finding.code for finding in findings] == ["NEM176"]
 

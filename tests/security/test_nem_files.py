@@ -109,8 +109,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path, name: str) -> None:
 
 def test_standard_input_is_a_file_like_any_other() -> None:
     for command in ("check", "show", "sim", "run", "fmt"):
-        extra = () if command == "sim" else ("--language", "nem")
-        done = lamella(command, "-", *extra, data=GOOD)
+        done = lamella(command, "-", "--language", "nem", data=GOOD)
         assert done.returncode == 0, done.stderr
     assert "<stdin>" in lamella("check", "-", "--language", "nem", data=b"const a = 1 / 0\n").stderr
     assert lamella("check", "-", data=GOOD).returncode == 1

@@ -10,6 +10,7 @@ from lamella.base.source import NOWHERE, Source, Span
 UNREADABLE = Rule("LAM001", "Files", "{message}")
 UNWRITABLE = Rule("LAM002", "Files", "{message}")
 MISSING_PACKAGE = Rule("LAM003", "Packages", "{message}")
+RULES = (UNREADABLE, UNWRITABLE, MISSING_PACKAGE)
 
 
 def cause_of(problem: OSError) -> str:

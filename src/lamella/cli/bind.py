@@ -13,10 +13,13 @@ from lamella.cli.options import (
     device_option,
     file_argument,
     json_option,
+    language_option,
     limit_option,
     print_findings,
     print_json,
+    without_notes,
 )
+from lamella.pipeline.languages import language_of
 from lamella.pipeline.program import plan_of, read_checked
 from lamella.pipeline.streams import save_stream
 from lamella.plan.bind import bind as bind_plan
@@ -28,18 +31,28 @@ from lamella.plan.bind import bind as bind_plan
 @click.option("--allow-future", is_flag=True, help="Bind opcodes of future hardware too.")
 @json_option
 @device_option
+@language_option
 @limit_option
 def bind(
-    file: Path, output: Path, allow_future: bool, as_json: bool, device: str | None, limits: Limits
+    file: Path,
+    output: Path,
+    allow_future: bool,
+    as_json: bool,
+    device: str | None,
+    language: str | None,
+    limits: Limits,
 ) -> None:
     """Bind FILE.nem to its device: addresses, units and token bits, written as STCB (binary or JSON by ending)."""
+    language_of(file, language)
     program = read_checked(file, device, limits)
     stream, findings = bind_plan(plan_of(program), allow_future=allow_future, limits=limits)
     if stream is None:
         raise LamellaError(findings)
     save_stream(stream, output)
     told = {(item.code, item.span) for item in program.findings}
-    print_findings([*program.findings, *(item for item in findings if (item.code, item.span) not in told)])
+    print_findings(
+        [*without_notes(program.findings), *(item for item in findings if (item.code, item.span) not in told)]
+    )
     records = sum(1 for _ in stream.records())
     if as_json:
         facts = {"device": stream.device, "records": records, "bits": stream.bits, "memory": stream.peaks()}

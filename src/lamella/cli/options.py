@@ -10,8 +10,9 @@ from typing import NoReturn
 
 import click
 
-from lamella.base.diagnostic import Diagnostic, LamellaError, errors, render
+from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors, render
 from lamella.base.limits import Limits, from_options
+from lamella.pipeline.languages import LANGUAGES
 
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
@@ -21,7 +22,9 @@ json_option = click.option(
 device_option = click.option(
     "--device", metavar="DEVICE", help="Target device: a shipped name such as npm_lite, or a .nem file."
 )
-language_option = click.option("--language", metavar="NAME", help="Read the file as this language.")
+language_option = click.option(
+    "--language", type=click.Choice(sorted(LANGUAGES)), help="Read the file as this language."
+)
 file_argument = click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 
 
@@ -44,6 +47,11 @@ def print_findings(findings: Iterable[Diagnostic], stream_is_error: bool = True)
         tag = f"{finding.severity}[{finding.code}]"
         coloured = click.style(tag, fg=COLOURS[finding.severity], bold=True)
         click.echo(text.replace(tag, coloured, 1), err=stream_is_error)
+
+
+def without_notes(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """What a command other than `check` repeats: errors and warnings."""
+    return [item for item in findings if item.severity != NOTE]
 
 
 def print_json(value: object) -> None:

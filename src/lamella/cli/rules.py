@@ -15,17 +15,8 @@ def rules(language: str | None, as_json: bool) -> None:
     """List the numbered rules of a language, or of all."""
     found = [rule for name in ([language] if language else sorted(LANGUAGES)) for rule in rules_of(name)]
     if as_json:
-        print_json(
-            [
-                {
-                    "code": rule.code,
-                    "severity": rule.severity,
-                    "section": rule.section,
-                    "sentence": rule.sentence,
-                }
-                for rule in found
-            ]
-        )
+        keys = ("code", "severity", "section", "sentence", "hint")
+        print_json({"rules": [{key: getattr(rule, key) for key in keys} for rule in found]})
         return
     for rule in found:
         click.echo(f"{rule.code}  {rule.severity:7}  {rule.sentence}")

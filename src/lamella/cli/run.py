@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 import click
 
-from lamella.base.errors import InputError
+from lamella.base.diagnostic import Diagnostic
 from lamella.base.limits import Limits
 from lamella.cli.options import (
     Guarded,
@@ -23,6 +25,12 @@ from lamella.cli.options import (
 )
 from lamella.pipeline.api import compile, load
 from lamella.pipeline.arrays import Array, read_array, write_array
+
+
+def _order(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    if not re.fullmatch(r"program|random(:\d{1,18})?", value):
+        raise click.BadParameter("orders are: program, random, random:SEED")
+    return value
 
 
 class Options(TypedDict):
@@ -45,10 +53,14 @@ class Options(TypedDict):
 @file_argument
 @click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input array; repeatable.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write one .npy per output into this folder.")
-@click.option("--backend", default=None, help="How to run it; for plans and streams: npu.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random inputs.")
 @click.option(
-    "--order", default="program", metavar="program|random[:SEED]", help="Run in another legal order."
+    "--backend", type=click.Choice(["npu"]), default=None, help="How to run it: plans and streams run on npu."
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random inputs."
+)
+@click.option(
+    "--order", default="program", callback=_order, metavar="program|random[:N]", help="Another legal order."
 )
 @click.option("--profile", is_flag=True, help="Say how long it took.")
 @json_option
@@ -62,7 +74,7 @@ def run(**options: Unpack[Options]) -> None:
     executable = compile(
         model, options["backend"], seed=options["seed"], order=options["order"], limits=limits
     )
-    arrays = dict(_read_input(item, limits) for item in options["inputs"])
+    arrays = _read_inputs(options["inputs"], limits)
     start = time.perf_counter()
     outputs = executable(**arrays)
     elapsed = time.perf_counter() - start
@@ -70,28 +82,37 @@ def run(**options: Unpack[Options]) -> None:
     if options["output"] is not None:
         for name, array in outputs.items():
             write_array(options["output"] / f"{name}.npy", array)
-    _print_outputs(outputs, options["as_json"])
+    _print_outputs(outputs, options["as_json"], executable.findings)
     if options["profile"]:
         click.echo(f"{elapsed * 1000:.1f} ms", err=True)
+
+
+def _read_inputs(words: tuple[str, ...], limits: Limits) -> dict[str, Array]:
+    arrays: dict[str, Array] = {}
+    for word in words:
+        name, array = _read_input(word, limits)
+        if name in arrays:
+            raise click.UsageError(f"--input {name} is given twice")
+        arrays[name] = array
+    return arrays
 
 
 def _read_input(text: str, limits: Limits) -> tuple[str, Array]:
     name, equals, file = text.partition("=")
     if not equals or not file:
-        raise InputError(f"'{text}' is not NAME=FILE.npy")
+        raise click.UsageError(f"--input '{text}' is not NAME=FILE.npy")
     return name, read_array(Path(file), limits)
 
 
-def _print_outputs(outputs: dict[str, Array], as_json: bool) -> None:
-    facts = {name: _describe(array) for name, array in outputs.items()}
-    if as_json:
-        print_json({"outputs": facts})
-        return
-    for name, fact in facts.items():
-        click.echo(f"{name}: {fact['dtype']}{fact['shape']}  sha256 {fact['sha256'][:16]}")
-
-
-def _describe(array: Array) -> dict[str, str]:
+def _print_outputs(outputs: dict[str, Array], as_json: bool, findings: Sequence[Diagnostic]) -> None:
     """Type, shape and a digest of the bytes, by which two runs are compared."""
-    digest = hashlib.sha256(array.tobytes()).hexdigest()
-    return {"dtype": str(array.dtype), "shape": str(list(array.shape)), "sha256": digest}
+    digests = {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in outputs.items()}
+    if as_json:
+        facts = {
+            name: {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": digests[name]}
+            for name, array in outputs.items()
+        }
+        print_json({"ok": True, "diagnostics": [item.to_json() for item in findings], "outputs": facts})
+        return
+    for name, array in outputs.items():
+        click.echo(f"{name}: {array.dtype}{list(array.shape)}  sha256 {digests[name][:16]}")

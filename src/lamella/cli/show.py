@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
+from lamella.base.diagnostic import errors
 from lamella.base.limits import Limits
 from lamella.base.paths import read_bytes
-from lamella.cli.options import Guarded, json_option, language_option, limit_option, print_json
+from lamella.cli.options import (
+    Guarded,
+    json_option,
+    language_option,
+    limit_option,
+    print_findings,
+    print_json,
+)
 from lamella.pipeline.describe import describe_library, find_file, library_to_json, read_library
 from lamella.pipeline.languages import is_stream, language_of
 from lamella.plan.stcb import list_stream, read_stream, to_json
@@ -26,8 +36,13 @@ def show(file: str, as_json: bool, language: str | None, limits: Limits) -> None
         return
     language_of(path, language)
     only = "" if str(path) == file else file
-    library, plan = read_library(path, limits)
+    checked = read_library(path, limits)
     if as_json:
-        print_json(library_to_json(library, plan, only))
+        print_json(library_to_json(checked.library, checked.plan, only))
     else:
-        click.echo(describe_library(library, plan, only))
+        click.echo(describe_library(checked.library, checked.plan, only))
+    wrong = errors(checked.findings)
+    if wrong:
+        print_findings(wrong)
+        click.echo("what is in error is not shown", err=True)
+        sys.exit(1)

@@ -16,11 +16,14 @@ from lamella.cli.options import (
     device_option,
     file_argument,
     json_option,
+    language_option,
     limit_option,
     print_findings,
     print_json,
+    without_notes,
 )
 from lamella.lang.nem import write
+from lamella.pipeline.languages import language_of
 from lamella.pipeline.program import Program, plan_of, read_checked
 from lamella.plan.advise import Advice, advise, fix
 from lamella.plan.picture import chrome_trace, find_named, html_page, summary
@@ -37,6 +40,7 @@ class Options(TypedDict):
     give_advice: bool
     fixed: Path | None
     device: str | None
+    language: str | None
     limits: Limits
 
 
@@ -52,10 +56,12 @@ class Options(TypedDict):
 )
 @click.option("--fix", "fixed", type=click.Path(path_type=Path), help="Write the improved program.")
 @device_option
+@language_option
 @limit_option
 def sim(**options: Unpack[Options]) -> None:
     """Schedule FILE.nem on its device: cycles, bounds, who waited for what, memory over time."""
     limits = options["limits"]
+    language_of(options["file"], options["language"])
     program = read_checked(options["file"], options["device"], limits)
     plan = plan_of(program)
     report = simulate(plan, limits)
@@ -67,9 +73,10 @@ def sim(**options: Unpack[Options]) -> None:
     if options["as_json"]:
         named = {"named": [asdict(item) for item in find_named(plan)]}
         extra = {"advice": [_advice_json(item) for item in found]} if options["give_advice"] else {}
-        print_json({**report.to_json(), **named, **extra})
+        told = {"ok": True, "diagnostics": [item.to_json() for item in program.findings]}
+        print_json({**report.to_json(), **named, **extra, **told})
     else:
-        print_findings(program.findings)
+        print_findings(without_notes(program.findings))
         click.echo(summary(report, plan))
         if options["give_advice"]:
             _print_advice(found)

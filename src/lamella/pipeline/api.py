@@ -23,6 +23,7 @@ Model = Program | Stream
 
 def load(
     path: str | Path,
+    /,
     *,
     language: str | None = None,
     device: str | None = None,
@@ -38,6 +39,7 @@ def load(
 
 def compile(  # the API's word: lamella.compile
     model: Model | str | Path,
+    /,
     backend: str | None = None,
     *,
     device: str | None = None,
@@ -59,6 +61,7 @@ def compile(  # the API's word: lamella.compile
 
 def lower(
     model: Model | str | Path,
+    /,
     to: str = "stcb",
     *,
     device: str | None = None,

@@ -6,9 +6,11 @@ from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.paths import read_bytes
 from lamella.lang.nem import parse, write
-from lamella.pipeline.languages import language_of
+from lamella.pipeline.languages import is_stream, language_of
 from lamella.pipeline.program import read_program, read_source
+from lamella.plan.stcb import read_stream
 
 
 def check(
@@ -16,8 +18,12 @@ def check(
 ) -> list[Diagnostic]:
     """What is wrong in a file; never raises for bad input."""
     try:
-        language_of(Path(path), language)
-        return list(read_program(Path(path), device, limits).findings)
+        path = Path(path)
+        if language is None and is_stream(path):
+            read_stream(read_bytes(path, limits), limits)
+            return []
+        language_of(path, language)
+        return list(read_program(path, device, limits).findings)
     except LamellaError as problem:
         return list(problem.findings)
 

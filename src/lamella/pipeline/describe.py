@@ -8,7 +8,7 @@ from pathlib import Path
 from lamella.base.diagnostic import printable
 from lamella.base.limits import Limits
 from lamella.base.paths import shipped
-from lamella.lang.nem import check
+from lamella.lang.nem import Checked, check
 from lamella.lang.nem.describe import describe_device, device_to_json
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.devices import resolve_device
@@ -21,15 +21,15 @@ from lamella.pipeline.program import read_source
 def find_file(name: str) -> Path:
     """The file that a user means: a path, or the name of a shipped device."""
     path = Path(name)
-    if name in SHIPPED and not path.exists():
-        return shipped("devices") / SHIPPED[name]
+    file = SHIPPED.get(name, name)
+    if file in SHIPPED.values() and not path.exists():
+        return shipped("devices") / file
     return path
 
 
-def read_library(path: Path, limits: Limits) -> tuple[Library, Plan | None]:
-    """A NEM document with what it includes, and its plan when it is a program."""
-    checked = check(read_source(path, limits), path, None, limits)
-    return checked.library, checked.plan
+def read_library(path: Path, limits: Limits) -> Checked:
+    """A NEM document with what it includes, its plan when it is a program, and what is wrong with it."""
+    return check(read_source(path, limits), path, None, limits)
 
 
 def devices_of(library: Library, only: str = "") -> list[ResolvedDevice]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lamella.base.diagnostic import Rule
+from lamella.base.errors import RULES as FILE_RULES
 from lamella.base.errors import InputError
 from lamella.base.paths import read_shipped
 from lamella.lang.nem.rules import RULES as NEM_RULES
@@ -18,6 +19,9 @@ def language_of(path: Path, language: str | None) -> str:
     name = language or path.suffix.removeprefix(".").lower()
     if str(path) == "-" and language is None:
         raise InputError("standard input has no ending", hint="say --language nem")
+    if language is None and is_stream(path):
+        hint = "streams are checked, shown and run; programs in .nem are simulated, bound and formatted"
+        raise InputError(f"'{path.name}' is a bound stream, not a program", path=path, hint=hint)
     if name not in LANGUAGES:
         known = ", ".join(LANGUAGES.values())
         raise InputError(
@@ -37,8 +41,9 @@ def rules_of(language: str) -> tuple[Rule, ...]:
 
 
 def find_rule(code: str) -> Rule | None:
-    """The rule with a code."""
-    return next((rule for name in LANGUAGES for rule in rules_of(name) if rule.code == code), None)
+    """The rule with a code; faults of files have codes of their own, whatever the language."""
+    known = [*FILE_RULES, *(rule for name in LANGUAGES for rule in rules_of(name))]
+    return next((rule for rule in known if rule.code == code), None)
 
 
 def explanation(rule: Rule) -> str:

@@ -38,6 +38,7 @@ def _check_level(level: str, buffers: Sequence[Buffer], available: int, device: 
             device=device,
             available=available,
             excess=needed - available,
+            hint=f"the largest are {_largest(buffers)}",
         )
         return
     # A binder may place buffers in any order: only when the best simple one overflows too is it worth a word.
@@ -46,6 +47,11 @@ def _check_level(level: str, buffers: Sequence[Buffer], available: int, device: 
     if _padded(best) > available:
         span = _first_beyond(best, available, padded=True).span
         yield PADDING.at(span, level=level, needed=_padded(best), available=available)
+
+
+def _largest(buffers: Sequence[Buffer]) -> str:
+    first = sorted(buffers, key=lambda buffer: -buffer.size)[:3]
+    return ", ".join(f"'{buffer.name}' with {buffer.size}" for buffer in first)
 
 
 def _padded(buffers: Sequence[Buffer]) -> int:

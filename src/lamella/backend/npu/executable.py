@@ -32,6 +32,8 @@ class Executable:
     def __init__(self, plan: Plan, seed: int, order: str, limits: Limits) -> None:
         self.plan = plan
         self.findings: list[Diagnostic] = []
+        if seed < 0:
+            raise InputError(f"the seed is {seed}; seeds start at 0")
         self._seed = seed
         self._order_seed = order_seed(order, seed)
         self._limits = limits
@@ -50,17 +52,21 @@ class Executable:
         return self._interface.outputs
 
     def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
-        """Run once; without inputs they are random. Bytes of inputs that are not given are zero and not written."""
+        """Run once; inputs that are not given are random, from the seed."""
         self.findings = []
-        memory = Memory(self.plan.buffers, self._limits)
-        if inputs:
-            self._ports.write(memory, inputs)
-        else:
-            self._write_random(memory)
+        memory = self._fill(inputs)
         self.findings = run_plan(self.plan, memory, self._instances())
         if errors(self.findings):
             raise LamellaError(self.findings)
         return {name: self._ports.read(memory, name) for name in self.outputs}
+
+    def _fill(self, inputs: Mapping[str, npt.ArrayLike]) -> Memory:
+        """Memory as a run finds it: random inputs, and over them those that are given, in order."""
+        memory = Memory(self.plan.buffers, self._limits)
+        if not set(self.inputs) <= set(inputs):
+            self._write_random(memory)
+        self._ports.write(memory, inputs)
+        return memory
 
     def _write_random(self, memory: Memory) -> None:
         """Nobody outside can fill an L1, so that its random bytes do not count as written."""

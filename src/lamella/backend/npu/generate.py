@@ -93,9 +93,10 @@ class _Drawing:
         extent = places.stop if isinstance(places, slice) else int(places.max()) + 1
         part = np.zeros(extent, np.uint8)
         write_tensor(part, 0, access.type, values)
-        self.image[origins[wanted]] = part[places][wanted]
-        self.open[origins[wanted]] = False
-        self.pending = int(self.open.sum())
+        drawn = origins[wanted]
+        self.image[drawn] = part[places][wanted]
+        self.open[drawn] = False
+        self.pending -= np.unique(drawn).size
 
     def array(self, name: str) -> Array:
         """The drawn bytes as the array of an input."""

@@ -44,7 +44,8 @@ class Ports:
             return Access(name, 0, byte_type(self.buffers[name].size))
         region = self._plan.regions.get(name)
         if region is None:
-            raise self._refuse(name, "is neither a buffer nor a region of the program")
+            known = ", ".join([*self.buffers, *self._plan.regions][:20])
+            raise self._refuse(name, f"is neither a buffer nor a region of the program; there are {known}")
         if not region.offset.is_constant:
             raise self._refuse(name, "has another place in every iteration; give its buffer instead")
         return Access(region.buffer.name, region.offset.constant, byte_type(region.extent))

@@ -51,11 +51,7 @@ class StreamExecutable(Executable):
     def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
         """Run once, in the default interleaving or in one that the seed picks."""
         self.findings = []
-        memory = Memory(self.plan.buffers, self._limits)
-        if inputs:
-            self._ports.write(memory, inputs)
-        else:
-            self._write_random(memory)
+        memory = self._fill(inputs)
         random = None if self._order_seed is None else Random(self._order_seed)
         with within_memory(self.plan.buffers):
             self.findings = _Run(self.stream, self.plan, memory).all(queue_up(self.stream), random)

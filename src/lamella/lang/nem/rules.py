@@ -98,7 +98,7 @@ ENGINE_RANGE = Rule(
     "NEM033",
     "Engines",
     "buffer '{name}' lies in L1[{engine}] but {device} has {count} engine(s)",
-    hint="engine indices start at 0",
+    hint="engine indices start at 0; use a lower one, or a device with more engines",
 )
 UNUSED_BUFFER = Rule("NEM034", "Buffers", "buffer '{name}' is never used", WARNING)
 
@@ -331,6 +331,7 @@ OVERLAPPING_OUTPUT = Rule(
     "NEM144",
     "Hazards and Aliasing Rules",
     "output {output} of {opcode} overlaps {other} in {range} of '{buffer}'{iterations}",
+    hint="only elementwise tasks may work in place, on the same bytes read with the same type",
 )
 IDEMPOTENT_RELOAD = Rule(
     "NEM145",

@@ -29,7 +29,8 @@ _INCLUDED = (
     "limits, fill and drain of the pipeline."
 )
 _EXCLUDED = (
-    "Not included: bank conflicts, arbitration inside a memory, DDR refresh and page misses, work of a host. "
+    "Not included: bank conflicts, arbitration inside a memory, DDR refresh and page misses, work of a host, "
+    "and the memory traffic of compute tasks, whose operands are taken as they stand. "
     "A unit is busy for the whole of a task."
 )
 _WAITS = (
@@ -69,7 +70,7 @@ def find_facts(report: Report) -> Iterator[Fact]:
     yield "task instances", count(report.instances), f"of {plural(len(report.tasks), 'task')}"
     yield from _work(report)
     for traffic in report.traffic:
-        times = f"{traffic.moved / max(traffic.compulsory, 1):,.2f} × the least possible".replace(",", " ")
+        times = f"{traffic.moved / max(traffic.compulsory, 1):,.2f} × its buffers' bytes".replace(",", " ")
         yield f"{traffic.level} traffic", in_bytes(traffic.moved), times
 
 

@@ -59,10 +59,11 @@ def _choose(library: Library, shelf: Shelf, device: str) -> Library:
     library = replace(library, wanted=device)
     if library.device(device) is not None:
         return library
-    if device in SHIPPED:
-        folder = shipped("devices")
-        return _with_target(library, shelf, shelf.take(folder / SHIPPED[device], folder))
     path = Path(device)
+    file = SHIPPED.get(device, device)
+    if file in SHIPPED.values() and not path.exists():
+        folder = shipped("devices")
+        return _with_target(library, shelf, shelf.take(folder / file, folder))
     if not path.suffix and path.name == device and not path.exists():
         hint = f"the shipped devices are {', '.join(SHIPPED)}; a file is named with its ending"
         unknown = UNKNOWN_DEVICE.at(Span(library.source, 0, 0), name=device, hint=hint)

@@ -34,4 +34,5 @@ def resolve(document: nodes.Document, source: Source, device: ResolvedDevice | N
         statements.regions,
         tuple(statements.declared),
     )
-    return Resolution(plan, tuple(statements.findings), statements.complete)
+    complete = statements.complete and not statements.values.met_poison
+    return Resolution(plan, tuple(statements.findings), complete)

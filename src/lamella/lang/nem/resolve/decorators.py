@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from lamella.base.source import Span
 from lamella.lang.nem import nodes
 from lamella.lang.nem.resolve.expressions import Expressions, Failed
@@ -51,7 +53,9 @@ class Decorators:
     def _admit(self, decorator: nodes.Decorator, target: str) -> None:
         name, findings = decorator.name, self._values.findings
         if name not in TARGETS:
-            findings.append(UNKNOWN_DECORATOR.at(decorator.span, name=name))
+            close = get_close_matches(name[:60], TARGETS, 1)
+            hint = f"did you mean @{close[0]}?" if close else f"decorators are: {', '.join(TARGETS)}"
+            findings.append(UNKNOWN_DECORATOR.at(decorator.span, name=name, hint=hint))
         elif target not in TARGETS[name]:
             wanted = " or ".join(TARGETS[name])
             findings.append(MISPLACED_DECORATOR.at(decorator.span, name=name, wanted=wanted, found=target))

@@ -31,11 +31,13 @@ class Expressions:
         self.scope = scope
         self.findings = findings
         self.loops = Loops({})
+        self.met_poison = False
 
     def meaning(self, name: nodes.Name) -> Meaning:
         """What a name means; poison, after one finding, when it is unknown."""
         meaning, findings = self.scope.look_up(name)
         self.findings += findings
+        self.met_poison = self.met_poison or isinstance(meaning, Poison)
         return meaning
 
     def fail(self, finding: Diagnostic) -> Failed:

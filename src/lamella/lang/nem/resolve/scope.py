@@ -80,7 +80,7 @@ class Scope:
         self.levels: list[Level] = []
         self.all: list[Symbol] = []
         self._closed: dict[str, int] = {}
-        self._missing: set[str] = set()
+        self.missing: set[str] = set()
 
     def enter(self, body: tuple[nodes.Statement, ...], loop_line: int = 0) -> None:
         """Enter a statement list; the names it will declare are known for better messages."""
@@ -117,9 +117,9 @@ class Scope:
         if symbol is not None:
             symbol.used = True
             return symbol.meaning, []
-        if name.id in self._missing:
+        if name.id in self.missing:
             return POISON, []
-        self._missing.add(name.id)
+        self.missing.add(name.id)
         return POISON, [self._unknown(name)]
 
     def find(self, name: str) -> Meaning | None:

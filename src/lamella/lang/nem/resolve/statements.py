@@ -187,9 +187,9 @@ class Statements:
         return first, last
 
     def _report_unused(self) -> None:
-        """Buffers and tokens that nothing uses; a statement that could not be read may have used them all."""
+        """Buffers and tokens that nothing uses; an unreadable statement or name may have meant them."""
         for symbol in self.scope.all:
-            if symbol.used or self._broken:
+            if symbol.used or self._broken or self.scope.missing:
                 continue
             if isinstance(symbol.meaning, Buffer):
                 self.findings.append(UNUSED_BUFFER.at(symbol.span, name=symbol.name))
