@@ -222,3 +222,77 @@ def test_a_bug_of_ours_is_a_short_report_and_status_3() -> None:
     assert done.returncode == 3
     assert "bug in lamella" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", GEMM, "--input", "A"),
+        ("run", GEMM, "--order", "zigzag"),
+        ("run", GEMM, "--backend", "cuda"),
+        ("run", GEMM, "--seed", "-1"),
+        ("check", GEMM, "--language", "klingon"),
+        ("bind", GEMM, "-o", "x.bin"),
+    ],
+)
+def test_wrong_values_of_options_are_wrong_usage(arguments: tuple[str, ...]) -> None:
+    assert call(*arguments).exit_code == 2
+
+
+def test_inputs_that_are_not_given_are_random(tmp_path: Path) -> None:
+    np.save(tmp_path / "B.npy", np.ones((128, 64), np.float16))
+    given = call("run", GEMM, "--seed", "3", "--input", f"B={tmp_path / 'B.npy'}").stdout
+    none = call("run", GEMM, "--seed", "3").stdout
+    other = call("run", GEMM, "--seed", "4", "--input", f"B={tmp_path / 'B.npy'}").stdout
+    assert given != none
+    assert given != other
+    assert given.splitlines()[0] == none.splitlines()[0], "the first output is a copy of the random A"
+
+
+def test_run_json_is_data() -> None:
+    report = json.loads(call("run", GEMM, "--json").stdout)
+    assert report["ok"] is True
+    assert report["outputs"]["Y"]["shape"] == [192, 64]
+
+
+def test_streams_are_checked_and_never_simulated(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.stcb", tmp_path / "bad.stcb"
+    call("bind", GEMM, "-o", str(good))
+    bad.write_bytes(good.read_bytes()[:-9])
+    assert call("check", str(good)).exit_code == 0
+    assert "NEM188" in call("check", str(bad)).output
+    result = call("sim", str(good))
+    assert result.exit_code == 1
+    assert "is a bound stream" in result.output
+
+
+def test_show_tells_what_it_leaves_out(wrong: str) -> None:
+    result = call("show", wrong)
+    assert result.exit_code == 1
+    assert "NEM004" in result.output
+
+
+def test_a_root_lets_includes_climb(tmp_path: Path) -> None:
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "devices").mkdir()
+    (tmp_path / "devices" / "mine.nem").write_text(
+        'include "npm_lite.nem"\ndevice mine extends npm_lite {}\n'
+    )
+    program = tmp_path / "kernels" / "p.nem"
+    program.write_text(
+        'include "../devices/mine.nem"\ndevice mine\nbuffer A : L2 (size=8)\nbuffer B : L1 (size=8)\n'
+        "transfer.sync(dst=B, src=A)\n"
+    )
+    assert "NEM011" in call("check", str(program)).output
+    for command in ("check", "run", "sim"):
+        assert call(command, str(program), "--root", str(tmp_path)).exit_code == 0
+    assert call("sim", str(program), "--root", str(tmp_path), "--fix", str(tmp_path / "f.nem")).exit_code == 0
+
+
+def test_shipped_device_files_are_known_by_name() -> None:
+    assert call("check", GEMM, "--device", "npm_mid.nem").exit_code == 0
+    assert "device npm_mid" in call("show", "npm_mid.nem").stdout
+
+
+def test_files_have_codes_too() -> None:
+    assert "LAM001" in call("explain", "LAM001").stdout

@@ -26,7 +26,9 @@ from lamella.plan.timing import simulate
 from lamella.plan.timing.cost import cost_of
 from lamella.plan.timing.machine import Machine
 
-SMALL = Limits(max_total_bytes=1 << 20, max_expansion=2000, max_pairs=20_000, max_statements=5000)
+SMALL = Limits(
+    max_total_bytes=1 << 20, max_expansion=2000, max_records=2000, max_pairs=20_000, max_statements=5000
+)
 MOST_WORK = 20_000_000
 """Multiplications and bytes that one run of a mutated program may take; more only says that NumPy is slow."""
 NOT_PROVED = "NEM146"

@@ -73,7 +73,7 @@ def resolve_include(root: Path, including: Path, text: str, limits: Limits = DEF
         return Refusal(f"is named by a file outside the root '{shown(top)}'")
     parts = _normalise([*base.relative_to(top).parts, *text.split("/")])
     if parts is None:
-        hint = "includes stay below the main file or the project root"
+        hint = "includes stay below the folder of the main file; --root names a wider one"
         return Refusal(f"leaves the root '{shown(top)}'", hint)
     try:
         os.close(_open_below(top, parts))

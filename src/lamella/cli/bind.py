@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import click
 
@@ -17,35 +18,56 @@ from lamella.cli.options import (
     limit_option,
     print_findings,
     print_json,
+    root_option,
     without_notes,
 )
-from lamella.pipeline.languages import language_of
+from lamella.pipeline.languages import is_stream, language_of
 from lamella.pipeline.program import plan_of, read_checked
 from lamella.pipeline.streams import save_stream
 from lamella.plan.bind import bind as bind_plan
 
 
+def _stream_path(ctx: click.Context, parameter: click.Parameter, value: Path) -> Path:
+    if not is_stream(value):
+        raise click.BadParameter("streams are written as .stcb (binary) or .json")
+    return value
+
+
+class Options(TypedDict):
+    """What the command line gives to `bind`."""
+
+    file: Path
+    output: Path
+    allow_future: bool
+    as_json: bool
+    device: str | None
+    language: str | None
+    root: Path | None
+    limits: Limits
+
+
 @click.command(cls=Guarded)
 @file_argument
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="OUT.stcb or OUT.json.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    callback=_stream_path,
+    help="OUT.stcb or OUT.json.",
+)
 @click.option("--allow-future", is_flag=True, help="Bind opcodes of future hardware too.")
 @json_option
 @device_option
 @language_option
+@root_option
 @limit_option
-def bind(
-    file: Path,
-    output: Path,
-    allow_future: bool,
-    as_json: bool,
-    device: str | None,
-    language: str | None,
-    limits: Limits,
-) -> None:
+def bind(**options: Unpack[Options]) -> None:
     """Bind FILE.nem to its device: addresses, units and token bits, written as STCB (binary or JSON by ending)."""
-    language_of(file, language)
-    program = read_checked(file, device, limits)
-    stream, findings = bind_plan(plan_of(program), allow_future=allow_future, limits=limits)
+    file, output, limits = options["file"], options["output"], options["limits"]
+    language_of(file, options["language"])
+    program = read_checked(file, options["device"], limits, options["root"])
+    stream, findings = bind_plan(plan_of(program), allow_future=options["allow_future"], limits=limits)
     if stream is None:
         raise LamellaError(findings)
     save_stream(stream, output)
@@ -54,7 +76,7 @@ def bind(
         [*without_notes(program.findings), *(item for item in findings if (item.code, item.span) not in told)]
     )
     records = sum(1 for _ in stream.records())
-    if as_json:
+    if options["as_json"]:
         facts = {"device": stream.device, "records": records, "bits": stream.bits, "memory": stream.peaks()}
         print_json({"ok": not errors(findings), "output": str(output), **facts})
         return

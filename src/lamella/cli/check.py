@@ -18,6 +18,7 @@ from lamella.cli.options import (
     limit_option,
     print_findings,
     print_json,
+    root_option,
     summary,
 )
 from lamella.pipeline.check import check as check_file
@@ -29,6 +30,7 @@ from lamella.pipeline.check import check as check_file
 @json_option
 @device_option
 @language_option
+@root_option
 @limit_option
 def check(
     files: tuple[Path, ...],
@@ -36,12 +38,13 @@ def check(
     as_json: bool,
     device: str | None,
     language: str | None,
+    root: Path | None,
     limits: Limits,
 ) -> None:
     """Check files by the rules of their languages; nothing in them is executed."""
     findings: list[Diagnostic] = []
     for file in files:
-        findings += check_file(file, language, device, limits)
+        findings += check_file(file, language, device, limits, root)
     failed = has_errors(findings, strict)
     if as_json:
         print_json({"ok": not failed, "diagnostics": [item.to_json() for item in findings]})

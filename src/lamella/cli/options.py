@@ -25,6 +25,11 @@ device_option = click.option(
 language_option = click.option(
     "--language", type=click.Choice(sorted(LANGUAGES)), help="Read the file as this language."
 )
+root_option = click.option(
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Includes may reach all below this folder; by default the folder of FILE.",
+)
 file_argument = click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 
 

@@ -22,6 +22,7 @@ from lamella.cli.options import (
     limit_option,
     print_findings,
     print_json,
+    root_option,
 )
 from lamella.pipeline.api import compile, load
 from lamella.pipeline.arrays import Array, read_array, write_array
@@ -46,6 +47,7 @@ class Options(TypedDict):
     as_json: bool
     device: str | None
     language: str | None
+    root: Path | None
     limits: Limits
 
 
@@ -66,11 +68,18 @@ class Options(TypedDict):
 @json_option
 @device_option
 @language_option
+@root_option
 @limit_option
 def run(**options: Unpack[Options]) -> None:
     """Execute FILE (.nem or .stcb) bit-exactly; without --input the inputs are random, from the seed."""
     limits = options["limits"]
-    model = load(options["file"], language=options["language"], device=options["device"], limits=limits)
+    model = load(
+        options["file"],
+        language=options["language"],
+        device=options["device"],
+        limits=limits,
+        root=options["root"],
+    )
     executable = compile(
         model, options["backend"], seed=options["seed"], order=options["order"], limits=limits
     )

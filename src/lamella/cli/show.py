@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 
@@ -35,7 +36,7 @@ def show(file: str, as_json: bool, language: str | None, limits: Limits) -> None
         click.echo(to_json(stream) if as_json else "\n".join(list_stream(stream)))
         return
     language_of(path, language)
-    only = "" if str(path) == file else file
+    only = "" if path.name == Path(file).name else file
     checked = read_library(path, limits)
     if as_json:
         print_json(library_to_json(checked.library, checked.plan, only))

@@ -9,6 +9,7 @@ from typing import TypedDict, Unpack
 
 import click
 
+from lamella.base.diagnostic import errors
 from lamella.base.limits import Limits
 from lamella.base.writer import write_text
 from lamella.cli.options import (
@@ -20,11 +21,12 @@ from lamella.cli.options import (
     limit_option,
     print_findings,
     print_json,
+    root_option,
     without_notes,
 )
 from lamella.lang.nem import write
 from lamella.pipeline.languages import language_of
-from lamella.pipeline.program import Program, plan_of, read_checked
+from lamella.pipeline.program import Program, plan_of, read_checked, read_program
 from lamella.plan.advise import Advice, advise, fix
 from lamella.plan.picture import chrome_trace, find_named, html_page, summary
 from lamella.plan.timing import simulate
@@ -41,6 +43,7 @@ class Options(TypedDict):
     fixed: Path | None
     device: str | None
     language: str | None
+    root: Path | None
     limits: Limits
 
 
@@ -57,19 +60,24 @@ class Options(TypedDict):
 @click.option("--fix", "fixed", type=click.Path(path_type=Path), help="Write the improved program.")
 @device_option
 @language_option
+@root_option
 @limit_option
 def sim(**options: Unpack[Options]) -> None:
     """Schedule FILE.nem on its device: cycles, bounds, who waited for what, memory over time."""
     limits = options["limits"]
     language_of(options["file"], options["language"])
-    program = read_checked(options["file"], options["device"], limits)
+    program = read_checked(options["file"], options["device"], limits, options["root"])
     plan = plan_of(program)
     report = simulate(plan, limits)
     if options["trace"] is not None:
         write_text(options["trace"], json.dumps(chrome_trace(report, plan), allow_nan=False))
     if options["html"] is not None:
         write_text(options["html"], html_page(report, plan))
-    found = advise(program.source, program.path, options["device"], limits) if options["give_advice"] else []
+    found = (
+        advise(program.source, program.path, options["device"], limits, options["root"])
+        if options["give_advice"]
+        else []
+    )
     if options["as_json"]:
         named = {"named": [asdict(item) for item in find_named(plan)]}
         extra = {"advice": [_advice_json(item) for item in found]} if options["give_advice"] else {}
@@ -81,7 +89,7 @@ def sim(**options: Unpack[Options]) -> None:
         if options["give_advice"]:
             _print_advice(found)
     if options["fixed"] is not None:
-        _fix(program, options["fixed"], options["device"], limits)
+        _fix(program, options["fixed"], options)
 
 
 def _print_advice(found: list[Advice]) -> None:
@@ -108,12 +116,15 @@ def _advice_json(item: Advice) -> dict[str, object]:
     }
 
 
-def _fix(program: Program, target: Path, device: str | None, limits: Limits) -> None:
+def _fix(program: Program, target: Path, options: Options) -> None:
     """Write the program with everything done that pays; progress goes to standard error."""
-    fixed = fix(program.source, program.path, device, limits)
+    limits, root = options["limits"], options["root"]
+    fixed = fix(program.source, program.path, options["device"], limits, root)
     write_text(target, write(fixed.document if fixed else program.document))
     done = fixed.done if fixed else ()
     for item in done:
         click.echo(f"fixed: {item.title}: {_gain(item)}", err=True)
     if not done:
         click.echo(f"nothing to improve; {target} is the program in canonical form", err=True)
+    if errors(read_program(target, options["device"], limits, root).findings):
+        click.echo(f"{target} does not check where it stands: what it includes is not beside it", err=True)

@@ -28,13 +28,14 @@ def load(
     language: str | None = None,
     device: str | None = None,
     limits: Limits = DEFAULT,
+    root: Path | None = None,
 ) -> Model:
     """Read a NEM program or a bound stream; LamellaError holds all findings when something is wrong."""
     path = Path(path)
     if language is None and is_stream(path):
         return read_stream(read_bytes(path, limits), limits)
     language_of(path, language)
-    return read_checked(path, device, limits)
+    return read_checked(path, device, limits, root)
 
 
 def compile(  # the API's word: lamella.compile

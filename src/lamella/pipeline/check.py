@@ -14,16 +14,20 @@ from lamella.plan.stcb import read_stream
 
 
 def check(
-    path: str | Path, language: str | None = None, device: str | None = None, limits: Limits = DEFAULT
+    path: str | Path,
+    language: str | None = None,
+    device: str | None = None,
+    limits: Limits = DEFAULT,
+    root: Path | None = None,
 ) -> list[Diagnostic]:
-    """What is wrong in a file; never raises for bad input."""
+    """What is wrong in a file; never raises for bad input. Includes stay below `root`, by default its folder."""
     try:
         path = Path(path)
         if language is None and is_stream(path):
             read_stream(read_bytes(path, limits), limits)
             return []
         language_of(path, language)
-        return list(read_program(path, device, limits).findings)
+        return list(read_program(path, device, limits, root).findings)
     except LamellaError as problem:
         return list(problem.findings)
 

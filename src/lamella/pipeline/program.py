@@ -47,14 +47,19 @@ def read_source(path: Path, limits: Limits) -> Source:
     return Source(name, read_text(path, limits))
 
 
-def read_program(path: Path, device: str | None = None, limits: Limits = DEFAULT) -> Program:
+def read_program(
+    path: Path, device: str | None = None, limits: Limits = DEFAULT, root: Path | None = None
+) -> Program:
     """Read and check a NEM file; findings are carried, nothing is raised for them."""
-    return check_program(read_source(path, limits), None if str(path) == "-" else path, device, limits)
+    source = read_source(path, limits)
+    return check_program(source, None if path == STANDARD_INPUT else path, device, limits, root)
 
 
-def read_checked(path: Path, device: str | None = None, limits: Limits = DEFAULT) -> Program:
+def read_checked(
+    path: Path, device: str | None = None, limits: Limits = DEFAULT, root: Path | None = None
+) -> Program:
     """Read and check a NEM file; LamellaError holds its findings when there are errors among them."""
-    program = read_program(path, device, limits)
+    program = read_program(path, device, limits, root)
     if errors(program.findings):
         raise LamellaError(program.findings)
     return program
@@ -68,11 +73,15 @@ def plan_of(program: Program) -> Plan:
 
 
 def check_program(
-    source: Source, path: Path | None = None, device: str | None = None, limits: Limits = DEFAULT
+    source: Source,
+    path: Path | None = None,
+    device: str | None = None,
+    limits: Limits = DEFAULT,
+    root: Path | None = None,
 ) -> Program:
     """The language's rules, then the road to the plan, then the plan's own rules."""
     with collector_paused():
-        checked = check(source, path, device, limits)
+        checked = check(source, path, device, limits, root)
         findings = list(checked.findings)
         if checked.plan is not None and checked.complete:
             findings += verify(checked.plan, limits)

@@ -57,13 +57,17 @@ class Fixed:
 
 
 def advise(
-    source: Source, path: Path | None = None, device: str | None = None, limits: Limits = DEFAULT
+    source: Source,
+    path: Path | None = None,
+    device: str | None = None,
+    limits: Limits = DEFAULT,
+    root: Path | None = None,
 ) -> list[Advice]:
     """Single changes that pay and, where it is more than one of them, all that `fix` does; the largest gain first.
 
     A program with errors gets no advice.
     """
-    trials = _Trials(path, device, limits)
+    trials = _Trials(path, device, limits, root)
     start = trials.read(source)
     if start is None:
         return []
@@ -77,10 +81,14 @@ def advise(
 
 
 def fix(
-    source: Source, path: Path | None = None, device: str | None = None, limits: Limits = DEFAULT
+    source: Source,
+    path: Path | None = None,
+    device: str | None = None,
+    limits: Limits = DEFAULT,
+    root: Path | None = None,
 ) -> Fixed | None:
     """The program changed until nothing pays any more; None for a program with errors."""
-    trials = _Trials(path, device, limits)
+    trials = _Trials(path, device, limits, root)
     start = trials.read(source)
     if start is None:
         return None
@@ -153,8 +161,8 @@ class _Step:
 class _Trials:
     """Reads programs again; each text once, and only so many."""
 
-    def __init__(self, path: Path | None, device: str | None, limits: Limits) -> None:
-        self._path, self._device, self._limits = path, device, limits
+    def __init__(self, path: Path | None, device: str | None, limits: Limits, root: Path | None) -> None:
+        self._path, self._device, self._limits, self._root = path, device, limits, root
         self._known: dict[str, _State | None] = {}
         self._name = ""
         self._left = 0
@@ -167,7 +175,7 @@ class _Trials:
     def read(self, source: Source) -> _State | None:
         """The program in a text, judged; None where it has errors or cannot be simulated."""
         self._name = source.name
-        checked = check(source, self._path, self._device, self._limits)
+        checked = check(source, self._path, self._device, self._limits, self._root)
         if checked.plan is None or not checked.complete or errors(checked.findings):
             return None
         found = [*checked.findings, *verify(checked.plan, self._limits)]

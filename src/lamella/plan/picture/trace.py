@@ -135,11 +135,15 @@ def _flow(phase: str, number: int, scene: Scene, item: Slice) -> Event:
 
 
 def _counters(scene: Scene) -> Iterator[Event]:
-    return (event for level in scene.levels for event in _counter(level))
+    """Memory in use, as far as the slices go: beyond them Perfetto would show an empty page."""
+    until = scene.covered if scene.cut else scene.cycles
+    return (event for level in scene.levels for event in _counter(level, until))
 
 
-def _counter(level: Level) -> Iterator[Event]:
+def _counter(level: Level, until: int) -> Iterator[Event]:
     for cycle, held in level.steps:
+        if cycle > until:
+            return
         yield {
             "ph": "C",
             "name": f"{level.name} bytes in use",

@@ -30,10 +30,17 @@ class Checked:
 
 
 def check(
-    source: Source, path: Path | None = None, device: str | None = None, limits: Limits = DEFAULT
+    source: Source,
+    path: Path | None = None,
+    device: str | None = None,
+    limits: Limits = DEFAULT,
+    root: Path | None = None,
 ) -> Checked:
-    """Check a document; `device` (a shipped name or a file) replaces the target the program names."""
-    library = load(source, path, limits, device=device)
+    """Check a document; `device` (a shipped name or a file) replaces the target the program names.
+
+    Includes stay below `root`, by default the folder of the document.
+    """
+    library = load(source, path, limits, root, device)
     findings = [*library.findings, *check_devices(library)]
     if not library.document.is_program:
         return Checked(library, tuple(sort_findings(findings)))

@@ -134,6 +134,8 @@ class Expressions(Lexis):
         if self.accept("("):
             if self.text in UNITS and self.ahead() == "[":
                 arguments = [self.unit_reference()]
+            elif self.kind == NAME and self.ahead() == "[":
+                raise self.problem("a unit", "before '['", "units are NMU, CSTL, DMA and VPU")
             elif self.text != ")":
                 arguments = [*self.separated(self.value)]
             self.expect(")", "after the arguments of a decorator")

@@ -111,7 +111,7 @@ class Lexis(Cursor):
     def element(self) -> Name:
         """An element type."""
         if self.text not in ELEMENTS:
-            raise self.problem("an element type", "here")
+            raise self.problem("an element type", "here", f"element types are {', '.join(sorted(ELEMENTS))}")
         return self.name()
 
     # --- literals -------------------------------------------------------------------------------------------

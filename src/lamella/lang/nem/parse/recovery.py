@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from itertools import pairwise
 
 from lamella.base.cursor import SHOWN, SyntaxProblem
@@ -98,11 +99,25 @@ class Recovery(Tasks):
             return self._no_form(name)
         self.declared.append(name)
         if not self.accept("="):
-            return self.problem("'=', '.async' or '.sync'", f"after '{name.id[:SHOWN]}'")
+            return self._no_keyword(name)
         if self.kind == NAME and self.ahead() == ".":
             return self._no_form(self.name())
         hint = "a constant begins with const, another value with let"
+        if self.ahead() == "in":
+            hint = f"a task is written {self.text[:SHOWN]}.async or {self.text[:SHOWN]}.sync"
         return self.problem("a region or a task", f"after '{name.id[:SHOWN]} ='", hint)
+
+    def _no_keyword(self, name: Name) -> SyntaxProblem:
+        """A word begins no statement; where another follows it, that one was to be declared."""
+        close = get_close_matches(name.id[:SHOWN], STATEMENT_WORDS, 1)
+        problem = self.problem(
+            "'=', '.async' or '.sync'",
+            f"after '{name.id[:SHOWN]}'",
+            f"did you mean {close[0]}?" if close else "",
+        )
+        if self.kind == NAME and self.text not in KEYWORDS and self.ahead() != ".":
+            self.declared.append(self.name())
+        return problem
 
     def _no_form(self, opcode: Name) -> SyntaxProblem:
         self.next()
