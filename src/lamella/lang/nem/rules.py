@@ -252,6 +252,13 @@ BIAS_QUANT = Rule(
     "the bias of {opcode} has no quant while its weights are scaled along the reduction; it is taken as real values",
     WARNING,
 )
+VIEW_QUANT = Rule(
+    "NEM108",
+    "Layout / Tensor View Operations",
+    "{opcode} moves stored integers, but {input} and {output} read them with different quant",
+    WARNING,
+    hint="view tasks never rescale; give both the same quant, or dequantize and quantize",
+)
 INTEGER_FUNCTION = Rule(
     "NEM109",
     "Elementwise Operations",

@@ -26,6 +26,7 @@ from lamella.lang.nem.rules import (
     MISSING_QUANT,
     NO_VARIANT,
     OUTPUT_QUANT,
+    VIEW_QUANT,
 )
 
 ABSENT = "absent"
@@ -73,7 +74,7 @@ def check_types(
         wrong = [*_check_indices(call), *_check_function(call)][:1]
     if wrong:
         return wrong, ""
-    findings = list(_weigh_quant(call, legal[0]))
+    findings = [*_weigh_quant(call, legal[0]), *_check_view(call)]
     if not opcode.families:
         return findings, ""
     offered = [item for item in legal if device is None or _offers(device, item)]
@@ -233,6 +234,17 @@ def _check_indices(call: Call) -> Iterator[Diagnostic]:
     if indices is not None and not _is_integer(indices.elem):
         problem = f"indices are {indices.elem}; they must be integers"
         yield KEPT_TYPE.at(call.places["indices"], opcode=call.opcode.name, problem=problem)
+
+
+def _check_view(call: Call) -> Iterator[Diagnostic]:
+    """View tasks move integers as they are stored; only the axis of a descriptor may move along with them."""
+    if "view" not in call.opcode.families:
+        return
+    given = {name: kind.quant for name, kind in call.inputs.items() if isinstance(kind.quant, PerTensor)}
+    for name, kind in call.outputs.items():
+        for other, quant in given.items():
+            if isinstance(kind.quant, PerTensor) and kind.quant != quant:
+                yield VIEW_QUANT.at(call.places[name], opcode=call.opcode.name, input=other, output=name)
 
 
 def _check_function(call: Call) -> Iterator[Diagnostic]:
