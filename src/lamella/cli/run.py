@@ -24,6 +24,7 @@ from lamella.cli.options import (
     print_json,
     root_option,
 )
+from lamella.cli.progress import watch
 from lamella.pipeline.api import compile, load
 from lamella.pipeline.arrays import Array, read_array, write_array
 
@@ -84,6 +85,7 @@ def run(**options: Unpack[Options]) -> None:
         model, options["backend"], seed=options["seed"], order=options["order"], limits=limits
     )
     arrays = _read_inputs(options["inputs"], limits)
+    executable.watch = watch
     start = time.perf_counter()
     outputs = executable(**arrays)
     elapsed = time.perf_counter() - start
@@ -123,5 +125,7 @@ def _print_outputs(outputs: dict[str, Array], as_json: bool, findings: Sequence[
         }
         print_json({"ok": True, "diagnostics": [item.to_json() for item in findings], "outputs": facts})
         return
+    if not outputs:
+        click.echo("nothing is written to L2 or DDR, so there is no output", err=True)
     for name, array in outputs.items():
         click.echo(f"{name}: {array.dtype}{list(array.shape)}  sha256 {digests[name][:16]}")

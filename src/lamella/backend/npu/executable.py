@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 import numpy.typing as npt
 
@@ -19,6 +20,8 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.lang.nem.resolved import Plan
 
 PROGRAM, RANDOM = "program", "random"
+Watch: TypeAlias = Callable[[Iterable[Instance], int], Iterable[Instance]]
+"""Sees the task instances of a run go by, with how many there are: for a progress bar."""
 
 
 def compile_plan(plan: Plan, *, seed: int = 0, order: str = PROGRAM, limits: Limits = DEFAULT) -> Executable:
@@ -32,6 +35,7 @@ class Executable:
     def __init__(self, plan: Plan, seed: int, order: str, limits: Limits) -> None:
         self.plan = plan
         self.findings: list[Diagnostic] = []
+        self.watch: Watch = lambda instances, total: instances
         if seed < 0:
             raise InputError(f"the seed is {seed}; seeds start at 0")
         self._seed = seed
@@ -55,7 +59,7 @@ class Executable:
         """Run once; inputs that are not given are random, from the seed."""
         self.findings = []
         memory = self._fill(inputs)
-        self.findings = run_plan(self.plan, memory, self._instances())
+        self.findings = run_plan(self.plan, memory, self.watch(self._instances(), self.plan.instances()))
         if errors(self.findings):
             raise LamellaError(self.findings)
         return {name: self._ports.read(memory, name) for name in self.outputs}
