@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 import click
 
 from lamella.base.diagnostic import LamellaError, errors, printable
-from lamella.base.limits import Limits
 from lamella.cli.options import (
+    Common,
     Guarded,
-    device_option,
-    file_argument,
-    json_option,
-    language_option,
-    limit_option,
+    common_options,
     print_findings,
     print_json,
-    root_option,
     without_notes,
 )
 from lamella.pipeline.languages import is_stream, language_of
@@ -33,21 +28,15 @@ def _stream_path(ctx: click.Context, parameter: click.Parameter, value: Path) ->
     return value
 
 
-class Options(TypedDict):
+class Options(Common):
     """What the command line gives to `bind`."""
 
-    file: Path
     output: Path
     allow_future: bool
-    as_json: bool
-    device: str | None
-    language: str | None
-    root: Path | None
-    limits: Limits
 
 
 @click.command(cls=Guarded)
-@file_argument
+@common_options
 @click.option(
     "-o",
     "--output",
@@ -57,11 +46,6 @@ class Options(TypedDict):
     help="OUT.stcb or OUT.json.",
 )
 @click.option("--allow-future", is_flag=True, help="Bind opcodes of future hardware too.")
-@json_option
-@device_option
-@language_option
-@root_option
-@limit_option
 def bind(**options: Unpack[Options]) -> None:
     """Bind FILE.nem to its device: addresses, units and token bits, written as STCB (binary or JSON by ending)."""
     file, output, limits = options["file"], options["output"], options["limits"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypedDict, TypeVar
 
 import click
 
@@ -14,6 +14,7 @@ from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors, rend
 from lamella.base.limits import Limits, from_options
 from lamella.pipeline.languages import LANGUAGES
 
+F = TypeVar("F", bound=Callable[..., object])
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 json_option = click.option(
@@ -43,6 +44,24 @@ def _limits(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]
 limit_option = click.option(
     "--limit", "limits", multiple=True, metavar="NAME=N", callback=_limits, help="Raise or lower one limit."
 )
+
+
+class Common(TypedDict):
+    """What the commands on plans share."""
+
+    file: Path
+    as_json: bool
+    device: str | None
+    language: str | None
+    root: Path | None
+    limits: Limits
+
+
+def common_options(command: F) -> F:
+    """Give a command the file and the options that those on plans share."""
+    for option in (limit_option, root_option, language_option, device_option, json_option, file_argument):
+        command = option(command)
+    return command
 
 
 def print_findings(findings: Iterable[Diagnostic], stream_is_error: bool = True) -> None:

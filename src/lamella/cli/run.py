@@ -7,22 +7,18 @@ import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 import click
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.limits import Limits
 from lamella.cli.options import (
+    Common,
     Guarded,
-    device_option,
-    file_argument,
-    json_option,
-    language_option,
-    limit_option,
+    common_options,
     print_findings,
     print_json,
-    root_option,
 )
 from lamella.cli.progress import watch
 from lamella.pipeline.api import compile, load
@@ -35,25 +31,19 @@ def _order(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     return value
 
 
-class Options(TypedDict):
+class Options(Common):
     """What the command line gives to `run`."""
 
-    file: Path
     inputs: tuple[str, ...]
     output: Path | None
     backend: str | None
     seed: int
     order: str
     profile: bool
-    as_json: bool
-    device: str | None
-    language: str | None
-    root: Path | None
-    limits: Limits
 
 
 @click.command(cls=Guarded)
-@file_argument
+@common_options
 @click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input array; repeatable.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write one .npy per output into this folder.")
 @click.option(
@@ -66,11 +56,6 @@ class Options(TypedDict):
     "--order", default="program", callback=_order, metavar="program|random[:N]", help="Another legal order."
 )
 @click.option("--profile", is_flag=True, help="Say how long it took.")
-@json_option
-@device_option
-@language_option
-@root_option
-@limit_option
 def run(**options: Unpack[Options]) -> None:
     """Execute FILE (.nem or .stcb) bit-exactly; without --input the inputs are random, from the seed."""
     limits = options["limits"]

@@ -5,23 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 import click
 
 from lamella.base.diagnostic import errors
-from lamella.base.limits import Limits
 from lamella.base.writer import write_text
 from lamella.cli.options import (
+    Common,
     Guarded,
-    device_option,
-    file_argument,
-    json_option,
-    language_option,
-    limit_option,
+    common_options,
     print_findings,
     print_json,
-    root_option,
     without_notes,
 )
 from lamella.lang.nem import write
@@ -32,24 +27,17 @@ from lamella.plan.picture import chrome_trace, find_named, html_page, summary
 from lamella.plan.timing import simulate
 
 
-class Options(TypedDict):
+class Options(Common):
     """What the command line gives to `sim`."""
 
-    file: Path
-    as_json: bool
     trace: Path | None
     html: Path | None
     give_advice: bool
     fixed: Path | None
-    device: str | None
-    language: str | None
-    root: Path | None
-    limits: Limits
 
 
 @click.command(cls=Guarded)
-@file_argument
-@json_option
+@common_options
 @click.option("--trace", type=click.Path(path_type=Path), help="Write a Chrome trace that Perfetto opens.")
 @click.option(
     "--html", type=click.Path(path_type=Path), help="Write a self-contained page with the timeline."
@@ -58,10 +46,6 @@ class Options(TypedDict):
     "--advise", "give_advice", is_flag=True, help="Propose changes, each with its re-simulated gain."
 )
 @click.option("--fix", "fixed", type=click.Path(path_type=Path), help="Write the improved program.")
-@device_option
-@language_option
-@root_option
-@limit_option
 def sim(**options: Unpack[Options]) -> None:
     """Schedule FILE.nem on its device: cycles, bounds, who waited for what, memory over time."""
     limits = options["limits"]
