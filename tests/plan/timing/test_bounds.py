@@ -11,7 +11,7 @@ from lamella.plan.timing import simulate
 from tests.plan.timing.optimum import find_optimum
 from tests.plan.timing_plans import LITE_UNITS, Builder, RandomPlan, conv_pipeline, make_device, view
 
-CASES = max(200, int(os.environ.get("LAMELLA_FUZZ", "0")) // 100)
+CASES = max(1000, int(os.environ.get("LAMELLA_FUZZ", "0")) // 50)
 
 
 @pytest.mark.parametrize("block", range(4))
