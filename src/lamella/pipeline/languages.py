@@ -25,7 +25,7 @@ def language_of(path: Path, language: str | None) -> str:
     if name not in LANGUAGES:
         known = ", ".join(LANGUAGES.values())
         raise InputError(
-            f"cannot tell the language of '{path.name}'", path=path, hint=f"known endings are {known}"
+            f"cannot tell the language of '{path}'", path=path, hint=f"known endings are {known}"
         )
     return name
 

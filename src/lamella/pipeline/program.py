@@ -68,7 +68,8 @@ def read_checked(
 def plan_of(program: Program) -> Plan:
     """The plan of a program; a configuration has none."""
     if program.plan is None:
-        raise InputError("the file is a device configuration, not a program", path=program.path)
+        hint = "it may define devices and type families, which `lamella show` lists"
+        raise InputError("the file holds no program", path=program.path, hint=hint)
     return program.plan
 
 
