@@ -307,3 +307,16 @@ def test_many_findings_end() -> None:
     findings = verify(build.plan(tasks))
     assert len(findings) == 1001
     assert codes(findings)[-1] == "NEM146"
+
+
+def test_a_window_that_is_too_wide_is_named_with_the_one_that_fits() -> None:
+    make = Builder()
+    near, far = make.buffer("near", 192, "L1"), make.buffer("far", 6400)
+    load = make.task(
+        "transfer", [region(far, variable(0), 1)], [region(near, operation("mod", variable(0), 3), 1)]
+    )
+    plan = make.plan([loop(0, 0, 9, 4, [load])])
+    (finding,) = [item for item in verify(plan) if item.code == "NEM142"]
+    assert "3 apart" in finding.hint
+    assert "@max_in_flight(4)" in finding.hint
+    assert "lower it to 3" in finding.hint

@@ -16,7 +16,7 @@ from lamella.lang.nem.rules import (
 )
 from lamella.plan.hazards.accesses import Access
 from lamella.plan.hazards.find import Found, Hazard
-from lamella.plan.hazards.words import IRREGULAR, TOO_MANY, show_bytes, show_iterations
+from lamella.plan.hazards.words import IRREGULAR, TOO_MANY, show_bytes, show_iterations, window_hint
 from lamella.plan.order import Site
 
 _RULES = {"RAW": READ_AFTER_WRITE, "WAR": WRITE_AFTER_READ, "WAW": WRITE_AFTER_WRITE}
@@ -40,12 +40,14 @@ def _report_hazard(hazard: Hazard) -> Diagnostic:
     names = {roles[0]: late.site.task.title, roles[1]: early.site.task.title}
     if late.site is early.site and hazard.kind == "WAW":
         names["first"] = "itself"
+    later, earlier = (late.site, hazard.late_point), (early.site, hazard.early_point)
     return _RULES[hazard.kind].at(
         late.span,
+        hint=window_hint(earlier, later),
         labels=() if early.span == late.span else [_label(early)],
         range=show_bytes(*hazard.range),
         buffer=late.footprint.buffer.name,
-        iterations=show_iterations((late.site, hazard.late_point), (early.site, hazard.early_point)),
+        iterations=show_iterations(later, earlier),
         **names,
     )
 

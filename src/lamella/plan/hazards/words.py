@@ -21,6 +21,21 @@ def show_iteration(site: Site, point: Point) -> str:
     )
 
 
+def window_hint(early: tuple[Site, Point], late: tuple[Site, Point]) -> str | None:
+    """What a window that is too wide would have to be; None where the two are in the same iterations."""
+    common = zip(early[0].loops, late[0].loops, early[1], late[1], strict=False)
+    for one, other, before, after in common:
+        if one.number != other.number:
+            return None
+        if before != after:
+            distance = abs(after - before)
+            return (
+                f"iterations of {one.variable} that are {distance} apart use the same bytes, and @max_in_flight({one.window}) "
+                f"lets them overlap; lower it to {distance}, or use more slots"
+            )
+    return None
+
+
 def show_iterations(*instances: tuple[Site, Point]) -> str:
     """The iterations of instances in the order in which a sentence names them, each told once."""
     shown = dict.fromkeys(show_iteration(site, point) for site, point in instances)
