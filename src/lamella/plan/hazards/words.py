@@ -30,8 +30,8 @@ def window_hint(early: tuple[Site, Point], late: tuple[Site, Point]) -> str | No
         if before != after:
             distance = abs(after - before)
             return (
-                f"iterations of {one.variable} that are {distance} apart use the same bytes, and @max_in_flight({one.window}) "
-                f"lets them overlap; lower it to {distance}, or use more slots"
+                f"iterations of {one.variable} that are {distance} apart use the same bytes, "
+                f"and @max_in_flight({one.window}) lets them overlap; lower it to {distance}, or use more slots"
             )
     return None
 
