@@ -13,6 +13,7 @@ from lamella.plan.hazards import budget_of, check_hazards
 from lamella.plan.hazards.accesses import Accesses
 from lamella.plan.order import Order
 from lamella.plan.tokens import check_tokens
+from lamella.plan.unwritten import check_unwritten
 
 # Sets of tasks are compared word by word: so many pairs of tasks cost about as much as one pair of accesses.
 PAIRS_PER_STEP = 1 << 14
@@ -20,7 +21,7 @@ PAIRS_PER_STEP = 1 << 14
 
 def verify(plan: Plan, limits: Limits = DEFAULT) -> list[Diagnostic]:
     """Capacity, live tokens, bounds, unit indices and hazards; only a plan that was read whole can be judged."""
-    findings = [*check_capacity(plan), *check_tokens(plan)]
+    findings = [*check_capacity(plan), *check_tokens(plan), *check_unwritten(plan)]
     tasks = sum(1 for _ in plan.tasks())
     if tasks * tasks > limits.max_pairs * PAIRS_PER_STEP:
         span = next((task.span for task in plan.tasks()), NOWHERE)

@@ -366,6 +366,13 @@ HOISTABLE = Rule(
     NOTE,
     hint="it can stand before the loop",
 )
+NEVER_WRITTEN = Rule(
+    "NEM149",
+    "Memory Levels",
+    "{task} reads '{buffer}' in L1, which no task writes",
+    WARNING,
+    hint="load it with a transfer first; only tasks fill an L1",
+)
 
 # Devices
 UNKNOWN_PARENT = Rule(
