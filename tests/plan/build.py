@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict, Unpack
 
@@ -11,6 +11,7 @@ from lamella.lang.nem import nodes
 from lamella.lang.nem.device import Given, ResolvedDevice, ResolvedTopology
 from lamella.lang.nem.resolved import (
     Atom,
+    AttributeValue,
     Buffer,
     Index,
     Item,
@@ -61,22 +62,20 @@ class Marks(TypedDict, total=False):
 
     sync: bool
     memmove: bool
-    resource: Resource
+    resource: Resource | None
+    engine: int | None
+    attributes: Mapping[str, AttributeValue]
+    debug: str
+    profile: str
 
 
 @dataclass
-class Builder:
+class Draft:
     """Numbers tasks and loops while a program is put together."""
 
     tasks: int = 0
     loops: int = 0
     buffers: list[Buffer] = field(default_factory=list)
-
-    def buffer(
-        self, name: str, size: int, level: str = "L2", align: int = 1, imported: bool = False
-    ) -> Buffer:
-        self.buffers.append(buffer(name, size, level, align, imported))
-        return self.buffers[-1]
 
     def task(
         self,
@@ -86,27 +85,26 @@ class Builder:
         deps: Sequence[Task] = (),
         **marks: Unpack[Marks],
     ) -> Task:
-        sync = marks.get("sync", False)
-        node = nodes.Task(None, nodes.Name(opcode), "sync" if sync else "async", (), ())
-        made = Task(
-            number=self.tasks,
-            token=f"t{self.tasks}",
+        number, sync = self.tasks, marks.get("sync", False)
+        self.tasks += 1
+        token = f"t{number}"
+        node = nodes.Task(nodes.Name(token), nodes.Name(opcode), "sync" if sync else "async", (), ())
+        return Task(
+            number=number,
+            token=token,
             opcode=opcode,
             sync=sync,
             inputs=tuple(inputs),
             outputs=tuple(outputs),
-            attributes={},
+            attributes=marks.get("attributes", {}),
             deps=tuple(dep.number for dep in deps),
-            engine=None,
+            engine=marks.get("engine"),
             resource=marks.get("resource"),
             node=node,
             memmove=marks.get("memmove", False),
+            debug=marks.get("debug", ""),
+            profile=marks.get("profile", ""),
         )
-        self.tasks += 1
-        return made
-
-    def move(self, src: Region, dst: Region, *deps: Task, sync: bool = False) -> Task:
-        return self.task("transfer", [src], [dst], deps, sync=sync)
 
     def loop_number(self) -> int:
         self.loops += 1
@@ -114,6 +112,19 @@ class Builder:
 
     def plan(self, body: Sequence[Item], device: ResolvedDevice | None = None) -> Plan:
         return Plan("test", EMPTY_SOURCE, device, tuple(self.buffers), tuple(body))
+
+
+class Builder(Draft):
+    """Puts programs together whose bytes matter."""
+
+    def buffer(
+        self, name: str, size: int, level: str = "L2", align: int = 1, imported: bool = False
+    ) -> Buffer:
+        self.buffers.append(buffer(name, size, level, align, imported))
+        return self.buffers[-1]
+
+    def move(self, src: Region, dst: Region, *deps: Task, sync: bool = False) -> Task:
+        return self.task("transfer", [src], [dst], deps, sync=sync)
 
 
 def loop(number: int, first: int, last: int, window: int, body: Sequence[Item]) -> Loop:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from random import Random
-from typing import TypedDict, Unpack
 
-from lamella.base.source import EMPTY_SOURCE
 from lamella.lang.nem import nodes
 from lamella.lang.nem.device import Given, ResolvedDevice, ResolvedTopology
 from lamella.lang.nem.resolved import (
-    AttributeValue,
     Buffer,
     Index,
     Item,
@@ -25,6 +21,7 @@ from lamella.lang.nem.resolved import (
     Variable,
     Wait,
 )
+from tests.plan.build import Draft
 
 LITE_UNITS = {"NMU": 1, "CSTL": 2, "DMA": 2, "VPU": 1, "SEQ": 1}
 LITE_KEYS = {"NMU": {"int8_macs": 4096, "fp16_macs": 2048}, "SEQ": {"max_active_tokens": 16}}
@@ -62,64 +59,12 @@ def variable_mod(loop: int, count: int, factor: int = 1, add: int = 0) -> Index:
     return Index(0, ((Operation("mod", inner, Index(count)), 1),))
 
 
-class Options(TypedDict, total=False):
-    """What a task may say beyond its operands."""
-
-    resource: tuple[str, Index] | None
-    engine: int | None
-    sync: bool
-    attributes: Mapping[str, AttributeValue] | None
-    debug: str
-    profile: str
-
-
-@dataclass
-class Builder:
-    """Makes tasks and loops with fresh numbers."""
-
-    tasks: int = 0
-    loops: int = 0
-    buffers: list[Buffer] = field(default_factory=list)
+class Builder(Draft):
+    """Puts programs together whose time matters."""
 
     def buffer(self, name: str, memory: str, size: int, engine: int = 0) -> Buffer:
         self.buffers.append(make_buffer(name, memory, size, engine))
         return self.buffers[-1]
-
-    def task(
-        self,
-        opcode: str,
-        inputs: Sequence[Region],
-        outputs: Sequence[Region],
-        deps: Sequence[Task] = (),
-        **options: Unpack[Options],
-    ) -> Task:
-        number = self.tasks
-        self.tasks += 1
-        token = f"t{number}"
-        sync, resource = options.get("sync", False), options.get("resource")
-        node = nodes.Task(nodes.Name(token), nodes.Name(opcode), "sync" if sync else "async", (), ())
-        return Task(
-            number=number,
-            token=token,
-            opcode=opcode,
-            sync=sync,
-            inputs=tuple(inputs),
-            outputs=tuple(outputs),
-            attributes=options.get("attributes") or {},
-            deps=tuple(dep.number for dep in deps),
-            engine=options.get("engine"),
-            resource=None if resource is None else Resource(*resource),
-            node=node,
-            debug=options.get("debug", ""),
-            profile=options.get("profile", ""),
-        )
-
-    def loop_number(self) -> int:
-        self.loops += 1
-        return self.loops - 1
-
-    def plan(self, body: Sequence[Item], device: ResolvedDevice | None = None) -> Plan:
-        return Plan("test", EMPTY_SOURCE, device, tuple(self.buffers), tuple(body))
 
 
 def conv_pipeline(
@@ -161,11 +106,11 @@ def gemm_ring(tiles: int = 8, ring: int = 4, cstl: int = 4) -> Plan:
     pin = variable_mod(number, ring)
     first, second = view(a, 32768, "f16", (64, 256)), view(b, 65536, "f16", (256, 128))
     made = view(y, 16384, "f16", (64, 128))
-    load_b = make.task("transfer", [view(weights, 65536)], [second], resource=("DMA", Index(1)))
-    load = make.task("transfer", [view(far, 32768)], [first], resource=("DMA", Index(0)))
+    load_b = make.task("transfer", [view(weights, 65536)], [second], resource=Resource("DMA", Index(1)))
+    load = make.task("transfer", [view(far, 32768)], [first], resource=Resource("DMA", Index(0)))
     gemm = make.task("gemm", [first, second], [made], [load, load_b])
-    relu = make.task("relu", [made], [made], [gemm], resource=("CSTL", pin))
-    store = make.task("store", [made], [view(result, 16384)], [relu], resource=("CSTL", pin))
+    relu = make.task("relu", [made], [made], [gemm], resource=Resource("CSTL", pin))
+    store = make.task("store", [made], [view(result, 16384)], [relu], resource=Resource("CSTL", pin))
     loop = Loop(number, "i", 0, tiles - 1, ring, (load, gemm, relu, store))
     return make.plan([load_b, loop], make_device({**LITE_UNITS, "CSTL": cstl}))
 
@@ -247,7 +192,7 @@ class RandomPlan:
         deps = self.some(known, 3)
         engine = draw.randrange(self.engines)
         opcode, unit, inputs, outputs = self.work(self.memories[f"L1[{engine}]"])
-        pin = (unit, self.pin(loops)) if unit and draw.random() < 0.4 else None
+        pin = Resource(unit, self.pin(loops)) if unit and draw.random() < 0.4 else None
         sync = draw.random() < 0.1
         return self.make.task(opcode, inputs, outputs, deps, resource=pin, engine=engine, sync=sync)
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from lamella.lang.nem.resolved import Index, Loop
+from lamella.lang.nem.resolved import Index, Loop, Resource
 from lamella.plan.timing import simulate
 from tests.plan.timing.optimum import find_optimum
 from tests.plan.timing_plans import LITE_UNITS, Builder, RandomPlan, conv_pipeline, make_device, view
@@ -40,7 +40,7 @@ def test_unit_bound_sees_tasks_pinned_to_one_instance() -> None:
     make = Builder()
     near = make.buffer("n", "L1", 4096)
     tile = view(near, 2048, "i8", (2048,))
-    relus = [make.task("relu", [tile], [tile], resource=("CSTL", Index(1))) for _ in range(3)]
+    relus = [make.task("relu", [tile], [tile], resource=Resource("CSTL", Index(1))) for _ in range(3)]
     report = simulate(make.plan(relus, make_device()))
     bounds = {bound.name: bound for bound in report.bounds}
     assert (bounds["unit"].cycles, bounds["unit"].what) == (27, "CSTL[1]")

@@ -6,7 +6,7 @@ import pytest
 
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.registry import load_registry
-from lamella.lang.nem.resolved import Index, Task
+from lamella.lang.nem.resolved import Index, Resource, Task
 from lamella.plan.timing.cost import Cost, cost_of
 from lamella.plan.timing.machine import SHARED, Machine
 from tests.plan.timing_plans import LITE_UNITS, Builder, make_device, view
@@ -34,7 +34,7 @@ def compute(opcode: str, *shapes: tuple[str, tuple[int, ...]], resource: str = "
     make = Builder()
     near = make.buffer("n", "L1", 1 << 20)
     regions = [view(near, 1, elem, shape) for elem, shape in shapes]
-    pin = (resource, Index(0)) if resource else None
+    pin = Resource(resource, Index(0)) if resource else None
     return make.task(opcode, regions[:-1], regions[-1:], resource=pin)
 
 

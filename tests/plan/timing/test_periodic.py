@@ -9,7 +9,7 @@ import pytest
 
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import Limits
-from lamella.lang.nem.resolved import Index, Item, Loop, Operation, Plan, Variable, Wait
+from lamella.lang.nem.resolved import Index, Item, Loop, Operation, Plan, Resource, Variable, Wait
 from lamella.plan.timing import simulate
 from lamella.plan.timing.cost import cost_of
 from lamella.plan.timing.machine import Machine
@@ -99,8 +99,8 @@ def nested_plan(trips: tuple[int, int, int], window: int) -> Plan:
     i, j, k = (make.loop_number() for _ in range(3))
     early = make.task("transfer", [view(far, 512)], [view(near, 512)])
     load = make.task("transfer", [view(far, 2048)], [tile], [early])
-    relu = make.task("relu", [tile], [tile], [load], resource=("CSTL", variable_mod(k, 3)))
-    store = make.task("store", [tile], [view(far, 2048)], resource=("CSTL", variable_mod(j, 2)))
+    relu = make.task("relu", [tile], [tile], [load], resource=Resource("CSTL", variable_mod(k, 3)))
+    store = make.task("store", [tile], [view(far, 2048)], resource=Resource("CSTL", variable_mod(j, 2)))
     inner = Loop(k, "k", 0, trips[2] - 1, window, (load, relu))
     middle = Loop(j, "j", 0, trips[1] - 1, window, (inner, store))
     return make.plan([Loop(i, "i", 0, trips[0] - 1, window, (early, middle))], make_device())
@@ -152,7 +152,7 @@ def test_unit_indices_without_a_period_are_simulated_one_by_one() -> None:
     number = make.loop_number()
     inner = Index(-8, ((Variable(number, "i"), 1),))
     pin = Index(0, ((Operation("/", inner, Index(3)), 1),))
-    relu = make.task("relu", [tile], [tile], resource=("CSTL", pin))
+    relu = make.task("relu", [tile], [tile], resource=Resource("CSTL", pin))
     plan = make.plan([Loop(number, "i", 0, 30, 4, (relu,))], make_device({**LITE_UNITS, "CSTL": 3}))
     judge = Expanded(plan)
     assert run(plan).cycles == judge.run()

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 
-from lamella.lang.nem.resolved import Index, Loop
+from lamella.lang.nem.resolved import Index, Loop, Resource
 from lamella.plan.timing import simulate
 from tests.plan.timing_plans import LITE_UNITS, Builder, RandomPlan, conv_pipeline, make_device, view
 
@@ -102,7 +102,7 @@ def test_units_of_several_engines_are_told_apart() -> None:
 def test_large_devices_list_only_units_that_ran() -> None:
     make = Builder()
     tile = view(make.buffer("n", "L1", 4096), 256, "i8", (256,))
-    relu = make.task("relu", [tile], [tile], resource=("CSTL", Index(10**9 - 1)))
+    relu = make.task("relu", [tile], [tile], resource=Resource("CSTL", Index(10**9 - 1)))
     report = simulate(make.plan([relu], make_device({**LITE_UNITS, "CSTL": 10**9})))
     assert [unit.name(1) for unit in report.units] == ["CSTL[999999999]"]
 
