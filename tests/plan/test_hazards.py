@@ -5,7 +5,10 @@ from __future__ import annotations
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.limits import Limits
 from lamella.lang.nem.resolved import Index, Item, Plan, Resource
-from lamella.plan.hazards import find_hazards, hoistable
+from lamella.plan.hazards import budget_of, find_hazards
+from lamella.plan.hazards.accesses import Accesses
+from lamella.plan.hazards.hoist import find_hoistable
+from lamella.plan.order import Order
 from lamella.plan.verify import verify
 from tests.plan.build import Builder, device, index, loop, operation, plus, region, variable, wait
 
@@ -219,7 +222,9 @@ def test_hoisting_is_noted_where_it_is_possible() -> None:
     )
     plan = build.plan([loop(number, 0, 9, 1, [load, work])])
     assert check(plan) == ["NEM148"]
-    assert [(task.number, of.number) for task, of in hoistable(plan)] == [(load.number, number)]
+    order = Order(plan)
+    found = find_hoistable(order, Accesses(order, budget_of(Limits())))
+    assert [(site.task.number, extent.loop.number) for site, extent in found] == [(load.number, number)]
     clear = build.task("relu", [region(out, 0, 32)], [region(near, 0, 32)], [load, work])
     assert check(build.plan([loop(number, 0, 9, 1, [load, work, wait(work), clear])])) == []
     assert check(build.plan([loop(number, 0, 0, 1, [load, work])])) == []

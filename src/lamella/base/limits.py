@@ -27,8 +27,6 @@ class Limits:
     """Characters of one name or path in a file."""
     max_statements: int = 1_000_000
     """Statements of one program, all its files together."""
-    max_elements: int = 1 << 32
-    """Elements of one tensor that is held in memory."""
     max_total_bytes: int = 4 * GIB
     """Bytes of simulated memory, all levels together."""
     max_expansion: int = 2_000_000

@@ -54,11 +54,16 @@ def _largest(buffers: Sequence[Buffer]) -> str:
     return ", ".join(f"'{buffer.name}' with {buffer.size}" for buffer in first)
 
 
+def aligned(address: int, alignment: int) -> int:
+    """The next multiple of an alignment."""
+    return -(-address // alignment) * alignment
+
+
 def _padded(buffers: Sequence[Buffer]) -> int:
     """The end of the last buffer when each starts at the next multiple of its alignment."""
     end = 0
     for buffer in buffers:
-        end = -(-end // buffer.align) * buffer.align + buffer.size
+        end = aligned(end, buffer.align) + buffer.size
     return end
 
 
@@ -66,7 +71,7 @@ def _first_beyond(buffers: Sequence[Buffer], available: int, padded: bool) -> Bu
     """The buffer that does not fit behind those before it."""
     end = 0
     for buffer in buffers:
-        end = (-(-end // buffer.align) * buffer.align if padded else end) + buffer.size
+        end = (aligned(end, buffer.align) if padded else end) + buffer.size
         if end > available:
             return buffer
     return buffers[-1]

@@ -67,6 +67,16 @@ class Index:
         """The value in an iteration, given the loop variables by loop number."""
         return self.constant + sum(factor * atom.at(iteration) for atom, factor in self.terms)
 
+    def plus(self, other: Index, factor: int = 1) -> Index:
+        """The sum with a multiple of another index; terms that cancel are gone."""
+        constant = self.constant + factor * other.constant
+        if not other.terms:
+            return Index(constant, self.terms)
+        terms = dict(self.terms)
+        for atom, count in other.terms:
+            terms[atom] = terms.get(atom, 0) + factor * count
+        return Index(constant, tuple((atom, count) for atom, count in terms.items() if count))
+
     @property
     def is_constant(self) -> bool:
         """Whether it is the same in every iteration."""

@@ -13,6 +13,7 @@ from lamella.base.limits import LARGEST
 from lamella.lang.nem.device import ResolvedTopology
 from lamella.lang.nem.resolved import Buffer
 from lamella.lang.nem.rules import ADDRESS_SPACE
+from lamella.plan.capacity import aligned
 
 MOST_GAPS = 256
 """How many gaps are remembered, which keeps the search linear in the number of buffers."""
@@ -58,23 +59,19 @@ def _first_fit(buffers: Iterable[Buffer]) -> dict[str, int]:
     end = 0
     for buffer in buffers:
         for number, (first, last) in enumerate(gaps):
-            start = _aligned(first, buffer.align)
+            start = aligned(first, buffer.align)
             if start + buffer.size <= last:
                 placed[buffer.name] = start
                 rest = [(first, start), (start + buffer.size, last)]
                 gaps[number : number + 1] = [gap for gap in rest if gap[0] < gap[1]]
                 break
         else:
-            start = _aligned(end, buffer.align)
+            start = aligned(end, buffer.align)
             placed[buffer.name] = start
             if end < start and len(gaps) < MOST_GAPS:
                 gaps.append((end, start))
             end = start + buffer.size
     return placed
-
-
-def _aligned(address: int, alignment: int) -> int:
-    return -(-address // alignment) * alignment
 
 
 def _overflow(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.limits import DEFAULT, Limits
-from lamella.lang.nem.resolved import Loop, Plan, Task
+from lamella.lang.nem.resolved import Plan
 from lamella.plan.feasible import Budget
 from lamella.plan.hazards.accesses import Accesses
 from lamella.plan.hazards.alias import Aliases
@@ -34,13 +34,6 @@ def find_hazards(plan: Plan, limits: Limits = DEFAULT) -> Found:
         finder.look_at(site, unordered)
     finder.look_across()
     return finder.found
-
-
-def hoistable(plan: Plan, limits: Limits = DEFAULT) -> list[tuple[Task, Loop]]:
-    """Moves that could stand before their innermost loop."""
-    order = Order(plan)
-    found = find_hoistable(order, Accesses(order, budget_of(limits)))
-    return [(site.task, extent.loop) for site, extent in found]
 
 
 def check_hazards(

@@ -145,17 +145,8 @@ def substitute(index: Index, images: Mapping[int, Index]) -> Index:
     total = Index(index.constant)
     for atom, factor in index.terms:
         if isinstance(atom, Variable):
-            total = add(total, images[atom.loop], factor)
+            total = total.plus(images[atom.loop], factor)
         else:
             inner = Operation(atom.sign, substitute(atom.left, images), substitute(atom.right, images))
-            total = add(total, Index(0, ((inner, 1),)), factor)
+            total = total.plus(Index(0, ((inner, 1),)), factor)
     return total
-
-
-def add(left: Index, right: Index, factor: int) -> Index:
-    """The sum of an index and a multiple of another; terms that cancel are gone."""
-    terms = dict(left.terms)
-    for atom, count in right.terms:
-        terms[atom] = terms.get(atom, 0) + factor * count
-    kept = tuple((atom, count) for atom, count in terms.items() if count)
-    return Index(left.constant + factor * right.constant, kept)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lamella.lang.nem.resolved import Index, Variable
 from lamella.plan.feasible import Budget
-from lamella.plan.hazards.accesses import Footprint, Point, add, substitute
+from lamella.plan.hazards.accesses import Footprint, Point, substitute
 from lamella.plan.order import Extent
 from lamella.plan.ranges import Assignment, search
 
@@ -49,7 +49,7 @@ class Questions:
         self, early: Footprint, late: Footprint, trips: Point, limits: tuple[int, int]
     ) -> Meeting | None:
         """Where the difference of two offsets is within limits; the loops of `early` are common to both."""
-        distance = add(early.offset, late.offset, -1)
+        distance = early.offset.plus(late.offset, -1)
         low, high = limits[0] - distance.constant, limits[1] - distance.constant
         common = len(early.trips)
         if not distance.terms:
@@ -105,12 +105,8 @@ class _Window:
         return None
 
     def _search(self, first: int, last: int, low: int, high: int) -> Assignment | None:
-        images = [self._images(1), self._images(2)]
-        terms = add(
-            substitute(Index(0, self._early.offset.terms), images[0]),
-            substitute(Index(0, self._late.offset.terms), images[1]),
-            -1,
-        )
+        early = substitute(Index(0, self._early.offset.terms), self._images(1))
+        terms = early.plus(substitute(Index(0, self._late.offset.terms), self._images(2)), -1)
         box = {DISTANCE: (first, last)}
         for side, trips in ((1, self._early.trips), (2, self._late.trips)):
             for depth, count in enumerate(trips):

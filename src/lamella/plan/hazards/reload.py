@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import gcd
 
-from lamella.plan.hazards.accesses import Access, Accesses, add
+from lamella.plan.hazards.accesses import Access, Accesses
 from lamella.plan.hazards.find import Found, Hazard
 from lamella.plan.hazards.within import MOVES
 from lamella.plan.hazards.writes import Writes
@@ -80,7 +80,7 @@ class Reloads:
             return False
         if not _same_bytes([target, writer], [other, source]):
             return False
-        distance = add(reader.footprint.offset, target.footprint.offset, -1)
+        distance = reader.footprint.offset.plus(target.footprint.offset, -1)
         covers = 0 <= distance.constant <= target.footprint.extent - reader.footprint.extent
         same = target.footprint.offset == writer.footprint.offset and target.footprint.offset.is_constant
         longer = target.footprint.extent >= writer.footprint.extent
@@ -112,8 +112,8 @@ def _same_bytes(targets: Iterable[Access], sources: Iterable[Access]) -> bool:
         return False
     if one.footprint.buffer.name != two.footprint.buffer.name:
         return False
-    shift = add(from_one.footprint.offset, one.footprint.offset, -1)
-    other = add(from_two.footprint.offset, two.footprint.offset, -1)
+    shift = from_one.footprint.offset.plus(one.footprint.offset, -1)
+    other = from_two.footprint.offset.plus(two.footprint.offset, -1)
     if shift.is_constant and shift == other:
         return True
     fixed = from_one.footprint.offset.is_constant and from_one.footprint.offset == from_two.footprint.offset

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from lamella.plan.timing.program import Step, Steps
 
-DONE, RUNNING, QUEUED = -2, -1, 0
-"""States of a step; a positive state counts what it still waits for."""
+DONE, RUNNING = -2, -1
+"""States of a step; any other counts what it still waits for."""
 UNIT, TOKEN, BANDWIDTH = 0, 1, 2
 """Why a ready task does not start: the index of the reason in a lane's sums."""
 

@@ -55,7 +55,7 @@ def _units(interval: Interval) -> list[int]:
 def combine(sign: str, left: Index, right: Index, loops: Loops) -> Index:
     """`left sign right`; OutOfRange or DividedByZero when some iteration leaves the integers, or TooComplex."""
     if sign in "+-":
-        result = _sum(left, right, 1 if sign == "+" else -1)
+        result = left.plus(right, 1 if sign == "+" else -1)
     elif sign == "*":
         result = _product(left, right)
     else:
@@ -75,17 +75,7 @@ def _keep_small(index: Index) -> None:
 
 def negate(index: Index) -> Index:
     """The index with its sign changed."""
-    return _sum(Index(0), index, -1)
-
-
-def _sum(left: Index, right: Index, factor: int) -> Index:
-    if not right.terms:
-        return Index(left.constant + factor * right.constant, left.terms)
-    terms = dict(left.terms)
-    for atom, count in right.terms:
-        terms[atom] = terms.get(atom, 0) + factor * count
-    kept = tuple((atom, count) for atom, count in terms.items() if count)
-    return Index(left.constant + factor * right.constant, kept)
+    return Index(0).plus(index, -1)
 
 
 def _product(left: Index, right: Index) -> Index:
