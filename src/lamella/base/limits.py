@@ -35,6 +35,16 @@ class Limits:
     """Records of one bound stream."""
     max_pairs: int = 1_000_000
     """Pairs of accesses that may be compared one by one where no closed proof exists."""
+    max_integer_bits: int = 4096
+    """Bits of an integer that is computed before the run."""
+    max_pack: int = 1_000_000
+    """Items of one pack or list."""
+    max_rank: int = 24
+    """Dimensions of one tensor."""
+    max_operations: int = 1_000_000
+    """Operations of one composed graph, with all that loops and operators unroll to."""
+    max_steps: int = 10_000_000
+    """Steps of one loop whose end only the run can tell."""
 
     def excess(self, name: str, value: int, what: str) -> str | None:
         """The sentence that says that a limit is passed, or None where it is kept."""

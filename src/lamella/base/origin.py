@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.source import Span
@@ -40,6 +40,12 @@ class Origin:
     def words(self) -> tuple[str, ...]:
         """The chain as text, ready for a finding."""
         return tuple(str(link) for link in self.chain())
+
+
+def derived() -> Origin | None:
+    """A dataclass field that says what a node was made from: carried, not compared."""
+    origin: Origin | None = field(default=None, compare=False, repr=False, kw_only=True)
+    return origin
 
 
 def tell_origin(finding: Diagnostic, origin: Origin | None) -> Diagnostic:

@@ -1,0 +1,1 @@
+"""The hub: the composed graph, how it is built, rewritten and verified."""

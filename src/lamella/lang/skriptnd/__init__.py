@@ -1,0 +1,1 @@
+"""SkriptND, the language of operators and graphs."""

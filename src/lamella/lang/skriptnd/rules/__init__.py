@@ -1,0 +1,39 @@
+"""Every normative statement of SkriptND: code, place in the specification, sentence, repair."""
+
+from __future__ import annotations
+
+from lamella.base.diagnostic import Rule
+from lamella.lang.skriptnd.rules import (
+    composition,
+    data,
+    graphs,
+    invocation,
+    lowering,
+    names,
+    shapes,
+    syntax,
+    types,
+)
+
+RULES: tuple[Rule, ...] = tuple(
+    sorted(
+        (
+            rule
+            for module in (
+                syntax,
+                names,
+                types,
+                shapes,
+                lowering,
+                composition,
+                invocation,
+                graphs,
+                data,
+            )
+            for rule in vars(module).values()
+            if isinstance(rule, Rule)
+        ),
+        key=lambda rule: rule.code,
+    )
+)
+"""All rules, by code."""

@@ -1,0 +1,3 @@
+"""Files of variables: SKR340 to SKR369."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Composed graphs, dynamic shapes and the run: SKR300 to SKR339."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Names, modules and imports: SKR030 to SKR069."""
+
+from __future__ import annotations

@@ -1,0 +1,100 @@
+"""What one call of an operator is, once its attributes and shapes are bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from lamella.base.dim import Condition, Dim, Extent
+from lamella.base.dtype import ElementType
+from lamella.base.source import Span
+from lamella.lang.skriptnd.nodes import Operator
+
+Shape: TypeAlias = tuple[Extent, ...]
+Single: TypeAlias = int | float | bool | str | Dim | Condition
+Value: TypeAlias = Single | tuple[Single, ...] | None
+
+
+class TensorLike(Protocol):
+    """What binding asks of a tensor: a name for messages, an element type and a shape."""
+
+    @property
+    def name(self) -> str:
+        """The tensor's name."""
+
+    @property
+    def element(self) -> ElementType:
+        """The type of its elements."""
+
+    @property
+    def shape(self) -> Shape:
+        """Its extents."""
+
+
+class PackLike(TensorLike, Protocol):
+    """A pack of equally shaped tensors whose length only the run tells."""
+
+    @property
+    def size(self) -> Dim:
+        """How many tensors."""
+
+
+Argument: TypeAlias = TensorLike | tuple[TensorLike, ...] | Value
+"""What a call passes for an input: a tensor, a pack of them (PackLike: of unknown length), scalars, or null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """An operator with the module it stands in; `name` is qualified: `nn.conv`, and `main.G` for the main module."""
+
+    name: str
+    module: str
+    operator: Operator
+
+    @property
+    def standard(self) -> bool:
+        """Whether it belongs to the shipped library."""
+        return self.operator.span.source.name.startswith("ops/")
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """An output, constant or variable of an instance.
+
+    A pack of known length has one shape for each item in `items`; one of unknown length has `size` and one `shape`.
+    """
+
+    name: str
+    element: ElementType
+    shape: Shape
+    items: tuple[Shape, ...] | None = None
+    size: Dim | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """An assertion that only the run can decide, with the sentence for when it fails."""
+
+    condition: Condition
+    message: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One call of an operator: every symbol of its definition has a value."""
+
+    definition: Definition
+    types: Mapping[str, ElementType]
+    attributes: tuple[tuple[str, Value], ...]
+    """All attributes in the order of their declaration, defaults included; null ones are None."""
+    inputs: tuple[tuple[str, Argument], ...]
+    """The arguments by the names of the inputs; a scalar stands for a constant tensor of rank 0 or a uniform fill."""
+    symbols: Mapping[str, object]
+    """Every name of the definition that has a value: attributes, extents, lengths, ranks, helper symbols, tensors."""
+    outputs: tuple[Declared, ...]
+    constants: tuple[tuple[Declared, Single | tuple[Single, ...]], ...] = ()
+    """Constants with one value, or all values in row-major order."""
+    variables: tuple[Declared, ...] = ()
+    checks: tuple[Check, ...] = ()
