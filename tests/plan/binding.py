@@ -11,7 +11,7 @@ from lamella.backend.npu.stream import compile_stream
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic
 from lamella.lang.nem.resolved import Item, Loop, Plan, Task
-from lamella.pipeline.program import read_program
+from lamella.pipeline.nem.program import read_program
 from lamella.plan.bind import bind
 from lamella.plan.expand import expand
 from lamella.plan.stcb.binary import from_bytes, to_bytes

@@ -15,7 +15,7 @@ from lamella.backend.npu.stream import compile_stream
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import DEFAULT
 from lamella.lang.nem.resolved import Plan
-from lamella.pipeline.program import read_program
+from lamella.pipeline.nem.program import read_program
 from lamella.plan.bind import bind
 from lamella.plan.stcb.json import from_json, to_json
 from lamella.plan.stcb.listing import list_stream

@@ -18,7 +18,7 @@ from lamella.backend.npu.stream import compile_stream
 from lamella.base.diagnostic import LamellaError
 from lamella.base.quant import PerChannel, PerGroup, PerTensor
 from lamella.lang.nem.registry import load_registry
-from lamella.pipeline.program import read_program
+from lamella.pipeline.nem.program import read_program
 from lamella.plan.bind import bind
 from lamella.plan.stcb.binary import from_bytes, to_bytes
 from lamella.plan.stcb.json import from_json, to_json

@@ -16,9 +16,10 @@ from lamella.cli.options import (
     print_json,
     without_notes,
 )
-from lamella.pipeline.languages import is_stream, language_of
-from lamella.pipeline.program import plan_of, read_checked
-from lamella.pipeline.streams import save_stream
+from lamella.pipeline.languages import is_stream
+from lamella.pipeline.nem.files import need_program
+from lamella.pipeline.nem.program import plan_of, read_checked
+from lamella.pipeline.nem.streams import save_stream
 from lamella.plan.bind import bind as bind_plan
 
 
@@ -49,7 +50,7 @@ class Options(Common):
 def bind(**options: Unpack[Options]) -> None:
     """Bind FILE.nem to its device: addresses, units and token bits, written as STCB (binary or JSON by ending)."""
     file, output, limits = options["file"], options["output"], options["limits"]
-    language_of(file, options["language"])
+    need_program(file, options["language"])
     program = read_checked(file, options["device"], limits, options["root"])
     stream, findings = bind_plan(plan_of(program), allow_future=options["allow_future"], limits=limits)
     if stream is None:

@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Unpack
 
 import click
 
-from lamella.base.diagnostic import Diagnostic
 from lamella.base.limits import Limits
 from lamella.cli.options import (
     Guarded,
+    ModelOptions,
     device_option,
     has_errors,
     json_option,
     language_option,
     limit_option,
+    model_options,
     print_findings,
     print_json,
     root_option,
     summary,
 )
-from lamella.pipeline.check import check as check_file
+from lamella.pipeline.check import check_file
+from lamella.pipeline.options import options_of
+
+
+class Options(ModelOptions):
+    """What the command line gives to `check`."""
+
+    files: tuple[Path, ...]
+    strict: bool
+    as_json: bool
+    device: str | None
+    language: str | None
+    root: Path | None
+    limits: Limits
 
 
 @click.command(cls=Guarded)
@@ -29,22 +44,18 @@ from lamella.pipeline.check import check as check_file
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
 @json_option
 @device_option
+@model_options
 @language_option
 @root_option
 @limit_option
-def check(
-    files: tuple[Path, ...],
-    strict: bool,
-    as_json: bool,
-    device: str | None,
-    language: str | None,
-    root: Path | None,
-    limits: Limits,
-) -> None:
+def check(**options: Unpack[Options]) -> None:
     """Check files by the rules of their languages; nothing in them is executed."""
-    findings: list[Diagnostic] = []
-    for file in files:
-        findings += check_file(file, language, device, limits, root)
+    words: dict[str, object] = dict(options)
+    files, strict, as_json = options["files"], options["strict"], options["as_json"]
+    for word in ("files", "strict", "as_json"):
+        del words[word]
+    chosen = options_of(words)
+    findings = [finding for file in files for finding in check_file(file, chosen)]
     failed = has_errors(findings, strict)
     if as_json:
         print_json({"ok": not failed, "diagnostics": [item.to_json() for item in findings]})

@@ -46,6 +46,79 @@ limit_option = click.option(
 )
 
 
+def _pairs(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]) -> dict[str, str]:
+    """`--set a=1 --set b=2`, or `--shape B=2,T=8`, as names and values."""
+    found: dict[str, str] = {}
+    for word in value if parameter.name == "config" else [part for item in value for part in item.split(",")]:
+        name, equals, text = word.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter(f"'{word}' is not NAME=VALUE")
+        found[name.strip()] = text.strip()
+    return found
+
+
+def _extents(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]) -> dict[str, int]:
+    found = _pairs(ctx, parameter, value)
+    wrong = next((f"{name}={text}" for name, text in found.items() if not text.isdecimal()), None)
+    if wrong is not None or any(len(text) > 18 for text in found.values()):
+        raise click.BadParameter(f"'{wrong or 'an extent'}' is not NAME=NUMBER")
+    return {name: int(text) for name, text in found.items()}
+
+
+MODEL_OPTIONS = (
+    click.option("--model", metavar="NAME", help="Which graph of the file; by default the first."),
+    click.option(
+        "--set",
+        "config",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_pairs,
+        help="An attribute or a type.",
+    ),
+    click.option(
+        "--dialect",
+        type=click.Choice(["specification", "newer"]),
+        default="specification",
+        help="SkriptND: which library gives operators their meaning.",
+    ),
+    click.option("--keep", multiple=True, metavar="OPERATOR", help="Take this operator whole; repeatable."),
+    click.option(
+        "--decompose", multiple=True, metavar="OPERATOR", help="Replace this operator by its composition."
+    ),
+    click.option(
+        "--shape",
+        multiple=True,
+        metavar="B=2,T=8",
+        callback=_extents,
+        help="Extents that the model leaves open.",
+    ),
+    click.option(
+        "--weights",
+        type=click.Path(path_type=Path),
+        help="A .safetensors file or a folder of .dat files; by default the model's folder, then the seed.",
+    ),
+)
+
+
+class ModelOptions(TypedDict):
+    """What the commands on graphs share."""
+
+    model: str | None
+    config: dict[str, str]
+    dialect: str
+    keep: tuple[str, ...]
+    decompose: tuple[str, ...]
+    shape: dict[str, int]
+    weights: Path | None
+
+
+def model_options(command: F) -> F:
+    """Give a command the options that choose and configure a graph."""
+    for option in reversed(MODEL_OPTIONS):
+        command = option(command)
+    return command
+
+
 class Common(TypedDict):
     """What the commands on plans share."""
 

@@ -16,12 +16,14 @@ from lamella.base.limits import Limits
 from lamella.cli.options import (
     Common,
     Guarded,
+    ModelOptions,
     common_options,
+    model_options,
     print_findings,
     print_json,
 )
 from lamella.cli.progress import watch
-from lamella.pipeline.api import compile, load
+from lamella.pipeline.api import compile
 from lamella.pipeline.arrays import Array, read_array, write_array
 
 
@@ -31,7 +33,7 @@ def _order(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     return value
 
 
-class Options(Common):
+class Options(Common, ModelOptions):
     """What the command line gives to `run`."""
 
     inputs: tuple[str, ...]
@@ -39,6 +41,8 @@ class Options(Common):
     backend: str | None
     seed: int
     order: str
+    dtype: str | None
+    quantized: bool
     profile: bool
 
 
@@ -47,29 +51,29 @@ class Options(Common):
 @click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input array; repeatable.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write one .npy per output into this folder.")
 @click.option(
-    "--backend", type=click.Choice(["npu"]), default=None, help="How to run it: plans and streams run on npu."
+    "--backend",
+    type=click.Choice(["npu", "reference"]),
+    default=None,
+    help="How to run it: plans and streams run on npu, graphs on reference.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random inputs."
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of what nobody gives."
 )
+@model_options
+@click.option(
+    "--dtype", type=click.Choice(["f32", "f64"]), default=None, help="Compute real numbers in this type."
+)
+@click.option("--quantized", is_flag=True, help="Apply the quantisation that the model describes.")
 @click.option(
     "--order", default="program", callback=_order, metavar="program|random[:N]", help="Another legal order."
 )
 @click.option("--profile", is_flag=True, help="Say how long it took.")
 def run(**options: Unpack[Options]) -> None:
-    """Execute FILE (.nem or .stcb) bit-exactly; without --input the inputs are random, from the seed."""
-    limits = options["limits"]
-    model = load(
-        options["file"],
-        language=options["language"],
-        device=options["device"],
-        limits=limits,
-        root=options["root"],
-    )
-    executable = compile(
-        model, options["backend"], seed=options["seed"], order=options["order"], limits=limits
-    )
-    arrays = _read_inputs(options["inputs"], limits)
+    """Execute FILE; without --input the inputs are random, from the seed, and so are missing weights."""
+    own = ("file", "as_json", "inputs", "output", "backend", "profile")
+    words: dict[str, object] = {key: value for key, value in options.items() if key not in own}
+    arrays = _read_inputs(options["inputs"], options["limits"])
+    executable = compile(options["file"], options["backend"], **words)
     executable.watch = watch
     start = time.perf_counter()
     outputs = executable(**arrays)

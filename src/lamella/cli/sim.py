@@ -20,8 +20,8 @@ from lamella.cli.options import (
     without_notes,
 )
 from lamella.lang.nem import write
-from lamella.pipeline.languages import language_of
-from lamella.pipeline.program import Program, plan_of, read_checked, read_program
+from lamella.pipeline.nem.files import need_program
+from lamella.pipeline.nem.program import Program, plan_of, read_checked, read_program
 from lamella.plan.advise import Advice, advise, fix
 from lamella.plan.picture import chrome_trace, find_named, html_page, summary
 from lamella.plan.timing import simulate
@@ -49,7 +49,7 @@ class Options(Common):
 def sim(**options: Unpack[Options]) -> None:
     """Schedule FILE.nem on its device: cycles, bounds, who waited for what, memory over time."""
     limits = options["limits"]
-    language_of(options["file"], options["language"])
+    need_program(options["file"], options["language"])
     program = read_checked(options["file"], options["device"], limits, options["root"])
     plan = plan_of(program)
     report = simulate(plan, limits)

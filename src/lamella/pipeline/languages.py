@@ -1,33 +1,140 @@
-"""The languages by name and file ending, with their rules."""
+"""The languages by name and file ending, and the one door through which the code of one language is loaded."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol, cast
 
-from lamella.base.diagnostic import Rule
+from lamella.base.diagnostic import Diagnostic, Rule
 from lamella.base.errors import RULES as FILE_RULES
 from lamella.base.errors import InputError
-from lamella.base.paths import read_shipped
-from lamella.lang.nem.rules import RULES as NEM_RULES
+from lamella.base.limits import Limits
+from lamella.base.paths import read_shipped, shipped
+from lamella.pipeline.options import Options
 
-LANGUAGES = {"nem": ".nem"}
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from lamella.backend.watch import Watch
+    from lamella.base.arrays import Array
+
+LANGUAGES = MappingProxyType({"nem": ".nem", "skriptnd": ".sknd"})
+"""Each language with the ending of its files."""
+ENDINGS = MappingProxyType(
+    {**{ending: name for name, ending in LANGUAGES.items()}, ".dat": "skriptnd", ".safetensors": "skriptnd"}
+)
 STREAM_ENDINGS = (".stcb", ".json")
 
 
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What is in a file: as text, as data, and what is wrong with it."""
+
+    text: str
+    data: Mapping[str, object]
+    findings: tuple[Diagnostic, ...] = ()
+
+
+class Files(Protocol):
+    """What each language offers for its files: `lamella.pipeline.<language>.files`."""
+
+    def check(self, path: Path, options: Options) -> list[Diagnostic]:
+        """What is wrong in a file."""
+
+    def canonical(self, path: Path, language: str | None, limits: Limits) -> tuple[str, str]:
+        """The text of a file and its canonical form."""
+
+    def describe(self, name: str, options: Options) -> Description:
+        """What is in a file."""
+
+
+class Execution(Protocol):
+    """What each language offers for its models: `lamella.pipeline.<language>.execution`."""
+
+    def load(self, path: Path, options: Options) -> Model:
+        """Read and check a file; LamellaError holds all findings when something is wrong."""
+
+    def compile(self, model: Model, backend: str | None, options: Options) -> Executable:
+        """Make a model executable."""
+
+    def lower(self, model: Model, to: str, options: Options) -> Model:
+        """Lower a model to a form below it."""
+
+    def save(self, model: Model, path: Path) -> None:
+        """Write a model by the ending of the path."""
+
+
+class Model(Protocol):
+    """What the API hands around: a program, a stream or a graph."""
+
+    @property
+    def language(self) -> str:
+        """The language that the model is written in."""
+
+
+class Executable(Protocol):
+    """Something to call with arrays by name."""
+
+    findings: list[Diagnostic]
+    """What the last call found."""
+    watch: Watch
+    """Wraps the steps of a call, for a progress bar."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs, in order."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs, in order."""
+
+    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
+        """Run once; inputs that are not given are random, from the seed."""
+
+
+def files_of(language: str) -> Files:
+    """The part of a language that reads, checks and shows its files; no other language is loaded."""
+    return cast(Files, import_module(f"lamella.pipeline.{language}.files"))
+
+
+def execution_of(language: str) -> Execution:
+    """The part of a language that runs its models."""
+    return cast(Execution, import_module(f"lamella.pipeline.{language}.execution"))
+
+
 def language_of(path: Path, language: str | None) -> str:
-    """The language of a file: as the user says, else by its ending."""
-    name = language or path.suffix.removeprefix(".").lower()
-    if str(path) == "-" and language is None:
-        raise InputError("standard input has no ending", hint="say --language nem")
-    if language is None and is_stream(path):
-        hint = "streams are checked, shown and run; programs in .nem are simulated, bound and formatted"
-        raise InputError(f"'{path.name}' is a bound stream, not a program", path=path, hint=hint)
-    if name not in LANGUAGES:
+    """The language of a file: as the user says, else by its ending; a folder is a SkriptND model."""
+    if language is None and str(path) == "-":
+        raise InputError("standard input has no ending", hint=f"say --language {' or '.join(LANGUAGES)}")
+    name = language or ENDINGS.get(path.suffix.lower())
+    if name is None and is_stream(path):
+        name = "nem"
+    if name is None and path.is_dir():
+        name = "skriptnd"
+    if name is None or name not in LANGUAGES:
         known = ", ".join(LANGUAGES.values())
         raise InputError(
             f"cannot tell the language of '{path}'", path=path, hint=f"known endings are {known}"
         )
     return name
+
+
+def shown_language(name: str, language: str | None) -> str:
+    """The language of what `show` is asked for: a file, an operator of the library, or a shipped device."""
+    path = Path(name)
+    if language or path.exists() or path.suffix.lower() in ENDINGS or is_stream(path):
+        return language_of(path, language)
+    module, dot, _ = name.rpartition(".")
+    return "skriptnd" if dot and module in standard_modules() else "nem"
+
+
+def standard_modules() -> list[str]:
+    """The modules of the shipped operator library."""
+    return sorted(path.stem for path in shipped("ops").glob("*.sknd"))
 
 
 def is_stream(path: Path) -> bool:
@@ -37,7 +144,7 @@ def is_stream(path: Path) -> bool:
 
 def rules_of(language: str) -> tuple[Rule, ...]:
     """The rules of a language, in order."""
-    return {"nem": NEM_RULES}[language]
+    return cast("tuple[Rule, ...]", import_module(f"lamella.lang.{language}.rules").RULES)
 
 
 def find_rule(code: str) -> Rule | None:
@@ -59,9 +166,10 @@ def explanation(rule: Rule) -> str:
 
 
 def _shipped_programs(code: str) -> str:
-    """The programs of a rule, from the page that `make docs` writes."""
-    for block in read_shipped("lang/nem/wrong.txt").split("\n=== ")[1:]:
-        head, _, body = block.partition("\n")
-        if head.strip() == code:
-            return body.strip("\n")
+    """The programs of a rule, from the pages that `make docs` writes."""
+    for name in LANGUAGES:
+        for block in read_shipped(f"lang/{name}/wrong.txt").split("\n=== ")[1:]:
+            head, _, body = block.partition("\n")
+            if head.strip() == code:
+                return body.strip("\n")
     return ""

@@ -12,7 +12,7 @@ import pytest
 from lamella.backend.npu import compile_plan
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
-from lamella.pipeline.program import Program, plan_of, read_program
+from lamella.pipeline.nem.program import Program, plan_of, read_program
 from tests.lang.nem.test_programs import expectations, read_repaired, teaching
 
 FOLDER = Path(__file__).parents[2] / "lang" / "nem" / "bad" / "run"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping
 
 import numpy.typing as npt
 
@@ -13,6 +12,7 @@ from lamella.backend.npu.memory import Memory, within_memory
 from lamella.backend.npu.order import Instance, program_order, random_order
 from lamella.backend.npu.ports import Ports
 from lamella.backend.npu.run import run_plan
+from lamella.backend.watch import Watch, unwatched
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError
@@ -20,8 +20,6 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.lang.nem.resolved import Plan
 
 PROGRAM, RANDOM = "program", "random"
-Watch: TypeAlias = Callable[[Iterable[Instance], int], Iterable[Instance]]
-"""Sees the task instances of a run go by, with how many there are: for a progress bar."""
 
 
 def compile_plan(plan: Plan, *, seed: int = 0, order: str = PROGRAM, limits: Limits = DEFAULT) -> Executable:
@@ -35,7 +33,7 @@ class Executable:
     def __init__(self, plan: Plan, seed: int, order: str, limits: Limits) -> None:
         self.plan = plan
         self.findings: list[Diagnostic] = []
-        self.watch: Watch = lambda instances, total: instances
+        self.watch: Watch = unwatched
         if seed < 0:
             raise InputError(f"the seed is {seed}; seeds start at 0")
         self._seed = seed

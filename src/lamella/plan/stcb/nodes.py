@@ -129,6 +129,11 @@ class Stream:
     constants: tuple[Quant, ...] = ()
     tensors: tuple[Tensor, ...] = ()
 
+    @property
+    def language(self) -> str:
+        """The language that the model is written in."""
+        return "nem"
+
     def peaks(self) -> dict[str, int]:
         """The end of the last buffer of each memory; memories are named as a program names them."""
         found: dict[str, int] = {}

@@ -15,7 +15,7 @@ from lamella.lang.nem.devices import resolve_device
 from lamella.lang.nem.documents import SHIPPED, Library
 from lamella.lang.nem.nodes import TypeFamily
 from lamella.lang.nem.resolved import Loop, Plan, Region, Wait
-from lamella.pipeline.program import read_source
+from lamella.pipeline.nem.program import read_source
 
 
 def find_file(name: str) -> Path:

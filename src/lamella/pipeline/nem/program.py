@@ -34,6 +34,11 @@ class Program:
         return f"<NEM program {self.plan.name or self.source.name}: {tasks} tasks, {device}>"
 
     @property
+    def language(self) -> str:
+        """The language that the model is written in."""
+        return "nem"
+
+    @property
     def device(self) -> ResolvedDevice | None:
         """The target device."""
         return self.plan.device if self.plan else None

@@ -1,0 +1,1 @@
+"""NEM files and bound streams, from the file to the run."""

@@ -1,0 +1,63 @@
+"""NEM programs and streams for the API: load, compile, lower, save."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lamella.backend.npu import Executable, compile_plan
+from lamella.backend.npu.stream import compile_stream
+from lamella.base.diagnostic import LamellaError, errors
+from lamella.base.errors import InputError
+from lamella.base.paths import read_bytes
+from lamella.base.writer import write_text
+from lamella.lang.nem import write
+from lamella.pipeline.languages import is_stream
+from lamella.pipeline.nem.program import Program, plan_of, read_checked
+from lamella.pipeline.nem.streams import save_stream
+from lamella.pipeline.options import Options
+from lamella.plan.bind import bind
+from lamella.plan.stcb import Stream, read_stream
+
+
+def load(path: Path, options: Options) -> Program | Stream:
+    """Read a NEM program or a bound stream; LamellaError holds all findings when something is wrong."""
+    if options.language is None and is_stream(path):
+        return read_stream(read_bytes(path, options.limits), options.limits)
+    return read_checked(path, options.device, options.limits, options.root)
+
+
+def compile(  # the API's word: lamella.compile
+    model: Program | Stream, backend: str | None, options: Options
+) -> Executable:
+    """Make a plan or a stream executable; inputs that a call leaves out are random, from the seed."""
+    if backend not in (None, "npu"):
+        raise InputError(
+            f"there is no backend '{backend}' for this form", hint="plans and streams run on: npu"
+        )
+    if isinstance(model, Stream):
+        return compile_stream(model, seed=options.seed, order=options.order, limits=options.limits)
+    return compile_plan(plan_of(model), seed=options.seed, order=options.order, limits=options.limits)
+
+
+def lower(model: Program | Stream, to: str, options: Options) -> Program | Stream:
+    """A plan becomes a bound stream."""
+    if to == "nem" and isinstance(model, Program):
+        return model
+    if to != "stcb":
+        raise InputError(f"there is no road to '{to}' from here", hint="a NEM program lowers to: stcb")
+    if isinstance(model, Stream):
+        return model
+    stream, findings = bind(plan_of(model), allow_future=options.allow_future, limits=options.limits)
+    if stream is None:
+        raise LamellaError(errors(findings))
+    return stream
+
+
+def save(model: Program | Stream, path: Path) -> None:
+    """Write a model by the ending of the path: .nem (canonical text), .stcb (binary) or .json (stream)."""
+    if isinstance(model, Stream):
+        save_stream(model, path)
+    elif path.suffix == ".nem":
+        write_text(path, write(model.document))
+    else:
+        raise InputError(f"'{path.name}' is no ending for a program", hint="programs are written as .nem")

@@ -1,0 +1,1 @@
+"""SkriptND files and model folders, from the text to the run."""
