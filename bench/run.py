@@ -22,7 +22,7 @@ from lark import Lark
 from lamella.backend.npu import compile_plan
 from lamella.base.source import Source
 from lamella.lang.nem import parse
-from lamella.pipeline.program import check_program, plan_of, read_program
+from lamella.pipeline.nem.program import check_program, plan_of, read_program
 from lamella.plan.timing import simulate
 
 ROOT = Path(__file__).resolve().parents[1]

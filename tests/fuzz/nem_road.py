@@ -18,7 +18,7 @@ from lamella.base.limits import Limits
 from lamella.base.source import Source
 from lamella.lang.nem import parse, write
 from lamella.lang.nem.resolved import Plan, Task
-from lamella.pipeline.program import Program, check_program
+from lamella.pipeline.nem.program import Program, check_program
 from lamella.plan.bind import bind
 from lamella.plan.picture import chrome_trace, html_page, summary
 from lamella.plan.stcb import from_bytes, from_json, list_stream, to_bytes, to_json, verify_stream

@@ -21,7 +21,7 @@ from types import FrameType
 import pytest
 
 from lamella.base.diagnostic import LamellaError
-from lamella.pipeline.program import read_program
+from lamella.pipeline.nem.program import read_program
 from tests.fuzz.mutate import Seed, mutate_bytes, mutate_text, read_seed
 from tests.fuzz.nem_road import SMALL, judge, judge_refusal, walk
 

@@ -19,7 +19,7 @@ from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.limits import Limits
 from lamella.base.source import Source
 from lamella.lang.nem.resolved import Plan
-from lamella.pipeline.program import Program, check_program, plan_of
+from lamella.pipeline.nem.program import Program, check_program, plan_of
 from lamella.plan.bind import bind
 from lamella.plan.expand import expand
 from lamella.plan.timing import simulate

@@ -53,11 +53,12 @@ class Lexer:
         groups = "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in patterns.items())
         self._pattern = re.compile(rf"{skip}(?:{groups}|(?P<{BAD}>[\s\S])|\Z)")
 
-    def cut(self, source: Source) -> Tokens:
-        """The tokens and the comments of a text."""
+    def cut(self, source: Source, start: int = 0, end: int | None = None) -> Tokens:
+        """The tokens and the comments of a text, or of a part of it; their offsets are those of the whole."""
+        end = len(source.text) if end is None else end
         tokens = Tokens([], [], [], [])
         kinds, texts, starts, comments = tokens
-        for match in self._pattern.finditer(source.text):
+        for match in self._pattern.finditer(source.text, start, end):
             kind = match.lastgroup
             if kind is None:
                 break
@@ -70,7 +71,7 @@ class Lexer:
                 starts.append(match.end() - len(text))
         kinds += [END] * LOOKAHEAD
         texts += [""] * LOOKAHEAD
-        starts += [len(source.text)] * LOOKAHEAD
+        starts += [end] * LOOKAHEAD
         return tokens
 
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from lamella.base.dim import Dim, Extent
+from lamella.base.dim import Condition, Dim, Extent
 from lamella.base.dtype import ElementType
 from lamella.base.origin import Origin, derived
 
 Shape: TypeAlias = tuple[Extent, ...]
-Single: TypeAlias = int | float | bool | str | Dim
+Single: TypeAlias = int | float | bool | str | Dim | Condition
 Value: TypeAlias = Single | tuple[Single, ...] | None
 
 

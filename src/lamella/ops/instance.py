@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from lamella.base.dim import Condition, Dim, Extent
 from lamella.base.dtype import ElementType
 from lamella.base.source import Span
 from lamella.lang.skriptnd.nodes import Operator
+from lamella.ops.formula import Term
 
 Shape: TypeAlias = tuple[Extent, ...]
 Single: TypeAlias = int | float | bool | str | Dim | Condition
@@ -45,6 +46,16 @@ Argument: TypeAlias = TensorLike | tuple[TensorLike, ...] | Value
 
 
 @dataclass(frozen=True, slots=True)
+class Fill:
+    """A scalar that a call passes for a tensor: the constant tensor of this shape that it stands for."""
+
+    name: str
+    element: ElementType
+    shape: Shape
+    value: Single | Term
+
+
+@dataclass(frozen=True, slots=True)
 class Definition:
     """An operator with the module it stands in; `name` is qualified: `nn.conv`, and `main.G` for the main module."""
 
@@ -63,11 +74,13 @@ class Declared:
     """An output, constant or variable of an instance.
 
     A pack of known length has one shape for each item in `items`; one of unknown length has `size` and one `shape`.
+    A graph may leave out the shape of an output, which is then None, and an extent, which is then the symbol
+    `<result>.shape[<axis>]`.
     """
 
     name: str
     element: ElementType
-    shape: Shape
+    shape: Shape | None
     items: tuple[Shape, ...] | None = None
     size: Dim | None = None
 
@@ -76,7 +89,7 @@ class Declared:
 class Check:
     """An assertion that only the run can decide, with the sentence for when it fails."""
 
-    condition: Condition
+    condition: Condition | Term
     message: str
     span: Span
 
@@ -92,9 +105,16 @@ class Instance:
     inputs: tuple[tuple[str, Argument], ...]
     """The arguments by the names of the inputs; a scalar stands for a constant tensor of rank 0 or a uniform fill."""
     symbols: Mapping[str, object]
-    """Every name of the definition that has a value: attributes, extents, lengths, ranks, helper symbols, tensors."""
+    """Every name of the definition that has a value: attributes, extents, lengths, ranks, helper symbols, tensors.
+
+    An input that is a scalar is a `Fill` here; `real` is the width of the call's real tensors.
+    """
     outputs: tuple[Declared, ...]
     constants: tuple[tuple[Declared, Single | tuple[Single, ...]], ...] = ()
     """Constants with one value, or all values in row-major order."""
     variables: tuple[Declared, ...] = ()
     checks: tuple[Check, ...] = ()
+    declared: tuple[Declared, ...] = ()
+    """The inputs of a main graph, which has no call and no arguments: what their declarations say."""
+    plan: object = field(default=None, compare=False, repr=False)
+    """What the engine keeps for the definition; formulas are made from it."""

@@ -28,4 +28,4 @@ def check_file(path: Path, options: Options) -> list[Diagnostic]:
 
 def canonical_text(path: Path, language: str | None, limits: Limits) -> tuple[str, str]:
     """The text of a file and its canonical form; a text with syntax errors raises."""
-    return files_of(language_of(path, language)).canonical(path, language, limits)
+    return files_of(language_of(path, language)).canonical(path, limits)

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 LANGUAGES = MappingProxyType({"nem": ".nem", "skriptnd": ".sknd"})
 """Each language with the ending of its files."""
+DATA = "data"
+"""Not a language: files that hold the numbers of a model."""
 ENDINGS = MappingProxyType(
-    {**{ending: name for name, ending in LANGUAGES.items()}, ".dat": "skriptnd", ".safetensors": "skriptnd"}
+    {**{ending: name for name, ending in LANGUAGES.items()}, ".dat": DATA, ".safetensors": DATA}
 )
 STREAM_ENDINGS = (".stcb", ".json")
 
@@ -45,7 +47,7 @@ class Files(Protocol):
     def check(self, path: Path, options: Options) -> list[Diagnostic]:
         """What is wrong in a file."""
 
-    def canonical(self, path: Path, language: str | None, limits: Limits) -> tuple[str, str]:
+    def canonical(self, path: Path, limits: Limits) -> tuple[str, str]:
         """The text of a file and its canonical form."""
 
     def describe(self, name: str, options: Options) -> Description:
@@ -103,6 +105,8 @@ def files_of(language: str) -> Files:
 
 def execution_of(language: str) -> Execution:
     """The part of a language that runs its models."""
+    if language == DATA:
+        raise InputError("the file holds data, not a model", hint="give it to a model with --weights")
     return cast(Execution, import_module(f"lamella.pipeline.{language}.execution"))
 
 
@@ -115,7 +119,7 @@ def language_of(path: Path, language: str | None) -> str:
         name = "nem"
     if name is None and path.is_dir():
         name = "skriptnd"
-    if name is None or name not in LANGUAGES:
+    if name is None or name not in (*LANGUAGES, DATA):
         known = ", ".join(LANGUAGES.values())
         raise InputError(
             f"cannot tell the language of '{path}'", path=path, hint=f"known endings are {known}"

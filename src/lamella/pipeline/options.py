@@ -36,6 +36,8 @@ class Options:
     """Operators that are taken whole; by default those of the library."""
     decompose: tuple[str, ...] = ()
     """Operators that are replaced by their composition, where they have one."""
+    passes: tuple[str, ...] = ()
+    """Passes over the graph, in order."""
     weights: Path | None = None
     """A folder of .dat files or a .safetensors file; by default the folder of the model, then random numbers."""
     shape: Mapping[str, int] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from lamella.backend.npu import compile_plan
 from lamella.base.source import Source
 from lamella.lang.nem.registry import load_registry
 from lamella.lang.nem.resolve.decorators import TARGETS
-from lamella.pipeline.program import Program, check_program, plan_of
+from lamella.pipeline.nem.program import Program, check_program, plan_of
 from lamella.plan.bind import bind
 from lamella.plan.picture import chrome_trace
 from lamella.plan.stcb import to_json

@@ -10,7 +10,7 @@ import pytest
 
 from docs.generate import RIGHT, repaired
 from lamella.base.source import Source
-from lamella.pipeline.program import Program, check_program, read_program
+from lamella.pipeline.nem.program import Program, check_program, read_program
 
 HERE = Path(__file__).parent
 BAD = sorted((HERE / "bad").glob("*.nem"))

@@ -30,14 +30,20 @@ def need_program(path: Path, language: str | None) -> None:
     name = language_of(path, language)
     if name != "nem":
         raise InputError(f"'{path.name}' is {name}, not a NEM program", path=path)
-    if language is None and is_stream(path):
+    if language is None:
+        refuse_stream(path)
+
+
+def refuse_stream(path: Path) -> None:
+    """A bound stream is not a program."""
+    if is_stream(path):
         hint = "streams are checked, shown and run; programs in .nem are simulated, bound and formatted"
         raise InputError(f"'{path.name}' is a bound stream, not a program", path=path, hint=hint)
 
 
-def canonical(path: Path, language: str | None, limits: Limits) -> tuple[str, str]:
+def canonical(path: Path, limits: Limits) -> tuple[str, str]:
     """The text of a file and its canonical form; a text with syntax errors raises."""
-    need_program(path, language)
+    refuse_stream(path)
     source = read_source(path, limits)
     document, findings = parse(source, limits)
     if errors(findings):

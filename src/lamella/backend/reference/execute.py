@@ -1,0 +1,156 @@
+"""A graph ready to run: call it with arrays by name, get arrays by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.backend.reference.draws import SMALL, draw_variable, generator, index_bounds
+from lamella.backend.reference.findings import told
+from lamella.backend.reference.inputs import Inputs, Misfit, fit, list_parts
+from lamella.backend.reference.lifetimes import names_of
+from lamella.backend.reference.machine import Frame, Machine
+from lamella.backend.reference.storage import Storage, known_shape
+from lamella.backend.reference.symbols import Extents
+from lamella.base import arrays
+from lamella.base.arrays import Array
+from lamella.base.errors import InputError
+from lamella.base.limits import DEFAULT, Limits
+from lamella.base.source import NOWHERE, Span
+from lamella.graph.model import Model
+from lamella.graph.nodes import Operation, Pack, Tensor
+from lamella.lang.skriptnd.rules.data import WRONG_SHAPE, WRONG_TYPE
+from lamella.ops.formula import Contraction
+from lamella.ops.instance import Instance
+from lamella.ops.problem import Fault, Problem
+
+PRECISIONS = ("f32", "f64")
+
+
+def compile_model(
+    model: Model, *, seed: int = 0, dtype: str = "f32", quantized: bool = False, limits: Limits = DEFAULT
+) -> Executable:
+    """Make a composed model callable.
+
+    The seed picks random inputs, variables without data and what `rand` operators give; `dtype` "f64" holds and
+    computes every real tensor in 64 bits; `quantized` applies the quantisation of tensors as they are produced.
+    """
+    return Executable(model, seed, dtype, quantized, limits)
+
+
+class Executable:
+    """Runs a model; its variables keep their values from call to call."""
+
+    def __init__(self, model: Model, seed: int, dtype: str, quantized: bool, limits: Limits) -> None:
+        if seed < 0:
+            raise InputError(f"the seed is {seed}; seeds start at 0")
+        if dtype not in PRECISIONS:
+            known = ", ".join(PRECISIONS)
+            raise InputError(f"'{dtype[:40]}' is no precision to run in", hint=f"precisions are: {known}")
+        self.model = model
+        self.state: dict[str, Array] = {}
+        """The variables by name, as they are now."""
+        self._seed = seed
+        storage = Storage(dtype == "f64", limits.max_total_bytes)
+        self._machine = Machine(model.library, storage, limits, quantized)
+        self._inputs = Inputs(model.graph, storage, seed, self._declaration)
+        self.reset()
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs, in order."""
+        return tuple(item.name for item in list_parts(self.model.graph.inputs))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs, in order."""
+        return tuple(item.name for item in list_parts(self.model.graph.outputs))
+
+    def reset(self) -> None:
+        """Give the variables the values they started with."""
+        for tensor in self.model.graph.variables:
+            with told(tensor.name, tensor.origin, self._declaration(tensor.name)):
+                self.state[tensor.name] = self._start(tensor)
+
+    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
+        """Run once; inputs that are not given are random, from the seed."""
+        frame = Frame(self._machine, Extents(), np.random.default_rng(self._seed))
+        graph = self.model.graph
+        self._enter(frame, inputs)
+        needed = [*graph.outputs, *(item.value for item in graph.updates)]
+        frame.run(graph.nodes, self.inputs, names_of(needed))
+        outputs = {item.name: _leave(frame, item) for item in list_parts(graph.outputs)}
+        # All updates at once, from what the run computed.
+        self.state |= {item.variable.name: np.array(frame.array(item.value)) for item in graph.updates}
+        return outputs
+
+    def _enter(self, frame: Frame, inputs: Mapping[str, npt.ArrayLike]) -> None:
+        graph = self.model.graph
+        taken = self._inputs.take(inputs, frame.extents, lambda name: self._index_bounds.get(name, SMALL))
+        for part in list_parts(graph.inputs):
+            with told(part.name, part.origin, self._declaration(part.name)):
+                frame.put(part, taken[part.name])
+        for tensor in graph.variables:
+            with told(tensor.name, tensor.origin, self._declaration(tensor.name)):
+                frame.put(tensor, self.state[tensor.name])
+        for constant in graph.constants:
+            with told(constant.tensor.name, constant.tensor.origin):
+                frame.put_constant(constant)
+
+    def _start(self, tensor: Tensor) -> Array:
+        storage, name = self._machine.storage, tensor.name
+        shape = known_shape(tensor.shape, {})
+        given = None if self.model.data is None else self.model.data.get(name)
+        if given is None:
+            return draw_variable(generator(self._seed, name), tensor, shape, storage)
+        kind = f"{tensor.element}{list(shape)}"
+        if tuple(given.shape) != shape:
+            raise Fault(WRONG_SHAPE, name=name, type=kind, found=list(given.shape))
+        try:
+            return fit(given, tensor.element, storage)
+        except Misfit as problem:
+            raise Fault(WRONG_TYPE, name=name, type=kind, found=str(problem)) from None
+
+    def _declaration(self, name: str) -> Span:
+        """Where the text declares an input or a variable of the graph."""
+        found = self.model.library.find(f"main.{self.model.graph.name}")
+        if found is not None:
+            for section in ("input", "variable"):
+                for parameter in found.operator.parameters(section):
+                    if parameter.name == name.partition(":")[0]:
+                        return parameter.span
+        return NOWHERE
+
+    @cached_property
+    def _index_bounds(self) -> Mapping[str, int]:
+        return index_bounds(self.model.graph, self._bound_operations())
+
+    def _bound_operations(self) -> Iterator[tuple[Sequence[str], Instance, Sequence[Contraction]]]:
+        for operation in self.model.graph.operations():
+            names = [item.name if isinstance(item, Tensor) else "" for item in operation.inputs]
+            prepared = self._prepare(operation)
+            if prepared is not None:
+                yield names, *prepared
+
+    def _prepare(self, operation: Operation) -> tuple[Instance, Sequence[Contraction]] | None:
+        try:
+            found = self._machine.operators.prepare(operation)
+        except (Fault, Problem):
+            return None
+        return found.instance, found.formulas
+
+
+def _leave(frame: Frame, part: Tensor | Pack) -> Array:
+    """An output as outsiders read it; the tensors of a pack of unknown length are stacked."""
+    value = frame.held[part.name]
+    if isinstance(value, tuple):
+        if not value:
+            shape = known_shape(part.shape, frame.extents)
+            return arrays.to_exchange(
+                frame.machine.storage.allocate((0, *shape), arrays.numpy_dtype(part.element))
+            )
+        value = np.stack(value)
+    return np.array(arrays.to_exchange(value))

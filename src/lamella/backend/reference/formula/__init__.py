@@ -1,0 +1,1 @@
+"""Formulas run with NumPy: contractions straight from their text, vectorised."""

@@ -1,0 +1,294 @@
+"""Runs a contraction with NumPy: whole boxes of loop space at once, step by step only where the formula demands it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lamella.backend.reference.formula.access import read_element
+from lamella.backend.reference.formula.affine import (
+    Affine,
+    Box,
+    fix,
+    halve,
+    is_injective,
+    narrow,
+    parts,
+    volume,
+)
+from lamella.backend.reference.formula.cells import Access, Formula, prepare
+from lamella.backend.reference.formula.counted import condition_counts, counts, number_steps, resize
+from lamella.backend.reference.formula.evaluate import Evaluation, Tensors, join
+from lamella.backend.reference.formula.multiply import Product, find_product, multiply
+from lamella.backend.reference.formula.scalars import SINGLE, Real
+from lamella.backend.reference.formula.search import search
+from lamella.backend.reference.formula.store import ASSIGNMENTS, accumulate, assign, axis_strides
+from lamella.base.arrays import Array
+from lamella.base.limits import DEFAULT, Limits
+from lamella.lang.skriptnd.rules.graphs import FORMULA_TOO_LONG
+from lamella.ops.formula import Contraction, Scalar
+from lamella.ops.problem import Fault
+
+BOX = 1 << 21
+"""Steps that are taken at once: few enough for the caches and for memory, enough to hide Python."""
+OPERAND = 1 << 24
+"""Elements of one operand of a matrix product."""
+LONGEST = 1 << 40
+"""Steps of one formula, however they are taken."""
+FEW_STEPS, WIDE_STEP = 256, 4096
+
+
+def run_contraction(
+    contraction: Contraction, tensors: Tensors, real: Real = SINGLE, limits: Limits = DEFAULT
+) -> None:
+    """Run a contraction with known extents; its outputs among the tensors are written in place."""
+    run_formula(prepare(contraction), tensors, real, limits)
+
+
+def run_formula(formula: Formula, tensors: Tensors, real: Real = SINGLE, limits: Limits = DEFAULT) -> None:
+    """Run a prepared contraction."""
+    box: Box = tuple((0, extent) for extent in formula.extents)
+    if volume(box) == 0:
+        return
+    with np.errstate(all="ignore"):
+        _Run(formula, tensors, real, limits).run(box)
+
+
+def evaluate_scalar(term: Scalar, tensors: Tensors, real: Real) -> bool | int | float:
+    """The value of a term outside of loops."""
+    formula = prepare(Contraction((), "=", (term,), ()))
+    with np.errstate(all="ignore"):
+        evaluation = Evaluation(formula, tensors, (), real, read_element)
+        found = evaluation.value(formula.values[0])
+        evaluation.refuse(evaluation.bad(formula.values[0]), None)
+    value: bool | int | float = found.item()
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One contraction on its tensors."""
+
+    formula: Formula
+    tensors: Tensors
+    real: Real
+    limits: Limits
+
+    def run(self, box: Box) -> None:
+        """Choose how the steps are taken."""
+        used = sorted(self._used_axes())
+        if volume(box, used) > LONGEST:
+            raise Fault(FORMULA_TOO_LONG, steps=volume(box, used), limit=LONGEST)
+        ordered = self._ordered_axes()
+        if counts(self.formula):
+            self._run_counted(box)
+        elif ordered is not None:
+            self._run_ordered(box, ordered)
+        elif self.formula.sign in ASSIGNMENTS:
+            self._run_parts(box, used)
+        else:
+            self._accumulate(box, used)
+
+    def evaluate(self, box: Box) -> Evaluation:
+        """The values of the formula over a box."""
+        return Evaluation(self.formula, self.tensors, box, self.real, read_element)
+
+    # --- which axes -----------------------------------------------------------------------------------------
+
+    def _used_axes(self) -> set[int]:
+        cells = self.formula.cells
+        numbers = [
+            *self.formula.values,
+            *([] if self.formula.condition is None else [self.formula.condition]),
+        ]
+        found = {axis for number in numbers for axis in cells[number].axes}
+        return found.union(*(cells.axes_of(access) for access in self.formula.accesses()))
+
+    def _ordered_axes(self) -> list[int] | None:
+        """The axes whose steps must be taken one after the other, because steps read what others write."""
+        written = {target.tensor for target in self.formula.targets}
+        cells = self.formula.cells
+        reads = [
+            cell.access for cell in cells.cells if cell.access is not None and cell.access.tensor in written
+        ]
+        if not reads:
+            return None
+        free: set[int] = set()
+        for dimension, place in enumerate(self.formula.targets[0].places):
+            form = cells[place.at].form
+            if form is not None and len(form.factors) == 1:
+                others = [*reads, *self.formula.targets]
+                if all(self._same_index(access, dimension, form) for access in others):
+                    free |= form.axes
+        return [axis for axis in range(len(self.formula.extents)) if axis not in free]
+
+    def _same_index(self, access: Access, dimension: int, form: Affine) -> bool:
+        if dimension >= len(access.places):
+            return False
+        place = access.places[dimension]
+        remapped = place.below is not None or place.above is not None
+        return not remapped and self.formula.cells[place.at].form == form
+
+    def _scattered_axes(self, box: Box) -> list[int]:
+        """Axes to step along so that the target is a plain view in each step; none where no such axes are known."""
+        found: set[int] = set()
+        for target in self.formula.targets:
+            forms = [self.formula.cells[place.at].form for place in target.places]
+            known = [form for form in forms if form is not None]
+            if len(known) != len(forms) or target.picked is not None:
+                return []
+            strides = axis_strides(known, self._shape(target))
+            found |= _conflicting(strides, box)
+        return sorted(found)
+
+    def _shape(self, target: Access) -> Sequence[int]:
+        tensor = self.tensors[target.tensor]
+        return tensor[target.item or 0].shape if isinstance(tensor, tuple) else tensor.shape
+
+    # --- ways to take the steps -----------------------------------------------------------------------------
+
+    def _run_ordered(self, box: Box, axes: Sequence[int]) -> None:
+        """One step after the other along some axes, all others at once; a search for an extreme at one go."""
+        if search(self.evaluate(box), axes):
+            return
+        count = volume(box, axes)
+        if count > self.limits.max_steps:
+            raise Fault(FORMULA_TOO_LONG, steps=count, limit=self.limits.max_steps)
+        for place in _places(box, axes):
+            self.run_box(fix(box, axes, place))
+
+    def _run_parts(self, box: Box, used: Sequence[int]) -> None:
+        """In parts that fit, in the order of the loops."""
+        for part in parts(box, used, BOX):
+            self.run_box(part)
+
+    def _run_counted(self, box: Box) -> None:
+        """Count the steps that happen, then write each at its number."""
+        size = 1 if condition_counts(self.formula) else BOX
+        axes = range(len(box))
+        count = 0
+        for part in parts(box, axes, size):
+            count = self._number(self.evaluate(part), count)[0]
+        resize(self.formula, self.tensors, count)
+        count = 0
+        for part in parts(box, axes, size):
+            evaluation = self.evaluate(part)
+            count, active = self._number(evaluation, count)
+            self._finish(evaluation, active)
+
+    def _number(self, evaluation: Evaluation, before: int) -> tuple[int, Array | None]:
+        evaluation.counted = np.asarray(before)
+        active = self._active(evaluation)
+        return number_steps(evaluation, active, before), active
+
+    def _accumulate(self, box: Box, used: Sequence[int]) -> None:
+        product = find_product(self.formula)
+        steps = self._scattered_axes(box)
+        if product is None or not product.pays(box):
+            steps = sorted({*steps, *self._window_axes(box, used)})
+        if not volume(box, steps) <= max(FEW_STEPS, volume(box, used) // WIDE_STEP):
+            steps = []
+        for place in _places(box, steps):
+            part = fix(box, steps, place)
+            if product is not None and product.pays(part):
+                self._multiply(part, product, used)
+            else:
+                self._run_parts(part, used)
+
+    def _window_axes(self, box: Box, used: Sequence[int]) -> set[int]:
+        """The joined axes of a small window over a large target: each place of the window is one vector operation."""
+        cells = self.formula.cells
+        kept = frozenset[int]().union(*(cells.axes_of(target) for target in self.formula.targets))
+        joined = {axis for axis in used if axis not in kept}
+        few = volume(box, joined) <= FEW_STEPS and volume(box, kept) >= WIDE_STEP
+        return joined if few else set()
+
+    def _multiply(self, box: Box, product: Product, used: Sequence[int]) -> None:
+        box = self._narrow(box)
+        if volume(box) == 0:
+            return
+        largest = max(product.sides, key=lambda axes: volume(box, axes))
+        if volume(box, largest) > OPERAND:
+            for part in halve(box, max(largest, key=lambda axis: box[axis][1] - box[axis][0])):
+                self._multiply(part, product, used)
+        elif not multiply(self.evaluate(box), product):
+            self._run_parts(box, used)
+
+    # --- one box --------------------------------------------------------------------------------------------
+
+    def _narrow(self, box: Box) -> Box:
+        """The steps of a box that the guards do not skip, as far as ranges can say it."""
+        for access in self.formula.accesses():
+            for dimension, place in enumerate(access.places):
+                form = self.formula.cells[place.at].form
+                alone = place.guarded and place.below is None and place.above is None
+                if alone and form is not None and access.picked is None:
+                    box = narrow(box, form, self._shape(access)[dimension])
+                    if volume(box) == 0:
+                        return box
+        return box
+
+    def run_box(self, box: Box) -> None:
+        """All steps of a box at once."""
+        box = self._narrow(box)
+        if volume(box) == 0:
+            return
+        evaluation = self.evaluate(box)
+        self._finish(evaluation, self._active(evaluation))
+
+    def _finish(self, evaluation: Evaluation, active: Array | None) -> None:
+        """Compute the values and store them."""
+        if active is not None and not active.any():
+            return
+        values = [evaluation.value(number) for number in self.formula.values]
+        for number in self.formula.values:
+            evaluation.refuse(evaluation.bad(number), active)
+        for target, value in zip(self.formula.targets, values, strict=True):
+            self._store(evaluation, target, value, active)
+
+    def _active(self, evaluation: Evaluation) -> Array | None:
+        """The steps that guards and the condition let happen; None stands for all."""
+        masks, doubtful = evaluation.guards()
+        active = join(masks)
+        for steps in doubtful:
+            evaluation.refuse(steps, active)
+        condition = self.formula.condition
+        if condition is None:
+            return active
+        holds = evaluation.value(condition)
+        evaluation.refuse(evaluation.bad(condition), active)
+        if holds.all():
+            return active
+        return holds if active is None else np.asarray(active & holds)
+
+    def _store(self, evaluation: Evaluation, target: Access, value: Array, active: Array | None) -> None:
+        store = assign if self.formula.sign in ASSIGNMENTS else accumulate
+        if target.picked is None:
+            store(evaluation, target, value, active)
+            return
+        number, pack = evaluation.value(target.picked), self.tensors[target.tensor]
+        for item in range(len(pack) if isinstance(pack, tuple) else 1):
+            chosen = np.asarray(number == item)
+            used = chosen if active is None else np.asarray(chosen & active)
+            if used.any():
+                store(evaluation, target._replace(picked=None, item=item), value, used)
+
+
+def _places(box: Box, axes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    return itertools.product(*(range(*box[axis]) for axis in axes))
+
+
+def _conflicting(strides: dict[int, int], box: Box) -> set[int]:
+    """The axes along which different steps may reach one element, the longest axes left free."""
+    free: list[tuple[int, int]] = []
+    found: set[int] = set()
+    for axis, stride in sorted(strides.items(), key=lambda item: box[item[0]][0] - box[item[0]][1]):
+        one = (stride, box[axis][1] - box[axis][0])
+        if is_injective([*free, one]):
+            free.append(one)
+        else:
+            found.add(axis)
+    return found

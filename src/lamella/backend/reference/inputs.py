@@ -1,0 +1,137 @@
+"""What enters a run: arrays by the names of the inputs, checked against the graph, or random from the seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.backend.reference.draws import SMALL, draw, generator
+from lamella.backend.reference.findings import told
+from lamella.backend.reference.operators import Held
+from lamella.backend.reference.storage import Storage
+from lamella.backend.reference.symbols import Extents
+from lamella.base import arrays
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic, LamellaError
+from lamella.base.dim import Dim, bounds, substitute, symbols
+from lamella.base.dtype import ElementType, Kind
+from lamella.base.source import Span
+from lamella.graph.nodes import Argument, Graph, Pack, Tensor, tensors
+from lamella.lang.skriptnd.rules.graphs import INPUT_TYPE, UNKNOWN_INPUT
+from lamella.ops.problem import Fault
+
+
+def list_parts(arguments: Sequence[Argument]) -> tuple[Tensor | Pack, ...]:
+    """Inputs or outputs in order; the tensors of a pack of known length stand for themselves."""
+    return tuple(part for argument in arguments for part in _parts(argument))
+
+
+def _parts(argument: Argument) -> Sequence[Tensor | Pack]:
+    return (argument,) if isinstance(argument, Pack) else tensors(argument)
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Fills the inputs of one call; `place` tells where a name is declared."""
+
+    graph: Graph
+    storage: Storage
+    seed: int
+    place: Callable[[str], Span]
+
+    def take(
+        self, given: Mapping[str, npt.ArrayLike], extents: Extents, below: Callable[[str], int]
+    ) -> dict[str, Held]:
+        """The arrays of all inputs; the symbols of their shapes get their values, random ones the largest."""
+        parts = list_parts(self.graph.inputs)
+        findings = [self._unknown(name) for name in given if name not in {part.name for part in parts}]
+        found: dict[str, Held] = {}
+        for part in parts:
+            if part.name in given:
+                try:
+                    with told(part.name, part.origin, self.place(part.name)):
+                        found[part.name] = self._enter(part, given[part.name], extents)
+                except LamellaError as problem:
+                    findings += problem.findings
+        if findings:
+            raise LamellaError(findings)
+        for part in parts:
+            if part.name not in found:
+                with told(part.name, part.origin, self.place(part.name)):
+                    found[part.name] = self._draw(part, extents, below)
+        return found
+
+    def _unknown(self, name: str) -> Diagnostic:
+        parts = list_parts(self.graph.inputs)
+        names = ", ".join(part.name for part in parts) or "none"
+        span = self.place(parts[0].name if parts else "")
+        return UNKNOWN_INPUT.at(span, name=name, graph=self.graph.name, names=names)
+
+    def _enter(self, part: Tensor | Pack, given: npt.ArrayLike, extents: Extents) -> Held:
+        if isinstance(part, Tensor):
+            array = self._fit(part, given)
+            extents.bind(part.name, part.shape, array.shape)
+            return array
+        items = list(given) if isinstance(given, Sequence | np.ndarray) else [given]
+        found = tuple(self._fit(part, item) for item in items)
+        extents.bind_extent(f"the length of '{part.name}'", part.size, len(found))
+        for array in found:
+            extents.bind(part.name, part.shape, array.shape)
+        return found
+
+    def _fit(self, part: Tensor | Pack, given: npt.ArrayLike) -> Array:
+        try:
+            return fit(np.asarray(given), part.element, self.storage)
+        except Misfit as problem:
+            raise Fault(INPUT_TYPE, name=part.name, found=str(problem), element=part.element.name) from None
+
+    def _draw(self, part: Tensor | Pack, extents: Extents, below: Callable[[str], int]) -> Held:
+        random = generator(self.seed, part.name)
+        shape = [_choose_extent(extent, extents) for extent in part.shape]
+        if isinstance(part, Pack):
+            count = _choose_extent(part.size, extents)
+            return tuple(draw(random, part.element, shape, self.storage, SMALL) for _ in range(count))
+        end = below(part.name) if part.element.is_integer else SMALL
+        return draw(random, part.element, shape, self.storage, end)
+
+
+def _choose_extent(extent: int | Dim, extents: Extents) -> int:
+    """An extent of a random input: what others fixed, or the largest that is allowed."""
+    for item in symbols(extent):
+        if item.name not in extents:
+            extents[item.name] = item.high
+    found = substitute(extent, extents)
+    return found if isinstance(found, int) else bounds(found)[1]
+
+
+# --- arrays of the outside ----------------------------------------------------------------------------------
+
+
+class Misfit(Exception):
+    """Values that a tensor cannot hold; its text says what they are."""
+
+
+def fit(values: Array, element: ElementType, storage: Storage) -> Array:
+    """An array in the stored type of a tensor: reals are rounded, integers must fit, kinds do not mix."""
+    found = arrays.element_type_of(values.dtype)
+    if found is None or _kind(found) != _kind(element):
+        raise Misfit(f"an array of {values.dtype}")
+    native = values.astype(values.dtype.newbyteorder("="), copy=False)
+    if native.dtype == storage.dtype(element):
+        return np.array(native, order="C")
+    if element.is_float:
+        return native.astype(storage.dtype(element)) if storage.wide else arrays.cast(native, element)
+    wide = native if native.dtype == np.uint64 else native.astype(np.int64)
+    low, high = (int(wide.min()), int(wide.max())) if wide.size else (0, 0)
+    if low < element.minimum or high > element.maximum:
+        raise Misfit(f"the number {low if low < element.minimum else high}")
+    return arrays.cast(wide, element)
+
+
+def _kind(element: ElementType) -> str:
+    if element.is_float:
+        return "real"
+    return "int" if element.is_integer else element.kind.value if element.kind is Kind.BOOL else element.name

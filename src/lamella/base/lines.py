@@ -1,0 +1,61 @@
+"""Lines with their indents, blank lines and comments: what every canonical writer stands on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lamella.base.source import Notes
+
+INDENT = "    "
+
+
+class Lines:
+    """A text that grows line by line."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.level = 0
+
+    def text(self) -> str:
+        """All lines."""
+        return "".join(f"{line}\n" for line in self.lines)
+
+    def place(self, notes: Notes, lines: Sequence[str], apart: bool = False) -> None:
+        """The lines of a statement, indented as they are, with its notes."""
+        self.above(notes, apart)
+        self.lines += lines
+        if notes.behind:
+            self.lines[-1] += f"  {notes.behind}"
+
+    def open_block(self, notes: Notes, head: str, apart: bool = False) -> None:
+        """The line that opens a block."""
+        self.place(notes, [INDENT * self.level + head], apart)
+        self.level += 1
+
+    def close_block(self, notes: Notes, end: str) -> None:
+        """The line that closes a block, after the comments at the block's end."""
+        if notes.above:
+            self.above(notes)
+        self.level -= 1
+        self.place(Notes(behind=notes.behind), [INDENT * self.level + end])
+
+    def above(self, notes: Notes, apart: bool = False) -> None:
+        """The blank line and the comments before a statement; a block does not begin with a blank line."""
+        if (notes.blank or apart) and not self._at_start():
+            self.lines.append("")
+        self.comments(notes.above)
+
+    def comments(self, lines: Sequence[str]) -> None:
+        """Comments on lines of their own."""
+        indent = INDENT * self.level
+        self.lines += [indent + line if line else "" for line in lines]
+
+    def _at_start(self) -> bool:
+        if not self.lines or not self.lines[-1]:
+            return True
+        # the line that opened this block is indented less than the block
+        return self._indent_of(self.lines[-1]) < self.level
+
+    @staticmethod
+    def _indent_of(line: str) -> int:
+        return (len(line) - len(line.lstrip(" "))) // len(INDENT)

@@ -1,0 +1,184 @@
+"""Nodes of a graph as components of a composition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lamella.base.dtype import ElementType, name_in
+from lamella.bridge.graph_to_skriptnd.values import expression, extent, literal
+from lamella.graph.nodes import (
+    Argument,
+    Branch,
+    Loop,
+    Node,
+    Operation,
+    Pack,
+    Region,
+    Tensor,
+    Value,
+)
+from lamella.lang.skriptnd import nodes as n
+from lamella.ops.instance import Definition
+from lamella.ops.library import Library
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Writes nodes; `words` holds what is not called by its own name: items of packs, what a condition sees."""
+
+    library: Library
+    packs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    words: Mapping[str, n.Expr] = field(default_factory=dict)
+
+    def components(self, nodes: tuple[Node, ...]) -> tuple[n.Component, ...]:
+        """One component for each node."""
+        return tuple(map(self.component, nodes))
+
+    def component(self, node: Node) -> n.Component:
+        """A node with the names of its results."""
+        value: n.Callee | n.Branch | n.Loop
+        if isinstance(node, Operation):
+            value = self._invocation(node)
+        else:
+            value = self._branch(node) if isinstance(node, Branch) else self._loop(node)
+        return n.Component(tuple(map(self._pattern, node.outputs)), value)
+
+    def name(self, item: Tensor | Pack) -> n.Expr:
+        """A tensor, or a pack of unknown length."""
+        return self.words.get(item.name) or n.Name(item.name)
+
+    def argument(self, argument: Argument) -> n.Expr | n.Omitted:
+        """What a call passes for an input."""
+        if argument is None:
+            return n.Omitted()
+        if not isinstance(argument, tuple):
+            return self.name(argument)
+        whole = self._whole(argument)
+        return n.List(tuple(map(self.name, argument))) if whole is None else n.Name(whole)
+
+    def _whole(self, argument: tuple[Tensor, ...]) -> str | None:
+        """The name of the pack that these tensors are."""
+        base = argument[0].name.rpartition(":")[0] if argument else ""
+        return base if self.packs.get(base) == tuple(item.name for item in argument) else None
+
+    def _pattern(self, argument: Argument) -> n.Pattern:
+        if argument is None or argument == ():
+            return n.Omitted()
+        if not isinstance(argument, tuple):
+            return n.Result(argument.name)
+        whole = self._whole(argument)
+        if whole is not None:
+            return n.Result(whole, pack=n.Pack(n.Integer(len(argument))))
+        return n.ListPattern(tuple(n.Result(item.name) for item in argument))
+
+    def _invocation(self, node: Operation) -> n.Invocation:
+        inputs = list(node.inputs)
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        definition = self.library.find(node.operator)
+        return n.Invocation(
+            node.operator.removeprefix("main."),
+            _types(node, definition),
+            attributes(node.attributes, definition),
+            tuple(map(self.argument, inputs)),
+        )
+
+    def _region(self, region: Region) -> n.Callee:
+        results = tuple(map(self.name, region.outputs))
+        if not region.nodes and len(results) == 1:
+            return results[0]
+        return n.Block(self.components(region.nodes), results)
+
+    def _branch(self, node: Branch) -> n.Branch:
+        *branches, otherwise = map(self._region, node.branches)
+        conditions = map(self._region, node.conditions)
+        return n.Branch(tuple(zip(conditions, branches, strict=True)), otherwise)
+
+    def _loop(self, node: Loop) -> n.Loop:
+        carried, scans = len(node.carried), len(node.scans)
+        inputs = node.body.inputs
+        condition = None if node.condition is None else self._condition(node, node.condition)
+        return n.Loop(
+            self._region(node.body),
+            tuple(
+                n.Carried(item.name, self.name(start))
+                for item, start in zip(inputs, node.carried, strict=False)
+            ),
+            tuple(
+                n.Scan(item.name, self.expression(pack))
+                for item, pack in zip(inputs[carried:], node.scans, strict=False)
+            ),
+            before=condition if node.pretest else None,
+            after=None if node.pretest else condition,
+            iteration=self._iteration(node, inputs[carried + scans].name if node.index else None),
+        )
+
+    def expression(self, pack: tuple[Tensor, ...] | Pack) -> n.Expr:
+        """A pack where an expression must stand."""
+        value = self.argument(pack)
+        return n.List(()) if isinstance(value, n.Omitted) else value
+
+    def _iteration(self, node: Loop, index: str | None) -> n.Iteration | None:
+        if node.count is None:
+            return None if index is None else n.Iteration(index)
+        value = self.name(node.count) if isinstance(node.count, Tensor) else extent(node.count)
+        return n.Iteration(index, value)
+
+    def _condition(self, node: Loop, region: Region) -> n.Callee:
+        """The condition sees the same carried tensors as the body, under the same names."""
+        words = {inner.name: n.Name(outer.name) for inner, outer in condition_inputs(node)}
+        return Writer(self.library, self.packs, {**self.words, **words})._region(region)
+
+
+def condition_inputs(node: Loop) -> list[tuple[Tensor, Tensor]]:
+    """The inputs of a loop's condition, each with the input of the body that it equals."""
+    inputs = node.body.inputs
+    seen = (*inputs[: len(node.carried)], *(inputs[-1:] if node.index else ()))
+    return [] if node.condition is None else list(zip(node.condition.inputs, seen, strict=False))
+
+
+def type_word(element: ElementType) -> str:
+    """An element type as the language spells it."""
+    return name_in("skriptnd", element) or element.name
+
+
+def _types(node: Operation, definition: Definition | None) -> tuple[str, ...]:
+    """The generic types up to the last one that the inputs do not tell."""
+    told: set[str] = set()
+    if definition is not None:
+        parameters = definition.operator.parameters("input")
+        told = {item.type.name for item, value in zip(parameters, node.inputs, strict=False) if value}
+    untold = [index for index, (name, _) in enumerate(node.types) if name not in told]
+    return tuple(type_word(element) for _, element in node.types[: max(untold, default=-1) + 1])
+
+
+def attributes(
+    values: tuple[tuple[str, Value], ...], definition: Definition | None
+) -> tuple[n.Attribute, ...]:
+    """The attributes that say more than their defaults."""
+    defaults: dict[str, Value] = {}
+    if definition is not None:
+        declared = definition.operator.parameters("attrib")
+        defaults = {item.name: literal(item.value) for item in declared if item.value is not None}
+    return tuple(
+        n.Attribute(name, expression(value))
+        for name, value in values
+        if value is not None and not _is_default(value, defaults.get(name))
+    )
+
+
+def _is_default(value: Value, default: Value) -> bool:
+    """Whether a value is what its default says, which may be one value for a whole pack; -0.0 is not 0.0."""
+    if isinstance(value, tuple) and not isinstance(default, tuple):
+        return default is not None and all(repr(item) == repr(default) for item in value)
+    return default is not None and repr(value) == repr(default)
+
+
+def quantization(tensor: Tensor, library: Library) -> n.Quantization | None:
+    """The entry of a tensor in `@quantize`."""
+    found = tensor.quantization
+    if found is None:
+        return None
+    given = attributes(found.attributes, library.find(found.operator))
+    return n.Quantization(tensor.name, found.operator.removeprefix("main."), attributes=given)

@@ -1,0 +1,290 @@
+"""Building graphs call by call, with the shapes that the operators' definitions give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+
+from lamella.base.dim import Dim, Extent
+from lamella.base.dtype import BOOL, F32, I64, ElementType
+from lamella.base.source import NOWHERE
+from lamella.graph.nodes import (
+    Argument,
+    Branch,
+    Constant,
+    Graph,
+    Loop,
+    Node,
+    Operation,
+    Pack,
+    Region,
+    Shape,
+    Single,
+    Tensor,
+    Update,
+    Value,
+)
+from lamella.graph.rewrite import copy_of
+from lamella.lang.skriptnd.rules.names import UNKNOWN_OPERATOR
+from lamella.ops.instance import Declared, Fill, Instance
+from lamella.ops.instantiate import instantiate
+from lamella.ops.library import Library
+from lamella.ops.problem import Problem
+
+Given = Argument | Single
+"""What a caller passes for an input: also scalars, which become constants."""
+
+
+def bind(
+    library: Library,
+    operator: str,
+    inputs: Sequence[Given],
+    attributes: Mapping[str, Value],
+    types: Mapping[str, ElementType],
+    results: Sequence[str],
+) -> Instance:
+    """One call, bound; a Problem says what is wrong with it."""
+    definition = library.find(operator)
+    if definition is None:
+        raise Problem(UNKNOWN_OPERATOR.at(NOWHERE, name=operator))
+    given = {name: value for name, value in attributes.items() if value is not None}
+    return instantiate(library, definition, inputs, given, types, results)
+
+
+def result_names(library: Library, operator: str) -> tuple[str, ...]:
+    """What an operator calls its outputs."""
+    definition = library.find(operator)
+    return () if definition is None else tuple(item.name for item in definition.operator.parameters("output"))
+
+
+def result(declared: Declared, name: str) -> Argument:
+    """The tensor, or the pack of tensors, that an output is."""
+    if declared.items is not None:
+        return tuple(
+            Tensor(f"{name}:{number}", declared.element, shape)
+            for number, shape in enumerate(declared.items, 1)
+        )
+    shape = declared.shape or ()
+    if declared.size is not None:
+        return Pack(name, declared.element, shape, declared.size)
+    return Tensor(name, declared.element, shape)
+
+
+def base_name(argument: Argument, default: str = "") -> str:
+    """What a result was called when its extents were named after it: the pack, for items of a pack."""
+    if isinstance(argument, Tensor | Pack):
+        return argument.name
+    return argument[0].name.removesuffix(":1") if argument else default
+
+
+def call(
+    library: Library,
+    operator: str,
+    inputs: Sequence[Argument],
+    attributes: Mapping[str, Value],
+    names: Sequence[str],
+) -> Operation:
+    """An operation on tensors, its results under these names; a Problem says what is wrong with it."""
+    instance = bind(library, operator, inputs, attributes, {}, names)
+    outputs = tuple(result(item, name) for item, name in zip(instance.outputs, names, strict=True))
+    types = tuple(instance.types.items())
+    return Operation(operator, tuple(inputs), outputs, _plain(instance), types)
+
+
+def _plain(instance: Instance) -> tuple[tuple[str, Value], ...]:
+    """The attributes of an instance, all of which have values that a graph holds."""
+    found: list[tuple[str, Value]] = []
+    for name, value in instance.attributes:
+        items = value if isinstance(value, tuple) else (value,)
+        kept = tuple(item for item in items if isinstance(item, int | float | str | Dim))
+        if len(kept) == len(items):
+            found.append((name, kept if isinstance(value, tuple) else kept[0]))
+        else:
+            found.append((name, None))
+    return tuple(found)
+
+
+class Builder:
+    """A graph under construction; every name it gives is new."""
+
+    def __init__(self, library: Library, name: str) -> None:
+        self.library = library
+        self.name = name
+        self._names: set[str] = set()
+        self._inputs: list[Argument] = []
+        self._variables: list[Tensor] = []
+        self._constants: dict[object, Constant] = {}
+        self._updates: list[Update] = []
+        self._nodes: list[Node] = []
+
+    def fresh(self, stem: str) -> str:
+        """A name like this one that nothing has."""
+        numbered = (f"{stem}_{number}" for number in count(1))
+        found = (
+            stem if stem not in self._names else next(name for name in numbered if name not in self._names)
+        )
+        self._names.add(found)
+        return found
+
+    def input(self, name: str, element: ElementType, shape: Sequence[Extent]) -> Tensor:
+        """A new input."""
+        tensor = Tensor(self.fresh(name), element, tuple(shape))
+        self._inputs.append(tensor)
+        return tensor
+
+    def variable(self, name: str, element: ElementType, shape: Sequence[Extent]) -> Tensor:
+        """A new variable."""
+        tensor = Tensor(self.fresh(name), element, tuple(shape))
+        self._variables.append(tensor)
+        return tensor
+
+    def constant(
+        self, value: Single | tuple[Single, ...], element: ElementType | None = None, shape: Shape = ()
+    ) -> Tensor:
+        """A constant tensor: one value everywhere, or all of them in row-major order; equal ones are one."""
+        kind = element or _element_of(value[0] if isinstance(value, tuple) else value)
+        key = (repr(value), kind, shape)
+        if key not in self._constants:
+            self._constants[key] = Constant(Tensor(self.fresh("c"), kind, shape), value)
+        return self._constants[key].tensor
+
+    def call(
+        self,
+        operator: str,
+        *inputs: Given,
+        types: Mapping[str, ElementType] | None = None,
+        results: Sequence[str] = (),
+        **attributes: Value | list[Single],
+    ) -> Tensor:
+        """Call an operator of one result."""
+        found = self.call_all(operator, *inputs, types=types, results=results, **attributes)
+        if len(found) != 1 or not isinstance(found[0], Tensor):
+            raise ValueError(f"{operator} does not give one tensor")
+        return found[0]
+
+    def call_all(
+        self,
+        operator: str,
+        *inputs: Given,
+        types: Mapping[str, ElementType] | None = None,
+        results: Sequence[str] = (),
+        **attributes: Value | list[Single],
+    ) -> tuple[Argument, ...]:
+        """Call an operator; one argument for each of its results. A Problem says what is wrong with the call."""
+        names = [self.fresh(name) for name in results or result_names(self.library, operator)]
+        given = {name: tuple(item) if isinstance(item, list) else item for name, item in attributes.items()}
+        instance = bind(self.library, operator, inputs, given, types or {}, names)
+        outputs = tuple(result(item, name) for item, name in zip(instance.outputs, names, strict=True))
+        operation = Operation(
+            operator, self._arguments(instance), outputs, _plain(instance), tuple(instance.types.items())
+        )
+        self._nodes.append(operation)
+        return outputs
+
+    def _arguments(self, instance: Instance) -> tuple[Argument, ...]:
+        """What an operation reads; scalars are constants by now."""
+        return tuple(self._argument(instance.symbols[name]) for name, _ in instance.inputs)
+
+    def _argument(self, value: object) -> Argument:
+        if isinstance(value, Fill):
+            single = value.value if isinstance(value.value, int | float | str | Dim) else 0
+            return self.constant(single, value.element, value.shape)
+        if isinstance(value, tuple):
+            found = [self._argument(item) for item in value]
+            return tuple(item for item in found if isinstance(item, Tensor))
+        return value if isinstance(value, Tensor | Pack) else None
+
+    # --- control flow ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _region(self) -> Iterator[list[Node]]:
+        outer, self._nodes = self._nodes, []
+        try:
+            yield self._nodes
+        finally:
+            self._nodes = outer
+
+    def region(self, body: Callable[..., Sequence[Tensor]], *inputs: Tensor) -> Region:
+        """What a function calls, as a region; the function gets the region's inputs and gives its results."""
+        with self._region() as nodes:
+            outputs = tuple(body(*inputs))
+            return Region(inputs, tuple(nodes), outputs)
+
+    def branch(
+        self,
+        condition: Tensor,
+        then: Callable[[], Sequence[Tensor]],
+        otherwise: Callable[[], Sequence[Tensor]],
+    ) -> tuple[Tensor, ...]:
+        """`if`: both functions give as many tensors, of the same types and shapes."""
+        branches = (self.region(then), self.region(otherwise))
+        outputs = tuple(replace(item, name=self.fresh("r")) for item in branches[0].outputs)
+        self._nodes.append(Branch((Region((), (), (condition,)),), branches, outputs))
+        return outputs
+
+    def fold(
+        self,
+        carried: Sequence[Tensor],
+        body: Callable[..., Sequence[Tensor]],
+        count: Tensor | Extent | None = None,
+        scans: Sequence[tuple[Tensor, ...]] = (),
+        condition: Callable[..., Tensor] | None = None,
+    ) -> tuple[Argument, ...]:
+        """`do`: carried tensors are updated each time, what the function gives beyond them is collected.
+
+        Without scans the length of what is collected is the count. The condition is tested before each step.
+        """
+        inner = tuple(replace(item, name=self.fresh("s")) for item in carried)
+        items = tuple(replace(scan[0], name=self.fresh("item")) for scan in scans)
+        region = self.region(body, *inner, *items)
+        test = None
+        if condition is not None:
+            seen = tuple(replace(item, name=self.fresh("s")) for item in carried)
+            test = self.region(lambda *given: (condition(*given),), *seen)
+        steps = len(scans[0]) if scans else count
+        outputs: list[Argument] = [replace(item, name=self.fresh("r")) for item in carried]
+        outputs += [self._collected(item, steps) for item in region.outputs[len(carried) :]]
+        loop = Loop(
+            tuple(carried), tuple(scans), region, tuple(outputs), count, test, pretest=test is not None
+        )
+        self._nodes.append(loop)
+        return loop.outputs
+
+    def _collected(self, item: Tensor, steps: Tensor | Extent | None) -> Argument:
+        """One tensor for each step of a loop whose steps are known."""
+        name = self.fresh("r")
+        number = steps if isinstance(steps, int) else 0
+        return tuple(replace(item, name=f"{name}:{step}") for step in range(1, number + 1))
+
+    def update(self, variable: Tensor, value: Tensor) -> None:
+        """After a run the variable has this value."""
+        self._updates.append(Update(variable, value))
+
+    def finish(self, *outputs: Tensor, names: Sequence[str] = ()) -> Graph:
+        """The graph; an output that the graph does not compute, or has already, is copied."""
+        made = {item.name for node in self._nodes for item in node.outputs if isinstance(item, Tensor)}
+        found: list[Tensor] = []
+        for tensor in outputs:
+            if tensor.name in made and tensor not in found and not names:
+                found.append(tensor)
+                continue
+            copy = replace(tensor, name=self.fresh(names[len(found)] if names else "y"), quantization=None)
+            self._nodes.append(copy_of(tensor, copy))
+            found.append(copy)
+        return Graph(
+            self.name,
+            tuple(self._inputs),
+            tuple(found),
+            tuple(self._nodes),
+            tuple(self._variables),
+            tuple(self._constants.values()),
+            tuple(self._updates),
+        )
+
+
+def _element_of(value: Single) -> ElementType:
+    if isinstance(value, bool):
+        return BOOL
+    return F32 if isinstance(value, float) else I64

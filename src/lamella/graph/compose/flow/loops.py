@@ -1,0 +1,217 @@
+"""Loops that the run executes: `for`, folds, `while`, counts, and what they pack up step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lamella.base import dim
+from lamella.base.dim import Dim, Extent
+from lamella.base.dtype import I64
+from lamella.base.origin import Origin
+from lamella.graph import nodes as graph
+from lamella.graph.compose.flow.regions import Compose, Part, compose_condition, compose_part, settle_shape
+from lamella.graph.compose.flow.steps import label_of, scan, start_value
+from lamella.graph.compose.scope.frame import Frame, Place
+from lamella.graph.compose.scope.session import Named
+from lamella.graph.compose.scope.wanted import Wanted
+from lamella.graph.compose.values import as_tensor, describe, is_single
+from lamella.graph.nodes import Argument, Pack, Region, Tensor
+from lamella.lang.skriptnd.nodes import Loop
+from lamella.lang.skriptnd.rules import graphs as rules
+from lamella.ops.problem import Problem
+
+
+class Start(NamedTuple):
+    """What a loop begins with, and how often it can run at most (None: nothing says); `exact`: it runs that often."""
+
+    carried: tuple[Tensor, ...]
+    scans: tuple[tuple[Tensor, ...] | Pack, ...]
+    times: Tensor | Extent | None
+    most: Extent | None
+    exact: bool
+
+
+def compose_loop(frame: Frame, loop: Loop, place: Place, compose: Compose) -> Sequence[object]:
+    """A loop of the graph: its body is a region, and its condition another."""
+    start = _start(frame, loop)
+    if start.scans and start.most == 0:
+        return (*start.carried, *((),) * (len(place.wanted or ()) - len(start.carried)))
+    label, mark = label_of(loop, place.label), frame.session.mark()
+    inner, inputs = _bind(frame, loop, start, True)
+    part = compose_part(inner, loop.body, label, compose)
+    condition, fine = _condition(frame, loop, start, label, compose)
+    if part is None or not fine:
+        raise Problem()
+    results = _results(inner, loop, start, part)
+    origin = Origin("do", place.span, frame.origin)
+    names = place.names(len(results))
+    outputs: list[Argument] = [
+        _carried_output(frame, item.name, wanted, tensor, origin)
+        for item, wanted, tensor in zip(loop.carried, names, start.carried, strict=False)
+    ]
+    hidden = frame.session.since(mark)
+    outputs += [
+        _scan_output(frame, Scanning(wanted, tensor, hidden, origin), start, loop)
+        for wanted, tensor in list(zip(names, results, strict=True))[len(start.carried) :]
+    ]
+    frame.session.nodes.append(
+        graph.Loop(
+            start.carried,
+            start.scans,
+            Region(inputs, part.nodes, results),
+            tuple(outputs),
+            count=start.times,
+            condition=condition,
+            pretest=loop.before is not None,
+            index=_index(loop) is not None,
+            origin=origin,
+        )
+    )
+    return outputs
+
+
+# --- what a loop begins with --------------------------------------------------------------------------------
+
+
+def _start(frame: Frame, loop: Loop) -> Start:
+    steps = scan(frame, loop)
+    count = _count(frame, loop)
+    ends = [item for item in (steps.length, count) if isinstance(item, int | Dim)]
+    tested = loop.before is not None or loop.after is not None
+    if not ends and count is None and not tested:
+        raise Problem(rules.LOOP_WITHOUT_END.at(loop.span))
+    if isinstance(count, int) and isinstance(steps.length, int) and count > steps.length:
+        wanted = f"at most {steps.length}, the number of scanned items"
+        raise Problem(rules.LOOP_COUNT.at(loop.span, found=count, wanted=wanted))
+    most = None if not ends else dim.smaller(ends[0], ends[-1])
+    carried = tuple(
+        as_tensor(frame, start_value(frame, item), f"'{item.name}'", item.span) for item in loop.carried
+    )
+    scans = tuple(
+        pack
+        if isinstance(pack, Pack)
+        else tuple(as_tensor(frame, value, f"'{item.name}'", item.span) for value in pack)
+        for item, pack in zip(loop.scans, steps.packs, strict=True)
+    )
+    return Start(carried, scans, count, most, not tested and not isinstance(count, Tensor))
+
+
+def _count(frame: Frame, loop: Loop) -> Tensor | Extent | None:
+    """The loop's count: a number, a tensor of one integer, or nothing."""
+    expr = loop.iteration.count if loop.iteration is not None else None
+    value = None if expr is None else frame.value(expr)
+    if value is None or expr is None:
+        return None
+    if isinstance(value, Tensor) and value.element.is_integer and is_single(value):
+        return value
+    if isinstance(value, Dim) or (type(value) is int and value >= 0):
+        return value
+    wanted = "a number of steps or a tensor of one int"
+    raise Problem(rules.LOOP_COUNT.at(expr.span, found=describe(value), wanted=wanted))
+
+
+def _index(loop: Loop) -> str | None:
+    return loop.iteration.index if loop.iteration is not None else None
+
+
+def _bind(frame: Frame, loop: Loop, start: Start, scans: bool) -> tuple[Frame, tuple[Tensor, ...]]:
+    """A frame in which the names of the loop are tensors of its region."""
+    session = frame.session
+    inner = frame.inside(frame.scope, {})
+    inputs: list[Tensor] = []
+
+    def add(name: str, like: Sequence[Tensor | Pack]) -> None:
+        found = session.names.fresh(frame.scope.name(name))
+        shape = settle_shape(session, found, [item.shape for item in like])
+        inputs.append(Tensor(found, like[0].element, shape))
+        inner.env[name] = inputs[-1]
+
+    for carried, tensor in zip(loop.carried, start.carried, strict=True):
+        add(carried.name, [tensor])
+    for item, pack in zip(loop.scans, start.scans, strict=True) if scans else ():
+        add(item.name, [pack] if isinstance(pack, Pack) else pack)
+    index = _index(loop)
+    if index is not None:
+        add(index, [Tensor("", I64, ())])
+    return inner, tuple(inputs)
+
+
+def _condition(
+    frame: Frame, loop: Loop, start: Start, label: str | None, compose: Compose
+) -> tuple[Region | None, bool]:
+    """The region of the condition, and whether all went well."""
+    test = loop.before if loop.before is not None else loop.after
+    if test is None:
+        return None, True
+    inner, inputs = _bind(frame, loop, start, False)
+    region = compose_condition(inner, test, label, compose, inputs)
+    return region, region is not None
+
+
+# --- what a loop gives --------------------------------------------------------------------------------------
+
+
+def _results(frame: Frame, loop: Loop, start: Start, part: Part) -> tuple[Tensor, ...]:
+    """The results of the body: the carried values, which keep their types, then those that are packed up."""
+    count = len(start.carried)
+    if len(part.values) < count:
+        found = f"only {len(part.values)} results"
+        name = loop.carried[len(part.values)].name
+        raise Problem(rules.CARRIED.at(part.span, name=name, before="a tensor", after=found))
+    made: list[Tensor] = []
+    for number, value in enumerate(part.values):
+        like = start.carried[number] if number < count else None
+        if isinstance(value, tuple | Pack):
+            reason = f"its body gives {describe(value)}, and each step gives one tensor"
+            raise Problem(rules.LOOP_RESULT.at(part.span, name=f"result {number + 1}", reason=reason))
+        made.append(as_tensor(frame, value, f"result {number + 1} of the loop", part.span, like))
+        if like is not None and (like.element, like.shape) != (made[-1].element, made[-1].shape):
+            before, after = describe(like), describe(made[-1])
+            raise Problem(
+                rules.CARRIED.at(part.span, name=loop.carried[number].name, before=before, after=after)
+            )
+    return tuple(made)
+
+
+def _carried_output(frame: Frame, name: str, wanted: Wanted, like: Tensor, origin: Origin) -> Tensor:
+    named = wanted.single() or Named(frame.scope.name(name))
+    return frame.session.tensor(named, like.element, like.shape, origin)
+
+
+class Scanning(NamedTuple):
+    """One result that is packed up: its name, the body's tensor, the symbols that only the body knows."""
+
+    wanted: Wanted
+    tensor: Tensor
+    hidden: frozenset[str]
+    origin: Origin
+
+
+def _scan_output(frame: Frame, item: Scanning, start: Start, loop: Loop) -> Argument:
+    """One tensor for each step where the number of steps is known, otherwise a pack that the run fills."""
+    session, tensor = frame.session, item.tensor
+    base = item.wanted.single() or Named(frame.scope.name("steps"))
+    if start.most is None:
+        reason = "nothing says how many steps there are at most; give a count or scan a pack"
+        raise Problem(rules.LOOP_RESULT.at(loop.span, name=base.name, reason=reason))
+    if start.exact and isinstance(start.most, int):
+        session.spend(start.most, loop.span)
+        named = item.wanted.items(start.most)
+        places = [one or Named(f"{base.name}:{number + 1}") for number, one in enumerate(named)]
+        return tuple(_step_output(frame, one, item) for one in places)
+    most = dim.bounds(start.most)[1]
+    name = session.take(base)
+    size = start.most if start.exact else session.symbol(f"{name}.size", 0, most)
+    if isinstance(size, int):
+        return ()
+    shape = settle_shape(session, name, [tensor.shape], item.hidden)
+    return Pack(name, tensor.element, shape, size, origin=item.origin)
+
+
+def _step_output(frame: Frame, named: Named, item: Scanning) -> Tensor:
+    name = frame.session.take(named)
+    shape = settle_shape(frame.session, name, [item.tensor.shape], item.hidden)
+    return frame.session.tensor(
+        Named(name, named.exposed), item.tensor.element, shape, item.origin, taken=True
+    )

@@ -1,0 +1,77 @@
+"""The outputs of a body: what was composed for them, held against what is declared."""
+
+from __future__ import annotations
+
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.source import Span
+from lamella.graph.compose.calls import Call
+from lamella.graph.compose.scope.frame import Frame
+from lamella.graph.compose.types import fits
+from lamella.graph.compose.values import as_tensor, describe, describe_type
+from lamella.graph.nodes import Pack, Shape, Tensor
+from lamella.lang.skriptnd.nodes import Operator
+from lamella.lang.skriptnd.rules import graphs as rules
+from lamella.ops.instance import Declared
+from lamella.ops.problem import Problem
+from lamella.ops.scalars.values import Unknown
+
+
+def give_outputs(frame: Frame, call: Call) -> tuple[object, ...]:
+    """The values of the declared outputs; one that failed is unusable and spoils no other."""
+    return tuple(_give(frame, call, declared) for declared in call.instance.outputs)
+
+
+def _give(frame: Frame, call: Call, declared: Declared) -> object:
+    value = frame.env.find(declared.name)
+    if isinstance(value, Unknown):
+        return value
+    try:
+        return _checked(frame, call, declared, value)
+    except Problem as problem:
+        frame.session.report(frame.origin, *problem.findings)
+        return Unknown(Problem())
+
+
+def _checked(frame: Frame, call: Call, declared: Declared, value: object) -> object:
+    """A composed output; a scalar is a constant of rank 0."""
+    operator = call.instance.definition.operator
+    span = _span(operator, declared.name)
+    if isinstance(value, tuple) and declared.items is not None and len(value) == len(declared.items):
+        pairs = zip(value, declared.items, strict=True)
+        return tuple(_tensor(frame, call, declared, item, shape) for item, shape in pairs)
+    if isinstance(value, Pack) and declared.size is not None:
+        if value.element == declared.element and fits(value.shape, declared.shape or ()):
+            return value
+    elif declared.items is None and declared.size is None and not isinstance(value, tuple | Pack | None):
+        return _tensor(frame, call, declared, value, declared.shape)
+    raise Problem(_finding(call, declared, value, span))
+
+
+def _tensor(frame: Frame, call: Call, declared: Declared, value: object, shape: Shape | None) -> Tensor:
+    span = _span(call.instance.definition.operator, declared.name)
+    like = Tensor("", declared.element, ())
+    found = as_tensor(frame, value, f"output '{declared.name}'", span, like)
+    if found.element == declared.element and (shape is None or fits(found.shape, shape)):
+        return found
+    raise Problem(_finding(call, declared, found, span))
+
+
+def _finding(call: Call, declared: Declared, value: object, span: Span) -> Diagnostic:
+    name = call.instance.definition.name
+    found = "never" if value is None else describe(value)
+    return rules.OUTPUT_SHAPE.at(
+        span, name=declared.name, operator=name, declared=_words(declared), found=found
+    )
+
+
+def _words(declared: Declared) -> str:
+    """The declared type of an output."""
+    word = describe_type(declared.element, [None] if declared.shape is None else declared.shape)
+    if declared.items is not None:
+        return f"a pack of {len(declared.items)} tensors" + (f" {word}" if declared.items else "")
+    return word if declared.size is None else f"{word}..({declared.size})"
+
+
+def _span(operator: Operator, name: str) -> Span:
+    found = (item.span for item in operator.parameters("output") if item.name == name)
+    return next(found, operator.span)

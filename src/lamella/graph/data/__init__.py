@@ -1,0 +1,22 @@
+"""Where the data of variables lie: tensor files (`.dat`) and `.safetensors` files, read without trust."""
+
+from __future__ import annotations
+
+from lamella.graph.data.dat import Stored, decode_dat, encode_dat, read_dat, write_dat
+from lamella.graph.data.header import Item
+from lamella.graph.data.safetensors import read_safetensors, write_safetensors
+from lamella.graph.data.weights import Weights, read_weights, write_weights
+
+__all__ = [
+    "Item",
+    "Stored",
+    "Weights",
+    "decode_dat",
+    "encode_dat",
+    "read_dat",
+    "read_safetensors",
+    "read_weights",
+    "write_dat",
+    "write_safetensors",
+    "write_weights",
+]

@@ -1,0 +1,193 @@
+"""Files of many arrays by name (`.safetensors`): a JSON header, then the arrays one behind the other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+
+from lamella.base import dtype as types
+from lamella.base.arrays import Array, element_type_of, from_memory, to_memory
+from lamella.base.dtype import ElementType
+from lamella.base.limits import DEFAULT, Limits, OutOfRange, product
+from lamella.base.paths import read_bytes, shown
+from lamella.base.shape import MOST_AXES, bytes_for
+from lamella.base.writer import write_bytes
+from lamella.graph.data.header import refuse, whole
+from lamella.lang.skriptnd.rules import data as rules
+
+_NAMES: Mapping[str, ElementType] = MappingProxyType(
+    {
+        **{"F64": types.F64, "F32": types.F32, "F16": types.F16, "BF16": types.BF16, "BOOL": types.BOOL},
+        **{"I64": types.I64, "I32": types.I32, "I16": types.I16, "I8": types.I8},
+        **{"U64": types.U64, "U32": types.U32, "U16": types.U16, "U8": types.U8},
+        **{"F8_E4M3": types.F8E4M3, "F8_E5M2": types.F8E5M2, "C64": types.C32},
+    }
+)
+_TYPES: Mapping[ElementType, str] = MappingProxyType({element: name for name, element in _NAMES.items()})
+_PREFIX = 8
+_LARGEST_HEADER = 100_000_000
+_MOST_TENSORS = 200_000
+
+
+class _Entry(NamedTuple):
+    name: str
+    element: ElementType
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+class _DuplicateError(Exception):
+    """Carries a name that an object of the header holds twice; never leaves this module."""
+
+
+def read_safetensors(path: Path, limits: Limits = DEFAULT) -> dict[str, Array]:
+    """All arrays of a file by name; LamellaError says what is wrong with it."""
+    return decode_safetensors(read_bytes(path, limits), shown(path))
+
+
+def decode_safetensors(data: bytes, name: str) -> dict[str, Array]:
+    """All arrays of a file's bytes by name; nothing is made before all of its header is believed."""
+    size = _header_size(data, name)
+    entries = [
+        _entry(key, value, name) for key, value in _header(data[_PREFIX : _PREFIX + size], name).items()
+    ]
+    image = np.frombuffer(data, np.uint8, offset=_PREFIX + size)
+    _check_ranges(entries, len(image), name)
+    return {item.name: _array(image, item, name) for item in entries}
+
+
+def _header_size(data: bytes, name: str) -> int:
+    def wrong(offset: int, reason: str) -> NoReturn:
+        refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=offset, reason=reason))
+
+    if len(data) < _PREFIX:
+        wrong(0, f"the length of the header needs 8 bytes, the file has {len(data)}")
+    size = int.from_bytes(data[:_PREFIX], "little")
+    if size > min(len(data) - _PREFIX, _LARGEST_HEADER):
+        wrong(0, f"the header is to have {size} bytes, {len(data) - _PREFIX} follow")
+    if data[_PREFIX : _PREFIX + 1] != b"{":
+        wrong(_PREFIX, "the header does not begin with '{'")
+    return size
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _DuplicateError(key)
+        found[key] = value
+    return found
+
+
+def _header(text: bytes, name: str) -> dict[str, object]:
+    try:
+        found: dict[str, object] = json.loads(text.decode("utf-8"), object_pairs_hook=_unique)
+    except _DuplicateError as problem:
+        refuse(rules.STORED_TWICE.at(whole(name), name=problem.args[0]))
+    except (ValueError, RecursionError) as problem:
+        reason = (
+            "nests too deeply" if isinstance(problem, RecursionError) else f"is no JSON: {str(problem)[:100]}"
+        )
+        refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=_PREFIX, reason=f"the header {reason}"))
+    found.pop("__metadata__", None)
+    if len(found) > _MOST_TENSORS:
+        reason = f"the header names {len(found)} tensors, and {_MOST_TENSORS} is the most"
+        refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=_PREFIX, reason=reason))
+    return found
+
+
+def _entry(key: str, value: object, name: str) -> _Entry:
+    def wrong(reason: str) -> NoReturn:
+        refuse(rules.WRONG_STORE_ENTRY.at(whole(name), name=key, reason=reason))
+
+    if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
+        wrong("does not consist of dtype, shape and data_offsets")
+    element = _NAMES.get(value["dtype"]) if isinstance(value["dtype"], str) else None
+    if element is None:
+        wrong(f"has the type {str(value['dtype'])[:40]!r}, which is not known")
+    shape, offsets = _counts(value["shape"]), _counts(value["data_offsets"])
+    if shape is None or len(shape) > MOST_AXES:
+        wrong("has a shape that is no list of sizes")
+    if offsets is None or len(offsets) != 2:
+        wrong("has data_offsets that are no pair of positions")
+    return _Entry(key, element, shape, *offsets)
+
+
+def _counts(value: object) -> tuple[int, ...] | None:
+    """A JSON list of non-negative 64-bit integers."""
+    if not isinstance(value, list) or len(value) > 1000:
+        return None
+    fine = all(type(item) is int and 0 <= item < 1 << 63 for item in value)
+    return tuple(value) if fine else None
+
+
+def _check_ranges(entries: list[_Entry], size: int, name: str) -> None:
+    """Every tensor has the bytes of its shape, and together they cover the data without gap or overlap."""
+    position = 0
+    for item in sorted(entries, key=lambda entry: (entry.begin, entry.end)):
+        try:
+            needed = bytes_for(product(item.shape), item.element.bits)
+        except OutOfRange:
+            needed = -1
+        reason = ""
+        if item.end - item.begin != needed:
+            reason = f"{item.element} {list(item.shape)} takes {'too many' if needed < 0 else needed} bytes"
+        elif item.begin != position:
+            reason = f"what lies before it ends at byte {position}"
+        elif item.end > size:
+            reason = f"the data have {size} bytes"
+        if reason:
+            refuse(
+                rules.WRONG_STORE_RANGE.at(
+                    whole(name), name=item.name, begin=item.begin, end=item.end, reason=reason
+                )
+            )
+        position = item.end
+    if position != size:
+        reason = f"{size - position} bytes follow the last tensor"
+        refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=position, reason=reason))
+
+
+def _array(image: Array, item: _Entry, name: str) -> Array:
+    flat = from_memory(image[item.begin : item.end], item.element, product(item.shape))
+    try:
+        return flat.reshape(item.shape)
+    except ValueError:  # a tensor without elements whose other extents NumPy cannot hold
+        refuse(
+            rules.WRONG_STORE_ENTRY.at(
+                whole(name), name=item.name, reason="has a shape that no array can have"
+            )
+        )
+
+
+def write_safetensors(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write arrays by name, whole or not at all; equal arrays give equal bytes."""
+    write_bytes(path, encode_safetensors(arrays, shown(path)))
+
+
+def encode_safetensors(arrays: Mapping[str, Array], name: str) -> bytes:
+    """The bytes of a file with these arrays, in the order of their names."""
+    header: dict[str, object] = {}
+    images, position = [], 0
+    for key in sorted(arrays):
+        element = element_type_of(arrays[key].dtype)
+        if element is None or element not in _TYPES:
+            refuse(
+                rules.WRONG_STORE_ENTRY.at(
+                    whole(name), name=key, reason=f"would need a type for {arrays[key].dtype}"
+                )
+            )
+        image = to_memory(arrays[key])
+        offsets = [position, position + len(image)]
+        header[key] = {"dtype": _TYPES[element], "shape": list(arrays[key].shape), "data_offsets": offsets}
+        images.append(image.tobytes())
+        position += len(image)
+    text = json.dumps(header, separators=(",", ":")).encode("ascii")
+    text += b" " * (-len(text) % 8)
+    return b"".join([len(text).to_bytes(8, "little"), text, *images])

@@ -1,0 +1,33 @@
+"""Join transpositions that follow each other.
+
+`transpose(transpose(x, p), q) = transpose(x, p[q])`, and `transpose(x, p) = x` where `p` changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lamella.graph.model import Model
+from lamella.graph.nodes import Node, Operation, Tensor
+from lamella.graph.passes.transposes import TRANSPOSE, compose, is_identity, order_of, transposed
+from lamella.graph.rewrite import Change, Walk, rewrite
+
+
+def cancel_transposes(model: Model) -> Model:
+    """The model with at most one transposition at a time."""
+    return replace(model, graph=rewrite(model.graph, _visit))
+
+
+def _visit(node: Node, walk: Walk) -> Change | None:
+    if not isinstance(node, Operation) or node.operator != TRANSPOSE:
+        return None
+    (source,), (output,) = node.inputs, node.outputs
+    order = order_of(node)
+    first = transposed(walk, source)
+    if first is not None:
+        order, source = compose(order_of(first), order), first.inputs[0]
+    if is_identity(order) and isinstance(source, Tensor) and isinstance(output, Tensor):
+        return Change(results={output.name: source})
+    if first is None:
+        return None
+    return Change((replace(node, inputs=(source,), attributes=(("axis", 0), ("perm", order))),))

@@ -1,0 +1,80 @@
+"""Compute equal things once.
+
+`y = f(a, b)` and, later and where the first is visible, `z = f(a, b)` become `y = f(a, b)` with `y` for `z`. Equal
+constants become one. Random operators are drawn anew each time and are never merged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lamella.graph.model import Model
+from lamella.graph.nodes import Argument, Constant, Graph, Node, Operation, Pack, Tensor, tensors
+from lamella.graph.rewrite import Change, Renewal, Walk, rewrite
+
+RANDOM = "rand."
+
+
+def merge_equal(model: Model) -> Model:
+    """The model with equal operations and constants computed once."""
+    merged = rewrite(_merge_constants(model.graph), _Merger().visit)
+    return replace(model, graph=merged)
+
+
+class _Merger:
+    """Remembers what was computed, and in which region."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, list[tuple[tuple[int, ...], Operation]]] = {}
+
+    def visit(self, node: Node, walk: Walk) -> Change | None:
+        """Let an earlier operation stand for an equal one."""
+        if not isinstance(node, Operation) or node.operator.startswith(RANDOM):
+            return None
+        found = self._known.setdefault(_key(node), [])
+        for path, earlier in found:
+            if walk.path[: len(path)] == path and (pairs := _pairs(node, earlier)) is not None:
+                return Change(results=pairs)
+        found.append((walk.path, node))
+        return None
+
+
+def _key(node: Operation) -> str:
+    """What decides the result; texts tell 0.0 from -0.0 and 1 from true, which compare equal."""
+    names = [_names(argument) for argument in node.inputs]
+    return repr((node.operator, names, node.attributes, [(name, str(item)) for name, item in node.types]))
+
+
+def _names(argument: Argument) -> object:
+    if argument is None or isinstance(argument, Tensor | Pack):
+        return argument and argument.name
+    return [item.name for item in argument]
+
+
+def _pairs(node: Operation, earlier: Operation) -> dict[str, Tensor] | None:
+    """The earlier outputs for the later ones; None where they cannot stand for each other."""
+    if any(isinstance(item, Pack) for item in node.outputs):
+        return None
+    mine = [item for argument in node.outputs for item in tensors(argument)]
+    theirs = [item for argument in earlier.outputs for item in tensors(argument)]
+    agree = len(mine) == len(theirs) and all(
+        (a.element, a.shape, a.quantization, b.quantization) == (b.element, b.shape, None, None)
+        for a, b in zip(mine, theirs, strict=True)
+    )
+    return {a.name: b for a, b in zip(mine, theirs, strict=True)} if agree else None
+
+
+def _merge_constants(graph: Graph) -> Graph:
+    kept: dict[str, Constant] = {}
+    stands_for: dict[str, Tensor] = {}
+    for item in graph.constants:
+        tensor = item.tensor
+        key = repr((tensor.element.name, tensor.shape, tensor.quantization, item.value))
+        first = kept.setdefault(key, item)
+        if first is not item:
+            stands_for[tensor.name] = first.tensor
+    outputs = {item.name for argument in graph.outputs for item in tensors(argument)}
+    if not stands_for or outputs & stands_for.keys():
+        return graph
+    renewed = Renewal(lambda tensor: stands_for.get(tensor.name, tensor)).graph(graph)
+    return replace(renewed, constants=tuple(kept.values()))

@@ -1,0 +1,24 @@
+"""Changing graphs: the one walk, replacement of tensors and extents everywhere, what nodes make and read."""
+
+from __future__ import annotations
+
+from lamella.graph.rewrite.members import defined, extents, made, members, producers, used, uses
+from lamella.graph.rewrite.renewal import Renewal, rename
+from lamella.graph.rewrite.walk import Change, Visit, Walk, copy_of, rewrite
+
+__all__ = [
+    "Change",
+    "Renewal",
+    "Visit",
+    "Walk",
+    "copy_of",
+    "defined",
+    "extents",
+    "made",
+    "members",
+    "producers",
+    "rename",
+    "rewrite",
+    "used",
+    "uses",
+]

@@ -1,0 +1,162 @@
+"""Every tensor and every extent of a part of a graph, replaced wherever it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from lamella.base.dim import Dim, Extent, Symbol, substitute, symbols
+from lamella.graph.nodes import (
+    Argument,
+    Branch,
+    Constant,
+    Graph,
+    Loop,
+    Node,
+    Operation,
+    Pack,
+    Region,
+    Tensor,
+    Update,
+    Value,
+)
+from lamella.graph.rewrite.members import defined, extents
+
+ChangeTensor: TypeAlias = Callable[[Tensor], Tensor]
+ChangeExtent: TypeAlias = Callable[[Extent], Extent]
+
+
+def _same(extent: Extent) -> Extent:
+    return extent
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """How tensors and extents are replaced, wherever they stand."""
+
+    tensor: ChangeTensor
+    extent: ChangeExtent = _same
+
+    def argument(self, argument: Argument) -> Argument:
+        """An argument with its tensors replaced."""
+        if isinstance(argument, Tensor):
+            return self.tensor(argument)
+        if isinstance(argument, tuple):
+            return tuple(map(self.tensor, argument))
+        return argument if argument is None else self.pack(argument)
+
+    def pack(self, pack: Pack) -> Pack | tuple[Tensor, ...]:
+        """A pack with its extents replaced; once its length is known it is a pack of that many tensors."""
+        shape, size = tuple(map(self.extent, pack.shape)), self.extent(pack.size)
+        if isinstance(size, Dim):
+            return replace(pack, shape=shape, size=size)
+        names = (f"{pack.name}:{number}" for number in range(1, size + 1))
+        return tuple(Tensor(name, pack.element, shape, origin=pack.origin) for name in names)
+
+    def attributes(self, values: tuple[tuple[str, Value], ...]) -> tuple[tuple[str, Value], ...]:
+        """Attributes with the extents in them replaced."""
+        return tuple((name, self._value(value)) for name, value in values)
+
+    def _value(self, value: Value) -> Value:
+        if isinstance(value, Dim):
+            return self.extent(value)
+        if isinstance(value, tuple):
+            return tuple(self.extent(item) if isinstance(item, Dim) else item for item in value)
+        return value
+
+    def node(self, node: Node) -> Node:
+        """A node with everything in it replaced."""
+        if isinstance(node, Operation):
+            return replace(
+                node,
+                inputs=tuple(map(self.argument, node.inputs)),
+                outputs=tuple(map(self.argument, node.outputs)),
+                attributes=self.attributes(node.attributes),
+            )
+        if isinstance(node, Branch):
+            return replace(
+                node,
+                conditions=tuple(map(self.region, node.conditions)),
+                branches=tuple(map(self.region, node.branches)),
+                outputs=tuple(map(self.tensor, node.outputs)),
+            )
+        return self._loop(node)
+
+    def _loop(self, node: Loop) -> Loop:
+        scans = tuple(
+            self.pack(scan) if isinstance(scan, Pack) else tuple(map(self.tensor, scan))
+            for scan in node.scans
+        )
+        return replace(
+            node,
+            carried=tuple(map(self.tensor, node.carried)),
+            scans=scans,
+            body=self.region(node.body),
+            outputs=tuple(map(self.argument, node.outputs)),
+            count=self.count(node.count),
+            condition=None if node.condition is None else self.region(node.condition),
+        )
+
+    def count(self, value: Tensor | Extent | None) -> Tensor | Extent | None:
+        """A loop's count, which may be a tensor, a number or nothing."""
+        if isinstance(value, Tensor):
+            return self.tensor(value)
+        return None if value is None else self.extent(value)
+
+    def region(self, region: Region) -> Region:
+        """A region with everything in it replaced."""
+        return Region(
+            tuple(map(self.tensor, region.inputs)),
+            tuple(map(self.node, region.nodes)),
+            tuple(map(self.tensor, region.outputs)),
+        )
+
+    def graph(self, graph: Graph) -> Graph:
+        """A graph with everything in it replaced."""
+        return replace(
+            graph,
+            inputs=tuple(map(self.argument, graph.inputs)),
+            outputs=tuple(map(self.argument, graph.outputs)),
+            nodes=tuple(map(self.node, graph.nodes)),
+            variables=tuple(map(self.tensor, graph.variables)),
+            constants=tuple(Constant(self.tensor(item.tensor), item.value) for item in graph.constants),
+            updates=tuple(
+                Update(self.tensor(item.variable), self.tensor(item.value)) for item in graph.updates
+            ),
+        )
+
+
+def rename(graph: Graph, names: Mapping[str, str]) -> Graph:
+    """The graph with some tensors and packs called otherwise, and with them the extents that only they tell."""
+    values = dict(_renamed_symbols(graph, names))
+
+    def renamed(tensor: Tensor) -> Tensor:
+        shape = tuple(map(change, tensor.shape)) if values else tensor.shape
+        return replace(tensor, name=names.get(tensor.name, tensor.name), shape=shape)
+
+    def change(extent: Extent) -> Extent:
+        return extent if isinstance(extent, int) else substitute(extent, values)
+
+    return _Naming(renamed, change, names).graph(graph)
+
+
+def _renamed_symbols(graph: Graph, names: Mapping[str, str]) -> Iterator[tuple[str, Dim]]:
+    """Extents are called after the tensor whose computation tells them: `y.shape[0]`."""
+    for item in defined(graph):
+        for symbol in (found for extent in extents(item) for found in symbols(extent)):
+            owner, dot, axis = symbol.name.rpartition(".shape[")
+            if dot and owner in names:
+                new = Symbol(f"{names[owner]}{dot}{axis}", symbol.low, symbol.high)
+                yield symbol.name, Dim((((new,), 1),))
+
+
+@dataclass(frozen=True, slots=True)
+class _Naming(Renewal):
+    """A renewal that renames packs too."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def pack(self, pack: Pack) -> Pack | tuple[Tensor, ...]:
+        """A pack under its new name."""
+        return Renewal.pack(self, replace(pack, name=self.names.get(pack.name, pack.name)))

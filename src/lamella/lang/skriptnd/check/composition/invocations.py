@@ -1,0 +1,222 @@
+"""Invocations: attributes, arguments and generic types against the signature of the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lamella.base.diagnostic import Diagnostic
+from lamella.lang.skriptnd.check.composition.state import Edge, State, as_tensor
+from lamella.lang.skriptnd.check.context import excerpt
+from lamella.lang.skriptnd.check.declare.usings import infer_value
+from lamella.lang.skriptnd.check.definitions import Signature
+from lamella.lang.skriptnd.check.kinds import UNKNOWN, Kind, agrees, belongs, is_type, join_types
+from lamella.lang.skriptnd.check.lengths import Known, shown
+from lamella.lang.skriptnd.nodes import Attribute, Expr, Invocation, Omitted, Parameter, Quantization
+from lamella.lang.skriptnd.rules import composition as rules
+from lamella.lang.skriptnd.rules import names, types
+
+
+def check_invocation(state: State, node: Invocation) -> list[Kind] | None:
+    """The kinds of the results; None where the operator is not known."""
+    state.add_label(node.label, node.span)
+    found = state.definitions.resolve(node.operator, node.span)
+    if found is None or isinstance(found, Diagnostic):
+        if found is not None:
+            state.context.report(found)
+        for attribute in node.attributes:
+            state.context.infer(attribute.value)
+        for argument in node.arguments:
+            if not isinstance(argument, Omitted):
+                state.context.infer(argument)
+        return None
+    if not state.conditional and node.operator.rpartition(".")[0] in ("", state.definitions.module):
+        state.edges.append(Edge(node.operator.rpartition(".")[2], node.span))
+    if found.graph and not state.controlled:
+        state.context.report(names.GRAPH_CALLED.at(node.span, name=found.name))
+    if node.label is None and not state.labelled and state.definitions.holds_variables(node.operator, found):
+        state.context.report(rules.LABEL_NEEDED.at(node.span, name=node.operator))
+    call = Call(state, node, state.definitions.signature(node.operator, found))
+    call.check_types(node.types)
+    call.check_attributes(node.attributes)
+    call.check_arguments(node)
+    call.check_open_types()
+    return call.results()
+
+
+class Call:
+    """One invocation being compared with a signature."""
+
+    def __init__(self, state: State, node: Invocation | Quantization, signature: Signature) -> None:
+        self._state = state
+        self._node = node
+        self._signature = signature
+        self._types: dict[str, str] = {}
+        self._unsure = False
+        self._failed = False
+        self._arguments: list[Kind] = []
+
+    def _report(self, finding: Diagnostic) -> None:
+        self._unsure = self._failed = True
+        self._state.context.report(finding)
+
+    def check_types(self, given: Sequence[str]) -> None:
+        """The types written between `<` and `>`."""
+        generics, name, span = self._signature.generics, self._node.operator, self._node.span
+        if len(given) > len(generics):
+            self._report(rules.TYPE_COUNT.at(span, name=name, left=len(generics), right=len(given)))
+        for generic, type_name in zip(generics.values(), given, strict=False):
+            if not is_type(type_name) and type_name not in self._state.context.generics:
+                self._report(names.UNKNOWN_TYPE.at(span, name=type_name))
+            else:
+                self._bind(generic.name, type_name)
+
+    def _bind(self, generic: str, name: str) -> None:
+        """A generic type becomes a type; twice the same, or it is a finding."""
+        base, span = self._signature.generics[generic].base, self._node.span
+        restriction = self._state.context.generics.get(name, name)
+        if base in ("arith", "num") and not belongs(restriction, base):
+            self._report(
+                rules.TYPE_BASE.at(span, generic=generic, name=self._node.operator, base=base, type=name)
+            )
+            return
+        joined = join_types(self._types.get(generic, name), name)
+        if joined is None:
+            left, operator = self._types[generic], self._node.operator
+            self._report(rules.TYPE_CONFLICT.at(span, generic=generic, name=operator, left=left, right=name))
+        else:
+            self._types[generic] = joined
+
+    def _fits(self, declared: Kind, kind: Kind) -> bool:
+        """Whether a value has the type of a parameter; a generic type is bound by it."""
+        if not (declared.known and kind.known):
+            self._unsure = True
+            return True
+        if declared.type is not None and declared.type in self._signature.generics:
+            if kind.type:
+                self._bind(declared.type, kind.type)
+            return True
+        return agrees(declared, kind)
+
+    def check_attributes(self, given: Sequence[Attribute]) -> None:
+        """The attributes between the braces."""
+        name, declared = self._node.operator, self._signature.attributes
+        seen: set[str] = set()
+        for item in given:
+            if item.name in seen:
+                self._report(rules.ATTRIBUTE_TWICE.at(item.span, attribute=item.name))
+            seen.add(item.name)
+            kind = infer_value(self._state.context, item.value, f"attribute '{item.name}'")
+            if item.name in declared:
+                self._check_attribute(item, kind, *declared[item.name])
+            else:
+                self._report(rules.UNKNOWN_ATTRIBUTE.at(item.span, name=name, attribute=item.name))
+        for parameter, _ in declared.values():
+            if parameter.name not in seen and parameter.value is None and not parameter.type.optional:
+                missing = parameter.name
+                self._report(rules.ATTRIBUTE_MISSING.at(self._node.span, name=name, attribute=missing))
+
+    def _check_attribute(self, item: Attribute, kind: Kind, parameter: Parameter, declared: Kind) -> None:
+        if not self._fits(declared, kind) or (kind.packed and declared.known and not declared.packed):
+            shown_kind = Kind(declared.type, packed=declared.packed)
+            self._report(
+                rules.ATTRIBUTE_TYPE.at(
+                    item.value.span,
+                    attribute=item.name,
+                    name=self._node.operator,
+                    left=shown_kind,
+                    right=kind,
+                )
+            )
+        elif kind.known and kind.optional and not parameter.type.optional:
+            what = f"attribute '{item.name}' of '{self._node.operator}'"
+            text = excerpt(item.value)
+            self._report(types.OPTIONAL_HERE.at(item.value.span, text=text, what=what))
+
+    def check_arguments(self, node: Invocation) -> None:
+        """The tensors between the parentheses."""
+        inputs = self._signature.inputs
+        if len(node.arguments) > len(inputs):
+            left, right = len(inputs), len(node.arguments)
+            self._report(rules.TOO_MANY_ARGUMENTS.at(node.span, name=node.operator, left=left, right=right))
+        for argument, (parameter, declared) in zip(node.arguments, inputs, strict=False):
+            self._arguments.append(self._check_argument(argument, parameter, declared))
+        for argument in node.arguments[len(inputs) :]:
+            if not isinstance(argument, Omitted):
+                self._state.context.infer(argument)
+        for parameter, _ in inputs[len(node.arguments) :]:
+            if parameter.value is None and not parameter.type.optional:
+                finding = rules.ARGUMENT_MISSING.at(node.span, name=node.operator, input=parameter.name)
+                self._report(finding)
+
+    def _check_argument(self, argument: Expr | Omitted, parameter: Parameter, declared: Kind) -> Kind:
+        name = self._node.operator
+        if isinstance(argument, Omitted):
+            if not parameter.type.optional:
+                finding = rules.OMITTED_ARGUMENT.at(argument.span, input=parameter.name, name=name)
+                self._report(finding)
+            return UNKNOWN
+        written = self._state.context.infer(argument)
+        kind = as_tensor(written)
+        if not self._fits(declared, kind):
+            left, right = declared.type, kind.type
+            self._report(
+                rules.ARGUMENT_TYPE.at(argument.span, input=parameter.name, name=name, left=left, right=right)
+            )
+        elif kind.known and declared.known and kind.packed != declared.packed:
+            left, right = _number(declared), _number(kind)
+            self._report(
+                rules.ARGUMENT_PACK.at(argument.span, input=parameter.name, name=name, left=left, right=right)
+            )
+        elif kind.known and kind.optional and not parameter.type.optional:
+            what = f"input '{parameter.name}' of '{name}'"
+            self._report(types.OPTIONAL_HERE.at(argument.span, text=excerpt(argument), what=what))
+        elif written.tensor:
+            self._check_rank(argument, parameter, declared, kind)
+        return kind if written.tensor else UNKNOWN
+
+    def _check_rank(self, argument: Expr, parameter: Parameter, declared: Kind, kind: Kind) -> None:
+        """Ranks are compared where one of them is a number; their symbols are of different operators."""
+        if not (isinstance(declared.rank, int) or isinstance(kind.rank, int)):
+            return
+        if self._state.context.algebra.differ(declared.rank, kind.rank):
+            left, right, name = shown(declared.rank), shown(kind.rank), self._node.operator
+            self._report(
+                rules.ARGUMENT_RANK.at(argument.span, input=parameter.name, name=name, left=left, right=right)
+            )
+
+    def check_open_types(self) -> None:
+        """Every generic type is given, deduced or has a default."""
+        for generic in self._signature.generics.values():
+            if generic.name in self._types or self._unsure:
+                continue
+            if generic.default is not None:
+                self._types[generic.name] = generic.default
+            else:
+                name, span = self._node.operator, self._node.span
+                self._report(rules.TYPE_OPEN.at(span, generic=generic.name, name=name))
+
+    def results(self) -> list[Kind]:
+        """The kinds of the results, as far as the signature tells them."""
+        return [self._result(kind) for _, kind in self._signature.outputs]
+
+    def _result(self, kind: Kind) -> Kind:
+        name = kind.type
+        if name is not None and name in self._signature.generics:
+            name = self._types.get(name)
+        if name is None or self._failed:
+            return Kind(None, packed=kind.packed)
+        length = kind.length if isinstance(kind.length, int) else None
+        return Kind(name, kind.optional, kind.packed, True, length, rank=self._rank(kind))
+
+    def _rank(self, kind: Kind) -> Known:
+        """The rank of a result: a number, or that of an argument whose declared rank is the same."""
+        if isinstance(kind.rank, int) or kind.rank is None:
+            return kind.rank
+        for (_, declared), argument in zip(self._signature.inputs, self._arguments, strict=False):
+            if declared.rank == kind.rank and argument.rank is not None:
+                return argument.rank
+        return None
+
+
+def _number(kind: Kind) -> str:
+    return "a pack of tensors" if kind.packed else "a single tensor"

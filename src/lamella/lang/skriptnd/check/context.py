@@ -1,0 +1,155 @@
+"""Where a check stands: the names it sees, what is allowed here, what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from typing import TypeAlias
+
+from lamella.base.diagnostic import Diagnostic, Label
+from lamella.base.source import NOWHERE, Span
+from lamella.lang.skriptnd.check.kinds import UNKNOWN, Kind
+from lamella.lang.skriptnd.check.lengths import Algebra
+from lamella.lang.skriptnd.nodes import Expand, Expr, Item, Omitted, Operator, Range, Zip
+from lamella.lang.skriptnd.rules import names as rules
+
+Find: TypeAlias = Callable[[str], Operator | None]
+Infer: TypeAlias = "Callable[[Context, Expr], Kind]"
+Node: TypeAlias = Expr | Item | Omitted | Range | Expand | Zip
+
+SHOWN = 40
+MOST_GUESSES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a name stands for: its kind, what it is in words, where it was declared."""
+
+    kind: Kind
+    what: str
+    span: Span = NOWHERE
+
+
+class Scope:
+    """The names of one level, and the level around it."""
+
+    __slots__ = ("names", "outer")
+
+    def __init__(self, outer: Scope | None = None) -> None:
+        self.names: dict[str, Entry] = {}
+        self.outer = outer
+
+    def find(self, name: str) -> Entry | None:
+        """What a name stands for here."""
+        scope: Scope | None = self
+        while scope is not None:
+            entry = scope.names.get(name)
+            if entry is not None:
+                return entry
+            scope = scope.outer
+        return None
+
+
+@dataclass(slots=True)
+class Place:
+    """What the block being checked is called and what it allows."""
+
+    block: str = ""
+    accesses: bool = False
+    guards: bool = False
+    tensors: bool = False
+    hidden: frozenset[str] = frozenset()
+    """Names of @using, which this block does not see."""
+    later: Collection[str] = ()
+    """Names that are defined further down."""
+
+
+class Context:
+    """The state of checking one operator."""
+
+    def __init__(self, infer: Infer, findings: list[Diagnostic]) -> None:
+        self.findings = findings
+        self.algebra = Algebra()
+        self.scope = Scope()
+        self.generics: dict[str, str] = {}
+        self.place = Place()
+        self.infer: Callable[[Expr], Kind] = partial(infer, self)
+        self._unknown: set[str] = set()
+
+    def report(self, finding: Diagnostic) -> Kind:
+        """Keep a finding; what it is about is not known from here on."""
+        self.findings.append(finding)
+        return UNKNOWN
+
+    @contextmanager
+    def inner(self) -> Iterator[Scope]:
+        """A level of names inside the present one."""
+        outer = self.scope
+        self.scope = Scope(outer)
+        try:
+            yield self.scope
+        finally:
+            self.scope = outer
+
+    @contextmanager
+    def at(self, place: Place) -> Iterator[None]:
+        """Check at another place for a while."""
+        outer, self.place = self.place, place
+        try:
+            yield
+        finally:
+            self.place = outer
+
+    def declare(self, name: str, entry: Entry) -> None:
+        """Give a name a meaning; a second meaning on the same level is a finding."""
+        earlier = self.scope.names.get(name)
+        if earlier is not None:
+            self.report(duplicate(name, entry, earlier))
+            return
+        self.scope.names[name] = entry
+
+    def lookup(self, name: str, span: Span) -> Kind:
+        """The kind of a name that is used."""
+        entry = self.scope.find(name)
+        if entry is not None and name not in self.place.later and name not in self.place.hidden:
+            return entry.kind
+        if name not in self._unknown:
+            self._unknown.add(name)
+            self.report(self._not_found(name, span))
+        return UNKNOWN
+
+    def _not_found(self, name: str, span: Span) -> Diagnostic:
+        if name in self.place.later:
+            return rules.USED_BEFORE.at(span, name=name)
+        if name in self.place.hidden:
+            return rules.HIDDEN_SYMBOL.at(span, name=name, block=self.place.block)
+        return rules.UNDECLARED.at(span, name=name, hint=self._guess(name))
+
+    def _guess(self, name: str) -> str:
+        """A name that may have been meant; not sought for without end."""
+        if len(self._unknown) > MOST_GUESSES or len(name) > SHOWN:
+            return ""
+        near = get_close_matches(name, list(self.scope.names)[:100], 1, 0.75)
+        return f"did you mean '{near[0]}'?" if near else ""
+
+    def present(self, names: Iterable[str]) -> None:
+        """Promote optional values on this level: they were tested not to be null."""
+        for name in names:
+            entry = self.scope.find(name)
+            if entry is not None:
+                self.scope.names[name] = Entry(entry.kind.present(), entry.what, entry.span)
+
+
+def duplicate(name: str, entry: Entry, earlier: Entry) -> Diagnostic:
+    """The finding that a name has two meanings."""
+    label = Label(earlier.span, f"'{name}' is declared here")
+    return rules.DUPLICATE.at(entry.span, name=name, what=earlier.what, labels=[label])
+
+
+def excerpt(node: Node) -> str:
+    """The text of a node as messages show it."""
+    text = " ".join(node.span.text[: 4 * SHOWN].split())
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"

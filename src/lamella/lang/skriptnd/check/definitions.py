@@ -1,0 +1,128 @@
+"""The operators a check can see: those of the document, and those of other modules by their qualified names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.source import Span
+from lamella.lang.skriptnd.check.context import Context, Find
+from lamella.lang.skriptnd.check.declare import declare
+from lamella.lang.skriptnd.check.expressions import infer
+from lamella.lang.skriptnd.check.kinds import Kind
+from lamella.lang.skriptnd.nodes import Component, Dtype, Invocation, Operator, Parameter
+from lamella.lang.skriptnd.rules import names as rules
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a call sees of an operator."""
+
+    operator: Operator
+    generics: Mapping[str, Dtype]
+    attributes: Mapping[str, tuple[Parameter, Kind]]
+    inputs: tuple[tuple[Parameter, Kind], ...]
+    outputs: tuple[tuple[Parameter, Kind], ...]
+
+
+class Definitions:
+    """Finds operators and reads their signatures, each once."""
+
+    def __init__(
+        self,
+        module: str,
+        operators: Mapping[str, Operator],
+        find: Find | None = None,
+        imports: Collection[str] | None = None,
+    ) -> None:
+        self.module = module
+        self.operators = operators
+        self._find = find
+        self._imports = imports
+        self._signatures: dict[str, Signature] = {}
+        self._stateful: dict[str, bool] = {}
+
+    def resolve(self, name: str, span: Span) -> Operator | Diagnostic | None:
+        """The operator that an invocation names, a finding, or None where nothing can be known about it."""
+        module, _, short = name.rpartition(".")
+        if not module or module == self.module:
+            found = self.operators.get(short) or (self._find and self._find(f"{self.module}.{short}"))
+            return found or rules.UNKNOWN_OPERATOR.at(span, name=name)
+        if self._imports is not None and module not in self._imports:
+            return rules.NOT_IMPORTED.at(span, module=module)
+        if short.startswith("_"):
+            return rules.PRIVATE_OPERATOR.at(span, name=short, module=module)
+        if self._find is None:
+            return None
+        return self._find(name) or rules.UNKNOWN_OPERATOR.at(span, name=name)
+
+    def signature(self, name: str, operator: Operator) -> Signature:
+        """What a call sees of an operator; what is wrong with the operator itself is not said here."""
+        if name not in self._signatures:
+            context = Context(infer, [])
+            declare(context, operator)
+            self._signatures[name] = _signature(context, operator)
+        return self._signatures[name]
+
+    def holds_variables(self, name: str, operator: Operator) -> bool:
+        """Whether an operator or one that it invokes has variables."""
+        if name not in self._stateful:
+            self._find_variables(name, operator)
+        return self._stateful[name]
+
+    def _find_variables(self, name: str, operator: Operator) -> None:
+        """Decide for all that can be reached: first no one has variables, then those who do tell their callers."""
+        pending, callers = [(name, operator)], dict[str, list[str]]()
+        told: list[str] = []
+        while pending:
+            key, item = pending.pop()
+            if key in self._stateful:
+                continue
+            self._stateful[key] = False
+            if next(item.parameters("variable"), None) is not None:
+                told.append(key)
+            for called in dict.fromkeys(invoked(item)):
+                qualified, found = self._called(key, called)
+                callers.setdefault(qualified, []).append(key)
+                if self._stateful.get(qualified):
+                    told.append(key)
+                elif found is not None:
+                    pending.append((qualified, found))
+        while told:
+            key = told.pop()
+            if not self._stateful.get(key):
+                self._stateful[key] = True
+                told += callers.get(key, ())
+
+    def _called(self, caller: str, name: str) -> tuple[str, Operator | None]:
+        """An operator that another one invokes; names without a module are of the caller's module."""
+        module = caller.rpartition(".")[0]
+        if "." not in name and not module and name in self.operators:
+            return name, self.operators[name]
+        qualified = name if "." in name else f"{module or self.module}.{name}"
+        return qualified, self._find(qualified) if self._find is not None else None
+
+
+def invoked(operator: Operator) -> list[str]:
+    """The names of the operators that a composition invokes."""
+    found: list[str] = []
+    stack: list[object] = [item for item in operator.items("compose") if isinstance(item, Component)]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Invocation):
+            found.append(item.operator)
+        elif type(item) is tuple:
+            stack.extend(item)
+        elif hasattr(item, "__dataclass_fields__"):
+            stack.extend(getattr(item, field) for field in item.__dataclass_fields__)
+    return found
+
+
+def _signature(context: Context, operator: Operator) -> Signature:
+    def kinds(section: str) -> list[tuple[Parameter, Kind]]:
+        return [(item, context.scope.names[item.name].kind) for item in operator.parameters(section)]
+
+    generics = {item.name: item for item in operator.items("dtype") if isinstance(item, Dtype)}
+    attributes = {item.name: (item, kind) for item, kind in kinds("attrib")}
+    return Signature(operator, generics, attributes, tuple(kinds("input")), tuple(kinds("output")))

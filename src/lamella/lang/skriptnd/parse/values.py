@@ -1,0 +1,297 @@
+"""Values: literals, names, lists, and what stands behind them in brackets."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from difflib import get_close_matches
+
+from lamella.base.cursor import SHOWN, SyntaxProblem
+from lamella.base.source import Span
+from lamella.lang.skriptnd.nodes import (
+    Access,
+    Bool,
+    Bounded,
+    Call,
+    Cast,
+    Constant,
+    Expand,
+    Expr,
+    Index,
+    Item,
+    List,
+    Member,
+    Name,
+    NullTest,
+    Range,
+    Substitute,
+    Zip,
+)
+from lamella.lang.skriptnd.parse.lexis import BUILT_IN, INT, NAME, REAL, STRING
+from lamella.lang.skriptnd.parse.strings import Strings
+from lamella.lang.skriptnd.rules import syntax
+from lamella.lang.skriptnd.words import BUILT_INS, CONCRETE_TYPES, KEYWORDS, MEMBERS
+
+NESTING = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
+BEHIND_A_RANGE = frozenset(("]", ",", ":"))
+
+
+class Values(Strings, ABC):
+    """The rules of the grammar from `literal` to `tensor-access`."""
+
+    @abstractmethod
+    def expression(self) -> Expr:
+        """A complete expression."""
+
+    def postfix(self) -> Expr:
+        """A value with the brackets behind it: indices, accesses, substitutions."""
+        kind, text = self.kind, self.text
+        if kind == NAME:
+            value = self.named()
+        elif kind == INT:
+            return self.integer()
+        elif kind == REAL:
+            return self.real()
+        elif text == "(":
+            self.next()
+            self.descend("of an expression")
+            value = self.expression()
+            self.depth_left += 1
+            self.expect(")", "after an expression")
+        elif text == "[":
+            value = self.list()
+        elif kind == STRING:
+            return self.string()
+        elif text == "?":
+            return self.null_test()
+        elif text == "|":
+            return self.bounded()
+        elif kind == BUILT_IN:
+            value = self.built_in()
+        else:
+            raise self.problem("a value", "here")
+        return self.bracketed(value) if self.text == "[" else value
+
+    def nested(self, where: str) -> Expr:
+        """A complete expression one level deeper."""
+        self.descend(where)
+        value = self.expression()
+        self.depth_left += 1
+        return value
+
+    def since(self, first: Expr) -> Span:
+        """The place from the beginning of a node to the last token taken."""
+        last = self.index - 1
+        return Span(self.source, first.span.start, self.starts[last] + len(self.texts[last]))
+
+    # --- names ----------------------------------------------------------------------------------------------
+
+    def named(self) -> Expr:
+        """What begins with a word: a name, a constant, a member, a cast, or a newer draft's built-in function."""
+        text, ahead = self.text, self.texts[self.index + 1]
+        if ahead == "(":
+            return self.called()
+        if text in KEYWORDS:
+            return self.constant()
+        if ahead == "." and self.kinds[self.index + 2] == NAME:
+            return self.member()
+        start = self.starts[self.index]
+        return Name(self.identifier("a value", "here"), Span(self.source, start, start + len(text)))
+
+    def constant(self) -> Expr:
+        """`true`, `false`, `inf` or `pi`."""
+        text = self.text
+        if text in ("true", "false"):
+            return Bool(text == "true", self.span(self.next()))
+        if text in ("inf", "pi"):
+            return Constant(text, self.span(self.next()))
+        raise self.problem("a value", "here")
+
+    def member(self) -> Expr:
+        """`IDENT '.' ('shape' | 'rank' | 'size')`."""
+        first = self.index
+        if self.texts[first + 2] not in MEMBERS:
+            raise self._no_member()
+        name = self.identifier("a value", "here")
+        self.next()
+        field = self.texts[self.next()]
+        return Member(name, field, self.span_from(first))
+
+    def _no_member(self) -> SyntaxProblem:
+        first = self.index
+        name = self.qualified("a value", "here")
+        if self.text in ("(", "{", "<"):
+            return self.report(syntax.NESTED_CALL.at(self.span_from(first), operator=name[:SHOWN]))
+        self.move_to(first + 2)
+        return self.problem("shape, rank or size", "after '.'")
+
+    def called(self) -> Expr:
+        """`type '(' [expr] ')'`, or a built-in function without back-ticks."""
+        first, name = self.index, self.text
+        if name in BUILT_INS:
+            self.note("built-in", f"'{name}(…)'", f"the specification writes `{name}`(…)")
+            self.next()
+            return self._function(first, name)
+        if name in KEYWORDS and name not in CONCRETE_TYPES:
+            return self.constant()
+        self.type_name("here")
+        self.next()
+        operand = None if self.text == ")" else self.nested("of an expression")
+        self.expect(")", "after a cast")
+        return Cast(name, operand, self.span_from(first))
+
+    def built_in(self) -> Expr:
+        """`` '`' NAME '`' '(' expr ')' ``."""
+        first, name = self.index, self.text[1:-1]
+        if name not in BUILT_INS:
+            close = get_close_matches(name[:SHOWN], sorted(BUILT_INS), 1)
+            repair = (
+                f"did you mean {close[0]}?" if close else f"the functions are {' '.join(sorted(BUILT_INS))}"
+            )
+            self.report(syntax.UNKNOWN_FUNCTION.at(self.span(first), name=name[:SHOWN], repair=repair))
+        self.next()
+        return self._function(first, name)
+
+    def _function(self, first: int, name: str) -> Expr:
+        self.expect("(", "after the name of a function")
+        operand = self.nested("of an expression")
+        self.expect(")", "after the argument of a function")
+        return Call(name, operand, self.span_from(first))
+
+    # --- what begins with a sign ----------------------------------------------------------------------------
+
+    def null_test(self) -> NullTest:
+        """`'?' IDENT`."""
+        first = self.next()
+        name = self.identifier("a name", "after '?'")
+        return NullTest(name, self.span_from(first))
+
+    def bounded(self) -> Bounded:
+        """`'|' expr ['<>' expr ':' expr] '|'`."""
+        first = self.next()
+        index = self.nested("of an expression")
+        below = above = None
+        if self.accept("<>"):
+            below = self.nested("of an expression")
+            self.expect(":", "between the indices below and above")
+            above = self.nested("of an expression")
+        self.expect("|", "after a bounded index")
+        return Bounded(index, below, above, self.span_from(first))
+
+    def list(self) -> List:
+        """`'[' item,* ']'`."""
+        first = self.next()
+        self.descend("of a list")
+        items = [] if self.text == "]" else self.separated(self.item)
+        self.depth_left += 1
+        self.expect("]", "after a list")
+        return List(tuple(items), self.span_from(first))
+
+    def item(self) -> Item:
+        """`expr`, `expr ':' expr [':' expr]`, `expr '..' ['(' expr ')']` or `'(' expr,+ ')' '..'`."""
+        if self.text == "(" and self._at_zip():
+            return self.zip()
+        value = self.expression()
+        if self.text == "..":
+            return self.expand(value)
+        if self.text != ":":
+            return value
+        self.next()
+        end = self.expression()
+        step = self.expression() if self.accept(":") else None
+        return Range(value, end, step, self.since(value))
+
+    def expand(self, operand: Expr) -> Expand:
+        """`operand '..' ['(' expr ')']`."""
+        self.next()
+        count = None
+        if self.accept("("):
+            count = self.expression()
+            self.expect(")", "after the number of copies")
+        return Expand(operand, count, self.since(operand))
+
+    def _at_zip(self) -> bool:
+        """Whether the parenthesis ahead encloses several values."""
+        depth = 0
+        for index in range(self.index, self.end):
+            text = self.texts[index]
+            depth += NESTING.get(text, 0)
+            if depth == 0 or text == ";":
+                return False
+            if depth == 1 and text == ",":
+                return True
+        return False
+
+    def zip(self) -> Zip:
+        """`'(' expr ',' expr,+ ')' '..'`."""
+        first = self.next()
+        operands = self.separated(self.expression)
+        self.expect(")", "after packs that are interleaved")
+        self.expect("..", "after packs that are interleaved")
+        return Zip(tuple(operands), self.span_from(first))
+
+    # --- brackets -------------------------------------------------------------------------------------------
+
+    def bracketed(self, value: Expr) -> Expr:
+        """`value '[' … ']'` as often as it is there, then `'<-' expr`."""
+        depth = self.depth_left
+        while self.text == "[":
+            self.descend("of indices")
+            value = self.indexed(value)
+        self.depth_left = depth
+        if self.text != "<-" or not isinstance(value, Index):
+            return value
+        self.next()
+        new = self.nested("of an expression")
+        return Substitute(value, new, self.since(value))
+
+    def indexed(self, operand: Expr) -> Expr:
+        """`operand '[' index ']'`, or an access where an expansion or a comma says so, or nothing is between."""
+        bracket = self.next()
+        indices: list[Expr | Expand | Range] = []
+        is_access = self.text == "]"
+        while self.text != "]":
+            index = self.index_item()
+            indices.append(index)
+            is_access = is_access or isinstance(index, Expand)
+            if self.text != ",":
+                break
+            is_access = True
+            self.next()
+        self.expect("]", "after the indices")
+        if is_access:
+            return self.access(operand, tuple(indices), bracket)
+        (index,) = indices
+        assert not isinstance(index, Expand)
+        return Index(operand, index, self.since(operand))
+
+    def index_item(self) -> Expr | Expand | Range:
+        """`expr`, `expr '..'` or a range whose parts may be missing."""
+        first = self.index
+        if self.text != ":":
+            value = self.expression()
+            if self.text == "..":
+                return self.expand(value)
+            if self.text != ":":
+                return value
+        else:
+            value = None
+        self.next()
+        end = None if self.text in BEHIND_A_RANGE else self.expression()
+        step = None
+        if self.accept(":"):
+            step = None if self.text in BEHIND_A_RANGE else self.expression()
+        return Range(value, end, step, self.span_from(first))
+
+    def access(self, operand: Expr, indices: tuple[Expr | Expand | Range, ...], bracket: int) -> Expr:
+        """`tensor '[' … ']'` or `pack '[' item ']' '[' … ']'`."""
+        tensor, item = operand, None
+        if isinstance(operand, Index) and not isinstance(operand.index, Range):
+            tensor, item = operand.operand, operand.index
+        if not isinstance(tensor, Name):
+            span = self.span_from(bracket)
+            raise self.report(syntax.ACCESS_OPERAND.at(span, indices="…" if indices else ""))
+        if any(isinstance(index, Range) for index in indices):
+            self.note(
+                "range", "a range as the index of a tensor", "the specification indexes by a list", bracket
+            )
+        return Access(tensor.id, item, indices, self.since(operand))

@@ -1,0 +1,145 @@
+"""Documents as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import singledispatchmethod
+
+from lamella.base.lines import INDENT, Lines
+from lamella.base.source import NO_NOTES, Notes
+from lamella.lang.skriptnd import nodes as n
+from lamella.lang.skriptnd.write.expressions import write_before, write_expression
+from lamella.lang.skriptnd.write.statements import (
+    Piece,
+    bounds_text,
+    component_pieces,
+    iteration_text,
+    operator_text,
+    pattern_text,
+    printed_text,
+    type_text,
+)
+from lamella.lang.skriptnd.write.wrap import WIDTH, wrap
+
+
+class DocumentWriter(Lines):
+    """Writes a module from its imports to its last operator."""
+
+    def document(self, node: n.Document) -> str:
+        """The text of a module; a blank line stands between its operators."""
+        for item in node.imports:
+            self.place(item.notes, wrap(f"import {', '.join(item.modules)};", self.level))
+        for operator in node.declarations:
+            self.operator(operator)
+        if node.end.above:
+            self.above(node.end)
+        return self.text()
+
+    def operator(self, node: n.Operator) -> None:
+        """Write an operator or a graph."""
+        word = "graph" if node.graph else "operator"
+        self.open_block(node.notes, f"{'public ' * node.public}{word} {node.name} {{", apart=True)
+        for section in node.sections:
+            self.section(section)
+        self.close_block(node.end, "}")
+
+    def section(self, node: n.Section) -> None:
+        """Write a block of an operator."""
+        self.open_block(node.notes, f"@{node.name} {{")
+        for item in node.items:
+            self.statement(item)
+        self.close_block(node.end, "}")
+
+    # --- statements -----------------------------------------------------------------------------------------
+
+    @singledispatchmethod
+    def statement(self, node: n.Statement) -> None:
+        """Write a statement."""
+        raise TypeError(f"{type(node).__name__} is not a statement")
+
+    @statement.register
+    def _(self, node: n.Dtype) -> None:
+        default = "" if node.default is None else f" = {node.default}"
+        self.place(node.notes, wrap(f"{node.name}: {node.base}{default};", self.level))
+
+    @statement.register
+    def _(self, node: n.Parameter) -> None:
+        value = "" if node.value is None else f" = {write_expression(node.value)}"
+        head = f"{node.name}: {type_text(node.type)}{value}"
+        self.place(node.notes, self._with_tail(head, bounds_text(node.bounds)))
+
+    @statement.register
+    def _(self, node: n.Using) -> None:
+        text = f"{pattern_text(node.target)} = {write_expression(node.value)};"
+        self.place(node.notes, wrap(text, self.level))
+
+    @statement.register
+    def _(self, node: n.Assertion) -> None:
+        if node.message is None:
+            self.place(node.notes, wrap(f"{write_expression(node.condition)};", self.level))
+            return
+        condition, message = write_before(node.condition, ":"), write_expression(node.message)
+        values = ", ".join(map(printed_text, node.values))
+        lines = self._with_tail(f"{condition}: {message}", values)
+        if len(lines) > 1 + bool(values):
+            lines = wrap(f"{condition}:", self.level)
+            lines += wrap(message + (",", ";")[not values], self.level + 1)
+            lines += wrap(f"{values};", self.level + 1) if values else []
+        self.place(node.notes, lines)
+
+    @statement.register
+    def _(self, node: n.Lowering) -> None:
+        lines = []
+        prefix = "" if node.unroll is None else f"unroll{iteration_text(node.unroll)} "
+        for local in node.locals:
+            lines += wrap(f"{prefix}{local.name} = {write_expression(local.value)},", self.level)
+            prefix = ""
+        head = f"{prefix}{write_expression(node.target)} {node.sign} {write_expression(node.value)}"
+        condition = "" if node.condition is None else f" | {write_expression(node.condition)}"
+        tail = bounds_text(node.bounds)
+        if not tail:
+            head, condition = head + condition, ""
+        self.place(node.notes, lines + self._with_tail(head, tail + condition))
+
+    @statement.register
+    def _(self, node: n.Component) -> None:
+        self.pieces(node.notes, component_pieces(node))
+
+    @statement.register
+    def _(self, node: n.Quantization) -> None:
+        text = f"{node.tensor}: {operator_text(node.operator, node.types, node.attributes)};"
+        self.place(node.notes, wrap(text, self.level))
+
+    def _with_tail(self, head: str, tail: str) -> list[str]:
+        """`head, tail;`: on one line where it fits, else the tail on a line of its own."""
+        if not tail:
+            return wrap(f"{head};", self.level)
+        whole = f"{head}, {tail};"
+        if len(INDENT) * self.level + len(whole) <= WIDTH:
+            return wrap(whole, self.level)
+        return wrap(f"{head},", self.level) + wrap(f"{tail};", self.level + 1)
+
+    # --- blocks ---------------------------------------------------------------------------------------------
+
+    def pieces(self, notes: Notes, pieces: Sequence[Piece]) -> None:
+        """Write a component: text, and blocks on lines of their own."""
+        self.above(notes)
+        words: list[str] = []
+        for piece in pieces:
+            if isinstance(piece, str):
+                words.append(piece)
+                continue
+            self.place(NO_NOTES, wrap(" ".join(words), self.level))
+            words = []
+            self.block(piece)
+        self.place(Notes(behind=notes.behind), wrap(f"{' '.join(words)};", self.level))
+
+    def block(self, node: n.Block) -> None:
+        """Write what stands between the braces of a block."""
+        self.level += 1
+        for component in node.components:
+            self.statement(component)
+        results = ", ".join(map(write_expression, node.results))
+        self.place(node.end, wrap(f"yield {results};", self.level))
+        self.comments(node.end.last)
+        self.level -= 1

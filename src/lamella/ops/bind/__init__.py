@@ -1,0 +1,1 @@
+"""Binding one call of an operator: element types, attributes, shapes, helper symbols, assertions, outputs."""

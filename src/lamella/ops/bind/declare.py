@@ -1,0 +1,226 @@
+"""What a call declares: its outputs, constants and variables, with their element types and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+
+from lamella.base import dim
+from lamella.base.diagnostic import Label
+from lamella.base.dim import Dim, Extent
+from lamella.base.limits import LARGEST
+from lamella.lang.skriptnd.rules.invocation import (
+    BAD_EXTENT,
+    TOO_LARGE,
+    TOO_MANY_DIMENSIONS,
+)
+from lamella.lang.skriptnd.rules.names import GRAPH_EXTENT
+from lamella.lang.skriptnd.rules.shapes import CONSTANT_LENGTH, CONSTANT_VALUE, PACK_LENGTH_MISSING
+from lamella.lang.skriptnd.rules.types import DEFAULT_TYPE, INTEGER_NEEDED, NOT_A_PACK
+from lamella.ops.bind.plan import ExtentPlan, ParameterPlan
+from lamella.ops.bind.state import Binding
+from lamella.ops.bind.types import Types
+from lamella.ops.bind.values import as_single
+from lamella.ops.evaluate.walk import primitive
+from lamella.ops.instance import Declared, Shape, Single
+from lamella.ops.problem import Fault, Problem
+from lamella.ops.scalars.values import Repeated, expect_known, show, word_of
+
+
+class Declarations:
+    """Computes the declarations of one call."""
+
+    def __init__(self, binding: Binding, types: Types, named: bool = False) -> None:
+        self.binding = binding
+        self.types = types
+        self.scope = binding.scope
+        self.named = named
+        """Whether symbols have the names the definition gives them, as those of a graph's inputs have."""
+
+    def declare(self, parameter: ParameterPlan, result: str) -> Declared:
+        """A parameter whose shape the definition tells; `result` names the symbols of extents it does not tell."""
+        element = self.types.element_of(parameter)
+        if parameter.extents is None:
+            return Declared(parameter.name, element, None)
+        if not parameter.packed:
+            return Declared(parameter.name, element, self.shape(parameter, result))
+        length = self._pack_length(parameter, result)
+        if isinstance(length, Dim):
+            return Declared(parameter.name, element, self.shape(parameter, result), size=length)
+        items = tuple(self.shape(parameter, f"{result}:{k + 1}", k) for k in range(length))
+        return Declared(parameter.name, element, items[0] if items else (), items)
+
+    def _pack_length(self, parameter: ParameterPlan, result: str) -> Extent:
+        """How many tensors a packed output has."""
+        measure = parameter.length
+        if measure is not None and self.binding.knows(measure):
+            value = measure.code(self.scope)
+            if isinstance(value, Dim):
+                return value
+            return expect_known(value, f"the length of '{parameter.name}'")
+        if parameter.bound is None:
+            raise self.binding.problem(PACK_LENGTH_MISSING, name=parameter.name)
+        symbol = None if measure is None else measure.symbol
+        name = symbol if self.named and symbol else f"{result}.size"
+        found = dim.symbol(name, self._upper(parameter.bound(self.scope)))
+        if symbol is not None:
+            self.scope[symbol] = found
+        return found
+
+    @staticmethod
+    def _upper(bound: object) -> int:
+        if isinstance(bound, Dim):
+            return dim.bounds(bound)[1]
+        return expect_known(bound, "an upper bound")
+
+    # --- shapes ---------------------------------------------------------------------------------------------
+
+    def shape(self, parameter: ParameterPlan, result: str, item: int = 0) -> Shape:
+        """The extents of one tensor; null ones vanish."""
+        found: list[Extent] = []
+        for extent in parameter.extents or ():
+            self._extend(parameter, extent, result, item, found)
+            if len(found) > self.binding.plan.limits.max_rank:
+                limit = self.binding.plan.limits.max_rank
+                raise self.binding.problem(
+                    TOO_MANY_DIMENSIONS, name=parameter.name, rank=len(found), limit=limit
+                )
+        return tuple(found)
+
+    def _extend(
+        self, parameter: ParameterPlan, extent: ExtentPlan, result: str, item: int, found: list[Extent]
+    ) -> None:
+        for value in self._values(extent, f"{result}.shape", len(found), item):
+            found.append(self._checked(parameter, extent, len(found), value))
+
+    def _values(self, extent: ExtentPlan, name: str, axis: int, item: int) -> Sequence[object]:
+        """The extents that one item of a shape stands for."""
+        measure = extent.value
+        length = None if extent.length is None else extent.length.code(self.scope)
+        if measure is None or ((extent.bound is not None or self.named) and not self.binding.knows(measure)):
+            return self._symbols(extent, name, axis, length)
+        value = measure.code(self.scope)
+        if value is None:
+            return ()
+        if extent.spread:
+            return (
+                value[item]
+                if isinstance(value, tuple)
+                else value.item
+                if isinstance(value, Repeated)
+                else value,
+            )
+        if not extent.packed:
+            return (value,)
+        if length is not None and not isinstance(value, tuple):
+            return (value,) * expect_known(length, "the length of a packed extent")
+        if length is False:
+            return ()
+        if not isinstance(value, tuple):
+            raise Fault(NOT_A_PACK, what="'..'", text=show(value)).at(extent.span)
+        return value
+
+    def _symbols(self, extent: ExtentPlan, name: str, axis: int, length: object) -> Sequence[Extent]:
+        """New symbols for extents that only the run tells."""
+        symbol = None if extent.value is None else extent.value.symbol
+        high = self._bound(extent, name)
+        count = expect_known(length, "the length of a packed extent") if extent.packed else 1
+        labels = [f"{name}[{axis + k}]" for k in range(count)]
+        if self.named and symbol:
+            labels = [f"{symbol}[{k}]" for k in range(count)] if extent.packed else [symbol]
+        found = tuple(dim.symbol(label, high) for label in labels)
+        if symbol is not None:
+            self.scope[symbol] = found if extent.packed else found[0]
+        return found
+
+    def _bound(self, extent: ExtentPlan, name: str) -> int:
+        """The largest value of an extent that only the run tells; a graph's input must say it."""
+        if extent.bound is not None:
+            return self._upper(extent.bound(self.scope))
+        if self.named:
+            told = {
+                "name": name.removesuffix(".shape"),
+                "extent": "~" if extent.value is None else extent.value.text,
+            }
+            raise self.binding.problem(GRAPH_EXTENT, [Label(extent.span, "declared here")], **told)
+        return LARGEST
+
+    def _checked(self, parameter: ParameterPlan, extent: ExtentPlan, axis: int, value: object) -> Extent:
+        if type(value) is int:
+            if 0 <= value <= LARGEST:
+                return value
+            raise self._bad_extent(parameter, extent, axis, value)
+        if not isinstance(value, Dim):
+            raise Fault(INTEGER_NEEDED, what="an extent", type=word_of(value)).at(extent.span)
+        if dim.bounds(value)[0] < 0:
+            problem = self._bad_extent(parameter, extent, axis, value)
+            self.binding.require(dim.less_equal(0, value), problem, extent.span)
+        return value
+
+    def _bad_extent(self, parameter: ParameterPlan, extent: ExtentPlan, axis: int, value: object) -> Problem:
+        reason = (
+            "extents are not negative" if not isinstance(value, int) or value < 0 else "extents have 63 bits"
+        )
+        label = Label(extent.span, "computed here")
+        values = {"axis": axis, "name": parameter.name, "value": show(value), "reason": reason}
+        return self.binding.problem(BAD_EXTENT, [label], **values)
+
+    # --- constants ------------------------------------------------------------------------------------------
+
+    def constant(self, parameter: ParameterPlan) -> tuple[Declared, Single | tuple[Single, ...]]:
+        """A constant with its value, or all its values in row-major order."""
+        declared = self.declare(parameter, parameter.name)
+        if parameter.default is None:
+            raise self.binding.problem(CONSTANT_VALUE, name=parameter.name)
+        value = (
+            parameter.default(self.scope) if not parameter.parameter.bounds else self._per_element(parameter)
+        )
+        self._check_values(parameter, declared, value)
+        if isinstance(value, tuple):
+            return declared, tuple([as_single(item) for item in value])
+        return declared, as_single(value)
+
+    def _per_element(self, parameter: ParameterPlan) -> tuple[object, ...]:
+        """The value for every combination of the index symbols."""
+        ranges: list[range] = []
+        places: list[tuple[str, slice | int]] = []
+        for bound in parameter.parameter.bounds:
+            limit = self.binding.plan.compiler.compile(bound.limit)(self.scope)
+            limits = limit if isinstance(limit, tuple) else (limit,)
+            start = len(ranges)
+            ranges += [range(expect_known(item, f"the range of '{bound.index}'")) for item in limits]
+            places.append((bound.index, slice(start, len(ranges)) if isinstance(limit, tuple) else start))
+        total, most = prod(len(item) for item in ranges), self.binding.plan.limits.max_pack
+        if total > most:
+            what = f"a constant of {total} values"
+            raise Fault(TOO_LARGE, what=what, limit="max_pack", bound=most).at(parameter.parameter.span)
+        scope, code = dict(self.scope), parameter.default
+        found: list[object] = []
+        for row in product(*ranges):
+            scope.update({name: row[place] for name, place in places})
+            found.append(None if code is None else code(scope))
+        return tuple(found)
+
+    def _check_values(self, parameter: ParameterPlan, declared: Declared, value: object) -> None:
+        values = value if isinstance(value, tuple) else (value,)
+        word = primitive(parameter.type.name) or primitive(str(self.scope.get(parameter.type.name, "")))
+        for item in values:
+            if word_of(item) != word:
+                raise Fault(
+                    DEFAULT_TYPE, name=parameter.name, left=parameter.type.name, right=word_of(item)
+                ).at(parameter.parameter.span)
+        if not isinstance(value, tuple):
+            return
+        expected = len(declared.items) if declared.items is not None else _volume(declared.shape)
+        if expected != len(value):
+            raise self.binding.problem(
+                CONSTANT_LENGTH, name=parameter.name, left=show(expected), right=len(value)
+            )
+
+
+def _volume(shape: Shape | None) -> Extent:
+    total: Extent = 1
+    for extent in shape or ():
+        total = dim.mul(total, extent)
+    return total

@@ -1,0 +1,284 @@
+"""What does not depend on the call: the parts of a definition made ready, the binding order, the order of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from lamella.base.limits import Limits
+from lamella.base.source import Span
+from lamella.lang.skriptnd import nodes
+from lamella.ops.bind.affine import Affine, affine
+from lamella.ops.bind.formulas import LoweringPlan, plan_lowering
+from lamella.ops.evaluate import Code, Compiler, make_compiler
+from lamella.ops.evaluate.walk import Node, infer, names
+from lamella.ops.instance import Definition
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measure:
+    """An extent or a length: its value where its names are known, or what it says of the one that is not."""
+
+    code: Code
+    names: frozenset[str]
+    symbol: str | None
+    form: Affine | None
+    span: Span
+
+    @property
+    def text(self) -> str:
+        """The expression as it is written."""
+        return " ".join(self.span.text.split())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExtentPlan:
+    """One item of a shape; a `value` of None is `~`."""
+
+    value: Measure | None
+    bound: Code | None
+    packed: bool
+    length: Measure | None
+    spread: bool
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ParameterPlan:
+    """An attribute, input, output, constant or variable made ready."""
+
+    parameter: nodes.Parameter
+    name: str
+    type: nodes.TypeSpec
+    packed: bool
+    length: Measure | None
+    bound: Code | None
+    extents: tuple[ExtentPlan, ...] | None
+    default: Code | None
+    default_names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assert:
+    """An assertion made ready."""
+
+    node: nodes.Assertion
+    condition: Code
+    message: Code | None
+    values: tuple[tuple[str, Code], ...]
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UsingPlan:
+    """A helper symbol made ready."""
+
+    node: nodes.Using
+    value: Code
+    names: frozenset[str]
+    targets: frozenset[str]
+
+
+Step = Assert | UsingPlan
+SECTIONS = ("attrib", "input", "output", "constant", "variable")
+
+
+class Plan:
+    """A definition made ready for its calls."""
+
+    def __init__(self, definition: Definition, limits: Limits) -> None:
+        self.definition = definition
+        self.operator = definition.operator
+        self.limits = limits
+        self.dtypes: Mapping[str, nodes.Dtype] = {
+            item.name: item for item in self.operator.items("dtype") if isinstance(item, nodes.Dtype)
+        }
+        self.words: dict[str, str] = dict(_words(self.operator))
+        self.compiler: Compiler = make_compiler(limits, self.words)
+        self.attributes = self._parameters("attrib")
+        self.inputs = self._parameters("input")
+        self.outputs = self._parameters("output")
+        self.constants = self._parameters("constant")
+        self.variables = self._parameters("variable")
+        self.usings = [
+            self._using(item) for item in self.operator.items("using") if isinstance(item, nodes.Using)
+        ]
+        self.asserts = [
+            self._assert(item) for item in self.operator.items("assert") if isinstance(item, nodes.Assertion)
+        ]
+        self.given = {item.name for item in self.attributes if not is_deferred(item)}
+        self.early, self.late = self._schedule()
+
+    # --- parts ----------------------------------------------------------------------------------------------
+
+    def _parameters(self, section: str) -> tuple[ParameterPlan, ...]:
+        return tuple(self._parameter(item) for item in self.operator.parameters(section))
+
+    def _parameter(self, node: nodes.Parameter) -> ParameterPlan:
+        pack, shape = node.type.pack, node.type.shape
+        return ParameterPlan(
+            parameter=node,
+            name=node.name,
+            type=node.type,
+            packed=pack is not None,
+            length=None if pack is None else self._measure(pack.length),
+            bound=None if pack is None else self.compiler.compile_some(pack.bound),
+            extents=None if shape is None else tuple(self._extent(item) for item in shape),
+            default=self.compiler.compile_some(node.value),
+            default_names=names(node.value) - {item.index for item in node.bounds},
+        )
+
+    def _measure(self, node: Node | None) -> Measure | None:
+        if node is None or isinstance(node, nodes.Omitted):
+            return None
+        used = names(node)
+        symbol = next(iter(used)) if len(used) == 1 else None
+        form = affine(node) if symbol else None
+        if form is not None and form.factor == 0:
+            form = None
+        return Measure(self.compiler.compile(node), used, symbol, form, node.span)
+
+    def _extent(self, node: nodes.Extent) -> ExtentPlan:
+        return ExtentPlan(
+            value=self._measure(node.value),
+            bound=self.compiler.compile_some(node.bound),
+            packed=node.pack is not None,
+            length=None if node.pack is None else self._measure(node.pack.length),
+            spread=node.spread,
+            span=node.span,
+        )
+
+    def _using(self, node: nodes.Using) -> UsingPlan:
+        found = frozenset(item.name for item in results_in(node.target))
+        word = infer(node.value, self.words)
+        self.words.update({name: word for name in found if word})
+        return UsingPlan(node, self.compiler.compile(node.value), names(node.value), found)
+
+    def _assert(self, node: nodes.Assertion) -> Assert:
+        values = tuple(
+            (item.label or " ".join(item.value.span.text.split()), self.compiler.compile(item.value))
+            for item in node.values
+        )
+        message = self.compiler.compile_some(node.message)
+        return Assert(node, self.compiler.compile(node.condition), message, values, names(node.condition))
+
+    # --- order ----------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+        """The steps before the inputs are bound, and those after: each helper symbol behind what guards it."""
+        known = self.given | set(self.dtypes)
+        early = list(self._steps(known, self.usings, self.asserts))
+        done = set(map(id, early))
+        for item in early:
+            known |= item.targets if isinstance(item, UsingPlan) else frozenset()
+        rest = [item for item in self.usings if id(item) not in done]
+        everything = known | _declared(self)
+        late = list(
+            self._steps(everything, rest, [item for item in self.asserts if id(item) not in done], True)
+        )
+        return tuple(early), tuple(late)
+
+    def _steps(
+        self,
+        known: Iterable[str],
+        usings: Iterable[UsingPlan],
+        asserts: Iterable[Assert],
+        all_of: bool = False,
+    ) -> Iterator[Step]:
+        """Each helper symbol that can be had, before it the assertions that can be tested."""
+        have, left = set(known), list(asserts)
+        for using in usings:
+            ready = [item for item in left if item.names <= have]
+            yield from ready
+            left = [item for item in left if item.names - have]
+            if all_of or using.names <= have:
+                yield using
+                have |= using.targets
+        yield from (item for item in left if all_of or item.names <= have)
+
+    @cached_property
+    def order(self) -> tuple[ParameterPlan, ...]:
+        """The inputs in the order in which they are bound: each once its shape is unambiguous, optional ones last."""
+        known = set(self.given) | set(self.dtypes)
+        known |= {name for item in self.early if isinstance(item, UsingPlan) for name in item.targets}
+        found: list[ParameterPlan] = []
+        for optional in (False, True):
+            left = [item for item in self.inputs if item.type.optional == optional]
+            while left:
+                ready = next((item for item in left if _is_clear(item, known)), left[0])
+                left.remove(ready)
+                found.append(ready)
+                known |= _symbols(ready)
+        return tuple(found)
+
+    @cached_property
+    def lowerings(self) -> tuple[LoweringPlan, ...]:
+        """The formulas."""
+        found = [item for item in self.operator.items("lower") if isinstance(item, nodes.Lowering)]
+        return tuple(plan_lowering(item, self.words, self.limits) for item in found)
+
+    @cached_property
+    def counters(self) -> frozenset[str]:
+        """The symbols of output extents that a formula counts up to."""
+        extents = [
+            extent for item in self.outputs for extent in item.extents or () if extent.bound is not None
+        ]
+        found = {
+            extent.value.symbol for extent in extents if extent.value is not None and extent.value.symbol
+        }
+        return frozenset(found - _declared(self))
+
+
+def is_deferred(attribute: ParameterPlan) -> bool:
+    """Whether an attribute may be known only after the inputs."""
+    return attribute.packed or attribute.type.optional or bool(attribute.default_names)
+
+
+def results_in(pattern: nodes.Pattern) -> Iterator[nodes.Result]:
+    """The names that a pattern declares."""
+    if isinstance(pattern, nodes.Result):
+        yield pattern
+    elif isinstance(pattern, nodes.ListPattern):
+        for item in pattern.items:
+            if isinstance(item, nodes.Unzip):
+                yield from item.items
+            elif isinstance(item, nodes.Result):
+                yield item
+
+
+def _words(operator: nodes.Operator) -> Iterator[tuple[str, str]]:
+    """The types of declared names; what a shape names is an integer unless a parameter says otherwise."""
+    found = [item for section in SECTIONS for item in operator.parameters(section)]
+    for item in found:
+        for extent in item.type.shape or ():
+            yield from ((name, "int") for name in names(extent.value))
+        for pack in (item.type.pack, *(extent.pack for extent in item.type.shape or ())):
+            yield from ((name, "int") for name in names(pack.length if pack else None))
+    yield from ((item.name, item.type.name) for item in found)
+
+
+def _symbols(item: ParameterPlan) -> set[str]:
+    """The names that binding a parameter gives a value to."""
+    found = {item.name} | ({item.type.rank} if item.type.rank else set())
+    measures = [
+        item.length,
+        *(part for extent in item.extents or () for part in (extent.value, extent.length)),
+    ]
+    return found.union(*(measure.names for measure in measures if measure is not None))
+
+
+def _declared(plan: Plan) -> set[str]:
+    """Every name that has a value once attributes and inputs are bound."""
+    return set().union(*(_symbols(item) for item in (*plan.attributes, *plan.inputs)))
+
+
+def _is_clear(item: ParameterPlan, known: set[str]) -> bool:
+    """Whether at most one packed item of a shape has a length that is not known."""
+    have = known | ({item.type.rank} if item.type.rank else set())
+    open_lengths = 0
+    for extent in item.extents or ():
+        measure = extent.length or extent.value
+        if extent.packed and (measure is None or measure.names - have):
+            open_lengths += 1
+    return open_lengths <= 1

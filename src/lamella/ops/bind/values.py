@@ -1,0 +1,25 @@
+"""Values as an instance holds them: known before the run, or symbolic extents."""
+
+from __future__ import annotations
+
+from lamella.base.dim import Dim, Logic, Test
+from lamella.lang.skriptnd.rules.invocation import UNDECIDED
+from lamella.ops.instance import Single, Value
+from lamella.ops.problem import Fault
+from lamella.ops.scalars.values import Repeated, show
+
+
+def as_single(value: object) -> Single:
+    """One value; a term that only the run computes is refused."""
+    if isinstance(value, int | float | str | Dim | Test | Logic):
+        return value
+    raise Fault(UNDECIDED, what="a value", value=show(value))
+
+
+def as_value(value: object) -> Value:
+    """A value, a pack of them, or null; one value stands for a pack whose length only the run tells."""
+    if isinstance(value, tuple):
+        return tuple([as_single(item) for item in value])
+    if isinstance(value, Repeated):
+        return as_single(value.item)
+    return None if value is None else as_single(value)

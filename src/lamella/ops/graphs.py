@@ -1,0 +1,55 @@
+"""The main graph bound: no call gives its inputs, their declarations do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from lamella.base.dtype import ElementType
+from lamella.base.source import NOWHERE, Span
+from lamella.ops.bind.attributes import Attributes
+from lamella.ops.bind.declare import Declarations
+from lamella.ops.bind.state import Binding
+from lamella.ops.bind.steps import take_steps
+from lamella.ops.bind.types import Types
+from lamella.ops.instance import Declared, Definition, Instance, Value
+from lamella.ops.instantiate import NO_TYPES, NOTHING, finish, told_at_call
+from lamella.ops.library import Library
+
+
+def bind_graph(
+    library: Library,
+    definition: Definition,
+    attributes: Mapping[str, Value] = NOTHING,
+    types: Mapping[str, ElementType] = NO_TYPES,
+    span: Span = NOWHERE,
+) -> Instance:
+    """Bind the main graph: `declared` are its inputs, and dynamic extents are symbols.
+
+    `n|10` is the symbol `n`, `~|10` one named after its place: `x.shape[0]`.
+    """
+    binding = Binding(library.plan(definition), span)
+    with told_at_call(binding):
+        return _bind(binding, attributes, types)
+
+
+def _bind(binding: Binding, attributes: Mapping[str, Value], types: Mapping[str, ElementType]) -> Instance:
+    plan = binding.plan
+    found = Types(binding, types)
+    found.deduce([None] * len(plan.inputs), attributes)
+    bound = Attributes(binding, attributes)
+    bound.bind_given()
+    take_steps(binding, plan.early)
+    declarations = Declarations(binding, found, named=True)
+    declared = tuple(declarations.declare(item, item.name) for item in plan.inputs)
+    binding.scope.update({item.name: _as_value(item) for item in declared})
+    bound.finish()
+    take_steps(binding, plan.late)
+    return replace(finish(binding, found, (), ()), declared=declared)
+
+
+def _as_value(declared: Declared) -> object:
+    """What the name of an input stands for: a tensor, or a pack of them."""
+    if declared.items is None:
+        return declared
+    return tuple(Declared(declared.name, declared.element, shape) for shape in declared.items)

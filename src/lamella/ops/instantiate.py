@@ -1,0 +1,137 @@
+"""One call of an operator: attributes and shapes bound, assertions tested, outputs known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from lamella.base.diagnostic import Diagnostic, Label
+from lamella.base.dim import TooComplex
+from lamella.base.dtype import ElementType
+from lamella.base.source import NOWHERE, Span
+from lamella.lang.skriptnd.rules.composition import TOO_MANY_ARGUMENTS
+from lamella.lang.skriptnd.rules.invocation import TOO_COMPLEX
+from lamella.ops.bind.attributes import Attributes
+from lamella.ops.bind.declare import Declarations
+from lamella.ops.bind.inputs import Inputs
+from lamella.ops.bind.plan import ParameterPlan
+from lamella.ops.bind.state import Binding
+from lamella.ops.bind.steps import take_steps, test_known
+from lamella.ops.bind.types import Types
+from lamella.ops.bind.values import as_value
+from lamella.ops.instance import Argument, Definition, Instance, Value
+from lamella.ops.problem import Fault, Problem
+
+if TYPE_CHECKING:
+    from lamella.ops.library import Library
+
+NOTHING: Mapping[str, Value] = MappingProxyType({})
+NO_TYPES: Mapping[str, ElementType] = MappingProxyType({})
+
+
+def instantiate(
+    library: Library,
+    definition: Definition,
+    arguments: Sequence[Argument],
+    attributes: Mapping[str, Value] = NOTHING,
+    types: Mapping[str, ElementType] = NO_TYPES,
+    results: Sequence[str] = (),
+    span: Span = NOWHERE,
+) -> Instance:
+    """Bind a call; a Problem says what is wrong with it, at `span` with labels into the definition.
+
+    `results` are the names of the results, for the symbols of extents that only the run tells.
+    """
+    binding = Binding(library.plan(definition), span)
+    with told_at_call(binding):
+        return _bind(binding, arguments, attributes, types, results)
+
+
+@contextmanager
+def told_at_call(binding: Binding) -> Iterator[None]:
+    """Tell what goes wrong while binding at the place of the call."""
+    try:
+        yield
+    except Problem as problem:
+        raise Problem(*(_at_call(item, binding) for item in problem.findings)) from None
+    except Fault as fault:
+        raise fault.at(binding.span) from None
+    except TooComplex as problem:
+        raise binding.problem(TOO_COMPLEX, what=problem) from None
+
+
+def _at_call(finding: Diagnostic, binding: Binding) -> Diagnostic:
+    """A finding inside the definition told at the call."""
+    if binding.span is NOWHERE or finding.span is binding.span:
+        return finding
+    labels = (Label(finding.span, "here"), *finding.labels) if finding.span.source.text else finding.labels
+    message = f"{binding.name}: {finding.message}"
+    return Diagnostic(
+        finding.code, finding.severity, message, binding.span, finding.hint, labels, finding.origins
+    )
+
+
+def _bind(
+    binding: Binding,
+    arguments: Sequence[Argument],
+    attributes: Mapping[str, Value],
+    types: Mapping[str, ElementType],
+    results: Sequence[str],
+) -> Instance:
+    plan = binding.plan
+    passed = _complete(binding, arguments)
+    found = Types(binding, types)
+    found.deduce(passed, attributes)
+    bound = Attributes(binding, attributes)
+    bound.bind_given()
+    take_steps(binding, plan.early)
+    try:
+        Inputs(binding, found).bind_all(passed)
+    except Problem:
+        test_known(binding)
+        raise
+    bound.finish()
+    take_steps(binding, plan.late)
+    return finish(binding, found, passed, results)
+
+
+def _complete(binding: Binding, arguments: Sequence[Argument]) -> list[Argument]:
+    """The arguments with what trailing inputs have by default; None where an input is null."""
+    inputs = binding.plan.inputs
+    if len(arguments) > len(inputs):
+        raise binding.problem(TOO_MANY_ARGUMENTS, name=binding.name, left=len(inputs), right=len(arguments))
+    found = list(arguments)
+    for parameter in inputs[len(arguments) :]:
+        found.append(_default(binding, parameter))
+    return found
+
+
+def _default(binding: Binding, parameter: ParameterPlan) -> Argument:
+    return None if parameter.default is None else as_value(parameter.default(binding.scope))
+
+
+def finish(binding: Binding, types: Types, arguments: Sequence[Argument], results: Sequence[str]) -> Instance:
+    """The instance of a call whose attributes and inputs are bound."""
+    plan = binding.plan
+    declarations = Declarations(binding, types)
+    constants = tuple(declarations.constant(item) for item in plan.constants)
+    variables = tuple(declarations.declare(item, item.name) for item in plan.variables)
+    names = [*results, *[""] * (len(plan.outputs) - len(results))]
+    outputs = tuple(
+        declarations.declare(item, name or item.name) for item, name in zip(plan.outputs, names, strict=False)
+    )
+    scope = binding.scope
+    return Instance(
+        definition=plan.definition,
+        types=MappingProxyType(types.found),
+        attributes=tuple((item.name, as_value(scope[item.name])) for item in plan.attributes),
+        inputs=tuple((item.name, value) for item, value in zip(plan.inputs, arguments, strict=False)),
+        symbols=MappingProxyType(scope),
+        outputs=outputs,
+        constants=constants,
+        variables=variables,
+        checks=tuple(binding.checks),
+        plan=plan,
+    )

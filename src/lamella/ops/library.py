@@ -1,0 +1,151 @@
+"""Where operators are found: the shipped library, each operator read on first use, and the modules of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from lamella.base.diagnostic import Diagnostic, errors
+from lamella.base.limits import DEFAULT, Limits
+from lamella.base.paths import read_shipped, shipped
+from lamella.base.source import Source
+from lamella.lang.skriptnd import Outline, outline, parse_operator
+from lamella.lang.skriptnd.nodes import Document, Operator
+from lamella.ops.bind.plan import Plan
+from lamella.ops.instance import Definition
+from lamella.ops.modules import Loading, read_main
+from lamella.ops.problem import Problem
+
+DIALECTS = ("specification", "newer")
+FOLDER = "ops"
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A main module that was loaded, with what was found wrong with it and the modules it imports."""
+
+    name: str
+    document: Document
+    findings: tuple[Diagnostic, ...]
+    library: Library
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing was found wrong."""
+        return not errors(self.findings)
+
+    @property
+    def graphs(self) -> tuple[Definition, ...]:
+        """The graphs, the primary one first."""
+        return tuple(Definition(f"{self.name}.{item.name}", self.name, item) for item in self.document.graphs)
+
+
+class _Shelf:
+    """One shipped file: its outline, and the operators read so far."""
+
+    def __init__(self, name: str, limits: Limits) -> None:
+        self.name = name
+        self.limits = limits
+        self.operators: dict[str, Operator | None] = {}
+
+    @cached_property
+    def source(self) -> Source:
+        """The text of the file."""
+        return Source(self.name, read_shipped(self.name))
+
+    @cached_property
+    def outline(self) -> Outline:
+        """What stands in the file."""
+        return outline(self.source)
+
+    def find(self, name: str) -> Operator | None:
+        """An operator of the file, read on first use."""
+        if name not in self.operators:
+            entry = self.outline.find(name)
+            if entry is None:
+                self.operators[name] = None
+            else:
+                operator, findings = parse_operator(self.source, entry, self.limits)
+                if errors(findings):
+                    raise Problem(*errors(findings))
+                self.operators[name] = operator
+        return self.operators[name]
+
+
+class Library:
+    """The operators that a model can call, with what the engine keeps for each."""
+
+    def __init__(
+        self, dialect: str = "specification", root: Path | None = None, limits: Limits = DEFAULT
+    ) -> None:
+        if dialect not in DIALECTS:
+            raise ValueError(f"unknown dialect '{dialect}'; the dialects are {', '.join(DIALECTS)}")
+        self.dialect = dialect
+        self.root = root
+        self.limits = limits
+        self.documents: dict[str, Document] = {}
+        """The modules of the model that were loaded, by name."""
+        self._shelves: dict[str, tuple[_Shelf, ...]] = {}
+        self._definitions: dict[str, Definition | None] = {}
+        self._plans: dict[int, tuple[Definition, Plan]] = {}
+
+    @cached_property
+    def standard(self) -> frozenset[str]:
+        """The names of the shipped modules."""
+        return frozenset(path.stem for path in shipped(FOLDER).glob("*.sknd"))
+
+    def find(self, qualified: str) -> Definition | None:
+        """An operator by its qualified name; None where there is none."""
+        if qualified not in self._definitions:
+            self._definitions[qualified] = self._search(qualified)
+        return self._definitions[qualified]
+
+    def find_operator(self, qualified: str) -> Operator | None:
+        """The syntax of an operator by its qualified name, as the checker asks for it."""
+        found = self.find(qualified)
+        return None if found is None else found.operator
+
+    def _search(self, qualified: str) -> Definition | None:
+        module, _, name = qualified.rpartition(".")
+        document = self.documents.get(module)
+        if document is not None:
+            operator = next((item for item in document.declarations if item.name == name), None)
+        else:
+            shelves = self._shelf(module) if module in self.standard else ()
+            operator = next((found for shelf in shelves if (found := shelf.find(name)) is not None), None)
+        return None if operator is None else Definition(qualified, module, operator)
+
+    def _shelf(self, module: str) -> tuple[_Shelf, ...]:
+        """The files of a standard module; the newer dialect looks into its own first."""
+        if module not in self._shelves:
+            files = [f"{FOLDER}/{module}.sknd"]
+            if self.dialect == "newer" and (shipped(FOLDER) / "newer" / f"{module}.sknd").is_file():
+                files.insert(0, f"{FOLDER}/newer/{module}.sknd")
+            self._shelves[module] = tuple(_Shelf(name, self.limits) for name in files)
+        return self._shelves[module]
+
+    def operators(self, module: str) -> tuple[str, ...]:
+        """The names of all operators of a module."""
+        document = self.documents.get(module)
+        if document is not None:
+            return tuple(item.name for item in document.declarations)
+        shelves = self._shelf(module) if module in self.standard else ()
+        return tuple(dict.fromkeys(entry.name for shelf in shelves for entry in shelf.outline.entries))
+
+    def plan(self, definition: Definition) -> Plan:
+        """What the engine keeps for a definition; made once."""
+        key = id(definition.operator)
+        if key not in self._plans:
+            self._plans[key] = (definition, Plan(definition, self.limits))
+        return self._plans[key][1]
+
+    def load(self, main: Path | Source) -> Module:
+        """The main module of a model, from a folder, a file or a text, with the modules it imports."""
+        file = read_main(main, self.root, self.limits)
+        self.root = file.root
+        loading = Loading(self.standard, self.limits)
+        loading.follow(file)
+        self.documents.update(loading.documents)
+        self._definitions.clear()
+        return Module("main", file.parsed.document, tuple(loading.findings), self)

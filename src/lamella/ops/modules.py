@@ -1,0 +1,141 @@
+"""The modules of a model: the main file and what it imports, each file read once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import InputError
+from lamella.base.limits import Limits
+from lamella.base.paths import (
+    STANDARD_INPUT,
+    Refusal,
+    default_root,
+    read_included,
+    read_text,
+    resolve_include,
+    shown,
+)
+from lamella.base.source import Source
+from lamella.lang.skriptnd import Parsed, parse
+from lamella.lang.skriptnd.nodes import Document, Import
+from lamella.lang.skriptnd.rules.names import (
+    GRAPH_IN_MODULE,
+    IMPORT_CYCLE,
+    IMPORTS_ITSELF,
+    MAIN_IMPORTED,
+    MISSING_MODULE,
+    SHADOWED_MODULE,
+)
+
+MAIN = "main"
+ENDING = ".sknd"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class File:
+    """One module that was read; `root` is None for a text that belongs to no folder."""
+
+    module: str
+    path: Path
+    root: Path | None
+    parsed: Parsed
+
+
+def read_main(main: Path | Source, root: Path | None, limits: Limits) -> File:
+    """The main module: of a model folder, in a file, or a text; InputError where it cannot be read."""
+    if isinstance(main, Source):
+        return File(MAIN, STANDARD_INPUT, root, parse(main, limits))
+    path = main / f"{MAIN}{ENDING}" if main.is_dir() else main
+    source = Source(shown(path), read_text(path, limits))
+    return File(MAIN, path, root or default_root(path), parse(source, limits))
+
+
+class Loading:
+    """The walk over the imports of a model, without recursion."""
+
+    def __init__(self, standard: frozenset[str], limits: Limits) -> None:
+        self.standard = standard
+        self.limits = limits
+        self.documents: dict[str, Document] = {}
+        self.findings: list[Diagnostic] = []
+        self._open: list[str] = []
+        self._shadowed: set[str] = set()
+        self._failures = 0
+
+    def follow(self, main: File) -> None:
+        """Read everything that the main module imports, directly or not."""
+        stack = [self._enter(main)]
+        while stack:
+            file, imports = stack[-1]
+            wanted = next(imports, None)
+            if wanted is None:
+                stack.pop()
+                self._open.pop()
+                continue
+            inner = self._take(file, *wanted)
+            if inner is not None:
+                stack.append(self._enter(inner))
+
+    def _enter(self, file: File) -> tuple[File, Iterator[tuple[Import, str]]]:
+        self.documents[file.module] = file.parsed.document
+        self.findings += file.parsed.findings
+        self._open.append(file.module)
+        if file.module != MAIN:
+            for graph in file.parsed.document.graphs:
+                self.findings.append(GRAPH_IN_MODULE.at(graph.span, name=graph.name, module=file.module))
+        pairs = [(node, name) for node in file.parsed.document.imports for name in node.modules]
+        return file, iter(pairs)
+
+    def _take(self, file: File, node: Import, module: str) -> File | None:
+        """The file of an imported module, once; None for a standard one or after a finding."""
+        if module in self.standard:
+            self._refuse_shadow(file, node, module)
+            return None
+        if module == file.module:
+            self.findings.append(IMPORTS_ITSELF.at(node.span, module=module))
+        elif module == MAIN:
+            self.findings.append(MAIN_IMPORTED.at(node.span))
+        elif module in self._open:
+            circle = [*self._open[self._open.index(module) :], module]
+            self.findings.append(IMPORT_CYCLE.at(node.span, chain=" -> ".join(circle)))
+        elif module not in self.documents:
+            return self._read(file, node, module)
+        return None
+
+    def _refuse_shadow(self, file: File, node: Import, module: str) -> None:
+        """A file beside the main module that has the name of a standard module would be silently ignored."""
+        if file.root is None or module in self._shadowed:
+            return
+        path = file.root / f"{module}{ENDING}"
+        if os.path.lexists(path):
+            self._shadowed.add(module)
+            self.findings.append(SHADOWED_MODULE.at(node.span, path=path.name, module=module))
+
+    def _read(self, file: File, node: Import, module: str) -> File | None:
+        found = self._locate(file, module)
+        if isinstance(found, File):
+            return found
+        self._failures += 1
+        self.findings.append(MISSING_MODULE.at(node.span, module=module, reason=found))
+        return None
+
+    def _locate(self, file: File, module: str) -> File | str:
+        """A module of the model folder, or why there is none."""
+        if file.root is None:
+            return "a text that is no file has no folder of modules"
+        if len(self.documents) + self._failures >= self.limits.max_includes:
+            return f"the limit max_includes of {self.limits.max_includes} files is reached"
+        text = module.replace(".", "/") + ENDING
+        top = Path(os.path.realpath(file.root))
+        path = resolve_include(top, top / f"{MAIN}{ENDING}", text, self.limits)
+        if isinstance(path, Refusal):
+            return f"'{text}' {path.reason}"
+        try:
+            source = Source(shown(path), read_included(top, path, self.limits))
+        except InputError as problem:
+            return problem.message
+        return File(module, path, file.root, parse(source, self.limits))

@@ -1,0 +1,1 @@
+"""Single values: what they are, and the operators and functions on them."""

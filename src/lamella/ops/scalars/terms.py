@@ -1,0 +1,174 @@
+"""Terms of formulas, made with what is known already computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from lamella.base import dim
+from lamella.base.dim import Dim, Extent, Logic, Test, Truth
+from lamella.lang.skriptnd.rules.lowering import GUARD_PLACE
+from lamella.lang.skriptnd.rules.types import OPERAND, OPERAND_TYPES
+from lamella.ops.formula import Apply, Guard, Scalar
+from lamella.ops.problem import Fault
+from lamella.ops.scalars.values import CONDITIONS, SCALARS, TERMS, list_words, word_of
+
+LARGEST_POWER = 16
+
+COMPARISONS = frozenset(("<", "<=", ">", ">=", "==", "!="))
+LOGICAL = frozenset(("&&", "||", "^", "=>"))
+
+
+def is_extent(value: object) -> bool:
+    """Whether a value is an integer that may be symbolic."""
+    return type(value) is int or type(value) is Dim
+
+
+def is_truth(value: object) -> bool:
+    """Whether a value is a truth value that may be undecided."""
+    return type(value) is bool or isinstance(value, CONDITIONS)
+
+
+def is_term(value: object) -> bool:
+    """Whether a value is computed by the run."""
+    return isinstance(value, TERMS)
+
+
+def refuse(sign: str, *operands: object) -> Fault:
+    """The fault of operands that an operator does not take."""
+    if any(isinstance(item, Guard) for item in operands):
+        return Fault(GUARD_PLACE, text="…")
+    words = list(dict.fromkeys(word_of(item) for item in operands))
+    if len(words) == 2 and len(operands) == 2:
+        return Fault(OPERAND_TYPES, sign=sign, left=words[0], right=words[1])
+    return Fault(OPERAND, sign=sign, type=list_words(words))
+
+
+def combine(sign: str, left: object, right: object) -> object:
+    """A binary operator where at least one operand is symbolic."""
+    if isinstance(left, int | Dim) and isinstance(right, int | Dim) and is_extent(left) and is_extent(right):
+        return _combine_extents(sign, left, right)
+    if isinstance(left, bool | Test | Logic) and isinstance(right, bool | Test | Logic):
+        return _combine_truths(sign, left, right)
+    if is_term(left) or is_term(right):
+        return _combine_terms(sign, left, right)
+    raise refuse(sign, left, right)
+
+
+def _combine_extents(sign: str, left: Extent, right: Extent) -> object:
+    rule = _EXTENTS.get(sign)
+    if rule is None:
+        raise refuse(sign, left, right)
+    return rule(left, right)
+
+
+def _power(left: Extent, right: Extent) -> Extent:
+    """A symbolic extent to a known small power."""
+    if not isinstance(right, int) or not 0 <= right <= LARGEST_POWER:
+        raise refuse("**", left, right)
+    result: Extent = 1
+    for _ in range(right):
+        result = dim.mul(result, left)
+    return result
+
+
+_EXTENTS: Mapping[str, Callable[[Extent, Extent], object]] = {
+    "+": dim.add,
+    "-": dim.sub,
+    "*": dim.mul,
+    "/": dim.floor_divide,
+    "\\": dim.ceil_divide,
+    "%": dim.remainder,
+    "<<": dim.smaller,
+    ">>": dim.larger,
+    "**": _power,
+    "<": dim.less,
+    "<=": dim.less_equal,
+    ">": lambda left, right: dim.less(right, left),
+    ">=": lambda left, right: dim.less_equal(right, left),
+    "==": dim.equal,
+    "!=": lambda left, right: dim.negate(dim.equal(left, right)),
+}
+
+_TRUTHS: Mapping[str, Callable[[Truth, Truth], Truth]] = {
+    "&&": dim.both,
+    "||": dim.either,
+    "^": dim.differ,
+    "!=": dim.differ,
+    "==": lambda left, right: dim.negate(dim.differ(left, right)),
+    "=>": lambda left, right: dim.either(dim.negate(left), right),
+}
+
+
+def _combine_truths(sign: str, left: Truth, right: Truth) -> object:
+    rule = _TRUTHS.get(sign)
+    if rule is None:
+        raise refuse(sign, left, right)
+    return rule(left, right)
+
+
+def _combine_terms(sign: str, left: object, right: object) -> object:
+    word = word_of(left)
+    if word != word_of(right) or word not in _TAKES.get(sign, ()):
+        raise refuse(sign, left, right)
+    short = _simplify(sign, left, right) if word != "real" else None
+    if short is not None:
+        return short
+    return apply(sign, "bool" if sign in COMPARISONS else word, left, right)
+
+
+_NUMBERS = ("int", "real")
+_TAKES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("+", "-", "*", "/", "\\", "%", "**", "<<", ">>", "<", "<=", ">", ">="), _NUMBERS),
+    **dict.fromkeys(("==", "!="), ("int", "real", "bool", "str")),
+    **dict.fromkeys(LOGICAL, ("bool",)),
+}
+
+
+def _simplify(sign: str, left: object, right: object) -> object:
+    """What integers and truth values give without computing; None where nothing is known."""
+    for known, other in ((left, right), (right, left)):
+        if type(known) is bool:
+            return _with_truth(sign, known, other, known is left)
+    if type(right) is int and (sign, right) in _NEUTRAL:
+        return left
+    if type(left) is int and (sign, left) in (("+", 0), ("*", 1)):
+        return right
+    return (
+        0 if sign == "*" and (left == 0 or right == 0) and (type(left) is int or type(right) is int) else None
+    )
+
+
+_NEUTRAL = frozenset((("+", 0), ("-", 0), ("*", 1), ("/", 1), ("\\", 1), ("**", 1)))
+
+
+def _with_truth(sign: str, known: bool, other: object, first: bool) -> object:
+    if sign == "&&":
+        return other if known else False
+    if sign == "||":
+        return True if known else other
+    if sign == "=>":
+        if first:
+            return other if known else True
+        return True if known else negate(other)
+    return negate(other) if known == (sign in ("^", "!=")) else other
+
+
+def negate(value: object) -> object:
+    """`!value` of a truth value."""
+    if isinstance(value, bool | Test | Logic):
+        return dim.negate(value)
+    if word_of(value) != "bool":
+        raise refuse("!", value)
+    if isinstance(value, Apply) and value.function == "!":
+        return value.operands[0]
+    return apply("!", "bool", value)
+
+
+def apply(function: str, word: str, *operands: object) -> Apply:
+    """A function of scalars, for the run to compute."""
+    checked: list[Scalar] = []
+    for item in operands:
+        if not isinstance(item, SCALARS):
+            raise refuse(function, item)
+        checked.append(item)
+    return Apply(function, tuple(checked), word)

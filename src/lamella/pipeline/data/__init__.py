@@ -1,0 +1,1 @@
+"""Files of numbers, for the commands: tensor files (.dat) and .safetensors files."""

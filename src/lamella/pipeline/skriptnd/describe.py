@@ -1,0 +1,141 @@
+"""What is in a SkriptND model, and what an operator of the library says: the text behind `lamella show`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from lamella.base.diagnostic import errors, printable
+from lamella.base.dim import Extent, bounds
+from lamella.base.paths import shown
+from lamella.graph.nodes import Argument, Branch, Graph, Loop, Operation, Pack, Tensor, tensors, walk
+from lamella.lang.skriptnd.nodes import Document, Operator
+from lamella.lang.skriptnd.write import write, write_expression
+from lamella.ops.library import Library
+from lamella.pipeline.languages import Description
+from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.reading import Read, chosen_graph, compose_graph, read_module
+
+NAMES_SHOWN = 12
+
+
+def describe_operator(name: str, options: Options) -> Description | None:
+    """The definition of an operator of the library; None where there is none of this name."""
+    definition = Library(options.dialect, None, options.limits).find(name)
+    if definition is None:
+        return None
+    text = write(Document((), (definition.operator,))).rstrip("\n")
+    data = {"kind": definition.operator.kind, "name": name, "text": text}
+    return Description(f"# {definition.operator.kind}, {definition.operator.span.source.name}\n{text}", data)
+
+
+def describe_model(path: Path, options: Options) -> Description:
+    """The graphs of a model with their attributes; the chosen one composed."""
+    read = read_module(path, options)
+    lines = [
+        f"{printable(shown(path))}: SkriptND, {_count(len(read.module.document.declarations), 'definition')}"
+    ]
+    lines += [f"  {line}" for line in _declarations(read)]
+    data: dict[str, object] = {"file": shown(path), "kind": "model", "graphs": _graphs_json(read)}
+    findings = list(read.findings)
+    if read.sound and read.module.graphs:
+        definition = chosen_graph(read.module, options)
+        graph, found = compose_graph(read.module, definition, options)
+        findings += found
+        if graph is not None:
+            lines += ["", *describe_graph(graph)]
+            data |= {"graph": graph_to_json(graph)}
+    return Description("\n".join(lines), data, tuple(errors(findings)))
+
+
+def _declarations(read: Read) -> Iterator[str]:
+    """Every graph and operator of the main module on a line."""
+    for item in read.module.document.declarations:
+        word = "graph" if item.graph else "operator"
+        attributes = ", ".join(_attributes(item))
+        yield f"{word} {item.name}{f'  {{{attributes}}}' if attributes else ''}"
+
+
+def _attributes(operator: Operator) -> Iterator[str]:
+    for item in operator.parameters("attrib"):
+        yield f"{item.name}={write_expression(item.value)}" if item.value is not None else item.name
+
+
+def _graphs_json(read: Read) -> list[dict[str, object]]:
+    return [
+        {"name": item.operator.name, "attributes": list(_attributes(item.operator))}
+        for item in read.module.graphs
+    ]
+
+
+def describe_graph(graph: Graph) -> Iterator[str]:
+    """A composed graph in one screen."""
+    yield f"graph {graph.name}"
+    for title, arguments in (("input", graph.inputs), ("output", graph.outputs)):
+        for argument in arguments:
+            yield f"  {title:9}{type_text(argument)}"
+    known = [_elements(item) for item in graph.variables]
+    if known:
+        yield f"  {_count(len(known), 'variable')}, {sum(known):,} parameters"
+    counts = Counter(_operator(node) for node in walk(graph.nodes))
+    yield f"  {_count(sum(counts.values()), 'operation')}"
+    for name, count in counts.most_common():
+        yield f"    {count:>5} × {name}"
+    for item in _quantized(graph):
+        yield f"  quantised {item}"
+
+
+def _operator(node: Operation | Branch | Loop) -> str:
+    return node.operator if isinstance(node, Operation) else "if" if isinstance(node, Branch) else "do"
+
+
+def _quantized(graph: Graph) -> Iterator[str]:
+    made = (item for node in walk(graph.nodes) for argument in node.outputs for item in tensors(argument))
+    given = (item for argument in graph.inputs for item in tensors(argument))
+    for tensor in (*given, *graph.variables, *made):
+        if tensor.quantization is not None:
+            values = ", ".join(
+                f"{key}={value}" for key, value in tensor.quantization.attributes if value is not None
+            )
+            yield f"{tensor.name}: {tensor.quantization.operator}{{{values}}}"
+
+
+def _elements(tensor: Tensor) -> int:
+    count = 1
+    for extent in tensor.shape:
+        count *= bounds(extent)[1]
+    return count
+
+
+def type_text(argument: Argument) -> str:
+    """A tensor, or a pack of them, as `name: f32[1, 3, n ≤ 224]`."""
+    if argument is None:
+        return "(none)"
+    if isinstance(argument, tuple):
+        return ", ".join(type_text(item) for item in argument) or "(an empty pack)"
+    extents = ", ".join(_extent_text(extent) for extent in argument.shape)
+    text = f"{printable(argument.name)}: {argument.element.name}[{extents}]"
+    return f"{text}..({_extent_text(argument.size)})" if isinstance(argument, Pack) else text
+
+
+def _extent_text(extent: Extent) -> str:
+    if isinstance(extent, int):
+        return str(extent)
+    return f"{extent} ≤ {bounds(extent)[1]}"
+
+
+def graph_to_json(graph: Graph) -> dict[str, object]:
+    """The same as data."""
+    return {
+        "name": graph.name,
+        "inputs": [type_text(item) for item in graph.inputs],
+        "outputs": [type_text(item) for item in graph.outputs],
+        "variables": {item.name: [bounds(extent)[1] for extent in item.shape] for item in graph.variables},
+        "operations": Counter(_operator(node) for node in walk(graph.nodes)),
+        "quantized": list(_quantized(graph)),
+    }
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'s' * (number != 1)}"

@@ -1,0 +1,95 @@
+"""A graph as files: flat SkriptND text, its data, and the names and origins that the text cannot say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+from lamella.base.errors import InputError, OutputError, cause_of
+from lamella.base.limits import Limits
+from lamella.base.paths import read_text, shown
+from lamella.base.writer import write_text
+from lamella.bridge.graph_to_skriptnd import (
+    Origins,
+    graph_to_skriptnd,
+    origins_of,
+    restore_names,
+    with_identifiers,
+)
+from lamella.graph.data import write_weights
+from lamella.graph.model import Model
+from lamella.graph.nodes import Graph
+from lamella.lang.skriptnd import write
+
+ORIGINS = "origins.json"
+MAIN = "main"
+
+
+def write_model(model: Model, path: Path) -> tuple[Path, ...]:
+    """Write a model as a folder, or as one text with its data beside it; gives the files written.
+
+    The main text is written last: whoever finds it finds all that belongs to it.
+    """
+    folder, main = (path.parent, path) if path.suffix else (path, path / "main.sknd")
+    texts = {name: write(document) for name, document in graph_to_skriptnd(model).items()}
+    _make_folder(folder)
+    files: list[Path] = []
+    flat = with_identifiers(model)
+    if flat.data:
+        store = path.with_suffix(".safetensors") if path.suffix else folder
+        files += write_weights(store, flat.graph, flat.data)
+    if not path.suffix:
+        files.append(folder / ORIGINS)
+        write_text(files[-1], json.dumps(origins_of(model), indent=1) + "\n")
+    for name, text in sorted(texts.items(), key=lambda item: item[0] == MAIN):
+        files.append(main if name == MAIN else folder / f"{name.replace('.', '/')}.sknd")
+        _make_folder(files[-1].parent)
+        write_text(files[-1], text)
+    return tuple(files)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise OutputError(f"cannot make the folder '{folder}': {cause_of(problem)}", path=folder) from problem
+
+
+def restore_origins(graph: Graph, folder: Path, limits: Limits) -> Graph:
+    """The graph with the names that `origins.json` beside its text remembers, where there is one."""
+    path = folder / ORIGINS
+    if not path.is_file():
+        return graph
+    try:
+        found: object = json.loads(read_text(path, limits))
+    except (ValueError, RecursionError) as problem:
+        raise InputError(f"not readable as JSON: {str(problem)[:200]}", path=shown(path)) from None
+    if not _sound(found):
+        raise InputError(
+            "not a file of names and origins", path=shown(path), hint="remove it to go on without"
+        )
+    return restore_names(graph, cast(Origins, found))
+
+
+def _sound(found: object) -> bool:
+    """Whether the content has the form that we write; it may have been edited."""
+    if not isinstance(found, dict) or set(found) != {"graph", "tensors", "extents"}:
+        return False
+    tensors, extents = found["tensors"], found["extents"]
+    return (
+        isinstance(found["graph"], str)
+        and isinstance(tensors, dict)
+        and all(_sound_entry(entry) for entry in tensors.values())
+        and len({entry["name"] for entry in tensors.values()}) == len(tensors)
+        and isinstance(extents, dict)
+        and all(isinstance(item, str) for item in extents.values())
+    )
+
+
+def _sound_entry(entry: object) -> bool:
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+        return False
+    lists = [entry[key] for key in ("origin", "node") if key in entry]
+    return all(isinstance(item, list) and all(isinstance(word, str) for word in item) for item in lists)

@@ -1,0 +1,55 @@
+"""Contractions by NumPy are what nested loops say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from lamella.backend.reference.formula import contract
+from lamella.backend.reference.formula.contract import run_contraction
+from lamella.backend.reference.formula.scalars import DOUBLE
+from lamella.base.arrays import Array
+from lamella.ops.problem import Fault
+from tests.backend.reference.drawing import Case, cases
+from tests.backend.reference.steps import Refused, copy_tensors, run_slowly
+
+
+def outcome(case: Case, slowly: bool) -> Array | None:
+    """What the target becomes; None where a step is refused."""
+    tensors = copy_tensors(case.tensors)
+    try:
+        if slowly:
+            run_slowly(case.contraction, tensors)
+        else:
+            run_contraction(case.contraction, tensors, DOUBLE)
+    except (Refused, Fault):
+        return None
+    found = tensors["y"]
+    assert isinstance(found, np.ndarray)
+    return found
+
+
+def compare(case: Case) -> None:
+    expected, found = outcome(case, slowly=True), outcome(case, slowly=False)
+    assert (expected is None) == (found is None), (expected, found)
+    if expected is not None and found is not None:
+        np.testing.assert_allclose(found, expected, 1e-9 if found.dtype == DOUBLE else 0)
+
+
+@given(cases())
+def test_any_contraction(case: Case) -> None:
+    compare(case)
+
+
+@given(cases(depth=1, own=False))
+def test_simple_contraction(case: Case) -> None:
+    compare(case)
+
+
+@given(cases(depth=1, finite=True, own=False))
+def test_in_small_parts(case: Case) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contract, "BOX", 3)
+        patch.setattr(contract, "OPERAND", 3)
+        compare(case)
