@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.ops.judges.summary"]
 FUZZ = Path(__file__).parent / "fuzz"
 MUTATIONS = int(os.environ.get("LAMELLA_FUZZ", "2000"))
 

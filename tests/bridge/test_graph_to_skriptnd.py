@@ -16,6 +16,7 @@ from lamella.graph.data import read_weights, write_weights
 from lamella.graph.model import Model
 from lamella.graph.rewrite import defined
 from lamella.graph.verify import verify
+from lamella.lang.skriptnd import check as run_check
 from lamella.lang.skriptnd import write
 from lamella.ops.library import Library
 from tests.graph.texts import IMPORTS, body_of, graph_text, model_of, small, written
@@ -123,6 +124,9 @@ TEXTS = {
     "names of the language": graph_text(
         "f16: real[2]; exp: real[2];", "math = math.exp(exp); u8 = math.neg(math); y = math.add(u8, f16);"
     ),
+    "sequences": graph_text(
+        "X: real[s|5, 2, 3]; W: real[16, 3]; R: real[16, 4]; B: real[16];", "y, ~, ~ = nn.lstm(X, W, R, B);"
+    ),
     "left out": graph_text(
         "x: real[1, 2, 4, 4]; w: real[2, 2, 1, 1];", "~, b = math.moments{axes=[0]}(x); y = nn.conv(x, w);"
     ),
@@ -190,6 +194,16 @@ def test_what_was_written_anew_keeps_its_name() -> None:
     assert "added" in {item.name for item in defined(found)}
 
 
+def test_a_name_that_the_text_gives_away_anew_is_not_taken_back() -> None:
+    model = model_of(TEXTS["labels"])
+    edited = written(model).replace("last_z = ", "a_t_2 = nn.silu(x); last_z = ")
+    origins = origins_of(model)
+    origins["tensors"]["last_z"]["name"] = "a_t_2"
+    found = restore_names(model_of(edited).graph, origins)
+    assert not verify(found, model.library)
+    assert {"a_t_2", "last_z"} <= {item.name for item in defined(found)}
+
+
 MODULES = {
     "main.sknd": "import own, math; operator local { @input { x: real[s..]; } @output { y: real[s..]; }"
     " @lower { y[i..] = x[i..] * 2.0, i < s; } }"
@@ -229,3 +243,21 @@ def test_the_operators_of_the_user_travel_with_the_graph(keep: bool, tmp_path: P
     assert "unused" not in texts["main.sknd"]
     again = load(folder(tmp_path / "new", texts), keep)
     assert restore_names(again.graph, origins_of(model)) == model.graph
+
+
+def test_private_formulas_are_copied_under_public_names(tmp_path: Path) -> None:
+    """The graph cannot name what is private to another module; what is written computes the same."""
+    private = {name: text.replace("shift", "_shift") for name, text in MODULES.items()}
+    private["parts/more.sknd"] += (
+        " operator shift { @input { x: real[s..]; } @output { y: real[s..]; } @compose { y = _shift(x); } }"
+    )
+    private["own.sknd"] = private["own.sknd"].replace("_shift", "shift")
+    model = load(folder(tmp_path / "old", private))
+    assert "parts.more._shift" in {item.operator for item in model.graph.operations()}
+    texts = {f"{name.replace('.', '/')}.sknd": write(item) for name, item in graph_to_skriptnd(model).items()}
+    again = load(folder(tmp_path / "new", texts))
+    assert [item.operator.replace("shift_1", "_shift") for item in again.graph.operations()] == [
+        item.operator for item in model.graph.operations()
+    ]
+    main = again.library.documents["main"]
+    assert not errors(run_check(main, "main", again.library.find_operator))

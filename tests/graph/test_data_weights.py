@@ -245,3 +245,12 @@ def test_nothing_is_written_where_something_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(LamellaError, match="SKR362"):
         write_weights(tmp_path / "new", of, {"a": np.zeros(2, np.float32), "b": np.zeros(3, np.float32)})
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["../outside", "a/b", ".hidden", "nul\0"])
+def test_names_that_lead_elsewhere_are_refused(name: str, tmp_path: Path) -> None:
+    of = graph(Tensor(name, dtype.F32, (1,)))
+    (finding,) = findings(lambda: write_weights(tmp_path / "w", of, {name: np.zeros(1, np.float32)}))
+    assert finding.code == "SKR353"
+    assert not (tmp_path / "w").exists()
+    assert not (tmp_path / "outside.dat").exists()

@@ -7,7 +7,7 @@ from lamella.base.source import Source
 from lamella.bridge.graph_to_skriptnd import graph_to_skriptnd
 from lamella.graph.compose import compose
 from lamella.graph.model import Model
-from lamella.lang.skriptnd import write
+from lamella.lang.skriptnd import check, write
 from lamella.ops.library import Library
 
 IMPORTS = "import algo, image, layer, layout, linalg, math, nn, quant, rand;\n"
@@ -18,9 +18,8 @@ def model_of(text: str) -> Model:
     library = Library()
     module = library.load(Source("main.sknd", text))
     composed = compose(module)
-    assert not errors([*module.findings, *composed.findings]), "\n".join(
-        map(str, [*module.findings, *composed.findings])
-    )
+    findings = [*module.findings, *check(module.document, "main", library.find_operator), *composed.findings]
+    assert not errors(findings), "\n".join(map(str, findings))
     assert composed.graph is not None
     return Model(composed.graph, library)
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lamella.base.diagnostic import LamellaError
 from tests.ops.judges.draws import Array, filled
 from tests.ops.judges.harness import near, one, refuse
 from tests.ops.judges.onnx_node import run_node
@@ -97,6 +98,20 @@ def test_regions_of_other_ranks() -> None:
     line = np.array([[[1, 5, 2, 4]]], np.float32)
     found = one("image.max_roi_pool", line, np.array([[1, 2]], np.float32), np.array([0]), output_size=2)
     near(found, np.array([[[5, 2]]], np.float32))
+
+
+@pytest.mark.parametrize("operator", ROI)
+def test_regions_of_no_image(operator: str) -> None:
+    array, rois = filled((2, 1, 3, 3), "float32", 0), np.zeros((1, 4), np.float32)
+    with pytest.raises(LamellaError, match="index 2 of 'input', whose extent in dimension 0 is 2"):
+        one(operator, array, rois, np.array([2]), output_size=1)
+
+
+@pytest.mark.parametrize("operator", ROI)
+def test_regions_that_are_no_numbers(operator: str) -> None:
+    rois = np.array([[np.nan, -np.inf, np.inf, 1e30]], np.float32)
+    found = one(operator, np.ones((1, 1, 3, 3), np.float32), rois, np.array([0]), output_size=2)
+    assert set(found.ravel()) <= {0, 1}
 
 
 def _grid(seed: int, batch: int, points: Numbers) -> Array:

@@ -177,6 +177,14 @@ def test_comparisons(operator: str, case: Aligned) -> None:
     same(one(operator, *case.arrays, **case.attributes(*ALIGNS)), COMPARISONS[operator](*case.padded))
 
 
+@judged("numpy", *COMPARISONS)
+@pytest.mark.parametrize("operator", COMPARISONS)
+@given(st.sampled_from([FLOATS, INTEGERS]), st.data())
+def test_comparisons_of_different_widths(operator: str, dtypes: tuple[str, ...], data: Data) -> None:
+    case = data.draw(aligned(2, [dtypes, dtypes], -2, 2))
+    same(one(operator, *case.arrays, **case.attributes(*ALIGNS)), COMPARISONS[operator](*case.padded))
+
+
 LOGIC: MappingProxyType[str, Function] = MappingProxyType(
     {
         "math.and": np.logical_and,

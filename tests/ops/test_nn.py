@@ -201,6 +201,23 @@ def test_local_response_norm(shape: tuple[int, ...], size: int, data: Data) -> N
     )
 
 
+@judged("numpy", "nn.local_response_norm")
+@given(shapes(1, 3, 1, 6), st.data())
+def test_local_response_norm_over_axes(shape: tuple[int, ...], data: Data) -> None:
+    """Windows of even sizes too, which reach further behind than before, along any axes."""
+    array, axes = data.draw(arrays(shape, ("float64",))), data.draw(axes_of(len(shape)))
+    size = tuple(data.draw(st.integers(1, 4)) for _ in axes)
+    total = array**2
+    for axis, window in zip(axes, size, strict=True):
+        pads = [
+            ((window - 1) // 2, window // 2) if item == axis % len(shape) else (0, 0)
+            for item in range(len(shape))
+        ]
+        total = np.lib.stride_tricks.sliding_window_view(np.pad(total, pads), window, axis).sum(-1)
+    expected = array / np.sqrt(2.0 + 0.5 * total / np.prod(size))
+    near(one("nn.local_response_norm", array, axes=axes, size=size, alpha=0.5, bias=2.0), expected)
+
+
 @judged("onnxruntime", "nn.local_response_norm")
 @given(st.tuples(*(st.integers(1, 5),) * 4), st.sampled_from((1, 3, 5)))
 def test_local_response_norm_of_onnx(shape: tuple[int, ...], size: int) -> None:

@@ -182,7 +182,9 @@ def callees(depth: int) -> SearchStrategy[n.Callee]:
     if depth == 0:
         return found
     inner = tuples(components(depth - 1), 0, 2)
-    end = st.builds(lambda one, last: Notes(one.above, one.behind, one.blank, last), notes(), st.just(()))
+    end = st.builds(
+        lambda one, last: Notes(one.above, one.behind, one.blank, last), notes(), tuples(comments(), 0, 2)
+    )
     block = st.builds(n.Block, inner, tuples(expressions(1), 1, 2), st.none() | names(), end=end)
     return found | block
 
@@ -253,11 +255,10 @@ def operators() -> SearchStrategy[n.Operator]:
     """Operators and graphs, their blocks in any order."""
     blocks = st.lists(st.sampled_from(BLOCKS), unique=True, max_size=3)
     found = blocks.flatmap(lambda chosen: st.tuples(*map(sections, chosen)))
-    kinds = st.sampled_from(((False, False), (True, False), (False, True)))
-    return st.builds(
-        lambda name, parts, kind, note, end: n.Operator(name, parts, *kind, notes=note, end=end),
-        names(), found, kinds, notes(), ends(),
-    )  # fmt: skip
+    plain = st.builds(n.Operator, names(), found, st.booleans(), notes=notes(), end=ends())
+    return plain | st.builds(
+        n.Operator, names(), found, st.just(False), st.just(True), notes=notes(), end=ends()
+    )
 
 
 @cache

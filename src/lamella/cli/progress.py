@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import track
 
+from lamella.cli import waiting
+
 T = TypeVar("T")
-FEW = 5000
 
 
 def watch(items: Iterable[T], total: int) -> Iterator[T]:
-    """The items as they come, counted on a bar where a person is looking."""
-    if total < FEW or not sys.stderr.isatty():
+    """The items as they come; where a person is looking and has waited a moment, counted on a bar."""
+    if not sys.stderr.isatty():
         yield from items
         return
-    console = Console(stderr=True)
-    yield from track(items, "running", total, console=console, transient=True)
+    rest, start = iter(items), time.monotonic()
+    for done, item in enumerate(rest, 1):
+        yield item
+        if time.monotonic() - start >= waiting.PATIENCE:
+            console = Console(stderr=True)
+            yield from track(rest, "running", total, completed=done, console=console, transient=True)

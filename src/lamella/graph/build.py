@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count
 
 from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import BOOL, F32, I64, ElementType
@@ -26,7 +25,7 @@ from lamella.graph.nodes import (
     Update,
     Value,
 )
-from lamella.graph.rewrite import copy_of
+from lamella.graph.rewrite import Fresh, copy_of
 from lamella.lang.skriptnd.rules.names import UNKNOWN_OPERATOR
 from lamella.ops.instance import Declared, Fill, Instance
 from lamella.ops.instantiate import instantiate
@@ -112,7 +111,7 @@ class Builder:
     def __init__(self, library: Library, name: str) -> None:
         self.library = library
         self.name = name
-        self._names: set[str] = set()
+        self._names = Fresh()
         self._inputs: list[Argument] = []
         self._variables: list[Tensor] = []
         self._constants: dict[object, Constant] = {}
@@ -121,12 +120,7 @@ class Builder:
 
     def fresh(self, stem: str) -> str:
         """A name like this one that nothing has."""
-        numbered = (f"{stem}_{number}" for number in count(1))
-        found = (
-            stem if stem not in self._names else next(name for name in numbered if name not in self._names)
-        )
-        self._names.add(found)
-        return found
+        return self._names.take(stem)
 
     def input(self, name: str, element: ElementType, shape: Sequence[Extent]) -> Tensor:
         """A new input."""

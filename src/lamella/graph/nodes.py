@@ -7,12 +7,13 @@ graph, regions included. A region sees the tensors around it, so a branch needs 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from lamella.base.dim import Condition, Dim, Extent
 from lamella.base.dtype import ElementType
 from lamella.base.origin import Origin, derived
+from lamella.ops.instance import Check
 
 Shape: TypeAlias = tuple[Extent, ...]
 Single: TypeAlias = int | float | bool | str | Dim | Condition
@@ -133,6 +134,8 @@ class Graph:
     variables: tuple[Tensor, ...] = ()
     constants: tuple[Constant, ...] = ()
     updates: tuple[Update, ...] = ()
+    checks: tuple[Check, ...] = field(default=(), compare=False)
+    """Assertions of operators that were composed in place, for the run to test."""
 
     def operations(self) -> Iterator[Operation]:
         """Every operation, those of regions included."""

@@ -35,6 +35,16 @@ def verify(graph: Graph, library: Library) -> list[Diagnostic]:
     return _Verifier(graph, library).run()
 
 
+def _takes(item: Tensor | Pack, shape: Shape, exactly: bool) -> bool:
+    """Whether a shape can be that of a tensor: an extent that the tensor itself names can be any."""
+    if len(item.shape) != len(shape):
+        return False
+    own = [str(extent) == f"{item.name}.shape[{axis}]" for axis, extent in enumerate(item.shape)]
+    return not exactly or all(
+        free or extent == other for free, extent, other in zip(own, item.shape, shape, strict=True)
+    )
+
+
 def _type(item: Tensor | Pack) -> str:
     return f"{item.element}[{', '.join(str(extent) for extent in item.shape)}]"
 
@@ -195,11 +205,11 @@ class _Verifier:
         shapes: bool = True,
     ) -> None:
         """Tensors that take each other's place have the same types; where extents may differ, the same ranks."""
-
-        def mark(item: Tensor | Pack) -> object:
-            return (item.element, item.shape if shapes else len(item.shape))
-
-        if [mark(item) for item in given] != [mark(item) for item in wanted]:
+        fine = len(given) == len(wanted) and all(
+            item.element == other.element and _takes(other, item.shape, shapes)
+            for item, other in zip(given, wanted, strict=True)
+        )
+        if not fine:
             self._report(f"{words} {_types(given)} where {_types(wanted)} is wanted", origin)
 
     # --- constants and updates --------------------------------------------------------------------------------

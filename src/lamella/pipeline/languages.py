@@ -128,12 +128,11 @@ def language_of(path: Path, language: str | None) -> str:
 
 
 def shown_language(name: str, language: str | None) -> str:
-    """The language of what `show` is asked for: a file, an operator of the library, or a shipped device."""
+    """The language of what `show` is asked for: a file, a module or operator of the library, a shipped device."""
     path = Path(name)
     if language or path.exists() or path.suffix.lower() in ENDINGS or is_stream(path):
         return language_of(path, language)
-    module, dot, _ = name.rpartition(".")
-    return "skriptnd" if dot and module in standard_modules() else "nem"
+    return "skriptnd" if name.partition(".")[0] in standard_modules() else "nem"
 
 
 def standard_modules() -> list[str]:

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import cast
 
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
+
+DIALECTS = ("specification", "newer")
+KINDS = MappingProxyType(
+    {
+        "limits": Limits,
+        "allow_future": bool,
+        "config": Mapping,
+        "quantized": bool,
+        "seed": int,
+        "root": Path,
+        "weights": Path,
+    }
+)
+"""The kinds of the options that are no words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +66,49 @@ class Options:
 
 
 def options_of(words: Mapping[str, object]) -> Options:
-    """Options by their names; one that does not exist is told."""
+    """Options by their names; one that does not exist, or has a value of another kind, is told."""
     names = [item.name for item in fields(Options)]
-    unknown = [word for word in words if word not in names]
-    if unknown:
-        raise InputError(f"there is no option '{unknown[0]}'", hint=f"options are: {', '.join(names)}")
-    paths = {name: Path(str(words[name])) for name in ("root", "weights") if words.get(name) is not None}
-    return cast("Callable[..., Options]", Options)(**{**words, **paths})
+    unknown = next((word for word in words if word not in names), None)
+    if unknown is not None:
+        raise InputError(f"there is no option '{unknown}'", hint=f"options are: {', '.join(names)}")
+    given = {name: _taken(name, value) for name, value in words.items()}
+    found = cast("Callable[..., Options]", Options)(**given)
+    if found.dialect not in DIALECTS:
+        raise InputError(
+            f"there is no dialect '{found.dialect}'", hint=f"dialects are: {', '.join(DIALECTS)}"
+        )
+    return found
+
+
+def _taken(name: str, value: object) -> object:
+    """The value of an option in the type that it has; a single word is taken for a list of one."""
+    if name in ("root", "weights") and isinstance(value, str | Path):
+        return Path(value)
+    if name in ("keep", "decompose", "passes"):
+        return (value,) if isinstance(value, str) else _words(name, value)
+    if name == "shape":
+        return _extents(value)
+    wanted = KINDS.get(name, str)
+    optional = name in ("language", "root", "device", "model", "weights", "dtype")
+    if isinstance(value, wanted) and not (wanted is int and isinstance(value, bool)):
+        return value
+    if value is None and optional:
+        return None
+    raise InputError(f"option '{name}' is a {wanted.__name__}, not a {type(value).__name__}")
+
+
+def _words(name: str, value: object) -> tuple[str, ...]:
+    items = tuple(value) if isinstance(value, Iterable) else (value,)
+    if not all(isinstance(item, str) for item in items):
+        raise InputError(f"option '{name}' is a list of words")
+    return items
+
+
+def _extents(value: object) -> Mapping[str, int]:
+    if isinstance(value, Mapping) and all(_is_extent(item) for item in value.values()):
+        return value
+    raise InputError("option 'shape' holds extents by name, such as {'n': 3}")
+
+
+def _is_extent(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

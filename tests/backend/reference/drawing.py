@@ -53,12 +53,14 @@ class _Drawing:
     def __init__(
         self, draw: st.DrawFn, loops: tuple[Loop, ...], tensors: dict[str, Array | tuple[Array, ...]]
     ) -> None:
-        self.draw, self.loops, self.tensors = draw, loops, tensors
+        self.draw = draw
+        self.loops = loops
+        self.tensors = tensors
         self.readable = list(tensors)
 
     def affine(self, extent: int) -> Scalar:
         """A sum of multiples of loop indices; often one that stays inside."""
-        if self.loops and self.draw(st.booleans()):
+        if len(self.loops) > 0 and self.draw(st.booleans()):
             fitting = [loop.index for loop in self.loops if loop.extent == extent] or [self.loops[0].index]
             return Index(self.draw(st.sampled_from(fitting)))
         term: Scalar = self.draw(st.integers(-1, max(extent, 1)))
@@ -108,7 +110,7 @@ class _Drawing:
 
     def item(self, count: int) -> Scalar:
         """The number of a pack's item, known or computed."""
-        if self.loops and self.draw(st.booleans()):
+        if len(self.loops) > 0 and self.draw(st.booleans()):
             return Apply("%", (self.affine(count), count), "int")
         return self.draw(st.integers(0, count - 1))
 
@@ -118,8 +120,8 @@ class _Drawing:
             return self.leaf(kind, depth)
         form = self.draw(st.sampled_from(("binary", "binary", "choice", "cast", "table", "compare")))
         if form == "choice":
-            parts = (self.term("bool", depth - 1), self.term(kind, depth - 1), self.term(kind, depth - 1))
-            return Apply("?:", parts, kind)
+            options = (self.term("bool", depth - 1), self.term(kind, depth - 1), self.term(kind, depth - 1))
+            return Apply("?:", options, kind)
         if form == "cast":
             return Apply("cast", (self.term(self.draw(st.sampled_from(KINDS)), depth - 1),), kind)
         if form == "table":
@@ -143,7 +145,8 @@ class _Drawing:
             return found
         if kind == "int":
             return self.affine(3)
-        return self.draw(st.booleans() if kind == "bool" else st.sampled_from(REALS[:6]))
+        number: Scalar = self.draw(st.booleans() if kind == "bool" else st.sampled_from(REALS[:6]))
+        return number
 
 
 def _first(tensor: Array | tuple[Array, ...]) -> Array:
@@ -152,7 +155,7 @@ def _first(tensor: Array | tuple[Array, ...]) -> Array:
 
 @st.composite
 def cases(draw: st.DrawFn, depth: int = 2, finite: bool = False, own: bool = True) -> Case:
-    """A contraction with one target; with `own` it may read what it writes."""
+    """A contraction with one target, with all tensors of a pack or with a picked one; `own` may read what it writes."""
     count = draw(st.integers(0, 4))
     loops = tuple(
         Loop(f"i.{number}", draw(st.sampled_from((1, 2, 3, 4, 2, 3, 0)))) for number in range(count)
@@ -168,11 +171,18 @@ def cases(draw: st.DrawFn, depth: int = 2, finite: bool = False, own: bool = Tru
     tensors["p"] = tuple(draw(arrays("real", shape, finite)) for _ in range(draw(st.integers(1, 2))))
     drawing = _Drawing(draw, loops, tensors)
     target_shape = draw(shapes())
-    tensors["y"] = draw(arrays(kind, target_shape, finite))
-    target = Element("y", tuple(drawing.index(size, 1) for size in target_shape), kind)
+    form = draw(st.sampled_from(("single", "single", "single", "packed", "picked")))
+    count = 1 if form == "single" else 2
+    outputs = tuple(draw(arrays(kind, target_shape, finite)) for _ in range(count))
+    tensors["y"] = outputs if count > 1 else outputs[0]
+    indices = tuple(drawing.index(size, 1) for size in target_shape)
+    packed: list[Scalar | None] = [0, 1]
+    items: list[Scalar | None] = [None] if form == "single" else [drawing.item(2)]
+    items = packed if form == "packed" else items
     sign = draw(st.sampled_from(SIGNS[kind]))
     if own and draw(st.integers(0, 3)) == 0:
         drawing.readable.append("y")
-    value = drawing.term(kind, depth)
+    targets = tuple(Element("y", indices, kind, item) for item in items)
+    values = tuple(drawing.term(kind, depth) for _ in items)
     condition = drawing.term("bool", depth) if draw(st.integers(0, 2)) == 0 else None
-    return Case(Contraction((target,), sign, (value,), loops, condition), tensors)
+    return Case(Contraction(targets, sign, values, loops, condition), tensors)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.dtype import ElementType
@@ -10,15 +11,22 @@ from lamella.base.limits import Limits
 from lamella.base.source import Source
 from lamella.graph.compose import Composed, compose
 from lamella.graph.nodes import Argument, Branch, Graph, Loop, Node, Operation, Pack, tensors
+from lamella.graph.verify import verify
 from lamella.ops.instance import Value
 from lamella.ops.library import Library, Module
 
 IMPORTS = "import layer, layout, math, nn, quant;\n"
 
 
+@cache
+def library() -> Library:
+    """One library for all texts, so that its operators are read once; the last text is its main module."""
+    return Library()
+
+
 def load(text: str) -> Module:
     """A main module with the usual imports, read without findings."""
-    module = Library().load(Source("main.sknd", IMPORTS + text))
+    module = library().load(Source("main.sknd", IMPORTS + text))
     assert not errors(module.findings), "\n".join(map(str, module.findings))
     return module
 
@@ -45,6 +53,8 @@ def build(
     """Compose the text, which must go well."""
     found = attempt(text, graph, attributes, types, keep)
     assert found.graph is not None, "\n".join(map(str, found.findings))
+    wrong = verify(found.graph, library())
+    assert not wrong, "\n".join(map(str, wrong))
     return found.graph
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lamella.base.dim import Dim, bounds
+from lamella.base.dim import Dim, Test, bounds, symbol
 from lamella.base.dtype import BOOL
+from lamella.graph.nodes import Operation
 from tests.graph.compose.composing import build, codes, findings, flow, line, lines, only_branch
 
 CONDITION = "x: real[4]; s: real[];"
@@ -111,8 +112,10 @@ def test_a_condition_on_dynamic_extents_is_decided_by_the_run() -> None:
     components = "y = if n > 3 then math.exp(x) else math.sin(x);"
     graph = build(flow(components, "x: real[n|10];", "y: real[n];"))
     branch = only_branch(graph)
-    assert [line(node) for node in branch.conditions[0].nodes] == ["condition = layout.cast(constant)"]
-    assert [str(item.value) for item in graph.constants] == ["(3 < n ? 1 : 0)"]
+    assert [line(node) for node in branch.conditions[0].nodes] == ["value = layout.constant()"]
+    (node,) = branch.conditions[0].nodes
+    assert isinstance(node, Operation)
+    assert str(dict(node.attributes)["value"]) == str((Test("<", 3, symbol("n", 10)),))
 
 
 @pytest.mark.parametrize(

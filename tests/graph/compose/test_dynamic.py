@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lamella.base.dim import Dim, bounds
 from lamella.graph.nodes import Tensor
-from tests.graph.compose.composing import build, codes, flow, only_branch, only_loop, shapes
+from tests.graph.compose.composing import build, codes, flow, lines, only_branch, only_loop, shapes
 
 
 def test_symbols_flow_from_inputs_to_outputs() -> None:
@@ -91,6 +91,45 @@ def test_a_static_condition_on_a_bound_is_decided() -> None:
     assert len(graph.nodes) == 1
 
 
-def test_an_extent_as_an_argument_is_a_constant() -> None:
+def test_an_extent_as_an_argument_is_computed_by_the_run() -> None:
     graph = build(flow("y = math.add(i, n);", "x: real[n|10]; i: int[];", "y: int[];"))
-    assert [str(item.value) for item in graph.constants] == ["n"]
+    assert lines(graph) == ["value = layout.constant()", "y = math.add(i, value)"]
+    assert graph.constants == ()
+
+
+def test_a_real_of_an_extent_is_computed_by_the_run() -> None:
+    graph = build(flow("y = math.mul(x, 1.0 / real(n));", "x: real[n|10];", "y: real[n];"))
+    assert [line.split(" = ")[1].split("(")[0] for line in lines(graph)] == [
+        "layout.constant",
+        "layout.cast",
+        "math.div",
+        "math.mul",
+    ]
+
+
+def test_a_scalar_that_fills_a_dynamic_shape() -> None:
+    fold = """
+    operator fold {
+        @input { xs: real[n]..(k); }
+        @output { y: real[n]; }
+        @compose { y = with s: real[n] = 0.5 for x : xs do math.add(s, x); }
+    }
+    """
+    graph = build(fold + flow("y = fold(xs);", "xs: real[n|5]..(2);", "y: real[n];"))
+    assert lines(graph) == ["s = layout.uniform(constant)", "y = do"]
+
+
+def test_undecided_assertions_of_composed_operators_are_left_to_the_run() -> None:
+    even = """
+    operator even {
+        @input { x: real[n]; }
+        @output { y: real[n]; }
+        @assert { n % 2 == 0: "the length must be even", n; }
+        @compose { t = math.exp(x); y = math.sin(t); }
+    }
+    """
+    graph = build(even + flow("y = even(x);", "x: real[n|10];", "y: real[n];"))
+    assert [str(item.condition) for item in graph.checks] == ["(n % 2) == 0"]
+    assert "the length must be even" in graph.checks[0].message
+    assert build(even + flow("y = even(x);")).checks == ()
+    assert len(codes(even + flow("y = even(x);", "x: real[5];", "y: real[5];"))) == 1

@@ -176,6 +176,7 @@ def test_a_loop_inside_a_loop() -> None:
         ("y = with a = x for i : xs do..(4) math.add(a, i);", "SKR309"),
         ("y = with a = x for i : xs, j : [x, x] do math.add(a, i);", "SKR308"),
         ("y = with a = x for i : x do math.add(a, i);", "SKR313"),
+        ("y = with a = x for i : [x, s] do math.add(a, i);", "SKR313"),
         ("y = with a = 0.0 for i : xs do math.add(a, i);", "SKR307"),
         ("y = with a = x, b = x for i : xs do math.add(a, i);", "SKR307"),
         ("y = with a: int[4] = 0.0 for i : xs do math.add(a, i);", "SKR303"),

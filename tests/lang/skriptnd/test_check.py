@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import random
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.source import Source
 from lamella.lang.skriptnd import check, check_operator, parse
 from lamella.lang.skriptnd.nodes import Operator
-from tests.lang.skriptnd.library import FOLDER, find, find_newer, module
+from tests.lang.skriptnd.library import FOLDER, find, find_newer, module, operators
 
 GOOD = sorted((Path(__file__).parent / "good").rglob("*.sknd"))
 ATTRIBUTES = (
@@ -154,6 +158,23 @@ def test_what_is_not_known_is_not_wrong_again() -> None:
     assert codes(text) == ["SKR031"]
 
 
+TOGETHER = ({"SKR031", "SKR110"}, {"SKR031", "SKR161"}, {"SKR126", "SKR127"}, {"SKR033", "SKR201"})
+"""Findings with one cause that are both worth saying."""
+
+
+@given(st.sampled_from(sorted(operators())), st.randoms(use_true_random=False))
+def test_one_wrong_name_is_one_kind_of_finding(name: str, chance: random.Random) -> None:
+    words = re.findall(r"\w+|\W", operators()[name].span.text)
+    place = chance.choice([index for index, word in enumerate(words) if word.isidentifier()])
+    words[place] = "unheard_of"
+    document, findings = parse(Source("test.sknd", "".join(words)))
+    if findings or len(document.declarations) != 1:
+        return
+    found = check_operator(document.declarations[0], name.partition(".")[0], find)
+    kinds = {item.code for item in found}
+    assert len(kinds) <= 1 or kinds in TOGETHER, shown(found)
+
+
 def test_the_order_of_the_blocks_is_free() -> None:
     text = """operator f {
         @lower { y[i..] = x[i..] * u, i < s; } @output { y: real[s..]; } @using { u = real(a); }
@@ -221,3 +242,44 @@ DEFAULTS = {
 def test_defaults_can_be_evaluated(attributes: str, right: bool) -> None:
     found = codes(f"operator f {{ @attrib {{ {attributes} }} }}")
     assert set(found) == (set() if right else {"SKR122"})
+
+
+GRAPHS = {
+    "numbers": ("", "x: real[1,2];", ""),
+    "attributes": ("n: int = 3;", "x: real[n,n / 2,2 ..(n)];", ""),
+    "a packed attribute": ("shape: int..(d) = [1, 2];", "x: real[shape..];", ""),
+    "a helper symbol": ("n: int = 3;", "x: real[half];", ""),
+    "a bound for all that follow": ("", "x: real[n|9,3]; y: real[n]; z: real[n + 1];", ""),
+    "the same bound again": ("", "x: real[n|9]; y: real[n|9];", ""),
+    "another bound": ("", "x: real[n|9]; y: real[n|8];", "SKR066"),
+    "no name and no bound": ("", "x: real[~];", "SKR061"),
+    "no name": ("", "x: real[~|4 ..(3)];", ""),
+    "a pack of inputs": ("", "xs: real[4]..(3);", ""),
+    "a pack of inputs with a bound": ("", "xs: real[4]..(n|3);", ""),
+    "a pack of inputs without one": ("", "xs: real[4]..(n);", "SKR063"),
+    "a pack of extents without a length": ("", "x: real[s|4 ..];", "SKR063"),
+}
+
+
+@pytest.mark.parametrize(("attributes", "inputs", "expected"), GRAPHS.values(), ids=GRAPHS.keys())
+def test_the_inputs_of_a_main_graph_say_how_large_they_are(
+    attributes: str, inputs: str, expected: str
+) -> None:
+    using = "@using { half = n / 2; }" if "half" in inputs else ""
+    rest = "@output { o: real; } @compose { o = 1.0; }"
+    text = f"graph G {{ @attrib {{ {attributes} }} @input {{ {inputs} }} {using} {rest} }}"
+    assert " ".join(codes(text)) == expected
+
+
+def test_graphs_of_control_flow_need_not_say_it() -> None:
+    text = """graph G {
+        @input { x: real[4]; c: bool[]; } @output { y: real; } @compose { y = if c then H(x) else x; }
+    }
+    graph H { @input { x: real; } @output { y: real[~]; } @compose { y = x; } }"""
+    assert not codes(text)
+
+
+def test_the_bounds_of_outputs_agree() -> None:
+    text = "operator f {{ @input {{ x: real[n]; }} @output {{ y: int[k|n]; z: int[k|{bound}]; }} }}"
+    assert not codes(text.format(bound="n"))
+    assert codes(text.format(bound="2 * n")) == ["SKR066"]

@@ -156,7 +156,8 @@ def test_both_judge_pitfalls_alike(text: str) -> None:
         *("f{,}(x)", "f16(x)", "f16{a=1}(x)", "l: f16(x)", "f(x,)", "f(~)", "f()", "f", "{ yield x; }", "{ x; }"),
         *("l: { yield x; }", "l: x", "a.b.c(x)", "a.shape(x)", "a.shape", "f # c\n (x)", "if a then b", "T(x) + 1"),
         *("if a then b else c", "if if a then b else c then d else e", "do f(x)", "for x : y do..(i ->) f(x)"),
-        *("with a = 1, b: real[] = 2.0 while c do f(a)", "do..() f(x)", "do..(3) f(x) while g(x)", "unroll..(i -> 3) x"),
+        *("with a = 1, b: real[] = 2.0 while c do f(a)", "do..() f(x)", "do..(3) f(x) while g(x)"),
+        *("unroll..(i -> 3) x", "with a = 1 f(a)", "for x do f(x)", "while a b"),
     ],
 )  # fmt: skip
 def test_both_judge_components_alike(text: str) -> None:

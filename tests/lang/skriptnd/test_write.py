@@ -71,7 +71,10 @@ def test_parentheses_are_needed(node: n.Expr) -> None:
 
 
 def _pairs(text: str) -> list[tuple[int, int]]:
-    """The places of parentheses that enclose an operand, not those of a call, a count or a zip."""
+    """The places of parentheses that enclose an operand, not those of a call, a count or a zip.
+
+    A substitution as an operand and a fold that is expanded are set apart for the reader, needed or not.
+    """
     tokens = LEXER.cut(Source("text.sknd", text))
     opened: list[int] = []
     found = []
@@ -81,8 +84,13 @@ def _pairs(text: str) -> list[tuple[int, int]]:
         elif tokens.texts[index] == ")":
             first = opened.pop()
             before = tokens.kinds[first - 1] if first else ""
-            is_operand = before not in ("name", "builtin") and tokens.texts[max(first - 1, 0)] != ".."
-            if is_operand and "," not in tokens.texts[first:index]:
+            is_expanded = tokens.texts[index - 1] == "..." and tokens.texts[index + 1] == ".."
+            is_operand = (
+                not is_expanded
+                and before not in ("name", "builtin")
+                and tokens.texts[max(first - 1, 0)] != ".."
+            )
+            if is_operand and not {",", "<-"} & set(tokens.texts[first:index]):
                 found.append((tokens.starts[first], tokens.starts[index]))
     return found
 

@@ -36,8 +36,8 @@ TOLERANCE = {"float64": 1e-9, "float32": 1e-5, "float16": 2e-3}
 
 
 @functools.cache
-def library(dialect: str) -> Library:
-    """The shipped library of a dialect, read once."""
+def library(dialect: str, texts: bool = False) -> Library:
+    """The shipped library of a dialect, read once; texts are loaded into one of their own."""
     return Library(dialect)
 
 
@@ -76,7 +76,8 @@ def run(
     definition, source = find(operator)
     builder, fed = Builder(source, "judged"), dict[str, Array]()
     given = [_give(builder, f"x{place}", value, fed) for place, value in enumerate(inputs)]
-    outputs = builder.call_all(definition.name, *given, types=_types(definition, types), **attributes)
+    written: dict[str, Any] = dict(attributes)
+    outputs = builder.call_all(definition.name, *given, types=_types(definition, types), **written)
     flat = [item for output in outputs for item in tensors(output)]
     graph = builder.finish(*flat)
     found = compile_model(Model(graph, source), dtype=compute, seed=seed)(**fed)
@@ -112,16 +113,21 @@ def _collect(output: Argument, values: Any) -> Result:
     return result
 
 
-def run_text(
-    text: str, inputs: Mapping[str, Array], data: Mapping[str, Array]
-) -> tuple[dict[str, Array], dict[str, Array]]:
-    """The outputs of a graph that is written out, and its variables after the run."""
-    source = Library()
+def compose_text(text: str, data: Mapping[str, Array] = {}) -> Model:
+    """The model of a graph that is written out."""
+    source = library("specification", texts=True)
     module = source.load(Source("main.sknd", text))
     assert module.sound, module.findings
     graph, findings = compose(module)
     assert graph is not None, findings
-    executable = compile_model(Model(graph, source, data))
+    return Model(graph, source, data)
+
+
+def run_text(
+    text: str, inputs: Mapping[str, Array], data: Mapping[str, Array]
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """The outputs of a graph that is written out, and its variables after the run."""
+    executable = compile_model(compose_text(text, data))
     return executable(**inputs), dict(executable.state)
 
 

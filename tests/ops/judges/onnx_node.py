@@ -18,7 +18,7 @@ onnxruntime: Any = importlib.import_module("onnxruntime")
 
 
 def run_node(
-    operator: str, inputs: Sequence[Array | None], results: int = 1, **attributes: object
+    operator: str, inputs: Sequence[Array | None], results: int = 1, **attributes: Any
 ) -> list[Array]:
     """The outputs of one node; an input of None is left out."""
     given = {f"x{index}": array for index, array in enumerate(inputs) if array is not None}

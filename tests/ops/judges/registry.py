@@ -7,6 +7,7 @@ table is the same whichever tests run.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 from collections.abc import Iterator, Mapping
@@ -88,6 +89,7 @@ def table() -> dict[str, list[str]]:
     return {name: sorted(judges) for name, judges in found.items()}
 
 
-def refusals() -> list[Refusal]:
+@functools.cache
+def refusals() -> tuple[Refusal, ...]:
     """All wrong calls that the test modules list."""
-    return [item for module in modules() for item in getattr(module, "REFUSALS", ())]
+    return tuple(item for module in modules() for item in getattr(module, "REFUSALS", ()))

@@ -13,6 +13,7 @@ import numpy as np
 from lamella.backend.reference.storage import Storage
 from lamella.base import arrays
 from lamella.base.arrays import Array
+from lamella.base.dim import Extent, substitute
 from lamella.base.dtype import ElementType, Kind
 from lamella.graph.nodes import Graph, Tensor
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Lookup
@@ -70,27 +71,31 @@ def _rounded(values: Array, element: ElementType, storage: Storage) -> Array:
 # --- integers that pick elements ----------------------------------------------------------------------------
 
 
-def index_bounds(
+def find_picks(
     graph: Graph, bound: Iterator[tuple[Sequence[str], Instance, Sequence[Contraction]]]
-) -> Mapping[str, int]:
-    """For integer inputs that an operation uses as indices, the smallest extent they pick from.
+) -> Mapping[str, Sequence[Extent]]:
+    """For integer inputs that an operation uses as indices, the extents they pick from.
 
     `bound` lists operations with the names of their inputs, where these are single tensors.
     """
     wanted = {item.name for item in graph.inputs if isinstance(item, Tensor) and item.element.is_integer}
-    found: dict[str, int] = {}
+    found: dict[str, list[Extent]] = {name: [] for name in wanted}
     for names, instance, formulas in bound:
         parameters = dict(zip([name for name, _ in instance.inputs], names, strict=True))
-        if wanted.isdisjoint(names):
-            continue
-        for parameter, extent in _picks(instance, formulas):
-            name = parameters.get(parameter)
-            if name in wanted:
-                found[name] = min(found.get(name, extent), extent)
+        if not wanted.isdisjoint(names):
+            for parameter, extent in _picks(instance, formulas):
+                if parameters.get(parameter) in wanted:
+                    found[parameters[parameter]].append(extent)
     return found
 
 
-def _picks(instance: Instance, formulas: Sequence[Contraction]) -> Iterator[tuple[str, int]]:
+def smallest(extents: Sequence[Extent], values: Mapping[str, int]) -> int:
+    """How many indices every extent that is known has; a small number where none is."""
+    known = [extent for item in extents if isinstance(extent := substitute(item, values), int)]
+    return min(known, default=SMALL)
+
+
+def _picks(instance: Instance, formulas: Sequence[Contraction]) -> Iterator[tuple[str, Extent]]:
     """Parameters whose elements are indices, each with the extent of the dimension they index."""
     shapes = {name: getattr(value, "shape", ()) for name, value in instance.inputs}
     shapes |= {item.name: item.shape or () for item in instance.outputs}
@@ -106,7 +111,7 @@ def _picks(instance: Instance, formulas: Sequence[Contraction]) -> Iterator[tupl
         if isinstance(term, Element):
             waiting += term.indices
             for index, extent in zip(term.indices, shapes.get(term.tensor, ()), strict=False):
-                if isinstance(index, Element) and isinstance(extent, int):
+                if isinstance(index, Element):
                     yield index.tensor, extent
         elif isinstance(term, Apply):
             waiting += term.operands

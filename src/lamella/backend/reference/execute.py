@@ -8,21 +8,26 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from lamella.backend.reference.draws import SMALL, draw_variable, generator, index_bounds
+from lamella.backend.reference.checks import require_checks
+from lamella.backend.reference.draws import draw_variable, find_picks, generator
 from lamella.backend.reference.findings import told
 from lamella.backend.reference.inputs import Inputs, Misfit, fit, list_parts
-from lamella.backend.reference.lifetimes import names_of
-from lamella.backend.reference.machine import Frame, Machine
+from lamella.backend.reference.nodes.lifetimes import names_of
+from lamella.backend.reference.nodes.machine import Frame, Machine
 from lamella.backend.reference.storage import Storage, known_shape
 from lamella.backend.reference.symbols import Extents
+from lamella.backend.watch import Watch, unwatched
 from lamella.base import arrays
 from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.dim import Extent
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NOWHERE, Span
 from lamella.graph.model import Model
 from lamella.graph.nodes import Operation, Pack, Tensor
 from lamella.lang.skriptnd.rules.data import WRONG_SHAPE, WRONG_TYPE
+from lamella.lang.skriptnd.rules.graphs import RANDOM_WEIGHTS
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance
 from lamella.ops.problem import Fault, Problem
@@ -51,6 +56,10 @@ class Executable:
             known = ", ".join(PRECISIONS)
             raise InputError(f"'{dtype[:40]}' is no precision to run in", hint=f"precisions are: {known}")
         self.model = model
+        self.findings: list[Diagnostic] = []
+        """What the last call found: that weights are random, where the model has none."""
+        self.watch: Watch = unwatched
+        """Wraps the nodes of a call, for a progress bar."""
         self.state: dict[str, Array] = {}
         """The variables by name, as they are now."""
         self._seed = seed
@@ -79,9 +88,12 @@ class Executable:
         """Run once; inputs that are not given are random, from the seed."""
         frame = Frame(self._machine, Extents(), np.random.default_rng(self._seed))
         graph = self.model.graph
+        self.findings = self._without_data()
         self._enter(frame, inputs)
+        require_checks(graph.checks, frame.extents)
         needed = [*graph.outputs, *(item.value for item in graph.updates)]
-        frame.run(graph.nodes, self.inputs, names_of(needed))
+        frame.run(graph.nodes, self.inputs, names_of(needed), self.watch)
+        require_checks(graph.checks, frame.extents)
         outputs = {item.name: _leave(frame, item) for item in list_parts(graph.outputs)}
         # All updates at once, from what the run computed.
         self.state |= {item.variable.name: np.array(frame.array(item.value)) for item in graph.updates}
@@ -89,7 +101,7 @@ class Executable:
 
     def _enter(self, frame: Frame, inputs: Mapping[str, npt.ArrayLike]) -> None:
         graph = self.model.graph
-        taken = self._inputs.take(inputs, frame.extents, lambda name: self._index_bounds.get(name, SMALL))
+        taken = self._inputs.take(inputs, frame.extents, lambda name: self._picks.get(name, ()))
         for part in list_parts(graph.inputs):
             with told(part.name, part.origin, self._declaration(part.name)):
                 frame.put(part, taken[part.name])
@@ -114,6 +126,21 @@ class Executable:
         except Misfit as problem:
             raise Fault(WRONG_TYPE, name=name, type=kind, found=str(problem)) from None
 
+    def _without_data(self) -> list[Diagnostic]:
+        graph, data = self.model.graph, self.model.data or {}
+        names = [item.name for item in graph.variables if item.name not in data]
+        if not names:
+            return []
+        found = self.model.library.find(f"main.{graph.name}")
+        span = NOWHERE if found is None else found.operator.span
+        total = len(graph.variables)
+        count = (
+            f"{total} variable{'s' * (total > 1)}"
+            if len(names) == total
+            else f"{len(names)} of {total} variables"
+        )
+        return [RANDOM_WEIGHTS.at(span, name=graph.name, count=count, seed=self._seed)]
+
     def _declaration(self, name: str) -> Span:
         """Where the text declares an input or a variable of the graph."""
         found = self.model.library.find(f"main.{self.model.graph.name}")
@@ -125,8 +152,8 @@ class Executable:
         return NOWHERE
 
     @cached_property
-    def _index_bounds(self) -> Mapping[str, int]:
-        return index_bounds(self.model.graph, self._bound_operations())
+    def _picks(self) -> Mapping[str, Sequence[Extent]]:
+        return find_picks(self.model.graph, self._bound_operations())
 
     def _bound_operations(self) -> Iterator[tuple[Sequence[str], Instance, Sequence[Contraction]]]:
         for operation in self.model.graph.operations():

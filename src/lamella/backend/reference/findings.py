@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from lamella.base.diagnostic import LamellaError
 from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE, Span
-from lamella.lang.skriptnd.rules.graphs import TOO_MUCH_MEMORY
+from lamella.lang.skriptnd.rules.graphs import NO_MEANING, TOO_MUCH_MEMORY
 from lamella.ops.problem import Fault, Problem
 
 
@@ -23,6 +23,9 @@ def told(name: str, origin: Origin | None = None, span: Span = NOWHERE) -> Itera
         raise LamellaError([tell_origin(finding, origin)]) from None
     except Problem as problem:
         raise LamellaError([tell_origin(item, origin) for item in problem.findings]) from None
+    except ZeroDivisionError:
+        finding = NO_MEANING.at(place, operator=name, reason="an extent is divided by zero in this run")
+        raise LamellaError([tell_origin(finding, origin)]) from None
     except MemoryError:
         finding = TOO_MUCH_MEMORY.at(place, operator=name, needed="more", limit="the memory of this machine")
         raise LamellaError([tell_origin(finding, origin)]) from None

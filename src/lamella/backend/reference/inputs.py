@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lamella.backend.reference.draws import SMALL, draw, generator
+from lamella.backend.reference.draws import SMALL, draw, generator, smallest
 from lamella.backend.reference.findings import told
-from lamella.backend.reference.operators import Held
+from lamella.backend.reference.nodes.operators import Held
 from lamella.backend.reference.storage import Storage
 from lamella.backend.reference.symbols import Extents
 from lamella.base import arrays
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
-from lamella.base.dim import Dim, bounds, substitute, symbols
+from lamella.base.dim import Dim, Extent, bounds, substitute, symbols
 from lamella.base.dtype import ElementType, Kind
 from lamella.base.source import Span
 from lamella.graph.nodes import Argument, Graph, Pack, Tensor, tensors
@@ -43,7 +43,7 @@ class Inputs:
     place: Callable[[str], Span]
 
     def take(
-        self, given: Mapping[str, npt.ArrayLike], extents: Extents, below: Callable[[str], int]
+        self, given: Mapping[str, npt.ArrayLike], extents: Extents, picks: Callable[[str], Sequence[Extent]]
     ) -> dict[str, Held]:
         """The arrays of all inputs; the symbols of their shapes get their values, random ones the largest."""
         parts = list_parts(self.graph.inputs)
@@ -58,10 +58,11 @@ class Inputs:
                     findings += problem.findings
         if findings:
             raise LamellaError(findings)
-        for part in parts:
+        # Integers come last: they may pick elements of what is drawn before them.
+        for part in sorted(parts, key=lambda item: item.element.is_integer):
             if part.name not in found:
                 with told(part.name, part.origin, self.place(part.name)):
-                    found[part.name] = self._draw(part, extents, below)
+                    found[part.name] = self._draw(part, extents, picks)
         return found
 
     def _unknown(self, name: str) -> Diagnostic:
@@ -84,17 +85,17 @@ class Inputs:
 
     def _fit(self, part: Tensor | Pack, given: npt.ArrayLike) -> Array:
         try:
-            return fit(np.asarray(given), part.element, self.storage)
+            return fit(as_array(given), part.element, self.storage)
         except Misfit as problem:
             raise Fault(INPUT_TYPE, name=part.name, found=str(problem), element=part.element.name) from None
 
-    def _draw(self, part: Tensor | Pack, extents: Extents, below: Callable[[str], int]) -> Held:
+    def _draw(self, part: Tensor | Pack, extents: Extents, picks: Callable[[str], Sequence[Extent]]) -> Held:
         random = generator(self.seed, part.name)
         shape = [_choose_extent(extent, extents) for extent in part.shape]
         if isinstance(part, Pack):
             count = _choose_extent(part.size, extents)
             return tuple(draw(random, part.element, shape, self.storage, SMALL) for _ in range(count))
-        end = below(part.name) if part.element.is_integer else SMALL
+        end = smallest(picks(part.name), extents) if part.element.is_integer else SMALL
         return draw(random, part.element, shape, self.storage, end)
 
 
@@ -112,6 +113,14 @@ def _choose_extent(extent: int | Dim, extents: Extents) -> int:
 
 class Misfit(Exception):
     """Values that a tensor cannot hold; its text says what they are."""
+
+
+def as_array(given: npt.ArrayLike) -> Array:
+    """What a caller gives, as an array."""
+    try:
+        return np.asarray(given)
+    except ValueError:
+        raise Misfit("no array: its rows differ in length") from None
 
 
 def fit(values: Array, element: ElementType, storage: Storage) -> Array:

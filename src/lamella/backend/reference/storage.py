@@ -14,6 +14,7 @@ from lamella.base import arrays
 from lamella.base.arrays import Array
 from lamella.base.dim import Dim, Values, substitute
 from lamella.base.dtype import ElementType, Kind
+from lamella.base.limits import LARGEST
 from lamella.lang.skriptnd.rules.graphs import NO_MEANING, TOO_MUCH_MEMORY
 from lamella.ops.instance import Shape, Single
 from lamella.ops.problem import Fault
@@ -47,11 +48,14 @@ class Storage:
 
     def allocate(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         """An array of zeros, within the limit of memory."""
-        needed = dtype.itemsize
+        if any(size < 0 for size in shape):
+            raise Fault(NO_MEANING, reason=f"a tensor would have shape {list(shape)}")
+        needed = largest = dtype.itemsize
         for size in shape:
-            needed *= max(size, 0)
-        if needed > self.most_bytes:
-            raise Fault(TOO_MUCH_MEMORY, needed=needed, limit=self.most_bytes)
+            needed, largest = needed * size, largest * max(size, 1)
+        # An empty tensor needs nothing, but NumPy still counts its other extents.
+        if needed > self.most_bytes or largest > LARGEST:
+            raise Fault(TOO_MUCH_MEMORY, needed=largest, limit=self.most_bytes)
         return np.zeros(shape, dtype)
 
     def constant(self, element: ElementType, shape: Sequence[int], value: Single | Sequence[Single]) -> Array:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from lamella.base.dim import symbols
 from lamella.base.dtype import ElementType, name_in
 from lamella.bridge.graph_to_skriptnd.values import expression, extent, literal
 from lamella.graph.nodes import (
@@ -30,6 +31,7 @@ class Writer:
     library: Library
     packs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     words: Mapping[str, n.Expr] = field(default_factory=dict)
+    operators: Mapping[str, str] = field(default_factory=dict)
 
     def components(self, nodes: tuple[Node, ...]) -> tuple[n.Component, ...]:
         """One component for each node."""
@@ -65,7 +67,9 @@ class Writer:
     def _pattern(self, argument: Argument) -> n.Pattern:
         if argument is None or argument == ():
             return n.Omitted()
-        if not isinstance(argument, tuple):
+        if isinstance(argument, Pack):
+            return n.Result(argument.name, pack=_length(argument))
+        if isinstance(argument, Tensor):
             return n.Result(argument.name)
         whole = self._whole(argument)
         if whole is not None:
@@ -78,11 +82,22 @@ class Writer:
             inputs.pop()
         definition = self.library.find(node.operator)
         return n.Invocation(
-            node.operator.removeprefix("main."),
+            self._operator(node.operator),
             _types(node, definition),
             attributes(node.attributes, definition),
             tuple(map(self.argument, inputs)),
         )
+
+    def _operator(self, name: str) -> str:
+        return self.operators.get(name, name).removeprefix("main.")
+
+    def quantization(self, tensor: Tensor) -> n.Quantization | None:
+        """The entry of a tensor in `@quantize`."""
+        found = tensor.quantization
+        if found is None:
+            return None
+        given = attributes(found.attributes, self.library.find(found.operator))
+        return n.Quantization(tensor.name, self._operator(found.operator), attributes=given)
 
     def _region(self, region: Region) -> n.Callee:
         results = tuple(map(self.name, region.outputs))
@@ -128,7 +143,13 @@ class Writer:
     def _condition(self, node: Loop, region: Region) -> n.Callee:
         """The condition sees the same carried tensors as the body, under the same names."""
         words = {inner.name: n.Name(outer.name) for inner, outer in condition_inputs(node)}
-        return Writer(self.library, self.packs, {**self.words, **words})._region(region)
+        return replace(self, words={**self.words, **words})._region(region)
+
+
+def _length(pack: Pack) -> n.Pack | None:
+    """The length of a pack, which must be written; a loop alone tells what it has collected."""
+    own = any(symbol.name == f"{pack.name}.size" for symbol in symbols(pack.size))
+    return None if own else n.Pack(extent(pack.size))
 
 
 def condition_inputs(node: Loop) -> list[tuple[Tensor, Tensor]]:
@@ -173,12 +194,3 @@ def _is_default(value: Value, default: Value) -> bool:
     if isinstance(value, tuple) and not isinstance(default, tuple):
         return default is not None and all(repr(item) == repr(default) for item in value)
     return default is not None and repr(value) == repr(default)
-
-
-def quantization(tensor: Tensor, library: Library) -> n.Quantization | None:
-    """The entry of a tensor in `@quantize`."""
-    found = tensor.quantization
-    if found is None:
-        return None
-    given = attributes(found.attributes, library.find(found.operator))
-    return n.Quantization(tensor.name, found.operator.removeprefix("main."), attributes=given)

@@ -2,104 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from lamella.base.dim import Extent, Symbol
-from lamella.bridge.graph_to_skriptnd.components import Writer, quantization, type_word
+from lamella.bridge.graph_to_skriptnd.components import Writer, type_word
 from lamella.bridge.graph_to_skriptnd.names import packs
+from lamella.bridge.graph_to_skriptnd.operators import MAIN, Operators, calls_in, modules_of
 from lamella.bridge.graph_to_skriptnd.values import expression, extent
 from lamella.graph.nodes import Argument, Graph, Node, Operation, Pack, Tensor
-from lamella.graph.rewrite import defined, members, rename, uses
+from lamella.graph.rewrite import Fresh, defined, members, rename, uses
 from lamella.lang.skriptnd import nodes as n
-from lamella.ops.instance import Definition
 from lamella.ops.library import Library
-
-MAIN = "main"
 
 
 def documents(graph: Graph, library: Library) -> dict[str, n.Document]:
     """The main module with the graph, and the modules of the user's operators."""
-    needed = _needed(graph, library)
-    modules: dict[str, list[n.Operator]] = {MAIN: []}
-    for definition in needed:
-        if not definition.standard:
-            modules.setdefault(definition.module, []).append(definition.operator)
-    calls = [operation.operator for operation in graph.operations()]
-    calls += [item.quantization.operator for item in _tensors(graph) if item.quantization]
-    found = {name: _document(name, operators, library) for name, operators in modules.items()}
-    imports = {*_modules_of(calls), *found[MAIN].modules} - {MAIN}
-    body = (*modules[MAIN], _declaration(graph, library))
+    operators = Operators(graph, library)
+    found = {name: _document(name, items) for name, items in operators.modules.items()}
+    imports = {*modules_of(operators.calls), *found[MAIN].modules} - {MAIN}
+    body = (*operators.modules[MAIN], _declaration(graph, library, operators.words))
     return {**found, MAIN: n.Document(_import(imports), body)}
-
-
-def _tensors(graph: Graph) -> Iterator[Tensor]:
-    return (item for item in defined(graph) if isinstance(item, Tensor))
-
-
-# --- the user's operators -----------------------------------------------------------------------------------
-
-
-def _needed(graph: Graph, library: Library) -> list[Definition]:
-    """The definitions behind a graph's operations and quantizers, with those that they call."""
-    found: dict[str, Definition] = {}
-    waiting = [operation.operator for operation in graph.operations()]
-    waiting += [item.quantization.operator for item in _tensors(graph) if item.quantization]
-    while waiting:
-        name = waiting.pop()
-        definition = None if name in found else library.find(name)
-        if definition is not None:
-            found[name] = definition
-            if not definition.standard:
-                waiting += [_qualified(call, definition.module) for call in _calls(definition.operator)]
-    return sorted(found.values(), key=lambda item: item.operator.span.start)
-
-
-def _qualified(name: str, module: str) -> str:
-    return name if "." in name else f"{module}.{name}"
-
-
-def _calls(operator: n.Operator) -> Iterator[str]:
-    for section in ("compose", "update", "quantize"):
-        for item in operator.items(section):
-            if isinstance(item, n.Component):
-                yield from _calls_of(item.value)
-            elif isinstance(item, n.Quantization):
-                yield item.operator
-
-
-def _calls_of(value: object) -> Iterator[str]:
-    """The operators that a callee, a branch or a loop names."""
-    if isinstance(value, n.Invocation):
-        yield value.operator
-    elif isinstance(value, n.Block):
-        for component in value.components:
-            yield from _calls_of(component.value)
-    elif isinstance(value, n.Branch):
-        for part in (*(item for case in value.cases for item in case), value.otherwise):
-            yield from _calls_of(part)
-    elif isinstance(value, n.Loop):
-        for inner in (value.before, value.body, value.after):
-            yield from _calls_of(inner)
-
-
-def _modules_of(calls: Iterable[str]) -> set[str]:
-    return {name.rpartition(".")[0] for name in calls if "." in name}
 
 
 def _import(modules: Iterable[str]) -> tuple[n.Import, ...]:
     return tuple(n.Import((name,)) for name in sorted(modules))
 
 
-def _document(module: str, operators: list[n.Operator], library: Library) -> n.Document:
-    calls = [call for operator in operators for call in _calls(operator)]
-    return n.Document(_import(_modules_of(calls) - {module}), tuple(operators))
+def _document(module: str, operators: list[n.Operator]) -> n.Document:
+    calls = [call for operator in operators for call in calls_in(operator)]
+    return n.Document(_import(modules_of(calls) - {module}), tuple(operators))
+
+
+def _tensors(graph: Graph) -> Iterator[Tensor]:
+    return (item for item in defined(graph) if isinstance(item, Tensor))
 
 
 # --- the graph ----------------------------------------------------------------------------------------------
 
 
-def _declaration(graph: Graph, library: Library) -> n.Operator:
+def _declaration(graph: Graph, library: Library, operators: Mapping[str, str]) -> n.Operator:
     outputs = tuple(map(_output, graph.outputs))
     graph, lists = _loosen(graph)
     grouped = packs(graph)
@@ -108,9 +50,9 @@ def _declaration(graph: Graph, library: Library) -> n.Operator:
         for base, names in grouped.items()
         for number, name in enumerate(names)
     }
-    writer = Writer(library, grouped, words)
+    writer = Writer(library, grouped, words, operators)
     made = [n.Component((n.Result(name),), writer.expression(items)) for name, items in lists.items()]
-    quantized = [quantization(item, library) for item in _tensors(graph)]
+    quantized = [writer.quantization(item) for item in _tensors(graph)]
     sections: dict[str, tuple[n.Statement, ...]] = {
         "input": _inputs(graph),
         "output": outputs,
@@ -136,7 +78,7 @@ def _loosen(graph: Graph) -> tuple[Graph, dict[str, tuple[Tensor, ...]]]:
     """
     made = [argument for node in graph.nodes for argument in node.outputs]
     copies = {item.outputs[0]: item for item in graph.nodes if isinstance(item, Operation) and _is_copy(item)}
-    read = uses(graph)
+    read, fresh = uses(graph), Fresh(item.name for item in defined(graph))
     lists: dict[str, tuple[Tensor, ...]] = {}
     names: dict[str, str] = {}
     dropped: list[Node] = []
@@ -149,7 +91,7 @@ def _loosen(graph: Graph) -> tuple[Graph, dict[str, tuple[Tensor, ...]]]:
                 dropped.append(copy)
                 items.append(source)
             else:
-                names[tensor.name] = tensor.name.replace(":", "_item_")
+                names[tensor.name] = fresh.take(tensor.name.replace(":", "_"))
                 items.append(replace(tensor, name=names[tensor.name]))
         lists[_pack_name(pack)] = tuple(items)
     kept = tuple(node for node in graph.nodes if not any(node is item for item in dropped))

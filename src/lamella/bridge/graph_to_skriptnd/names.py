@@ -7,16 +7,15 @@ an identifier already keeps its name; the others get one like it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count
 from typing import NamedTuple
 
-from lamella.base.dim import Dim, Extent, Symbol, substitute, symbols
+from lamella.base.dim import Symbol, symbols
 from lamella.base.dtype import LANGUAGES
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, walk
-from lamella.graph.rewrite import Renewal, defined, extents, rename
+from lamella.graph.rewrite import Fresh, defined, extents, rename, rename_symbols
 from lamella.lang.skriptnd.words import BUILT_INS, KEYWORDS
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -46,12 +45,14 @@ def graph_word(graph: Graph) -> str:
 def packs(graph: Graph) -> dict[str, tuple[str, ...]]:
     """The packs of known length that have a name: `p` for `(p:1, p:2)`."""
     made = (argument for node in walk(graph.nodes) for argument in node.outputs)
+    single = {item.name for item in defined(graph)}
     found: dict[str, tuple[str, ...]] = {}
     for argument in (*graph.inputs, *graph.outputs, *made):
         if isinstance(argument, tuple) and argument:
             names = tuple(item.name for item in argument)
             base = names[0].removesuffix(":1")
-            if names == tuple(f"{base}:{number}" for number in range(1, len(names) + 1)):
+            wanted = tuple(f"{base}:{number}" for number in range(1, len(names) + 1))
+            if names == wanted and base not in single:
                 found[base] = names
     return found
 
@@ -65,15 +66,15 @@ def names_in_text(graph: Graph) -> Names:
     taken = {*_RESERVED, *_modules(graph)}
     found = {name: name for name in tensors if _IDENTIFIER.fullmatch(name) and name not in taken}
     kept = {name for name in own if _IDENTIFIER.fullmatch(name) and name not in taken and name not in found}
-    taken |= {*found, *kept}
-    found |= {name: _fresh(_spell(name), taken) for name in tensors if name not in found}
+    fresh = Fresh((*taken, *found, *kept), start=2)
+    found |= {name: fresh.take(_spell(name)) for name in tensors if name not in found}
     words = {name: f"{found[base]}:{name.rpartition(':')[2]}" for name, base in items.items()}
-    return Names(found | words, {name: name if name in kept else _fresh(_spell(name), taken) for name in own})
+    return Names(found | words, {name: name if name in kept else fresh.take(_spell(name)) for name in own})
 
 
 def _modules(graph: Graph) -> Iterator[str]:
     for operation in graph.operations():
-        yield from operation.operator.split(".")
+        yield from operation.operator.split(".")[:-1]
 
 
 def _spell(name: str) -> str:
@@ -81,36 +82,7 @@ def _spell(name: str) -> str:
     return f"_{word}" if word[0].isdigit() else word
 
 
-def _fresh(stem: str, taken: set[str]) -> str:
-    found = (
-        stem
-        if stem not in taken
-        else next(name for name in (f"{stem}_{number}" for number in count(2)) if name not in taken)
-    )
-    taken.add(found)
-    return found
-
-
 def _own_symbols(graph: Graph) -> Iterator[Symbol]:
     """The extents with a name of their own, not one of a tensor."""
     found = (symbol for item in defined(graph) for extent in extents(item) for symbol in symbols(extent))
     return (symbol for symbol in found if not re.search(r"\.(shape\[\d+\]|size)$", symbol.name))
-
-
-def rename_symbols(graph: Graph, names: dict[str, str]) -> Graph:
-    """The graph with some extents called otherwise."""
-    changed = {old: new for old, new in names.items() if old != new}
-    values = dict(_renamed(_own_symbols(graph), changed))
-    if not values:
-        return graph
-
-    def change(extent: Extent) -> Extent:
-        return extent if isinstance(extent, int) else substitute(extent, values)
-
-    return Renewal(lambda item: replace(item, shape=tuple(map(change, item.shape))), change).graph(graph)
-
-
-def _renamed(found: Iterable[Symbol], names: dict[str, str]) -> Iterator[tuple[str, Dim]]:
-    for symbol in found:
-        if symbol.name in names:
-            yield symbol.name, Dim((((Symbol(names[symbol.name], symbol.low, symbol.high),), 1),))

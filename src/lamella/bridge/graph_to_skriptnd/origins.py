@@ -8,10 +8,10 @@ from typing import TypedDict
 
 from lamella.base.origin import Origin
 from lamella.bridge.graph_to_skriptnd.components import condition_inputs
-from lamella.bridge.graph_to_skriptnd.names import names_in_text, rename_symbols
+from lamella.bridge.graph_to_skriptnd.names import names_in_text
 from lamella.graph.model import Model
 from lamella.graph.nodes import Branch, Graph, Loop, Node, Operation, Region, Tensor, walk
-from lamella.graph.rewrite import Renewal, defined, made, producers, rename
+from lamella.graph.rewrite import Renewal, defined, made, producers, rename, rename_symbols
 
 
 class Entry(TypedDict, total=False):
@@ -58,18 +58,36 @@ def restore_names(graph: Graph, origins: Origins) -> Graph:
     a flat text are unique, so the last one tells.
     """
     entries = origins["tensors"]
-    words = {item.name: _word(item.name, entries) for item in defined(graph)}
-    words |= _in_conditions(graph, words)
-    known = {name: entries[word] for name, word in words.items() if word in entries}
+    known = {name: entries[word] for name, word in _words(graph, entries).items()}
     restored = _with_origins(graph, known)
     restored = rename(restored, {name: entry["name"] for name, entry in known.items()})
-    return replace(rename_symbols(restored, dict(origins["extents"])), name=origins["graph"])
+    return replace(rename_symbols(restored, origins["extents"]), name=origins["graph"])
 
 
-def _word(name: str, entries: Mapping[str, Entry]) -> str:
-    """The word of the text behind the name of a composed tensor."""
-    last = name.rpartition(".")[2]
-    return next((word for word in (name, last, last.partition("~")[0]) if word in entries), name)
+def _words(graph: Graph, entries: Mapping[str, Entry]) -> dict[str, str]:
+    """The words of the text behind the names of composed tensors, each for one of them."""
+    names = [item.name for item in defined(graph)]
+    found = {name: name for name in names if name in entries}
+    claimed = set(found)
+    for name in names:
+        last = name.rpartition(".")[2]
+        word = next((item for item in (last, last.partition("~")[0]) if item in entries), None)
+        if name not in found and word is not None and word not in claimed:
+            found[name] = word
+            claimed.add(word)
+    inner = _in_conditions(graph, found)
+    found = {name: word for name, word in (found | inner).items() if word in entries}
+    return _without_clashes(names, found, entries)
+
+
+def _without_clashes(names: list[str], found: dict[str, str], entries: Mapping[str, Entry]) -> dict[str, str]:
+    """A name that the text gives to something new stays with it."""
+    while True:
+        kept = {name for name in names if name not in found}
+        fine = {name: word for name, word in found.items() if entries[word]["name"] not in kept}
+        if len(fine) == len(found):
+            return fine
+        found = fine
 
 
 def _in_conditions(graph: Graph, words: Mapping[str, str]) -> dict[str, str]:
@@ -77,7 +95,9 @@ def _in_conditions(graph: Graph, words: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for node in walk(graph.nodes):
         if isinstance(node, Loop) and node.condition is not None:
-            found |= {inner.name: f"{words[outer.name]}?" for inner, outer in condition_inputs(node)}
+            found |= {
+                inner.name: f"{words.get(outer.name, outer.name)}?" for inner, outer in condition_inputs(node)
+            }
     return found
 
 

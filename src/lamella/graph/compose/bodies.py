@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lamella.graph.compose.calls import Call, bind_call, keep_whole
+from lamella.graph.compose.calls import Call, bind_call
 from lamella.graph.compose.declare import declare, open_frame, update
 from lamella.graph.compose.flow.branches import compose_branch
 from lamella.graph.compose.flow.loops import compose_loop
 from lamella.graph.compose.flow.unrolled import unroll
+from lamella.graph.compose.operations import keep_whole
 from lamella.graph.compose.outputs import give_outputs
 from lamella.graph.compose.quantize import expect_quantized
 from lamella.graph.compose.results import assign, fail
@@ -30,6 +31,7 @@ def compose_body(frame: Frame, call: Call) -> Sequence[object]:
 def compose_inside(frame: Frame, call: Call) -> Sequence[object]:
     """The components of an operator, in a frame in which its inputs have their meaning."""
     operator = call.instance.definition.operator
+    frame.session.leave(call.instance.checks)
     declare(frame, call)
     components = [item for item in operator.items("compose") if isinstance(item, Component)]
     compose_components(frame, components, labelled=not passes_scope(call, components))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from lamella.base.dim import Dim
 from lamella.base.dtype import ElementType
 from lamella.base.origin import Origin
 from lamella.base.source import Span
@@ -13,15 +12,13 @@ from lamella.graph.compose.scope.frame import Frame, Place
 from lamella.graph.compose.scope.keeping import is_open
 from lamella.graph.compose.scope.names import Scope
 from lamella.graph.compose.scope.session import Named, Session
-from lamella.graph.compose.scope.wanted import Simple, Wanted
+from lamella.graph.compose.scope.wanted import Wanted
 from lamella.graph.compose.values import as_argument, as_attribute
-from lamella.graph.nodes import Argument, Operation, Pack, Tensor
 from lamella.lang.skriptnd.nodes import Attribute, Dtype, Invocation, Omitted
 from lamella.lang.skriptnd.rules import graphs as rules
-from lamella.ops.instance import Declared, Definition, Fill, Instance, Value
+from lamella.ops.instance import Definition, Instance, Value
 from lamella.ops.instantiate import instantiate
 from lamella.ops.problem import Problem
-from lamella.ops.scalars.values import show
 
 
 class Call(NamedTuple):
@@ -95,83 +92,9 @@ def _results(
         return ()
     declared = [item.name for item in definition.operator.parameters("output")]
     pairs = zip(wanted, declared, strict=True)
-    return [session.take(_name(item, scope, name)) for item, name in pairs]
+    return [session.take(result_name(item, scope, name)) for item, name in pairs]
 
 
-def _name(wanted: Wanted, scope: Scope, output: str) -> Named:
+def result_name(wanted: Wanted, scope: Scope, output: str) -> Named:
+    """What an output is called: by the caller, or after the output itself."""
     return wanted.single() or Named(scope.name(output))
-
-
-# --- operations ---------------------------------------------------------------------------------------------
-
-
-def keep_whole(frame: Frame, call: Call) -> tuple[Argument, ...]:
-    """The call as one operation."""
-    session, instance = frame.session, call.instance
-    inputs = tuple(argument_of(frame, instance.symbols[name], call.span) for name, _ in instance.inputs)
-    spare = [""] * len(instance.outputs)
-    outputs = tuple(
-        _result(session, declared, wanted, call, taken)
-        for declared, wanted, taken in zip(instance.outputs, call.wanted, call.results or spare, strict=True)
-    )
-    attributes, types = instance.attributes, tuple(instance.types.items())
-    name = instance.definition.name
-    session.nodes.append(Operation(name, inputs, outputs, attributes, types, origin=call.origin))
-    return outputs
-
-
-def _result(session: Session, declared: Declared, wanted: Wanted, call: Call, taken: str) -> Argument:
-    """The tensor or the pack of one output; with a name that is `taken`, its extents are symbols named after it."""
-    named = _name(wanted, call.scope, declared.name)
-    if taken:
-        named = Named(taken, named.exposed)
-        session.learn([declared.shape or (), *(declared.items or ())])
-    if declared.items is not None:
-        names = _item_names(wanted, named, len(declared.items), bool(taken))
-        pairs = zip(names, declared.items, strict=True)
-        return tuple(session.tensor(item, declared.element, shape, call.origin) for item, shape in pairs)
-    if declared.size is not None:
-        name = taken or session.take(named)
-        return Pack(name, declared.element, declared.shape or (), declared.size, origin=call.origin)
-    return session.tensor(named, declared.element, declared.shape or (), call.origin, bool(taken))
-
-
-def _item_names(wanted: Wanted, named: Named, count: int, taken: bool) -> Sequence[Named]:
-    spare = [Named(f"{named.name}:{number + 1}", named.exposed) for number in range(count)]
-    if taken:
-        return spare
-    return [item or other for item, other in zip(wanted.items(count), spare, strict=True)]
-
-
-def argument_of(frame: Frame, value: object, span: Span) -> Argument:
-    """What an operation takes for a value: scalars become constants."""
-    if value is None or isinstance(value, Tensor | Pack):
-        return value
-    if isinstance(value, Fill):
-        return _constant(frame, value, span)
-    if isinstance(value, tuple):
-        return tuple(_constant(frame, item, span) for item in value)
-    raise Problem(
-        rules.WRONG_VALUE.at(span, what="an argument", found=f"the value {show(value)}", wanted="a tensor")
-    )
-
-
-def _constant(frame: Frame, value: object, span: Span) -> Tensor:
-    if isinstance(value, Tensor):
-        return value
-    if isinstance(value, Fill) and isinstance(value.value, int | float | str | Dim):
-        return frame.session.scalar(frame.scope.prefix, value.value, value.element, value.shape)
-    raise Problem(
-        rules.WRONG_VALUE.at(span, what="an argument", found=f"the value {show(value)}", wanted="a tensor")
-    )
-
-
-def call_library(
-    frame: Frame, operator: str, tensor: Tensor, named: Named, span: Span, **types: ElementType
-) -> Tensor:
-    """One operation of the standard library that the composition adds itself."""
-    definition = find_operator(frame, operator, span)
-    instance = instantiate(frame.session.library, definition, [tensor], types=types, span=span)
-    origin = Origin(operator, span, frame.origin)
-    (made,) = keep_whole(frame, Call(instance, frame.scope, origin, [Simple(named)], span))
-    return made if isinstance(made, Tensor) else tensor

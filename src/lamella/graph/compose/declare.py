@@ -6,12 +6,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from lamella.base.dtype import F32, ElementType
 from lamella.base.source import Span
-from lamella.graph.compose.calls import Call, argument_of
+from lamella.graph.compose.calls import Call
+from lamella.graph.compose.operations import argument_of, as_tensor
 from lamella.graph.compose.scope.frame import Frame, Meanings
 from lamella.graph.compose.scope.names import Scope
 from lamella.graph.compose.scope.session import Named
 from lamella.graph.compose.scope.wanted import UNNAMED, names_in
-from lamella.graph.compose.values import as_tensor, describe
+from lamella.graph.compose.values import describe
 from lamella.graph.nodes import Constant, Shape, Tensor, Update
 from lamella.lang.skriptnd.nodes import Component
 from lamella.lang.skriptnd.rules import graphs as rules

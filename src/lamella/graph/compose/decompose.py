@@ -12,11 +12,12 @@ from lamella.base.limits import Limits
 from lamella.base.origin import Origin
 from lamella.base.source import NOWHERE
 from lamella.graph.compose.bodies import compose_body
-from lamella.graph.compose.calls import Call, call_library
-from lamella.graph.compose.room import recursion_room
+from lamella.graph.compose.calls import Call
+from lamella.graph.compose.operations import rename
 from lamella.graph.compose.scope.frame import Frame, Meanings
 from lamella.graph.compose.scope.keeping import keeper
 from lamella.graph.compose.scope.names import Scope
+from lamella.graph.compose.scope.room import recursion_room
 from lamella.graph.compose.scope.session import Named, Session, Stop
 from lamella.graph.compose.scope.wanted import Fixed
 from lamella.graph.model import Model
@@ -179,4 +180,4 @@ def _restore(frame: Frame, wanted: Argument, value: object) -> None:
     found = value if isinstance(value, tuple) else (value,)
     for tensor, made in zip(tensors(wanted), found, strict=False):
         if isinstance(made, Tensor) and made.name != tensor.name:
-            call_library(frame, "math.iden", made, Named(tensor.name, promised=True), NOWHERE)
+            rename(frame, made, Named(tensor.name, promised=True), NOWHERE)

@@ -12,12 +12,13 @@ from lamella.base.dtype import F32, ElementType
 from lamella.base.limits import Limits
 from lamella.base.source import Span
 from lamella.graph.compose.bodies import compose_inside
-from lamella.graph.compose.calls import Call, call_library
+from lamella.graph.compose.calls import Call
+from lamella.graph.compose.operations import rename
 from lamella.graph.compose.quantize import expect_quantized, report_missing
-from lamella.graph.compose.room import recursion_room
 from lamella.graph.compose.scope.frame import Frame, Meanings
 from lamella.graph.compose.scope.keeping import keeper
 from lamella.graph.compose.scope.names import Scope
+from lamella.graph.compose.scope.room import recursion_room
 from lamella.graph.compose.scope.session import Named, Session, Stop
 from lamella.graph.compose.scope.wanted import Simple
 from lamella.graph.nodes import Argument, Graph, Pack, Tensor
@@ -53,8 +54,7 @@ def compose(
     """
     chosen = next((item for item in module.graphs if graph in (None, item.operator.name)), None)
     if chosen is None:
-        names = ", ".join(f"'{item.operator.name}'" for item in module.graphs) or "none"
-        return Composed(None, (rules.NO_GRAPH.at(module.document.span, name=graph or "", graphs=names),))
+        return Composed(None, (_no_graph(module, graph or ""),))
     session = Session(module.library, keeper(keep), limits or module.library.limits)
     found = None
     with collector_paused(), recursion_room(session.limits):
@@ -66,6 +66,12 @@ def compose(
             session.report(None, *problem.findings)
     findings = tuple(sort_findings(session.findings))
     return Composed(None if errors(findings) else found, findings)
+
+
+def _no_graph(module: Module, name: str) -> Diagnostic:
+    names = ", ".join(f"'{item.operator.name}'" for item in module.graphs) or "none"
+    span = module.graphs[0].operator.span if module.graphs else module.document.span
+    return rules.NO_GRAPH.at(span, name=name, graphs=names)
 
 
 def _compose_graph(
@@ -106,6 +112,7 @@ def _compose_graph(
         tuple(session.variables.values()),
         tuple(session.constants),
         tuple(session.updates),
+        tuple(session.checks),
     )
 
 
@@ -156,4 +163,4 @@ def _output(frame: Frame, declared: Declared, value: object, span: Span) -> Argu
 def _own(frame: Frame, tensor: Tensor, name: str, span: Span) -> Tensor:
     if tensor.name == name:
         return tensor
-    return call_library(frame, "math.iden", tensor, Named(name, True, True), span)
+    return rename(frame, tensor, Named(name, True, True), span)

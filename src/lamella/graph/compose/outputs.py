@@ -5,9 +5,10 @@ from __future__ import annotations
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.source import Span
 from lamella.graph.compose.calls import Call
+from lamella.graph.compose.operations import as_tensor
 from lamella.graph.compose.scope.frame import Frame
 from lamella.graph.compose.types import fits
-from lamella.graph.compose.values import as_tensor, describe, describe_type
+from lamella.graph.compose.values import describe, describe_type
 from lamella.graph.nodes import Pack, Shape, Tensor
 from lamella.lang.skriptnd.nodes import Operator
 from lamella.lang.skriptnd.rules import graphs as rules

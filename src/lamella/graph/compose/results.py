@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lamella.graph.compose.calls import call_library
+from lamella.graph.compose.operations import rename
 from lamella.graph.compose.scope.frame import Frame
 from lamella.graph.compose.scope.wanted import names_in, pack_of, spread
 from lamella.graph.compose.types import check_type
@@ -64,7 +64,7 @@ def _named(frame: Frame, item: Result, value: object) -> object:
         return value
     if wanted.name not in frame.session.quantizers or not wanted.exposed:
         return value
-    return call_library(frame, "math.iden", value, wanted, item.span)
+    return rename(frame, value, wanted, item.span)
 
 
 def fail(frame: Frame, patterns: Sequence[Pattern]) -> None:

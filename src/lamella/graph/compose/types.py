@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from lamella.base import dim
 from lamella.base.dim import Dim, Extent
-from lamella.base.dtype import ElementType
+from lamella.graph.compose.operations import fill
 from lamella.graph.compose.scope.frame import Frame
 from lamella.graph.compose.values import describe, describe_type
 from lamella.graph.nodes import Pack, Tensor
 from lamella.lang.skriptnd import nodes
 from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.problem import Problem
+from lamella.ops.scalars.values import word_of, word_of_type
 
 
 def give_type(frame: Frame, value: object, declared: nodes.TypeSpec, name: str) -> object:
@@ -21,19 +22,10 @@ def give_type(frame: Frame, value: object, declared: nodes.TypeSpec, name: str) 
     if isinstance(value, Tensor | Pack | tuple) or element is None:
         check_type(frame, value, declared, name)
         return value
-    fits = _is_scalar_of(value, element)
-    if not fits or shape is None or None in shape or not isinstance(value, bool | int | float | Dim):
+    if word_of(value) != word_of_type(element) or shape is None or None in shape:
         raise _mismatch(frame, value, declared, name)
     extents = tuple(item for item in shape if item is not None)
-    return frame.session.scalar(frame.scope.prefix, value, element, extents)
-
-
-def _is_scalar_of(value: object, element: ElementType) -> bool:
-    if element.is_float:
-        return isinstance(value, float)
-    if element.is_integer:
-        return isinstance(value, int | Dim) and not isinstance(value, bool)
-    return isinstance(value, bool)
+    return fill(frame, value, Tensor(name, element, extents), declared.span)
 
 
 def check_type(frame: Frame, value: object, declared: nodes.TypeSpec, name: str) -> None:

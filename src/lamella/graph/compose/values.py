@@ -7,18 +7,17 @@ from typing import cast
 
 from lamella.base import dim
 from lamella.base.dim import Dim, Extent, Logic, Test
-from lamella.base.dtype import BOOL, I64, ElementType, name_in
+from lamella.base.dtype import ElementType, name_in
 from lamella.base.source import Span
-from lamella.graph.compose.scope.frame import Frame
 from lamella.graph.nodes import Pack, Tensor
 from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.instance import Argument as ArgumentValue
 from lamella.ops.instance import Fill, Value
 from lamella.ops.problem import Problem
-from lamella.ops.scalars.values import Repeated, Unknown, show
+from lamella.ops.scalars.values import TERMS, Repeated, Unknown, show
 
 SCALARS = (int, float, str, Dim, Test, Logic, Repeated)
-PASSED = (*SCALARS, Tensor, Pack, Fill)
+PASSED = (*SCALARS, *TERMS, Tensor, Pack, Fill)
 
 
 def describe_type(element: ElementType, shape: Iterable[Extent | None]) -> str:
@@ -43,27 +42,6 @@ def need(values: Sequence[object]) -> Sequence[object]:
     if any(isinstance(item, Unknown) for item in values):
         raise Problem()
     return values
-
-
-def as_tensor(frame: Frame, value: object, what: str, span: Span, like: Tensor | None = None) -> Tensor:
-    """A tensor for a value: itself, or a constant of rank 0; a real has the width of `like`."""
-    if isinstance(value, Tensor):
-        return value
-    element = element_of(frame, value, like)
-    if element is None or not isinstance(value, bool | int | float | Dim):
-        raise Problem(rules.WRONG_VALUE.at(span, what=what, found=describe(value), wanted="a tensor"))
-    return frame.session.scalar(frame.scope.prefix, value, element)
-
-
-def element_of(frame: Frame, value: object, like: Tensor | None = None) -> ElementType | None:
-    """The element type of a scalar that becomes a tensor; None where it cannot."""
-    if isinstance(value, bool):
-        return BOOL
-    if isinstance(value, int | Dim):
-        return like.element if like is not None and like.element.is_integer else I64
-    if isinstance(value, float):
-        return like.element if like is not None and like.element.is_float else frame.real
-    return None
 
 
 def as_argument(value: object, what: str, span: Span) -> ArgumentValue:

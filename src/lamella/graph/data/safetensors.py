@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from lamella.base import dtype as types
-from lamella.base.arrays import Array, element_type_of, from_memory, to_memory
+from lamella.base.arrays import Array, element_type_of, from_memory, numpy_dtype, to_memory
 from lamella.base.dtype import ElementType
 from lamella.base.limits import DEFAULT, Limits, OutOfRange, product
 from lamella.base.paths import read_bytes, shown
@@ -155,9 +155,12 @@ def _check_ranges(entries: list[_Entry], size: int, name: str) -> None:
 
 
 def _array(image: Array, item: _Entry, name: str) -> Array:
-    flat = from_memory(image[item.begin : item.end], item.element, product(item.shape))
+    """One tensor, without copying its bytes where NumPy can read them as they lie."""
+    part = image[item.begin : item.end]
     try:
-        return flat.reshape(item.shape)
+        if item.element == types.BOOL:
+            return from_memory(part, item.element, product(item.shape)).reshape(item.shape)
+        return part.view(numpy_dtype(item.element)).reshape(item.shape)
     except ValueError:  # a tensor without elements whose other extents NumPy cannot hold
         refuse(
             rules.WRONG_STORE_ENTRY.at(

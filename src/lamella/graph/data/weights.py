@@ -15,7 +15,7 @@ from lamella.base.source import Span
 from lamella.base.writer import write_bytes
 from lamella.graph.data.dat import Stored, encode_dat, read_dat
 from lamella.graph.data.fit import describe, fit
-from lamella.graph.data.header import whole
+from lamella.graph.data.header import refuse, whole
 from lamella.graph.data.safetensors import read_safetensors, write_safetensors
 from lamella.graph.nodes import Graph, Tensor
 from lamella.lang.skriptnd.rules import data as rules
@@ -145,7 +145,7 @@ def write_weights(path: Path, graph: Graph, arrays: Mapping[str, Array]) -> tupl
     if path.suffix == STORE_FILE:
         write_safetensors(path, chosen)
         return (path,)
-    images = {path / f"{name}{TENSOR_FILE}": encode_dat(array, name) for name, array in chosen.items()}
+    images = {path / _file_name(name): encode_dat(array, name) for name, array in chosen.items()}
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -153,3 +153,11 @@ def write_weights(path: Path, graph: Graph, arrays: Mapping[str, Array]) -> tupl
     for file, image in images.items():
         write_bytes(file, image)
     return tuple(images)
+
+
+def _file_name(variable: str) -> str:
+    """The file of a variable; names from other formats may lead elsewhere, and are refused."""
+    if "/" in variable or "\0" in variable or variable.startswith("."):
+        what, reason = "a variable", "its name is no name of a file"
+        refuse(rules.NOT_EXPRESSIBLE.at(whole(variable), name=variable, what=what, reason=reason))
+    return f"{variable}{TENSOR_FILE}"

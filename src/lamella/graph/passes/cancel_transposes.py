@@ -15,10 +15,11 @@ from lamella.graph.rewrite import Change, Walk, rewrite
 
 def cancel_transposes(model: Model) -> Model:
     """The model with at most one transposition at a time."""
-    return replace(model, graph=rewrite(model.graph, _visit))
+    return replace(model, graph=rewrite(model.graph, join))
 
 
-def _visit(node: Node, walk: Walk) -> Change | None:
+def join(node: Node, walk: Walk) -> Change | None:
+    """One transposition for two that follow each other, or none where they undo each other."""
     if not isinstance(node, Operation) or node.operator != TRANSPOSE:
         return None
     (source,), (output,) = node.inputs, node.outputs

@@ -6,7 +6,7 @@
     conv{data_format=NCX}(transpose(x, p)) = transpose(conv{data_format=NXC}(x), p)    where p leads from NXC to NCX
     conv{filter_format=NCX}(x, transpose(w, p)) = conv{filter_format=NXC}(x, w)        likewise
 
-A transposition moves only where nothing else reads it, so their number never grows.
+A transposition moves only where nothing else reads it, so their number never grows; two that meet are joined.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from dataclasses import replace
 from lamella.graph.build import call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Node, Operation, Tensor, Value
+from lamella.graph.passes.cancel_transposes import join
 from lamella.graph.passes.elementwise import is_elementwise
 from lamella.graph.passes.transposes import TRANSPOSE, Order, order_of, transposed
-from lamella.graph.rewrite import Change, Walk, rewrite, uses
+from lamella.graph.rewrite import Change, Walk, members, rewrite, uses
 from lamella.ops.library import Library
 from lamella.ops.problem import Problem
 
@@ -55,6 +56,8 @@ class _Propagation:
         """Take the transpositions away from the inputs of a node and put one behind it."""
         if not isinstance(node, Operation) or len(node.outputs) != 1:
             return None
+        if node.operator == TRANSPOSE:
+            return self._joined(node, walk)
         if node.operator in _CONVOLUTIONS:
             node = self._take_filter(node, walk)
         moved = self._moved(node, walk)
@@ -62,6 +65,14 @@ class _Propagation:
             return Change((node,))
         order, inputs, attributes = moved
         return self._behind(node, order, inputs, attributes, walk) or Change((node,))
+
+    def _joined(self, node: Operation, walk: Walk) -> Change | None:
+        """Join transpositions, and count who reads the source once the first of them is read no more."""
+        change = join(node, walk)
+        freed = int(any(self.reads.get(item.name) == 1 for item in members(node.inputs)))
+        for old, new in (change.results if change else {}).items():
+            self.reads[new.name] = self.reads.get(new.name, 0) + self.reads.get(old, 0) - freed
+        return change
 
     def _moved(
         self, node: Operation, walk: Walk

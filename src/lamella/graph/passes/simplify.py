@@ -187,9 +187,11 @@ def _slice(node: Operation, walk: Walk) -> Tensor | None:
 
 
 def _single(node: Operation, walk: Walk) -> Tensor | None:
-    """An operation on a pack of one tensor."""
+    """An operation on a pack of one tensor; a sum begins with 0, which only integers do not notice."""
     pack = node.inputs[0]
-    return pack[0] if isinstance(pack, tuple) and len(pack) == 1 else None
+    if not isinstance(pack, tuple) or len(pack) != 1:
+        return None
+    return None if node.operator == "math.sum_n" and pack[0].element.is_float else pack[0]
 
 
 _RESHAPING: Mapping[str, Law] = MappingProxyType(

@@ -12,12 +12,12 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.base.dim import Extent, Symbol, substitute, symbols
+from lamella.base.dim import Symbol, symbols
 from lamella.base.source import NOWHERE
 from lamella.graph.build import base_name, bind, result
 from lamella.graph.model import Model
 from lamella.graph.nodes import Branch, Graph, Loop, Node, Operation, Region, Shape, Tensor, tensors
-from lamella.graph.rewrite import Renewal, extents, members
+from lamella.graph.rewrite import Renewal, extents, members, substitution
 from lamella.lang.skriptnd.rules.data import EXTENT_OUT_OF_BOUND, NO_SUCH_EXTENT
 from lamella.ops.library import Library
 from lamella.ops.problem import Problem
@@ -54,12 +54,9 @@ class _Specialiser:
 
     def __init__(self, library: Library, values: Mapping[str, int]) -> None:
         self.library = library
-        self.values = values
+        self._extent = substitution(values)
         self.renewal = Renewal(self._tensor, self._extent)
         self._changed: dict[str, Tensor] = {}
-
-    def _extent(self, extent: Extent) -> Extent:
-        return extent if isinstance(extent, int) else substitute(extent, self.values)
 
     def _tensor(self, tensor: Tensor) -> Tensor:
         found = self._changed.get(tensor.name)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from lamella.graph.rewrite.members import defined, extents, made, members, producers, used, uses
-from lamella.graph.rewrite.renewal import Renewal, rename
+from lamella.graph.rewrite.members import Fresh, defined, extents, made, members, producers, used, uses
+from lamella.graph.rewrite.renewal import Renewal, rename, rename_symbols, substitution
 from lamella.graph.rewrite.walk import Change, Visit, Walk, copy_of, rewrite
 
 __all__ = [
     "Change",
+    "Fresh",
     "Renewal",
     "Visit",
     "Walk",
@@ -18,7 +19,9 @@ __all__ = [
     "members",
     "producers",
     "rename",
+    "rename_symbols",
     "rewrite",
+    "substitution",
     "used",
     "uses",
 ]

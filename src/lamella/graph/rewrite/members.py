@@ -62,3 +62,22 @@ def defined(graph: Graph) -> Iterator[Tensor | Pack]:
 def extents(item: Tensor | Pack) -> tuple[Extent, ...]:
     """The extents of a tensor, or of a pack with its length."""
     return (*item.shape, item.size) if isinstance(item, Pack) else item.shape
+
+
+class Fresh:
+    """Names that are given away once: the one asked for, else the next like it with a number."""
+
+    def __init__(self, taken: Iterable[str] = (), start: int = 1) -> None:
+        self._taken = set(taken)
+        self._start = start
+        self._next: dict[str, int] = {}
+
+    def take(self, stem: str) -> str:
+        """A name that nothing has."""
+        found = stem
+        while found in self._taken:
+            number = self._next.get(stem, self._start)
+            self._next[stem] = number + 1
+            found = f"{stem}_{number}"
+        self._taken.add(found)
+        return found

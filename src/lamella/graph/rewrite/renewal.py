@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -127,28 +127,41 @@ class Renewal:
         )
 
 
+def substitution(values: Mapping[str, Extent]) -> ChangeExtent:
+    """The change that gives some symbols their values."""
+    return lambda extent: extent if isinstance(extent, int) else substitute(extent, values)
+
+
 def rename(graph: Graph, names: Mapping[str, str]) -> Graph:
     """The graph with some tensors and packs called otherwise, and with them the extents that only they tell."""
-    values = dict(_renamed_symbols(graph, names))
 
-    def renamed(tensor: Tensor) -> Tensor:
-        shape = tuple(map(change, tensor.shape)) if values else tensor.shape
-        return replace(tensor, name=names.get(tensor.name, tensor.name), shape=shape)
+    def renamed(symbol: str) -> str | None:
+        owner, dot, axis = symbol.rpartition(".")
+        return f"{names[owner]}{dot}{axis}" if dot and owner in names else None
 
-    def change(extent: Extent) -> Extent:
-        return extent if isinstance(extent, int) else substitute(extent, values)
+    change = _symbol_change(graph, renamed)
 
-    return _Naming(renamed, change, names).graph(graph)
+    def renew(tensor: Tensor) -> Tensor:
+        return replace(
+            tensor, name=names.get(tensor.name, tensor.name), shape=tuple(map(change, tensor.shape))
+        )
+
+    return _Naming(renew, change, names).graph(graph)
 
 
-def _renamed_symbols(graph: Graph, names: Mapping[str, str]) -> Iterator[tuple[str, Dim]]:
-    """Extents are called after the tensor whose computation tells them: `y.shape[0]`."""
-    for item in defined(graph):
-        for symbol in (found for extent in extents(item) for found in symbols(extent)):
-            owner, dot, axis = symbol.name.rpartition(".shape[")
-            if dot and owner in names:
-                new = Symbol(f"{names[owner]}{dot}{axis}", symbol.low, symbol.high)
-                yield symbol.name, Dim((((new,), 1),))
+def rename_symbols(graph: Graph, names: Mapping[str, str]) -> Graph:
+    """The graph with some extents called otherwise."""
+    change = _symbol_change(graph, names.get)
+    return Renewal(lambda item: replace(item, shape=tuple(map(change, item.shape))), change).graph(graph)
+
+
+def _symbol_change(graph: Graph, renamed: Callable[[str], str | None]) -> ChangeExtent:
+    values: dict[str, Extent] = {}
+    for symbol in (found for item in defined(graph) for extent in extents(item) for found in symbols(extent)):
+        name = renamed(symbol.name)
+        if name is not None and name != symbol.name:
+            values[symbol.name] = Dim((((Symbol(name, symbol.low, symbol.high),), 1),))
+    return substitution(values) if values else _same
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ nodes in its place and says which tensors now stand for those that are no longer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TypeAlias
@@ -23,7 +23,7 @@ from lamella.graph.nodes import (
     Tensor,
     Update,
 )
-from lamella.graph.rewrite.members import defined, made, members
+from lamella.graph.rewrite.members import Fresh, defined, made, members
 from lamella.graph.rewrite.renewal import Renewal, rename
 
 
@@ -47,7 +47,7 @@ class Walk:
         """The regions around the current node, outermost first, as numbers."""
         self._makers: dict[str, Node] = {}
         self._results: dict[str, Tensor] = {}
-        self._names = {item.name for item in defined(graph)}
+        self._names = Fresh(item.name for item in defined(graph))
         self._regions = count()
         self._renewal = Renewal(self._current)
 
@@ -62,9 +62,7 @@ class Walk:
 
     def fresh(self, stem: str) -> str:
         """A name that no tensor of the graph has."""
-        found = next(name for name in _numbered(stem) if name not in self._names)
-        self._names.add(found)
-        return found
+        return self._names.take(stem)
 
     def _current(self, tensor: Tensor) -> Tensor:
         return self._results.get(tensor.name, tensor)
@@ -157,8 +155,3 @@ def rewrite(graph: Graph, visit: Visit) -> Graph:
 def copy_of(source: Tensor, target: Tensor) -> Operation:
     """The operation that gives a tensor a second name."""
     return Operation("math.iden", (source,), (target,), types=(("T", source.element),), origin=target.origin)
-
-
-def _numbered(stem: str) -> Iterator[str]:
-    yield stem
-    yield from (f"{stem}_{number}" for number in count(1))

@@ -10,7 +10,6 @@ from lamella.lang.skriptnd.rules.composition import ATTRIBUTE_MISSING, ATTRIBUTE
 from lamella.lang.skriptnd.rules.invocation import (
     NO_VALUE,
     PACK_LENGTH,
-    TOO_LARGE,
     UNKNOWN_LENGTH,
 )
 from lamella.ops.bind.plan import Measure, ParameterPlan
@@ -19,7 +18,7 @@ from lamella.ops.evaluate.walk import primitive
 from lamella.ops.instance import Value
 from lamella.ops.problem import Fault
 from lamella.ops.scalars.terms import is_term
-from lamella.ops.scalars.values import Repeated, expect_known, show, word_of
+from lamella.ops.scalars.values import Repeated, expect_count, show, word_of
 
 
 class Attributes:
@@ -145,12 +144,7 @@ class Attributes:
     def _uniform(self, value: object, length: object) -> object:
         if isinstance(length, Dim):
             return Repeated(value, length)
-        count, limit = expect_known(length, "the length of a pack"), self.binding.plan.limits.max_pack
-        if count > limit:
-            raise Fault(TOO_LARGE, what=f"a pack of {count} items", limit="max_pack", bound=limit).at(
-                self.binding.span
-            )
-        return (value,) * count
+        return (value,) * expect_count(length, "the length of a pack", self.binding.plan.limits.max_pack)
 
     def _refuse_rest(self) -> None:
         for name, (attribute, _) in self.open.items():

@@ -17,15 +17,16 @@ from lamella.lang.skriptnd.rules.invocation import (
 )
 from lamella.lang.skriptnd.rules.names import GRAPH_EXTENT
 from lamella.lang.skriptnd.rules.shapes import CONSTANT_LENGTH, CONSTANT_VALUE, PACK_LENGTH_MISSING
-from lamella.lang.skriptnd.rules.types import DEFAULT_TYPE, INTEGER_NEEDED, NOT_A_PACK
+from lamella.lang.skriptnd.rules.types import DEFAULT_TYPE, NOT_A_PACK
 from lamella.ops.bind.plan import ExtentPlan, ParameterPlan
 from lamella.ops.bind.state import Binding
 from lamella.ops.bind.types import Types
 from lamella.ops.bind.values import as_single
+from lamella.ops.evaluate.packs import pick
 from lamella.ops.evaluate.walk import primitive
 from lamella.ops.instance import Declared, Shape, Single
 from lamella.ops.problem import Fault, Problem
-from lamella.ops.scalars.values import Repeated, expect_known, show, word_of
+from lamella.ops.scalars.values import Repeated, expect_count, expect_extent, expect_known, show, word_of
 
 
 class Declarations:
@@ -58,7 +59,7 @@ class Declarations:
             value = measure.code(self.scope)
             if isinstance(value, Dim):
                 return value
-            return expect_known(value, f"the length of '{parameter.name}'")
+            return expect_count(value, f"the length of '{parameter.name}'", self.binding.plan.limits.max_pack)
         if parameter.bound is None:
             raise self.binding.problem(PACK_LENGTH_MISSING, name=parameter.name)
         symbol = None if measure is None else measure.symbol
@@ -80,52 +81,44 @@ class Declarations:
         """The extents of one tensor; null ones vanish."""
         found: list[Extent] = []
         for extent in parameter.extents or ():
-            self._extend(parameter, extent, result, item, found)
-            if len(found) > self.binding.plan.limits.max_rank:
-                limit = self.binding.plan.limits.max_rank
-                raise self.binding.problem(
-                    TOO_MANY_DIMENSIONS, name=parameter.name, rank=len(found), limit=limit
-                )
+            for value in self._values(parameter, extent, f"{result}.shape", len(found), item):
+                found.append(self._checked(parameter, extent, len(found), value))
+        self._keep_rank(parameter, len(found))
         return tuple(found)
 
-    def _extend(
-        self, parameter: ParameterPlan, extent: ExtentPlan, result: str, item: int, found: list[Extent]
-    ) -> None:
-        for value in self._values(extent, f"{result}.shape", len(found), item):
-            found.append(self._checked(parameter, extent, len(found), value))
+    def _keep_rank(self, parameter: ParameterPlan, rank: int) -> int:
+        """A number of dimensions that a tensor may have."""
+        limit = self.binding.plan.limits.max_rank
+        if rank > limit:
+            raise self.binding.problem(TOO_MANY_DIMENSIONS, name=parameter.name, rank=rank, limit=limit)
+        return rank
 
-    def _values(self, extent: ExtentPlan, name: str, axis: int, item: int) -> Sequence[object]:
+    def _values(
+        self, parameter: ParameterPlan, extent: ExtentPlan, name: str, axis: int, item: int
+    ) -> Sequence[object]:
         """The extents that one item of a shape stands for."""
         measure = extent.value
-        length = None if extent.length is None else extent.length.code(self.scope)
+        length = None if extent.length is None else self.binding.value(extent.length)
+        most = self.binding.plan.limits.max_pack
+        count = 1 if length is None else expect_count(length, "the length of a packed extent", most)
+        self._keep_rank(parameter, count)
         if measure is None or ((extent.bound is not None or self.named) and not self.binding.knows(measure)):
-            return self._symbols(extent, name, axis, length)
-        value = measure.code(self.scope)
-        if value is None:
+            return self._symbols(extent, name, axis, count)
+        value = self.binding.value(measure)
+        if value is None or (extent.packed and length is False):
             return ()
         if extent.spread:
-            return (
-                value[item]
-                if isinstance(value, tuple)
-                else value.item
-                if isinstance(value, Repeated)
-                else value,
-            )
-        if not extent.packed:
-            return (value,)
-        if length is not None and not isinstance(value, tuple):
-            return (value,) * expect_known(length, "the length of a packed extent")
-        if length is False:
-            return ()
-        if not isinstance(value, tuple):
+            return (_spread_item(value, item),)
+        if isinstance(value, tuple) and extent.packed:
+            return value
+        if extent.packed and length is None:
             raise Fault(NOT_A_PACK, what="'..'", text=show(value)).at(extent.span)
-        return value
+        return (value,) * count
 
-    def _symbols(self, extent: ExtentPlan, name: str, axis: int, length: object) -> Sequence[Extent]:
+    def _symbols(self, extent: ExtentPlan, name: str, axis: int, count: int) -> Sequence[Extent]:
         """New symbols for extents that only the run tells."""
         symbol = None if extent.value is None else extent.value.symbol
         high = self._bound(extent, name)
-        count = expect_known(length, "the length of a packed extent") if extent.packed else 1
         labels = [f"{name}[{axis + k}]" for k in range(count)]
         if self.named and symbol:
             labels = [f"{symbol}[{k}]" for k in range(count)] if extent.packed else [symbol]
@@ -151,12 +144,11 @@ class Declarations:
             if 0 <= value <= LARGEST:
                 return value
             raise self._bad_extent(parameter, extent, axis, value)
-        if not isinstance(value, Dim):
-            raise Fault(INTEGER_NEEDED, what="an extent", type=word_of(value)).at(extent.span)
-        if dim.bounds(value)[0] < 0:
+        found = expect_extent(value)
+        if dim.bounds(found)[0] < 0:
             problem = self._bad_extent(parameter, extent, axis, value)
-            self.binding.require(dim.less_equal(0, value), problem, extent.span)
-        return value
+            self.binding.require(dim.less_equal(0, found), problem, extent.span)
+        return found
 
     def _bad_extent(self, parameter: ParameterPlan, extent: ExtentPlan, axis: int, value: object) -> Problem:
         reason = (
@@ -217,6 +209,13 @@ class Declarations:
             raise self.binding.problem(
                 CONSTANT_LENGTH, name=parameter.name, left=show(expected), right=len(value)
             )
+
+
+def _spread_item(value: object, item: int) -> object:
+    """The extent of one tensor of a pack."""
+    if isinstance(value, tuple):
+        return pick(value, item)
+    return value.item if isinstance(value, Repeated) else value
 
 
 def _volume(shape: Shape | None) -> Extent:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from lamella.base.diagnostic import Label
 from lamella.base.dim import Dim, Extent
 from lamella.lang.skriptnd.rules.composition import ARGUMENT_MISSING, ARGUMENT_PACK
-from lamella.lang.skriptnd.rules.invocation import FREE_EXTENT
+from lamella.lang.skriptnd.rules.invocation import FREE_EXTENT, NO_VALUE
 from lamella.ops.bind.plan import ExtentPlan, ParameterPlan
 from lamella.ops.bind.shapes import Shapes, Tensors
 from lamella.ops.bind.state import Binding, Place
 from lamella.ops.bind.types import Types
 from lamella.ops.instance import Argument, Fill
 from lamella.ops.problem import Problem
-from lamella.ops.scalars.values import SCALARS, expect_extent, expect_known
+from lamella.ops.scalars.values import SCALARS, expect_count, expect_extent
 
 
 class Inputs:
@@ -35,9 +35,20 @@ class Inputs:
             if isinstance(argument, SCALARS) and not parameter.packed and self._is_free(parameter):
                 later.append(parameter)
             else:
-                self.bind(parameter, argument)
+                self._bind_before(parameter, argument, [(item, given[item.name]) for item in later])
         for parameter in later:
             self.bind(parameter, given[parameter.name])
+
+    def _bind_before(
+        self, parameter: ParameterPlan, argument: Argument, waiting: Sequence[tuple[ParameterPlan, Argument]]
+    ) -> None:
+        """One input; where it lacks an extent that a scalar cannot tell, the scalar is to blame."""
+        try:
+            self.bind(parameter, argument)
+        except Problem as problem:
+            if waiting and problem.findings[0].code == NO_VALUE.code:
+                self.bind(*waiting[0])
+            raise
 
     def bind(self, parameter: ParameterPlan, argument: Argument) -> None:
         """One input."""
@@ -125,12 +136,14 @@ class Inputs:
         """A scalar has the shape that others tell; a packed extent that nobody tells is empty."""
         if not isinstance(value, SCALARS):
             raise self._wrong_kind(parameter, "a tensor", value)
+        rank, place = parameter.type.rank, Place(parameter, "the rank of", parameter.parameter.span)
+        if rank:
+            self.binding.set(rank, 0, place)
         shape: list[Extent] = []
         for extent in parameter.extents or ():
             shape += self._known_extents(parameter, extent)
-        if parameter.type.rank:
-            place = Place(parameter, "the rank of", parameter.parameter.span)
-            self.binding.set(parameter.type.rank, len(shape), place)
+        if rank:
+            self.binding.set(rank, len(shape), place)
         return Fill(parameter.name, self.types.element_of(parameter), tuple(shape), value)
 
     def _known_extents(self, parameter: ParameterPlan, extent: ExtentPlan) -> Sequence[Extent]:
@@ -149,7 +162,8 @@ class Inputs:
         count = 1
         if extent.packed:
             length = None if extent.length is None else self.binding.value(extent.length)
-            count = 0 if length is None else expect_known(length, "the length of a packed extent")
+            most = self.binding.plan.limits.max_rank
+            count = 0 if length is None else expect_count(length, "the length of a packed extent", most)
         return [expect_extent(value)] * count
 
     def _bind_nothing(self, parameter: ParameterPlan, extent: ExtentPlan) -> None:

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 from lamella.base import dim
 from lamella.base.diagnostic import Label, Rule
-from lamella.base.dim import Dim, Extent
+from lamella.base.dim import Extent
 from lamella.base.source import Span
 from lamella.lang.skriptnd.rules.invocation import (
     EXTENT_MISMATCH,
     NO_VALUE,
     NOT_DIVISIBLE,
 )
-from lamella.lang.skriptnd.rules.types import INTEGER_NEEDED, OPTIONAL_HERE
+from lamella.lang.skriptnd.rules.types import OPTIONAL_HERE
 from lamella.ops.bind.plan import Measure, ParameterPlan, Plan
 from lamella.ops.instance import Check
 from lamella.ops.problem import Fault, Problem
-from lamella.ops.scalars.values import show, word_of
+from lamella.ops.scalars.values import expect_extent, show
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,9 +135,7 @@ class Binding:
             raise self.problem(
                 OPTIONAL_HERE, [Label(measure.span, "here")], text=measure.text, what="an extent"
             )
-        if not isinstance(expected, int | Dim) or isinstance(expected, bool):
-            raise Fault(INTEGER_NEEDED, what="an extent", type=word_of(expected)).at(measure.span)
-        truth = dim.equal(expected, value)
+        truth = dim.equal(expect_extent(expected), value)
         if truth is not True:
             told = {"expected": show(expected), "value": show(value)}
             self.require(truth, self.mismatch(measure, place, item, told), measure.span)

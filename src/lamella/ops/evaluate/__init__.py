@@ -16,7 +16,7 @@ __all__ = ["Code", "Compiler", "Scope", "evaluate", "make_compiler"]
 
 _MAKERS: Makers = MappingProxyType(
     {
-        nodes.Integer: names.compile_integer,
+        nodes.Integer: names.compile_literal,
         nodes.Real: names.compile_literal,
         nodes.Bool: names.compile_literal,
         nodes.Constant: names.compile_constant,

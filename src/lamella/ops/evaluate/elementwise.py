@@ -14,20 +14,18 @@ def lift(sign: str, rule: Binary) -> Binary:
     """A binary operator on packs from one on single values; null makes null."""
 
     def _run(left: object, right: object) -> object:
-        if type(left) is tuple:
-            if type(right) is tuple:
-                if len(left) != len(right):
-                    raise Fault(PACK_LENGTHS, sign=sign, left=len(left), right=len(right))
-                return tuple(map(rule, left, right))
-            if right is None:
-                return None
-            return tuple([rule(item, right) for item in left])
+        if type(left) is tuple and type(right) is tuple:
+            if len(left) != len(right):
+                raise Fault(PACK_LENGTHS, sign=sign, left=len(left), right=len(right))
+            return tuple(map(rule, left, right))
         if left is None or right is None:
             return None
-        if type(right) is tuple:
-            return tuple([rule(left, item) for item in right])
         if type(left) is Repeated or type(right) is Repeated:
             return spread(sign, lambda items: rule(*items), (left, right))
+        if type(left) is tuple:
+            return tuple([rule(item, right) for item in left])
+        if type(right) is tuple:
+            return tuple([rule(left, item) for item in right])
         return rule(left, right)
 
     return _run

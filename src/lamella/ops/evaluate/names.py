@@ -14,18 +14,10 @@ from lamella.ops.scalars.values import SCALARS, Code, Scope, spell, word_of
 CONSTANTS: Mapping[str, float] = {"inf": math.inf, "pi": math.pi}
 
 
-def compile_literal(_: Compiler, node: nodes.Real | nodes.Bool) -> Code:
-    """A real literal or a truth value."""
+def compile_literal(_: Compiler, node: nodes.Integer | nodes.Real | nodes.Bool) -> Code:
+    """A number or a truth value."""
     value = node.value
     return lambda scope: value
-
-
-def compile_integer(compiler: Compiler, node: nodes.Integer) -> Code:
-    """An integer literal; one beyond the limit has no value."""
-    value, bits = node.value, node.value.bit_length()
-    if bits <= compiler.limits.max_integer_bits:
-        return lambda scope: value
-    return guarded(lambda scope: compiler.arithmetic.keep_bits(bits), node.span)
 
 
 def compile_constant(_: Compiler, node: nodes.Constant) -> Code:

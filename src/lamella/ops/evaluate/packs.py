@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lamella.base.dim import Dim
-from lamella.lang.skriptnd.rules.invocation import NOT_COMPUTABLE
 from lamella.lang.skriptnd.rules.types import INDEX_RANGE, MASK_LENGTH, PACK_LENGTHS, RANGE_STEP
 from lamella.ops.evaluate.elementwise import spread
 from lamella.ops.formula import Lookup, Scalar
 from lamella.ops.problem import Fault
 from lamella.ops.scalars.arithmetic import Arithmetic
 from lamella.ops.scalars.terms import is_term, refuse
-from lamella.ops.scalars.values import SCALARS, Repeated, expect_known, word_of
+from lamella.ops.scalars.values import SCALARS, Repeated, expect_count, expect_known, word_of
 
 
 def make_range(arithmetic: Arithmetic, begin: object, end: object, step: object) -> tuple[int, ...]:
@@ -30,13 +29,8 @@ def repeat(arithmetic: Arithmetic, item: object, count: object) -> tuple[object,
     """`item..(count)` in a list; a truth value keeps the item or drops it."""
     if isinstance(count, Dim):
         return Repeated(item, count)
-    times = expect_known(count, "the number of repetitions")
-    if isinstance(item, tuple | Repeated):
-        return _take(item, count, times)
-    if times < 0:
-        raise Fault(NOT_COMPUTABLE, what=f"a pack of {times} items", reason="the length is negative")
-    arithmetic.keep_items(times)
-    return (item,) * times
+    times = expect_count(count, "the number of repetitions", arithmetic.limits.max_pack)
+    return _take(item, count, times) if isinstance(item, tuple | Repeated) else (item,) * times
 
 
 def _take(pack: tuple[object, ...] | Repeated, count: object, times: int) -> tuple[object, ...] | Repeated:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from lamella.base.dim import Dim
 from lamella.base.limits import Limits
 from lamella.lang.skriptnd.rules.invocation import NOT_COMPUTABLE, TOO_LARGE
 from lamella.lang.skriptnd.rules.types import DIVISION_BY_ZERO
 from lamella.ops.problem import Fault
-from lamella.ops.scalars.terms import combine, is_extent, is_term, refuse
-from lamella.ops.scalars.values import same, word_of
+from lamella.ops.scalars.terms import combine, is_extent
+from lamella.ops.scalars.values import same, show
 
 Binary = Callable[[object, object], object]
 
@@ -40,7 +39,7 @@ class Arithmetic:
         """Refuse a pack or a string that would be too long."""
         if count > self.limits.max_pack:
             bound = self.limits.max_pack
-            raise Fault(TOO_LARGE, what=f"a pack of {count} items", limit="max_pack", bound=bound)
+            raise Fault(TOO_LARGE, what=f"a pack of {show(count)} items", limit="max_pack", bound=bound)
 
     def add(self, left: object, right: object) -> object:
         """`left + right`; strings are joined."""
@@ -150,10 +149,6 @@ def round_up(value: float) -> float:
     return float(math.ceil(value)) if math.isfinite(value) else value
 
 
-def _comparable(left: object, right: object) -> bool:
-    return (type(left) is int and type(right) is int) or (type(left) is float and type(right) is float)
-
-
 def smaller(left: object, right: object) -> object:
     """`left << right`: the minimum."""
     if type(left) is int and type(right) is int:
@@ -224,14 +219,19 @@ def unequal(left: object, right: object) -> object:
 
 
 def _logical(sign: str) -> Binary:
+    plain = _PLAIN[sign]
+
     def _run(left: object, right: object) -> object:
+        if type(left) is bool and type(right) is bool:
+            return plain(left, right)
         return combine(sign, left, right)
 
     return _run
 
 
-def as_number(value: object, sign: str) -> object:
-    """A value that must be a number."""
-    if word_of(value) not in ("int", "real") or not (is_term(value) or isinstance(value, int | float | Dim)):
-        raise refuse(sign, value)
-    return value
+_PLAIN: Mapping[str, Callable[[bool, bool], bool]] = {
+    "&&": lambda left, right: left and right,
+    "||": lambda left, right: left or right,
+    "^": lambda left, right: left != right,
+    "=>": lambda left, right: not left or right,
+}

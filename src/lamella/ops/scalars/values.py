@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from lamella.base.dim import Dim, Extent, Logic, Test
 from lamella.base.dtype import ElementType
-from lamella.lang.skriptnd.rules.invocation import UNDECIDED
+from lamella.lang.skriptnd.rules.invocation import NOT_COMPUTABLE, TOO_LARGE, UNDECIDED
 from lamella.lang.skriptnd.rules.types import INTEGER_NEEDED
 from lamella.ops.formula import Apply, Counter, Element, Guard, Index, Lookup
 from lamella.ops.problem import Fault, Problem
@@ -99,7 +99,19 @@ def expect_extent(value: object) -> Extent:
     """An integer that may be symbolic."""
     if type(value) is int or isinstance(value, Dim):
         return value
+    if isinstance(value, TERMS):
+        raise Fault(UNDECIDED, what="an extent", value=spell(value))
     raise Fault(INTEGER_NEEDED, what="an extent", type=word_of(value))
+
+
+def expect_count(value: object, what: str, most: int) -> int:
+    """A number of items that must be known before the run, and small enough to list them."""
+    count = expect_known(value, what)
+    if count < 0:
+        raise Fault(NOT_COMPUTABLE, what=f"a pack of {spell(count)} items", reason="the length is negative")
+    if count > most:
+        raise Fault(TOO_LARGE, what=f"a pack of {spell(count)} items", limit="max_pack", bound=most)
+    return count
 
 
 def show(value: object) -> str:

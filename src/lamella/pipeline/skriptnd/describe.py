@@ -4,30 +4,65 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
 
 from lamella.base.diagnostic import errors, printable
 from lamella.base.dim import Extent, bounds
+from lamella.base.errors import InputError
 from lamella.base.paths import shown
-from lamella.graph.nodes import Argument, Branch, Graph, Loop, Operation, Pack, Tensor, tensors, walk
+from lamella.graph.nodes import Argument, Branch, Graph, Loop, Operation, Pack, Tensor, Value, tensors, walk
 from lamella.lang.skriptnd.nodes import Document, Operator
 from lamella.lang.skriptnd.write import write, write_expression
+from lamella.lang.skriptnd.write.statements import type_text as write_type
 from lamella.ops.library import Library
 from lamella.pipeline.languages import Description
 from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.config import SHOWN, missing_config
 from lamella.pipeline.skriptnd.reading import Read, chosen_graph, compose_graph, read_module
 
-NAMES_SHOWN = 12
 
-
-def describe_operator(name: str, options: Options) -> Description | None:
-    """The definition of an operator of the library; None where there is none of this name."""
-    definition = Library(options.dialect, None, options.limits).find(name)
+def describe_library(name: str, options: Options) -> Description:
+    """A module of the library with its operators, or one operator as its text defines it."""
+    library = Library(options.dialect, None, options.limits)
+    if name in library.standard:
+        return _describe_module(name, library)
+    definition = library.find(name)
     if definition is None:
-        return None
+        raise _not_found(name, library)
     text = write(Document((), (definition.operator,))).rstrip("\n")
     data = {"kind": definition.operator.kind, "name": name, "text": text}
     return Description(f"# {definition.operator.kind}, {definition.operator.span.source.name}\n{text}", data)
+
+
+def _describe_module(name: str, library: Library) -> Description:
+    """The operators of a module on a line each; those that others are made of are not shown."""
+    names = [item for item in library.operators(name) if not item.startswith("_")]
+    found = [item for item in map(library.find_operator, (f"{name}.{word}" for word in names)) if item]
+    lines = [f"{name}: module of the library, {_count(len(found), 'operator')}"]
+    lines += [f"  {signature(item)}" for item in found]
+    return Description("\n".join(lines), {"kind": "module", "name": name, "operators": names})
+
+
+def signature(operator: Operator) -> str:
+    """What an operator takes and gives, on one line."""
+    attributes = ", ".join(_attributes(operator))
+    inputs, outputs = (
+        ", ".join(f"{item.name}: {write_type(item.type)}" for item in operator.parameters(section))
+        for section in ("input", "output")
+    )
+    return f"{operator.name}{f'{{{attributes}}}' if attributes else ''}({inputs}) -> {outputs}"
+
+
+def _not_found(name: str, library: Library) -> InputError:
+    """That nothing has this name, with what it may have been meant for."""
+    module, _, word = name.rpartition(".")
+    near = get_close_matches(word, library.operators(module), 3) if module in library.standard else []
+    if near:
+        hint = f"close to it: {', '.join(f'{module}.{item}' for item in near)}"
+    else:
+        hint = f"`lamella show MODULE` lists operators; modules are: {', '.join(sorted(library.standard))}"
+    return InputError(f"there is no file and no operator '{printable(name, SHOWN)}'", hint=hint)
 
 
 def describe_model(path: Path, options: Options) -> Description:
@@ -39,13 +74,17 @@ def describe_model(path: Path, options: Options) -> Description:
     lines += [f"  {line}" for line in _declarations(read)]
     data: dict[str, object] = {"file": shown(path), "kind": "model", "graphs": _graphs_json(read)}
     findings = list(read.findings)
-    if read.sound and read.module.graphs:
-        definition = chosen_graph(read.module, options)
-        graph, found = compose_graph(read.module, definition, options)
-        findings += found
-        if graph is not None:
-            lines += ["", *describe_graph(graph)]
-            data |= {"graph": graph_to_json(graph)}
+    if read.sound and (read.module.graphs or options.model):
+        operator = chosen_graph(read.module, options).operator
+        missing = missing_config(operator, options.config)
+        if missing and not options.model:
+            lines += ["", f"graph {operator.name} needs {' '.join(f'--set {name}=…' for name in missing)}"]
+        else:
+            graph, found = compose_graph(read.module, chosen_graph(read.module, options), options)
+            findings += found
+            if graph is not None:
+                lines += ["", *describe_graph(graph)]
+                data |= {"graph": graph_to_json(graph)}
     return Description("\n".join(lines), data, tuple(errors(findings)))
 
 
@@ -96,7 +135,9 @@ def _quantized(graph: Graph) -> Iterator[str]:
     for tensor in (*given, *graph.variables, *made):
         if tensor.quantization is not None:
             values = ", ".join(
-                f"{key}={value}" for key, value in tensor.quantization.attributes if value is not None
+                f"{key}={value_text(value)}"
+                for key, value in tensor.quantization.attributes
+                if value is not None
             )
             yield f"{tensor.name}: {tensor.quantization.operator}{{{values}}}"
 
@@ -113,10 +154,28 @@ def type_text(argument: Argument) -> str:
     if argument is None:
         return "(none)"
     if isinstance(argument, tuple):
-        return ", ".join(type_text(item) for item in argument) or "(an empty pack)"
+        return _pack_text(argument)
     extents = ", ".join(_extent_text(extent) for extent in argument.shape)
     text = f"{printable(argument.name)}: {argument.element.name}[{extents}]"
     return f"{text}..({_extent_text(argument.size)})" if isinstance(argument, Pack) else text
+
+
+def _pack_text(pack: tuple[Tensor, ...]) -> str:
+    """The tensors of a pack; where all have one type it is said once."""
+    types = {(item.element, item.shape) for item in pack}
+    if len(pack) < 2 or len(types) > 1:
+        return ", ".join(type_text(item) for item in pack) or "(an empty pack)"
+    between = ", " if len(pack) == 2 else " … "
+    return f"{printable(pack[0].name)}{between}{type_text(pack[-1])}"
+
+
+def value_text(value: Value) -> str:
+    """A value as the language writes it."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(value_text, value))}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f'"{printable(value)}"' if isinstance(value, str) else str(value)
 
 
 def _extent_text(extent: Extent) -> str:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from lamella.backend.reference import Executable, compile_model
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.errors import InputError
+from lamella.base.source import NOWHERE, Span
 from lamella.graph.data import read_weights, write_weights
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
 from lamella.graph.passes.specialise_shapes import specialise_shapes
 from lamella.lang.skriptnd.rules import data as data_rules
+from lamella.ops.problem import Problem
+from lamella.pipeline.languages import ENDINGS, STREAM_ENDINGS
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.passing import apply_pass
-from lamella.pipeline.skriptnd.reading import chosen_graph, compose_graph, read_module
-from lamella.pipeline.skriptnd.writing import restore_origins, write_model
+from lamella.pipeline.skriptnd.reading import chosen_graph, compose_graph, place_finding, read_module
+from lamella.pipeline.skriptnd.writing import ENDING, MAIN, STORE_FILE, restore_origins, write_model
+
+OTHER_ENDINGS = ({*ENDINGS, *STREAM_ENDINGS, ".npy", ".onnx"}) - {ENDING, STORE_FILE}
+"""Files that are no graph; any other name is that of a folder, whatever it ends with."""
 
 
 def load(path: Path, options: Options) -> Model:
@@ -25,14 +32,26 @@ def load(path: Path, options: Options) -> Model:
     read = read_module(path, options)
     if not read.sound:
         raise LamellaError(read.findings)
-    graph, findings = compose_graph(read.module, chosen_graph(read.module, options), options)
+    definition = chosen_graph(read.module, options)
+    graph, findings = compose_graph(read.module, definition, options)
     if graph is None:
         raise LamellaError(errors([*read.findings, *findings]))
-    data = _data(path, graph, options)
-    if path.is_dir():
-        graph, data = _restored(graph, data, path, options)
+    folder = path.parent if path.name == f"{MAIN}{ENDING}" else path
+    data = _data(folder, graph, options)
+    if folder.is_dir():
+        graph, data = _restored(graph, data, folder, options)
     model = Model(graph, read.module.library, data)
-    return specialise_shapes(model, options.shape) if options.shape else model
+    with _boundary(definition.operator.span):
+        return specialise_shapes(model, options.shape) if options.shape else model
+
+
+@contextmanager
+def _boundary(span: Span) -> Iterator[None]:
+    """What the graph's own parts find leaves as LamellaError, at the graph where they know no place."""
+    try:
+        yield
+    except Problem as problem:
+        raise LamellaError([place_finding(item, span) for item in problem.findings]) from None
 
 
 def _restored(
@@ -45,11 +64,10 @@ def _restored(
 
 
 def _data(path: Path, graph: Graph, options: Options) -> Mapping[str, Array] | None:
-    """The weights where the user says, else those in the model's folder, else none."""
-    if not graph.variables:
-        return None
-    home = options.weights or (path if path.is_dir() else None)
-    if home is None:
+    """The weights where the user says, else those in the model's folder or beside its file, else none."""
+    beside = path if path.is_dir() else path.with_suffix(STORE_FILE)
+    home = options.weights or (beside if beside.exists() else None)
+    if home is None or not graph.variables:
         return None
     arrays, findings = read_weights(home, graph, options.limits)
     if options.weights is None and not arrays:
@@ -78,18 +96,19 @@ def lower(model: Model, to: str, options: Options) -> Model:
     """The graph after the passes that the options name; the forms below it come with their languages."""
     if to not in ("sknd", "skriptnd"):
         raise InputError(f"there is no road to '{to}' from here", hint="a graph lowers to: sknd")
-    for name in options.passes:
-        model = apply_pass(model, name, options.limits)
+    with _boundary(NOWHERE):
+        for name in options.passes:
+            model = apply_pass(model, name, options.limits)
     return model
 
 
 def save(model: Model, path: Path) -> None:
     """Write a model: a folder, a .sknd file with its data beside it, or the data alone as .safetensors."""
-    if path.suffix == ".safetensors":
+    ending = path.suffix.lower()
+    if ending == STORE_FILE:
         write_weights(path, model.graph, model.data or {})
-    elif path.suffix in ("", ".sknd"):
-        write_model(model, path)
+    elif ending in OTHER_ENDINGS:
+        hint = "graphs are written as a folder or .sknd, their data as .safetensors"
+        raise InputError(f"'{path.name}' is no ending for a graph", hint=hint)
     else:
-        raise InputError(
-            f"'{path.name}' is no ending for a graph", hint="graphs are written as .sknd or a folder"
-        )
+        write_model(model, path)

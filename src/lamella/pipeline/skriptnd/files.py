@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
+from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import read_text, shown
 from lamella.base.source import Source
 from lamella.lang.skriptnd import parse, write
 from lamella.lang.skriptnd.rules.graphs import NOT_COMPOSED
+from lamella.ops.instance import Definition
+from lamella.ops.library import Module
 from lamella.pipeline.languages import Description
 from lamella.pipeline.options import Options
-from lamella.pipeline.skriptnd.describe import describe_model, describe_operator
-from lamella.pipeline.skriptnd.reading import chosen_graph, compose_graph, missing_config, read_module
+from lamella.pipeline.skriptnd.config import config_for, missing_config, report_missing, require_config
+from lamella.pipeline.skriptnd.describe import describe_library, describe_model
+from lamella.pipeline.skriptnd.reading import chosen_graph, compose_graph, read_module
 
 
 def check(path: Path, options: Options) -> list[Diagnostic]:
@@ -22,23 +27,27 @@ def check(path: Path, options: Options) -> list[Diagnostic]:
     findings = list(read.findings)
     if read.sound:
         graphs = [chosen_graph(read.module, options)] if options.model else read.module.graphs
+        require_config(graphs, options.config)
         for definition in graphs:
-            missing = missing_config(definition.operator, options.config)
-            if missing and not options.model:
-                words = " ".join(f"--set {name}=…" for name in missing)
-                operator = definition.operator
-                findings.append(
-                    NOT_COMPOSED.at(
-                        operator.span, name=operator.name, missing=", ".join(missing), words=words
-                    )
-                )
-            else:
-                findings += compose_graph(read.module, definition, options)[1]
+            findings += _check_graph(read.module, definition, options)
     return sort_findings(findings)
+
+
+def _check_graph(module: Module, definition: Definition, options: Options) -> list[Diagnostic]:
+    """What composing a graph finds; one that nobody asked for by name may lack values."""
+    operator = definition.operator
+    config = config_for(operator, options.config)
+    missing = missing_config(operator, config)
+    if missing and not options.model:
+        return [report_missing(NOT_COMPOSED, operator, missing)]
+    return compose_graph(module, definition, replace(options, config=config))[1]
 
 
 def canonical(path: Path, limits: Limits) -> tuple[str, str]:
     """The text of a file and its canonical form; a text with syntax errors raises."""
+    if path.is_dir():
+        hint = "name the file in it, such as main.sknd"
+        raise InputError(f"'{shown(path)}' is a folder", path=shown(path), hint=hint)
     source = Source(shown(path), read_text(path, limits))
     document, findings = parse(source, limits)
     if errors(findings):
@@ -47,10 +56,6 @@ def canonical(path: Path, limits: Limits) -> tuple[str, str]:
 
 
 def describe(name: str, options: Options) -> Description:
-    """A model, or an operator of the library by its qualified name."""
+    """A model, a module of the library, or one of its operators by its qualified name."""
     path = Path(name)
-    if not path.exists():
-        found = describe_operator(name, options)
-        if found is not None:
-            return found
-    return describe_model(path, options)
+    return describe_model(path, options) if path.exists() or name == "-" else describe_library(name, options)

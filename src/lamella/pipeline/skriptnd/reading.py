@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
-from lamella.base.dtype import LANGUAGES, ElementType
 from lamella.base.errors import InputError
+from lamella.base.source import NOWHERE, Span
 from lamella.graph.compose import compose
 from lamella.graph.nodes import Graph
 from lamella.lang.skriptnd import check
-from lamella.lang.skriptnd.nodes import Dtype, Operator, Parameter
 from lamella.lang.skriptnd.rules.graphs import NEEDS_CONFIG, NO_GRAPH
-from lamella.ops.instance import Definition, Value
+from lamella.ops.instance import Definition
 from lamella.ops.library import Library, Module
 from lamella.pipeline.options import Options
-from lamella.pipeline.skriptnd.config import value_of
+from lamella.pipeline.skriptnd.config import SHOWN, configure, missing_config, report_missing
 
-ELEMENTS: Mapping[str, ElementType] = LANGUAGES["skriptnd"]
+ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,52 +52,36 @@ def chosen_graph(module: Module, options: Options) -> Definition:
     found = next((item for item in module.graphs if options.model in (None, item.operator.name)), None)
     if found is None:
         names = ", ".join(f"'{item.operator.name}'" for item in module.graphs) or "none"
-        raise LamellaError([NO_GRAPH.at(module.document.span, name=options.model or "", graphs=names)])
+        span = module.graphs[0].operator.span if module.graphs else module.document.span
+        hint = None if module.graphs else "operators run where a graph calls them: add 'graph NAME { … }'"
+        raise LamellaError([NO_GRAPH.at(span, hint=hint, name=options.model or "", graphs=names)])
     return found
 
 
-def configure(
-    operator: Operator, config: Mapping[str, object]
-) -> tuple[dict[str, Value], dict[str, ElementType]]:
-    """The values of a graph's attributes and generic types, by the names that the user gave."""
-    attributes = {item.name: item for item in operator.parameters("attrib")}
-    types = {item.name for item in operator.items("dtype") if isinstance(item, Dtype)}
-    unknown = next((name for name in config if name not in attributes and name not in types), None)
-    if unknown is not None:
-        known = ", ".join([*attributes, *types]) or "none"
-        raise InputError(
-            f"graph '{operator.name}' has no attribute or type '{unknown}'", hint=f"it has: {known}"
-        )
-    values = {name: value_of(value, attributes[name]) for name, value in config.items() if name in attributes}
-    return values, {name: _element(name, value) for name, value in config.items() if name in types}
+def keeper(library: Library, options: Options) -> Callable[[str], bool] | None:
+    """Which compound operators stay whole, by the options; None leaves it to the composition.
 
-
-def _element(name: str, value: object) -> ElementType:
-    found = ELEMENTS.get(str(value))
-    if found is None:
-        raise InputError(f"'{value}' is no type for '{name}'", hint=f"types are: {', '.join(ELEMENTS)}")
-    return found
-
-
-def missing_config(operator: Operator, config: Mapping[str, object]) -> list[str]:
-    """The attributes and types that have no value and no default."""
-    attributes = [item.name for item in operator.parameters("attrib") if _needed(item)]
-    types = [
-        item.name for item in operator.items("dtype") if isinstance(item, Dtype) and item.default is None
-    ]
-    return [name for name in (*attributes, *types) if name not in config]
-
-
-def _needed(attribute: Parameter) -> bool:
-    return attribute.value is None and not attribute.type.optional
-
-
-def keeper(options: Options) -> Callable[[str], bool] | None:
-    """Which compound operators stay whole, by the options; None leaves it to the composition."""
+    Those of the library do unless they are to be decomposed, by name or all of them; a user's own do where they are
+    named.
+    """
     if not options.keep and not options.decompose:
         return None
-    kept, composed = frozenset(options.keep), frozenset(options.decompose)
-    return lambda name: name not in composed and "all" not in composed and (not kept or name in kept)
+    kept = {_known_operator(library, name) for name in options.keep}
+    composed = {_known_operator(library, name) for name in options.decompose if name != ALL}
+
+    def keep(name: str) -> bool:
+        shipped = name.rpartition(".")[0] in library.standard and ALL not in options.decompose
+        return name in kept or (shipped and name not in composed)
+
+    return keep
+
+
+def _known_operator(library: Library, name: str) -> str:
+    """The qualified name of an operator; one of the main module may be named without it."""
+    found = next((item for item in (name, f"main.{name}") if library.find(item) is not None), None)
+    if found is None:
+        raise InputError(f"there is no operator '{name[:SHOWN]}'", hint="operators are named as in nn.conv")
+    return found
 
 
 def compose_graph(
@@ -108,10 +91,13 @@ def compose_graph(
     operator = definition.operator
     missing = missing_config(operator, options.config)
     if missing:
-        words = " ".join(f"--set {name}=…" for name in missing)
-        return None, [
-            NEEDS_CONFIG.at(operator.span, name=operator.name, missing=", ".join(missing), words=words)
-        ]
+        return None, [report_missing(NEEDS_CONFIG, operator, missing)]
     values, types = configure(operator, options.config)
-    composed = compose(module, operator.name, values, types, keeper(options), options.limits)
-    return composed.graph, list(composed.findings)
+    keep = keeper(module.library, options)
+    composed = compose(module, operator.name, values, types, keep, options.limits)
+    return composed.graph, [place_finding(item, operator.span) for item in composed.findings]
+
+
+def place_finding(finding: Diagnostic, span: Span) -> Diagnostic:
+    """A finding about what the user gave stands at the graph that it was given to."""
+    return replace(finding, span=span) if finding.span == NOWHERE else finding

@@ -25,6 +25,8 @@ from lamella.lang.skriptnd import write
 
 ORIGINS = "origins.json"
 MAIN = "main"
+ENDING = ".sknd"
+STORE_FILE = ".safetensors"
 
 
 def write_model(model: Model, path: Path) -> tuple[Path, ...]:
@@ -32,19 +34,19 @@ def write_model(model: Model, path: Path) -> tuple[Path, ...]:
 
     The main text is written last: whoever finds it finds all that belongs to it.
     """
-    folder, main = (path.parent, path) if path.suffix else (path, path / "main.sknd")
+    alone = path.suffix.lower() == ENDING and not path.is_dir()
+    folder, main = (path.parent, path) if alone else (path, path / f"{MAIN}{ENDING}")
     texts = {name: write(document) for name, document in graph_to_skriptnd(model).items()}
     _make_folder(folder)
     files: list[Path] = []
     flat = with_identifiers(model)
     if flat.data:
-        store = path.with_suffix(".safetensors") if path.suffix else folder
-        files += write_weights(store, flat.graph, flat.data)
-    if not path.suffix:
+        files += write_weights(path.with_suffix(STORE_FILE) if alone else folder, flat.graph, flat.data)
+    if not alone:
         files.append(folder / ORIGINS)
         write_text(files[-1], json.dumps(origins_of(model), indent=1) + "\n")
     for name, text in sorted(texts.items(), key=lambda item: item[0] == MAIN):
-        files.append(main if name == MAIN else folder / f"{name.replace('.', '/')}.sknd")
+        files.append(main if name == MAIN else folder / f"{name.replace('.', '/')}{ENDING}")
         _make_folder(files[-1].parent)
         write_text(files[-1], text)
     return tuple(files)

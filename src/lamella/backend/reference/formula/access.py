@@ -195,8 +195,9 @@ def view(evaluation: Evaluation, tensor: Array, forms: Sequence[Affine], writeab
 
 
 def _from_first(evaluation: Evaluation, tensor: Array, forms: Sequence[Affine]) -> Array:
-    """The tensor from the element of the first step on."""
-    corner = tuple(slice(form.first(evaluation.box), None) for form in forms)
+    """The tensor from the element of the first step on, along its last dimensions."""
+    whole = [slice(None)] * (tensor.ndim - len(forms))
+    corner = (*whole, *(slice(form.first(evaluation.box), None) for form in forms))
     return tensor[corner] if corner else tensor
 
 

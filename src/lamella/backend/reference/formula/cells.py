@@ -16,6 +16,9 @@ from lamella.lang.skriptnd.rules.graphs import INTEGER_TOO_WIDE, NO_MEANING
 from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard, Index, Lookup, Scalar
 from lamella.ops.problem import Fault
 
+MOST_LOOPS = 64
+"""Each loop is an axis, and NumPy's arrays have so many at most."""
+
 
 class Place(NamedTuple):
     """One index of an access: its cell, whether it is tested, and the cells that replace it outside."""
@@ -117,8 +120,9 @@ class Cells:
 
     def _make(self, term: Scalar) -> Cell:
         if isinstance(term, Index):
-            axis = [name for name, _ in self.loops].index(term.name)
-            return Cell(term, form=Affine(0, ((axis, 1),)), axes=frozenset([axis]))
+            axis = next((axis for axis, (name, _) in enumerate(self.loops) if name == term.name), None)
+            index = Affine(0) if axis is None else Affine(0, ((axis, 1),))
+            return Cell(term, form=index, axes=index.axes)
         if isinstance(term, Counter):
             return Cell(term, axes=frozenset(range(len(self.loops))))
         if isinstance(term, Element):
@@ -217,8 +221,11 @@ class Formula:
 
 
 def prepare(contraction: Contraction) -> Formula:
-    """Write a contraction with known extents as cells."""
-    loops = tuple((loop.index, _known(loop.extent)) for loop in contraction.loops)
+    """Write a contraction with known extents as cells; a loop of one step is no loop."""
+    known = ((loop.index, _known(loop.extent)) for loop in contraction.loops)
+    loops = tuple((index, extent) for index, extent in known if extent != 1)
+    if len(loops) > MOST_LOOPS:
+        raise Fault(NO_MEANING, reason=f"its formula has {len(loops)} loops; at most {MOST_LOOPS} can be run")
     cells = Cells(loops)
     targets = tuple(_target(cells, target) for target in contraction.targets)
     values = tuple(cells.add(value) for value in contraction.values)

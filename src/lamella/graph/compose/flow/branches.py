@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from lamella.base.dim import Logic, Test
 from lamella.base.origin import Origin
 from lamella.base.source import Span
 from lamella.graph import nodes as graph
 from lamella.graph.compose.flow.regions import Compose, Part, compose_condition, compose_part, settle_shape
+from lamella.graph.compose.operations import as_tensor
 from lamella.graph.compose.scope.frame import Frame, Place
 from lamella.graph.compose.scope.session import Named
-from lamella.graph.compose.values import as_tensor, describe
+from lamella.graph.compose.values import describe
 from lamella.graph.nodes import Region, Tensor
 from lamella.lang.skriptnd.nodes import Block, Branch, Callee, Invocation
 from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.problem import Problem
+from lamella.ops.scalars.values import word_of
 
 
 def compose_branch(frame: Frame, branch: Branch, place: Place, compose: Compose) -> Sequence[object]:
@@ -43,7 +44,7 @@ def _known_truth(frame: Frame, condition: Callee) -> bool | None:
     value = frame.value(condition)
     if isinstance(value, bool):
         return value
-    if isinstance(value, Test | Logic | Tensor):
+    if isinstance(value, Tensor) or word_of(value) == "bool":
         return None
     raise Problem(rules.CONDITION.at(condition.span, found=describe(value)))
 

@@ -12,12 +12,13 @@ from lamella.base.origin import Origin
 from lamella.graph import nodes as graph
 from lamella.graph.compose.flow.regions import Compose, Part, compose_condition, compose_part, settle_shape
 from lamella.graph.compose.flow.steps import label_of, scan, start_value
+from lamella.graph.compose.operations import as_tensor
 from lamella.graph.compose.scope.frame import Frame, Place
 from lamella.graph.compose.scope.session import Named
 from lamella.graph.compose.scope.wanted import Wanted
-from lamella.graph.compose.values import as_tensor, describe, is_single
+from lamella.graph.compose.values import describe, is_single
 from lamella.graph.nodes import Argument, Pack, Region, Tensor
-from lamella.lang.skriptnd.nodes import Loop
+from lamella.lang.skriptnd.nodes import Loop, Scan
 from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.problem import Problem
 
@@ -89,12 +90,20 @@ def _start(frame: Frame, loop: Loop) -> Start:
         as_tensor(frame, start_value(frame, item), f"'{item.name}'", item.span) for item in loop.carried
     )
     scans = tuple(
-        pack
-        if isinstance(pack, Pack)
-        else tuple(as_tensor(frame, value, f"'{item.name}'", item.span) for value in pack)
+        pack if isinstance(pack, Pack) else _items(frame, item, pack)
         for item, pack in zip(loop.scans, steps.packs, strict=True)
     )
     return Start(carried, scans, count, most, not tested and not isinstance(count, Tensor))
+
+
+def _items(frame: Frame, item: Scan, pack: Sequence[object]) -> tuple[Tensor, ...]:
+    """The tensors that are scanned one after the other, all of one type and rank."""
+    found = tuple(as_tensor(frame, value, f"'{item.name}'", item.span) for value in pack)
+    if len({(tensor.element, len(tensor.shape)) for tensor in found}) > 1:
+        words = " and ".join(dict.fromkeys(describe(tensor) for tensor in found))
+        what, wanted = f"what '{item.name}' scans", "one type and rank"
+        raise Problem(rules.WRONG_VALUE.at(item.span, what=what, found=words, wanted=wanted))
+    return found
 
 
 def _count(frame: Frame, loop: Loop) -> Tensor | Extent | None:

@@ -6,17 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from lamella.base import dim
-from lamella.base.dim import Extent, Logic, Test, symbols
-from lamella.base.dtype import BOOL, I64
+from lamella.base.dim import Extent, symbols
+from lamella.base.dtype import BOOL
 from lamella.base.source import Span
-from lamella.graph.compose.calls import call_library
+from lamella.graph.compose.operations import as_tensor
 from lamella.graph.compose.scope.frame import Frame, Place
-from lamella.graph.compose.scope.session import Named, Session
-from lamella.graph.compose.values import as_tensor, describe, is_single, need
+from lamella.graph.compose.scope.session import Session
+from lamella.graph.compose.values import describe, is_single, need
 from lamella.graph.nodes import Node, Region, Shape, Tensor
 from lamella.lang.skriptnd.nodes import Callee
 from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.problem import Problem
+from lamella.ops.scalars.values import word_of
 
 Compose: TypeAlias = Callable[[Frame, Callee, Place], Sequence[object]]
 """How a callee is composed: the function that knows invocations and blocks."""
@@ -56,12 +57,10 @@ def compose_condition(
 
 
 def _truth(frame: Frame, values: Sequence[object], span: Span) -> Tensor:
-    """A condition as a tensor of one bool; one on extents is 1 or 0, cast by the run."""
+    """A condition as a tensor of one bool; one on extents is computed by the run."""
     value = need(values)[0] if len(values) == 1 else None
-    if isinstance(value, Test | Logic):
-        number = frame.session.scalar(frame.scope.prefix, dim.choose(value, 1, 0), I64)
-        return call_library(frame, "layout.cast", number, Named(frame.scope.name("condition")), span, R=BOOL)
-    if isinstance(value, bool) or (isinstance(value, Tensor) and value.element == BOOL and is_single(value)):
+    known = isinstance(value, Tensor) and value.element == BOOL and is_single(value)
+    if known or (not isinstance(value, Tensor) and word_of(value) == "bool"):
         return as_tensor(frame, value, "the condition", span)
     found = describe(value) if len(values) == 1 else f"{len(values)} tensors"
     raise Problem(rules.CONDITION.at(span, found=found))

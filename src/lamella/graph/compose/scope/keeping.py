@@ -28,9 +28,10 @@ def keeper(keep: Callable[[str], bool] | None) -> Callable[[Definition], bool]:
 
 
 def must_compose(definition: Definition) -> bool:
-    """Whether only the composed body says what a compound operator gives."""
+    """Whether only the composed body says what a compound operator gives, or no other module may name it."""
     operator = definition.operator
-    return operator.graph or bool(operator.items("variable")) or is_open(definition)
+    private = operator.name.startswith("_")
+    return operator.graph or private or bool(operator.items("variable")) or is_open(definition)
 
 
 def is_open(definition: Definition) -> bool:

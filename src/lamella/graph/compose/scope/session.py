@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple, Protocol
@@ -18,7 +18,7 @@ from lamella.graph.nodes import Constant, Node, Quantization, Shape, Single, Ten
 from lamella.lang.skriptnd.nodes import Expr
 from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.evaluate import Code
-from lamella.ops.instance import Definition
+from lamella.ops.instance import Check, Definition
 from lamella.ops.library import Library
 
 
@@ -62,6 +62,7 @@ class Session:
         self.constants: list[Constant] = []
         self.variables: dict[str, Tensor] = {}
         self.updates: list[Update] = []
+        self.checks: list[Check] = []
         self.quantizers: dict[str, Quantizer] = {}
         self.known: dict[str, Tensor] = {}
         """Tensors that exist already under names that are made again (when a graph is decomposed)."""
@@ -77,6 +78,11 @@ class Session:
         """Keep findings, each with the calls that led to it."""
         path = () if origin is None else origin.words()
         self.findings += [item if item.origins or not path else item.from_origin(*path) for item in findings]
+
+    def leave(self, checks: Sequence[Check]) -> None:
+        """Leave assertions to the run; inside a region nothing can test them."""
+        if not self.regions:
+            self.checks += checks
 
     # --- limits -----------------------------------------------------------------------------------------------
 

@@ -60,7 +60,6 @@ class Place:
     block: str = ""
     accesses: bool = False
     guards: bool = False
-    tensors: bool = False
     hidden: frozenset[str] = frozenset()
     """Names of @using, which this block does not see."""
     later: Collection[str] = ()
@@ -75,7 +74,10 @@ class Context:
         self.algebra = Algebra()
         self.scope = Scope()
         self.generics: dict[str, str] = {}
+        """The generic types with what restricts them; empty where a finding leaves that open."""
         self.place = Place()
+        self.bounds: dict[str, Expr] = {}
+        """The upper bounds of dynamic extents, by name."""
         self.infer: Callable[[Expr], Kind] = partial(infer, self)
         self._unknown: set[str] = set()
 

@@ -37,7 +37,7 @@ def check_order(outputs: Sequence[Parameter], formulas: Sequence[Lowering]) -> I
     """Every output is assigned by at most two formulas: one that initialises it, one that accumulates."""
     seen: dict[str, list[Lowering]] = {}
     names = {item.name for item in outputs}
-    for formula in formulas:
+    for formula in (item for item in formulas if item.target.tensor in names):
         earlier = seen.setdefault(_key(formula.target), [])
         name = formula.target.tensor
         if len(earlier) >= 2:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 
 from lamella.base.cursor import END, SHOWN, SyntaxProblem
-from lamella.base.diagnostic import Diagnostic
 from lamella.base.limits import Limits
 from lamella.base.source import NO_NOTES, Notes, Source, Span
 from lamella.lang.skriptnd.nodes import Document, Import, Operator, Section, Statement
@@ -14,15 +12,13 @@ from lamella.lang.skriptnd.parse.components import Components
 from lamella.lang.skriptnd.parse.lexis import BLOCK, TooDeep
 from lamella.lang.skriptnd.parse.recovery import DEFINITION_WORDS
 from lamella.lang.skriptnd.rules import syntax
-from lamella.lang.skriptnd.words import BLOCKS, PARAMETER_BLOCKS
+from lamella.lang.skriptnd.words import PARAMETER_BLOCKS
 
 BEHIND_A_BLOCK = frozenset((";", "then", "elif", "else", "do", "while"))
 
 
 class DocumentParser(Components):
     """The rules of the grammar from `document` to `block`."""
-
-    blocks = frozenset(BLOCKS)
 
     def __init__(self, source: Source, limits: Limits, start: int = 0, end: int | None = None) -> None:
         super().__init__(source, limits, start, end)
@@ -121,14 +117,6 @@ class DocumentParser(Components):
         end = self.closed("'}'", f"at the end of @{name}", known)
         section = Section(name, tuple(items), self.span_from(first), notes, end)
         sections.setdefault(name, section)
-
-    def unknown_block(self) -> Diagnostic:
-        """Say that there is no such block."""
-        close = get_close_matches(self.text[1:SHOWN], BLOCKS, 1)
-        repair = (
-            f"did you mean @{close[0]}?" if close else f"the blocks are {' '.join(f'@{b}' for b in BLOCKS)}"
-        )
-        return syntax.UNKNOWN_BLOCK.at(self.span(self.index), name=self.text[:SHOWN], repair=repair)
 
     def statements(self, parse: Callable[[], Statement]) -> list[Statement]:
         """The statements of a block, as many of them as can be read."""

@@ -105,7 +105,7 @@ class Expressions(Values):
         """A binary operator in the specification's spelling."""
         sign = self.text
         if sign in NEWER:
-            self.note("minimum", f"'{sign}'", f"the specification writes '{NEWER[sign]}'")
+            self.note(syntax.NEWER_EXTREME.at(self.span(self.index), sign=sign, other=NEWER[sign]))
             sign = NEWER[sign]
         self.next()
         if sign == ":=" and self.text != "..":

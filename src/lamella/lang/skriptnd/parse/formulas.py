@@ -99,8 +99,7 @@ class Formulas(Types):
 
     def newer_locals(self) -> tuple[Local, ...]:
         """`'with' local,+ ':'`."""
-        repair = "the specification writes the local values before the formula, with commas behind them"
-        self.note("locals", "'with … :'", repair)
+        self.note(syntax.NEWER_LOCALS.at(self.span(self.index)))
         self.next()
         found = self.separated(self.local)
         self.expect(":", "after local values")
@@ -129,7 +128,7 @@ class Formulas(Types):
         """`'=' | ':=' | '+=' | '*=' | '&=' | '|=' | '<=' | '>='`."""
         sign = self.text
         if sign in ("<?=", ">?="):
-            self.note("accumulation", f"'{sign}'", f"the specification writes '{NEWER[sign]}'")
+            self.note(syntax.NEWER_EXTREME.at(self.span(self.index), sign=sign, other=NEWER[sign]))
             sign = NEWER[sign]
         elif sign not in LOWERING_SIGNS:
             raise self.problem("= := += *= &= |= <= or >=", "after the left side of a formula")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from lamella.base.cursor import COMMENT, SHOWN, Cursor, Lexer, SyntaxProblem
 from lamella.base.diagnostic import ERROR, Diagnostic
 from lamella.base.limits import Limits
@@ -9,7 +11,7 @@ from lamella.base.margin import Margin
 from lamella.base.source import Notes, Source, Span
 from lamella.lang.skriptnd.nodes import Integer, Real
 from lamella.lang.skriptnd.rules import syntax
-from lamella.lang.skriptnd.words import KEYWORDS, TYPE_WORDS
+from lamella.lang.skriptnd.words import BLOCKS, KEYWORDS, TYPE_WORDS
 
 NAME, INT, REAL, STRING, SIGN = "name", "int", "real", "string", "sign"
 BLOCK, BUILT_IN, ODD, OPEN = "block", "builtin", "odd", "open"
@@ -36,8 +38,8 @@ LEXER = Lexer(
 )
 DEEPEST = 100
 """Deeper nesting would meet the limit of Python's own stack, here or in a later phase."""
-BITS_OF_A_DIGIT = 3.3219
-SAFE_DIGITS = 300
+MOST_DIGITS = 4300
+"""More digits are not read by Python itself, whatever the limits say."""
 
 
 class TooDeep(SyntaxProblem):
@@ -69,24 +71,23 @@ class Lexis(Cursor):
             return self._odd_number()
         if self.kind == OPEN:
             return self.report(syntax.OPEN_STRING.at(self.span(self.index), text=self.text[:SHOWN]))
-        if self.kind == BLOCK and self.text[1:] not in self.blocks:
+        if self.kind == BLOCK and self.text[1:] not in BLOCKS:
             return self.report(self.unknown_block())
         return super().problem(wanted, where, hint)
 
-    blocks: frozenset[str] = frozenset()
-
     def unknown_block(self) -> Diagnostic:
         """Say that there is no such block."""
-        return syntax.UNKNOWN_BLOCK.at(self.span(self.index), name=self.text[:SHOWN], repair="")
+        close = get_close_matches(self.text[1:SHOWN], BLOCKS, 1)
+        repair = f"did you mean @{close[0]}?" if close else f"the blocks are @{' @'.join(BLOCKS)}"
+        return syntax.UNKNOWN_BLOCK.at(self.span(self.index), name=self.text[:SHOWN], repair=repair)
 
     def too_deep(self, where: str) -> SyntaxProblem:
         """Report that the nesting limit is reached."""
-        self.exceed(self.index, f"the nesting {where}", self._deepest, "max_depth")
+        what, span, hint = f"the nesting {where}", self.span(self.index), None
+        if self._deepest == DEEPEST:
+            hint = "divide it: give parts of it names of their own"
+        self.report(syntax.LIMIT.at(span, hint=hint, what=what, limit=self._deepest, option="max_depth"))
         return TooDeep()
-
-    def exceed(self, token: int, what: str, limit: int, option: str) -> SyntaxProblem:
-        """Report that a limit is passed."""
-        return self.report(syntax.LIMIT.at(self.span(token), what=what, limit=limit, option=option))
 
     def _odd_number(self) -> SyntaxProblem:
         text = self.text[:SHOWN]
@@ -95,12 +96,11 @@ class Lexis(Cursor):
         repair = f"write '{digits} ..': the point of a number is greedy" if is_count else ""
         return self.report(syntax.NUMBER_FORM.at(self.span(self.index), text=text, repair=repair))
 
-    def note(self, kind: str, spelling: str, repair: str, first: int | None = None) -> None:
+    def note(self, finding: Diagnostic) -> None:
         """Say that a spelling is a newer draft's, once for each kind of them."""
-        if kind not in self._noted:
-            self._noted.add(kind)
-            span = self.span(self.index if first is None else first)
-            self.report(syntax.NEWER_SPELLING.at(span, spelling=spelling, repair=repair))
+        if finding.code not in self._noted:
+            self._noted.add(finding.code)
+            self.report(finding)
 
     # --- names and numbers ----------------------------------------------------------------------------------
 
@@ -112,10 +112,13 @@ class Lexis(Cursor):
         if text in KEYWORDS or text == "_":
             raise self.report(syntax.KEYWORD.at(self.span(self.index), name=text, what=what))
         if len(text) > self.limits.max_name:
-            what = f"a name of {len(text)} characters"
-            self.exceed(self.index, what, self.limits.max_name, "max_name")
+            self._too_long(len(text))
         self.next()
         return text
+
+    def _too_long(self, length: int) -> None:
+        span, what, limit = self.span(self.index), f"a name of {length} characters", self.limits.max_name
+        self.report(syntax.LIMIT.at(span, what=what, limit=limit, option="max_name"))
 
     def qualified(self, what: str, where: str) -> str:
         """`IDENT ('.' IDENT)*`."""
@@ -135,10 +138,11 @@ class Lexis(Cursor):
 
     def integer(self) -> Integer:
         """An INTEGER of no more bits than an integer may have."""
-        text = self.text
-        if len(text) > SAFE_DIGITS and len(text.lstrip("0")) * BITS_OF_A_DIGIT > self.limits.max_integer_bits:
+        digits = self.text.lstrip("0") or "0"
+        value = int(digits) if len(digits) <= MOST_DIGITS else None
+        if value is None or value.bit_length() > self.limits.max_integer_bits:
             raise self._too_large()
-        return Integer(int(text.lstrip("0") or "0"), self.span(self.next()))
+        return Integer(value, self.span(self.next()))
 
     def real(self) -> Real:
         """A REAL that is a finite double."""

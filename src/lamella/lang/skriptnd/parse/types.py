@@ -17,6 +17,7 @@ from lamella.lang.skriptnd.nodes import (
     Unzip,
 )
 from lamella.lang.skriptnd.parse.expressions import Expressions
+from lamella.lang.skriptnd.rules import syntax
 
 CONTROLS = ("static", "dynamic")
 
@@ -47,7 +48,7 @@ class Types(Expressions):
 
     def note_control(self) -> None:
         """Say that `static` and `dynamic` are a newer draft's."""
-        self.note("control", f"'{self.text}'", "the specification does without it")
+        self.note(syntax.NEWER_CONTROL.at(self.span(self.index), word=self.text))
 
     def shape(self) -> tuple[Extent, ...]:
         """`'[' extent,* ']'`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from difflib import get_close_matches
 
 from lamella.base.cursor import SHOWN, SyntaxProblem
@@ -35,12 +34,8 @@ NESTING = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 BEHIND_A_RANGE = frozenset(("]", ",", ":"))
 
 
-class Values(Strings, ABC):
+class Values(Strings):
     """The rules of the grammar from `literal` to `tensor-access`."""
-
-    @abstractmethod
-    def expression(self) -> Expr:
-        """A complete expression."""
 
     def postfix(self) -> Expr:
         """A value with the brackets behind it: indices, accesses, substitutions."""
@@ -128,7 +123,7 @@ class Values(Strings, ABC):
         """`type '(' [expr] ')'`, or a built-in function without back-ticks."""
         first, name = self.index, self.text
         if name in BUILT_INS:
-            self.note("built-in", f"'{name}(…)'", f"the specification writes `{name}`(…)")
+            self.note(syntax.NEWER_FUNCTION.at(self.span(first), name=name))
             self.next()
             return self._function(first, name)
         if name in KEYWORDS and name not in CONCRETE_TYPES:
@@ -248,21 +243,18 @@ class Values(Strings, ABC):
         """`operand '[' index ']'`, or an access where an expansion or a comma says so, or nothing is between."""
         bracket = self.next()
         indices: list[Expr | Expand | Range] = []
-        is_access = self.text == "]"
+        commas = 0
         while self.text != "]":
-            index = self.index_item()
-            indices.append(index)
-            is_access = is_access or isinstance(index, Expand)
+            indices.append(self.index_item())
             if self.text != ",":
                 break
-            is_access = True
+            commas += 1
             self.next()
         self.expect("]", "after the indices")
-        if is_access:
+        last = indices[-1] if indices else None
+        if commas or last is None or isinstance(last, Expand):
             return self.access(operand, tuple(indices), bracket)
-        (index,) = indices
-        assert not isinstance(index, Expand)
-        return Index(operand, index, self.since(operand))
+        return Index(operand, last, self.since(operand))
 
     def index_item(self) -> Expr | Expand | Range:
         """`expr`, `expr '..'` or a range whose parts may be missing."""
@@ -291,7 +283,5 @@ class Values(Strings, ABC):
             span = self.span_from(bracket)
             raise self.report(syntax.ACCESS_OPERAND.at(span, indices="…" if indices else ""))
         if any(isinstance(index, Range) for index in indices):
-            self.note(
-                "range", "a range as the index of a tensor", "the specification indexes by a list", bracket
-            )
+            self.note(syntax.NEWER_RANGE.at(self.span_from(bracket)))
         return Access(tensor.id, item, indices, self.since(operand))

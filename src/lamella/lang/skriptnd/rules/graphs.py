@@ -146,7 +146,7 @@ INTEGER_TOO_WIDE = Rule(
 TOO_MUCH_MEMORY = Rule(
     "SKR325",
     "3 Graph composition",
-    "'{operator}' needs {needed} bytes for a tensor; the limit is {limit}",
+    "'{operator}' needs {needed} bytes of memory; the limit is {limit}",
     hint="raise it with --limit max_total_bytes=N",
 )
 NO_MEANING = Rule(
@@ -202,4 +202,11 @@ LOOP_TOO_LONG = Rule(
     "2.10.1 Control flow",
     "the loop has not ended after {limit} steps",
     hint="raise it with --limit max_steps=N",
+)
+RANDOM_WEIGHTS = Rule(
+    "SKR336",
+    "3 Graph composition",
+    "graph '{name}' has {count} without data; random values are used, from seed {seed}",
+    NOTE,
+    hint="give data with --weights, or as .dat files in the folder of the model",
 )

@@ -43,7 +43,7 @@ GUARD_PLACE = Rule(
     hint="guards belong to the indices of tensor accesses or to local values used there",
 )
 CONDITION_PACK = Rule(
-    "SKR167", SECTION, "the condition of the formula is a pack", hint="fold it: (condition) && .."
+    "SKR167", SECTION, "the condition of the formula is a pack", hint="fold it with && .. in parentheses"
 )
 RANK = Rule("SKR168", SECTION, "'{name}' has rank {rank} and is accessed with {count} indices")
 ACCESS_PLACE = Rule(

@@ -68,7 +68,7 @@ EXTENT_PACK = Rule(
     "SKR132",
     "2.6 Operator inputs and outputs",
     "the extent '{text}' of '{name}' is a pack",
-    hint="expand it: {text}..",
+    hint="write {text}.. to expand it",
 )
 NEGATIVE_EXTENT = Rule(
     "SKR133", "2.6 Operator inputs and outputs", "an extent of '{name}' is {value}; extents are not negative"

@@ -70,4 +70,38 @@ NESTED_CALL = Rule(
     "'{operator}' is invoked within an expression",
     hint="give the result a name in a component of its own, and use the name",
 )
-NEWER_SPELLING = Rule("SKR018", GRAMMAR, "{spelling} is the spelling of a newer draft", NOTE, hint="{repair}")
+NEWER_FUNCTION = Rule(
+    "SKR018",
+    "2.4 Built-in functions",
+    "a newer draft writes built-in functions like '{name}' without back-ticks",
+    NOTE,
+    hint="the specification writes `{name}`(…)",
+)
+NEWER_EXTREME = Rule(
+    "SKR019",
+    "2.4 Unary and binary operators",
+    "'{sign}' is a newer draft's sign",
+    NOTE,
+    hint="the specification writes '{other}'",
+)
+NEWER_LOCALS = Rule(
+    "SKR020",
+    "2.12 Intermediate values",
+    "'with … :' before a formula is a newer draft's form",
+    NOTE,
+    hint="the specification writes the local values before the formula, with a comma behind each",
+)
+NEWER_CONTROL = Rule(
+    "SKR021",
+    "2.5 Operator attributes",
+    "'{word}' is a word of a newer draft",
+    NOTE,
+    hint="the specification does without it",
+)
+NEWER_RANGE = Rule(
+    "SKR022",
+    "2.4 Tensor access",
+    "a range as the index of a tensor is a newer draft's form",
+    NOTE,
+    hint="the specification indexes by a list that is expanded, [0:n] with two points behind it",
+)

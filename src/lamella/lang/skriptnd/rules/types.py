@@ -25,7 +25,8 @@ FUNCTION_TYPE = Rule("SKR076", "2.4 Expressions", "'{name}' takes {wanted}, not 
 INDEX_TYPE = Rule(
     "SKR078",
     "2.4 Expressions",
-    "a pack is indexed by int, by a pack of int or by a pack of bool, not by {type}",
+    "{what} is not indexed by {type}",
+    hint="an index is an int or a pack of int; a pack of bool chooses items where nothing is replaced",
 )
 SUBSTITUTE_TYPE = Rule("SKR079", "2.4 Expressions", "'<-' puts {right} into a pack of {left}")
 SUBSTITUTE_INDEX = Rule("SKR080", "2.4 Expressions", "'<-' takes {wanted} at {index}, not {found}")
@@ -57,7 +58,7 @@ EXPANSION_MISSING = Rule(
     "SKR091",
     "2.4 Expressions",
     "the pack '{text}' stands in a list without '..'",
-    hint="packs are not nested; expand it: {text}..",
+    hint="packs are not nested; write {text}.. to expand it",
 )
 EXPANSION_LENGTH = Rule(
     "SKR092",

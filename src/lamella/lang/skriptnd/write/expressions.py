@@ -26,15 +26,20 @@ def write_before(node: n.Expr | n.Omitted, mark: str) -> str:
     """An expression that a mark follows, in parentheses where the mark would else be taken for a part of it."""
     text = write_expression(node)
     if mark == ":":
-        return f"({text})" if _is_open(node) else text
+        return _apart(text, _is_open(node))
     if mark == "..":
         return f"({text})" if text.endswith(".") else f"{text} " if ENDS_WITH_INTEGER.search(text) else text
-    return beside_bar(text)
+    return _apart(text, text.endswith("|"))
 
 
-def beside_bar(text: str) -> str:
-    """A text between bars: two bars in a row would be one sign."""
-    return f"({text})" if text.startswith("|") or text.endswith("|") else text
+def write_behind_bar(node: n.Expr) -> str:
+    """An expression that follows a bar: two bars in a row would be one sign."""
+    text = write_expression(node)
+    return _apart(text, text.startswith("|"))
+
+
+def _apart(text: str, is_needed: bool) -> str:
+    return f"({text})" if is_needed else text
 
 
 def _is_open(node: Part) -> bool:
@@ -140,9 +145,10 @@ def _(node: n.Cast) -> str:
 
 @write_expression.register
 def _(node: n.Bounded) -> str:
-    index = write_before(node.index, "|")
+    index = write_expression(node.index)
     if node.below is None or node.above is None:
-        return f"|{index}|"
+        return f"|{_apart(index, index.startswith('|') or index.endswith('|'))}|"
+    index = write_behind_bar(node.index)
     return f"|{index} <> {write_before(node.below, ':')} : {write_before(node.above, '|')}|"
 
 

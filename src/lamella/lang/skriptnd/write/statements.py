@@ -7,7 +7,12 @@ import re
 from lamella.base.dtype import find_in
 from lamella.lang.skriptnd import nodes as n
 from lamella.lang.skriptnd.words import KEYWORDS
-from lamella.lang.skriptnd.write.expressions import beside_bar, write_all, write_before, write_expression
+from lamella.lang.skriptnd.write.expressions import (
+    write_all,
+    write_before,
+    write_behind_bar,
+    write_expression,
+)
 
 NAME = r"[A-Za-z_][0-9A-Za-z_]*"
 INVOCATION = re.compile(rf"({NAME})((?:\.{NAME})*)(?: < {NAME} > \(|\()")
@@ -35,7 +40,8 @@ def extent_text(node: n.Extent) -> str:
     last = node.value if node.bound is None else node.bound
     text = write_expression(last) if node.pack is None else write_before(last, "..")
     if node.bound is not None:
-        text = f"{write_before(node.value, '|')}|{beside_bar(text)}"
+        text = f"({text})" if text.startswith("|") else text
+        text = f"{write_before(node.value, '|')}|{text}"
     return f"{head}{text}{pack_text(node.pack)}"
 
 
@@ -48,7 +54,7 @@ def pack_text(node: n.Pack | None) -> str:
     control = f"{node.control} " if node.control else ""
     if node.bound is None:
         return f"..({control}{write_expression(node.length)})"
-    return f"..({control}{write_before(node.length, '|')}|{write_before(node.bound, '|')})"
+    return f"..({control}{write_before(node.length, '|')}|{write_behind_bar(node.bound)})"
 
 
 def bounds_text(bounds: tuple[n.Bound, ...]) -> str:

@@ -52,7 +52,7 @@ def _check_section(state: State, items: Sequence[Component], open_names: set[str
     results = Results(state, open_names, True, section)
     # Outputs are known from their assignment on; variables have a value before their update.
     later: Collection[str] = open_names if section == "compose" else ()
-    with state.context.at(Place(section, tensors=True, later=later)):
+    with state.context.at(Place(section, later=later)):
         _check_components(state, items, results)
     return open_names
 

@@ -140,7 +140,7 @@ def _infer_carried(state: State, item: Carried) -> Kind:
     declared = read_tensor(state.context, parameter, Declaring("carried value"))
     if not agrees(declared, value):
         left, right = declared.type, value.type
-        state.context.report(rules.CARRIED_TYPE.at(item.span, name=item.name, left=left, right=right))
+        return state.context.report(rules.CARRIED_TYPE.at(item.span, name=item.name, left=left, right=right))
     return declared
 
 
@@ -176,8 +176,6 @@ def _infer_count(state: State, loop: Loop) -> Kind | None:
         return UNKNOWN
     if kind.tensor and loop.unroll:
         state.context.report(rules.UNROLL_TENSOR.at(count.span))
-    elif kind.tensor and state.context.algebra.differ(kind.rank, 0) and kind.rank is not None:
-        return kind
     return kind
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.lang.skriptnd.check.composition.state import Edge, State, as_tensor
@@ -51,6 +51,7 @@ class Call:
         self._node = node
         self._signature = signature
         self._types: dict[str, str] = {}
+        self._width: str = "real"
         self._unsure = False
         self._failed = False
         self._arguments: list[Kind] = []
@@ -95,7 +96,12 @@ class Call:
             if kind.type:
                 self._bind(declared.type, kind.type)
             return True
-        return agrees(declared, kind)
+        if declared.type != "real" or not agrees(declared, kind):
+            return agrees(declared, kind)
+        # All that a call takes as real has one width.
+        joined = join_types(self._width, kind.type)
+        self._width = joined or self._width
+        return joined is not None
 
     def check_attributes(self, given: Sequence[Attribute]) -> None:
         """The attributes between the braces."""
@@ -109,8 +115,9 @@ class Call:
             if item.name in declared:
                 self._check_attribute(item, kind, *declared[item.name])
             else:
-                self._report(rules.UNKNOWN_ATTRIBUTE.at(item.span, name=name, attribute=item.name))
-        for parameter, _ in declared.values():
+                hint = _listed("its attributes are", declared)
+                self._report(rules.UNKNOWN_ATTRIBUTE.at(item.span, name=name, attribute=item.name, hint=hint))
+        for parameter, _ in declared.values() if seen <= declared.keys() else ():
             if parameter.name not in seen and parameter.value is None and not parameter.type.optional:
                 missing = parameter.name
                 self._report(rules.ATTRIBUTE_MISSING.at(self._node.span, name=name, attribute=missing))
@@ -158,7 +165,8 @@ class Call:
         written = self._state.context.infer(argument)
         kind = as_tensor(written)
         if not self._fits(declared, kind):
-            left, right = declared.type, kind.type
+            left = self._width if declared.type == "real" else declared.type
+            right = kind.type
             self._report(
                 rules.ARGUMENT_TYPE.at(argument.span, input=parameter.name, name=name, left=left, right=right)
             )
@@ -205,6 +213,7 @@ class Call:
             name = self._types.get(name)
         if name is None or self._failed:
             return Kind(None, packed=kind.packed)
+        name = self._width if name == "real" else name
         length = kind.length if isinstance(kind.length, int) else None
         return Kind(name, kind.optional, kind.packed, True, length, rank=self._rank(kind))
 
@@ -216,6 +225,12 @@ class Call:
             if declared.rank == kind.rank and argument.rank is not None:
                 return argument.rank
         return None
+
+
+def _listed(words: str, items: Iterable[str]) -> str:
+    """A few names as a hint, nothing where there are none."""
+    shown_names = ", ".join(list(items)[:12])
+    return f"{words} {shown_names}" if shown_names else ""
 
 
 def _number(kind: Kind) -> str:

@@ -71,18 +71,19 @@ class Results:
         else:
             parameter = Parameter(result.name, result.type, span=result.span)
             declared = read_tensor(context, parameter, Declaring("result", graph=True))
-        self._compare(result, declared, kind)
+        if not self._compare(result, declared, kind):
+            return UNKNOWN
         if not declared.known:
             return kind
         packed, length = declared.packed or kind.packed, declared.length or kind.length
         rank = kind.rank if declared.rank is None else declared.rank
         return Kind(declared.type, False, packed, True, length, rank)
 
-    def _compare(self, result: Result, declared: Kind, kind: Kind) -> None:
-        """What is declared and what is given agree in type, rank and number."""
+    def _compare(self, result: Result, declared: Kind, kind: Kind) -> bool:
+        """Whether what is declared and what is given agree in type, rank and number."""
         context, name = self._state.context, result.name
         if not (declared.known and kind.known):
-            return
+            return True
         if not agrees(declared, kind):
             left, right = declared.type, kind.type
             context.report(rules.OUTPUT_TYPE.at(result.span, name=name, left=left, right=right))
@@ -92,6 +93,9 @@ class Results:
         elif context.algebra.differ(declared.rank, kind.rank):
             left, right = shown(declared.rank), shown(kind.rank)
             context.report(rules.OUTPUT_RANK.at(result.span, name=name, left=left, right=right))
+        else:
+            return True
+        return False
 
 
 def _number(kind: Kind) -> str:

@@ -14,6 +14,7 @@ from lamella.lang.skriptnd.check.declare.patterns import names_of
 from lamella.lang.skriptnd.check.declare.tensors import declare_tensors
 from lamella.lang.skriptnd.check.declare.usings import check_assertions, declare_usings, early_usings
 from lamella.lang.skriptnd.check.kinds import ABSTRACT, belongs, is_type
+from lamella.lang.skriptnd.check.names import names_in
 from lamella.lang.skriptnd.nodes import Assertion, Dtype, Operator, Using
 from lamella.lang.skriptnd.rules import names, types
 
@@ -25,7 +26,7 @@ def declare(context: Context, operator: Operator) -> None:
     inputs = list(operator.parameters("input"))
     usings = [item for item in operator.items("using") if isinstance(item, Using)]
     plain = {item.name for item in attributes if is_plain(item)}
-    early = early_usings(usings, plain)
+    early = early_usings(usings, _known_later(operator) - plain)
     hidden = frozenset(result.name for item in usings for result in names_of(item.target))
     hidden -= {item.name for item in (*attributes, *inputs)}
     with context.at(Place("attrib", hidden=hidden)):
@@ -44,6 +45,13 @@ def declare(context: Context, operator: Operator) -> None:
     _declare_rest(context, operator, usings, {id(item) for item in early})
 
 
+def _known_later(operator: Operator) -> set[str]:
+    """The names that attributes, inputs and their shapes declare."""
+    items = (*operator.parameters("attrib"), *operator.parameters("input"))
+    ranks = {item.type.rank for item in items if item.type.rank is not None}
+    return {item.name for item in items} | ranks | {name for item in items for name in names_in(item.type)}
+
+
 def _declare_types(context: Context, operator: Operator) -> None:
     """The generic types with what restricts them."""
     for item in operator.items("dtype"):
@@ -60,7 +68,7 @@ def _declare_types(context: Context, operator: Operator) -> None:
             context.report(
                 types.DTYPE_DEFAULT.at(item.span, name=item.name, type=item.default, base=item.base)
             )
-        context.generics[item.name] = item.base if item.base in ABSTRACT else "type"
+        context.generics[item.name] = item.base if item.base in ABSTRACT else ""
 
 
 def _declare_rest(context: Context, operator: Operator, usings: list[Using], done: set[int]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from lamella.lang.skriptnd.check.context import Context, Entry, excerpt
 from lamella.lang.skriptnd.check.declare.shapes import infer_size, type_of
+from lamella.lang.skriptnd.check.declare.usings import infer_value
 from lamella.lang.skriptnd.check.kinds import UNKNOWN, Kind, agrees, family
 from lamella.lang.skriptnd.check.lengths import Known, length_of, number_of, truth_of
 from lamella.lang.skriptnd.check.names import affine_in, names_in, read_affine
@@ -79,7 +80,7 @@ def check_defaults(context: Context, attributes: list[Parameter], known: Collect
     for item in attributes:
         if item.value is None:
             continue
-        kind, declared = context.infer(item.value), context.scope.names[item.name].kind
+        kind, declared = infer_value(context, item.value, "a default"), context.scope.names[item.name].kind
         if not agrees(kind, declared):
             context.report(
                 types.DEFAULT_TYPE.at(item.value.span, name=item.name, left=declared.type, right=kind.type)

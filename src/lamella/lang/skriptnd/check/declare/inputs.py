@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from lamella.lang.skriptnd.check.context import Context, Entry, excerpt
 from lamella.lang.skriptnd.check.declare.shapes import Declaring, read_tensor
+from lamella.lang.skriptnd.check.declare.usings import infer_value
 from lamella.lang.skriptnd.check.kinds import Kind, agrees
 from lamella.lang.skriptnd.check.lengths import length_of
 from lamella.lang.skriptnd.check.names import names_in
@@ -82,10 +83,19 @@ def declare_inputs(context: Context, inputs: list[Parameter], known: Iterable[st
     left = [item for item in inputs if item.name not in bound]
     declaring = Declaring("input", True, graph)
     for item in [*ordered, *left]:
-        if item.name not in bound:
-            packs = ", ".join(f"'{excerpt(extent.value)}'" for extent in binding.open[item.name][:8])
-            context.report(rules.AMBIGUOUS.at(item.span, name=item.name, packs=packs))
+        earlier = len(context.findings)
         _declare_input(context, item, declaring)
+        if item.name not in bound and len(context.findings) == earlier:
+            _report_open(context, item, binding.open[item.name])
+
+
+def _report_open(context: Context, item: Parameter, extents: list[Extent]) -> None:
+    """Say that lengths are not known, unless an earlier finding is why."""
+    lengths = [name for extent in extents for name in names_in(extent.pack and extent.pack.length)]
+    entries = [context.scope.find(name) for name in lengths]
+    if all(entry is not None and entry.kind.known for entry in entries):
+        packs = ", ".join(f"'{excerpt(extent.value)}'" for extent in extents[:8])
+        context.report(rules.AMBIGUOUS.at(item.span, name=item.name, packs=packs))
 
 
 def _declare_input(context: Context, item: Parameter, declaring: Declaring) -> None:
@@ -107,7 +117,7 @@ def check_input_defaults(context: Context, inputs: list[Parameter]) -> None:
             continue
         if item.type.optional:
             context.report(rules.OPTIONAL_DEFAULT.at(item.span, what="input", name=item.name))
-        kind, declared = context.infer(item.value), context.scope.names[item.name].kind
+        kind, declared = infer_value(context, item.value, "a default"), context.scope.names[item.name].kind
         if not agrees(kind, declared):
             context.report(
                 types.DEFAULT_TYPE.at(item.value.span, name=item.name, left=declared.type, right=kind.type)

@@ -27,6 +27,8 @@ class Declaring:
 
 def type_of(context: Context, spec: TypeSpec, name: str) -> str | None:
     """The element type of a parameter."""
+    if context.generics.get(spec.name) == "":
+        return None
     if spec.name in context.generics or is_type(spec.name):
         return spec.name
     if spec.name in ABSTRACT:
@@ -159,7 +161,9 @@ class Shape:
         if name is None:
             return
         optional = self._parameter.type.optional
-        if extent.spread:
+        if length is not None and not length.known:
+            kind = UNKNOWN
+        elif extent.spread:
             kind = Kind("int", optional, True, length=self._length)
         elif length is not None and length.type == "bool":
             kind = Kind("int", True, value=length_of(name))
@@ -186,13 +190,20 @@ class Shape:
         if not isinstance(extent.value, Name | Omitted):
             self._context.report(rules.BOUND_NAME.at(extent.span, text=excerpt(extent.value)))
         elif isinstance(extent.value, Name):
-            entry = self._context.scope.find(extent.value.id)
-            if entry is not None and entry.what == "an attribute":
-                self._context.report(rules.BOUND_STATIC.at(extent.span, name=extent.value.id))
+            self._check_name(extent, extent.value.id, extent.bound)
+
+    def _check_name(self, extent: Extent, name: str, bound: Expr) -> None:
+        """A bound is said of a new name, or again as it was said before."""
+        entry, earlier = self._context.scope.find(name), self._context.bounds.setdefault(name, bound)
+        if entry is not None and entry.what == "an attribute":
+            self._context.report(rules.BOUND_STATIC.at(extent.span, name=name))
+        elif earlier != bound:
+            first, second = excerpt(earlier), excerpt(bound)
+            self._context.report(names.BOUND_DIFFERS.at(extent.span, name=name, first=first, second=second))
 
     def _check_omitted(self, extent: Extent) -> None:
         what = self._declaring.what
-        if self._declaring.graph and what in ("input", "output"):
+        if what == "result" or (self._declaring.graph and what in ("input", "output")):
             return
         if what == "output" and extent.bound is not None:
             return

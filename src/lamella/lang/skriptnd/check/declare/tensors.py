@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lamella.lang.skriptnd.check.context import Context, Entry, excerpt
 from lamella.lang.skriptnd.check.declare.shapes import Declaring, read_tensor
 from lamella.lang.skriptnd.check.declare.usings import infer_value
-from lamella.lang.skriptnd.check.kinds import Kind, agrees, family
+from lamella.lang.skriptnd.check.kinds import UNKNOWN, Kind, agrees, family
 from lamella.lang.skriptnd.check.lengths import Known, number_of, shown
 from lamella.lang.skriptnd.nodes import Bound, Expr, Omitted, Parameter
 from lamella.lang.skriptnd.rules import lowering, types
@@ -91,7 +91,8 @@ def declare_indices(context: Context, bounds: Sequence[Bound]) -> Known:
     count: Known = 0
     for bound in bounds:
         kind = _limit_of(context, bound.limit)
-        declare_index(context, bound.index, Kind("int", False, kind.packed, length=kind.length), bound)
+        index = Kind("int", False, kind.packed, length=kind.length) if kind.known else UNKNOWN
+        declare_index(context, bound.index, index, bound)
         covered = None if not kind.known else kind.length if kind.packed else 1
         count = context.algebra.combine("+", count, covered)
     return count

@@ -14,12 +14,13 @@ from lamella.lang.skriptnd.nodes import Assertion, Expr, ListPattern, Omitted, U
 from lamella.lang.skriptnd.rules import types as rules
 
 
-def early_usings(usings: Sequence[Using], plain: Collection[str]) -> list[Using]:
-    """The helper symbols that depend on plain attributes only; they are known before the inputs are bound."""
-    known, found = set(plain), []
+def early_usings(usings: Sequence[Using], later: Collection[str]) -> list[Using]:
+    """The helper symbols known before the inputs are bound: those that depend on nothing that is known later."""
+    waiting = {*later, *(result.name for item in usings for result in names_of(item.target))}
+    found = []
     for item in usings:
-        if all(name in known for name in names_in(item.value)):
-            known.update(result.name for result in names_of(item.target))
+        if not any(name in waiting for name in names_in(item.value)):
+            waiting.difference_update(result.name for result in names_of(item.target))
             found.append(item)
     return found
 

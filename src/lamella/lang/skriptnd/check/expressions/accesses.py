@@ -59,6 +59,7 @@ class _Indices:
         self._access = access
         self._optional = False
         self._packed = False
+        self._known = True
         self._length: Known = None
 
     def add(self, index: Expr | Expand | Range) -> None:
@@ -72,6 +73,7 @@ class _Indices:
             covered = kind.length if kind.known else None
         else:
             covered = 1
+            self._known = self._known and kind.known
             if kind.packed:
                 self._packed, self._length = True, kind.length
         self.count = self._context.algebra.combine("+", self.count, covered)
@@ -95,7 +97,9 @@ class _Indices:
         self.count = self._context.algebra.combine("+", self.count, 1)
 
     def element(self, tensor: Kind) -> Kind:
-        """The element that is accessed."""
+        """The element that is accessed; an index that is not known may be a pack."""
+        if not self._known:
+            return UNKNOWN
         optional = tensor.optional or self._optional
         if tensor.packed:
             return Kind(tensor.type, optional, True, length=tensor.length)

@@ -35,12 +35,12 @@ def infer_select(context: Context, select: Select) -> Kind:
 def _select_alone(context: Context, select: Select, condition: Kind, then: Kind) -> Kind:
     if condition.packed:
         return context.report(rules.SELECT_PACK.at(select.condition.span))
-    return then.maybe() if then.known else then
+    return then.maybe() if then.known and condition.known else UNKNOWN
 
 
 def _select(context: Context, select: Select, parts: tuple[Kind, Kind, Kind]) -> Kind:
     condition, then, otherwise = parts
-    if not (then.known and otherwise.known):
+    if not (condition.known and then.known and otherwise.known):
         return UNKNOWN
     if not agrees(then, otherwise) or then.tensor != otherwise.tensor:
         return context.report(rules.SELECT_TYPES.at(select.span, left=then, right=otherwise))

@@ -23,6 +23,8 @@ def infer_cast(context: Context, cast: Cast) -> Kind:
         if cast.operand is not None:
             context.infer(cast.operand)
         return context.report(names.UNKNOWN_TYPE.at(cast.span, name=cast.type))
+    if base == "":
+        return UNKNOWN
     if cast.operand is None:
         return Kind(cast.type, value=0 if family(cast.type) in ("int", "bool") else None)
     kind = context.infer(cast.operand)

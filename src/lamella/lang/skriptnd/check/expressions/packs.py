@@ -179,10 +179,12 @@ def _infer_position(context: Context, index: Index, kind: Kind) -> Kind:
         if context.algebra.differ(position.length, kind.length):
             left, right = shown(position.length), shown(kind.length)
             context.report(rules.MASK_LENGTH.at(index.index.span, left=left, right=right))
-        return Kind("int", position.optional, True)
+        return Kind("bool", position.optional, True)
     if position.tensor or (position.type and family(position.type) != "int"):
         return context.report(
-            rules.INDEX_TYPE.at(index.index.span, type=position.type if not position.tensor else position)
+            rules.INDEX_TYPE.at(
+                index.index.span, what="a pack", type=position if position.tensor else position.type
+            )
         )
     return position
 
@@ -217,6 +219,8 @@ def infer_substitute(context: Context, node: Substitute) -> Kind:
     position = _infer_position(context, node.target, kind)
     if not (kind.known and value.known and position.known):
         return UNKNOWN if not kind.known else kind.maybe(value.optional or position.optional)
+    if position.type == "bool":
+        return context.report(rules.INDEX_TYPE.at(node.target.index.span, what="'<-'", type="a pack of bool"))
     if not agrees(kind, value):
         return context.report(rules.SUBSTITUTE_TYPE.at(node.span, left=kind.type, right=value.type))
     wanted = position.length if position.packed else 1

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from lamella.backend.reference.operators import Held
+from lamella.backend.reference.nodes.operators import Held
 from lamella.backend.reference.storage import known_extent
 from lamella.backend.reference.symbols import Extents
 from lamella.base.arrays import Array

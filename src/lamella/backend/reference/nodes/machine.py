@@ -8,16 +8,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lamella.backend.reference.findings import told
-from lamella.backend.reference.lifetimes import last_uses, names_of
-from lamella.backend.reference.loops import is_true, run_loop
-from lamella.backend.reference.operators import Held, Operators
+from lamella.backend.reference.nodes.lifetimes import last_uses, names_of
+from lamella.backend.reference.nodes.loops import is_true, run_loop
+from lamella.backend.reference.nodes.operators import Held, Operators
 from lamella.backend.reference.storage import Storage, known_shape
 from lamella.backend.reference.symbols import Extents
+from lamella.backend.watch import Watch, unwatched
 from lamella.base.arrays import Array
 from lamella.base.limits import Limits
 from lamella.graph.compose.decompose import Body, compose_call
 from lamella.graph.nodes import Argument, Constant, Loop, Node, Operation, Pack, Region, Tensor
+from lamella.lang.skriptnd.rules.graphs import TOO_MUCH_MEMORY
 from lamella.ops.library import Library
+from lamella.ops.problem import Fault
 
 
 @dataclass(slots=True)
@@ -45,6 +48,7 @@ class Frame:
         self.extents = extents
         self.random = random
         self.held: dict[str, Array | tuple[Array, ...]] = {}
+        self.bytes = 0
 
     # --- tensors --------------------------------------------------------------------------------------------
 
@@ -63,14 +67,25 @@ class Frame:
         """Hold what a node gave, quantised where the tensor says so; symbols of its shape are bound."""
         if isinstance(argument, Tensor) and isinstance(value, np.ndarray):
             self.extents.bind(argument.name, argument.shape, value.shape)
-            self.held[argument.name] = self._quantize(argument, value)
+            self._hold(argument.name, self._quantize(argument, value))
         elif isinstance(argument, Pack) and isinstance(value, tuple):
             self.extents.bind_extent(f"the length of '{argument.name}'", argument.size, len(value))
-            self.held[argument.name] = value
+            self._hold(argument.name, value)
         elif isinstance(argument, tuple) and isinstance(value, tuple):
             self.extents.bind_extent("the length of a pack", len(argument), len(value))
             for item, array in zip(argument, value, strict=True):
                 self.put(item, array)
+
+    def _hold(self, name: str, value: Array | tuple[Array, ...]) -> None:
+        self._drop(name)
+        self.held[name] = value
+        self.bytes += _size(value)
+        if self.bytes > self.machine.storage.most_bytes:
+            raise Fault(TOO_MUCH_MEMORY, needed=self.bytes, limit=self.machine.storage.most_bytes)
+
+    def _drop(self, name: str) -> None:
+        if name in self.held:
+            self.bytes -= _size(self.held.pop(name))
 
     def put_constant(self, constant: Constant) -> None:
         """Hold a constant."""
@@ -92,17 +107,19 @@ class Frame:
 
     # --- nodes ----------------------------------------------------------------------------------------------
 
-    def run(self, nodes: Sequence[Node], inputs: Iterable[str], kept: Iterable[str]) -> None:
+    def run(
+        self, nodes: Sequence[Node], inputs: Iterable[str], kept: Iterable[str], watch: Watch = unwatched
+    ) -> None:
         """Run nodes in order and let go of what is not needed any more."""
         key = id(nodes)
         if key not in self.machine.rows:
             self.machine.rows[key] = last_uses(nodes, inputs, kept)
-        for node, unused in zip(nodes, self.machine.rows[key], strict=True):
+        for node, unused in watch(zip(nodes, self.machine.rows[key], strict=True), len(nodes)):
             with told(node.operator if isinstance(node, Operation) else "the graph", node.origin):
                 for argument, value in zip(node.outputs, self._run_node(node), strict=True):
                     self.put(argument, value)
             for name in unused:
-                self.held.pop(name, None)
+                self._drop(name)
 
     def _run_node(self, node: Node) -> Sequence[Held]:
         if isinstance(node, Operation):
@@ -125,6 +142,7 @@ class Frame:
             machine.bodies[key] = compose_call(machine.library, operation, limits=machine.limits)
         body = machine.bodies[key]
         frame = Frame(machine, Extents(self.extents), self.random)
+        frame.bytes = self.bytes
         for argument, value in zip(operation.inputs, inputs, strict=True):
             frame.put(argument, value)
         for constant in body.constants:
@@ -142,3 +160,8 @@ class Frame:
         for name in self.extents.keys() - before.keys():
             del self.extents[name]
         return [self.array(tensor) for tensor in region.outputs]
+
+
+def _size(value: Array | tuple[Array, ...]) -> int:
+    """The bytes of what is held."""
+    return sum(item.nbytes for item in value) if isinstance(value, tuple) else value.nbytes

@@ -1,0 +1,20 @@
+"""Assertions of operators that were composed in place, and that only the run can decide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lamella.base.diagnostic import LamellaError
+from lamella.base.dim import Logic, Test, substitute_truth, symbols
+from lamella.lang.skriptnd.rules.graphs import CHECK_FAILED
+from lamella.ops.instance import Check
+
+
+def require_checks(checks: Sequence[Check], extents: Mapping[str, int]) -> None:
+    """Refuse a run in which an assertion does not hold, as far as its extents are known by now."""
+    for check in checks:
+        condition = check.condition
+        if isinstance(condition, Test | Logic) and substitute_truth(condition, extents) is False:
+            names = sorted({item.name for item in symbols(condition)})
+            told = ", ".join(f"'{name}' is {extents[name]}" for name in names if name in extents)
+            raise LamellaError([CHECK_FAILED.at(check.span, message=check.message, values=told)])

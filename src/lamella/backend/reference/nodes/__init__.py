@@ -1,0 +1,1 @@
+"""The nodes of a graph, run in order: operations, branches, loops."""

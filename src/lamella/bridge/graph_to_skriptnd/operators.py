@@ -1,0 +1,107 @@
+"""The user's operators that a graph calls: copied with those that they call, module by module.
+
+A graph names its operators from the main module, where the private ones of other modules have no name. Such a
+formula is copied under a public name; its module keeps the private one where others of it are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from lamella.graph.nodes import Graph, Tensor
+from lamella.graph.rewrite import Fresh, defined
+from lamella.lang.skriptnd import nodes as n
+from lamella.ops.instance import Definition
+from lamella.ops.library import Library
+
+MAIN = "main"
+
+
+class Operators:
+    """What must be written beside a graph."""
+
+    def __init__(self, graph: Graph, library: Library) -> None:
+        self.library = library
+        self.modules: dict[str, list[n.Operator]] = {MAIN: []}
+        """The operators to write, by module."""
+        self.words: dict[str, str] = {}
+        """What an operator is called in the text where it is not called by its own name."""
+        named = list(dict.fromkeys(_called(graph)))
+        for name in named:
+            self._publish(name)
+        self.calls = [self.words.get(name, name) for name in named]
+        for definition in self._needed([name for name in named if name not in self.words]):
+            if not definition.standard:
+                self.modules.setdefault(definition.module, []).append(definition.operator)
+
+    def _publish(self, name: str) -> None:
+        """Give a private operator of another module a name that the graph can call."""
+        definition = self.library.find(name)
+        if definition is None or definition.module == MAIN or not definition.operator.name.startswith("_"):
+            return
+        operator = definition.operator
+        if definition.standard and operator.kind != "lower":
+            return
+        module = MAIN if definition.standard else definition.module
+        stem = (
+            f"{definition.module}{operator.name}".replace(".", "_")
+            if module == MAIN
+            else operator.name.strip("_")
+        )
+        word = Fresh(self.library.operators(module)).take(stem)
+        self.words[name] = f"{module}.{word}"
+        self.modules.setdefault(module, []).append(replace(operator, name=word))
+
+    def _needed(self, waiting: list[str]) -> list[Definition]:
+        """The definitions of operators, with those that they call, in the order of their texts."""
+        found: dict[str, Definition] = {}
+        while waiting:
+            name = waiting.pop()
+            definition = None if name in found else self.library.find(name)
+            if definition is not None:
+                found[name] = definition
+                if not definition.standard:
+                    waiting += [_qualified(call, definition.module) for call in calls_in(definition.operator)]
+        return sorted(found.values(), key=lambda item: item.operator.span.start)
+
+
+def _called(graph: Graph) -> Iterator[str]:
+    yield from (operation.operator for operation in graph.operations())
+    for item in defined(graph):
+        if isinstance(item, Tensor) and item.quantization is not None:
+            yield item.quantization.operator
+
+
+def _qualified(name: str, module: str) -> str:
+    return name if "." in name else f"{module}.{name}"
+
+
+def calls_in(operator: n.Operator) -> Iterator[str]:
+    """The operators that the body of an operator names."""
+    for section in ("compose", "update", "quantize"):
+        for item in operator.items(section):
+            if isinstance(item, n.Component):
+                yield from _calls_of(item.value)
+            elif isinstance(item, n.Quantization):
+                yield item.operator
+
+
+def _calls_of(value: object) -> Iterator[str]:
+    """The operators that a callee, a branch or a loop names."""
+    if isinstance(value, n.Invocation):
+        yield value.operator
+    elif isinstance(value, n.Block):
+        for component in value.components:
+            yield from _calls_of(component.value)
+    elif isinstance(value, n.Branch):
+        for part in (*(item for case in value.cases for item in case), value.otherwise):
+            yield from _calls_of(part)
+    elif isinstance(value, n.Loop):
+        for inner in (value.before, value.body, value.after):
+            yield from _calls_of(inner)
+
+
+def modules_of(calls: Iterable[str]) -> set[str]:
+    """The modules that calls by qualified names need."""
+    return {name.rpartition(".")[0] for name in calls if "." in name}
