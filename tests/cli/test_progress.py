@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import sys
+import time
 
 import pytest
 
-from lamella.cli.progress import FEW, watch
+from lamella.cli import waiting
+from lamella.cli.progress import watch
 
 
 class Terminal(io.StringIO):
@@ -18,14 +20,32 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    ("stream", "total", "shown"),
-    [(Terminal(), FEW, True), (Terminal(), FEW - 1, False), (io.StringIO(), FEW, False)],
+    ("stream", "patience", "shown"),
+    [(Terminal(), 0.0, True), (Terminal(), 1000.0, False), (io.StringIO(), 0.0, False)],
     ids=["long on a terminal", "short on a terminal", "long in a file"],
 )
 def test_a_bar_where_a_person_looks(
-    monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, total: int, shown: bool
+    monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, patience: float, shown: bool
 ) -> None:
     monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(waiting, "PATIENCE", patience)
     monkeypatch.setenv("TERM", "xterm")
-    assert list(watch(range(total), total)) == list(range(total))
+    assert list(watch(range(100), 100)) == list(range(100))
     assert bool(stream.getvalue()) == shown
+
+
+@pytest.mark.parametrize(
+    ("stream", "patience", "shown"),
+    [(Terminal(), 0.0, True), (Terminal(), 1000.0, False), (io.StringIO(), 0.0, False)],
+    ids=["long on a terminal", "short on a terminal", "long in a file"],
+)
+def test_words_that_are_taken_back(
+    monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, patience: float, shown: bool
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(waiting, "PATIENCE", patience)
+    with waiting.waiting("reading x"):
+        end = time.monotonic() + 10
+        while shown and not stream.getvalue() and time.monotonic() < end:
+            time.sleep(0.001)
+    assert stream.getvalue() == (f"reading x …{waiting.ERASE}" if shown else "")

@@ -49,6 +49,16 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
         raise OutputError("the path holds a NUL character", path=str(path).replace("\0", "?")) from None
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those that it lies in, where they are not there yet; OutputError says why not."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise OutputError(f"cannot make the folder '{folder}': {cause_of(problem)}", path=folder) from problem
+    except ValueError:
+        raise OutputError("the path holds a NUL character", path=str(folder).replace("\0", "?")) from None
+
+
 class _Progress:
     """How far a write came, for the error message."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Unpack
 
@@ -9,12 +10,18 @@ import click
 import numpy as np
 
 from lamella.base.arrays import Array
+from lamella.base.diagnostic import printable
+from lamella.base.writer import make_folder
 from lamella.cli.options import Common, Guarded, ModelOptions, common_options, model_options, print_json
+from lamella.cli.progress import watch
+from lamella.cli.waiting import waiting
 from lamella.pipeline.api import compile, load, save
 from lamella.pipeline.api import lower as lower_model
 from lamella.pipeline.languages import Model
 
 FORMS = ("sknd", "stcb")
+TOLERANCE = 1e-3
+"""How far numbers may lie apart after a pass has changed the order of sums, in parts of the largest."""
 
 
 class Options(Common, ModelOptions):
@@ -49,30 +56,48 @@ def lower(**options: Unpack[Options]) -> None:
     """Write FILE in a form below it into a folder; what was written is read again and compared."""
     own = ("file", "as_json", "to", "output", "compare")
     words: dict[str, object] = {key: value for key, value in options.items() if key not in own}
-    model = load(options["file"], **words)
-    lowered = lower_model(model, options["to"], **words)
-    output = options["output"]
-    target = output if options["to"] == "sknd" else output / f"{options['file'].stem}.{options['to']}"
-    output.mkdir(parents=True, exist_ok=True)
-    save(lowered, target)
-    difference = _compare(model, load(target), options["seed"]) if options["compare"] else None
+    output, to = options["output"], options["to"]
+    target = output if to == "sknd" else output / f"{options['file'].stem}.{to}"
+    with waiting(f"lowering {printable(str(options['file']))}"):
+        model = load(options["file"], **words)
+        lowered = lower_model(model, to, **words)
+        make_folder(target.parent)
+        save(lowered, target)
+        again = load(target, dialect=options["dialect"], limits=options["limits"])
+    difference = _compare(model, again, options) if options["compare"] else None
+    close = difference is None or difference <= TOLERANCE
     if options["as_json"]:
-        print_json({"ok": True, "written": str(target), "largest_difference": difference})
-        return
-    said = "" if difference is None else f": read again, largest difference {difference:.3g}"
-    click.echo(f"{target}{said}")
+        told = difference if difference is None or np.isfinite(difference) else str(difference)
+        print_json({"ok": close, "diagnostics": [], "written": str(target), "largest_difference": told})
+    else:
+        said = "" if difference is None else f": read again, largest difference {difference:.3g}"
+        click.echo(f"{printable(str(target))}{said}")
+        if not close:
+            click.echo(f"the numbers differ by more than {TOLERANCE}", err=True)
+    sys.exit(0 if close else 1)
 
 
-def _compare(before: Model, after: Model, seed: int) -> float:
+def _compare(before: Model, after: Model, options: Options) -> float:
     """The largest difference between the outputs of two models on the same random inputs."""
-    first, second = (compile(model, seed=seed)() for model in (before, after))
-    return max((_difference(first[name], second[name]) for name in first if name in second), default=0.0)
+    found = []
+    for model in (before, after):
+        executable = compile(model, seed=options["seed"], limits=options["limits"])
+        executable.watch = watch
+        found.append(executable())
+    first, second = found
+    if first.keys() != second.keys():
+        return float("inf")
+    return max((_difference(first[name], second[name]) for name in first), default=0.0)
 
 
 def _difference(one: Array, other: Array) -> float:
-    if one.shape != other.shape:
+    """The largest difference, in parts of the largest number."""
+    if one.shape != other.shape or one.dtype != other.dtype:
         return float("inf")
     left, right = (array.astype(np.float64) for array in (one, other))
-    apart = np.abs(left - right)
-    apart[(left == right) | (np.isnan(left) & np.isnan(right))] = 0
-    return float(apart.max(initial=0.0))
+    same = (left == right) | (np.isnan(left) & np.isnan(right))
+    with np.errstate(invalid="ignore"):
+        apart = np.where(same, 0.0, np.abs(left - right))
+    size = np.abs(left[np.isfinite(left)]).max(initial=1.0)
+    worst = float(apart.max(initial=0.0) / size)
+    return worst if np.isfinite(worst) else float("inf")

@@ -1,17 +1,17 @@
-"""`lamella run`: execute a program."""
+"""`lamella run`: execute a program or a model."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Unpack
 
 import click
 
-from lamella.base.diagnostic import Diagnostic
+from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.limits import Limits
 from lamella.cli.options import (
     Common,
@@ -23,6 +23,8 @@ from lamella.cli.options import (
     print_json,
 )
 from lamella.cli.progress import watch
+from lamella.cli.stopwatch import Stopwatch
+from lamella.cli.waiting import waiting
 from lamella.pipeline.api import compile
 from lamella.pipeline.arrays import Array, read_array, write_array
 
@@ -67,24 +69,34 @@ class Options(Common, ModelOptions):
 @click.option(
     "--order", default="program", callback=_order, metavar="program|random[:N]", help="Another legal order."
 )
-@click.option("--profile", is_flag=True, help="Say how long it took.")
+@click.option("--profile", is_flag=True, help="Say where the time went.")
 def run(**options: Unpack[Options]) -> None:
     """Execute FILE; without --input the inputs are random, from the seed, and so are missing weights."""
     own = ("file", "as_json", "inputs", "output", "backend", "profile")
     words: dict[str, object] = {key: value for key, value in options.items() if key not in own}
     arrays = _read_inputs(options["inputs"], options["limits"])
-    executable = compile(options["file"], options["backend"], **words)
-    executable.watch = watch
+    with waiting(f"reading {printable(str(options['file']))}"):
+        start = time.perf_counter()
+        executable = compile(options["file"], options["backend"], **words)
+        loaded = time.perf_counter() - start
+    stopwatch = Stopwatch(watch)
+    executable.watch = stopwatch if options["profile"] else watch
     start = time.perf_counter()
     outputs = executable(**arrays)
     elapsed = time.perf_counter() - start
-    print_findings(executable.findings)
     if options["output"] is not None:
         for name, array in outputs.items():
-            write_array(options["output"] / f"{name}.npy", array)
-    _print_outputs(outputs, options["as_json"], executable.findings)
+            write_array(options["output"] / f"{file_name(name)}.npy", array)
+    if options["as_json"]:
+        times = {"loaded": loaded, "run": elapsed, "operators": stopwatch.to_json()}
+        _print_json(outputs, executable.findings, {"profile": times} if options["profile"] else {})
+        return
+    print_findings(executable.findings)
+    _print_outputs(outputs)
     if options["profile"]:
-        click.echo(f"{elapsed * 1000:.1f} ms", err=True)
+        click.echo(f"loaded in {loaded * 1000:.1f} ms, run in {elapsed * 1000:.1f} ms", err=True)
+        for line in stopwatch.lines():
+            click.echo(line, err=True)
 
 
 def _read_inputs(words: tuple[str, ...], limits: Limits) -> dict[str, Array]:
@@ -104,17 +116,32 @@ def _read_input(text: str, limits: Limits) -> tuple[str, Array]:
     return name, read_array(Path(file), limits)
 
 
-def _print_outputs(outputs: dict[str, Array], as_json: bool, findings: Sequence[Diagnostic]) -> None:
-    """Type, shape and a digest of the bytes, by which two runs are compared."""
-    digests = {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in outputs.items()}
-    if as_json:
-        facts = {
-            name: {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": digests[name]}
-            for name, array in outputs.items()
-        }
-        print_json({"ok": True, "diagnostics": [item.to_json() for item in findings], "outputs": facts})
-        return
+def file_name(name: str) -> str:
+    """The name of a tensor as that of a file: what would lead to another folder is spelled in numbers."""
+    return "".join(
+        f"%{ord(letter):02x}" if letter in "/\\%" or not letter.isprintable() else letter for letter in name
+    )
+
+
+def _digest(array: Array) -> str:
+    """A digest of the bytes, by which two runs are compared."""
+    return hashlib.sha256(array.tobytes()).hexdigest()
+
+
+def _print_json(
+    outputs: dict[str, Array], findings: Sequence[Diagnostic], more: Mapping[str, object]
+) -> None:
+    facts = {
+        name: {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": _digest(array)}
+        for name, array in outputs.items()
+    }
+    told = [item.to_json() for item in findings]
+    print_json({"ok": True, "diagnostics": told, "outputs": facts, **more})
+
+
+def _print_outputs(outputs: dict[str, Array]) -> None:
+    """Type, shape and digest of each output."""
     if not outputs:
-        click.echo("nothing is written to L2 or DDR, so there is no output", err=True)
+        click.echo("there is no output; a plan has those that it writes to L2 or DDR", err=True)
     for name, array in outputs.items():
-        click.echo(f"{name}: {array.dtype}{list(array.shape)}  sha256 {digests[name][:16]}")
+        click.echo(f"{printable(name)}: {array.dtype}{list(array.shape)}  sha256 {_digest(array)[:16]}")

@@ -39,18 +39,21 @@ class Options(ModelOptions):
 @language_option
 @limit_option
 def show(**options: Unpack[Options]) -> None:
-    """Say what is in FILE: a program, a model (file or folder), a stream, weights, or a shipped device's name."""
+    """Say what is in FILE: a program, a model (file or folder), a stream, weights; or of a name: a module or an
+    operator of the library (nn, nn.conv), a shipped device (npm_lite)."""
     words: dict[str, object] = {
         key: value for key, value in options.items() if key not in ("file", "as_json")
     }
     language = shown_language(options["file"], options["language"])
     description = files_of(language).describe(options["file"], options_of(words))
+    wrong = errors(description.findings)
     if options["as_json"]:
-        print_json(description.data)
+        told = [item.to_json() for item in wrong]
+        print_json({"ok": not wrong, "diagnostics": told, **description.data})
     else:
         click.echo(description.text)
-    wrong = errors(description.findings)
-    if wrong:
         print_findings(wrong)
-        click.echo("what is in error is not shown", err=True)
+        if wrong:
+            click.echo("what is in error is not shown", err=True)
+    if wrong:
         sys.exit(1)

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lamella.base.errors import InputError, OutputError, cause_of
+from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits, OutOfRange, mul, product
 from lamella.base.paths import read_bytes
-from lamella.base.writer import write_bytes
+from lamella.base.writer import make_folder, write_bytes
 
 Array = NDArray[np.generic]
 
@@ -43,11 +43,7 @@ def read_array(path: Path, limits: Limits = DEFAULT) -> Array:
 
 def write_array(path: Path, array: Array) -> None:
     """Write one array as a .npy file, with the folder it lies in."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        message = f"cannot make the folder '{path.parent}': {cause_of(problem)}"
-        raise OutputError(message, path=path.parent) from problem
+    make_folder(path.parent)
     stream = io.BytesIO()
     np.save(stream, array, allow_pickle=False)
     write_bytes(path, stream.getvalue())

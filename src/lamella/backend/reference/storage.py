@@ -12,10 +12,10 @@ from lamella.backend.reference.formula.access import computing_type
 from lamella.backend.reference.formula.scalars import DOUBLE, SINGLE, Real
 from lamella.base import arrays
 from lamella.base.arrays import Array
-from lamella.base.dim import Dim, Values, substitute
+from lamella.base.dim import Dim, Logic, Test, Values, substitute, substitute_truth
 from lamella.base.dtype import ElementType, Kind
 from lamella.base.limits import LARGEST
-from lamella.lang.skriptnd.rules.graphs import NO_MEANING, TOO_MUCH_MEMORY
+from lamella.lang.skriptnd.rules.graphs import INTEGER_TOO_WIDE, NO_MEANING, TOO_MUCH_MEMORY
 from lamella.ops.instance import Shape, Single
 from lamella.ops.problem import Fault
 
@@ -62,12 +62,28 @@ class Storage:
         """A tensor with one value everywhere, or all values in row-major order."""
         found = self.allocate(shape, self.dtype(element))
         several = isinstance(value, Sequence) and not isinstance(value, str)
-        items = np.asarray(list(value) if several and isinstance(value, Sequence) else value)
-        if items.dtype.kind not in "biuf":
-            raise Fault(NO_MEANING, reason="a constant holds strings")
+        items = _numbers(value if several and isinstance(value, Sequence) else [value])
         computed = items.astype(computing_type(found.dtype, self.real([found.dtype])))
         found[...] = self.store(computed, element).reshape(shape if several else ())
         return found
+
+
+def _numbers(values: Sequence[object]) -> Array:
+    """Values of a constant as an array."""
+    found = np.asarray(values)
+    if found.dtype.kind in "biuf":
+        return found
+    widest = max((item.bit_length() for item in values if isinstance(item, int)), default=0)
+    if widest:
+        raise Fault(INTEGER_TOO_WIDE, bits=widest)
+    raise Fault(NO_MEANING, reason="a constant holds strings")
+
+
+def known_single(value: Single, values: Values) -> Single:
+    """A value in this run."""
+    if isinstance(value, Dim):
+        return substitute(value, values)
+    return substitute_truth(value, values) if isinstance(value, Test | Logic) else value
 
 
 def known_shape(shape: Shape, values: Values) -> tuple[int, ...]:

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
-from lamella.base.errors import InputError, OutputError, cause_of
+from lamella.base.errors import InputError, cause_of
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import shown
 from lamella.base.source import Span
-from lamella.base.writer import write_bytes
+from lamella.base.writer import make_folder, write_bytes
 from lamella.graph.data.dat import Stored, encode_dat, read_dat
 from lamella.graph.data.fit import describe, fit
 from lamella.graph.data.header import refuse, whole
@@ -146,10 +146,7 @@ def write_weights(path: Path, graph: Graph, arrays: Mapping[str, Array]) -> tupl
         write_safetensors(path, chosen)
         return (path,)
     images = {path / _file_name(name): encode_dat(array, name) for name, array in chosen.items()}
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise OutputError(f"cannot make the folder '{path}': {cause_of(problem)}", path=path) from problem
+    make_folder(path)
     for file, image in images.items():
         write_bytes(file, image)
     return tuple(images)

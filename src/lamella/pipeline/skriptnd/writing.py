@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from lamella.base.errors import InputError, OutputError, cause_of
+from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import read_text, shown
-from lamella.base.writer import write_text
+from lamella.base.writer import make_folder, write_text
 from lamella.bridge.graph_to_skriptnd import (
     Origins,
     graph_to_skriptnd,
@@ -37,7 +37,7 @@ def write_model(model: Model, path: Path) -> tuple[Path, ...]:
     alone = path.suffix.lower() == ENDING and not path.is_dir()
     folder, main = (path.parent, path) if alone else (path, path / f"{MAIN}{ENDING}")
     texts = {name: write(document) for name, document in graph_to_skriptnd(model).items()}
-    _make_folder(folder)
+    make_folder(folder)
     files: list[Path] = []
     flat = with_identifiers(model)
     if flat.data:
@@ -47,16 +47,9 @@ def write_model(model: Model, path: Path) -> tuple[Path, ...]:
         write_text(files[-1], json.dumps(origins_of(model), indent=1) + "\n")
     for name, text in sorted(texts.items(), key=lambda item: item[0] == MAIN):
         files.append(main if name == MAIN else folder / f"{name.replace('.', '/')}{ENDING}")
-        _make_folder(files[-1].parent)
+        make_folder(files[-1].parent)
         write_text(files[-1], text)
     return tuple(files)
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise OutputError(f"cannot make the folder '{folder}': {cause_of(problem)}", path=folder) from problem
 
 
 def restore_origins(graph: Graph, folder: Path, limits: Limits) -> Graph:

@@ -11,10 +11,11 @@ from lamella.backend.reference.findings import told
 from lamella.backend.reference.nodes.lifetimes import last_uses, names_of
 from lamella.backend.reference.nodes.loops import is_true, run_loop
 from lamella.backend.reference.nodes.operators import Held, Operators
-from lamella.backend.reference.storage import Storage, known_shape
+from lamella.backend.reference.storage import Storage, known_shape, known_single
 from lamella.backend.reference.symbols import Extents
 from lamella.backend.watch import Watch, unwatched
 from lamella.base.arrays import Array
+from lamella.base.dim import substitute
 from lamella.base.limits import Limits
 from lamella.graph.compose.decompose import Body, compose_call
 from lamella.graph.nodes import Argument, Constant, Loop, Node, Operation, Pack, Region, Tensor
@@ -48,6 +49,7 @@ class Frame:
         self.extents = extents
         self.random = random
         self.held: dict[str, Array | tuple[Array, ...]] = {}
+        self.late: dict[str, Constant] = {}
         self.bytes = 0
 
     # --- tensors --------------------------------------------------------------------------------------------
@@ -56,10 +58,14 @@ class Frame:
         """The array of a tensor, or those of a pack."""
         if isinstance(argument, tuple):
             return tuple(self.array(item) for item in argument)
-        return None if argument is None else self.held[argument.name]
+        if isinstance(argument, Pack):
+            return self.held[argument.name]
+        return None if argument is None else self.array(argument)
 
     def array(self, tensor: Tensor) -> Array:
         """The array of a tensor."""
+        if tensor.name in self.late:
+            return self._fill(self.late[tensor.name])
         found = self.held[tensor.name]
         return found[0] if isinstance(found, tuple) else found
 
@@ -88,10 +94,20 @@ class Frame:
             self.bytes -= _size(self.held.pop(name))
 
     def put_constant(self, constant: Constant) -> None:
-        """Hold a constant."""
-        tensor = constant.tensor
+        """Hold a constant; one whose extents a node still has to tell is made whenever it is used."""
+        if all(isinstance(substitute(extent, self.extents), int) for extent in constant.tensor.shape):
+            self.put(constant.tensor, self._fill(constant))
+        else:
+            self.late[constant.tensor.name] = constant
+
+    def _fill(self, constant: Constant) -> Array:
+        tensor, value = constant.tensor, constant.value
         shape = known_shape(tensor.shape, self.extents)
-        self.put(tensor, self.machine.storage.constant(tensor.element, shape, constant.value))
+        several = isinstance(value, tuple)
+        singles = [
+            known_single(item, self.extents) for item in (value if isinstance(value, tuple) else (value,))
+        ]
+        return self.machine.storage.constant(tensor.element, shape, singles if several else singles[0])
 
     def _quantize(self, tensor: Tensor, value: Array) -> Array:
         if tensor.quantization is None or not self.machine.quantized:
@@ -114,7 +130,7 @@ class Frame:
         key = id(nodes)
         if key not in self.machine.rows:
             self.machine.rows[key] = last_uses(nodes, inputs, kept)
-        for node, unused in watch(zip(nodes, self.machine.rows[key], strict=True), len(nodes)):
+        for node, unused in zip(watch(nodes, len(nodes)), self.machine.rows[key], strict=True):
             with told(node.operator if isinstance(node, Operation) else "the graph", node.origin):
                 for argument, value in zip(node.outputs, self._run_node(node), strict=True):
                     self.put(argument, value)

@@ -15,10 +15,10 @@ from lamella.backend.reference.formula.evaluate import Tensors
 from lamella.backend.reference.formula.scalars import Real
 from lamella.backend.reference.formula.store import ASSIGNMENTS, neutral
 from lamella.backend.reference.intrinsics import INTRINSICS
-from lamella.backend.reference.storage import Storage, known_shape
+from lamella.backend.reference.storage import Storage, known_shape, known_single
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Label
-from lamella.base.dim import Dim, Logic, Test, substitute, substitute_truth, symbols
+from lamella.base.dim import Dim, Logic, Test, substitute, symbols
 from lamella.base.dtype import ElementType
 from lamella.base.limits import Limits
 from lamella.graph.nodes import Argument, Operation, Pack, Tensor, tensors
@@ -136,7 +136,7 @@ class Operators:
     ) -> Array | tuple[Array, ...]:
         element, fill = declared.element, self._storage.constant
         known = value if isinstance(value, tuple) else (value,)
-        singles = [_known_single(item, values) for item in known]
+        singles = [known_single(item, values) for item in known]
         if declared.items is None:
             shape = known_shape(declared.shape or (), values)
             return fill(element, shape, singles if isinstance(value, tuple) else singles[0])
@@ -216,14 +216,8 @@ def _widen(value: Held, real: Real) -> Held:
 def _known_value(value: Value, values: Values) -> Value:
     """An attribute in this run."""
     if isinstance(value, tuple):
-        return tuple(_known_single(item, values) for item in value)
-    return None if value is None else _known_single(value, values)
-
-
-def _known_single(value: Single, values: Values) -> Single:
-    if isinstance(value, Dim):
-        return substitute(value, values)
-    return substitute_truth(value, values) if isinstance(value, Test | Logic) else value
+        return tuple(known_single(item, values) for item in value)
+    return None if value is None else known_single(value, values)
 
 
 def _dtypes(inputs: Sequence[Held]) -> list[np.dtype[np.generic]]:
