@@ -31,8 +31,8 @@ format: .venv/.dev ## format the code and repair what the linter can
 bench: .venv/.dev ## measure speed as ratios against named peers
 	$(BIN)/python bench/run.py
 
-docs: .venv/.run ## write docs/rules again from the rule tables
-	$(BIN)/python docs/generate.py
+docs: .venv/.dev ## write docs/rules and docs/operators again from the rule tables and the library
+	$(BIN)/python -m docs.generate
 
 fuzz: .venv/.dev ## the tests with mutated inputs, 100 000 of them
 	LAMELLA_FUZZ=$${LAMELLA_FUZZ:-100000} $(BIN)/python -m pytest -n $(JOBS) -m fuzz tests

@@ -1,9 +1,9 @@
-"""Write docs/rules and what `lamella explain` shows, from the rule tables and the wrong programs.
+"""Write docs/rules, docs/operators and what `lamella explain` shows, from the rule tables, wrong programs and library.
 
 A wrong program marks its mistakes with `# expect CODE`, and repairs them: lines `# right: TEXT` below a line
 stand in its place, and `# right:` without text removes it.
 
-usage: generate.py [--check]     with --check nothing is written and stale pages are named
+usage: python -m docs.generate [--check]     with --check nothing is written and stale pages are named
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from docs.generate_operators import operator_pages
+from docs.markdown import cell, fenced
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "rules"
@@ -145,11 +148,6 @@ def row(rule: Rule, linked: bool) -> str:
     return f"| {code} | {rule.severity} | {cell(rule.section)} | {cell(rule.sentence)} |"
 
 
-def cell(text: str) -> str:
-    """Text that stays inside one cell of a table."""
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
-
-
 def details(rule: Rule, program: Example) -> Iterator[str]:
     """The hint of a rule, a wrong program that triggers it and the right one."""
     yield from ("", f"## {rule.code}", "")
@@ -158,12 +156,6 @@ def details(rule: Rule, program: Example) -> Iterator[str]:
     yield from ("Wrong:", "", *fenced(program.wrong))
     if program.right:
         yield from ("", "Right:", "", *fenced(program.right))
-
-
-def fenced(lines: list[str]) -> list[str]:
-    """Lines as Markdown shows them, whatever is in them."""
-    fence = "`" * max(3, 1 + max((len(run) for line in lines for run in re.findall("`+", line)), default=0))
-    return [f"{fence}text", *lines, fence]
 
 
 def printable(lines: Iterable[str]) -> list[str]:
@@ -188,13 +180,14 @@ def main(arguments: list[str]) -> int:
     source = ROOT / "src" / "lamella" / "lang"
     pages = {PAGES / f"{name}.md": page(name) for name in languages()}
     pages |= {source / name / "wrong.txt": shipped_programs(name) for name in languages()}
+    pages |= {ROOT / "docs" / "operators" / name: text for name, text in operator_pages().items()}
     stale = [path for path, text in pages.items() if not path.is_file() or path.read_text("utf-8") != text]
     if arguments == ["--check"]:
         for path in stale:
             print(f"{path.relative_to(ROOT)} is stale; run: make docs")
         return int(bool(stale))
-    PAGES.mkdir(parents=True, exist_ok=True)
     for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(pages[path], encoding="utf-8")
         print(f"wrote {path.relative_to(ROOT)}")
     return 0

@@ -225,6 +225,18 @@ def test_hostile_stores_are_refused(name: str) -> None:
     assert [item.code for item in findings(lambda: decode_safetensors(data, "x"))] == [code]
 
 
+@given(st.binary(min_size=1, max_size=4), st.integers(0, 200))
+def test_changed_stores_are_read_or_refused(change: bytes, place: int) -> None:
+    """Whatever the bytes say, the answer is arrays or findings."""
+    image = bytearray(encode_safetensors({"a": np.arange(3.0), "b": np.ones((2, 2), np.int8)}, "x"))
+    image[place : place + len(change)] = change
+    wrong = findings(lambda: decode_safetensors(bytes(image), "x"))
+    assert all(item.code in ("SKR354", "SKR355", "SKR356", "SKR357") for item in wrong)
+    if not wrong:
+        found = decode_safetensors(bytes(image), "x")
+        assert sum(values.nbytes for values in found.values()) <= len(image)
+
+
 # --- writing ------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ import lamella
 from tests.house.markdown import Block, Command, blocks, matches, session
 from tests.house.tree import ROOT, environment
 
-EXECUTED = ("console", "python", "nem", "json")
+EXECUTED = ("console", "python", "nem", "sknd", "json")
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("README.md")])
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 
@@ -76,7 +76,7 @@ def test_a_session_is_read_and_compared() -> None:
 @pytest.mark.parametrize("block", BLOCKS, ids=place)
 def test_every_block_says_what_it_is(block: Block) -> None:
     assert block.language in (*EXECUTED, "text")
-    assert block.words <= ({"wrong"} if block.language in ("console", "nem") else set())
+    assert block.words <= ({"wrong"} if block.language in ("console", "nem", "sknd") else set())
 
 
 @pytest.mark.parametrize("page", pages_with("console", "python"), ids=place)
@@ -89,9 +89,9 @@ def test_sessions_and_scripts(page: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", script], cwd=cwd, env=environment(), check=True)
 
 
-@pytest.mark.parametrize("block", of("nem"), ids=place)
-def test_nem_programs(block: Block, tmp_path: Path) -> None:
-    program = tmp_path / "shown.nem"
+@pytest.mark.parametrize("block", [*of("nem"), *of("sknd")], ids=place)
+def test_programs(block: Block, tmp_path: Path) -> None:
+    program = tmp_path / f"shown.{block.language}"
     program.write_text(block.text, encoding="utf-8")
     errors = [str(finding) for finding in lamella.check(program) if finding.severity == "error"]
     assert bool(errors) == ("wrong" in block.words), errors

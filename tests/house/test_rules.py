@@ -103,7 +103,7 @@ def test_wrong_programs_expect_rules_that_exist(name: str) -> None:
 
 
 def test_the_pages_are_up_to_date() -> None:
-    command = [sys.executable, "docs/generate.py", "--check"]
+    command = [sys.executable, "-m", "docs.generate", "--check"]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

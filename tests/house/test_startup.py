@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.house.tree import ROOT, environment
 
 HEAVY = {"numpy", "ml_dtypes", "rich", "torch", "lark", "hypothesis"}
@@ -25,9 +27,28 @@ def test_help_loads_nothing_heavy() -> None:
     assert not [name for name in modules if name.startswith("lamella.lang.")]
 
 
-def test_check_loads_one_language_and_no_numpy() -> None:
-    modules = loaded("check", "examples/npu/conv_relu.nem")
-    assert {name for name in modules if name.count(".") == 2 and name.startswith("lamella.lang.")} == {
-        "lamella.lang.nem"
-    }
-    assert not modules & {"numpy", "ml_dtypes", "torch"}
+@pytest.mark.parametrize(
+    ("language", "path"),
+    [
+        ("nem", "examples/npu/conv_relu.nem"),
+        ("skriptnd", "examples/alexnet"),
+        ("skriptnd", "examples/operator/window_attention.sknd"),
+    ],
+    ids=["nem", "skriptnd", "operators"],
+)
+def test_check_loads_one_language_and_no_numpy(language: str, path: str) -> None:
+    modules = loaded("check", path)
+    assert languages_of(modules) == {f"lamella.lang.{language}"}
+    assert not modules & HEAVY
+    assert not [name for name in modules if name.startswith(("lamella.backend.", "lamella.bridge."))]
+
+
+def test_show_of_a_model_loads_one_language_and_no_numpy() -> None:
+    modules = loaded("show", "examples/alexnet")
+    assert languages_of(modules) == {"lamella.lang.skriptnd"}
+    assert not modules & HEAVY
+
+
+def languages_of(modules: set[str]) -> set[str]:
+    """The languages among modules."""
+    return {name for name in modules if name.count(".") == 2 and name.startswith("lamella.lang.")}

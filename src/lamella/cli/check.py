@@ -8,6 +8,7 @@ from typing import Unpack
 
 import click
 
+from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.limits import Limits
 from lamella.cli.options import (
     Guarded,
@@ -23,6 +24,7 @@ from lamella.cli.options import (
     root_option,
     summary,
 )
+from lamella.cli.waiting import waiting
 from lamella.pipeline.check import check_file
 from lamella.pipeline.options import options_of
 
@@ -55,7 +57,10 @@ def check(**options: Unpack[Options]) -> None:
     for word in ("files", "strict", "as_json"):
         del words[word]
     chosen = options_of(words)
-    findings = [finding for file in files for finding in check_file(file, chosen)]
+    findings: list[Diagnostic] = []
+    for file in files:
+        with waiting(f"checking {printable(str(file))}"):
+            findings += check_file(file, chosen)
     failed = has_errors(findings, strict)
     if as_json:
         print_json({"ok": not failed, "diagnostics": [item.to_json() for item in findings]})

@@ -39,8 +39,10 @@ class Options(ModelOptions):
 @language_option
 @limit_option
 def show(**options: Unpack[Options]) -> None:
-    """Say what is in FILE: a program, a model (file or folder), a stream, weights; or of a name: a module or an
-    operator of the library (nn, nn.conv), a shipped device (npm_lite)."""
+    """Say what is in FILE: a program, a model (file or folder), a stream, weights.
+
+    The name of a module or an operator of the library (nn, nn.conv) or of a shipped device (npm_lite) does too.
+    """
     words: dict[str, object] = {
         key: value for key, value in options.items() if key not in ("file", "as_json")
     }

@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from lamella.backend.reference import BACKEND, compile_model
 from lamella.base.diagnostic import LamellaError
+from lamella.base.dim import symbol
+from lamella.base.dtype import F32, I64
 from lamella.base.limits import Limits
+from lamella.graph.model import Model
+from lamella.graph.nodes import Constant, Graph, Operation, Tensor
+from lamella.ops.library import Library
 from tests.backend.reference.running import model_of, ready, run
 
 SINGLE = np.float32
@@ -88,6 +93,21 @@ def test_all_wrong_inputs_are_told_at_once() -> None:
     assert sorted(item.code for item in caught.value.findings) == ["SKR329", "SKR333", "SKR334"]
 
 
+def test_a_constant_may_have_the_extents_of_a_result() -> None:
+    count = symbol("i.shape[1]", 6)
+    x, i, y = Tensor("x", F32, (2, 3)), Tensor("i", I64, (2, count)), Tensor("y", I64, (2, count))
+    five = Constant(Tensor("five", I64, (2, count)), 5)
+    nodes = (
+        Operation("layout.nonzero", (x,), (i,), types=(("T", F32),)),
+        Operation(
+            "math.add", (i, five.tensor), (y,), (("lhs_align", None), ("rhs_align", None)), (("T", I64),)
+        ),
+    )
+    executable = compile_model(Model(Graph("G", (x,), (y,), nodes, constants=(five,)), Library()))
+    given_map = np.array([[0, 5, 0], [7, 0, 9]], SINGLE)
+    np.testing.assert_array_equal(executable(x=given_map)["y"], np.array(np.nonzero(given_map)) + 5)
+
+
 # --- state --------------------------------------------------------------------------------------------------
 
 COUNTER = graph(
@@ -151,6 +171,35 @@ def test_integers_keep_their_low_bits(name: str) -> None:
     for output, expected in (("y", [2 * item for item in values]), ("z", [item * item for item in values])):
         wrapped = [(item - low) % (1 << bits) + low for item in expected]
         assert found[output].tolist() == wrapped
+
+
+def test_reals_cast_to_integers_go_to_the_nearest() -> None:
+    text = graph("x: real[5]; n: int[3];", "y: i8[5]; z: u8[5]; w: i8[3];",
+                 "y = layout.cast<i8>(x); z = layout.cast<u8>(x); w = layout.cast<i8>(n);")  # fmt: skip
+    found = run(text, x=np.array([300.7, -300.7, -1.7, np.nan, np.inf], SINGLE), n=np.array([300, -300, 5]))
+    assert found["y"].tolist() == [127, -128, -1, 0, 127]
+    assert found["z"].tolist() == [255, 0, 0, 0, 255]
+    assert found["w"].tolist() == [44, -44, 5]
+
+
+@pytest.mark.parametrize("name", ["i8", "i32", "i64", "u8", "u64"])
+def test_an_extreme_of_nothing_is_the_extreme_of_the_type(name: str) -> None:
+    bits, signed = int(name[1:]), name[0] == "i"
+    low, high = (
+        (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, min((1 << bits) - 1, 2**63 - 1))
+    )
+    upper = f"""
+    operator far {{
+        @input {{ x: {name}[n]; }}
+        @output {{ y: {name}[n]; }}
+        @lower {{ y[i,] >= x[|i + 9|,], i < n; }}
+    }}
+    """
+    lower = upper.replace(">=", "<=").replace("far", "near")
+    both = upper + lower + graph(f"x: {name}[2];", f"y: {name}[2]; z: {name}[2];", "y = far(x); z = near(x);")
+    found = run(both, x=np.ones(2, f"{'int' if signed else 'uint'}{bits}"))
+    assert found["y"].tolist() == [low, low]
+    assert found["z"].tolist() == [high, high]
 
 
 def test_double_precision_on_request() -> None:

@@ -140,7 +140,7 @@ def _rebuild(session: Session, node: Node) -> Node:
 
 
 def _region(session: Session, region: Region) -> Region:
-    with session.region() as nodes:
+    with session.region(NOWHERE) as nodes:
         _decompose_all(session, region.nodes)
     return replace(region, nodes=tuple(nodes))
 

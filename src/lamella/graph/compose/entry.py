@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 from lamella.base.collector import collector_paused
@@ -29,9 +28,6 @@ from lamella.ops.library import Module
 from lamella.ops.problem import Problem
 from lamella.ops.scalars.values import Unknown
 
-NO_VALUES: Mapping[str, Value] = MappingProxyType({})
-NO_TYPES: Mapping[str, ElementType] = MappingProxyType({})
-
 
 class Composed(NamedTuple):
     """A graph, or None where it could not be composed, and what was found."""
@@ -43,8 +39,8 @@ class Composed(NamedTuple):
 def compose(
     module: Module,
     graph: str | None = None,
-    attributes: Mapping[str, Value] = NO_VALUES,
-    types: Mapping[str, ElementType] = NO_TYPES,
+    attributes: Mapping[str, Value] | None = None,
+    types: Mapping[str, ElementType] | None = None,
     keep: Callable[[str], bool] | None = None,
     limits: Limits | None = None,
 ) -> Composed:
@@ -59,7 +55,7 @@ def compose(
     found = None
     with collector_paused(), recursion_room(session.limits):
         try:
-            found = _compose_graph(session, chosen, attributes, types)
+            found = _compose_graph(session, chosen, attributes or {}, types or {})
         except Stop as stop:
             session.report(None, stop.finding)
         except Problem as problem:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from lamella.base.diagnostic import Label
 from lamella.base.dim import Dim, Extent
@@ -14,11 +15,23 @@ from lamella.lang.skriptnd.rules.invocation import (
 )
 from lamella.ops.bind.plan import Measure, ParameterPlan
 from lamella.ops.bind.state import Binding, Place
+from lamella.ops.evaluate import Code
 from lamella.ops.evaluate.walk import primitive
 from lamella.ops.instance import Value
-from lamella.ops.problem import Fault
+from lamella.ops.problem import Fault, Problem
 from lamella.ops.scalars.terms import is_term
 from lamella.ops.scalars.values import Repeated, expect_count, show, word_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Task:
+    """What is to be done for an attribute once some names are known."""
+
+    attribute: ParameterPlan
+    needs: frozenset[str]
+    run: Callable[[], None]
+    rank: int
+    """What is told first where several cannot be done."""
 
 
 class Attributes:
@@ -27,12 +40,7 @@ class Attributes:
     def __init__(self, binding: Binding, given: Mapping[str, Value]) -> None:
         self.binding = binding
         self.given = given
-        self.open: dict[str, tuple[ParameterPlan, object]] = {}
-        """Attributes with one value for a pack whose length is not known yet."""
-        self.waiting: list[ParameterPlan] = []
-        """Attributes whose default needs other values."""
-        self.packed: list[tuple[ParameterPlan, Extent]] = []
-        """Packs with their lengths, which the declared lengths must agree with."""
+        self.tasks: list[_Task] = []
 
     def bind_given(self) -> None:
         """What the call gives, and defaults that are constants."""
@@ -45,7 +53,7 @@ class Attributes:
             elif attribute.default is None:
                 self._take(attribute, None)
             elif attribute.default_names - self.binding.plan.dtypes.keys():
-                self.waiting.append(attribute)
+                self._wait_for_default(attribute, attribute.default)
             else:
                 self._take(attribute, attribute.default(self.binding.scope))
 
@@ -62,11 +70,12 @@ class Attributes:
         else:
             self._check_type(attribute, value)
         if attribute.packed and value is not None and not isinstance(value, tuple | Repeated):
-            self.open[attribute.name] = (attribute, value)
+            self._wait_for_length(attribute, value)
             return
         self._set(attribute, value)
-        if isinstance(value, tuple | Repeated):
-            self.packed.append((attribute, len(value) if isinstance(value, tuple) else value.length))
+        if isinstance(value, tuple | Repeated) and attribute.length is not None:
+            length = len(value) if isinstance(value, tuple) else value.length
+            self._wait_to_compare(attribute, attribute.length, length)
 
     def _set(self, attribute: ParameterPlan, value: object) -> None:
         place = Place(attribute, "attribute", attribute.parameter.span)
@@ -87,40 +96,58 @@ class Attributes:
     # --- after the inputs -----------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Defaults that need other values, then the lengths of packs, until nothing is left."""
-        progress = True
-        while progress and (self.waiting or self.packed or self.open):
-            before = len(self.waiting), len(self.packed), len(self.open)
-            self._bind_lengths()
-            self._fill_open()
-            self._bind_waiting()
-            progress = before != (len(self.waiting), len(self.packed), len(self.open))
-        self._refuse_rest()
+        """Defaults that need other values, the lengths of packs, single values for packs: each once it can be had."""
+        waiting: dict[str, list[_Task]] = {}
+        stack = sorted(self.tasks, key=lambda task: task.rank)[::-1]
+        self.tasks = []
+        while stack:
+            task = stack.pop()
+            missing = next((name for name in task.needs if name not in self.binding.scope), None)
+            if missing is not None:
+                waiting.setdefault(missing, []).append(task)
+                continue
+            task.run()
+            symbol = task.attribute.length.symbol if task.attribute.length else None
+            for name in (task.attribute.name, symbol or ""):
+                if name in waiting and name in self.binding.scope:
+                    stack += waiting.pop(name)
+            stack += self.tasks
+            self.tasks = []
+        if waiting:
+            raise self._refuse(
+                min((item for tasks in waiting.values() for item in tasks), key=lambda t: t.rank)
+            )
         self._null_lengths()
 
-    def _bind_waiting(self) -> None:
-        left: list[ParameterPlan] = []
-        for attribute in self.waiting:
-            if attribute.default is not None and attribute.default_names <= self.binding.scope.keys():
-                self._take(attribute, attribute.default(self.binding.scope))
-            else:
-                left.append(attribute)
-        self.waiting = left
+    def _wait_for_default(self, attribute: ParameterPlan, default: Code) -> None:
+        def take() -> None:
+            self._take(attribute, default(self.binding.scope))
 
-    def _bind_lengths(self) -> None:
-        left: list[tuple[ParameterPlan, Extent]] = []
-        for attribute, length in self.packed:
-            measure = attribute.length
-            if measure is None:
-                continue
-            place = Place(attribute, "the length of", attribute.parameter.span)
-            if self.binding.knows(measure):
-                self._check_length(attribute, measure, length)
-            elif self.binding.is_deduced(measure):
+        self.tasks.append(_Task(attribute, attribute.default_names, take, 2))
+
+    def _wait_for_length(self, attribute: ParameterPlan, value: object) -> None:
+        """One value for a whole pack, once its length is known."""
+        measure = attribute.length
+        if measure is None:
+            raise self._unknown_length(attribute)
+
+        def fill() -> None:
+            self._set(attribute, self._uniform(value, measure.code(self.binding.scope)))
+
+        self.tasks.append(_Task(attribute, measure.names, fill, 1))
+
+    def _wait_to_compare(self, attribute: ParameterPlan, measure: Measure, length: Extent) -> None:
+        """The length of a pack agrees with the declared one, or tells its symbol."""
+
+        def compare() -> None:
+            if self.binding.is_deduced(measure):
+                place = Place(attribute, "the length of", attribute.parameter.span)
                 self.binding.bind(measure, length, place)
             else:
-                left.append((attribute, length))
-        self.packed = left
+                self._check_length(attribute, measure, length)
+
+        needs = measure.names if measure.form is None else frozenset[str]()
+        self.tasks.append(_Task(attribute, needs, compare, 0))
 
     def _check_length(self, attribute: ParameterPlan, measure: Measure, length: Extent) -> None:
         expected = measure.code(self.binding.scope)
@@ -133,30 +160,22 @@ class Attributes:
         label = Label(measure.span, "declared here")
         raise self.binding.problem(PACK_LENGTH, [label], **values, expression=measure.text)
 
-    def _fill_open(self) -> None:
-        """One value for a whole pack, once its length is known."""
-        for name, (attribute, value) in list(self.open.items()):
-            if attribute.length is not None and self.binding.knows(attribute.length):
-                length = attribute.length.code(self.binding.scope)
-                self._set(attribute, self._uniform(value, length))
-                del self.open[name]
-
     def _uniform(self, value: object, length: object) -> object:
         if isinstance(length, Dim):
             return Repeated(value, length)
         return (value,) * expect_count(length, "the length of a pack", self.binding.plan.limits.max_pack)
 
-    def _refuse_rest(self) -> None:
-        for name, (attribute, _) in self.open.items():
-            label = Label(attribute.parameter.span, "declared here")
-            text = attribute.length.text if attribute.length else f"|{name}|"
-            raise self.binding.problem(UNKNOWN_LENGTH, [label], name=name, expression=text)
-        for attribute in self.waiting:
-            missing = min(attribute.default_names - self.binding.scope.keys())
-            raise Fault(NO_VALUE, name=missing).at(attribute.parameter.span)
-        for attribute, _ in self.packed:
-            missing = min((attribute.length.names if attribute.length else set()) - self.binding.scope.keys())
-            raise Fault(NO_VALUE, name=missing).at(attribute.parameter.span)
+    def _refuse(self, task: _Task) -> Problem:
+        """Why something cannot be done."""
+        if task.rank == 1:
+            return self._unknown_length(task.attribute)
+        missing = min(task.needs - self.binding.scope.keys())
+        return Fault(NO_VALUE, name=missing).at(task.attribute.parameter.span)
+
+    def _unknown_length(self, attribute: ParameterPlan) -> Problem:
+        label = Label(attribute.parameter.span, "declared here")
+        text = attribute.length.text if attribute.length else f"|{attribute.name}|"
+        return self.binding.problem(UNKNOWN_LENGTH, [label], name=attribute.name, expression=text)
 
     def _null_lengths(self) -> None:
         """The length of a pack that is null has no value unless something else gives it one."""

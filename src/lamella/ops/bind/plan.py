@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -167,49 +168,23 @@ class Plan:
 
     def _schedule(self) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
         """The steps before the inputs are bound, and those after: each helper symbol behind what guards it."""
-        known = self.given | set(self.dtypes)
-        early = list(self._steps(known, self.usings, self.asserts))
-        done = set(map(id, early))
-        for item in early:
-            known |= item.targets if isinstance(item, UsingPlan) else frozenset()
-        rest = [item for item in self.usings if id(item) not in done]
-        everything = known | _declared(self)
-        late = list(
-            self._steps(everything, rest, [item for item in self.asserts if id(item) not in done], True)
-        )
-        return tuple(early), tuple(late)
-
-    def _steps(
-        self,
-        known: Iterable[str],
-        usings: Iterable[UsingPlan],
-        asserts: Iterable[Assert],
-        all_of: bool = False,
-    ) -> Iterator[Step]:
-        """Each helper symbol that can be had, before it the assertions that can be tested."""
-        have, left = set(known), list(asserts)
-        for using in usings:
-            ready = [item for item in left if item.names <= have]
-            yield from ready
-            left = [item for item in left if item.names - have]
-            if all_of or using.names <= have:
-                yield using
-                have |= using.targets
-        yield from (item for item in left if all_of or item.names <= have)
+        known = self.given | self.dtypes.keys()
+        early_usings = _available(self.usings, known)
+        early, left = _interleave(early_usings, self.asserts, known)
+        known |= {name for item in early_usings for name in item.targets}
+        done = set(map(id, early_usings))
+        late_usings = [item for item in self.usings if id(item) not in done]
+        late, rest = _interleave(late_usings, left, known | _declared(self))
+        return tuple(early), (*late, *rest)
 
     @cached_property
     def order(self) -> tuple[ParameterPlan, ...]:
         """The inputs in the order in which they are bound: each once its shape is unambiguous, optional ones last."""
-        known = set(self.given) | set(self.dtypes)
+        known = self.given | self.dtypes.keys()
         known |= {name for item in self.early if isinstance(item, UsingPlan) for name in item.targets}
         found: list[ParameterPlan] = []
         for optional in (False, True):
-            left = [item for item in self.inputs if item.type.optional == optional]
-            while left:
-                ready = next((item for item in left if _is_clear(item, known)), left[0])
-                left.remove(ready)
-                found.append(ready)
-                known |= _symbols(ready)
+            found += _bind_in_order([item for item in self.inputs if item.type.optional == optional], known)
         return tuple(found)
 
     @cached_property
@@ -273,12 +248,59 @@ def _declared(plan: Plan) -> set[str]:
     return set().union(*(_symbols(item) for item in (*plan.attributes, *plan.inputs)))
 
 
-def _is_clear(item: ParameterPlan, known: set[str]) -> bool:
-    """Whether at most one packed item of a shape has a length that is not known."""
+def _available(usings: Iterable[UsingPlan], known: set[str]) -> list[UsingPlan]:
+    """The helper symbols that follow from some names alone."""
+    have, found = set(known), []
+    for item in usings:
+        if item.names <= have:
+            have |= item.targets
+            found.append(item)
+    return found
+
+
+def _interleave(
+    usings: Iterable[UsingPlan], asserts: Iterable[Assert], known: set[str]
+) -> tuple[list[Step], list[Assert]]:
+    """Helper symbols in their order, each behind the assertions that can be tested before it; and those that cannot."""
+    steps: list[list[Step]] = [[]]
+    place = dict.fromkeys(known, 0)
+    for number, item in enumerate(usings, 1):
+        steps.append([item])
+        place.update(dict.fromkeys(item.targets - place.keys(), number))
+    left: list[Assert] = []
+    for test in asserts:
+        if test.names <= place.keys():
+            steps[max((place[name] for name in test.names), default=0)].append(test)
+        else:
+            left.append(test)
+    return [step for group in steps for step in group], left
+
+
+def _bind_in_order(inputs: list[ParameterPlan], known: set[str]) -> Iterator[ParameterPlan]:
+    """Inputs, each once its shape is unambiguous; `known` grows by what each of them tells."""
+    waiting: dict[str, list[ParameterPlan]] = {}
+    done: set[ParameterPlan] = set()
+    queue = deque(inputs)
+    while queue:
+        item = queue.popleft()
+        missing = _open_names(item, known)
+        for name in missing:
+            waiting.setdefault(name, []).append(item)
+        if missing or item in done:
+            continue
+        done.add(item)
+        yield item
+        new = _symbols(item) - known
+        known |= new
+        queue.extend(other for name in new for other in waiting.pop(name, ()))
+    # What is ambiguous is refused by the checker; whoever does not ask it gets the order of the text.
+    yield from (item for item in inputs if item not in done)
+
+
+def _open_names(item: ParameterPlan, known: set[str]) -> set[str]:
+    """The names without which more than one packed item of a shape has a length that is not known."""
     have = known | ({item.type.rank} if item.type.rank else set())
-    open_lengths = 0
-    for extent in item.extents or ():
-        measure = extent.length or extent.value
-        if extent.packed and (measure is None or measure.names - have):
-            open_lengths += 1
-    return open_lengths <= 1
+    lengths = [extent.length or extent.value for extent in item.extents or () if extent.packed]
+    missing = [measure.names - have if measure is not None else {""} for measure in lengths]
+    missing = [names for names in missing if names]
+    return set().union(*missing) if len(missing) > 1 else set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from lamella.lang.skriptnd.rules.invocation import TOO_LARGE, UNDECIDED
@@ -77,11 +77,7 @@ def _unique(arithmetic: Arithmetic, items: tuple[object, ...]) -> object:
     if len({(type(item), item) for item in known}) < len(known):
         return False
     open_items = [item for item in items if not isinstance(item, int | float | str)]
-    pairs = len(open_items) * len(items)
-    if pairs > MOST_PAIRS:
-        raise Fault(
-            TOO_LARGE, what=f"{pairs} comparisons of symbolic items", limit="of pairs", bound=MOST_PAIRS
-        )
+    _keep_pairs(len(open_items) * len(items))
     rule = arithmetic.signs["!="]
     tests = [rule(a, b) for i, a in enumerate(open_items) for b in (*open_items[i + 1 :], *known)]
     return reduce_evenly(arithmetic.signs["&&"], tests, True)
@@ -102,14 +98,8 @@ def accumulate(arithmetic: Arithmetic, sign: str, value: object) -> object:
     return tuple(found)
 
 
-def contains(arithmetic: Arithmetic) -> Callable[[object, object], object]:
+def contains(arithmetic: Arithmetic) -> Binary:
     """`item in pack`, item by item for a pack on the left."""
-    equal = arithmetic.signs["=="]
-
-    def one(item: object, pack: tuple[object, ...]) -> object:
-        if isinstance(item, int | float | str) and all(type(other) is type(item) for other in pack):
-            return item in pack
-        return reduce_evenly(arithmetic.signs["||"], [equal(item, other) for other in pack], False)
 
     def _run(left: object, right: object) -> object:
         if left is None or right is None:
@@ -118,6 +108,27 @@ def contains(arithmetic: Arithmetic) -> Callable[[object, object], object]:
             right = (right.item,)
         if not isinstance(right, tuple):
             raise refuse("in", left, right)
-        return tuple([one(item, right) for item in left]) if isinstance(left, tuple) else one(left, right)
+        if isinstance(left, Repeated):
+            return Repeated(_find(arithmetic, (left.item,), right)[0], left.length)
+        items = _find(arithmetic, left if isinstance(left, tuple) else (left,), right)
+        return items if isinstance(left, tuple) else items[0]
 
     return _run
+
+
+def _find(arithmetic: Arithmetic, items: tuple[object, ...], pack: tuple[object, ...]) -> tuple[object, ...]:
+    """Whether each item is in a pack; known values are looked up, symbolic ones compared."""
+    kinds = {type(item) for item in (*items, *pack)}
+    if len(kinds) == 1 and kinds <= {int, float, bool, str}:
+        known = frozenset(pack)
+        return tuple([item in known for item in items])
+    _keep_pairs(len(items) * len(pack))
+    equal, either = arithmetic.signs["=="], arithmetic.signs["||"]
+    return tuple([reduce_evenly(either, [equal(item, other) for other in pack], False) for item in items])
+
+
+def _keep_pairs(pairs: int) -> None:
+    if pairs > MOST_PAIRS:
+        raise Fault(
+            TOO_LARGE, what=f"{pairs} comparisons of symbolic items", limit="of pairs", bound=MOST_PAIRS
+        )

@@ -96,6 +96,10 @@ _TRUTHS: Mapping[str, Callable[[Truth, Truth], Truth]] = {
     "!=": dim.differ,
     "==": lambda left, right: dim.negate(dim.differ(left, right)),
     "=>": lambda left, right: dim.either(dim.negate(left), right),
+    "<": lambda left, right: dim.both(dim.negate(left), right),
+    "<=": lambda left, right: dim.either(dim.negate(left), right),
+    ">": lambda left, right: dim.both(left, dim.negate(right)),
+    ">=": lambda left, right: dim.either(left, dim.negate(right)),
 }
 
 
@@ -110,15 +114,25 @@ def _combine_terms(sign: str, left: object, right: object) -> object:
     word = word_of(left)
     if word != word_of(right) or word not in _TAKES.get(sign, ()):
         raise refuse(sign, left, right)
+    if word == "bool" and sign in _ORDERINGS:
+        return _order_truths(sign, left, right)
     short = _simplify(sign, left, right) if word != "real" else None
     if short is not None:
         return short
     return apply(sign, "bool" if sign in COMPARISONS else word, left, right)
 
 
+def _order_truths(sign: str, left: object, right: object) -> object:
+    """Truth values by their order, in which false comes before true."""
+    low, high = (left, right) if sign in ("<", "<=") else (right, left)
+    return combine("&&" if sign in ("<", ">") else "||", negate(low), high)
+
+
 _NUMBERS = ("int", "real")
+_ORDERINGS = ("<", "<=", ">", ">=")
 _TAKES: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("+", "-", "*", "/", "\\", "%", "**", "<<", ">>", "<", "<=", ">", ">="), _NUMBERS),
+    **dict.fromkeys(("+", "-", "*", "/", "\\", "%", "**", "<<", ">>"), _NUMBERS),
+    **dict.fromkeys(_ORDERINGS, ("int", "real", "bool")),
     **dict.fromkeys(("==", "!="), ("int", "real", "bool", "str")),
     **dict.fromkeys(LOGICAL, ("bool",)),
 }

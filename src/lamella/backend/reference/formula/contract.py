@@ -25,10 +25,10 @@ from lamella.backend.reference.formula.evaluate import Evaluation, Tensors, join
 from lamella.backend.reference.formula.multiply import Product, find_product, multiply
 from lamella.backend.reference.formula.scalars import SINGLE, Real
 from lamella.backend.reference.formula.search import search
-from lamella.backend.reference.formula.store import ASSIGNMENTS, accumulate, assign, axis_strides
+from lamella.backend.reference.formula.store import ASSIGNMENTS, accumulate, assign, axis_strides, saturate
 from lamella.base.arrays import Array
 from lamella.base.limits import DEFAULT, Limits
-from lamella.lang.skriptnd.rules.graphs import FORMULA_TOO_LONG
+from lamella.lang.skriptnd.rules.graphs import FORMULA_TOO_LONG, ITEM_OUTSIDE
 from lamella.ops.formula import Contraction, Scalar
 from lamella.ops.problem import Fault
 
@@ -140,13 +140,17 @@ class _Run:
             known = [form for form in forms if form is not None]
             if len(known) != len(forms) or target.picked is not None:
                 return []
-            strides = axis_strides(known, self._shape(target))
+            strides = axis_strides(known, self._tensor(target).shape)
             found |= _conflicting(strides, box)
         return sorted(found)
 
-    def _shape(self, target: Access) -> Sequence[int]:
-        tensor = self.tensors[target.tensor]
-        return tensor[target.item or 0].shape if isinstance(tensor, tuple) else tensor.shape
+    def _tensor(self, access: Access) -> Array:
+        tensor, number = self.tensors[access.tensor], access.item or 0
+        if not isinstance(tensor, tuple):
+            return tensor
+        if not 0 <= number < len(tensor):
+            raise Fault(ITEM_OUTSIDE, what=f"'{access.tensor}'", index=number, count=len(tensor))
+        return tensor[number]
 
     # --- ways to take the steps -----------------------------------------------------------------------------
 
@@ -226,7 +230,7 @@ class _Run:
                 form = self.formula.cells[place.at].form
                 alone = place.guarded and place.below is None and place.above is None
                 if alone and form is not None and access.picked is None:
-                    box = narrow(box, form, self._shape(access)[dimension])
+                    box = narrow(box, form, self._tensor(access).shape[dimension])
                     if volume(box) == 0:
                         return box
         return box
@@ -243,8 +247,9 @@ class _Run:
         """Compute the values and store them."""
         if active is not None and not active.any():
             return
-        values = [evaluation.value(number) for number in self.formula.values]
-        for number in self.formula.values:
+        values = []
+        for target, number in zip(self.formula.targets, self.formula.values, strict=True):
+            values.append(saturate(evaluation, number, self._tensor(target).dtype))
             evaluation.refuse(evaluation.bad(number), active)
         for target, value in zip(self.formula.targets, values, strict=True):
             self._store(evaluation, target, value, active)

@@ -1,7 +1,8 @@
 r"""The functions of scalars, applied to arrays element by element.
 
-Integers are 64 bits wide and wrap around; `/` floors, `\` rounds up, `%` has the sign of the divisor. A real that
-becomes an integer is truncated; infinities and what lies outside go to the nearest 64-bit integer, NaN becomes 0.
+Integers are 64 bits wide, signed, and wrap around (unsigned 64-bit elements too are computed with as signed ones); `/`
+floors, `\` rounds up, `%` has the sign of the divisor. A real that becomes an integer is truncated; infinities and what
+lies outside go to the nearest integer, NaN becomes 0. Minimum and maximum are NaN as soon as one operand is.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from lamella.backend.reference.formula.affine import Affine, is_injective
 from lamella.backend.reference.formula.cells import Access
 from lamella.backend.reference.formula.evaluate import Evaluation
 from lamella.backend.reference.formula.scalars import BOOLEAN, DOUBLE, INTEGER, SINGLE
-from lamella.base.arrays import Array
+from lamella.base.arrays import Array, element_type_of
+from lamella.ops.formula import Apply
 
 ASSIGNMENTS = ("=", ":=")
 
@@ -47,6 +48,19 @@ def neutral(sign: str, dtype: np.dtype[np.generic]) -> Array:
     if dtype == BOOLEAN:
         return np.asarray(bool(rule.integer > 0))
     return np.asarray(rule.integer if dtype == INTEGER else rule.real, dtype)
+
+
+def saturate(evaluation: Evaluation, number: int, dtype: np.dtype[np.generic]) -> Array:
+    """A value to store: a real cast to a narrow integer goes to the nearest; other integers keep their low bits."""
+    value, cell = evaluation.value(number), evaluation.formula.cells[number]
+    element = element_type_of(dtype)
+    if element is None or not element.is_integer or dtype == INTEGER:
+        return value
+    if not isinstance(cell.term, Apply) or cell.term.function != "cast":
+        return value
+    if evaluation.value(cell.operands[0]).dtype.kind != "f":
+        return value
+    return value.clip(element.minimum, min(element.maximum, int(_BOUNDS.max)))
 
 
 def locate(evaluation: Evaluation, target: Access, active: Array | None) -> list[Subscript]:

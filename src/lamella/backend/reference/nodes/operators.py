@@ -20,7 +20,7 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import Label
 from lamella.base.dim import Dim, Logic, Test, substitute, symbols
 from lamella.base.dtype import ElementType
-from lamella.base.limits import Limits
+from lamella.base.limits import LARGEST, SMALLEST, Limits
 from lamella.graph.nodes import Argument, Operation, Pack, Tensor, tensors
 from lamella.lang.skriptnd.rules.graphs import CHECK_FAILED, NO_MEANING
 from lamella.ops.formula import Contraction
@@ -198,8 +198,13 @@ def _start(
                 array = tensor[item or 0] if isinstance(tensor, tuple) else tensor
                 start, element = neutral(formula.sign, array.dtype), elements[target.tensor]
                 # The extremes are those of the type that is stored, not of the wider one that is computed in.
-                array[...] = start.clip(element.minimum, element.maximum) if element.is_integer else start
+                array[...] = _clip(start, element) if element.is_integer else start
             started.add((target.tensor, item))
+
+
+def _clip(start: Array, element: ElementType) -> Array:
+    """An extreme that the element type has, as a 64-bit integer."""
+    return start.clip(max(element.minimum, SMALLEST), min(element.maximum, LARGEST))
 
 
 def _open_shape(shape: Sequence[int | Dim], values: Values) -> list[int]:

@@ -34,7 +34,7 @@ class Part(NamedTuple):
 def compose_part(frame: Frame, callee: Callee, label: str | None, compose: Compose) -> Part | None:
     """A callee in a region of its own; None where it failed, which is reported so that the others can go on."""
     try:
-        with frame.session.region() as nodes:
+        with frame.session.region(callee.span) as nodes:
             values = need(compose(frame, callee, Place(None, label, callee.span)))
     except Problem as problem:
         frame.session.report(frame.origin, *problem.findings)

@@ -117,8 +117,11 @@ class Session:
     # --- what is made -------------------------------------------------------------------------------------------
 
     @contextmanager
-    def region(self) -> Iterator[list[Node]]:
-        """Nodes made inside belong to a region of their own."""
+    def region(self, span: Span) -> Iterator[list[Node]]:
+        """Nodes made inside belong to a region of their own; whoever works on a graph descends into each."""
+        most = self.limits.max_depth // 2
+        if self.regions >= most:
+            raise Stop(rules.TOO_DEEP.at(span, limit=most))
         outer, self.nodes = self.nodes, []
         self.regions += 1
         try:

@@ -82,7 +82,7 @@ WRONG_VALUE = Rule(
 TOO_DEEP = Rule(
     "SKR314",
     "3 Graph composition",
-    "operators and blocks are nested more than {limit} levels deep here",
+    "operators, blocks or regions are nested more than {limit} levels deep here",
     hint="an operator that composes itself must stop at some attribute or shape; max_depth sets the limit",
 )
 TOO_MANY = Rule(

@@ -96,7 +96,7 @@ def is_defined(context: Context, node: Chain | Fold | Unary, sign: str, name: st
     """Whether an operator is defined for a type; where it is not, it is a finding."""
     if sign in ("==", "!=", "is", "in", ":=") or not name or (name == "str" and sign == "+"):
         return True
-    base = BASES[sign]
+    base = "num" if isinstance(node, Fold) and sign in ORDERING else BASES[sign]
     if name in context.generics:
         restriction = context.generics[name]
         if base == "bool" or not belongs(restriction, base):

@@ -1,0 +1,30 @@
+"""How the benchmarks measure and what they print: one line for each measurement, its peer or target beside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+ROUNDS = 3
+
+
+def best(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Seconds of the fastest of a few rounds."""
+    times = []
+    for _ in range(ROUNDS):
+        start = clock()
+        work()
+        times.append(clock() - start)
+    return min(times)
+
+
+def row(what: str, measured: str, beside: str) -> None:
+    """One line of the table."""
+    print(f"{what:46} {measured:>16}   {beside}")
+
+
+def beside(ours: float, theirs: float, peer: str) -> str:
+    """A peer's time and how many times ours it is."""
+    if ours <= theirs:
+        return f"{peer} {theirs * 1000:.1f} ms: {theirs / ours:.1f} x as fast"
+    return f"{peer} {theirs * 1000:.1f} ms: {ours / theirs:.1f} x as long"
