@@ -29,7 +29,7 @@ format: .venv/.dev ## format the code and repair what the linter can
 	$(BIN)/ruff format .
 
 bench: .venv/.dev ## measure speed as ratios against named peers
-	$(BIN)/python bench/run.py
+	$(BIN)/python -m bench.run
 
 docs: .venv/.dev ## write docs/rules and docs/operators again from the rule tables and the library
 	$(BIN)/python -m docs.generate

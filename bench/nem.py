@@ -18,6 +18,7 @@ from lamella.plan.timing import simulate
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples" / "npu"
 
+
 def flat_program(lines: int) -> str:
     """Chained transfers between two buffers, one task and one region a pair of lines."""
     text = ["buffer A : L2 (size=8000000)", "buffer B : L1 (size=400000)"]

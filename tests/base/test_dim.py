@@ -257,3 +257,9 @@ def test_wide_products_are_stopped() -> None:
     assert isinstance(total, Dim)
     with pytest.raises(TooComplex):
         dim.mul(total, dim.mul(total, total))
+
+
+def test_high_powers_are_stopped() -> None:
+    n = dim.symbol("n", 5)
+    with pytest.raises(TooComplex):
+        grow(n, lambda extent: dim.mul(extent, n), 10_000)

@@ -194,6 +194,13 @@ def test_a_running_sum_is_taken_in_order() -> None:
     np.testing.assert_array_equal(y, np.cumsum(np.arange(1.0, 9.0)))
 
 
+def test_a_packed_assignment_is_one_assignment() -> None:
+    pack = (np.array([1.0, 2.0]), np.array([3.0, 4.0]))
+    items = tuple(Element("y", (Index("i"),), "real", item) for item in (0, 1))
+    run_contraction(Contraction(items, ":=", items[::-1], (Loop("i", 2),)), {"y": pack}, DOUBLE)
+    np.testing.assert_array_equal(pack, [[3, 4], [1, 2]])
+
+
 def test_many_equal_steps_are_counted_not_taken() -> None:
     y = np.zeros(())
     run_contraction(

@@ -38,7 +38,7 @@ def draw(
     """A random array: reals are standard normal, integers small and not negative."""
     storage.allocate(shape, storage.dtype(element))
     if element.kind is Kind.BOOL:
-        return random.integers(0, 2, shape) > 0
+        return np.asarray(random.integers(0, 2, shape) > 0)  # of rank 0 it would be no array
     if element.is_float:
         return _rounded(random.standard_normal(shape), element, storage)
     end = max(min(below, element.maximum + 1), 1)

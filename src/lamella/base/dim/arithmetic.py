@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import product as pairs
 
-from lamella.base.dim.form import MOST_PARTS, Dim, Extent, Monomial, Part, TooComplex, Truth
+from lamella.base.dim.form import DEEPEST, MOST_PARTS, Dim, Extent, Monomial, Part, TooComplex, Truth
 from lamella.base.dim.ranges import bounds
 
 
@@ -42,11 +42,16 @@ def mul(left: Extent, right: Extent) -> Extent:
     """The product."""
     if isinstance(left, int) and isinstance(right, int):
         return left * right
-    if len(_terms(left)) * len(_terms(right)) > MOST_PARTS:
+    if len(_terms(left)) * len(_terms(right)) > MOST_PARTS or _degree(left) + _degree(right) > DEEPEST:
         raise TooComplex
     return _collect(
         (tuple(sorted((*a, *b), key=str)), x * y) for (a, x), (b, y) in pairs(_terms(left), _terms(right))
     )
+
+
+def _degree(extent: Extent) -> int:
+    """The factors of the longest monomial, which is the first."""
+    return 0 if isinstance(extent, int) else len(extent.terms[0][0])
 
 
 def _multiple(extent: Extent, divisor: Extent) -> Extent | None:

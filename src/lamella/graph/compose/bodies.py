@@ -93,7 +93,7 @@ def compose_callee(frame: Frame, callee: Callee, place: Place) -> Sequence[objec
 def _compose_block(frame: Frame, block: Block, place: Place) -> Sequence[object]:
     with frame.session.deeper(block.span):
         wanted = place.names(len(block.results))
-        inner = frame.inside(frame.open(block.label or place.label), dict(_yielded(block, wanted)))
+        inner = frame.inside(frame.behind(block.label or place.label), dict(_yielded(block, wanted)))
         compose_components(inner, block.components)
         return [_settle(inner, item) for item in block.results]
 

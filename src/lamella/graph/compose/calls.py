@@ -63,7 +63,7 @@ def _scope_of(frame: Frame, text: Invocation, definition: Definition, label: str
     """A graph is the root of its own names unless the call has a label of its own."""
     if definition.operator.graph and text.label is None:
         return Scope(f"{definition.name}.")
-    return frame.open(text.label or label)
+    return frame.behind(text.label or label)
 
 
 def _what(definition: Definition, scope: Scope, outer: Scope) -> str:

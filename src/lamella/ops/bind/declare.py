@@ -64,7 +64,9 @@ class Declarations:
             raise self.binding.problem(PACK_LENGTH_MISSING, name=parameter.name)
         symbol = None if measure is None else measure.symbol
         name = symbol if self.named and symbol else f"{result}.size"
-        found = dim.symbol(name, self._upper(parameter.bound(self.scope)))
+        high = self._upper(parameter.bound(self.scope))
+        most = self.binding.plan.limits.max_pack
+        found = dim.symbol(name, expect_count(high, f"the longest '{parameter.name}'", most))
         if symbol is not None:
             self.scope[symbol] = found
         return found

@@ -11,7 +11,6 @@ from lamella.ops.scalars.arithmetic import Arithmetic, Binary
 from lamella.ops.scalars.terms import refuse
 from lamella.ops.scalars.values import Repeated, same, show, word_of
 
-MOST_PAIRS = 1_000_000
 _EMPTY = {"+": (0, 0.0), "*": (1, 1.0)}
 _ORDERED = frozenset(("<", "<=", ">", ">=", "=="))
 
@@ -77,7 +76,7 @@ def _unique(arithmetic: Arithmetic, items: tuple[object, ...]) -> object:
     if len({(type(item), item) for item in known}) < len(known):
         return False
     open_items = [item for item in items if not isinstance(item, int | float | str)]
-    _keep_pairs(len(open_items) * len(items))
+    _keep_pairs(arithmetic, len(open_items) * len(items))
     rule = arithmetic.signs["!="]
     tests = [rule(a, b) for i, a in enumerate(open_items) for b in (*open_items[i + 1 :], *known)]
     return reduce_evenly(arithmetic.signs["&&"], tests, True)
@@ -122,13 +121,12 @@ def _find(arithmetic: Arithmetic, items: tuple[object, ...], pack: tuple[object,
     if len(kinds) == 1 and kinds <= {int, float, bool, str}:
         known = frozenset(pack)
         return tuple([item in known for item in items])
-    _keep_pairs(len(items) * len(pack))
+    _keep_pairs(arithmetic, len(items) * len(pack))
     equal, either = arithmetic.signs["=="], arithmetic.signs["||"]
     return tuple([reduce_evenly(either, [equal(item, other) for other in pack], False) for item in items])
 
 
-def _keep_pairs(pairs: int) -> None:
-    if pairs > MOST_PAIRS:
-        raise Fault(
-            TOO_LARGE, what=f"{pairs} comparisons of symbolic items", limit="of pairs", bound=MOST_PAIRS
-        )
+def _keep_pairs(arithmetic: Arithmetic, pairs: int) -> None:
+    bound = arithmetic.limits.max_pairs
+    if pairs > bound:
+        raise Fault(TOO_LARGE, what=f"{pairs} comparisons of symbolic items", limit="max_pairs", bound=bound)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from lamella.base import dim
 from lamella.base.dim import Dim, Extent
+from lamella.base.limits import in_range
 from lamella.ops.formula import Apply, Guard, Index
 
 RANGES = "|ranges|"
@@ -53,12 +54,18 @@ def _ends_of_apply(value: Apply, ranges: Mapping[str, Extent], known: dict[int, 
     left, right = (ends_of(item, ranges, known) for item in value.operands)
     if left is None or right is None:
         return None
-    if value.function == "+":
+    found = _combine(value.function, left, right)
+    # The run wraps around where exact numbers would go on growing.
+    return found if in_range(found[0]) and in_range(found[1]) else None
+
+
+def _combine(function: str, left: Ends, right: Ends) -> Ends:
+    if function == "+":
         return left[0] + right[0], left[1] + right[1]
-    if value.function == "-":
+    if function == "-":
         return left[0] - right[1], left[1] - right[0]
-    if value.function == "*":
+    if function == "*":
         corners = [a * b for a in left for b in right]
         return min(corners), max(corners)
-    pick = min if value.function == "<<" else max
+    pick = min if function == "<<" else max
     return pick(left[0], right[0]), pick(left[1], right[1])

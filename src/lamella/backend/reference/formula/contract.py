@@ -251,6 +251,10 @@ class _Run:
         for target, number in zip(self.formula.targets, self.formula.values, strict=True):
             values.append(saturate(evaluation, number, self._tensor(target).dtype))
             evaluation.refuse(evaluation.bad(number), active)
+        if len(values) > 1:
+            # All targets are assigned as one: what one value reads, another target may be.
+            written = [self._tensor(target) for target in self.formula.targets]
+            values = [_apart(value, written) for value in values]
         for target, value in zip(self.formula.targets, values, strict=True):
             self._store(evaluation, target, value, active)
 
@@ -280,6 +284,11 @@ class _Run:
             used = chosen if active is None else np.asarray(chosen & active)
             if used.any():
                 store(evaluation, target._replace(picked=None, item=item), value, used)
+
+
+def _apart(value: Array, written: Sequence[Array]) -> Array:
+    """A value that no assignment to these tensors changes."""
+    return value.copy() if any(np.may_share_memory(value, tensor) for tensor in written) else value
 
 
 def _places(box: Box, axes: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -91,9 +91,9 @@ class Frame:
         """The body of a block in this one, in which names may be given a new meaning."""
         return replace(self, scope=scope, env=Meanings(self.env), outputs=outputs, promised=set())
 
-    def open(self, label: str | None) -> Scope:
+    def behind(self, label: str | None) -> Scope:
         """The scope behind a label; this one where there is none."""
-        return self.scope.open(label) if label else self.scope
+        return self.scope.behind(label) if label else self.scope
 
     def name(self, text: str) -> Wanted:
         """What a name of the text is called in the graph: an output goes by the caller's name."""

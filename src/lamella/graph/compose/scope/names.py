@@ -20,7 +20,7 @@ class Scope:
         """The name in the graph of a tensor of this scope."""
         return f"{self.prefix}{tensor}{self.step}"
 
-    def open(self, label: str) -> Scope:
+    def behind(self, label: str) -> Scope:
         """The scope behind a label."""
         return Scope(f"{self.prefix}{label}{self.step}.")
 

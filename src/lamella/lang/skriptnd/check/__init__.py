@@ -68,7 +68,7 @@ def _check_definition(
     findings += _check_sections(operator)
     context = Context(infer, findings)
     declare(context, operator)
-    if operator.items("lower"):
+    if any(section.name == "lower" for section in operator.sections):
         check_lowering(context, operator)
     return check_composition(context, definitions, operator)
 
@@ -80,6 +80,9 @@ def _check_sections(operator: Operator) -> Iterator[Diagnostic]:
         yield rules.LOWER_AND_COMPOSE.at(seen["compose"].span, name=operator.name)
     if operator.graph and "compose" not in seen:
         yield rules.GRAPH_WITHOUT_COMPOSE.at(operator.span, name=operator.name)
+    state = [seen[name] for name in ("variable", "update") if name in seen and seen[name].items]
+    if state and "compose" not in seen and not operator.graph:
+        yield rules.STATE_WITHOUT_COMPOSE.at(state[0].span, name=operator.name, block=state[0].name)
 
 
 def _check_imports(document: Document, module: str) -> Iterator[Diagnostic]:

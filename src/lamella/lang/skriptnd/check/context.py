@@ -52,6 +52,15 @@ class Scope:
             scope = scope.outer
         return None
 
+    def hides(self, name: str) -> bool:
+        """Whether a level inside the outermost gives a name a meaning of its own."""
+        scope: Scope = self
+        while scope.outer is not None:
+            if name in scope.names:
+                return True
+            scope = scope.outer
+        return False
+
 
 @dataclass(slots=True)
 class Place:
@@ -116,7 +125,8 @@ class Context:
     def lookup(self, name: str, span: Span) -> Kind:
         """The kind of a name that is used."""
         entry = self.scope.find(name)
-        if entry is not None and name not in self.place.later and name not in self.place.hidden:
+        unseen = name in self.place.later or name in self.place.hidden
+        if entry is not None and (not unseen or self.scope.hides(name)):
             return entry.kind
         if name not in self._unknown:
             self._unknown.add(name)

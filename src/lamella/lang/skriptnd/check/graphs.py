@@ -18,6 +18,9 @@ def check_main_graph(graph: Operator) -> Iterator[Diagnostic]:
     usings = [item for item in graph.items("using") if isinstance(item, Using)]
     known.update(result.name for item in usings for result in names_of(item.target))
     for item in graph.parameters("input"):
+        if item.type.optional or item.value is not None:
+            what = "is optional" if item.type.optional else "has a default value"
+            yield rules.GRAPH_ALWAYS_GIVEN.at(item.span, name=item.name, what=what)
         if item.type.rank is not None:
             yield rules.GRAPH_RANK_CAPTURE.at(item.span, name=item.name)
         if item.type.shape is None:

@@ -40,10 +40,10 @@ def check_order(outputs: Sequence[Parameter], formulas: Sequence[Lowering]) -> I
     for formula in (item for item in formulas if item.target.tensor in names):
         earlier = seen.setdefault(_key(formula.target), [])
         name = formula.target.tensor
-        if len(earlier) >= 2:
-            yield rules.TOO_MANY.at(formula.span, name=name)
-        elif formula.sign == "=" and earlier:
+        if formula.sign == "=" and len(earlier) == 1:
             yield rules.LATE_INITIAL.at(formula.span, name=name)
+        elif earlier and (len(earlier) > 1 or earlier[0].sign != "="):
+            yield rules.TOO_MANY.at(formula.span, name=name)
         elif formula.sign == ":=" and not earlier and name not in seen:
             yield rules.UNINITIALISED.at(formula.span, name=name)
         earlier.append(formula)

@@ -26,10 +26,10 @@ class Types(Expressions):
     """The rules of the grammar from `type-spec` to `param-definition`, and the patterns of results."""
 
     def type_spec(self) -> TypeSpec:
-        """`('optional' | 'dynamic')* type ['^' '(' IDENT ')'] [shape] [pack]`."""
+        """`['optional'] ['dynamic'] type ['^' '(' IDENT ')'] [shape] [pack]`."""
         first = self.index
         optional = dynamic = False
-        while self.text in ("optional", "dynamic"):
+        while (self.text == "optional" and not optional) or (self.text == "dynamic" and not dynamic):
             if self.text == "optional":
                 optional = True
             else:

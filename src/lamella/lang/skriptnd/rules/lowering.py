@@ -21,8 +21,8 @@ UNINITIALISED = Rule(
 TOO_MANY = Rule(
     "SKR162",
     SECTION,
-    "'{name}' has more than two formulas",
-    hint="one initialises it with '=', one accumulates",
+    "'{name}' has more formulas than one that initialises it and one that accumulates",
+    hint="the first assigns with '=', the second accumulates or updates",
 )
 LATE_INITIAL = Rule(
     "SKR163", SECTION, "'{name}' is initialised with '=' after another formula has assigned it"

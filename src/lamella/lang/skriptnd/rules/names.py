@@ -60,6 +60,12 @@ LOWER_AND_COMPOSE = Rule(
     "'{name}' has both @lower and @compose",
     hint="an operator is a formula or a composition",
 )
+STATE_WITHOUT_COMPOSE = Rule(
+    "SKR043",
+    "2.7 Variable and constant tensors",
+    "'{name}' has a block @{block} and is not composed",
+    hint="declare the variable where this operator is invoked, and pass it as an input",
+)
 RECURSION = Rule(
     "SKR044",
     "3 Graph composition",
@@ -131,6 +137,12 @@ GRAPH_CALLED = Rule(
     "2.10 Composing operators",
     "graph '{name}' is invoked outside of branches and loops",
     hint="define it as an operator",
+)
+GRAPH_ALWAYS_GIVEN = Rule(
+    "SKR067",
+    "2.6 Operator inputs and outputs",
+    "input '{name}' of the main graph {what}",
+    hint="no invocation leaves it out; let an attribute choose, or declare a @constant",
 )
 BOUND_DIFFERS = Rule(
     "SKR066",

@@ -83,7 +83,8 @@ def _breaks(text: str) -> Iterator[_Break]:
 
 def _follows_sign(text: str, place: int) -> bool:
     """Whether an operator stands before a space: a line does not end with one."""
-    return text[max(text.rfind(" ", max(0, place - 4), place) + 1, 0) : place] in SIGNS
+    start = max(0, place - 4)
+    return text[max(text.rfind(" ", start, place) + 1, start) : place] in SIGNS
 
 
 def _sign_cost(text: str, start: int) -> int:

@@ -236,4 +236,5 @@ def _pack_length(context: Context, parameter: Parameter, declaring: Declaring) -
         return None
     if pack.length is None and not declaring.declares and not declaring.graph:
         context.report(rules.PACK_LENGTH_MISSING.at(parameter.span, name=parameter.name))
-    return read_length(context, pack, parameter.name, declaring.declares).value
+    declares = declaring.declares or (declaring.dynamic and pack.bound is not None)
+    return read_length(context, pack, parameter.name, declares).value

@@ -28,7 +28,7 @@ def declare_tensors(context: Context, items: Sequence[Parameter], what: str, gra
 def _check_form(context: Context, item: Parameter, what: str) -> None:
     if item.type.rank is not None:
         context.report(rules.RANK_PLACE.at(item.span, what=what, name=item.name))
-    if item.type.optional and what != "output":
+    if item.type.optional:
         context.report(rules.NEVER_NULL.at(item.span, what=what, name=item.name))
     if item.bounds and what != "constant":
         context.report(rules.INDEX_PLACE.at(item.bounds[0].span, what=what, name=item.name))

@@ -94,7 +94,9 @@ def _check_logic(context: Context, chain: Chain, sign: str, left: Kind, right: K
 
 def is_defined(context: Context, node: Chain | Fold | Unary, sign: str, name: str) -> bool:
     """Whether an operator is defined for a type; where it is not, it is a finding."""
-    if sign in ("==", "!=", "is", "in", ":=") or not name or (name == "str" and sign == "+"):
+    if sign in ("==", "!=", "is", "in", ":=") or not name:
+        return True
+    if name == "str" and sign == "+" and not isinstance(node, Fold):
         return True
     base = "num" if isinstance(node, Fold) and sign in ORDERING else BASES[sign]
     if name in context.generics:
