@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from lamella.cli import waiting
-from lamella.cli.progress import watch
+from lamella.cli.watching import waiting
+from lamella.cli.watching.bar import watch
 
 
 class Terminal(io.StringIO):

@@ -44,7 +44,7 @@ class Limits:
     max_operations: int = 1_000_000
     """Operations of one composed graph, with all that loops and operators unroll to."""
     max_steps: int = 10_000_000
-    """Steps of one loop whose end only the run can tell."""
+    """Steps of all loops of one run, and of the sequential part of one formula."""
 
     def excess(self, name: str, value: int, what: str) -> str | None:
         """The sentence that says that a limit is passed, or None where it is kept."""

@@ -24,7 +24,7 @@ from lamella.cli.options import (
     root_option,
     summary,
 )
-from lamella.cli.waiting import waiting
+from lamella.cli.watching.waiting import waiting
 from lamella.pipeline.check import check_file
 from lamella.pipeline.options import options_of
 

@@ -13,8 +13,8 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
 from lamella.base.writer import make_folder
 from lamella.cli.options import Common, Guarded, ModelOptions, common_options, model_options, print_json
-from lamella.cli.progress import watch
-from lamella.cli.waiting import waiting
+from lamella.cli.watching.bar import watch
+from lamella.cli.watching.waiting import waiting
 from lamella.pipeline.api import compile, load, save
 from lamella.pipeline.api import lower as lower_model
 from lamella.pipeline.languages import Model

@@ -13,6 +13,7 @@ import click
 from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors, render
 from lamella.base.limits import Limits, from_options
 from lamella.pipeline.languages import LANGUAGES
+from lamella.pipeline.options import DIALECTS
 
 F = TypeVar("F", bound=Callable[..., object])
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
@@ -77,7 +78,7 @@ MODEL_OPTIONS = (
     ),
     click.option(
         "--dialect",
-        type=click.Choice(["specification", "newer"]),
+        type=click.Choice(DIALECTS),
         default="specification",
         help="SkriptND: which library gives operators their meaning.",
     ),

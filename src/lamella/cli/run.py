@@ -22,9 +22,9 @@ from lamella.cli.options import (
     print_findings,
     print_json,
 )
-from lamella.cli.progress import watch
-from lamella.cli.stopwatch import Stopwatch
-from lamella.cli.waiting import waiting
+from lamella.cli.watching.bar import watch
+from lamella.cli.watching.stopwatch import Stopwatch
+from lamella.cli.watching.waiting import waiting
 from lamella.pipeline.api import compile
 from lamella.pipeline.arrays import Array, read_array, write_array
 

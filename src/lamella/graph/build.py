@@ -228,15 +228,16 @@ class Builder:
     ) -> tuple[Argument, ...]:
         """`do`: carried tensors are updated each time, what the function gives beyond them is collected.
 
-        Without scans the length of what is collected is the count. The condition is tested before each step.
+        Without scans the length of what is collected is the count. The condition is asked of the carried tensors before
+        each step.
         """
         inner = tuple(replace(item, name=self.fresh("s")) for item in carried)
         items = tuple(replace(scan[0], name=self.fresh("item")) for scan in scans)
         region = self.region(body, *inner, *items)
         test = None
         if condition is not None:
-            seen = tuple(replace(item, name=self.fresh("s")) for item in carried)
-            test = self.region(lambda *given: (condition(*given),), *seen)
+            seen = tuple(replace(item, name=self.fresh("s")) for item in (*carried, *items))
+            test = self.region(lambda *given: (condition(*given[: len(carried)]),), *seen)
         steps = len(scans[0]) if scans else count
         outputs: list[Argument] = [replace(item, name=self.fresh("r")) for item in carried]
         outputs += [self._collected(item, steps) for item in region.outputs[len(carried) :]]

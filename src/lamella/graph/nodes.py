@@ -97,8 +97,8 @@ class Loop:
     """`do`: the body's inputs are the carried tensors, the items of the scans, then the index where it has one.
 
     Its outputs are the new carried tensors, then one tensor for each scan output. The loop ends at `count`, after the
-    last scanned item, or when `condition` (whose inputs are the carried tensors, then the index) is false, tested first
-    where `pretest` says so.
+    last scanned item, or when `condition` (whose inputs are those of the body) is false, tested first where `pretest`
+    says so.
     """
 
     carried: tuple[Tensor, ...]

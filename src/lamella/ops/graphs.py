@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lamella.base.diagnostic import Label
 from lamella.base.dtype import ElementType
 from lamella.base.source import NOWHERE, Span
+from lamella.lang.skriptnd.rules.names import GRAPH_ALWAYS_GIVEN
 from lamella.ops.bind.attributes import Attributes
 from lamella.ops.bind.declare import Declarations
 from lamella.ops.bind.state import Binding
@@ -39,13 +41,30 @@ def _bind(binding: Binding, attributes: Mapping[str, Value], types: Mapping[str,
     found.deduce([None] * len(plan.inputs), attributes)
     bound = Attributes(binding, attributes)
     bound.bind_given()
-    take_steps(binding, plan.early)
+    _expect_given(binding)
     declarations = Declarations(binding, found, named=True)
-    declared = tuple(declarations.declare(item, item.name) for item in plan.inputs)
-    binding.scope.update({item.name: _as_value(item) for item in declared})
+
+    def declare() -> tuple[Declared, ...]:
+        declared = tuple(declarations.declare(item, item.name) for item in plan.inputs)
+        binding.scope.update({item.name: _as_value(item) for item in declared})
+        return declared
+
+    binding.more = declare
+    take_steps(binding, plan.early)
+    binding.more = None
+    declared = declare()
     bound.finish()
     take_steps(binding, plan.late)
     return replace(finish(binding, found, (), ()), declared=declared)
+
+
+def _expect_given(binding: Binding) -> None:
+    """Every input of a main graph is given: nothing invokes it without one."""
+    for item in binding.plan.inputs:
+        if item.type.optional or item.default is not None:
+            what = "is optional" if item.type.optional else "has a default value"
+            label = Label(item.parameter.span, "declared here")
+            raise binding.problem(GRAPH_ALWAYS_GIVEN, [label], name=item.name, what=what)
 
 
 def _as_value(declared: Declared) -> object:

@@ -15,8 +15,7 @@ from lamella.lang.skriptnd.rules.composition import TOO_MANY_ARGUMENTS
 from lamella.lang.skriptnd.rules.invocation import TOO_COMPLEX
 from lamella.ops.bind.attributes import Attributes
 from lamella.ops.bind.declare import Declarations
-from lamella.ops.bind.inputs import Inputs
-from lamella.ops.bind.plan import ParameterPlan
+from lamella.ops.bind.inputs import Inputs, default_of
 from lamella.ops.bind.state import Binding
 from lamella.ops.bind.steps import take_steps, test_known
 from lamella.ops.bind.types import Types
@@ -86,9 +85,17 @@ def _bind(
     found.deduce(passed, attributes)
     bound = Attributes(binding, attributes)
     bound.bind_given()
+    inputs = Inputs(binding, found)
+
+    def bind_rest() -> None:
+        inputs.bind_all(passed)
+        bound.finish()
+
+    binding.more = bind_rest
     take_steps(binding, plan.early)
+    binding.more = None
     try:
-        Inputs(binding, found).bind_all(passed)
+        inputs.bind_all(passed)
     except Problem:
         test_known(binding)
         raise
@@ -98,18 +105,15 @@ def _bind(
 
 
 def _complete(binding: Binding, arguments: Sequence[Argument]) -> list[Argument]:
-    """The arguments with what trailing inputs have by default; None where an input is null."""
+    """The arguments with what trailing inputs have by default; None where an input is null or its default waits."""
     inputs = binding.plan.inputs
     if len(arguments) > len(inputs):
         raise binding.problem(TOO_MANY_ARGUMENTS, name=binding.name, left=len(inputs), right=len(arguments))
     found = list(arguments)
     for parameter in inputs[len(arguments) :]:
-        found.append(_default(binding, parameter))
+        constant = parameter.default is not None and not parameter.default_names
+        found.append(default_of(binding, parameter) if constant else None)
     return found
-
-
-def _default(binding: Binding, parameter: ParameterPlan) -> Argument:
-    return None if parameter.default is None else as_value(parameter.default(binding.scope))
 
 
 def finish(binding: Binding, types: Types, arguments: Sequence[Argument], results: Sequence[str]) -> Instance:

@@ -103,9 +103,8 @@ def test_a_name_that_nothing_has(name: str) -> None:
     assert codes(text(name)) == ["SKR319"]
 
 
-def test_the_input_of_a_public_operator_goes_by_its_own_name() -> None:
-    (finding,) = findings(text("blk.x"))
-    assert "'x'" in finding.hint
+def test_the_input_of_a_public_operator_is_quantised_where_it_goes_in() -> None:
+    assert quantized("blk.x") == ["blk.x"]
 
 
 def test_an_operator_that_does_not_take_the_tensor() -> None:

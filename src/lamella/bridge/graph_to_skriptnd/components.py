@@ -141,7 +141,7 @@ class Writer:
         return n.Iteration(index, value)
 
     def _condition(self, node: Loop, region: Region) -> n.Callee:
-        """The condition sees the same carried tensors as the body, under the same names."""
+        """The condition sees the same tensors as the body, under the same names."""
         words = {inner.name: n.Name(outer.name) for inner, outer in condition_inputs(node)}
         return replace(self, words={**self.words, **words})._region(region)
 
@@ -154,9 +154,7 @@ def _length(pack: Pack) -> n.Pack | None:
 
 def condition_inputs(node: Loop) -> list[tuple[Tensor, Tensor]]:
     """The inputs of a loop's condition, each with the input of the body that it equals."""
-    inputs = node.body.inputs
-    seen = (*inputs[: len(node.carried)], *(inputs[-1:] if node.index else ()))
-    return [] if node.condition is None else list(zip(node.condition.inputs, seen, strict=False))
+    return [] if node.condition is None else list(zip(node.condition.inputs, node.body.inputs, strict=True))
 
 
 def type_word(element: ElementType) -> str:

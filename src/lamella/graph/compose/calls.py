@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+from lamella.base.diagnostic import Diagnostic, Label
 from lamella.base.dtype import ElementType
 from lamella.base.origin import Origin
 from lamella.base.source import Span
@@ -14,11 +16,16 @@ from lamella.graph.compose.scope.names import Scope
 from lamella.graph.compose.scope.session import Named, Session
 from lamella.graph.compose.scope.wanted import Wanted
 from lamella.graph.compose.values import as_argument, as_attribute
+from lamella.graph.nodes import Tensor
 from lamella.lang.skriptnd.nodes import Attribute, Dtype, Invocation, Omitted
 from lamella.lang.skriptnd.rules import graphs as rules
+from lamella.ops.instance import Argument as ArgumentValue
 from lamella.ops.instance import Definition, Instance, Value
 from lamella.ops.instantiate import instantiate
 from lamella.ops.problem import Problem
+
+MAKERS = 4
+"""Tensors of one call whose makers a finding points to."""
 
 
 class Call(NamedTuple):
@@ -47,8 +54,28 @@ def bind_call(frame: Frame, text: Invocation, place: Place) -> Call:
     types = given_types(frame, definition, text.types)
     wanted = place.names(sum(1 for _ in definition.operator.parameters("output")))
     results = _results(session, definition, wanted, scope)
-    instance = instantiate(session.library, definition, arguments, attributes, types, results, text.span)
+    try:
+        instance = instantiate(session.library, definition, arguments, attributes, types, results, text.span)
+    except Problem as problem:
+        raise _with_makers(problem, arguments) from None
     return Call(instance, scope, origin, wanted, place.span, results)
+
+
+def _with_makers(problem: Problem, arguments: Sequence[ArgumentValue]) -> Problem:
+    """The findings on a call, with the places where the tensors were made whose shapes they speak of."""
+    given = (argument if isinstance(argument, tuple) else (argument,) for argument in arguments)
+    tensors = [item for group in given for item in group if isinstance(item, Tensor)]
+
+    def told(finding: Diagnostic) -> Diagnostic:
+        named = (item for item in tensors if f"[{', '.join(map(str, item.shape))}]" in finding.message)
+        labels = [
+            Label(item.origin.span, f"'{item.name}' is made here")
+            for item in dict.fromkeys(named)
+            if item.origin is not None and item.origin.span is not None
+        ]
+        return replace(finding, labels=(*finding.labels, *labels[:MAKERS]))
+
+    return Problem(*(told(item) for item in problem.findings))
 
 
 def find_operator(frame: Frame, name: str, span: Span) -> Definition:

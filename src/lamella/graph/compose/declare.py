@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from lamella.base.dtype import F32, ElementType
+from lamella.base.origin import Origin
 from lamella.base.source import Span
 from lamella.graph.compose.calls import Call
 from lamella.graph.compose.operations import argument_of, as_tensor
@@ -14,7 +15,7 @@ from lamella.graph.compose.scope.session import Named
 from lamella.graph.compose.scope.wanted import UNNAMED, names_in
 from lamella.graph.compose.values import describe
 from lamella.graph.nodes import Constant, Shape, Tensor, Update
-from lamella.lang.skriptnd.nodes import Component
+from lamella.lang.skriptnd.nodes import Component, Operator
 from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.instance import Declared
 from lamella.ops.problem import Problem
@@ -80,7 +81,17 @@ def _storable(frame: Frame, name: str, declared: Declared, shape: Shape, call: C
         return known
     if session.names.is_taken(name):
         raise Problem(rules.TAKEN_NAME.at(call.span, name=name, operator=call.instance.definition.name))
-    return session.tensor(Named(name, True, True), declared.element, shape, call.origin)
+    origin = declared_at(call.instance.definition.operator, declared.name, call.origin)
+    return session.tensor(Named(name, True, True), declared.element, shape, origin)
+
+
+def declared_at(operator: Operator, name: str, above: Origin | None) -> Origin | None:
+    """Where an input, variable or constant stands in its definition."""
+    for section in ("input", "variable", "constant"):
+        for parameter in operator.parameters(section):
+            if parameter.name == name:
+                return Origin(f"{section} {name}", parameter.span, above)
+    return above
 
 
 # --- updates ------------------------------------------------------------------------------------------------

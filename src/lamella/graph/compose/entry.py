@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, errors, sort_findings
 from lamella.base.dtype import F32, ElementType
 from lamella.base.limits import Limits
+from lamella.base.origin import Origin
 from lamella.base.source import Span
 from lamella.graph.compose.bodies import compose_inside
 from lamella.graph.compose.calls import Call
+from lamella.graph.compose.declare import declared_at
 from lamella.graph.compose.operations import rename
 from lamella.graph.compose.quantize import expect_quantized, report_missing
 from lamella.graph.compose.scope.frame import Frame, Meanings
@@ -21,6 +24,7 @@ from lamella.graph.compose.scope.room import recursion_room
 from lamella.graph.compose.scope.session import Named, Session, Stop
 from lamella.graph.compose.scope.wanted import Simple
 from lamella.graph.nodes import Argument, Graph, Pack, Tensor
+from lamella.graph.rewrite import uses
 from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.graphs import bind_graph
 from lamella.ops.instance import Declared, Definition, Instance, Value
@@ -91,7 +95,7 @@ def _compose_graph(
         session.names.promise(declared.name)
         for number, _ in enumerate(declared.items or ()):
             session.names.promise(f"{declared.name}:{number + 1}")
-    inputs = tuple(_input(frame, declared) for declared in instance.declared)
+    inputs = tuple(_input(frame, item, declared_at(operator, item.name, None)) for item in instance.declared)
     values = compose_inside(frame, call)
     report_missing(session)
     if any(isinstance(item, Unknown) for item in values):
@@ -100,7 +104,7 @@ def _compose_graph(
         _output(frame, item, value, operator.span)
         for item, value in zip(instance.outputs, values, strict=True)
     ]
-    return Graph(
+    graph = Graph(
         operator.name,
         inputs,
         tuple(outputs),
@@ -110,6 +114,16 @@ def _compose_graph(
         tuple(session.updates),
         tuple(session.checks),
     )
+    return _without_idle(graph, {item.name for item in instance.variables})
+
+
+def _without_idle(graph: Graph, own: Collection[str]) -> Graph:
+    """The graph without variables that called operators declare and do not use, such as a bias that is switched off."""
+    needed = {*uses(graph), *(update.variable.name for update in graph.updates)}
+    variables = (
+        item for item in graph.variables if item.name in needed or item.name.partition(":")[0] in own
+    )
+    return replace(graph, variables=tuple(variables))
 
 
 def _open_graph(session: Session, instance: Instance) -> Frame:
@@ -129,19 +143,19 @@ def _open_graph(session: Session, instance: Instance) -> Frame:
     )
 
 
-def _input(frame: Frame, declared: Declared) -> Argument:
+def _input(frame: Frame, declared: Declared, origin: Origin | None) -> Argument:
     """An input of the graph: a tensor, a pack of them, or a pack whose length the run tells."""
     session, name, element = frame.session, declared.name, declared.element
     made: Argument
     if declared.items is not None:
         pairs = enumerate(declared.items)
         made = tuple(
-            session.tensor(Named(f"{name}:{k + 1}", True), element, shape, None) for k, shape in pairs
+            session.tensor(Named(f"{name}:{k + 1}", True), element, shape, origin) for k, shape in pairs
         )
     elif declared.size is not None:
-        made = Pack(session.names.fresh(name), element, declared.shape or (), declared.size)
+        made = Pack(session.names.fresh(name), element, declared.shape or (), declared.size, origin=origin)
     else:
-        made = session.tensor(Named(name, True), element, declared.shape or (), None)
+        made = session.tensor(Named(name, True), element, declared.shape or (), origin)
     frame.env[name] = made
     return made
 

@@ -38,10 +38,12 @@ def _checked(frame: Frame, call: Call, declared: Declared, value: object) -> obj
     operator = call.instance.definition.operator
     span = _span(operator, declared.name)
     if isinstance(value, tuple) and declared.items is not None and len(value) == len(declared.items):
-        pairs = zip(value, declared.items, strict=True)
+        shapes = declared.items if declared.shape is not None else (None,) * len(value)
+        pairs = zip(value, shapes, strict=True)
         return tuple(_tensor(frame, call, declared, item, shape) for item, shape in pairs)
     if isinstance(value, Pack) and declared.size is not None:
-        if value.element == declared.element and fits(value.shape, declared.shape or ()):
+        shape = value.shape if declared.shape is None else declared.shape
+        if value.element == declared.element and fits(value.shape, shape):
             return value
     elif declared.items is None and declared.size is None and not isinstance(value, tuple | Pack | None):
         return _tensor(frame, call, declared, value, declared.shape)

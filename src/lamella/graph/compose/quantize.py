@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lamella.graph.compose.calls import find_operator, given_attributes, given_types
+from lamella.graph.compose.operations import rename
 from lamella.graph.compose.scope.frame import Frame
 from lamella.graph.compose.scope.session import Named, Session
 from lamella.graph.compose.scope.wanted import Simple
@@ -68,7 +69,7 @@ def expect_quantized(frame: Frame, definition: Definition) -> None:
 
 
 def _share_names(frame: Frame, operator: nodes.Operator) -> None:
-    """The outputs of a public operator have two names, the caller's and their own; its inputs exist already."""
+    """The outputs of a public operator have two names, the caller's and their own; its inputs become copies."""
     session = frame.session
     renamed = dict(frame.outputs)
     for name, wanted in frame.outputs.items():
@@ -78,20 +79,10 @@ def _share_names(frame: Frame, operator: nodes.Operator) -> None:
             renamed[name] = Simple(Named(given.name, True, given.promised))
     frame.outputs = renamed
     for parameter in operator.parameters("input"):
-        entry, tensor = (
-            session.quantizers.get(frame.scope.name(parameter.name)),
-            frame.env.find(parameter.name),
-        )
-        if (
-            isinstance(entry, Entry)
-            and not entry.used
-            and isinstance(tensor, Tensor)
-            and frame.origin is not None
-        ):
-            entry.used = True
-            hint = f"it is the tensor '{tensor.name}'; quantise it under that name"
-            finding = rules.NO_TENSOR_TO_QUANTIZE.at(entry.text.span, hint=hint, name=entry.text.tensor)
-            session.report(entry.frame.origin, finding)
+        name, tensor = frame.scope.name(parameter.name), frame.env.find(parameter.name)
+        entry = session.quantizers.get(name)
+        if isinstance(entry, Entry) and isinstance(tensor, Tensor) and frame.origin is not None:
+            frame.env[parameter.name] = rename(frame, tensor, Named(name, True), entry.text.span)
 
 
 def report_missing(session: Session) -> None:

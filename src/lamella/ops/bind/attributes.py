@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lamella.base.diagnostic import Label
 from lamella.base.dim import Dim, Extent
+from lamella.base.dtype import ElementType, find_in
 from lamella.lang.skriptnd.rules.composition import ATTRIBUTE_MISSING, ATTRIBUTE_TYPE, UNKNOWN_ATTRIBUTE
 from lamella.lang.skriptnd.rules.invocation import (
     NO_VALUE,
@@ -92,6 +93,10 @@ class Attributes:
             label = Label(attribute.parameter.span, "declared here")
             names = {"name": self.binding.name, "attribute": attribute.name}
             raise self.binding.problem(ATTRIBUTE_TYPE, [label], **names, left=declared, right=told)
+        if name != "int":
+            generic = self.binding.scope.get(name)
+            element = generic if isinstance(generic, ElementType) else find_in("skriptnd", name)
+            self.binding.keep_range(attribute.name, element, *items)
 
     # --- after the inputs -----------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from lamella.base.dim import Dim, Extent
 from lamella.base.limits import LARGEST
 from lamella.lang.skriptnd.rules.invocation import (
     BAD_EXTENT,
+    NOT_COMPUTABLE,
     TOO_LARGE,
     TOO_MANY_DIMENSIONS,
 )
@@ -21,7 +22,7 @@ from lamella.lang.skriptnd.rules.types import DEFAULT_TYPE, NOT_A_PACK
 from lamella.ops.bind.plan import ExtentPlan, ParameterPlan
 from lamella.ops.bind.state import Binding
 from lamella.ops.bind.types import Types
-from lamella.ops.bind.values import as_single
+from lamella.ops.bind.values import as_element
 from lamella.ops.evaluate.packs import pick
 from lamella.ops.evaluate.walk import primitive
 from lamella.ops.instance import Declared, Shape, Single
@@ -42,13 +43,15 @@ class Declarations:
     def declare(self, parameter: ParameterPlan, result: str) -> Declared:
         """A parameter whose shape the definition tells; `result` names the symbols of extents it does not tell."""
         element = self.types.element_of(parameter)
-        if parameter.extents is None:
-            return Declared(parameter.name, element, None)
         if not parameter.packed:
-            return Declared(parameter.name, element, self.shape(parameter, result))
+            shape = None if parameter.extents is None else self.shape(parameter, result)
+            return Declared(parameter.name, element, shape)
         length = self._pack_length(parameter, result)
         if isinstance(length, Dim):
-            return Declared(parameter.name, element, self.shape(parameter, result), size=length)
+            shape = None if parameter.extents is None else self.shape(parameter, result)
+            return Declared(parameter.name, element, shape, size=length)
+        if parameter.extents is None:
+            return Declared(parameter.name, element, None, ((),) * length)
         items = tuple(self.shape(parameter, f"{result}:{k + 1}", k) for k in range(length))
         return Declared(parameter.name, element, items[0] if items else (), items)
 
@@ -74,8 +77,12 @@ class Declarations:
     @staticmethod
     def _upper(bound: object) -> int:
         if isinstance(bound, Dim):
-            return dim.bounds(bound)[1]
-        return expect_known(bound, "an upper bound")
+            return min(dim.bounds(bound)[1], LARGEST)
+        high = expect_known(bound, "an upper bound")
+        if not 0 <= high <= LARGEST:
+            reason = "extents and lengths lie between 0 and 2 ** 63 - 1"
+            raise Fault(NOT_COMPUTABLE, what=f"the upper bound {show(high)}", reason=reason)
+        return high
 
     # --- shapes ---------------------------------------------------------------------------------------------
 
@@ -172,8 +179,8 @@ class Declarations:
         )
         self._check_values(parameter, declared, value)
         if isinstance(value, tuple):
-            return declared, tuple([as_single(item) for item in value])
-        return declared, as_single(value)
+            return declared, tuple([as_element(item, declared.element) for item in value])
+        return declared, as_element(value, declared.element)
 
     def _per_element(self, parameter: ParameterPlan) -> tuple[object, ...]:
         """The value for every combination of the index symbols."""
@@ -204,6 +211,7 @@ class Declarations:
                 raise Fault(
                     DEFAULT_TYPE, name=parameter.name, left=parameter.type.name, right=word_of(item)
                 ).at(parameter.parameter.span)
+        self.binding.keep_range(parameter.name, declared.element, *values)
         if not isinstance(value, tuple):
             return
         expected = len(declared.items) if declared.items is not None else _volume(declared.shape)

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from lamella.base.diagnostic import Label
 from lamella.base.dim import Dim, Extent
 from lamella.lang.skriptnd.rules.composition import ARGUMENT_MISSING, ARGUMENT_PACK
-from lamella.lang.skriptnd.rules.invocation import FREE_EXTENT, NO_VALUE
+from lamella.lang.skriptnd.rules.invocation import FREE_EXTENT, NO_VALUE, UNDECIDED
 from lamella.ops.bind.plan import ExtentPlan, ParameterPlan
 from lamella.ops.bind.shapes import Shapes, Tensors
 from lamella.ops.bind.state import Binding, Place
 from lamella.ops.bind.types import Types
-from lamella.ops.instance import Argument, Fill
-from lamella.ops.problem import Problem
+from lamella.ops.bind.values import as_value
+from lamella.ops.formula import Term
+from lamella.ops.instance import Argument, Fill, Shape, Single
+from lamella.ops.problem import Fault, Problem
 from lamella.ops.scalars.values import SCALARS, expect_count, expect_extent
 
 
@@ -26,18 +28,29 @@ class Inputs:
         self.scope = binding.scope
         self.shapes = Shapes(binding)
 
-    def bind_all(self, arguments: Sequence[Argument]) -> None:
-        """All inputs; scalars whose shape others must tell come last."""
-        given = dict(zip((item.name for item in self.binding.plan.inputs), arguments, strict=True))
+    def bind_all(self, arguments: list[Argument]) -> None:
+        """All inputs; scalars whose shape others must tell come later, and defaults made of other values last.
+
+        The arguments are completed by such defaults.
+        """
+        names = [item.name for item in self.binding.plan.inputs]
+        given = dict(zip(names, arguments, strict=True))
         later: list[ParameterPlan] = []
+        last: list[ParameterPlan] = []
         for parameter in self.binding.plan.order:
             argument = given[parameter.name]
-            if isinstance(argument, SCALARS) and not parameter.packed and self._is_free(parameter):
+            if argument is None and parameter.default is not None:
+                last.append(parameter)
+            elif isinstance(argument, SCALARS) and not parameter.packed and self._is_free(parameter):
                 later.append(parameter)
             else:
                 self._bind_before(parameter, argument, [(item, given[item.name]) for item in later])
         for parameter in later:
             self.bind(parameter, given[parameter.name])
+        for parameter in last:
+            argument = default_of(self.binding, parameter)
+            arguments[names.index(parameter.name)] = argument
+            self.bind(parameter, argument)
 
     def _bind_before(
         self, parameter: ParameterPlan, argument: Argument, waiting: Sequence[tuple[ParameterPlan, Argument]]
@@ -108,14 +121,22 @@ class Inputs:
             self._bind_empty(parameter)
 
     def _bind_length(self, parameter: ParameterPlan, length: Extent) -> None:
+        place = Place(parameter, "the length of", parameter.parameter.span)
+        if (
+            parameter.type.pack is not None
+            and parameter.type.pack.control == "static"
+            and isinstance(length, Dim)
+        ):
+            raise Fault(UNDECIDED, what=str(place), value=length).at(self.binding.span)
+        if parameter.bound is not None:
+            self.binding.keep_bound(parameter.length, parameter.bound(self.scope), length, place)
         if parameter.length is not None:
-            place = Place(parameter, "the length of", parameter.parameter.span)
             self.binding.bind(parameter.length, length, place)
 
     def _filled(self, parameter: ParameterPlan, item: object) -> object:
         """A scalar in a pack of tensors is a tensor without dimensions."""
         if isinstance(item, SCALARS):
-            return Fill(parameter.name, self.types.element_of(parameter), (), item)
+            return self._filling(parameter, (), item)
         return item
 
     def _bind_empty(self, parameter: ParameterPlan) -> None:
@@ -144,7 +165,12 @@ class Inputs:
             shape += self._known_extents(parameter, extent)
         if rank:
             self.binding.set(rank, len(shape), place)
-        return Fill(parameter.name, self.types.element_of(parameter), tuple(shape), value)
+        return self._filling(parameter, tuple(shape), value)
+
+    def _filling(self, parameter: ParameterPlan, shape: Shape, value: Single | Term) -> Fill:
+        element = self.types.element_of(parameter)
+        self.binding.keep_range(parameter.name, element, value)
+        return Fill(parameter.name, element, shape, value)
 
     def _known_extents(self, parameter: ParameterPlan, extent: ExtentPlan) -> Sequence[Extent]:
         measure = extent.value
@@ -173,6 +199,11 @@ class Inputs:
             self.shapes.bind_length(parameter, extent, 0, place)
         if extent.value is not None and self.binding.is_deduced(extent.value):
             self.binding.set(extent.value.symbol or "", (), place)
+
+
+def default_of(binding: Binding, parameter: ParameterPlan) -> Argument:
+    """What an input is where a call leaves it out."""
+    return None if parameter.default is None else as_value(parameter.default(binding.scope))
 
 
 def size_of(argument: object) -> Dim | None:

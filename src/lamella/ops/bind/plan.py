@@ -42,6 +42,7 @@ class ExtentPlan:
     packed: bool
     length: Measure | None
     spread: bool
+    static: bool
     span: Span
 
 
@@ -66,9 +67,12 @@ class Assert:
 
     node: nodes.Assertion
     condition: Code
-    message: Code | None
+    message: tuple[Code, ...]
+    """The message in parts, so that a value that cannot be had hides nothing else of it."""
     values: tuple[tuple[str, Code], ...]
     names: frozenset[str]
+    told: frozenset[str]
+    """The names that the message and its values speak of."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,6 +151,7 @@ class Plan:
             packed=node.pack is not None,
             length=None if node.pack is None else self._measure(node.pack.length),
             spread=node.spread,
+            static=node.static,
             span=node.span,
         )
 
@@ -161,8 +166,9 @@ class Plan:
             (item.label or " ".join(item.value.span.text.split()), self.compiler.compile(item.value))
             for item in node.values
         )
-        message = self.compiler.compile_some(node.message)
-        return Assert(node, self.compiler.compile(node.condition), message, values, names(node.condition))
+        parts = tuple(self.compiler.compile(item) for item in _message(node))
+        told = names(node.message).union(*(names(item.value) for item in node.values))
+        return Assert(node, self.compiler.compile(node.condition), parts, values, names(node.condition), told)
 
     # --- order ----------------------------------------------------------------------------------------------
 
@@ -208,6 +214,14 @@ class Plan:
 def is_deferred(attribute: ParameterPlan) -> bool:
     """Whether an attribute may be known only after the inputs."""
     return attribute.packed or attribute.type.optional or bool(attribute.default_names)
+
+
+def _message(assertion: nodes.Assertion) -> tuple[nodes.Expr, ...]:
+    """The parts of a message, each a string of its own."""
+    message = assertion.message
+    if isinstance(message, nodes.Format):
+        return tuple(nodes.Format((part,), message.span) for part in message.parts)
+    return () if message is None else (message,)
 
 
 def results_in(pattern: nodes.Pattern) -> Iterator[nodes.Result]:

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from lamella.base import dim
 from lamella.base.diagnostic import Label
-from lamella.base.dim import Dim, Extent
-from lamella.lang.skriptnd.rules.invocation import RANK_MISMATCH, UNEQUAL_RANKS
+from lamella.base.dim import Dim
+from lamella.lang.skriptnd.rules.invocation import RANK_MISMATCH, UNDECIDED, UNEQUAL_RANKS
 from lamella.ops.bind.plan import ExtentPlan, Measure, ParameterPlan
 from lamella.ops.bind.state import Binding, Place, describe
 from lamella.ops.instance import Shape
-from lamella.ops.problem import Problem
+from lamella.ops.problem import Fault, Problem
 from lamella.ops.scalars.values import Repeated, expect_known, show
 
 
@@ -122,6 +121,7 @@ class Shapes:
 
     def _bind_single(self, extent: ExtentPlan, tensors: Tensors, place: Place) -> None:
         measure, axis = extent.value, place.axis or 0
+        self._keep_extents(extent, 1, tensors, place)
         if measure is None:
             return
         if extent.spread:
@@ -133,16 +133,19 @@ class Shapes:
                 place if item is place.tensor else Place(place.parameter, place.what, place.span, item, axis)
             )
             self.binding.bind(measure, shape[axis], here)
-            if extent.bound is not None:
-                self._keep_bound(measure, extent, shape[axis], here)
 
-    def _keep_bound(self, measure: Measure, extent: ExtentPlan, value: Extent, place: Place) -> None:
-        """An extent that states its upper bound keeps it."""
-        bound = None if extent.bound is None else extent.bound(self.scope)
-        if isinstance(bound, int | Dim):
-            told = {"expected": f"at most {show(bound)}", "value": show(value)}
-            problem = self.binding.mismatch(measure, place, None, told)
-            self.binding.require(dim.less_equal(value, bound), problem, measure.span)
+    def _keep_extents(self, extent: ExtentPlan, count: int, tensors: Tensors, place: Place) -> None:
+        """An extent that states its upper bound keeps it, and one that is said to be static is known."""
+        if extent.bound is None and not extent.static:
+            return
+        axis = place.axis or 0
+        for item, shape in zip(tensors.items, tensors.shapes, strict=True):
+            for number, value in enumerate(shape[axis : axis + count]):
+                here = Place(place.parameter, place.what, place.span, item, axis + number)
+                if extent.static and isinstance(value, Dim):
+                    raise Fault(UNDECIDED, what=str(here), value=show(value)).at(self.binding.span)
+                if extent.bound is not None:
+                    self.binding.keep_bound(extent.value, extent.bound(self.scope), value, here)
 
     def _bind_spread(self, measure: Measure, values: Shape, size: Dim | None, place: Place) -> None:
         """One extent for each tensor of the pack."""
@@ -156,6 +159,7 @@ class Shapes:
     def _bind_packed(self, extent: ExtentPlan, length: int, tensors: Tensors, place: Place) -> None:
         if extent.length is not None and self.binding.is_deduced(extent.length):
             self.bind_length(place.parameter, extent, length, place)
+        self._keep_extents(extent, length, tensors, place)
         if extent.value is None:
             return
         flag = extent.length is not None and type(self.binding.value(extent.length)) is bool

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from lamella.base import dim
 from lamella.base.diagnostic import Label, Rule
 from lamella.base.dim import Extent
+from lamella.base.dtype import ElementType
+from lamella.base.limits import LARGEST, SMALLEST
 from lamella.base.source import Span
 from lamella.lang.skriptnd.rules.invocation import (
+    ELEMENT_RANGE,
     EXTENT_MISMATCH,
     NO_VALUE,
     NOT_DIVISIBLE,
@@ -58,6 +61,8 @@ class Binding:
         self.nulls: set[str] = set()
         """Symbols that are null so far, because what would tell them is not there."""
         self.checks: list[Check] = []
+        self.more: Callable[[], object] | None = None
+        """Binds what is not bound yet, for the message of an assertion that fails before."""
 
     # --- findings -------------------------------------------------------------------------------------------
 
@@ -74,6 +79,16 @@ class Binding:
             raise problem
         if isinstance(truth, dim.Test | dim.Logic):
             self.checks.append(Check(truth, problem.findings[0].message, span))
+
+    def keep_range(self, name: str, element: ElementType | None, *values: object) -> None:
+        """An integer that becomes an element of a sized type fits in it; the extremes stand for those of the type."""
+        if element is None or not element.is_integer:
+            return
+        low, high = element.minimum, element.maximum
+        for value in values:
+            if type(value) is int and not low <= value <= high and value not in (SMALLEST, LARGEST):
+                told = {"name": name, "type": element, "value": show(value), "low": low, "high": high}
+                raise self.problem(ELEMENT_RANGE, (), **told)
 
     # --- symbols --------------------------------------------------------------------------------------------
 
@@ -139,6 +154,15 @@ class Binding:
         if truth is not True:
             told = {"expected": show(expected), "value": show(value)}
             self.require(truth, self.mismatch(measure, place, item, told), measure.span)
+
+    def keep_bound(self, measure: Measure | None, bound: object, value: Extent, place: Place) -> None:
+        """An extent or a length that states its upper bound keeps it."""
+        if isinstance(bound, int | dim.Dim):
+            text = "~" if measure is None else measure.text
+            told = {"expected": f"at most {show(bound)}", "value": show(value), "subject": f"'{text}'"}
+            label = Label(place.span, "declared here")
+            problem = self.problem(EXTENT_MISMATCH, [label], **told, by="its declaration", other=place)
+            self.require(dim.less_equal(value, bound), problem, place.span)
 
     def mismatch(self, measure: Measure, place: Place, item: int | None, told: dict[str, str]) -> Problem:
         """The finding for two places that disagree; `told` holds what one expects and the value of the other."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from lamella.base.diagnostic import Diagnostic, Label
+from lamella.base.dim import TooComplex
 from lamella.lang.skriptnd import nodes
 from lamella.lang.skriptnd.rules.invocation import FAILED_ASSERTION, UNDECIDED
 from lamella.lang.skriptnd.rules.shapes import HINT_LENGTH, PATTERN_LENGTH
@@ -19,12 +21,26 @@ from lamella.ops.scalars.values import CONDITIONS, Repeated, Unknown, expect_kno
 
 
 def take_steps(binding: Binding, steps: Iterable[Step]) -> None:
-    """Evaluate helper symbols and test assertions."""
+    """Evaluate helper symbols and test assertions.
+
+    The order in which assertions are written does not matter: one that cannot be evaluated waits, for another one may
+    say why.
+    """
+    held: Problem | None = None
     for step in steps:
-        if isinstance(step, Assert):
-            test(binding, step)
-        else:
+        if isinstance(step, UsingPlan):
+            if held is not None:
+                break
             define(binding, step)
+            continue
+        try:
+            test(binding, step)
+        except Problem as problem:
+            if problem.findings[0].code == FAILED_ASSERTION.code:
+                raise
+            held = held or problem
+    if held is not None:
+        raise held
 
 
 # --- assertions ---------------------------------------------------------------------------------------------
@@ -38,6 +54,7 @@ def test(binding: Binding, step: Assert) -> None:
     items = value if isinstance(value, tuple) else (value.item if isinstance(value, Repeated) else value,)
     for item in items:
         if item is False:
+            _know_more(binding, step)
             raise Problem(_failure(binding, step))
     for item in items:
         if isinstance(item, CONDITIONS) or (is_term(item) and word_of(item) == "bool"):
@@ -58,9 +75,23 @@ def test_known(binding: Binding) -> None:
                     raise
 
 
+def _know_more(binding: Binding, step: Assert) -> None:
+    """What a message tells may come after its assertion: shapes and helper symbols, as far as they can be had."""
+    more, binding.more = binding.more, None
+    if step.told <= binding.scope.keys():
+        return
+    if more is not None:
+        with suppress(Problem, Fault, TooComplex):
+            more()
+    for using in binding.plan.usings:
+        if not using.targets <= binding.scope.keys():
+            with suppress(Problem, Fault, TooComplex):
+                define(binding, using)
+
+
 def _failure(binding: Binding, step: Assert) -> Diagnostic:
     condition = " ".join(step.node.condition.span.text.split())
-    message = _told(binding, step.message) if step.message else f"'{condition}' does not hold"
+    message = "".join(_told(binding, part) for part in step.message) or f"'{condition}' does not hold"
     values = [f"{label} = {_told(binding, code)}" for label, code in step.values]
     if not step.message and not values:
         names = sorted(step.names - binding.plan.dtypes.keys())
@@ -74,7 +105,7 @@ def _told(binding: Binding, code: Code) -> str:
     """A value for a message; one that cannot be had does not hide the assertion itself."""
     try:
         return show(code(binding.scope))
-    except Problem:
+    except (Problem, Fault):
         return "?"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lamella.base.dim import Dim, Logic, Test
+from lamella.base.dtype import ElementType
 from lamella.lang.skriptnd.rules.invocation import UNDECIDED
 from lamella.ops.instance import Single, Value
 from lamella.ops.problem import Fault
@@ -14,6 +15,14 @@ def as_single(value: object) -> Single:
     if isinstance(value, int | float | str | Dim | Test | Logic):
         return value
     raise Fault(UNDECIDED, what="a value", value=show(value))
+
+
+def as_element(value: object, element: ElementType) -> Single:
+    """One value of a constant; the extreme integers become those of its type."""
+    found = as_single(value)
+    if type(found) is int and element.is_integer:
+        return min(max(found, element.minimum), element.maximum)
+    return found
 
 
 def as_value(value: object) -> Value:

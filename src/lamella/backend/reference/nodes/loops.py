@@ -21,6 +21,11 @@ class Frame(Protocol):
     """What a loop needs of the frame it runs in."""
 
     extents: Extents
+    steps: Iterator[int]
+    """Counts the steps of all loops of the run: those of nested loops multiply."""
+
+    def reserve(self, size: int) -> None:
+        """Count bytes that are held outside the frame's tensors, or no longer where they are negative."""
 
     def get(self, argument: Argument) -> Held:
         """The array of a tensor, or those of a pack."""
@@ -37,16 +42,21 @@ def run_loop(frame: Frame, loop: Loop, most_steps: int) -> list[Held]:
     state = [frame.array(tensor) for tensor in loop.carried]
     rows: list[list[Array]] = [[] for _ in range(len(loop.body.outputs) - len(loop.carried))]
     scans = [item for item in map(frame.get, loop.scans) if isinstance(item, tuple)]
+    collected = 0
     for step in _steps(frame, loop, scans, most_steps):
-        index = [np.asarray(step, np.int64)] if loop.index else []
-        if loop.pretest and not _goes_on(frame, loop, [*state, *index]):
+        local = [scan[step] for scan in scans]
+        local += [np.asarray(step, np.int64)] if loop.index else []
+        if loop.pretest and not _goes_on(frame, loop, [*state, *local]):
             break
-        results = frame.region(loop.body, [*state, *(scan[step] for scan in scans), *index])
+        results = frame.region(loop.body, [*state, *local])
         state = results[: len(state)]
         for row, value in zip(rows, results[len(state) :], strict=True):
             row.append(value)
-        if not loop.pretest and not _goes_on(frame, loop, [*state, *index]):
+            frame.reserve(value.nbytes)
+            collected += value.nbytes
+        if not loop.pretest and not _goes_on(frame, loop, [*state, *local]):
             break
+    frame.reserve(-collected)
     return [*state, *(tuple(row) for row in rows)]
 
 
@@ -70,6 +80,6 @@ def _steps(frame: Frame, loop: Loop, scans: Sequence[tuple[Array, ...]], most_st
     for step in count_up():
         if end is not None and step >= end:
             return
-        if step >= most_steps:
+        if next(frame.steps) >= most_steps:
             raise Fault(LOOP_TOO_LONG, limit=most_steps)
         yield step

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 import numpy as np
 
@@ -51,6 +52,7 @@ class Frame:
         self.held: dict[str, Array | tuple[Array, ...]] = {}
         self.late: dict[str, Constant] = {}
         self.bytes = 0
+        self.steps: Iterator[int] = count()
 
     # --- tensors --------------------------------------------------------------------------------------------
 
@@ -85,7 +87,11 @@ class Frame:
     def _hold(self, name: str, value: Array | tuple[Array, ...]) -> None:
         self._drop(name)
         self.held[name] = value
-        self.bytes += _size(value)
+        self.reserve(_size(value))
+
+    def reserve(self, size: int) -> None:
+        """Count bytes that are held, or no longer where they are negative."""
+        self.bytes += size
         if self.bytes > self.machine.storage.most_bytes:
             raise Fault(TOO_MUCH_MEMORY, needed=self.bytes, limit=self.machine.storage.most_bytes)
 
@@ -158,7 +164,7 @@ class Frame:
             machine.bodies[key] = compose_call(machine.library, operation, limits=machine.limits)
         body = machine.bodies[key]
         frame = Frame(machine, Extents(self.extents), self.random)
-        frame.bytes = self.bytes
+        frame.bytes, frame.steps = self.bytes, self.steps
         for argument, value in zip(operation.inputs, inputs, strict=True):
             frame.put(argument, value)
         for constant in body.constants:

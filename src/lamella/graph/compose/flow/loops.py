@@ -39,7 +39,7 @@ def compose_loop(frame: Frame, loop: Loop, place: Place, compose: Compose) -> Se
     if start.scans and start.most == 0:
         return (*start.carried, *((),) * (len(place.wanted or ()) - len(start.carried)))
     label, mark = label_of(loop, place.label), frame.session.mark()
-    inner, inputs = _bind(frame, loop, start, True)
+    inner, inputs = _bind(frame, loop, start)
     part = compose_part(inner, loop.body, label, compose)
     condition, fine = _condition(frame, loop, start, label, compose)
     if part is None or not fine:
@@ -124,7 +124,7 @@ def _index(loop: Loop) -> str | None:
     return loop.iteration.index if loop.iteration is not None else None
 
 
-def _bind(frame: Frame, loop: Loop, start: Start, scans: bool) -> tuple[Frame, tuple[Tensor, ...]]:
+def _bind(frame: Frame, loop: Loop, start: Start) -> tuple[Frame, tuple[Tensor, ...]]:
     """A frame in which the names of the loop are tensors of its region."""
     session = frame.session
     inner = frame.inside(frame.scope, {})
@@ -138,7 +138,7 @@ def _bind(frame: Frame, loop: Loop, start: Start, scans: bool) -> tuple[Frame, t
 
     for carried, tensor in zip(loop.carried, start.carried, strict=True):
         add(carried.name, [tensor])
-    for item, pack in zip(loop.scans, start.scans, strict=True) if scans else ():
+    for item, pack in zip(loop.scans, start.scans, strict=True):
         add(item.name, [pack] if isinstance(pack, Pack) else pack)
     index = _index(loop)
     if index is not None:
@@ -153,7 +153,7 @@ def _condition(
     test = loop.before if loop.before is not None else loop.after
     if test is None:
         return None, True
-    inner, inputs = _bind(frame, loop, start, False)
+    inner, inputs = _bind(frame, loop, start)
     region = compose_condition(inner, test, label, compose, inputs)
     return region, region is not None
 

@@ -200,7 +200,7 @@ INPUT_TYPE = Rule(
 LOOP_TOO_LONG = Rule(
     "SKR335",
     "2.10.1 Control flow",
-    "the loop has not ended after {limit} steps",
+    "the loop has not ended after {limit} steps, those of other loops of the run included",
     hint="raise it with --limit max_steps=N",
 )
 RANDOM_WEIGHTS = Rule(

@@ -10,13 +10,18 @@ INPUTS = "2.6 Operator inputs and outputs"
 # Values
 NOT_COMPUTABLE = Rule("SKR260", "2.4 Expressions", "{what} has no value: {reason}")
 TOO_LARGE = Rule(
-    "SKR261", "2.4 Expressions", "{what}; the limit {limit} is {bound}", hint="raise it with --limit {limit}=N"
+    "SKR261",
+    "2.4 Expressions",
+    "{what}; the limit {limit} is {bound}",
+    hint="raise it with --limit {limit}=N",
 )
 UNDECIDED = Rule(
     "SKR262", "3.1 Dynamic tensor shapes", "{what} must be known before the run, and {value} is not"
 )
 TOO_COMPLEX = Rule("SKR263", "3.1 Dynamic tensor shapes", "{what} cannot be followed")
-NO_VALUE = Rule("SKR264", BINDING, "'{name}' has no value here", hint="an empty pack of tensors tells no extents")
+NO_VALUE = Rule(
+    "SKR264", BINDING, "'{name}' has no value here", hint="an empty pack of tensors tells no extents"
+)
 
 # Attributes and types
 PACK_LENGTH = Rule(
@@ -38,6 +43,13 @@ FLOAT_WIDTHS = Rule(
 )
 UNSUPPORTED_TYPE = Rule(
     "SKR273", "2.3 Type system", "tensors of type {type} cannot be computed with ('{name}' of {operator})"
+)
+
+ELEMENT_RANGE = Rule(
+    "SKR274",
+    "2.3 Type system",
+    "'{name}' of {operator} holds {type} and gets {value}",
+    hint="an element is one of {low} to {high}",
 )
 
 # Shapes

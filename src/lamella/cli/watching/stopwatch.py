@@ -30,11 +30,13 @@ class Stopwatch:
     def __call__(self, items: Iterable[T], total: int, /) -> Iterator[T]:
         """The items as they come, each timed until the next one is asked for."""
         for item in self._inner(items, total):
-            name = item.operator if isinstance(item, Named) else type(item).__name__.lower()
             start = time.perf_counter()
             yield item
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-            self.counts[name] = self.counts.get(name, 0) + 1
+            self._add(_kind(item), time.perf_counter() - start)
+
+    def _add(self, name: str, seconds: float) -> None:
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+        self.counts[name] = self.counts.get(name, 0) + 1
 
     def to_json(self) -> dict[str, object]:
         """Seconds and counts by operator, the slowest first."""
@@ -49,3 +51,10 @@ class Stopwatch:
 
     def _ranked(self) -> list[str]:
         return sorted(self.seconds, key=lambda name: -self.seconds[name])
+
+
+def _kind(step: object) -> str:
+    """The operator of a step, or what kind of step it is; the tasks of a plan are all of one kind."""
+    if isinstance(step, Named):
+        return step.operator
+    return "task" if isinstance(step, tuple) else type(step).__name__.lower()

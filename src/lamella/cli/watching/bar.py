@@ -10,7 +10,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import track
 
-from lamella.cli import waiting
+from lamella.cli.watching import waiting
 
 T = TypeVar("T")
 
