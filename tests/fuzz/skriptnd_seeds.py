@@ -46,7 +46,7 @@ GRAPHS = (
     " k = math.add(i, one); yield q, k; }; } @update { w = math.neg(w); }"
     " @quantize { y: quant.min_max_linear_quantize{min=0.0, max=1.0, bits=8}; } }",
     "operator f { @dtype { T: num; } @attrib { a: int..(r) = [0:r]; o: optional int; } @input { x: T[s..(r)]; }"
-    " @using { p = [s[1:].., s[0]]; q = (s * ..); } @assert { r > 0: 'rank of {x} is {r}', s, 'o': o; q < 1000; }"
+    " @using { p = [s[1:].., s[0]]; q = (s * ..); } @assert { r > 0: 'rank is {r}', s, 'o': o; q < 1000; }"
     " @output { y: T[p..]; } @lower { y[i..] = T(0), i < p; y[i..] += x[|i + (o ?? 0)|..], i < p; } }\n"
     "graph G { @input { x: real[2,3]; } @output { y: real[~,~]; } @compose { y = f{o=1}(x); } }",
     "operator g { @attrib { n: int; } @input { x: real[b,c]; } @output { y: real[b,c]; } @variable { w: real[c]; }"
@@ -60,7 +60,7 @@ def read_seeds() -> list[str]:
     files = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.sknd"))]
     texts = [path.read_text(encoding="utf-8") for path in files]
     graphs = [IMPORTS + text for text in GRAPHS]
-    return texts + graphs * 6 + [_called(name) for name in CALLS] * 3 + list(_operators())
+    return texts + graphs * 40 + [_called(name) for name in CALLS] * 12 + list(_operators())
 
 
 def _operators() -> list[str]:

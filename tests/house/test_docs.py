@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import lamella
+from lamella.base.limits import DEFAULT, GIB
 from tests.house.markdown import Block, Command, blocks, matches, session
 from tests.house.tree import ROOT, environment
 
@@ -100,3 +102,11 @@ def test_programs(block: Block, tmp_path: Path) -> None:
 @pytest.mark.parametrize("block", of("json"), ids=place)
 def test_json(block: Block) -> None:
     json.loads(block.text)
+
+
+def test_limits_are_told_as_they_are() -> None:
+    page = (ROOT / "docs" / "layers" / "graph.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(max_\w+)` \| ([\d ]+?)( GiB)? \|", page, re.MULTILINE)
+    told = {name: int(digits.replace(" ", "")) * (GIB if unit else 1) for name, digits, unit in rows}
+    assert told
+    assert told == {name: getattr(DEFAULT, name) for name in told}

@@ -41,9 +41,9 @@ class Limits:
     """Items of one pack or list."""
     max_rank: int = 24
     """Dimensions of one tensor."""
-    max_operations: int = 1_000_000
+    max_operations: int = 200_000
     """Operations of one composed graph, with all that loops and operators unroll to."""
-    max_steps: int = 10_000_000
+    max_steps: int = 1_000_000
     """Steps of all loops of one run, and of the sequential part of one formula."""
 
     def excess(self, name: str, value: int, what: str) -> str | None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from lamella.base import dim
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.dim import Condition, Dim, Extent
 from lamella.base.source import Span
 from lamella.graph.compose.calls import Call
 from lamella.graph.compose.operations import as_tensor
@@ -12,14 +16,50 @@ from lamella.graph.compose.values import describe, describe_type
 from lamella.graph.nodes import Pack, Shape, Tensor
 from lamella.lang.skriptnd.nodes import Operator
 from lamella.lang.skriptnd.rules import graphs as rules
-from lamella.ops.instance import Declared
+from lamella.ops.instance import Check, Declared
 from lamella.ops.problem import Problem
 from lamella.ops.scalars.values import Unknown
 
 
 def give_outputs(frame: Frame, call: Call) -> tuple[object, ...]:
-    """The values of the declared outputs; one that failed is unusable and spoils no other."""
-    return tuple(_give(frame, call, declared) for declared in call.instance.outputs)
+    """The values of the declared outputs; one that failed is unusable and spoils no other.
+
+    What only the run can compare is left to it.
+    """
+    values = tuple(_give(frame, call, declared) for declared in call.instance.outputs)
+    seen: dict[Extent, Extent] = {}
+    for declared, value in zip(call.instance.outputs, values, strict=True):
+        for found, wanted in _shapes(declared, value):
+            pairs = zip(found, wanted, strict=True)
+            for condition, bound in [item for pair in pairs for item in _compare(seen, *pair)]:
+                span = _span(call.instance.definition.operator, declared.name)
+                told = f"{_finding(call, declared, value, span).message}{bound}"
+                frame.session.leave([Check(condition, told, span)])
+    return values
+
+
+def _shapes(declared: Declared, value: object) -> Iterator[tuple[Shape, Shape]]:
+    """The shapes of an output, each with the declared one."""
+    if declared.shape is None:
+        return
+    if isinstance(value, Pack) and declared.size is not None:
+        yield (value.size, *value.shape), (declared.size, *declared.shape)
+    elif isinstance(value, Tensor):
+        yield value.shape, declared.shape
+    elif isinstance(value, tuple):
+        yield from ((item.shape, shape) for item, shape in zip(value, declared.items or (), strict=True))
+
+
+def _compare(seen: dict[Extent, Extent], found: Extent, wanted: Extent) -> Iterator[tuple[Condition, str]]:
+    """What must hold of an extent: it is the declared one, within its bound, and the same wherever that stands."""
+    if not isinstance(found, Dim) or found == wanted == seen.setdefault(wanted, found):
+        return
+    high = dim.bounds(wanted)[1]
+    equal = (dim.equal(found, wanted), dim.equal(found, seen.setdefault(wanted, found)))
+    yield from ((item, "") for item in equal if not isinstance(item, bool))
+    within = dim.less_equal(found, high)
+    if not isinstance(within, bool):
+        yield within, f", with an extent of at most {high}"
 
 
 def _give(frame: Frame, call: Call, declared: Declared) -> object:

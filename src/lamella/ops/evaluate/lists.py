@@ -61,7 +61,10 @@ def compile_items(compiler: Compiler, node: Node) -> Code:
             return _compile_expand(compiler, node)
         case nodes.Zip():
             operands = [compiler.compile(item) for item in node.operands]
-            return guarded(lambda scope: packs.interleave([code(scope) for code in operands]), node.span)
+            arithmetic = compiler.arithmetic
+            return guarded(
+                lambda scope: packs.interleave(arithmetic, [code(scope) for code in operands]), node.span
+            )
     return _single(compiler.compile(node))
 
 

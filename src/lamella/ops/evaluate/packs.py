@@ -43,8 +43,10 @@ def _take(pack: tuple[object, ...] | Repeated, count: object, times: int) -> tup
     return pack
 
 
-def interleave(operands: Sequence[object]) -> object:
+def interleave(arithmetic: Arithmetic, operands: Sequence[object]) -> object:
     """`(a, b, …)..`: the items of packs in turn."""
+    longest = max((len(item) for item in operands if isinstance(item, tuple)), default=0)
+    arithmetic.keep_items(longest * len(operands))
     rows = spread("()..", tuple, operands)
     if rows is None:
         return None
