@@ -163,13 +163,29 @@ def _refuse_unusual(found: os.stat_result, trusted: bool) -> None:
 def read_included(root: Path, path: Path, limits: Limits = DEFAULT) -> str:
     """The text of a file that `resolve_include` found; everything is checked again while opening."""
     top = Path(os.path.realpath(root))
+    return _decode(_read_below(top, list(path.relative_to(top).parts), path, "max_file_bytes", limits), path)
+
+
+def read_text_in(folder: Path, name: str, limits: Limits = DEFAULT) -> str:
+    """The text of a file that belongs to a folder the user named: a link in the folder is not followed."""
+    path = folder / name
+    return _decode(_read_below(folder, [name], path, "max_file_bytes", limits), path)
+
+
+def read_bytes_in(folder: Path, name: str, limits: Limits = DEFAULT) -> bytes:
+    """The bytes of a file that belongs to a folder the user named: a link in the folder is not followed."""
+    return _read_below(folder, [name], folder / name, "max_data_bytes", limits)
+
+
+def _read_below(top: Path, parts: list[str], path: Path, limit: str, limits: Limits) -> bytes:
     try:
-        descriptor = _open_below(top, list(path.relative_to(top).parts))
+        descriptor = _open_below(top, parts)
     except _RefusedError as problem:
-        raise InputError(f"'{shown(path)}' {problem.refusal.reason}", path=shown(path)) from None
+        refusal = problem.refusal
+        raise InputError(f"'{shown(path)}' {refusal.reason}", path=shown(path), hint=refusal.hint) from None
     except OSError as problem:
         raise _unreadable(path, problem) from problem
-    return _decode(_read_all(descriptor, path, "max_file_bytes", limits), path)
+    return _read_all(descriptor, path, limit, limits)
 
 
 def read_text(path: Path, limits: Limits = DEFAULT) -> str:

@@ -16,6 +16,7 @@ from lamella.base.paths import (
     default_root,
     read_included,
     read_text,
+    read_text_in,
     resolve_include,
     shown,
 )
@@ -49,8 +50,10 @@ def read_main(main: Path | Source, root: Path | None, limits: Limits) -> File:
     """The main module: of a model folder, in a file, or a text; InputError where it cannot be read."""
     if isinstance(main, Source):
         return File(MAIN, STANDARD_INPUT, root, parse(main, limits))
-    path = main / f"{MAIN}{ENDING}" if main.is_dir() else main
-    source = Source(shown(path), read_text(path, limits))
+    name = f"{MAIN}{ENDING}"
+    path = main / name if main.is_dir() else main
+    text = read_text_in(main, name, limits) if main.is_dir() else read_text(path, limits)
+    source = Source(shown(path), text)
     return File(MAIN, path, root or default_root(path), parse(source, limits))
 
 

@@ -1,0 +1,1 @@
+"""The engine: evaluation, binding and formulas."""

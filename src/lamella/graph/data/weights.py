@@ -10,13 +10,13 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError, cause_of
 from lamella.base.limits import DEFAULT, Limits
-from lamella.base.paths import shown
+from lamella.base.paths import read_bytes_in, shown
 from lamella.base.source import Span
 from lamella.base.writer import make_folder, write_bytes
-from lamella.graph.data.dat import Stored, encode_dat, read_dat
+from lamella.graph.data.dat import Stored, decode_dat, encode_dat, read_dat
 from lamella.graph.data.fit import describe, fit
 from lamella.graph.data.header import refuse, whole
-from lamella.graph.data.safetensors import read_safetensors, write_safetensors
+from lamella.graph.data.safetensors import decode_safetensors, read_safetensors, write_safetensors
 from lamella.graph.nodes import Graph, Tensor
 from lamella.lang.skriptnd.rules import data as rules
 
@@ -108,9 +108,21 @@ def _sources(path: Path, limits: Limits) -> dict[str, list[_Source]]:
         raise InputError(f"cannot read '{shown(path)}': {cause_of(problem)}", path=shown(path)) from problem
     found: dict[str, list[_Source]] = {}
     for file in files:
-        for name, sources in _sources_in(file, limits).items():
+        for name, sources in _sources_beside(file, limits).items():
             found.setdefault(name, []).extend(sources)
     return found
+
+
+def _sources_beside(path: Path, limits: Limits) -> dict[str, list[_Source]]:
+    """What a file of a folder holds; the folder was named, not the file, so it is not followed through links."""
+    file, folder = shown(path), path.parent
+    if path.suffix == TENSOR_FILE:
+
+        def read() -> Stored:
+            return decode_dat(read_bytes_in(folder, path.name, limits), file)
+
+        return {path.name.removesuffix(TENSOR_FILE): [_Source(file, read)]}
+    return _stored(file, decode_safetensors(read_bytes_in(folder, path.name, limits), file))
 
 
 def _sources_in(path: Path, limits: Limits) -> dict[str, list[_Source]]:
@@ -120,7 +132,10 @@ def _sources_in(path: Path, limits: Limits) -> dict[str, list[_Source]]:
     if path.suffix != STORE_FILE:
         hint = "weights are a folder of .dat files or a .safetensors file"
         raise InputError(f"'{file}' is no file of weights", path=file, hint=hint)
-    arrays = read_safetensors(path, limits)
+    return _stored(file, read_safetensors(path, limits))
+
+
+def _stored(file: str, arrays: Mapping[str, Array]) -> dict[str, list[_Source]]:
     return {name: [_Source(f"{file}: {name}", _giver(array))] for name, array in arrays.items()}
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
-from lamella.base.paths import read_text, shown
+from lamella.base.paths import read_text_in, shown
 from lamella.base.writer import make_folder, write_text
 from lamella.bridge.graph_to_skriptnd import (
     Origins,
@@ -55,10 +56,10 @@ def write_model(model: Model, path: Path) -> tuple[Path, ...]:
 def restore_origins(graph: Graph, folder: Path, limits: Limits) -> Graph:
     """The graph with the names that `origins.json` beside its text remembers, where there is one."""
     path = folder / ORIGINS
-    if not path.is_file():
+    if not os.path.lexists(path):
         return graph
     try:
-        found: object = json.loads(read_text(path, limits))
+        found: object = json.loads(read_text_in(folder, ORIGINS, limits))
     except (ValueError, RecursionError) as problem:
         raise InputError(f"not readable as JSON: {str(problem)[:200]}", path=shown(path)) from None
     if not _sound(found):
