@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+LINK = re.compile(r"\]\(([^()\s]+)\)")
 OPEN = re.compile(r"^( *)(`{3,}|~{3,})\s*([^`]*)$")
 
 
@@ -51,6 +52,23 @@ def _closing(lines: list[str], start: int, fence: str) -> int:
         if text.startswith(fence) and not text.strip(fence[0]):
             return number
     raise ValueError(f"the fence of line {start + 1} is not closed")
+
+
+def links(page: Path) -> list[str]:
+    """Where the links of a page lead, those to other sites left out."""
+    text = re.sub(r"`+[^`]*`+", "", _without_blocks(page))
+    return [target for target in LINK.findall(text) if "://" not in target]
+
+
+def anchors(page: Path) -> set[str]:
+    """The places of a page that a link can name: its headings, as Markdown sites spell them."""
+    titles = re.findall(r"^#+ (.+)$", _without_blocks(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def _without_blocks(page: Path) -> str:
+    text = page.read_text(encoding="utf-8")
+    return re.sub(r"^( *)(`{3,})[^`\n]*\n.*?^ *\2$", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def session(text: str) -> list[Command]:

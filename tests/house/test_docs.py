@@ -13,7 +13,7 @@ import pytest
 
 import lamella
 from lamella.base.limits import DEFAULT, GIB
-from tests.house.markdown import Block, Command, blocks, matches, session
+from tests.house.markdown import Block, Command, anchors, blocks, links, matches, session
 from tests.house.tree import ROOT, environment
 
 EXECUTED = ("console", "python", "nem", "sknd", "json")
@@ -79,6 +79,15 @@ def test_a_session_is_read_and_compared() -> None:
 def test_every_block_says_what_it_is(block: Block) -> None:
     assert block.language in (*EXECUTED, "text")
     assert block.words <= ({"wrong"} if block.language in ("console", "nem", "sknd") else set())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=place)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
 
 
 @pytest.mark.parametrize("page", pages_with("console", "python"), ids=place)

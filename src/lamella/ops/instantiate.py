@@ -21,6 +21,7 @@ from lamella.ops.bind.steps import take_steps, test_known
 from lamella.ops.bind.types import Types
 from lamella.ops.bind.values import as_value
 from lamella.ops.instance import Argument, Definition, Instance, Value
+from lamella.ops.lower import contractions
 from lamella.ops.problem import Fault, Problem
 
 if TYPE_CHECKING:
@@ -101,7 +102,10 @@ def _bind(
         raise
     bound.finish()
     take_steps(binding, plan.late)
-    return finish(binding, found, passed, results)
+    instance = finish(binding, found, passed, results)
+    if binding.has_unknown:
+        contractions(instance)  # a formula that needs such a symbol is refused here, with the call
+    return instance
 
 
 def _complete(binding: Binding, arguments: Sequence[Argument]) -> list[Argument]:

@@ -1,1 +1,1 @@
-"""The engine: evaluation, binding and formulas."""
+"""The engine that binds, evaluates and writes out one call of an operator."""

@@ -42,6 +42,7 @@ def _tensors(graph: Graph) -> Iterator[Tensor]:
 
 
 def _declaration(graph: Graph, library: Library, operators: Mapping[str, str]) -> n.Operator:
+    graph = _without_empty(graph)
     outputs = tuple(map(_output, graph.outputs))
     graph, lists = _loosen(graph)
     grouped = packs(graph)
@@ -69,6 +70,12 @@ def _declaration(graph: Graph, library: Library, operators: Mapping[str, str]) -
     }
     filled = tuple(n.Section(name, items) for name, items in sections.items() if items)
     return n.Operator(graph.name, filled, graph=True)
+
+
+def _without_empty(graph: Graph) -> Graph:
+    """The graph without inputs and outputs that are empty packs: they have no name, and nothing to give or take."""
+    kept = [tuple(item for item in side if item != ()) for side in (graph.inputs, graph.outputs)]
+    return replace(graph, inputs=kept[0], outputs=kept[1])
 
 
 def _loosen(graph: Graph) -> tuple[Graph, dict[str, tuple[Tensor, ...]]]:

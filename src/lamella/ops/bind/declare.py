@@ -192,9 +192,10 @@ class Declarations:
             start = len(ranges)
             ranges += [range(expect_known(item, f"the range of '{bound.index}'")) for item in limits]
             places.append((bound.index, slice(start, len(ranges)) if isinstance(limit, tuple) else start))
-        total, most = prod(len(item) for item in ranges), self.binding.plan.limits.max_pack
+        # len() of a range cannot say lengths of more than 64 bits.
+        total, most = prod(max(item.stop, 0) for item in ranges), self.binding.plan.limits.max_pack
         if total > most:
-            what = f"a constant of {total} values"
+            what = f"a constant of {show(total)} values"
             raise Fault(TOO_LARGE, what=what, limit="max_pack", bound=most).at(parameter.parameter.span)
         scope, code = dict(self.scope), parameter.default
         found: list[object] = []

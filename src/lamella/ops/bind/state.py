@@ -63,6 +63,8 @@ class Binding:
         self.checks: list[Check] = []
         self.more: Callable[[], object] | None = None
         """Binds what is not bound yet, for the message of an assertion that fails before."""
+        self.has_unknown = False
+        """Whether some helper symbol could not be had; whoever needs it refuses the call."""
 
     # --- findings -------------------------------------------------------------------------------------------
 

@@ -120,6 +120,7 @@ def define(binding: Binding, step: UsingPlan) -> None:
         if problem.findings[0].code != UNDECIDED.code:
             raise
         binding.scope.update(dict.fromkeys(step.targets, Unknown(problem)))
+        binding.has_unknown = True
         return
     target = step.node.target
     try:
