@@ -12,7 +12,15 @@ import numpy as np
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
 from lamella.base.writer import make_folder
-from lamella.cli.options import Common, Guarded, ModelOptions, common_options, model_options, print_json
+from lamella.cli.options import (
+    Common,
+    Guarded,
+    ModelOptions,
+    common_options,
+    model_options,
+    print_json,
+    weights_option,
+)
 from lamella.cli.watching.bar import watch
 from lamella.cli.watching.waiting import waiting
 from lamella.pipeline.api import compile, load, save
@@ -27,6 +35,7 @@ TOLERANCE = 1e-3
 class Options(Common, ModelOptions):
     """What the command line gives to `lower`."""
 
+    weights: Path | None
     to: str
     output: Path
     passes: tuple[str, ...]
@@ -37,6 +46,7 @@ class Options(Common, ModelOptions):
 @click.command(cls=Guarded)
 @common_options
 @model_options
+@weights_option
 @click.option("--to", type=click.Choice(FORMS), required=True, help="The form to lower to.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The folder to write.")
 @click.option(

@@ -93,11 +93,13 @@ MODEL_OPTIONS = (
         callback=_extents,
         help="Extents that the model leaves open.",
     ),
-    click.option(
-        "--weights",
-        type=click.Path(path_type=Path),
-        help="A .safetensors file or a folder of .dat files; by default the model's folder, then the seed.",
-    ),
+)
+
+
+weights_option = click.option(
+    "--weights",
+    type=click.Path(path_type=Path),
+    help="A .safetensors file or a folder of .dat files; by default the model's folder, then the seed.",
 )
 
 
@@ -110,7 +112,6 @@ class ModelOptions(TypedDict):
     keep: tuple[str, ...]
     decompose: tuple[str, ...]
     shape: dict[str, int]
-    weights: Path | None
 
 
 def model_options(command: F) -> F:

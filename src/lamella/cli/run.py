@@ -21,6 +21,7 @@ from lamella.cli.options import (
     model_options,
     print_findings,
     print_json,
+    weights_option,
 )
 from lamella.cli.watching.bar import watch
 from lamella.cli.watching.stopwatch import Stopwatch
@@ -38,6 +39,7 @@ def _order(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
 class Options(Common, ModelOptions):
     """What the command line gives to `run`."""
 
+    weights: Path | None
     inputs: tuple[str, ...]
     output: Path | None
     backend: str | None
@@ -62,6 +64,7 @@ class Options(Common, ModelOptions):
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of what nobody gives."
 )
 @model_options
+@weights_option
 @click.option(
     "--dtype", type=click.Choice(["f32", "f64"]), default=None, help="Compute real numbers in this type."
 )

@@ -52,6 +52,9 @@ def read_main(main: Path | Source, root: Path | None, limits: Limits) -> File:
         return File(MAIN, STANDARD_INPUT, root, parse(main, limits))
     name = f"{MAIN}{ENDING}"
     path = main / name if main.is_dir() else main
+    if main.is_dir() and not path.exists():
+        hint = f"a model folder holds its main module in {name}"
+        raise InputError(f"the folder '{shown(main)}' has no {name}", path=shown(main), hint=hint)
     text = read_text_in(main, name, limits) if main.is_dir() else read_text(path, limits)
     source = Source(shown(path), text)
     return File(MAIN, path, root or default_root(path), parse(source, limits))

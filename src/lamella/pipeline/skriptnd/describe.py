@@ -116,7 +116,7 @@ def describe_graph(graph: Graph) -> Iterator[str]:
             yield f"  {title:9}{type_text(argument)}"
     known = [_elements(item) for item in graph.variables]
     if known:
-        yield f"  {_count(len(known), 'variable')}, {sum(known):,} parameters"
+        yield f"  {_count(len(known), 'variable')}, {_count(sum(known), 'parameter')}"
     counts = Counter(_operator(node) for node in walk(graph.nodes))
     yield f"  {_count(sum(counts.values()), 'operation')}"
     for name, count in counts.most_common():

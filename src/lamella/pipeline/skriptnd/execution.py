@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from lamella.backend.reference import Executable, compile_model
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.errors import InputError
-from lamella.base.source import NOWHERE, Span
 from lamella.graph.data import read_weights, write_weights
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
-from lamella.graph.passes.specialise_shapes import specialise_shapes
 from lamella.lang.skriptnd.rules import data as data_rules
 from lamella.ops.problem import Problem
 from lamella.pipeline.languages import ENDINGS, STREAM_ENDINGS
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.passing import apply_pass
-from lamella.pipeline.skriptnd.reading import chosen_graph, compose_graph, place_finding, read_module
-from lamella.pipeline.skriptnd.writing import ENDING, MAIN, STORE_FILE, restore_origins, write_model
+from lamella.pipeline.skriptnd.reading import chosen_graph, compose_graph, read_module
+from lamella.pipeline.skriptnd.writing import (
+    ENDING,
+    MAIN,
+    STORE_FILE,
+    flat_graph,
+    restore_origins,
+    write_model,
+)
 
 OTHER_ENDINGS = ({*ENDINGS, *STREAM_ENDINGS, ".npy", ".onnx"}) - {ENDING, STORE_FILE}
 """Files that are no graph; any other name is that of a folder, whatever it ends with."""
@@ -32,26 +36,14 @@ def load(path: Path, options: Options) -> Model:
     read = read_module(path, options)
     if not read.sound:
         raise LamellaError(read.findings)
-    definition = chosen_graph(read.module, options)
-    graph, findings = compose_graph(read.module, definition, options)
+    graph, findings = compose_graph(read.module, chosen_graph(read.module, options), options)
     if graph is None:
         raise LamellaError(errors([*read.findings, *findings]))
     folder = path.parent if path.name == f"{MAIN}{ENDING}" else path
     data = _data(folder, graph, options)
     if folder.is_dir():
         graph, data = _restored(graph, data, folder, options)
-    model = Model(graph, read.module.library, data)
-    with _boundary(definition.operator.span):
-        return specialise_shapes(model, options.shape) if options.shape else model
-
-
-@contextmanager
-def _boundary(span: Span) -> Iterator[None]:
-    """What the graph's own parts find leaves as LamellaError, at the graph where they know no place."""
-    try:
-        yield
-    except Problem as problem:
-        raise LamellaError([place_finding(item, span) for item in problem.findings]) from None
+    return Model(graph, read.module.library, data)
 
 
 def _restored(
@@ -69,12 +61,14 @@ def _data(path: Path, graph: Graph, options: Options) -> Mapping[str, Array] | N
     home = options.weights or (beside if beside.exists() else None)
     if home is None or not graph.variables:
         return None
-    arrays, findings = read_weights(home, graph, options.limits)
+    flat = flat_graph(graph, home)
+    arrays, findings = read_weights(home, flat, options.limits)
+    names = {old.name: new.name for old, new in zip(flat.variables, graph.variables, strict=True)}
     if options.weights is None and not arrays:
         findings = tuple(item for item in findings if item.code != data_rules.NO_DATA.code)
     if errors(findings):
         raise LamellaError(errors(findings))
-    return arrays or None
+    return {names[name]: array for name, array in arrays.items()} or None
 
 
 def compile(  # the API's word: lamella.compile
@@ -96,9 +90,11 @@ def lower(model: Model, to: str, options: Options) -> Model:
     """The graph after the passes that the options name; the forms below it come with their languages."""
     if to not in ("sknd", "skriptnd"):
         raise InputError(f"there is no road to '{to}' from here", hint="a graph lowers to: sknd")
-    with _boundary(NOWHERE):
+    try:
         for name in options.passes:
             model = apply_pass(model, name, options.limits)
+    except Problem as problem:
+        raise LamellaError(problem.findings) from None
     return model
 
 

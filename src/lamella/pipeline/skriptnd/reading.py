@@ -11,11 +11,14 @@ from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findi
 from lamella.base.errors import InputError
 from lamella.base.source import NOWHERE, Span
 from lamella.graph.compose import compose
+from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
+from lamella.graph.passes.specialise_shapes import specialise_shapes
 from lamella.lang.skriptnd import check
 from lamella.lang.skriptnd.rules.graphs import NEEDS_CONFIG, NO_GRAPH
 from lamella.ops.instance import Definition
 from lamella.ops.library import Library, Module
+from lamella.ops.problem import Problem
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.config import SHOWN, configure, missing_config, report_missing
 
@@ -94,8 +97,20 @@ def compose_graph(
         return None, [report_missing(NEEDS_CONFIG, operator, missing)]
     values, types = configure(operator, options.config)
     keep = keeper(module.library, options)
-    composed = compose(module, operator.name, values, types, keep, options.limits)
-    return composed.graph, [place_finding(item, operator.span) for item in composed.findings]
+    graph, findings = compose(module, operator.name, values, types, keep, options.limits)
+    if graph is not None and options.shape:
+        graph, findings = _fix_extents(graph, module.library, options, findings)
+    return graph, [place_finding(item, operator.span) for item in findings]
+
+
+def _fix_extents(
+    graph: Graph, library: Library, options: Options, findings: tuple[Diagnostic, ...]
+) -> tuple[Graph | None, tuple[Diagnostic, ...]]:
+    """The graph with the extents that the options fix."""
+    try:
+        return specialise_shapes(Model(graph, library), options.shape).graph, findings
+    except Problem as problem:
+        return None, (*findings, *problem.findings)
 
 
 def place_finding(finding: Diagnostic, span: Span) -> Diagnostic:

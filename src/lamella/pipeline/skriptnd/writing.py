@@ -23,6 +23,7 @@ from lamella.graph.data import write_weights
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
 from lamella.lang.skriptnd import write
+from lamella.ops.library import Library
 
 ORIGINS = "origins.json"
 MAIN = "main"
@@ -51,6 +52,13 @@ def write_model(model: Model, path: Path) -> tuple[Path, ...]:
         make_folder(files[-1].parent)
         write_text(files[-1], text)
     return tuple(files)
+
+
+def flat_graph(graph: Graph, home: Path) -> Graph:
+    """The graph as its data are named in a folder that `lower` wrote: a text of identifiers has no dots in names."""
+    if not (home / ORIGINS).is_file():
+        return graph
+    return with_identifiers(Model(graph, Library())).graph
 
 
 def restore_origins(graph: Graph, folder: Path, limits: Limits) -> Graph:

@@ -1,8 +1,8 @@
 """Cases of a conformance file: a program each, with what it is given and what it must do.
 
 A case begins with `#! case NAME`; the other lines that begin with `#!` say how it runs and what is demanded:
-`input`, `set`, `extent`, `model`, `dialect`, `quantized`, then `output`, `expect` (codes of errors), `told` (the message
-of the first one) or `fine`.
+`input`, `set`, `extent`, `model`, `dialect`, `quantized`, then `output`, `expect` (codes of errors), `told` (the
+message of the first one) or `fine`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def attempt(action: Callable[[], Result]) -> Result | list[str]:
 
 def run(case: Case, path: Path) -> tuple[list[Diagnostic], dict[str, object]]:
     """What is wrong with a program, found by a check or else by a run, and the outputs of the run."""
-    found = _checked(case, path)
+    found = errors(lamella.check(path, None, **case.options))
     if found or "fine" in case.words:
         return found, {}
     inputs = {name: np.asarray(json.loads(text)) for name, text in case.assigned("input").items()}
@@ -100,10 +100,3 @@ def run(case: Case, path: Path) -> tuple[list[Diagnostic], dict[str, object]]:
         return [], {name: value.tolist() for name, value in program(**inputs).items()}
     except LamellaError as error:
         return errors(error.findings), {}
-
-
-def _checked(case: Case, path: Path) -> list[Diagnostic]:
-    try:
-        return errors(lamella.check(path, None, **case.options))
-    except LamellaError as error:
-        return errors(error.findings)
