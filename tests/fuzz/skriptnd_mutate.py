@@ -6,26 +6,192 @@ import re
 from collections.abc import Callable, Sequence
 from random import Random
 
-PIECE = re.compile(r"\s+|[A-Za-z_]\w*|\d+(?:\.\d+)?|\.\.\.?|[<>=!:+*&|?-]+|\"[^\"\n]*\"|'[^'\n]*'|#[^\n]*|.", re.DOTALL)
+PIECE = re.compile(
+    r"\s+|[A-Za-z_]\w*|\d+(?:\.\d+)?|\.\.\.?|[<>=!:+*&|?-]+|\"[^\"\n]*\"|'[^'\n]*'|#[^\n]*|.", re.DOTALL
+)
 NUMBER = re.compile(r"\d+$")
 WORD = re.compile(r"[A-Za-z_]\w*$")
 SIGN = re.compile(r"(?:\.\.\.?|[<>=!:+*&|?/\\%^~,-]+)$")
 NUMBERS = (
-    *("0", "1", "-1", "2", "3", "7", "64", "2147483648", "(2 ** 62)", "(2 ** 63)", "(9 ** 9 ** 9)", "(1 / 0)"),
-    *("9223372036854775807", "9" * 40, "9" * 5000, "1.0", "0.0", "1e400", "(0.0 / 0.0)", "int(inf)", "(-inf)", "pi"),
-    *("true", "'a'", "null", "[]", "[0:3]", "[1, 2]", "(1 ..(3))", "x.shape", "x.rank", "~", "10 ** 18", "1e-320"),
+    *(
+        "0",
+        "1",
+        "-1",
+        "2",
+        "3",
+        "7",
+        "64",
+        "2147483648",
+        "(2 ** 62)",
+        "(2 ** 63)",
+        "(9 ** 9 ** 9)",
+        "(1 / 0)",
+    ),
+    *(
+        "9223372036854775807",
+        "9" * 40,
+        "9" * 5000,
+        "1.0",
+        "0.0",
+        "1e400",
+        "(0.0 / 0.0)",
+        "int(inf)",
+        "(-inf)",
+        "pi",
+    ),
+    *(
+        "true",
+        "'a'",
+        "null",
+        "[]",
+        "[0:3]",
+        "[1, 2]",
+        "(1 ..(3))",
+        "x.shape",
+        "x.rank",
+        "~",
+        "10 ** 18",
+        "1e-320",
+    ),
 )
 WORDS = (
-    *("optional", "real", "int", "bool", "str", "f16", "i4", "u64", "bf16", "type", "num", "arith", "with", "for"),
-    *("while", "do", "unroll", "if", "then", "elif", "else", "yield", "is", "in", "as", "public", "operator f {", "}"),
-    *("@lower {", "@compose {", "@using {", "@input {", "@quantize {", "@update {", "@constant {", "graph G {", "~"),
-    *("import math;", "import main;", "..", "...", "..(3)", "..(n|4)", "|n|", "^(r)", "<-", "->", "=>", "<>", ":=", "??"),
-    *("`exp`(", "exp(", "<?", ">?", "<<", ">>", "unroll..(1000000)", "do..(1000000)", "[i,]", "[]", "[0]", "[-1]"),
-    *("\x1b[31m", "\u202e", "<script>", "\ufeff", "é", "\r", "\0", "'", '"', "#", "\\", "{", "{n}", "((((", "]]]]", "`"),
+    *(
+        "optional",
+        "real",
+        "int",
+        "bool",
+        "str",
+        "f16",
+        "i4",
+        "u64",
+        "bf16",
+        "type",
+        "num",
+        "arith",
+        "with",
+        "for",
+    ),
+    *(
+        "while",
+        "do",
+        "unroll",
+        "if",
+        "then",
+        "elif",
+        "else",
+        "yield",
+        "is",
+        "in",
+        "as",
+        "public",
+        "operator f {",
+        "}",
+    ),
+    *(
+        "@lower {",
+        "@compose {",
+        "@using {",
+        "@input {",
+        "@quantize {",
+        "@update {",
+        "@constant {",
+        "graph G {",
+        "~",
+    ),
+    *(
+        "import math;",
+        "import main;",
+        "..",
+        "...",
+        "..(3)",
+        "..(n|4)",
+        "|n|",
+        "^(r)",
+        "<-",
+        "->",
+        "=>",
+        "<>",
+        ":=",
+        "??",
+    ),
+    *(
+        "`exp`(",
+        "exp(",
+        "<?",
+        ">?",
+        "<<",
+        ">>",
+        "unroll..(1000000)",
+        "do..(1000000)",
+        "[i,]",
+        "[]",
+        "[0]",
+        "[-1]",
+    ),
+    *(
+        "\x1b[31m",
+        "\u202e",
+        "<script>",
+        "\ufeff",
+        "é",
+        "\r",
+        "\0",
+        "'",
+        '"',
+        "#",
+        "\\",
+        "{",
+        "{n}",
+        "((((",
+        "]]]]",
+        "`",
+    ),
 )
 SIGNS = (
-    *("+", "-", "*", "/", "\\", "%", "**", "<", "<=", ">", ">=", "==", "!=", "&&", "||", "^", "=>", "<<", ">>", "<?"),
-    *(">?", "..", "...", "??", "?", ":", ":=", "=", "+=", "*=", "&=", "|=", "<-", "->", "<>", "|", "!", "~", ",", "."),
+    *(
+        "+",
+        "-",
+        "*",
+        "/",
+        "\\",
+        "%",
+        "**",
+        "<",
+        "<=",
+        ">",
+        ">=",
+        "==",
+        "!=",
+        "&&",
+        "||",
+        "^",
+        "=>",
+        "<<",
+        ">>",
+        "<?",
+    ),
+    *(
+        ">?",
+        "..",
+        "...",
+        "??",
+        "?",
+        ":",
+        ":=",
+        "=",
+        "+=",
+        "*=",
+        "&=",
+        "|=",
+        "<-",
+        "->",
+        "<>",
+        "|",
+        "!",
+        "~",
+        ",",
+        ".",
+    ),
 )
 Change = Callable[[Random, list[str], Sequence[str]], None]
 
@@ -118,15 +284,23 @@ def _cut(random: Random, pieces: list[str], seeds: Sequence[str]) -> None:
     del pieces[random.randrange(len(pieces)) :]
 
 
-GENTLE: tuple[Change, ...] = (*(_nudge,) * 5, *(_rename,) * 2, *(_resign,) * 2, _move_statement, _chain, _copy, _explode)
+GENTLE: tuple[Change, ...] = (
+    *(_nudge,) * 5,
+    *(_rename,) * 2,
+    *(_resign,) * 2,
+    _move_statement,
+    _chain,
+    _copy,
+    _explode,
+)
 ROUGH: tuple[Change, ...] = (_drop, _copy, _swap, _insert, _explode, _reword, _nest, _splice, _cut)
 
 
 def mutate_text(random: Random, seeds: Sequence[str]) -> str:
     """What became of one of the texts; often only changes that texts survive."""
     pieces = PIECE.findall(random.choice(seeds))
-    changes = GENTLE if random.random() < 0.65 else GENTLE + ROUGH + ROUGH
-    for _ in range(random.choice((1, 1, 1, 1, 2, 2, 3, 5))):
+    changes = GENTLE if random.random() < 0.75 else GENTLE + ROUGH + ROUGH
+    for _ in range(random.choice((1, 1, 1, 1, 1, 1, 2, 2, 3, 5))):
         if not pieces:
             break
         random.choice(changes)(random, pieces, seeds)

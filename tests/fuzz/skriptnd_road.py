@@ -15,7 +15,9 @@ from lamella.graph.model import Model
 from lamella.graph.verify import verify
 from lamella.lang.skriptnd import check, parse, write
 from lamella.ops.library import Library, Module
+from lamella.ops.problem import Problem
 from lamella.pipeline.skriptnd.describe import describe_graph
+from lamella.pipeline.skriptnd.passing import PASS_NAMES, apply_pass
 from tests.fuzz.nem_road import RAW, judge, judge_refusal
 
 SMALL = Limits(
@@ -75,7 +77,8 @@ def _execute(model: Model) -> set[str]:
     before = _run(model)
     if before is None:
         return set()
-    return {"run"} | _lower(model, before)
+    _run(model, quantized=True)
+    return {"run"} | _lower(model, before) | _passes(model, before)
 
 
 def _run(model: Model, quantized: bool = False) -> Outputs | None:
@@ -88,6 +91,22 @@ def _run(model: Model, quantized: bool = False) -> Outputs | None:
         return None
     judge(executable.findings)
     return found
+
+
+def _passes(model: Model, before: Outputs) -> set[str]:
+    """Every pass gives a whole graph with the same outputs; how near their numbers are is tested elsewhere."""
+    try:
+        for name in PASS_NAMES:
+            model = apply_pass(model, name, SMALL)
+            assert not errors(verify(model.graph, model.library)), name
+    except Problem as problem:
+        judge(problem.findings)
+        return set()
+    after = _run(model)
+    assert after is None or {name: array.shape for name, array in after.items()} == {
+        name: array.shape for name, array in before.items()
+    }
+    return {"passed"}
 
 
 def _lower(model: Model, before: Outputs) -> set[str]:

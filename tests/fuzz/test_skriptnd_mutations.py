@@ -62,9 +62,7 @@ def watched() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("share", range(SHARES))
-def test_mutated_texts(
-    share: int, mutations: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mutated_texts(share: int, mutations: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contract, "LONGEST", 1 << 22)  # more steps only say that NumPy is slow
     seeds = read_seeds()
     reached: Counter[str] = Counter()
@@ -118,7 +116,11 @@ def tensor_files() -> list[bytes]:
 def stores() -> list[bytes]:
     """Stores of several tensors, of one, of none."""
     arrays = {"a": np.zeros((2, 3), np.float32), "b.c": np.ones(4, np.int64), "d": np.ones((), np.bool_)}
-    return [encode_safetensors(arrays, "s"), encode_safetensors({"a": arrays["a"]}, "s"), encode_safetensors({}, "s")]
+    return [
+        encode_safetensors(arrays, "s"),
+        encode_safetensors({"a": arrays["a"]}, "s"),
+        encode_safetensors({}, "s"),
+    ]
 
 
 def mutate_bytes(random: Random, data: bytes) -> bytes:
@@ -138,7 +140,9 @@ def mutate_bytes(random: Random, data: bytes) -> bytes:
         elif kind == 4:
             found[:8] = random.choice((0, 1, 8, len(found), 2**40, 2**63, 2**64 - 1)).to_bytes(8, "little")
         else:
-            found[place : place + 1] = random.choice((b"9" * 30, b'"', b"{", b"]", b"-1", b"1e9", b"\xff", b"\0"))
+            found[place : place + 1] = random.choice(
+                (b"9" * 30, b'"', b"{", b"]", b"-1", b"1e9", b"\xff", b"\0")
+            )
     return bytes(found)
 
 
@@ -146,7 +150,25 @@ def mutate_header(random: Random, data: bytes) -> bytes:
     """An entry of a store's header changed, where the rest stays in order."""
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])
-    wrong = (0, -1, 2**63, 2**64, 1.5, "F32", None, [], [0], [0, 2**62], [[]], {}, True, "\x1b[2J", "../x", 24, 12)
+    wrong = (
+        0,
+        -1,
+        2**63,
+        2**64,
+        1.5,
+        "F32",
+        None,
+        [],
+        [0],
+        [0, 2**62],
+        [[]],
+        {},
+        True,
+        "\x1b[2J",
+        "../x",
+        24,
+        12,
+    )
     for name in list(header):
         if random.random() < 0.5:
             key = random.choice(("dtype", "shape", "data_offsets"))

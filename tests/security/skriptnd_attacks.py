@@ -24,7 +24,10 @@ class Attack:
 
 
 def graph(
-    body: str = "y = math.iden(x);", inputs: str = "x: real[4];", outputs: str = "y: real[4];", before: str = NOTHING
+    body: str = "y = math.iden(x);",
+    inputs: str = "x: real[4];",
+    outputs: str = "y: real[4];",
+    before: str = NOTHING,
 ) -> str:
     """A graph, by default one that is right."""
     head = f"import math, layout, nn, linalg, quant;\n{before}\n"
@@ -137,14 +140,17 @@ S3: Mapping[str, Attack] = {
     "backward": Attack(lambda: used("[10 ** 18 : 0 : -1]"), LARGE),
     "wide range": Attack(lambda: used("[0 : 10 ** 300 : 10 ** 298]")),
     "zip": Attack(lambda: used("[0:1000000]", f"[({', '.join(['u0'] * 2000)})..]"), LARGE),
-    "rank": Attack(lambda: graph(inputs="x: real[1 ..(10 ** 6)];", outputs="y: real[1 ..(10 ** 6)];"), "SKR287"),
+    "rank": Attack(
+        lambda: graph(inputs="x: real[1 ..(10 ** 6)];", outputs="y: real[1 ..(10 ** 6)];"), "SKR287"
+    ),
     "tensors": Attack(lambda: graph("y = math.sum_n(x);", "x: real[4]..(10 ** 9);"), LARGE),
     "open pack": Attack(lambda: graph("y = math.sum_n(x);", "x: real[4]..(k|10 ** 15);"), LARGE),
     "lengths": Attack(lambda: used("[1, 2, 3] + [1, 2]"), "SKR095"),
     "differ": Attack(lambda: used("[0:100000] != ..")),
     "product": Attack(lambda: used("[1:1000000] * .."), LARGE),
     "constant": Attack(
-        lambda: called("@constant { c: real[3] = 1.0, i < 10 ** 30; } @lower { y[i,] = x[i,], i < n; }"), LARGE
+        lambda: called("@constant { c: real[3] = 1.0, i < 10 ** 30; } @lower { y[i,] = x[i,], i < n; }"),
+        LARGE,
     ),
 }
 S4: Mapping[str, Attack] = {
@@ -170,7 +176,9 @@ S4: Mapping[str, Attack] = {
 S5: Mapping[str, Attack] = {
     "itself": Attack(lambda: called("@compose { y = f(x); }"), "SKR044"),
     "each other": Attack(
-        lambda: graph("y = f(x);", before=operator("@compose { y = g(x); }") + operator("@compose { y = f(x); }", "g")),
+        lambda: graph(
+            "y = f(x);", before=operator("@compose { y = g(x); }") + operator("@compose { y = f(x); }", "g")
+        ),
         "SKR044",
     ),
     "shrinking": Attack(lambda: graph("y = f{k=20}(x);", before=step("-"))),
@@ -276,7 +284,18 @@ S12: Mapping[str, Attack] = {
 }
 GROUPS: Mapping[str, Mapping[str, Attack]] = MappingProxyType(
     {
-        **{"S1": S1, "S2": S2, "S3": S3, "S4": S4, "S5": S5, "S6": S6, "S8": S8, "S9": S9, "S10": S10, "S11": S11},
+        **{
+            "S1": S1,
+            "S2": S2,
+            "S3": S3,
+            "S4": S4,
+            "S5": S5,
+            "S6": S6,
+            "S8": S8,
+            "S9": S9,
+            "S10": S10,
+            "S11": S11,
+        },
         "S12": S12,
     }
 )

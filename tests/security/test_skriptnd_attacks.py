@@ -22,7 +22,9 @@ READ = ("fmt",)
 
 
 @pytest.fixture(scope="module", params=list(GROUPS))
-def group(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
+def group(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, dict[str, Any]]:
     """What became of one group of attacks."""
     name: str = request.param
     folder = tmp_path_factory.mktemp(name)
@@ -49,7 +51,9 @@ def test_every_attack_gives_its_finding(group: tuple[str, dict[str, Any]]) -> No
     for title, attack in GROUPS[name].items():
         for command, result in told["found"][title].items():
             code = expected(attack, command)
-            fine = result["status"] == (1 if code else 0) and (code in result["codes"] if code else not result["codes"])
+            fine = result["status"] == (1 if code else 0) and (
+                code in result["codes"] if code else not result["codes"]
+            )
             if result["escaped"] or not (fine or command in READ):
                 wrong.append((title, command, code, result))
     assert not wrong, "\n".join(map(str, wrong))
@@ -57,6 +61,8 @@ def test_every_attack_gives_its_finding(group: tuple[str, dict[str, Any]]) -> No
 
 def test_no_attack_takes_long_or_prints_escapes(group: tuple[str, dict[str, Any]]) -> None:
     _, told = group
-    results = [(title, command, item) for title, row in told["found"].items() for command, item in row.items()]
+    results = [
+        (title, command, item) for title, row in told["found"].items() for command, item in row.items()
+    ]
     assert not [item for item in results if item[2]["seconds"] > SECONDS or item[2]["printed"] > PRINTED]
     assert not [item for item in results if item[2]["raw"]]

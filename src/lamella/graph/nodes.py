@@ -80,6 +80,8 @@ class Region:
     inputs: tuple[Tensor, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[Tensor, ...]
+    checks: tuple[Check, ...] = field(default=(), compare=False)
+    """Assertions of operators that were composed in it, for the run to test each time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from lamella.base.dim import Condition, Dim, Extent
+from lamella.base.dim import Condition, Dim, Extent, Truth
 from lamella.base.dtype import ElementType
 from lamella.base.source import Span
 from lamella.lang.skriptnd.nodes import Operator
@@ -89,7 +89,7 @@ class Declared:
 class Check:
     """An assertion that only the run can decide, with the sentence for when it fails."""
 
-    condition: Condition | Term
+    condition: Truth | Term
     message: str
     span: Span
 

@@ -13,8 +13,11 @@ from lamella.ops.instance import Check
 def require_checks(checks: Sequence[Check], extents: Mapping[str, int]) -> None:
     """Refuse a run in which an assertion does not hold, as far as its extents are known by now."""
     for check in checks:
-        condition = check.condition
-        if isinstance(condition, Test | Logic) and substitute_truth(condition, extents) is False:
-            names = sorted({item.name for item in symbols(condition)})
-            told = ", ".join(f"'{name}' is {extents[name]}" for name in names if name in extents)
-            raise LamellaError([CHECK_FAILED.at(check.span, message=check.message, values=told)])
+        condition, names = check.condition, set[str]()
+        if isinstance(condition, Test | Logic):
+            names = {item.name for item in symbols(condition)}
+            condition = substitute_truth(condition, extents)
+        if condition is False:
+            told = ", ".join(f"'{name}' is {extents[name]}" for name in sorted(names) if name in extents)
+            values = told or "it does not hold"
+            raise LamellaError([CHECK_FAILED.at(check.span, message=check.message, values=values)])

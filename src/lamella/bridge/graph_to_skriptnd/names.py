@@ -18,7 +18,9 @@ from lamella.graph.nodes import Graph, walk
 from lamella.graph.rewrite import Fresh, defined, extents, rename, rename_symbols
 from lamella.lang.skriptnd.words import BUILT_INS, KEYWORDS
 
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,999}")
+_LONGEST = 200
+"""Names of text have a limit, and those of tensors, which are paths of labels, have none."""
 _RESERVED = frozenset((*KEYWORDS, *BUILT_INS, *LANGUAGES["skriptnd"], "_", "main"))
 
 
@@ -78,7 +80,7 @@ def _modules(graph: Graph) -> Iterator[str]:
 
 
 def _spell(name: str) -> str:
-    word = re.sub(r"[^A-Za-z0-9_]", "_", name) or "t"
+    word = re.sub(r"[^A-Za-z0-9_]", "_", name[:_LONGEST]) or "t"
     return f"_{word}" if word[0].isdigit() else word
 
 

@@ -36,7 +36,7 @@ from lamella.graph.nodes import (
     tensors,
     walk,
 )
-from lamella.ops.instance import Definition
+from lamella.ops.instance import Check, Definition
 from lamella.ops.instantiate import instantiate
 from lamella.ops.library import Library
 from lamella.ops.problem import Problem
@@ -47,6 +47,7 @@ class Body(NamedTuple):
 
     nodes: tuple[Node, ...]
     constants: tuple[Constant, ...]
+    checks: tuple[Check, ...]
 
 
 def decompose(model: Model, keep: Callable[[str], bool], limits: Limits | None = None) -> Model:
@@ -57,7 +58,8 @@ def decompose(model: Model, keep: Callable[[str], bool], limits: Limits | None =
     with recursion_room(session.limits):
         body = _finish(session, lambda: _decompose_all(session, graph.nodes))
     constants = (*graph.constants, *body.constants)
-    return replace(model, graph=replace(graph, nodes=body.nodes, constants=constants))
+    checks = (*graph.checks, *body.checks)
+    return replace(model, graph=replace(graph, nodes=body.nodes, constants=constants, checks=checks))
 
 
 def compose_call(
@@ -75,7 +77,7 @@ def compose_call(
 
 
 def _session(library: Library, keep: Callable[[str], bool], limits: Limits | None) -> Session:
-    return Session(library, keeper(keep), limits or library.limits)
+    return Session(library, keeper(library, keep), limits or library.limits)
 
 
 def _names(graph: Graph) -> Iterator[str]:
@@ -113,7 +115,7 @@ def _finish(session: Session, work: Callable[[], None]) -> Body:
         session.report(None, *problem.findings)
     if session.findings:
         raise LamellaError(session.findings)
-    return Body(tuple(session.nodes), tuple(session.constants))
+    return Body(tuple(session.nodes), tuple(session.constants), tuple(session.checks))
 
 
 def _decompose_all(session: Session, nodes: tuple[Node, ...]) -> None:
@@ -140,9 +142,9 @@ def _rebuild(session: Session, node: Node) -> Node:
 
 
 def _region(session: Session, region: Region) -> Region:
-    with session.region(NOWHERE) as nodes:
+    with session.region(NOWHERE) as (nodes, checks):
         _decompose_all(session, region.nodes)
-    return replace(region, nodes=tuple(nodes))
+    return replace(region, nodes=tuple(nodes), checks=(*region.checks, *checks))
 
 
 def _expand(session: Session, node: Operation, definition: Definition) -> None:

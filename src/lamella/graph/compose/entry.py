@@ -55,7 +55,7 @@ def compose(
     chosen = next((item for item in module.graphs if graph in (None, item.operator.name)), None)
     if chosen is None:
         return Composed(None, (_no_graph(module, graph or ""),))
-    session = Session(module.library, keeper(keep), limits or module.library.limits)
+    session = Session(module.library, keeper(module.library, keep), limits or module.library.limits)
     found = None
     with collector_paused(), recursion_room(session.limits):
         try:

@@ -7,18 +7,20 @@ becomes known become packs of that many tensors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import zip_longest
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.base.dim import Symbol, symbols
+from lamella.base.dim import Logic, Symbol, Test, substitute_truth, symbols
 from lamella.base.source import NOWHERE
 from lamella.graph.build import base_name, bind, result
 from lamella.graph.model import Model
 from lamella.graph.nodes import Branch, Graph, Loop, Node, Operation, Region, Shape, Tensor, tensors
 from lamella.graph.rewrite import Renewal, extents, members, substitution
 from lamella.lang.skriptnd.rules.data import EXTENT_OUT_OF_BOUND, NO_SUCH_EXTENT
+from lamella.lang.skriptnd.rules.graphs import CHECK_FAILED
+from lamella.ops.instance import Check
 from lamella.ops.library import Library
 from lamella.ops.problem import Problem
 
@@ -31,7 +33,23 @@ def specialise_shapes(model: Model, values: Mapping[str, int]) -> Model:
     specialiser = _Specialiser(model.library, values)
     nodes = tuple(map(specialiser.node, model.graph.nodes))
     around = specialiser.renewal.graph(replace(model.graph, nodes=()))
-    return replace(model, graph=replace(around, nodes=nodes))
+    checks = settled(model.graph.checks, values)
+    failed = next((item for item in checks if item.condition is False), None)
+    if failed is not None:
+        told = ", ".join(f"'{name}' is {value}" for name, value in values.items())
+        raise Problem(CHECK_FAILED.at(failed.span, message=failed.message, values=told))
+    return replace(model, graph=replace(around, nodes=nodes, checks=checks))
+
+
+def settled(checks: Iterable[Check], values: Mapping[str, int]) -> tuple[Check, ...]:
+    """The assertions that are left to test once some extents are known; those that hold are not."""
+    found = [
+        replace(item, condition=substitute_truth(item.condition, values))
+        if isinstance(item.condition, Test | Logic)
+        else item
+        for item in checks
+    ]
+    return tuple(item for item in found if item.condition is not True)
 
 
 def _check(graph: Graph, values: Mapping[str, int]) -> Iterator[Diagnostic]:
@@ -54,6 +72,7 @@ class _Specialiser:
 
     def __init__(self, library: Library, values: Mapping[str, int]) -> None:
         self.library = library
+        self._values = values
         self._extent = substitution(values)
         self.renewal = Renewal(self._tensor, self._extent)
         self._changed: dict[str, Tensor] = {}
@@ -87,7 +106,9 @@ class _Specialiser:
     def _region(self, region: Region) -> Region:
         inputs = tuple(map(self._tensor, region.inputs))
         nodes = tuple(map(self.node, region.nodes))
-        return Region(inputs, nodes, tuple(map(self._tensor, region.outputs)))
+        outputs = tuple(map(self._tensor, region.outputs))
+        checks = settled(region.checks, self._values)
+        return replace(region, inputs=inputs, nodes=nodes, outputs=outputs, checks=checks)
 
     def _branch(self, node: Branch) -> Branch:
         conditions = tuple(map(self._region, node.conditions))

@@ -106,10 +106,11 @@ class Renewal:
 
     def region(self, region: Region) -> Region:
         """A region with everything in it replaced."""
-        return Region(
-            tuple(map(self.tensor, region.inputs)),
-            tuple(map(self.node, region.nodes)),
-            tuple(map(self.tensor, region.outputs)),
+        return replace(
+            region,
+            inputs=tuple(map(self.tensor, region.inputs)),
+            nodes=tuple(map(self.node, region.nodes)),
+            outputs=tuple(map(self.tensor, region.outputs)),
         )
 
     def graph(self, graph: Graph) -> Graph:

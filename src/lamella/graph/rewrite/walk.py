@@ -114,7 +114,7 @@ class Walk:
         self.path = (*outer, next(self._regions))
         nodes = self._nodes(region.nodes, visit)
         self.path = outer
-        return Region(region.inputs, nodes, tuple(map(self._current, region.outputs)))
+        return replace(region, nodes=nodes, outputs=tuple(map(self._current, region.outputs)))
 
     def _is_sound(self, node: Node, change: Change) -> bool:
         """Only an equal type and shape may stand in for a tensor, and a quantised one is never taken away."""

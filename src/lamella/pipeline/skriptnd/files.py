@@ -11,6 +11,7 @@ from lamella.base.limits import Limits
 from lamella.base.paths import read_text, shown
 from lamella.base.source import Source
 from lamella.lang.skriptnd import parse, write
+from lamella.lang.skriptnd.check.definitions import invoked
 from lamella.lang.skriptnd.rules.graphs import NOT_COMPOSED
 from lamella.ops.instance import Definition
 from lamella.ops.library import Module
@@ -22,15 +23,27 @@ from lamella.pipeline.skriptnd.reading import chosen_graph, compose_graph, read_
 
 
 def check(path: Path, options: Options) -> list[Diagnostic]:
-    """The rules of the language, then every graph composed; with a model named, only that one."""
+    """The rules of the language, then every graph composed; with a model named, only that one.
+
+    A model folder has a graph; a file alone may be a module of operators.
+    """
     read = read_module(path, options)
     findings = list(read.findings)
     if read.sound:
-        graphs = [chosen_graph(read.module, options)] if options.model else read.module.graphs
+        chosen = options.model or (path.is_dir() and not read.module.graphs)
+        graphs = [chosen_graph(read.module, options)] if chosen else _main_graphs(read.module)
         require_config(graphs, options.config)
         for definition in graphs:
             findings += _check_graph(read.module, definition, options)
     return sort_findings(findings)
+
+
+def _main_graphs(module: Module) -> list[Definition]:
+    """The graphs that stand for themselves: the primary one, and those that no other definition invokes."""
+    called = {name for item in module.document.declarations for name in invoked(item)}
+    return [
+        item for number, item in enumerate(module.graphs) if not number or item.operator.name not in called
+    ]
 
 
 def _check_graph(module: Module, definition: Definition, options: Options) -> list[Diagnostic]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
+from lamella.base.dim import symbols
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import read_text_in, shown
@@ -22,6 +23,7 @@ from lamella.bridge.graph_to_skriptnd import (
 from lamella.graph.data import write_weights
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
+from lamella.graph.rewrite import defined, extents
 from lamella.lang.skriptnd import write
 from lamella.ops.library import Library
 
@@ -70,7 +72,7 @@ def restore_origins(graph: Graph, folder: Path, limits: Limits) -> Graph:
         found: object = json.loads(read_text_in(folder, ORIGINS, limits))
     except (ValueError, RecursionError) as problem:
         raise InputError(f"not readable as JSON: {str(problem)[:200]}", path=shown(path)) from None
-    if not _sound(found):
+    if not _sound(found) or _merges_extents(graph, cast(Origins, found)):
         raise InputError(
             "not a file of names and origins", path=shown(path), hint="remove it to go on without"
         )
@@ -81,19 +83,32 @@ def _sound(found: object) -> bool:
     """Whether the content has the form that we write; it may have been edited."""
     if not isinstance(found, dict) or set(found) != {"graph", "tensors", "extents"}:
         return False
-    tensors, extents = found["tensors"], found["extents"]
+    tensors, sizes = found["tensors"], found["extents"]
     return (
-        isinstance(found["graph"], str)
+        _is_text(found["graph"])
         and isinstance(tensors, dict)
         and all(_sound_entry(entry) for entry in tensors.values())
         and len({entry["name"] for entry in tensors.values()}) == len(tensors)
-        and isinstance(extents, dict)
-        and all(isinstance(item, str) for item in extents.values())
+        and isinstance(sizes, dict)
+        and all(_is_text(item) for item in sizes.values())
     )
 
 
+def _merges_extents(graph: Graph, origins: Origins) -> bool:
+    """Whether two extents would get one name, which would say that they are equal."""
+    shapes = (extent for item in defined(graph) for extent in extents(item))
+    names = {symbol.name for extent in shapes for symbol in symbols(extent)}
+    renamed = [origins["extents"].get(name, name) for name in names]
+    return len(set(renamed)) < len(renamed)
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value is a string of Unicode; JSON can spell halves of characters."""
+    return isinstance(value, str) and value.encode("utf-8", "replace").decode("utf-8") == value
+
+
 def _sound_entry(entry: object) -> bool:
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+    if not isinstance(entry, Mapping) or not _is_text(entry.get("name")):
         return False
     lists = [entry[key] for key in ("origin", "node") if key in entry]
-    return all(isinstance(item, list) and all(isinstance(word, str) for word in item) for item in lists)
+    return all(isinstance(item, list) and all(_is_text(word) for word in item) for item in lists)

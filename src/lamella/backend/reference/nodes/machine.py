@@ -8,6 +8,7 @@ from itertools import count
 
 import numpy as np
 
+from lamella.backend.reference.checks import require_checks
 from lamella.backend.reference.findings import told
 from lamella.backend.reference.nodes.lifetimes import last_uses, names_of
 from lamella.backend.reference.nodes.loops import is_true, run_loop
@@ -178,7 +179,9 @@ class Frame:
         for tensor, value in zip(region.inputs, values, strict=True):
             self.put(tensor, value)
         names = [tensor.name for tensor in region.inputs]
+        require_checks(region.checks, self.extents)
         self.run(region.nodes, names, names_of(region.outputs))
+        require_checks(region.checks, self.extents)
         for name in self.extents.keys() - before.keys():
             del self.extents[name]
         return [self.array(tensor) for tensor in region.outputs]

@@ -66,7 +66,7 @@ def _compose_cases(
     hidden = frame.session.since(mark)
     outputs = [_output(frame, row, hidden, origin) for row in rows]
     regions = tuple(
-        Region((), part.nodes, tuple(row.tensors[branch] for row in rows))
+        Region((), part.nodes, tuple(row.tensors[branch] for row in rows), part.checks)
         for branch, part in enumerate(parts)
     )
     tests_made = tuple(item for item in conditions if item is not None)

@@ -60,7 +60,7 @@ def compose_loop(frame: Frame, loop: Loop, place: Place, compose: Compose) -> Se
         graph.Loop(
             start.carried,
             start.scans,
-            Region(inputs, part.nodes, results),
+            Region(inputs, part.nodes, results, part.checks),
             tuple(outputs),
             count=start.times,
             condition=condition,

@@ -16,6 +16,7 @@ from lamella.graph.compose.values import describe, is_single, need
 from lamella.graph.nodes import Node, Region, Shape, Tensor
 from lamella.lang.skriptnd.nodes import Callee
 from lamella.lang.skriptnd.rules import graphs as rules
+from lamella.ops.instance import Check
 from lamella.ops.problem import Problem
 from lamella.ops.scalars.values import word_of
 
@@ -24,22 +25,23 @@ Compose: TypeAlias = Callable[[Frame, Callee, Place], Sequence[object]]
 
 
 class Part(NamedTuple):
-    """A composed region: its nodes and what it gives."""
+    """A composed region: its nodes, what it gives, and what the run tests in it."""
 
     nodes: tuple[Node, ...]
     values: Sequence[object]
     span: Span
+    checks: tuple[Check, ...]
 
 
 def compose_part(frame: Frame, callee: Callee, label: str | None, compose: Compose) -> Part | None:
     """A callee in a region of its own; None where it failed, which is reported so that the others can go on."""
     try:
-        with frame.session.region(callee.span) as nodes:
+        with frame.session.region(callee.span) as (nodes, checks):
             values = need(compose(frame, callee, Place(None, label, callee.span)))
     except Problem as problem:
         frame.session.report(frame.origin, *problem.findings)
         return None
-    return Part(tuple(nodes), values, callee.span)
+    return Part(tuple(nodes), values, callee.span, tuple(checks))
 
 
 def compose_condition(
@@ -53,7 +55,8 @@ def compose_condition(
     part = compose_part(frame, callee, label, decide)
     if part is None:
         return None
-    return Region(inputs, part.nodes, tuple(item for item in part.values if isinstance(item, Tensor)))
+    outputs = tuple(item for item in part.values if isinstance(item, Tensor))
+    return Region(inputs, part.nodes, outputs, part.checks)
 
 
 def _truth(frame: Frame, values: Sequence[object], span: Span) -> Tensor:

@@ -4,34 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lamella.lang.skriptnd.check.definitions import Definitions
 from lamella.lang.skriptnd.nodes import Omitted, TypeSpec
 from lamella.ops.instance import Definition
+from lamella.ops.library import Library
 
 
-def keeper(keep: Callable[[str], bool] | None) -> Callable[[Definition], bool]:
+def keeper(library: Library, keep: Callable[[str], bool] | None) -> Callable[[Definition], bool]:
     """Whether an operator stays whole: a primitive always, one with variables or open extents never.
 
     Of the others the caller chooses by name; without a choice the shipped ones stay and a user's are composed.
     """
     known: dict[str, bool] = {}
+    definitions = Definitions("main", {}, library.find_operator)
 
     def is_kept(definition: Definition) -> bool:
         found = known.get(definition.name)
         if found is None:
             operator = definition.operator
             chosen = definition.standard if keep is None else keep(definition.name)
-            found = operator.kind != "compose" or (chosen and not must_compose(definition))
+            found = operator.kind != "compose" or (chosen and not must_compose(definition, definitions))
             known[definition.name] = found
         return found
 
     return is_kept
 
 
-def must_compose(definition: Definition) -> bool:
+def must_compose(definition: Definition, definitions: Definitions) -> bool:
     """Whether only the composed body says what a compound operator gives, or no other module may name it."""
     operator = definition.operator
     private = operator.name.startswith("_")
-    return operator.graph or private or bool(operator.items("variable")) or is_open(definition)
+    if operator.graph or private or is_open(definition):
+        return True
+    return definitions.holds_variables(definition.name, operator)
 
 
 def is_open(definition: Definition) -> bool:

@@ -80,9 +80,8 @@ class Session:
         self.findings += [item if item.origins or not path else item.from_origin(*path) for item in findings]
 
     def leave(self, checks: Sequence[Check]) -> None:
-        """Leave assertions to the run; inside a region nothing can test them."""
-        if not self.regions:
-            self.checks += checks
+        """Leave assertions to the run of the graph, or of the region that is being composed."""
+        self.checks += checks
 
     # --- limits -----------------------------------------------------------------------------------------------
 
@@ -117,17 +116,18 @@ class Session:
     # --- what is made -------------------------------------------------------------------------------------------
 
     @contextmanager
-    def region(self, span: Span) -> Iterator[list[Node]]:
-        """Nodes made inside belong to a region of their own; whoever works on a graph descends into each."""
+    def region(self, span: Span) -> Iterator[tuple[list[Node], list[Check]]]:
+        """Nodes and assertions made inside belong to a region of their own; all work on a graph descends into it."""
         most = self.limits.max_depth // 2
         if self.regions >= most:
             raise Stop(rules.TOO_DEEP.at(span, limit=most))
-        outer, self.nodes = self.nodes, []
+        nodes, checks = self.nodes, self.checks
+        self.nodes, self.checks = [], []
         self.regions += 1
         try:
-            yield self.nodes
+            yield self.nodes, self.checks
         finally:
-            self.nodes = outer
+            self.nodes, self.checks = nodes, checks
             self.regions -= 1
 
     def take(self, named: Named) -> str:
