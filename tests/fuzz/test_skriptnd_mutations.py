@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from lamella.backend.reference.formula import contract
+from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.graph.data.dat import Stored, decode_dat, encode_dat
 from lamella.graph.data.header import Item
@@ -115,7 +116,11 @@ def tensor_files() -> list[bytes]:
 
 def stores() -> list[bytes]:
     """Stores of several tensors, of one, of none."""
-    arrays = {"a": np.zeros((2, 3), np.float32), "b.c": np.ones(4, np.int64), "d": np.ones((), np.bool_)}
+    arrays: dict[str, Array] = {
+        "a": np.zeros((2, 3), np.float32),
+        "b.c": np.ones(4, np.int64),
+        "d": np.ones((), np.bool_),
+    }
     return [
         encode_safetensors(arrays, "s"),
         encode_safetensors({"a": arrays["a"]}, "s"),
@@ -150,7 +155,7 @@ def mutate_header(random: Random, data: bytes) -> bytes:
     """An entry of a store's header changed, where the rest stays in order."""
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])
-    wrong = (
+    wrong: tuple[object, ...] = (
         0,
         -1,
         2**63,

@@ -49,7 +49,7 @@ def lowered(formula: str) -> str:
 
 
 def used(*values: str) -> str:
-    """An operator that computes values before the run: `u0`, `u1`, …"""
+    """An operator that computes values before the run, `u0` and more."""
     lines = "".join(f"u{number} = {value};" for number, value in enumerate(values))
     return called(f"@using {{ {lines} }} @assert {{ u0 == u0; }} @lower {{ y[i,] = x[i,], i < n; }}")
 
@@ -79,7 +79,8 @@ def chained(count: int, make: Callable[[int], str]) -> str:
 def step(sign: str) -> str:
     """An operator that calls itself with another attribute."""
     body = f"y = if k == 0 then math.neg(x) else f{{k=k {sign} 1}}(x);"
-    return f"operator f {{ @attrib {{ k: int; }} @input {{ x: real[n]; }} @output {{ y: real[n]; }} @compose {{ {body} }} }}"
+    head = "operator f { @attrib { k: int; } @input { x: real[n]; } @output { y: real[n]; }"
+    return f"{head} @compose {{ {body} }} }}"
 
 
 LEVELS = "SKR007"
@@ -107,13 +108,18 @@ S1: Mapping[str, Attack] = {
         run="SKR335",
     ),
     "elif": Attack(
-        lambda: graph(f"y = if c then {IDEN[:-2]} {'elif c then math.neg(x) ' * 1000} else x;", "x: real[4]; c: bool[];")
+        lambda: graph(
+            f"y = if c then {IDEN[:-2]} {'elif c then math.neg(x) ' * 1000} else x;", "x: real[4]; c: bool[];"
+        )
     ),
     "sum": Attack(lambda: used(" + ".join(["n"] * MANY))),
     "formula": Attack(lambda: lowered(f"y[i,] = {' + '.join(['x[i,]'] * 20_000)}, i < n;"), run=LARGE),
     "calls": Attack(lambda: graph(f"y = {'math.iden(' * MANY}x{')' * MANY};"), "SKR017"),
     "operators": Attack(
-        lambda: graph("y = g0(x);", before=chained(400, lambda n: f"y = g{n + 1}(x);") + operator("@compose { y = x; }", "g400")),
+        lambda: graph(
+            "y = g0(x);",
+            before=chained(400, lambda n: f"y = g{n + 1}(x);") + operator("@compose { y = x; }", "g400"),
+        ),
         "SKR314",
     ),
 }  # fmt: skip
@@ -196,7 +202,8 @@ S6: Mapping[str, Attack] = {
     "negative": Attack(lambda: graph("y = with a = x do..(-5) math.neg(a);"), "SKR309"),
     "collected": Attack(
         lambda: graph(
-            "y, z..(900) = with a = x do..(900) { b = math.neg(a); c = layout.uniform{shape=[999,99]}(1.0); yield b, c; };",
+            "y, z..(900) = with a = x do..(900) { b = math.neg(a);"
+            " c = layout.uniform{shape=[999,99]}(1.0); yield b, c; };",
             outputs="y: real[4]; z: real[999,99]..(900);",
         ),
         run=MEMORY,

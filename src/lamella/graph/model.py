@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lamella.base.diagnostic import Diagnostic
 from lamella.graph.nodes import Graph
 from lamella.ops.library import Library
 
@@ -23,6 +24,8 @@ class Model:
     graph: Graph
     library: Library = field(compare=False, repr=False)
     data: Mapping[str, Array] | None = field(default=None, compare=False, repr=False)
+    findings: tuple[Diagnostic, ...] = field(default=(), compare=False, repr=False)
+    """Warnings about the data."""
 
     @property
     def language(self) -> str:

@@ -57,7 +57,7 @@ class Executable:
             raise InputError(f"'{dtype[:40]}' is no precision to run in", hint=f"precisions are: {known}")
         self.model = model
         self.findings: list[Diagnostic] = []
-        """What the last call found: that weights are random, where the model has none."""
+        """What the last call found: that weights are random where the model has none, or rounded."""
         self.watch: Watch = unwatched
         """Wraps the nodes of a call, for a progress bar."""
         self.state: dict[str, Array] = {}
@@ -88,7 +88,7 @@ class Executable:
         """Run once; inputs that are not given are random, from the seed."""
         frame = Frame(self._machine, Extents(), np.random.default_rng(self._seed))
         graph = self.model.graph
-        self.findings = self._without_data()
+        self.findings = [*self.model.findings, *self._without_data()]
         self._enter(frame, inputs)
         require_checks(graph.checks, frame.extents)
         needed = [*graph.outputs, *(item.value for item in graph.updates)]

@@ -10,7 +10,7 @@ from functools import cached_property
 from lamella.base.limits import Limits
 from lamella.base.source import Span
 from lamella.lang.skriptnd import nodes
-from lamella.ops.bind.affine import Affine, affine
+from lamella.lang.skriptnd.affine import Affine, read_affine
 from lamella.ops.bind.formulas import LoweringPlan, plan_lowering
 from lamella.ops.evaluate import Code, Compiler, make_compiler
 from lamella.ops.evaluate.walk import Node, infer, names
@@ -139,7 +139,7 @@ class Plan:
             return None
         used = names(node)
         symbol = next(iter(used)) if len(used) == 1 else None
-        form = affine(node) if symbol else None
+        form = read_affine(node) if symbol else None
         if form is not None and form.factor == 0:
             form = None
         return Measure(self.compiler.compile(node), used, symbol, form, node.span)

@@ -176,7 +176,7 @@ class Shapes:
             else:
                 self.binding.set_null(measure)
         elif self.binding.is_deduced(measure):
-            plain = measure.form == (1, 0)
+            plain = measure.form is not None and measure.form[1:] == (1, 0)
             solved = part if plain else tuple(self.binding.solve(measure, n, place) for n in part)
             self.binding.set(measure.symbol or "", solved, place)
         else:

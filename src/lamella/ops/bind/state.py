@@ -131,7 +131,7 @@ class Binding:
 
     def solve(self, measure: Measure, value: Extent, place: Place) -> Extent:
         """The symbol of an affine expression from its value."""
-        factor, offset = measure.form or (1, 0)
+        _, factor, offset = measure.form or (None, 1, 0)
         if factor == 1 and type(value) is int:
             return value - offset
         rest = dim.sub(value, offset)

@@ -52,7 +52,8 @@ def _read(path: Path, limits: Limits) -> dict[str, Array]:
 def _facts(array: Array) -> str:
     """Type, shape and what the numbers are like."""
     head = f"{array.dtype}{list(array.shape)}"
-    if not array.size or array.dtype == np.bool_:
+    if not array.size or array.dtype.kind in "bc":
         return head
-    numbers = array.astype(np.float64)
-    return f"{head}  {numbers.min():.6g} .. {numbers.max():.6g}, mean {numbers.mean():.6g}"
+    with np.errstate(all="ignore"):
+        numbers = array.astype(np.float64)
+        return f"{head}  {numbers.min():.6g} .. {numbers.max():.6g}, mean {numbers.mean():.6g}"

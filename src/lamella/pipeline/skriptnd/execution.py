@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from lamella.backend.reference import Executable, compile_model
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError, errors
+from lamella.base.dtype import F64
 from lamella.base.errors import InputError
-from lamella.graph.data import read_weights, write_weights
+from lamella.graph.data import Weights, read_weights, write_weights
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
 from lamella.lang.skriptnd.rules import data as data_rules
@@ -40,35 +42,41 @@ def load(path: Path, options: Options) -> Model:
     if graph is None:
         raise LamellaError(errors([*read.findings, *findings]))
     folder = path.parent if path.name == f"{MAIN}{ENDING}" else path
-    data = _data(folder, graph, options)
+    data, warnings = _data(folder, graph, options)
     if folder.is_dir():
         graph, data = _restored(graph, data, folder, options)
-    return Model(graph, read.module.library, data)
+    return Model(graph, read.module.library, data or None, warnings)
 
 
 def _restored(
-    graph: Graph, data: Mapping[str, Array] | None, folder: Path, options: Options
-) -> tuple[Graph, Mapping[str, Array] | None]:
+    graph: Graph, data: Mapping[str, Array], folder: Path, options: Options
+) -> tuple[Graph, Mapping[str, Array]]:
     """A graph that `lower` wrote gets its names back, and so do its data."""
     restored = restore_origins(graph, folder, options.limits)
     names = {old.name: new.name for old, new in zip(graph.variables, restored.variables, strict=True)}
-    return restored, data and {names[name]: array for name, array in data.items()}
+    return restored, {names[name]: array for name, array in data.items()}
 
 
-def _data(path: Path, graph: Graph, options: Options) -> Mapping[str, Array] | None:
+def _data(path: Path, graph: Graph, options: Options) -> Weights:
     """The weights where the user says, else those in the model's folder or beside its file, else none."""
     beside = path if path.is_dir() else path.with_suffix(STORE_FILE)
     home = options.weights or (beside if beside.exists() else None)
     if home is None or not graph.variables:
-        return None
-    flat = flat_graph(graph, home)
+        return Weights({}, ())
+    flat = flat_graph(_widened(graph) if options.dtype == "f64" else graph, home)
     arrays, findings = read_weights(home, flat, options.limits)
     names = {old.name: new.name for old, new in zip(flat.variables, graph.variables, strict=True)}
     if options.weights is None and not arrays:
         findings = tuple(item for item in findings if item.code != data_rules.NO_DATA.code)
     if errors(findings):
         raise LamellaError(errors(findings))
-    return {names[name]: array for name, array in arrays.items()} or None
+    return Weights({names[name]: array for name, array in arrays.items()}, findings)
+
+
+def _widened(graph: Graph) -> Graph:
+    """The graph with variables that hold 64 bits, so that data for a run in 64 bits are not rounded."""
+    variables = (replace(item, element=F64) if item.element.is_float else item for item in graph.variables)
+    return replace(graph, variables=tuple(variables))
 
 
 def compile(  # the API's word: lamella.compile

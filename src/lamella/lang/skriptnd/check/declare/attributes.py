@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 
+from lamella.lang.skriptnd.affine import read_affine
 from lamella.lang.skriptnd.check.context import Context, Entry, excerpt
 from lamella.lang.skriptnd.check.declare.shapes import infer_size, type_of
 from lamella.lang.skriptnd.check.declare.usings import infer_value
 from lamella.lang.skriptnd.check.kinds import UNKNOWN, Kind, agrees, family
 from lamella.lang.skriptnd.check.lengths import Known, length_of, number_of, truth_of
-from lamella.lang.skriptnd.check.names import affine_in, names_in, read_affine
+from lamella.lang.skriptnd.check.names import affine_in, names_in
 from lamella.lang.skriptnd.nodes import Expr, Omitted, Parameter
 from lamella.lang.skriptnd.rules import shapes as rules
 from lamella.lang.skriptnd.rules import types
