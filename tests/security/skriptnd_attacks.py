@@ -138,6 +138,9 @@ S2: Mapping[str, Attack] = {
     "digits": Attack(lambda: used("9" * 1_000_000), "SKR004"),
     "squares": Attack(lambda: used("3", *(f"u{n} * u{n}" for n in range(40))), LARGE),
     "strings": Attack(lambda: used("'abc'", *(f"u{n} + u{n}" for n in range(40))), LARGE),
+    "sums of packs": Attack(lambda: used("[0:1000000]" + " + 1" * 20_000), LARGE),
+    "many packs": Attack(lambda: used("[0:1000000]", *(f"u{n} + 1" for n in range(200))), LARGE),
+    "indices of packs": Attack(lambda: used("[0:1000000]", *(f"u{n}[u{n}]" for n in range(200))), LARGE),
     "packs": Attack(lambda: used("[1, 2]", *(f"[u{n}.., u{n}..]" for n in range(40))), LARGE),
 }
 S3: Mapping[str, Attack] = {

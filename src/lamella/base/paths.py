@@ -47,6 +47,16 @@ def read_shipped(name: str) -> str:
     return read_text(_PACKAGE / name)
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a path leads to a folder; one that the system cannot even look up, being too long, does not."""
+    return os.path.isdir(path)
+
+
+def is_there(path: Path) -> bool:
+    """Whether a path leads to anything."""
+    return os.path.exists(path)
+
+
 def shown(path: Path) -> str:
     """A path as messages name it: relative to the working folder where it lies below it."""
     if path == STANDARD_INPUT:

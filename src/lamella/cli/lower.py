@@ -23,7 +23,7 @@ from lamella.cli.options import (
 )
 from lamella.cli.watching.bar import watch
 from lamella.cli.watching.waiting import waiting
-from lamella.pipeline.api import compile, load, save
+from lamella.pipeline.api import LOADING, compile, load, save
 from lamella.pipeline.api import lower as lower_model
 from lamella.pipeline.languages import Model
 
@@ -70,7 +70,7 @@ def lower(**options: Unpack[Options]) -> None:
     target = output if to == "sknd" else output / f"{options['file'].stem}.{to}"
     with waiting(f"lowering {printable(str(options['file']))}"):
         model = load(options["file"], **words)
-        lowered = lower_model(model, to, **words)
+        lowered = lower_model(model, to, **{key: words[key] for key in words if key not in LOADING})
         make_folder(target.parent)
         save(lowered, target)
         again = load(target, dialect=options["dialect"], limits=options["limits"])

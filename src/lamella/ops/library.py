@@ -16,6 +16,7 @@ from lamella.ops.bind.plan import Plan
 from lamella.ops.instance import Definition
 from lamella.ops.modules import Loading, read_main
 from lamella.ops.problem import Problem
+from lamella.ops.scalars.arithmetic import Budget
 
 DIALECTS = ("specification", "newer")
 FOLDER = "ops"
@@ -84,6 +85,7 @@ class Library:
         self.dialect = dialect
         self.root = root
         self.limits = limits
+        self.budget = Budget(limits)
         self.documents: dict[str, Document] = {}
         """The modules of the model that were loaded, by name."""
         self._shelves: dict[str, tuple[_Shelf, ...]] = {}
@@ -137,7 +139,7 @@ class Library:
         """What the engine keeps for a definition; made once."""
         key = id(definition.operator)
         if key not in self._plans:
-            self._plans[key] = (definition, Plan(definition, self.limits))
+            self._plans[key] = (definition, Plan(definition, self.limits, self.budget))
         return self._plans[key][1]
 
     def load(self, main: Path | Source) -> Module:

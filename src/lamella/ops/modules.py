@@ -14,6 +14,7 @@ from lamella.base.paths import (
     STANDARD_INPUT,
     Refusal,
     default_root,
+    is_folder,
     read_included,
     read_text,
     read_text_in,
@@ -51,11 +52,11 @@ def read_main(main: Path | Source, root: Path | None, limits: Limits) -> File:
     if isinstance(main, Source):
         return File(MAIN, STANDARD_INPUT, root, parse(main, limits))
     name = f"{MAIN}{ENDING}"
-    path = main / name if main.is_dir() else main
-    if main.is_dir() and not path.exists():
+    path = main / name if is_folder(main) else main
+    if is_folder(main) and not os.path.lexists(path):
         hint = f"a model folder holds its main module in {name}"
         raise InputError(f"the folder '{shown(main)}' has no {name}", path=shown(main), hint=hint)
-    text = read_text_in(main, name, limits) if main.is_dir() else read_text(path, limits)
+    text = read_text_in(main, name, limits) if is_folder(main) else read_text(path, limits)
     source = Source(shown(path), text)
     return File(MAIN, path, root or default_root(path), parse(source, limits))
 

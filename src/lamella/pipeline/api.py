@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lamella.base.errors import InputError
 from lamella.pipeline.languages import Executable, Model, execution_of, language_of
 from lamella.pipeline.options import options_of
+
+LOADING = frozenset(("model", "config", "dialect", "keep", "decompose", "weights", "shape"))
+"""Options that only reading a file can honour."""
 
 
 def load(path: str | Path, /, **options: object) -> Model:
@@ -35,4 +39,9 @@ def save(model: Model, path: str | Path) -> None:
 
 
 def _loaded(model: Model | str | Path, options: dict[str, object]) -> Model:
-    return load(model, **options) if isinstance(model, str | Path) else model
+    if isinstance(model, str | Path):
+        return load(model, **options)
+    late = next((name for name in options if name in LOADING), None)
+    if late is not None:
+        raise InputError(f"option '{late}' comes too late for a loaded model", hint=f"load(…, {late}=…)")
+    return model

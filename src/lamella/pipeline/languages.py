@@ -13,7 +13,7 @@ from lamella.base.diagnostic import Diagnostic, Rule
 from lamella.base.errors import RULES as FILE_RULES
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
-from lamella.base.paths import read_shipped, shipped
+from lamella.base.paths import is_folder, is_there, read_shipped, shipped
 from lamella.pipeline.options import Options
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def language_of(path: Path, language: str | None) -> str:
     name = language or ENDINGS.get(path.suffix.lower())
     if name is None and is_stream(path):
         name = "nem"
-    if name is None and path.is_dir():
+    if name is None and is_folder(path):
         name = "skriptnd"
     if name is None or name not in (*LANGUAGES, DATA):
         known = ", ".join(LANGUAGES.values())
@@ -130,7 +130,7 @@ def language_of(path: Path, language: str | None) -> str:
 def shown_language(name: str, language: str | None) -> str:
     """The language of what `show` is asked for: a file, a module or operator of the library, a shipped device."""
     path = Path(name)
-    if language or path.exists() or path.suffix.lower() in ENDINGS or is_stream(path):
+    if language or is_there(path) or path.suffix.lower() in ENDINGS or is_stream(path):
         return language_of(path, language)
     return "skriptnd" if name.partition(".")[0] in standard_modules() else "nem"
 

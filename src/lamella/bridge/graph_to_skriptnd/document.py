@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from lamella.base.dim import Extent, Symbol
+from lamella.base.dim import Extent, Symbol, bounds
 from lamella.bridge.graph_to_skriptnd.components import Writer, type_word
 from lamella.bridge.graph_to_skriptnd.names import packs
 from lamella.bridge.graph_to_skriptnd.operators import MAIN, Operators, calls_in, modules_of
@@ -180,7 +180,7 @@ def _output(argument: Argument) -> n.Parameter:
     if isinstance(argument, tuple):
         return n.Parameter(_pack_name(argument), _closed_type(argument[0], n.Pack(n.Integer(len(argument)))))
     item = next(members([argument]))
-    length = None if isinstance(item, Tensor) else n.Pack(n.Omitted())
+    length = None if isinstance(item, Tensor) else n.Pack(n.Omitted(), n.Integer(bounds(item.size)[1]))
     return n.Parameter(item.name, _closed_type(item, length))
 
 

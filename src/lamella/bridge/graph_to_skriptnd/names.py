@@ -18,7 +18,7 @@ from lamella.graph.nodes import Graph, walk
 from lamella.graph.rewrite import Fresh, defined, extents, rename, rename_symbols
 from lamella.lang.skriptnd.words import BUILT_INS, KEYWORDS
 
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,999}")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _LONGEST = 200
 """Names of text have a limit, and those of tensors, which are paths of labels, have none."""
 _RESERVED = frozenset((*KEYWORDS, *BUILT_INS, *LANGUAGES["skriptnd"], "_", "main"))

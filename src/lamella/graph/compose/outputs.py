@@ -102,8 +102,9 @@ def _tensor(frame: Frame, call: Call, declared: Declared, value: object, shape: 
 def _finding(call: Call, declared: Declared, value: object, span: Span) -> Diagnostic:
     name = call.instance.definition.name
     found = "never" if value is None else describe(value)
+    hint = rules.OPEN_PACK if isinstance(value, Pack) else None
     return rules.OUTPUT_SHAPE.at(
-        span, name=declared.name, operator=name, declared=_words(declared), found=found
+        span, hint=hint, name=declared.name, operator=name, declared=_words(declared), found=found
     )
 
 

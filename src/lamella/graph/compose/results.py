@@ -51,7 +51,11 @@ def _assign_name(frame: Frame, item: Result, value: object) -> None:
         if wanted != found:
             declared = f"a pack of {wanted}"
             shown = describe(value)
-            raise Problem(rules.RESULT_TYPE.at(item.span, name=item.name, declared=declared, found=shown))
+            hint = rules.OPEN_PACK if isinstance(value, Pack) else None
+            finding = rules.RESULT_TYPE.at(
+                item.span, hint=hint, name=item.name, declared=declared, found=shown
+            )
+            raise Problem(finding)
     if item.type is not None:
         check_type(frame, value, item.type, item.name)
     frame.env[item.name] = _named(frame, item, value)

@@ -10,7 +10,7 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError, cause_of
 from lamella.base.limits import DEFAULT, Limits
-from lamella.base.paths import read_bytes_in, shown
+from lamella.base.paths import is_folder, read_bytes_in, shown
 from lamella.base.source import Span
 from lamella.base.writer import make_folder, write_bytes
 from lamella.graph.data.dat import Stored, decode_dat, encode_dat, read_dat
@@ -100,7 +100,7 @@ def _unused(
 
 def _sources(path: Path, limits: Limits) -> dict[str, list[_Source]]:
     """Everything that is stored at a path, by name."""
-    if not path.is_dir():
+    if not is_folder(path):
         return _sources_in(path, limits)
     try:
         files = sorted(item for item in path.iterdir() if item.suffix in (TENSOR_FILE, STORE_FILE))

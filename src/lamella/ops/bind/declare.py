@@ -64,7 +64,8 @@ class Declarations:
                 return value
             return expect_count(value, f"the length of '{parameter.name}'", self.binding.plan.limits.max_pack)
         if parameter.bound is None:
-            raise self.binding.problem(PACK_LENGTH_MISSING, name=parameter.name)
+            label = Label(parameter.parameter.span, "declared here")
+            raise self.binding.problem(PACK_LENGTH_MISSING, [label], name=parameter.name)
         symbol = None if measure is None else measure.symbol
         name = symbol if self.named and symbol else f"{result}.size"
         high = self._upper(parameter.bound(self.scope))

@@ -9,6 +9,7 @@ from lamella.base.limits import Limits
 from lamella.lang.skriptnd import nodes
 from lamella.ops.evaluate import Code, make_compiler
 from lamella.ops.evaluate.walk import Node, infer, names, parts
+from lamella.ops.scalars.arithmetic import Budget
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,14 +27,16 @@ class LoweringPlan:
     """Which tensor each index picks an item of: such an index is no loop but several formulas."""
 
 
-def plan_lowering(node: nodes.Lowering, words: Mapping[str, str], limits: Limits) -> LoweringPlan:
+def plan_lowering(
+    node: nodes.Lowering, words: Mapping[str, str], limits: Limits, budget: Budget | None = None
+) -> LoweringPlan:
     """A formula made ready; `words` are the types of the names around it."""
     known = {**words, **{bound.index: "int" for bound in node.bounds}}
     if node.unroll is not None and node.unroll.index:
         known[node.unroll.index] = "int"
     for local in node.locals:
         known[local.name] = infer(local.value, known)
-    compiler = make_compiler(limits, known)
+    compiler = make_compiler(limits, known, budget)
     return LoweringPlan(
         node=node,
         bounds=tuple((bound.index, compiler.compile(bound.limit)) for bound in node.bounds),

@@ -15,6 +15,7 @@ from lamella.ops.bind.formulas import LoweringPlan, plan_lowering
 from lamella.ops.evaluate import Code, Compiler, make_compiler
 from lamella.ops.evaluate.walk import Node, infer, names
 from lamella.ops.instance import Definition
+from lamella.ops.scalars.arithmetic import Budget
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,15 +93,16 @@ SECTIONS = ("attrib", "input", "output", "constant", "variable")
 class Plan:
     """A definition made ready for its calls."""
 
-    def __init__(self, definition: Definition, limits: Limits) -> None:
+    def __init__(self, definition: Definition, limits: Limits, budget: Budget | None = None) -> None:
         self.definition = definition
+        self.budget = budget
         self.operator = definition.operator
         self.limits = limits
         self.dtypes: Mapping[str, nodes.Dtype] = {
             item.name: item for item in self.operator.items("dtype") if isinstance(item, nodes.Dtype)
         }
         self.words: dict[str, str] = dict(_words(self.operator))
-        self.compiler: Compiler = make_compiler(limits, self.words)
+        self.compiler: Compiler = make_compiler(limits, self.words, budget)
         self.attributes = self._parameters("attrib")
         self.inputs = self._parameters("input")
         self.outputs = self._parameters("output")
@@ -197,7 +199,7 @@ class Plan:
     def lowerings(self) -> tuple[LoweringPlan, ...]:
         """The formulas."""
         found = [item for item in self.operator.items("lower") if isinstance(item, nodes.Lowering)]
-        return tuple(plan_lowering(item, self.words, self.limits) for item in found)
+        return tuple(plan_lowering(item, self.words, self.limits, self.budget) for item in found)
 
     @cached_property
     def counters(self) -> frozenset[str]:

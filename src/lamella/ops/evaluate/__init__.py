@@ -10,6 +10,7 @@ from lamella.lang.skriptnd import nodes
 from lamella.ops.evaluate import access, lists, names, operators
 from lamella.ops.evaluate.compiler import Compiler, Makers
 from lamella.ops.evaluate.walk import Node
+from lamella.ops.scalars.arithmetic import Budget
 from lamella.ops.scalars.values import Code, Scope
 
 __all__ = ["Code", "Compiler", "Scope", "evaluate", "make_compiler"]
@@ -45,9 +46,11 @@ _MAKERS: Makers = MappingProxyType(
 )
 
 
-def make_compiler(limits: Limits = DEFAULT, words: Mapping[str, str] | None = None) -> Compiler:
+def make_compiler(
+    limits: Limits = DEFAULT, words: Mapping[str, str] | None = None, budget: Budget | None = None
+) -> Compiler:
     """What makes the expressions of one operator ready; `words` are the types of the names it declares."""
-    return Compiler(_MAKERS, limits, words or {})
+    return Compiler(_MAKERS, limits, words or {}, budget)
 
 
 def evaluate(expression: Node, scope: Scope, limits: Limits = DEFAULT) -> object:

@@ -14,20 +14,22 @@ from lamella.ops.evaluate.elementwise import lift
 from lamella.ops.evaluate.folds import contains
 from lamella.ops.evaluate.walk import Node
 from lamella.ops.problem import Fault
-from lamella.ops.scalars.arithmetic import Arithmetic, Binary
+from lamella.ops.scalars.arithmetic import Arithmetic, Binary, Budget
 from lamella.ops.scalars.values import Code, Scope, Unknown, word_of_type
 
 
 class Compiler:
     """Makes expressions of one operator ready; `words` are the types of the names it declares."""
 
-    def __init__(self, makers: Makers, limits: Limits, words: Mapping[str, str]) -> None:
+    def __init__(
+        self, makers: Makers, limits: Limits, words: Mapping[str, str], budget: Budget | None = None
+    ) -> None:
         self.makers = makers
         self.limits = limits
         self.words = words
-        self.arithmetic = Arithmetic(limits)
+        self.arithmetic = Arithmetic(limits, budget)
         self.binary: Mapping[str, Binary] = {
-            **{sign: lift(sign, rule) for sign, rule in self.arithmetic.signs.items()},
+            **{sign: lift(sign, rule, self.arithmetic.spend) for sign, rule in self.arithmetic.signs.items()},
             "in": contains(self.arithmetic),
         }
 

@@ -10,21 +10,24 @@ from lamella.ops.scalars.arithmetic import Binary
 from lamella.ops.scalars.values import Repeated, same, show
 
 
-def lift(sign: str, rule: Binary) -> Binary:
-    """A binary operator on packs from one on single values; null makes null."""
+def lift(sign: str, rule: Binary, spend: Callable[[int], None]) -> Binary:
+    """A binary operator on packs from one on single values; null makes null. Items are counted by `spend`."""
 
     def _run(left: object, right: object) -> object:
         if type(left) is tuple and type(right) is tuple:
             if len(left) != len(right):
                 raise Fault(PACK_LENGTHS, sign=sign, left=len(left), right=len(right))
+            spend(len(left))
             return tuple(map(rule, left, right))
         if left is None or right is None:
             return None
         if type(left) is Repeated or type(right) is Repeated:
             return spread(sign, lambda items: rule(*items), (left, right))
         if type(left) is tuple:
+            spend(len(left))
             return tuple([rule(item, right) for item in left])
         if type(right) is tuple:
+            spend(len(right))
             return tuple([rule(left, item) for item in right])
         return rule(left, right)
 

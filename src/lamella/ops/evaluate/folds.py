@@ -23,6 +23,7 @@ def fold(arithmetic: Arithmetic, sign: str, value: object, word: str) -> object:
         return _fold_repeated(arithmetic, sign, value)
     if not isinstance(value, tuple):
         raise refuse(f"{sign} ..", value)
+    arithmetic.spend(len(value))
     if sign == ":=":
         return uniform(value)
     if sign == "!=":
@@ -90,6 +91,7 @@ def accumulate(arithmetic: Arithmetic, sign: str, value: object) -> object:
         raise Fault(UNDECIDED, what=f"the length of a pack folded by '{sign}'", value=show(value.length))
     if not isinstance(value, tuple):
         raise refuse(f"{sign} ...", value)
+    arithmetic.spend(len(value))
     rule = arithmetic.signs[sign]
     found: list[object] = []
     for item in value:

@@ -127,12 +127,12 @@ Bounds = tuple[Code | None, Code | None, Code | None]
 
 def compile_index(compiler: Compiler, node: nodes.Index) -> Code:
     """`pack[index]`."""
-    operand = compiler.compile(node.operand)
+    operand, spent = compiler.compile(node.operand), compiler.arithmetic.spent
     if isinstance(node.index, nodes.Range):
         bounds = compile_bounds(compiler, node.index)
-        return guarded(lambda scope: pick_range(operand(scope), bounds, scope), node.span)
+        return guarded(lambda scope: spent(pick_range(operand(scope), bounds, scope)), node.span)
     index = compiler.compile(node.index)
-    return guarded(lambda scope: packs.pick(operand(scope), index(scope)), node.span)
+    return guarded(lambda scope: packs.pick(operand(scope), spent(index(scope))), node.span)
 
 
 def compile_bounds(compiler: Compiler, node: nodes.Range) -> Bounds:
@@ -155,7 +155,10 @@ def compile_substitute(compiler: Compiler, node: nodes.Substitute) -> Code:
     """`pack[index] <- value`."""
     operand, value = compiler.compile(node.target.operand), compiler.compile(node.value)
     index = _compile_places(compiler, operand, node.target.index)
-    return guarded(lambda scope: packs.substitute(operand(scope), index(scope), value(scope)), node.span)
+    spent = compiler.arithmetic.spent
+    return guarded(
+        lambda scope: packs.substitute(spent(operand(scope)), index(scope), value(scope)), node.span
+    )
 
 
 def _compile_places(compiler: Compiler, operand: Code, node: Node) -> Code:

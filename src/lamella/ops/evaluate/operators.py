@@ -81,8 +81,8 @@ def compile_call(compiler: Compiler, node: nodes.Call) -> Code:
 
 
 def _applied(compiler: Compiler, node: nodes.Unary | nodes.Call, rule: Callable[[object], object]) -> Code:
-    operand, lifted = compiler.compile(node.operand), lift_unary(rule)
-    return guarded(lambda scope: lifted(operand(scope)), node.span)
+    operand, lifted, spent = compiler.compile(node.operand), lift_unary(rule), compiler.arithmetic.spent
+    return guarded(lambda scope: lifted(spent(operand(scope))), node.span)
 
 
 def compile_cast(compiler: Compiler, node: nodes.Cast) -> Code:
@@ -95,7 +95,7 @@ def compile_cast(compiler: Compiler, node: nodes.Cast) -> Code:
         target = word or word_in(generic(scope))
         if operand is None:
             return functions.DEFAULTS[target]
-        return lift_unary(partial(functions.cast, target))(operand(scope))
+        return lift_unary(partial(functions.cast, target))(compiler.arithmetic.spent(operand(scope)))
 
     return guarded(_run, node.span)
 
@@ -120,7 +120,7 @@ def compile_select(compiler: Compiler, node: nodes.Select) -> Code:
     otherwise = compiler.compile_some(node.otherwise) or (lambda scope: None)
 
     def _run(scope: Scope) -> object:
-        truth = condition(scope)
+        truth = compiler.arithmetic.spent(condition(scope))
         if truth is True:
             return then(scope)
         if truth is False:

@@ -15,11 +15,30 @@ from lamella.ops.scalars.values import same, show
 Binary = Callable[[object, object], object]
 
 
+SHORT = 64
+"""Packs of no more items cost nothing: there are as many of them as a text has words."""
+PACKS = 16
+"""How many of the longest packs a model may compute before the run."""
+
+
+class Budget:
+    """What the long packs of one model may still cost: a few words can ask for a million items again and again."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.most = PACKS * limits.max_pack
+        self.left = self.most
+
+    def renew(self) -> None:
+        """Begin anew, for another graph."""
+        self.left = self.most
+
+
 class Arithmetic:
     """The binary operators by their signs, within limits that are kept before anything large is computed."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, budget: Budget | None = None) -> None:
         self.limits = limits
+        self.budget = budget or Budget(limits)
         self.bits = limits.max_integer_bits
         self.signs: Mapping[str, Binary] = {
             **{"+": self.add, "-": self.subtract, "*": self.multiply, "/": self.divide, "\\": self.divide_up},
@@ -40,6 +59,21 @@ class Arithmetic:
         if count > self.limits.max_pack:
             bound = self.limits.max_pack
             raise Fault(TOO_LARGE, what=f"a pack of {show(count)} items", limit="max_pack", bound=bound)
+        self.spend(count)
+
+    def spend(self, count: int) -> None:
+        """Count the items of a pack that is computed."""
+        if count > SHORT:
+            self.budget.left -= count
+            if self.budget.left < 0:
+                what = f"long packs of more than {self.budget.most} items together"
+                raise Fault(TOO_LARGE, what=what, limit="max_pack", bound=self.limits.max_pack)
+
+    def spent(self, value: object) -> object:
+        """A value whose items, where it is a pack, are counted."""
+        if type(value) is tuple:
+            self.spend(len(value))
+        return value
 
     def add(self, left: object, right: object) -> object:
         """`left + right`; strings are joined."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lamella.base.diagnostic import printable
 from lamella.base.limits import Limits
-from lamella.base.paths import shipped
+from lamella.base.paths import is_there, shipped
 from lamella.lang.nem import Checked, check
 from lamella.lang.nem.describe import describe_device, device_to_json
 from lamella.lang.nem.device import ResolvedDevice
@@ -22,7 +22,7 @@ def find_file(name: str) -> Path:
     """The file that a user means: a path, or the name of a shipped device."""
     path = Path(name)
     file = SHIPPED.get(name, name)
-    if file in SHIPPED.values() and not path.exists():
+    if file in SHIPPED.values() and not is_there(path):
         return shipped("devices") / file
     return path
 

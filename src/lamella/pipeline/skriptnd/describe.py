@@ -18,7 +18,7 @@ from lamella.lang.skriptnd.write.statements import type_text as write_type
 from lamella.ops.library import Library
 from lamella.pipeline.languages import Description
 from lamella.pipeline.options import Options
-from lamella.pipeline.skriptnd.config import SHOWN, missing_config
+from lamella.pipeline.skriptnd.config import SHOWN, missing_config, require_config
 from lamella.pipeline.skriptnd.reading import Read, chosen_graph, compose_graph, read_module
 
 
@@ -76,6 +76,7 @@ def describe_model(path: Path, options: Options) -> Description:
     findings = list(read.findings)
     if read.sound and (read.module.graphs or options.model):
         operator = chosen_graph(read.module, options).operator
+        require_config(read.module.graphs, options.config)
         missing = missing_config(operator, options.config)
         if missing and not options.model:
             lines += ["", f"graph {operator.name} needs {' '.join(f'--set {name}=…' for name in missing)}"]

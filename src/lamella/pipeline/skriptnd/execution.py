@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from lamella.backend.reference import Executable, compile_model
 from lamella.base.arrays import Array
-from lamella.base.diagnostic import LamellaError, errors
+from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.dtype import F64
 from lamella.base.errors import InputError
+from lamella.base.paths import is_folder, is_there
 from lamella.graph.data import Weights, read_weights, write_weights
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
@@ -43,7 +45,7 @@ def load(path: Path, options: Options) -> Model:
         raise LamellaError(errors([*read.findings, *findings]))
     folder = path.parent if path.name == f"{MAIN}{ENDING}" else path
     data, warnings = _data(folder, graph, options)
-    if folder.is_dir():
+    if is_folder(folder):
         graph, data = _restored(graph, data, folder, options)
     return Model(graph, read.module.library, data or None, warnings)
 
@@ -59,8 +61,8 @@ def _restored(
 
 def _data(path: Path, graph: Graph, options: Options) -> Weights:
     """The weights where the user says, else those in the model's folder or beside its file, else none."""
-    beside = path if path.is_dir() else path.with_suffix(STORE_FILE)
-    home = options.weights or (beside if beside.exists() else None)
+    beside = path if is_folder(path) else path.with_suffix(STORE_FILE)
+    home = options.weights or (beside if is_there(beside) else None)
     if home is None or not graph.variables:
         return Weights({}, ())
     flat = flat_graph(_widened(graph) if options.dtype == "f64" else graph, home)
@@ -70,7 +72,18 @@ def _data(path: Path, graph: Graph, options: Options) -> Weights:
         findings = tuple(item for item in findings if item.code != data_rules.NO_DATA.code)
     if errors(findings):
         raise LamellaError(errors(findings))
-    return Weights({names[name]: array for name, array in arrays.items()}, findings)
+    return Weights({names[name]: array for name, array in arrays.items()}, _gathered(findings))
+
+
+def _gathered(findings: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """One finding for each rule: what holds of one variable often holds of hundreds."""
+    counts = Counter(item.code for item in findings)
+    firsts = {item.code: item for item in reversed(findings)}
+    return tuple(_with_count(item, counts[item.code] - 1) for item in findings if firsts[item.code] is item)
+
+
+def _with_count(finding: Diagnostic, others: int) -> Diagnostic:
+    return replace(finding, message=f"{finding.message} (and {others} more)") if others else finding
 
 
 def _widened(graph: Graph) -> Graph:

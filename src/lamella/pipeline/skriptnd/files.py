@@ -8,7 +8,7 @@ from pathlib import Path
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
-from lamella.base.paths import read_text, shown
+from lamella.base.paths import is_folder, is_there, read_text, shown
 from lamella.base.source import Source
 from lamella.lang.skriptnd import parse, write
 from lamella.lang.skriptnd.check.definitions import invoked
@@ -30,7 +30,7 @@ def check(path: Path, options: Options) -> list[Diagnostic]:
     read = read_module(path, options)
     findings = list(read.findings)
     if read.sound:
-        chosen = options.model or (path.is_dir() and not read.module.graphs)
+        chosen = options.model or (is_folder(path) and not read.module.graphs)
         graphs = [chosen_graph(read.module, options)] if chosen else _main_graphs(read.module)
         require_config(graphs, options.config)
         for definition in graphs:
@@ -58,7 +58,7 @@ def _check_graph(module: Module, definition: Definition, options: Options) -> li
 
 def canonical(path: Path, limits: Limits) -> tuple[str, str]:
     """The text of a file and its canonical form; a text with syntax errors raises."""
-    if path.is_dir():
+    if is_folder(path):
         hint = "name the file in it, such as main.sknd"
         raise InputError(f"'{shown(path)}' is a folder", path=shown(path), hint=hint)
     source = Source(shown(path), read_text(path, limits))
@@ -71,4 +71,4 @@ def canonical(path: Path, limits: Limits) -> tuple[str, str]:
 def describe(name: str, options: Options) -> Description:
     """A model, a module of the library, or one of its operators by its qualified name."""
     path = Path(name)
-    return describe_model(path, options) if path.exists() or name == "-" else describe_library(name, options)
+    return describe_model(path, options) if is_there(path) or name == "-" else describe_library(name, options)

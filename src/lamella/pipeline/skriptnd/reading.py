@@ -46,7 +46,7 @@ def read_module(path: Path, options: Options) -> Read:
         findings = list(module.findings)
         if not errors(findings):
             for name, document in library.documents.items():
-                findings += check(document, name, library.find_operator)
+                findings += check(document, name, library.find_operator, library.operators)
     return Read(module, tuple(sort_findings(findings)))
 
 

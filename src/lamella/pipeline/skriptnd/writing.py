@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
+from lamella.base.diagnostic import printable
 from lamella.base.dim import symbols
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
-from lamella.base.paths import read_text_in, shown
+from lamella.base.paths import is_folder, is_there, read_text_in, shown
 from lamella.base.writer import make_folder, write_text
 from lamella.bridge.graph_to_skriptnd import (
     Origins,
@@ -30,7 +31,7 @@ from lamella.ops.library import Library
 ORIGINS = "origins.json"
 MAIN = "main"
 ENDING = ".sknd"
-STORE_FILE = ".safetensors"
+TENSOR_FILE, STORE_FILE = ".dat", ".safetensors"
 
 
 def write_model(model: Model, path: Path) -> tuple[Path, ...]:
@@ -38,12 +39,14 @@ def write_model(model: Model, path: Path) -> tuple[Path, ...]:
 
     The main text is written last: whoever finds it finds all that belongs to it.
     """
-    alone = path.suffix.lower() == ENDING and not path.is_dir()
+    alone = path.suffix.lower() == ENDING and not is_folder(path)
     folder, main = (path.parent, path) if alone else (path, path / f"{MAIN}{ENDING}")
     texts = {name: write(document) for name, document in graph_to_skriptnd(model).items()}
     make_folder(folder)
     files: list[Path] = []
     flat = with_identifiers(model)
+    if not alone:
+        _refuse_leftovers(folder, flat)
     if flat.data:
         files += write_weights(path.with_suffix(STORE_FILE) if alone else folder, flat.graph, flat.data)
     if not alone:
@@ -56,9 +59,22 @@ def write_model(model: Model, path: Path) -> tuple[Path, ...]:
     return tuple(files)
 
 
+def _refuse_leftovers(folder: Path, model: Model) -> None:
+    """Data that lie in the folder would be taken for the model's own when it is read."""
+    own = {f"{item.name}{TENSOR_FILE}" for item in model.graph.variables if item.name in (model.data or {})}
+    found = (item.name for item in folder.iterdir() if item.suffix in (TENSOR_FILE, STORE_FILE))
+    left = sorted(name for name in found if name not in own)
+    if left and model.graph.variables:
+        raise InputError(
+            f"'{shown(folder)}' holds data of another model: {printable(left[0], 60)}",
+            path=shown(folder),
+            hint="write into an empty folder, or remove its .dat and .safetensors files",
+        )
+
+
 def flat_graph(graph: Graph, home: Path) -> Graph:
     """The graph as its data are named in a folder that `lower` wrote: a text of identifiers has no dots in names."""
-    if not (home / ORIGINS).is_file():
+    if not is_there(home / ORIGINS):
         return graph
     return with_identifiers(Model(graph, Library())).graph
 

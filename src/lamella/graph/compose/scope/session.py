@@ -53,6 +53,7 @@ class Session:
 
     def __init__(self, library: Library, keep: Callable[[Definition], bool], limits: Limits) -> None:
         self.library = library
+        library.budget.renew()
         self.keep = keep
         self.limits = limits
         self.names = Names()

@@ -8,7 +8,7 @@ from lamella.base.diagnostic import Diagnostic, Label, sort_findings
 from lamella.lang.skriptnd.check.composition import Edge, check_composition
 from lamella.lang.skriptnd.check.context import Context, Find
 from lamella.lang.skriptnd.check.declare import declare
-from lamella.lang.skriptnd.check.definitions import Definitions, invoked
+from lamella.lang.skriptnd.check.definitions import Definitions, Listed, invoked
 from lamella.lang.skriptnd.check.expressions import infer
 from lamella.lang.skriptnd.check.graphs import check_main_graph
 from lamella.lang.skriptnd.check.kinds import is_type
@@ -22,8 +22,10 @@ __all__ = ["Find", "check", "check_operator"]
 MAIN = "main"
 
 
-def check(document: Document, module: str = MAIN, find: Find | None = None) -> list[Diagnostic]:
-    """What is wrong with the definitions of a document; `find` knows the operators of other modules.
+def check(
+    document: Document, module: str = MAIN, find: Find | None = None, listed: Listed | None = None
+) -> list[Diagnostic]:
+    """What is wrong with a document's definitions; `find` knows the operators of other modules, `listed` their names.
 
     Without `find`, invocations of other modules are taken as they are.
     """
@@ -31,7 +33,7 @@ def check(document: Document, module: str = MAIN, find: Find | None = None) -> l
     operators: dict[str, Operator] = {}
     for item in document.declarations:
         operators.setdefault(item.name, item)
-    definitions = Definitions(module, operators, find, frozenset(document.modules))
+    definitions = Definitions(module, operators, find, frozenset(document.modules), listed)
     called = {name for item in document.declarations for name in invoked(item)}
     calls: dict[str, Sequence[Edge]] = {}
     for item in document.declarations:

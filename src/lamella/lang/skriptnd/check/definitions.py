@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.source import Span
-from lamella.lang.skriptnd.check.context import Context, Find
+from lamella.lang.skriptnd.check.context import MOST_GUESSES, SHOWN, Context, Find
 from lamella.lang.skriptnd.check.declare import declare
 from lamella.lang.skriptnd.check.expressions import infer
 from lamella.lang.skriptnd.check.kinds import Kind
 from lamella.lang.skriptnd.nodes import Component, Dtype, Invocation, Operator, Parameter
 from lamella.lang.skriptnd.rules import names as rules
+
+Listed: TypeAlias = Callable[[str], Collection[str]]
+"""The names of the operators of a module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +40,14 @@ class Definitions:
         operators: Mapping[str, Operator],
         find: Find | None = None,
         imports: Collection[str] | None = None,
+        listed: Listed | None = None,
     ) -> None:
         self.module = module
         self.operators = operators
         self._find = find
         self._imports = imports
+        self._listed = listed
+        self._guesses = 0
         self._signatures: dict[str, Signature] = {}
         self._stateful: dict[str, bool] = {}
 
@@ -48,14 +56,30 @@ class Definitions:
         module, _, short = name.rpartition(".")
         if not module or module == self.module:
             found = self.operators.get(short) or (self._find and self._find(f"{self.module}.{short}"))
-            return found or rules.UNKNOWN_OPERATOR.at(span, name=name)
+            return found or self._unknown(name, span)
         if self._imports is not None and module not in self._imports:
             return rules.NOT_IMPORTED.at(span, module=module)
         if short.startswith("_"):
             return rules.PRIVATE_OPERATOR.at(span, name=short, module=module)
         if self._find is None:
             return None
-        return self._find(name) or rules.UNKNOWN_OPERATOR.at(span, name=name)
+        return self._find(name) or self._unknown(name, span)
+
+    def _unknown(self, name: str, span: Span) -> Diagnostic:
+        """The finding that there is no such operator, with one that may have been meant."""
+        self._guesses += 1
+        guess = self._guess(name) if self._guesses <= MOST_GUESSES and len(name) <= SHOWN else None
+        return rules.UNKNOWN_OPERATOR.at(span, name=name, hint=guess and f"did you mean '{guess}'?")
+
+    def _guess(self, name: str) -> str | None:
+        module, dot, short = name.rpartition(".")
+        own = not module or module == self.module
+        for other in sorted(self._imports or ()) if own else ():
+            if self._find is not None and self._find(f"{other}.{short}") is not None:
+                return f"{other}.{short}"
+        known = self.operators if own else self._listed(module) if self._listed is not None else ()
+        near = get_close_matches(short, list(known)[:1000], 1, 0.75)
+        return f"{module}{dot}{near[0]}" if near else None
 
     def signature(self, name: str, operator: Operator) -> Signature:
         """What a call sees of an operator; what is wrong with the operator itself is not said here."""

@@ -52,7 +52,8 @@ class Kind:
     def __str__(self) -> str:
         name = self.type or "unknown"
         if self.tensor:
-            name = f"a pack of {name} tensors" if self.packed else f"a {name} tensor"
+            article = "an" if name[0] in "aiu" else "a"
+            name = f"a pack of {name} tensors" if self.packed else f"{article} {name} tensor"
         elif self.packed:
             name = f"a pack of {name}"
         return f"optional {name}" if self.optional else name

@@ -51,7 +51,10 @@ TYPE_OPEN = Rule(
     hint="give it: {name}<type>(…)",
 )
 TYPE_CONFLICT = Rule(
-    "SKR216", "2.13 Generics", "the type '{generic}' of '{name}' is {left} and {right} at once"
+    "SKR216",
+    "2.13 Generics",
+    "the type '{generic}' of '{name}' is {left} and {right} at once",
+    hint="there is no implicit conversion; write numbers as 2 or 2.0, and see layout.cast for tensors",
 )
 LABEL_TWICE = Rule("SKR217", COMPOSING, "label '{label}' is used twice")
 LABEL_NEEDED = Rule(

@@ -76,6 +76,7 @@ ROUNDED_DATA = Rule(
     _WEIGHTS,
     "the data of variable '{name}' are {found} and are rounded to {type}",
     severity=WARNING,
+    hint="declare the variable with the type of its data, or compute in 64 bits: --dtype f64",
 )
 DATA_DO_NOT_FIT = Rule("SKR365", _WEIGHTS, "variable '{name}' is {type}; its data hold {value}")
 SEVERAL_DATA = Rule(

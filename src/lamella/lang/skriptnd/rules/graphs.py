@@ -20,6 +20,7 @@ RESULT_COUNT = Rule(
     "{wanted} results are named but '{what}' gives {found}",
     hint="leave a result out with '~'",
 )
+OPEN_PACK = "only the run tells how many there are: write ..(~|most)"
 RESULT_TYPE = Rule(
     "SKR303",
     "2.10 Composing operators",

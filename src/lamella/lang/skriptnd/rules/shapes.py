@@ -36,7 +36,8 @@ NOT_AFFINE = Rule(
     "SKR126",
     "2.6 Operator inputs and outputs",
     "'{text}' does not determine {names}",
-    hint="an extent that declares a name is A * name + B with numbers A and B",
+    hint="an extent that declares a name is A * name + B with numbers A and B; "
+    "name the whole extent and compute the rest in @using",
 )
 AMBIGUOUS = Rule(
     "SKR127",
@@ -120,7 +121,7 @@ PACK_LENGTH_MISSING = Rule(
     "SKR144",
     "2.7 Variable and constant tensors",
     "the pack '{name}' has no length",
-    hint="write ..(length) behind its type",
+    hint="write ..(length) behind its type, or ..(~|most) where only the run tells the length",
 )
 NEVER_NULL = Rule("SKR145", "2.7 Variable and constant tensors", "{what} '{name}' is declared optional")
 

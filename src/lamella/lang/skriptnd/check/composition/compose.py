@@ -12,7 +12,7 @@ from lamella.lang.skriptnd.check.composition.state import Edge, State
 from lamella.lang.skriptnd.check.context import Context, Place
 from lamella.lang.skriptnd.check.declare.patterns import names_of
 from lamella.lang.skriptnd.check.definitions import Definitions
-from lamella.lang.skriptnd.check.kinds import UNKNOWN
+from lamella.lang.skriptnd.check.kinds import UNKNOWN, Kind
 from lamella.lang.skriptnd.nodes import (
     Block,
     Branch,
@@ -71,13 +71,18 @@ def _assign(state: State, item: Component, found: Kinds, results: Results) -> No
     patterns: Sequence[Pattern] = item.results
     if found is not None and len(found) != len(patterns):
         what = f"'{item.value.operator}'" if isinstance(item.value, Invocation) else "the right side"
+        hint = "the result is a pack: take it apart with [a, b]" if _is_pack(found) else None
         state.context.report(
-            rules.RESULT_COUNT.at(item.span, what=what, left=len(patterns), right=len(found))
+            rules.RESULT_COUNT.at(item.span, hint=hint, what=what, left=len(patterns), right=len(found))
         )
         found = None
     kinds = found if found is not None else [UNKNOWN] * len(patterns)
     for pattern, kind in zip(patterns, kinds, strict=True):
         results.assign(pattern, kind, isinstance(item.value, Invocation))
+
+
+def _is_pack(found: Sequence[Kind]) -> bool:
+    return len(found) == 1 and found[0].packed
 
 
 def _check_value(state: State, item: Component) -> Kinds:

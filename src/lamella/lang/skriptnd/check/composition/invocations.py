@@ -128,6 +128,7 @@ class Call:
             self._report(
                 rules.ATTRIBUTE_TYPE.at(
                     item.value.span,
+                    hint=_conversion(declared, kind, excerpt(item.value)),
                     attribute=item.name,
                     name=self._node.operator,
                     left=shown_kind,
@@ -235,3 +236,10 @@ def _listed(words: str, items: Iterable[str]) -> str:
 
 def _number(kind: Kind) -> str:
     return "a pack of tensors" if kind.packed else "a single tensor"
+
+
+def _conversion(declared: Kind, kind: Kind, text: str) -> str:
+    """How an int becomes a real; the usual slip is a number without a point."""
+    if (declared.type, kind.type) != ("real", "int") or kind.packed or kind.tensor:
+        return ""
+    return f"write {text}.0" if text.removeprefix("-").isdecimal() else f"write real({text})"
