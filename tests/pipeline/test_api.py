@@ -162,7 +162,7 @@ def test_data_alone_are_saved_and_read(tmp_path: Path) -> None:
         "{}",
         "nonsense",
         "[" * 100000,
-        '{"graph": "G", "tensors": {"y": {"name": 3}}, "extents": {}}',
+        '{"graph": "G", "dialect": "specification", "tensors": {"y": {"name": 3}}, "extents": {}}',
     ],
     ids=["empty", "list", "object", "words", "deep", "types"],
 )

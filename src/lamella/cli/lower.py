@@ -73,7 +73,7 @@ def lower(**options: Unpack[Options]) -> None:
         lowered = lower_model(model, to, **{key: words[key] for key in words if key not in LOADING})
         make_folder(target.parent)
         save(lowered, target)
-        again = load(target, dialect=options["dialect"], limits=options["limits"])
+        again = load(target, limits=options["limits"])
     difference = _compare(model, again, options) if options["compare"] else None
     close = difference is None or difference <= TOLERANCE
     if options["as_json"]:

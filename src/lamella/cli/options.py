@@ -79,7 +79,6 @@ MODEL_OPTIONS = (
     click.option(
         "--dialect",
         type=click.Choice(DIALECTS),
-        default="specification",
         help="SkriptND: which library gives operators their meaning.",
     ),
     click.option("--keep", multiple=True, metavar="OPERATOR", help="Take this operator whole; repeatable."),
@@ -108,7 +107,7 @@ class ModelOptions(TypedDict):
 
     model: str | None
     config: dict[str, str]
-    dialect: str
+    dialect: str | None
     keep: tuple[str, ...]
     decompose: tuple[str, ...]
     shape: dict[str, int]

@@ -62,11 +62,8 @@ class Definition:
     name: str
     module: str
     operator: Operator
-
-    @property
-    def standard(self) -> bool:
-        """Whether it belongs to the shipped library."""
-        return self.operator.span.source.name.startswith("ops/")
+    standard: bool = False
+    """Whether it belongs to the shipped library."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from lamella.ops.modules import Loading, read_main
 from lamella.ops.problem import Problem
 from lamella.ops.scalars.arithmetic import Budget
 
-DIALECTS = ("specification", "newer")
+SPECIFICATION, NEWER = "specification", "newer"
+DIALECTS = (SPECIFICATION, NEWER)
 FOLDER = "ops"
 
 
@@ -78,7 +79,7 @@ class Library:
     """The operators that a model can call, with what the engine keeps for each."""
 
     def __init__(
-        self, dialect: str = "specification", root: Path | None = None, limits: Limits = DEFAULT
+        self, dialect: str = SPECIFICATION, root: Path | None = None, limits: Limits = DEFAULT
     ) -> None:
         if dialect not in DIALECTS:
             raise ValueError(f"unknown dialect '{dialect}'; the dialects are {', '.join(DIALECTS)}")
@@ -116,13 +117,13 @@ class Library:
         else:
             shelves = self._shelf(module) if module in self.standard else ()
             operator = next((found for shelf in shelves if (found := shelf.find(name)) is not None), None)
-        return None if operator is None else Definition(qualified, module, operator)
+        return None if operator is None else Definition(qualified, module, operator, document is None)
 
     def _shelf(self, module: str) -> tuple[_Shelf, ...]:
         """The files of a standard module; the newer dialect looks into its own first."""
         if module not in self._shelves:
             files = [f"{FOLDER}/{module}.sknd"]
-            if self.dialect == "newer" and (shipped(FOLDER) / "newer" / f"{module}.sknd").is_file():
+            if self.dialect == NEWER and (shipped(FOLDER) / "newer" / f"{module}.sknd").is_file():
                 files.insert(0, f"{FOLDER}/newer/{module}.sknd")
             self._shelves[module] = tuple(_Shelf(name, self.limits) for name in files)
         return self._shelves[module]

@@ -45,8 +45,8 @@ class Options:
     """Which graph of several; by default the first."""
     config: Mapping[str, object] = field(default_factory=dict)
     """Values of the graph's attributes and generic types."""
-    dialect: str = "specification"
-    """SkriptND: which library gives operators of one name their meaning."""
+    dialect: str | None = None
+    """SkriptND: which library gives operators of one name their meaning; by default the specification's."""
     keep: tuple[str, ...] = ()
     """Operators that are taken whole; by default those of the library."""
     decompose: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ def options_of(words: Mapping[str, object]) -> Options:
         raise InputError(f"there is no option '{unknown}'", hint=f"options are: {', '.join(names)}")
     given = {name: _taken(name, value) for name, value in words.items()}
     found = cast("Callable[..., Options]", Options)(**given)
-    if found.dialect not in DIALECTS:
+    if found.dialect is not None and found.dialect not in DIALECTS:
         raise InputError(
             f"there is no dialect '{found.dialect}'", hint=f"dialects are: {', '.join(DIALECTS)}"
         )
@@ -89,7 +89,7 @@ def _taken(name: str, value: object) -> object:
     if name == "shape":
         return _extents(value)
     wanted = KINDS.get(name, str)
-    optional = name in ("language", "root", "device", "model", "weights", "dtype")
+    optional = name in ("language", "root", "device", "model", "dialect", "weights", "dtype")
     if isinstance(value, wanted) and not (wanted is int and isinstance(value, bool)):
         return value
     if value is None and optional:

@@ -26,6 +26,7 @@ class Origins(TypedDict):
     """The content of `origins.json`: tensors and extents by their words in the text."""
 
     graph: str
+    dialect: str
     tensors: dict[str, Entry]
     extents: dict[str, str]
 
@@ -46,6 +47,7 @@ def origins_of(model: Model) -> Origins:
         entries[words[item.name]] = entry
     return {
         "graph": model.graph.name,
+        "dialect": model.library.dialect,
         "tensors": entries,
         "extents": {word: name for name, word in names.extents.items() if word != name},
     }

@@ -15,16 +15,19 @@ from lamella.graph.nodes import Argument, Branch, Graph, Loop, Operation, Pack, 
 from lamella.lang.skriptnd.nodes import Document, Operator
 from lamella.lang.skriptnd.write import write, write_expression
 from lamella.lang.skriptnd.write.statements import type_text as write_type
-from lamella.ops.library import Library
+from lamella.ops.library import SPECIFICATION, Library
 from lamella.pipeline.languages import Description
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.config import SHOWN, missing_config, require_config
 from lamella.pipeline.skriptnd.reading import Read, chosen_graph, compose_graph, read_module
 
+VARIABLES = 8
+"""Variables that are shown by name."""
+
 
 def describe_library(name: str, options: Options) -> Description:
     """A module of the library with its operators, or one operator as its text defines it."""
-    library = Library(options.dialect, None, options.limits)
+    library = Library(options.dialect or SPECIFICATION, None, options.limits)
     if name in library.standard:
         return _describe_module(name, library)
     definition = library.find(name)
@@ -118,6 +121,9 @@ def describe_graph(graph: Graph) -> Iterator[str]:
     known = [_elements(item) for item in graph.variables]
     if known:
         yield f"  {_count(len(known), 'variable')}, {_count(sum(known), 'parameter')}"
+        yield from (f"    {type_text(item)}" for item in graph.variables[:VARIABLES])
+        if len(graph.variables) > VARIABLES:
+            yield f"    … and {len(graph.variables) - VARIABLES} more; --json lists all"
     counts = Counter(_operator(node) for node in walk(graph.nodes))
     yield f"  {_count(sum(counts.values()), 'operation')}"
     for name, count in counts.most_common():
@@ -173,7 +179,8 @@ def _pack_text(pack: tuple[Tensor, ...]) -> str:
 def value_text(value: Value) -> str:
     """A value as the language writes it."""
     if isinstance(value, tuple):
-        return f"[{', '.join(map(value_text, value))}]"
+        uniform = len(value) > 1 and all(item == value[0] for item in value)
+        return value_text(value[0]) if uniform else f"[{', '.join(map(value_text, value))}]"
     if isinstance(value, bool):
         return "true" if value else "false"
     return f'"{printable(value)}"' if isinstance(value, str) else str(value)

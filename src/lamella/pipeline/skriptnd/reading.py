@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
 from lamella.base.errors import InputError
+from lamella.base.limits import Limits
+from lamella.base.paths import is_there, read_text_in, shown
 from lamella.base.source import NOWHERE, Span
 from lamella.graph.compose import compose
 from lamella.graph.model import Model
@@ -17,12 +20,14 @@ from lamella.graph.passes.specialise_shapes import specialise_shapes
 from lamella.lang.skriptnd import check
 from lamella.lang.skriptnd.rules.graphs import NEEDS_CONFIG, NO_GRAPH
 from lamella.ops.instance import Definition
-from lamella.ops.library import Library, Module
+from lamella.ops.library import NEWER, SPECIFICATION, Library, Module
 from lamella.ops.problem import Problem
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.config import SHOWN, configure, missing_config, report_missing
 
 ALL = "all"
+ORIGINS = "origins.json"
+MAIN_FILE = "main.sknd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,8 @@ class Read:
 
 def read_module(path: Path, options: Options) -> Read:
     """The main module of a file or folder and what it imports, each checked by the rules of the language."""
-    library = Library(options.dialect, options.root, options.limits)
+    dialect = options.dialect or written_dialect(path, options.limits)
+    library = Library(dialect, options.root, options.limits)
     with collector_paused():
         module = library.load(path)
         findings = list(module.findings)
@@ -48,6 +54,26 @@ def read_module(path: Path, options: Options) -> Read:
             for name, document in library.documents.items():
                 findings += check(document, name, library.find_operator, library.operators)
     return Read(module, tuple(sort_findings(findings)))
+
+
+def written_dialect(path: Path, limits: Limits) -> str:
+    """The dialect of a model: a folder that `lower` wrote remembers it, all others are in the specification's."""
+    folder = path.parent if path.name == MAIN_FILE else path
+    if not is_there(folder / ORIGINS):
+        return SPECIFICATION
+    found = read_json_in(folder, ORIGINS, limits)
+    dialect = found.get("dialect") if isinstance(found, dict) else None
+    return NEWER if dialect == NEWER else SPECIFICATION
+
+
+def read_json_in(folder: Path, name: str, limits: Limits) -> object:
+    """The content of a JSON file in a folder; nothing is taken for granted of it."""
+    try:
+        found: object = json.loads(read_text_in(folder, name, limits))
+    except (ValueError, RecursionError) as problem:
+        path = shown(folder / name)
+        raise InputError(f"not readable as JSON: {str(problem)[:200]}", path=path) from None
+    return found
 
 
 def chosen_graph(module: Module, options: Options) -> Definition:

@@ -12,7 +12,7 @@ from lamella.base.diagnostic import printable
 from lamella.base.dim import symbols
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
-from lamella.base.paths import is_folder, is_there, read_text_in, shown
+from lamella.base.paths import is_folder, is_there, shown
 from lamella.base.writer import make_folder, write_text
 from lamella.bridge.graph_to_skriptnd import (
     Origins,
@@ -27,8 +27,8 @@ from lamella.graph.nodes import Graph
 from lamella.graph.rewrite import defined, extents
 from lamella.lang.skriptnd import write
 from lamella.ops.library import Library
+from lamella.pipeline.skriptnd.reading import ORIGINS, read_json_in
 
-ORIGINS = "origins.json"
 MAIN = "main"
 ENDING = ".sknd"
 TENSOR_FILE, STORE_FILE = ".dat", ".safetensors"
@@ -84,10 +84,7 @@ def restore_origins(graph: Graph, folder: Path, limits: Limits) -> Graph:
     path = folder / ORIGINS
     if not os.path.lexists(path):
         return graph
-    try:
-        found: object = json.loads(read_text_in(folder, ORIGINS, limits))
-    except (ValueError, RecursionError) as problem:
-        raise InputError(f"not readable as JSON: {str(problem)[:200]}", path=shown(path)) from None
+    found = read_json_in(folder, ORIGINS, limits)
     if not _sound(found) or _merges_extents(graph, cast(Origins, found)):
         raise InputError(
             "not a file of names and origins", path=shown(path), hint="remove it to go on without"
@@ -97,11 +94,12 @@ def restore_origins(graph: Graph, folder: Path, limits: Limits) -> Graph:
 
 def _sound(found: object) -> bool:
     """Whether the content has the form that we write; it may have been edited."""
-    if not isinstance(found, dict) or set(found) != {"graph", "tensors", "extents"}:
+    if not isinstance(found, dict) or set(found) != {"graph", "dialect", "tensors", "extents"}:
         return False
     tensors, sizes = found["tensors"], found["extents"]
     return (
         _is_text(found["graph"])
+        and _is_text(found["dialect"])
         and isinstance(tensors, dict)
         and all(_sound_entry(entry) for entry in tensors.values())
         and len({entry["name"] for entry in tensors.values()}) == len(tensors)

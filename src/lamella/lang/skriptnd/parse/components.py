@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 
 from lamella.base.cursor import SyntaxProblem
 from lamella.base.dtype import find_in
@@ -28,6 +29,14 @@ from lamella.lang.skriptnd.parse.recovery import Recovery
 from lamella.lang.skriptnd.words import KEYWORDS, TYPE_WORDS
 
 LOOP_WORDS = frozenset(("with", "for", "while", "do", "unroll"))
+
+
+BY_PLACE = "tensors go by their place; attributes stand in braces before the arguments, as in op{name=1}(x)"
+ALONE = "an invocation stands alone: give its result a name, and compute with operators such as math.add"
+AFTER = MappingProxyType(
+    {"{": "attributes come before the arguments, as in op{axis=1}(x)", **dict.fromkeys("+-*/%[?", ALONE)}
+)
+"""What may follow an invocation by mistake, and how it is meant to be written."""
 
 
 class _Head:
@@ -124,7 +133,12 @@ class Components(Recovery):
         self.descend("of arguments")
         arguments: list[Expr | Omitted] = [] if self.text == ")" else self.separated(self.or_omitted)
         self.depth_left += 1
-        self.expect(")", "after the arguments of an operator")
+        if self.text != ")":
+            hint = BY_PLACE if self.text == "=" else ""
+            raise self.problem("')'", "after the arguments of an operator", hint)
+        self.next()
+        if self.text in AFTER:
+            raise self.problem("';'", "after an invocation", AFTER[self.text])
         return Invocation(operator, types, attributes, tuple(arguments), label, self.span_from(first))
 
     def types(self) -> tuple[str, ...]:
