@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lamella.base import dim
-from lamella.base.diagnostic import Diagnostic
+from lamella.base.diagnostic import Diagnostic, Label
 from lamella.base.dim import Condition, Dim, Extent
 from lamella.base.source import Span
 from lamella.graph.compose.calls import Call
@@ -103,8 +103,11 @@ def _finding(call: Call, declared: Declared, value: object, span: Span) -> Diagn
     name = call.instance.definition.name
     found = "never" if value is None else describe(value)
     hint = rules.OPEN_PACK if isinstance(value, Pack) else None
+    origin = value.origin if isinstance(value, Tensor | Pack) else None
+    labels = [Label(origin.span, "composed here")] if origin is not None and origin.span is not None else []
+    words = _words(declared)
     return rules.OUTPUT_SHAPE.at(
-        span, hint=hint, name=declared.name, operator=name, declared=_words(declared), found=found
+        span, hint=hint, labels=labels, name=declared.name, operator=name, declared=words, found=found
     )
 
 
