@@ -46,7 +46,7 @@ def _bind(binding: Binding, attributes: Mapping[str, Value], types: Mapping[str,
 
     def declare() -> tuple[Declared, ...]:
         declared = tuple(declarations.declare(item, item.name) for item in plan.inputs)
-        binding.scope.update({item.name: _as_value(item) for item in declared})
+        binding.scope.update({item.name: item.tensors() for item in declared})
         return declared
 
     binding.more = declare
@@ -65,10 +65,3 @@ def _expect_given(binding: Binding) -> None:
             what = "is optional" if item.type.optional else "has a default value"
             label = Label(item.parameter.span, "declared here")
             raise binding.problem(GRAPH_ALWAYS_GIVEN, [label], name=item.name, what=what)
-
-
-def _as_value(declared: Declared) -> object:
-    """What the name of an input stands for: a tensor, or a pack of them."""
-    if declared.items is None:
-        return declared
-    return tuple(Declared(declared.name, declared.element, shape) for shape in declared.items)

@@ -81,6 +81,12 @@ class Declared:
     items: tuple[Shape, ...] | None = None
     size: Dim | None = None
 
+    def tensors(self) -> Declared | tuple[Declared, ...]:
+        """What the name stands for: a tensor, or the tensors of a pack of known length."""
+        if self.items is None:
+            return self
+        return tuple(Declared(self.name, self.element, shape) for shape in self.items)
+
 
 @dataclass(frozen=True, slots=True)
 class Check:

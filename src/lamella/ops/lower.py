@@ -41,17 +41,11 @@ def contractions(instance: Instance) -> tuple[Contraction, ...]:
 def _tensors(instance: Instance) -> dict[str, object]:
     """The tensors that the definition declares, as formulas see them."""
     found: dict[str, object] = {
-        item.name: _as_tensors(item) for item in (*instance.outputs, *instance.variables)
+        item.name: item.tensors() for item in (*instance.outputs, *instance.variables)
     }
     for declared, value in instance.constants:
         found[declared.name] = _as_constants(declared, value)
     return found
-
-
-def _as_tensors(declared: Declared) -> object:
-    if declared.items is None:
-        return declared
-    return tuple(Declared(declared.name, declared.element, shape) for shape in declared.items)
 
 
 def _as_constants(declared: Declared, value: Single | tuple[Single, ...]) -> object:
@@ -60,7 +54,7 @@ def _as_constants(declared: Declared, value: Single | tuple[Single, ...]) -> obj
         pairs = zip(declared.items, value, strict=True)
         return tuple(Fill(declared.name, declared.element, shape, item) for shape, item in pairs)
     if isinstance(value, tuple) or declared.items is not None or declared.shape is None:
-        return _as_tensors(declared)
+        return declared.tensors()
     return Fill(declared.name, declared.element, declared.shape, value)
 
 
