@@ -165,5 +165,14 @@ class Lexis(Cursor):
 
     def finish(self, first: int, where: str) -> tuple[Span, Notes]:
         """The semicolon that ends a statement; the span and the notes of the statement."""
+        if self.text != ";" and self._on_next_line():
+            end = self.end_of(self.index - 1)
+            place = Span(self.source, end, end)
+            raise self.report(syntax.SYNTAX.at(place, wanted="';'", where=where, found="the end of the line"))
         self.expect(";", where)
         return self.settle(first)
+
+    def _on_next_line(self) -> bool:
+        """Whether the token ahead stands on a line of its own: then what is missing is missing before it."""
+        before = self.end_of(self.index - 1) if self.index else 0
+        return "\n" in self.source.text[before : self.starts[self.index]]
