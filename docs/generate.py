@@ -28,9 +28,9 @@ TITLES = {
     "tensor": "the tensor language",
     "nem": "NEM",
 }
-MARKER = re.compile(r"[ \t]*#[ \t]*expect[ \t]+((?:[A-Z]+\d{3}[ ,]*)+)")
-RIGHT = re.compile(r"^([ \t]*)# right: ?(.*)\n", re.MULTILINE)
-REPAIR = re.compile(r"^.*\n((?:[ \t]*# right:.*\n)+)", re.MULTILINE)
+MARKER = re.compile(r"[ \t]*[#;][ \t]*expect[ \t]+((?:[A-Z]+\d{3}[ ,]*)+)")
+RIGHT = re.compile(r"^([ \t]*)[#;] right: ?(.*)\n", re.MULTILINE)
+REPAIR = re.compile(r"^.*\n((?:[ \t]*[#;] right:.*\n)+)", re.MULTILINE)
 LONGEST = 16
 WIDEST = 160
 
@@ -95,10 +95,15 @@ def repaired(text: str) -> str:
 
 def example(text: str, code: str) -> Example:
     """What is shown of a wrong program; remarks that stay the same are not repeated in the right one."""
-    wrong = MARKER.sub(r"  # <- \1", RIGHT.sub("", text)).rstrip().splitlines()
+    wrong = MARKER.sub(_pointer, RIGHT.sub("", text)).rstrip().splitlines()
     right = repaired(text).rstrip().splitlines() if RIGHT.search(text) else []
-    remarks = {line for line in wrong if line.startswith("#")}
+    remarks = {line for line in wrong if line.startswith(("#", ";"))}
     return Example(excerpt(printable(wrong), code), printable(line for line in right if line not in remarks))
+
+
+def _pointer(found: re.Match[str]) -> str:
+    """What is shown in place of a marker, as a comment of the same language."""
+    return f"  {found[0].lstrip()[0]} <- {found[1]}"
 
 
 def examples(language: str) -> dict[str, Example]:

@@ -16,7 +16,8 @@ from lamella.base.limits import DEFAULT, GIB
 from tests.house.markdown import Block, Command, anchors, blocks, links, matches, session
 from tests.house.tree import ROOT, environment
 
-EXECUTED = ("console", "python", "nem", "sknd", "json")
+PROGRAMS = ("nem", "sknd", "tensor")
+EXECUTED = ("console", "python", "json", *PROGRAMS)
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("README.md")])
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 
@@ -78,7 +79,7 @@ def test_a_session_is_read_and_compared() -> None:
 @pytest.mark.parametrize("block", BLOCKS, ids=place)
 def test_every_block_says_what_it_is(block: Block) -> None:
     assert block.language in (*EXECUTED, "text")
-    assert block.words <= ({"wrong"} if block.language in ("console", "nem", "sknd") else set())
+    assert block.words <= ({"wrong"} if block.language in ("console", *PROGRAMS) else set())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=place)
@@ -100,7 +101,7 @@ def test_sessions_and_scripts(page: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", script], cwd=cwd, env=environment(), check=True)
 
 
-@pytest.mark.parametrize("block", [*of("nem"), *of("sknd")], ids=place)
+@pytest.mark.parametrize("block", [block for language in PROGRAMS for block in of(language)], ids=place)
 def test_programs(block: Block, tmp_path: Path) -> None:
     program = tmp_path / f"shown.{block.language}"
     program.write_text(block.text, encoding="utf-8")

@@ -23,7 +23,7 @@ CODES = {
     "tensor": re.compile(r"TEN\d{3}"),
     "nem": re.compile(r"NEM\d{3}"),
 }
-EXPECT = re.compile(r"#\s*expect\s+((?:[A-Z]+\d{3}[ ,]*)+)")
+EXPECT = re.compile(r"[#;]\s*expect\s+((?:[A-Z]+\d{3}[ ,]*)+)")
 LARGEST_GAP = 10
 LANGUAGES = pytest.mark.parametrize("name", languages())
 

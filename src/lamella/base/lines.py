@@ -12,6 +12,8 @@ INDENT = "    "
 class Lines:
     """A text that grows line by line."""
 
+    indent = INDENT
+
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.level = 0
@@ -29,7 +31,7 @@ class Lines:
 
     def open_block(self, notes: Notes, head: str, apart: bool = False) -> None:
         """The line that opens a block."""
-        self.place(notes, [INDENT * self.level + head], apart)
+        self.place(notes, [self.indent * self.level + head], apart)
         self.level += 1
 
     def close_block(self, notes: Notes, end: str) -> None:
@@ -37,7 +39,7 @@ class Lines:
         if notes.above:
             self.above(notes)
         self.level -= 1
-        self.place(Notes(behind=notes.behind), [INDENT * self.level + end])
+        self.place(Notes(behind=notes.behind), [self.indent * self.level + end])
 
     def above(self, notes: Notes, apart: bool = False) -> None:
         """The blank line and the comments before a statement; a block does not begin with a blank line."""
@@ -47,7 +49,7 @@ class Lines:
 
     def comments(self, lines: Sequence[str]) -> None:
         """Comments on lines of their own."""
-        indent = INDENT * self.level
+        indent = self.indent * self.level
         self.lines += [indent + line if line else "" for line in lines]
 
     def _at_start(self) -> bool:
@@ -56,6 +58,5 @@ class Lines:
         # the line that opened this block is indented less than the block
         return self._indent_of(self.lines[-1]) < self.level
 
-    @staticmethod
-    def _indent_of(line: str) -> int:
-        return (len(line) - len(line.lstrip(" "))) // len(INDENT)
+    def _indent_of(self, line: str) -> int:
+        return (len(line) - len(line.lstrip(" "))) // len(self.indent)

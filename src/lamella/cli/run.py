@@ -6,10 +6,12 @@ import hashlib
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Unpack
 
 import click
+import numpy as np
 
 from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.limits import Limits
@@ -41,6 +43,9 @@ class Options(Common, ModelOptions):
 
     weights: Path | None
     inputs: tuple[str, ...]
+    kernel: str
+    arguments: tuple[str, ...]
+    groups: int
     output: Path | None
     backend: str | None
     seed: int
@@ -56,9 +61,24 @@ class Options(Common, ModelOptions):
 @click.option("--output", type=click.Path(path_type=Path), help="Write one .npy per output into this folder.")
 @click.option(
     "--backend",
-    type=click.Choice(["npu", "reference"]),
+    type=click.Choice(["npu", "reference", "interpreter"]),
     default=None,
-    help="How to run it: plans and streams run on npu, graphs on reference.",
+    help="How to run it: plans and streams run on npu, graphs on reference, kernels on interpreter.",
+)
+@click.option("--kernel", metavar="NAME", default="", help="The kernel to run; by default the only one.")
+@click.option(
+    "--arg",
+    "arguments",
+    multiple=True,
+    metavar="NAME=FILE.npy|NUMBER",
+    help="An argument of the kernel; repeatable.",
+)
+@click.option(
+    "--groups",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Work-groups to launch a kernel with.",
 )
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of what nobody gives."
@@ -75,9 +95,9 @@ class Options(Common, ModelOptions):
 @click.option("--profile", is_flag=True, help="Say where the time went.")
 def run(**options: Unpack[Options]) -> None:
     """Execute FILE; without --input the inputs are random, from the seed, and so are missing weights."""
-    own = ("file", "as_json", "inputs", "output", "backend", "profile")
+    own = ("file", "as_json", "inputs", "arguments", "output", "backend", "profile")
     words: dict[str, object] = {key: value for key, value in options.items() if key not in own}
-    arrays = _read_inputs(options["inputs"], options["limits"])
+    arrays = _read_inputs((*options["inputs"], *options["arguments"]), options["limits"])
     with waiting(f"reading {printable(str(options['file']))}"):
         start = time.perf_counter()
         executable = compile(options["file"], options["backend"], **words)
@@ -116,7 +136,18 @@ def _read_input(text: str, limits: Limits) -> tuple[str, Array]:
     name, equals, file = text.partition("=")
     if not equals or not file:
         raise click.UsageError(f"--input '{text}' is not NAME=FILE.npy")
-    return name, read_array(Path(file), limits)
+    number = _number(file)
+    return name, read_array(Path(file), limits) if number is None else np.asarray(number)
+
+
+def _number(text: str) -> bool | int | float | complex | None:
+    """A scalar as a user writes it, or None for what must be a file."""
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float, complex):
+        with suppress(ValueError):
+            return kind(text)
+    return None
 
 
 def file_name(name: str) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lamella.backend.watch import Watch
     from lamella.base.arrays import Array
 
-LANGUAGES = MappingProxyType({"nem": ".nem", "skriptnd": ".sknd"})
+LANGUAGES = MappingProxyType({"nem": ".nem", "skriptnd": ".sknd", "tensor": ".tensor"})
 """Each language with the ending of its files."""
 DATA = "data"
 """Not a language: files that hold the numbers of a model."""

@@ -19,6 +19,7 @@ KINDS = MappingProxyType(
         "config": Mapping,
         "quantized": bool,
         "seed": int,
+        "groups": int,
         "root": Path,
         "weights": Path,
     }
@@ -41,6 +42,10 @@ class Options:
     """NEM: bind opcodes of future hardware too."""
     order: str = "program"
     """NEM: another legal order of the tasks."""
+    kernel: str | None = None
+    """Tensor language: the one kernel to run; empty for the only one of a file."""
+    groups: int = 1
+    """Tensor language: how many work-groups are launched."""
     model: str | None = None
     """Which graph of several; by default the first."""
     config: Mapping[str, object] = field(default_factory=dict)
@@ -89,7 +94,7 @@ def _taken(name: str, value: object) -> object:
     if name == "shape":
         return _extents(value)
     wanted = KINDS.get(name, str)
-    optional = name in ("language", "root", "device", "model", "dialect", "weights", "dtype")
+    optional = name in ("language", "root", "device", "kernel", "model", "dialect", "weights", "dtype")
     if isinstance(value, wanted) and not (wanted is int and isinstance(value, bool)):
         return value
     if value is None and optional:

@@ -1,0 +1,154 @@
+"""Arithmetic, comparisons and functions on numbers, as the language defines them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TypeAlias
+
+import numpy as np
+
+from lamella.backend.interpreter.faults import Fault
+from lamella.backend.interpreter.numbers import BF16, F32, F64, Number, convert, is_complex, is_integer
+from lamella.lang.tensor.rules import running as rules
+
+Unary: TypeAlias = Callable[[Number], Number]
+Binary: TypeAlias = Callable[[Number, Number], Number]
+
+
+def compute_binary(function: str, left: Number, right: Number) -> Number:
+    """`arith.FUNCTION left, right`; bf16 is computed in f32 and rounded."""
+    if left.dtype != BF16:
+        return BINARY[function](left, right)
+    return BINARY[function](left.astype(F32), right.astype(F32)).astype(BF16)
+
+
+def compute_unary(function: str, operand: Number) -> Number:
+    """`arith.FUNCTION operand`."""
+    return UNARY[function](operand)
+
+
+def compare(function: str, left: Number, right: Number) -> Number:
+    """`cmp.FUNCTION left, right`."""
+    return COMPARISONS[function](left, right)
+
+
+def compute_math(function: str, operand: Number, element: str) -> Number:
+    """`math.FUNCTION operand`, computed in double precision and rounded to the type."""
+    wide = operand.astype(np.complex128) if is_complex(operand.dtype) else operand.astype(F64)
+    return convert(np.asarray(MATH[function.removeprefix("native_")](wide))[()], element)
+
+
+def _divide(left: Number, right: Number) -> Number:
+    """Integers truncate toward zero; complex numbers multiply by the conjugate, without scaling."""
+    if is_integer(left.dtype):
+        _refuse_zero("arith.div", right)
+        down = np.floor_divide(left, right)
+        uneven = np.not_equal(np.fmod(left, right), 0) & (np.less(left, 0) != np.less(right, 0))
+        return np.where(uneven, down + left.dtype.type(1), down)[()]
+    if not is_complex(left.dtype):
+        found: Number = np.divide(left, right)
+        return found
+    whole = left * np.conj(right)
+    square = right.real * right.real + right.imag * right.imag
+    quotient = np.empty(np.shape(whole), left.dtype)
+    quotient.real, quotient.imag = whole.real / square, whole.imag / square
+    return quotient[()]
+
+
+def _remainder(left: Number, right: Number) -> Number:
+    """What truncating division leaves, with the sign of the dividend."""
+    if is_integer(left.dtype):
+        _refuse_zero("arith.rem", right)
+    found: Number = np.fmod(left, right)
+    return found
+
+
+def _refuse_zero(function: str, divisor: Number) -> None:
+    if not np.all(divisor):
+        raise Fault(rules.DIVIDED_BY_ZERO, function=function)
+
+
+def _shift(function: str, shift: Binary) -> Binary:
+    def shifted(left: Number, right: Number) -> Number:
+        bits = 8 * left.dtype.itemsize
+        wrong = np.less(right, 0) | np.greater_equal(right, bits)
+        if np.any(wrong):
+            amount = int(np.asarray(right)[np.asarray(wrong)].flat[0])
+            raise Fault(rules.SHIFT_AMOUNT, function=function, type=f"{bits}-bit integer", amount=amount)
+        return shift(left, right)
+
+    return shifted
+
+
+def _part(name: str) -> Unary:
+    def part(operand: Number) -> Number:
+        found: Number = getattr(operand, name)
+        return found
+
+    return part
+
+
+def _each(function: Callable[[float], float]) -> Unary:
+    def applied(operand: Number) -> Number:
+        return np.asarray([function(float(item)) for item in np.asarray(operand).flat]).reshape(operand.shape)
+
+    return applied
+
+
+BINARY: Mapping[str, Binary] = MappingProxyType(
+    {
+        "add": np.add,
+        "sub": np.subtract,
+        "mul": np.multiply,
+        "div": _divide,
+        "rem": _remainder,
+        "min": np.fmin,
+        "max": np.fmax,
+        "shl": _shift("arith.shl", np.left_shift),
+        "shr": _shift("arith.shr", np.right_shift),
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+    }
+)
+UNARY: Mapping[str, Unary] = MappingProxyType(
+    {
+        "abs": np.abs,
+        "neg": np.negative,
+        "not": np.invert,
+        "conj": np.conj,
+        "im": _part("imag"),
+        "re": _part("real"),
+    }
+)
+COMPARISONS: Mapping[str, Binary] = MappingProxyType(
+    {
+        "eq": np.equal,
+        "ne": np.not_equal,
+        "gt": np.greater,
+        "ge": np.greater_equal,
+        "lt": np.less,
+        "le": np.less_equal,
+    }
+)
+MATH: Mapping[str, Unary] = MappingProxyType(
+    {
+        "exp": np.exp,
+        "exp2": np.exp2,
+        "log": np.log,
+        "log2": np.log2,
+        "sin": np.sin,
+        "cos": np.cos,
+        "tan": np.tan,
+        "tanh": np.tanh,
+        "sqrt": np.sqrt,
+        "rsqrt": lambda operand: 1 / np.sqrt(operand),
+        "erf": _each(math.erf),
+        "floor": np.floor,
+        "ceil": np.ceil,
+        "round": np.rint,
+        "sigmoid": lambda operand: 1 / (1 + np.exp(np.negative(operand))),
+    }
+)

@@ -1,0 +1,172 @@
+"""Instructions that a worker executes on its own: those without a region and without a partner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from lamella.backend.interpreter import arithmetic, linear, memory
+from lamella.backend.interpreter.memory import Reference, References
+from lamella.backend.interpreter.numbers import (
+    convert,
+    dtype_of,
+    element_name,
+    make_garbage,
+    make_integer,
+    make_number,
+)
+from lamella.backend.interpreter.state import RunValue, Worker
+from lamella.lang.tensor import nodes
+
+
+def evaluate(worker: Worker, instruction: nodes.Instruction) -> tuple[RunValue, ...]:
+    """Execute one instruction and give its results."""
+    return EVALUATE[type(instruction)](worker, instruction)
+
+
+def element_of(kind: nodes.Type) -> str:
+    """The element, component or scalar type of a type."""
+    return (
+        kind.name
+        if isinstance(kind, nodes.Scalar)
+        else kind.element
+        if not isinstance(kind, nodes.Group)
+        else ""
+    )
+
+
+def _constant(_: Worker, item: nodes.Constant) -> tuple[RunValue, ...]:
+    value = make_number(item.value, element_of(item.type))
+    if isinstance(item.type, nodes.Coopmatrix):
+        return (np.full((item.type.rows, item.type.columns), value),)
+    return (value,)
+
+
+def _arith(worker: Worker, item: nodes.Arith) -> tuple[RunValue, ...]:
+    operands = [worker.number(value) for value in item.operands]
+    if len(operands) == 1:
+        return (arithmetic.compute_unary(item.function, operands[0]),)
+    return (arithmetic.compute_binary(item.function, *operands),)
+
+
+def _compare(worker: Worker, item: nodes.Compare) -> tuple[RunValue, ...]:
+    return (arithmetic.compare(item.function, worker.number(item.left), worker.number(item.right)),)
+
+
+def _math(worker: Worker, item: nodes.Math) -> tuple[RunValue, ...]:
+    return (arithmetic.compute_math(item.function, worker.number(item.operand), element_of(item.type)),)
+
+
+def _cast(worker: Worker, item: nodes.Cast) -> tuple[RunValue, ...]:
+    return (convert(worker.number(item.operand), element_of(item.type)),)
+
+
+def _builtin(worker: Worker, item: nodes.Builtin) -> tuple[RunValue, ...]:
+    return (make_integer(BUILTINS[item.name](worker), element_of(item.type)),)
+
+
+def _load(worker: Worker, item: nodes.Load) -> tuple[RunValue, ...]:
+    source = worker.values[item.operand.name]
+    indices = [worker.integer(index) for index in item.indices]
+    if isinstance(source, References):
+        return (source.load(indices[0]),)
+    return (worker.reference(item.operand).load(indices),)
+
+
+def _store(worker: Worker, item: nodes.Store) -> tuple[RunValue, ...]:
+    """Every work-item stores; where they act as one, only an addition tells the difference."""
+    target, value = worker.reference(item.operand), worker.number(item.value)
+    indices = [worker.integer(index) for index in item.indices]
+    if item.flag != "atomic_add":
+        target.store(value, indices)
+        return ()
+    for _ in range(worker.group.launch.items if worker.item is None else 1):
+        target.store(arithmetic.compute_binary("add", target.load(indices), value), indices)
+    return ()
+
+
+def _size(worker: Worker, item: nodes.SizeOf) -> tuple[RunValue, ...]:
+    source = worker.values[item.operand.name]
+    size = (
+        len(source.items)
+        if isinstance(source, References)
+        else worker.reference(item.operand).shape[item.mode]
+    )
+    return (make_integer(size, "index"),)
+
+
+def _extent(worker: Worker, item: nodes.IndexOrSize) -> int:
+    return item if isinstance(item, int) else worker.integer(item)
+
+
+def _subview(worker: Worker, item: nodes.Subview) -> tuple[RunValue, ...]:
+    """A slice of static size 0 takes its mode away; one of a run-time size never does."""
+    slices = [
+        (_extent(worker, s.offset), None if s.size == 0 else _extent(worker, s.size)) for s in item.slices
+    ]
+    source, check = worker.reference(item.operand), worker.group.launch.options.check_bounds
+    return (memory.take_subview(source, slices, check),)
+
+
+def _expand(worker: Worker, item: nodes.Expand) -> tuple[RunValue, ...]:
+    sizes = [_extent(worker, size) for size in item.sizes]
+    return (memory.expand_mode(worker.reference(item.operand), item.mode, sizes),)
+
+
+def _fuse(worker: Worker, item: nodes.Fuse) -> tuple[RunValue, ...]:
+    return (memory.fuse_modes(worker.reference(item.operand), item.first, item.last),)
+
+
+def _alloca(worker: Worker, item: nodes.Alloca) -> tuple[RunValue, ...]:
+    shape = tuple(size or 0 for size in item.type.shape)
+    stride = tuple(step or 0 for step in item.type.stride)
+    reach = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+    count = reach + 1 if math.prod(shape) else 0
+    worker.group.allocate(count * dtype_of(item.type.element).itemsize)
+    return (Reference("alloca", make_garbage(item.type.element, count), 0, shape, stride),)
+
+
+def _blas(worker: Worker, item: nodes.Blas) -> tuple[RunValue, ...]:
+    alpha, *sources, beta, target = item.operands
+    memrefs = [worker.reference(value) for value in (*sources, target)]
+    element = element_name(memrefs[-1].memory.dtype)
+    memrefs[-1].write(linear.update(item, memrefs, worker.number(alpha), worker.number(beta), element))
+    return ()
+
+
+def _stop_lifetime(_: Worker, __: nodes.LifetimeStop) -> tuple[RunValue, ...]:
+    return ()
+
+
+BUILTINS: Mapping[str, Callable[[Worker], int]] = MappingProxyType(
+    {
+        "group_id": lambda worker: worker.group.number,
+        "group_size": lambda worker: worker.group.launch.groups,
+        "num_subgroups": lambda worker: worker.group.launch.items // worker.group.launch.subgroup_size,
+        "subgroup_size": lambda worker: worker.group.launch.subgroup_size,
+        "subgroup_id": lambda worker: worker.subgroup,
+        "subgroup_local_id": lambda worker: worker.lane,
+    }
+)
+EVALUATE: Mapping[type, Callable[..., tuple[RunValue, ...]]] = MappingProxyType(
+    {
+        nodes.Constant: _constant,
+        nodes.Arith: _arith,
+        nodes.Compare: _compare,
+        nodes.Math: _math,
+        nodes.Cast: _cast,
+        nodes.Builtin: _builtin,
+        nodes.Load: _load,
+        nodes.Store: _store,
+        nodes.SizeOf: _size,
+        nodes.Subview: _subview,
+        nodes.Expand: _expand,
+        nodes.Fuse: _fuse,
+        nodes.Alloca: _alloca,
+        nodes.LifetimeStop: _stop_lifetime,
+        nodes.Blas: _blas,
+    }
+)

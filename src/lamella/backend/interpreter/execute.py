@@ -1,0 +1,312 @@
+"""The execution model: regions, loops and conditions; work-items with barriers and subgroups.
+
+A worker is a generator. It stops at what it cannot do alone: at a region for all work-items where the work-group
+acts as one, at a barrier, at an instruction of its subgroup. What it waits for is sent back into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TypeAlias
+
+from lamella.backend.interpreter.evaluate import evaluate
+from lamella.backend.interpreter.faults import Fault, Stopped
+from lamella.backend.interpreter.memory import Reference
+from lamella.backend.interpreter.numbers import make_integer, wrap_integer
+from lamella.backend.interpreter.state import Launch, RunValue, Step, Worker, WorkGroup
+from lamella.backend.interpreter.subgroup import TOGETHER, execute_together, name_of
+from lamella.lang.tensor import nodes
+from lamella.lang.tensor.rules import running as rules
+
+Values: TypeAlias = tuple[RunValue, ...]
+WAITS = (nodes.Barrier, nodes.Foreach, nodes.Parallel, *TOGETHER)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Where a worker waits: a statement, in one trip of each loop around it."""
+
+    statement: nodes.Statement
+    trips: tuple[int, ...]
+
+    def meets(self, other: Wait | None) -> bool:
+        """Whether another worker waits at the same place."""
+        return other is not None and self.statement is other.statement and self.trips == other.trips
+
+
+Work: TypeAlias = Generator[Wait, Values, None]
+
+
+# --- regions ------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Loop:
+    """A `for` that is being executed: the condition is tested before each trip, the step is added modulo the type."""
+
+    statement: nodes.Statement
+    loop: nodes.For
+    index: int
+    end: int
+    step: int
+    carried: Values
+
+    def enter(self, worker: Worker) -> bool:
+        """Begin the next trip, if there is one."""
+        if self.index >= self.end:
+            worker.trips.pop()
+            return False
+        _count(worker, self.statement)
+        worker.trips[-1] += 1
+        worker.values[self.loop.variable.name] = make_integer(self.index, self.loop.type.name)
+        names = (value.name for value, _ in self.loop.carried)
+        worker.values.update(zip(names, self.carried, strict=True))
+        return True
+
+    def advance(self, worker: Worker, yielded: Values) -> bool:
+        """End a trip with what it yields, and begin the next one."""
+        self.carried = yielded
+        self.index = wrap_integer(self.index + self.step, self.loop.type.name)
+        return self.enter(worker)
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A region that is being executed, and the `for` or `if` that it belongs to."""
+
+    region: nodes.Region
+    owner: nodes.Statement | None
+    loop: _Loop | None
+    held: int
+    """Local memory that the work-group held before."""
+    next: int = 0
+    yielded: Values = ()
+
+
+def run_region(worker: Worker, region: nodes.Region) -> Work:
+    """Execute the statements of a region and of those inside it, without recursion: nesting costs no stack."""
+    frames = [_Frame(region, None, None, worker.group.local_bytes)]
+    while frames:
+        frame = frames[-1]
+        if frame.next == len(frame.region.statements):
+            _leave(worker, frames)
+            continue
+        statement = frame.region.statements[frame.next]
+        frame.next += 1
+        instruction = statement.instruction
+        if isinstance(instruction, nodes.For | nodes.If):
+            _enter(worker, frames, statement)
+        elif isinstance(instruction, nodes.Yield):
+            frame.yielded = tuple(worker.values[value.name] for value in instruction.values)
+            _trace(worker, statement, frame.yielded)
+        elif isinstance(instruction, WAITS):
+            _bind(worker, statement, (yield Wait(statement, tuple(worker.trips))))
+        else:
+            _bind(worker, statement, _evaluate(worker, statement))
+
+
+def _evaluate(worker: Worker, statement: nodes.Statement) -> Values:
+    try:
+        return evaluate(worker, statement.instruction)
+    except Fault as fault:
+        raise fault.at(statement.span, worker.place) from None
+
+
+def _enter(worker: Worker, frames: list[_Frame], statement: nodes.Statement) -> None:
+    """Begin a `for` or an `if`; one that executes nothing has its results at once."""
+    instruction, held = statement.instruction, worker.group.local_bytes
+    if isinstance(instruction, nodes.For):
+        loop = _start_loop(worker, statement, instruction)
+        if loop.enter(worker):
+            frames.append(_Frame(instruction.body, statement, loop, held))
+        else:
+            _bind(worker, statement, loop.carried)
+    elif isinstance(instruction, nodes.If):
+        region = instruction.then if bool(worker.number(instruction.condition)) else instruction.otherwise
+        if region is None:
+            _bind(worker, statement, ())
+        else:
+            frames.append(_Frame(region, statement, None, held))
+
+
+def _start_loop(worker: Worker, statement: nodes.Statement, loop: nodes.For) -> _Loop:
+    step = 1 if loop.step is None else worker.integer(loop.step)
+    carried: Values = tuple(worker.values[start.name] for _, start in loop.carried)
+    worker.trips.append(0)
+    return _Loop(statement, loop, worker.integer(loop.begin), worker.integer(loop.end), step, carried)
+
+
+def _leave(worker: Worker, frames: list[_Frame]) -> None:
+    """End a region: its local memory is free, a loop goes on with its next trip."""
+    frame = frames[-1]
+    worker.group.local_bytes = frame.held
+    if frame.loop is not None and frame.loop.advance(worker, frame.yielded):
+        frame.next, frame.yielded = 0, ()
+        return
+    frames.pop()
+    if frame.owner is not None:
+        _bind(worker, frame.owner, frame.yielded)
+
+
+def _bind(worker: Worker, statement: nodes.Statement, results: Values) -> None:
+    """Name the results; a memref is known by its newest name."""
+    for value, result in zip(statement.results, results, strict=False):
+        named = replace(result, name=value.name) if isinstance(result, Reference) else result
+        worker.values[value.name] = named
+    _trace(worker, statement, results)
+
+
+def _trace(worker: Worker, statement: nodes.Statement, results: Values) -> None:
+    launch = worker.group.launch
+    if launch.options.trace is not None:
+        step = Step(launch.function.name, worker.group.number, worker.item, statement, results)
+        launch.options.trace(step)
+
+
+def _count(worker: Worker, statement: nodes.Statement, steps: int = 1) -> None:
+    try:
+        worker.group.launch.count(steps)
+    except Fault as fault:
+        raise fault.at(statement.span, worker.place) from None
+
+
+# --- the work-group acting as one ---------------------------------------------------------------------------
+
+
+def run_work_group(launch: Launch, number: int, arguments: dict[str, RunValue]) -> None:
+    """Execute the kernel for one work-group."""
+    group = WorkGroup(launch, number)
+    worker = Worker(group, dict(arguments))
+    work = run_region(worker, launch.function.body)
+    wait = next(work, None)
+    while wait is not None:
+        _run_all(worker, wait)
+        wait = _resume(work, ())
+
+
+def _resume(work: Work, answer: Values) -> Wait | None:
+    try:
+        return work.send(answer)
+    except StopIteration:
+        return None
+
+
+def _run_all(worker: Worker, wait: Wait) -> None:
+    """Let all work-items run a region to its end; between collective instructions all of them have met anyway."""
+    instruction = wait.statement.instruction
+    if isinstance(instruction, nodes.Parallel):
+        _count(worker, wait.statement, worker.group.launch.items)
+        _run_items(worker, lambda item: run_region(item, instruction.body))
+    elif isinstance(instruction, nodes.Foreach):
+        tuples = _tuples(worker, wait.statement, instruction)
+        share = worker.group.launch.items
+        _run_items(worker, lambda item: _run_share(item, instruction, tuples[item.item or 0 :: share]))
+
+
+def _tuples(worker: Worker, statement: nodes.Statement, loop: nodes.Foreach) -> list[tuple[int, ...]]:
+    """All index tuples of a foreach, in an order of no meaning."""
+    pairs = zip(loop.begins, loop.ends, strict=True)
+    ranges = [range(worker.integer(begin), worker.integer(end)) for begin, end in pairs]
+    count = 1
+    for item in ranges:
+        count *= max(0, item.stop - item.start)
+    _count(worker, statement, max(count, worker.group.launch.items))
+    found = list(product(*ranges))
+    if worker.group.launch.order is not None:
+        worker.group.launch.order.shuffle(found)
+    return found
+
+
+def _run_share(worker: Worker, loop: nodes.Foreach, tuples: Sequence[tuple[int, ...]]) -> Work:
+    """What one work-item does of a foreach."""
+    for trip, indices in enumerate(tuples):
+        worker.trips[:] = [trip]
+        for value, index in zip(loop.variables, indices, strict=True):
+            worker.values[value.name] = make_integer(index, loop.type.name)
+        yield from run_region(worker, loop.body)
+
+
+# --- work-items ---------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Item:
+    """A work-item: where it waits, and what is sent to it when it goes on."""
+
+    worker: Worker
+    work: Work
+    wait: Wait | None = None
+    answer: Values | None = None
+    done: bool = False
+
+    def advance(self) -> None:
+        """Run to the next place where it has to wait, or to the end."""
+        answer, self.answer = self.answer, None
+        self.wait = next(self.work, None) if answer is None else _resume(self.work, answer)
+        self.done = self.wait is None
+
+
+def _run_items(worker: Worker, start: Callable[[Worker], Work]) -> None:
+    """Run all work-items of a work-group until they are done."""
+    launch = worker.group.launch
+    workers = [Worker(worker.group, dict(worker.values), number) for number in range(launch.items)]
+    items = [_Item(item, start(item)) for item in workers]
+    ready = items
+    while ready:
+        for item in _mix(launch, ready):
+            item.advance()
+        ready = list(_release(launch, items))
+    stuck = next((item for item in items if not item.done), None)
+    if stuck is not None and stuck.wait is not None:
+        raise _diverged(stuck, stuck.wait, items)
+
+
+def _mix(launch: Launch, items: Sequence[_Item]) -> Sequence[_Item]:
+    """Work-items in the order in which they go on: any, where a seed is given."""
+    return items if launch.order is None else launch.order.sample(items, len(items))
+
+
+def _release(launch: Launch, items: Sequence[_Item]) -> Iterator[_Item]:
+    """The work-items that can go on, each with its answer."""
+    first = items[0].wait
+    if first is not None and isinstance(first.statement.instruction, nodes.Barrier) and _met(items):
+        yield from _answer(items, [()] * len(items))
+        return
+    for begin in range(0, len(items), launch.subgroup_size):
+        lanes = items[begin : begin + launch.subgroup_size]
+        wait = lanes[0].wait
+        if wait is not None and isinstance(wait.statement.instruction, TOGETHER) and _met(lanes):
+            yield from _answer(lanes, _execute(wait, lanes))
+
+
+def _met(items: Sequence[_Item]) -> bool:
+    first = items[0].wait
+    return first is not None and all(first.meets(item.wait) for item in items)
+
+
+def _answer(items: Sequence[_Item], answers: Sequence[Values]) -> Iterator[_Item]:
+    for item, answer in zip(items, answers, strict=True):
+        item.answer = answer
+        yield item
+
+
+def _execute(wait: Wait, lanes: Sequence[_Item]) -> list[Values]:
+    workers = [lane.worker for lane in lanes]
+    try:
+        return execute_together(wait.statement.instruction, workers)
+    except Fault as fault:
+        raise fault.at(wait.statement.span, workers[0].place) from None
+
+
+def _diverged(stuck: _Item, wait: Wait, items: Sequence[_Item]) -> Stopped:
+    """What to say of work-items that wait for others in vain."""
+    instruction, place = wait.statement.instruction, stuck.worker.place
+    if isinstance(instruction, nodes.Barrier):
+        reached = sum(wait.meets(item.wait) for item in items)
+        return Fault(rules.DIVERGED_BARRIER, reached=reached, items=len(items)).at(wait.statement.span, place)
+    lanes = [item for item in items if item.worker.subgroup == stuck.worker.subgroup]
+    reached = sum(wait.meets(item.wait) for item in lanes)
+    values = {"reached": reached, "items": len(lanes), "instruction": name_of(instruction)}
+    return Fault(rules.DIVERGED_SUBGROUP, **values).at(wait.statement.span, place)

@@ -1,0 +1,148 @@
+"""Memory: what a memref refers to, element access, views, groups of memrefs.
+
+All memory is flat; a reference lays a shape and strides over it. Every access is tested, so a wrong program ends
+with a finding and never touches what is not its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from lamella.backend.interpreter.faults import Fault
+from lamella.backend.interpreter.numbers import Number
+from lamella.base.arrays import Array
+from lamella.lang.tensor.rules import running as rules
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A memref at run time: an offset into flat memory, a size and a stride in elements for each mode."""
+
+    name: str
+    memory: Array
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    def load(self, indices: Sequence[int]) -> Number:
+        """The element at a position."""
+        found: Number = self.memory[self._address(indices)]
+        return found
+
+    def store(self, value: Number, indices: Sequence[int]) -> None:
+        """Write an element."""
+        self._allow_writing()
+        self.memory[self._address(indices)] = value
+
+    def read(self) -> Array:
+        """All elements, as an array of the memref's shape that shares its memory."""
+        self._refuse_outside(*self._extent())
+        width = self.memory.itemsize
+        first = self.offset if math.prod(self.shape) else 0
+        return as_strided(self.memory[first:], self.shape, [width * step for step in self.stride])
+
+    def write(self, values: Array) -> None:
+        """Replace all elements."""
+        self._allow_writing()
+        self.read()[...] = values
+
+    def _address(self, indices: Sequence[int]) -> int:
+        for mode, (index, size) in enumerate(zip(indices, self.shape, strict=True)):
+            if not 0 <= index < size:
+                raise Fault(rules.OUT_OF_BOUNDS, index=index, mode=mode, name=self.name, size=size)
+        address = self.offset + sum(i * step for i, step in zip(indices, self.stride, strict=True))
+        self._refuse_outside(address, address)
+        return address
+
+    def _extent(self) -> tuple[int, int]:
+        """The first and last element of the memory that an access to all of it touches."""
+        if not math.prod(self.shape):
+            return 0, -1
+        reach = sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
+        return self.offset, self.offset + reach
+
+    def _refuse_outside(self, low: int, high: int) -> None:
+        if low < 0 or high >= self.memory.size:
+            size = self.memory.size
+            raise Fault(rules.OUT_OF_MEMORY, name=self.name, low=low, high=high, size=size)
+
+    def _allow_writing(self) -> None:
+        if not self.memory.flags.writeable:
+            raise Fault(rules.READ_ONLY, name=self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """A group at run time."""
+
+    name: str
+    items: tuple[Reference, ...]
+
+    def load(self, index: int) -> Reference:
+        """The memref at a position."""
+        if not 0 <= index < len(self.items):
+            raise Fault(rules.GROUP_OUT_OF_BOUNDS, index=index, name=self.name, size=len(self.items))
+        return self.items[index]
+
+
+def take_subview(
+    source: Reference, slices: Sequence[tuple[int, int | None]], check_bounds: bool
+) -> Reference:
+    """A view of blocks of modes, each an offset and a size; a mode without a size goes away."""
+    for mode, ((offset, size), whole) in enumerate(zip(slices, source.shape, strict=True)):
+        if size is not None and size < 1:
+            raise Fault(rules.EMPTY_SLICE, mode=mode, name=source.name, size=size)
+        last = offset + (size or 1) - 1
+        if check_bounds and not 0 <= offset <= last < whole:
+            values = {"offset": offset, "last": last, "mode": mode, "name": source.name, "size": whole}
+            raise Fault(rules.VIEW_OUT_OF_BOUNDS, **values)
+    kept = [(size, step) for (_, size), step in zip(slices, source.stride, strict=True) if size is not None]
+    moved = sum(offset * step for (offset, _), step in zip(slices, source.stride, strict=True))
+    shape, stride = tuple(size for size, _ in kept), tuple(step for _, step in kept)
+    return replace(source, offset=source.offset + moved, shape=shape, stride=stride)
+
+
+def expand_mode(source: Reference, mode: int, sizes: Sequence[int]) -> Reference:
+    """A view in which a mode is seen as several, the first of them fastest."""
+    if math.prod(sizes) != source.shape[mode] or min(sizes) < 0:
+        shown = "x".join(map(str, sizes))
+        raise Fault(rules.WRONG_EXPANSION, mode=mode, name=source.name, size=source.shape[mode], sizes=shown)
+    steps = [source.stride[mode] * math.prod(sizes[:count]) for count in range(len(sizes))]
+    shape = (*source.shape[:mode], *sizes, *source.shape[mode + 1 :])
+    return replace(source, shape=shape, stride=(*source.stride[:mode], *steps, *source.stride[mode + 1 :]))
+
+
+def fuse_modes(source: Reference, first: int, last: int) -> Reference:
+    """A view in which neighbouring modes are seen as one."""
+    sizes, strides = source.shape[first : last + 1], source.stride[first : last + 1]
+    if any(strides[k] * sizes[k] != strides[k + 1] for k in range(last - first)):
+        values = {"sizes": "x".join(map(str, sizes)), "strides": ",".join(map(str, strides))}
+        raise Fault(rules.WRONG_FUSION, first=first, last=last, name=source.name, **values)
+    shape = (*source.shape[:first], math.prod(sizes), *source.shape[last + 1 :])
+    return replace(source, shape=shape, stride=(*source.stride[: first + 1], *source.stride[last + 1 :]))
+
+
+def make_reference(name: str, array: Array) -> Reference:
+    """A reference to an array, whose strides are whole numbers of elements and not negative."""
+    width = array.itemsize
+    stride = tuple(step // width for step in array.strides)
+    reach = sum((size - 1) * step for size, step in zip(array.shape, stride, strict=True))
+    count = reach + 1 if array.size else 0
+    flat = as_strided(array, (count,), (width,), writeable=array.flags.writeable)
+    return Reference(name, flat, 0, array.shape, stride)
+
+
+def shift_reference(reference: Reference, array: Array, offset: int) -> Reference:
+    """A reference moved by some elements; it may reach to the end of the array that owns the memory."""
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    _, high = np.lib.array_utils.byte_bounds(owner)
+    count = max(0, high - array.ctypes.data) // array.itemsize if array.size else 0
+    memory = as_strided(array, (count,), (array.itemsize,), writeable=array.flags.writeable)
+    return replace(reference, memory=memory, offset=offset)

@@ -1,0 +1,127 @@
+"""What a run holds: the launch, its work-groups, and the workers that execute statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import TypeAlias
+
+from lamella.backend.interpreter.faults import Fault
+from lamella.backend.interpreter.memory import Reference, References
+from lamella.backend.interpreter.numbers import Number
+from lamella.base.limits import Limits
+from lamella.lang.tensor.nodes import Function, Statement, Value
+from lamella.lang.tensor.rules import running as rules
+
+RunValue: TypeAlias = Number | Reference | References
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One executed statement, as a trace sees it; `item` is None where the work-group acts as one."""
+
+    kernel: str
+    group: int
+    item: int | None
+    statement: Statement
+    results: tuple[RunValue, ...]
+
+
+Trace: TypeAlias = Callable[[Step], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How kernels are run: the limits, bounds checks of views, a seed that mixes what has no order, a trace."""
+
+    limits: Limits
+    check_bounds: bool = False
+    seed: int | None = None
+    trace: Trace | None = None
+
+
+@dataclass(slots=True)
+class Launch:
+    """One call of a kernel."""
+
+    function: Function
+    options: Options
+    groups: int
+    subgroup_size: int
+    work_group_size: tuple[int, int]
+    order: Random | None
+    steps: int = 0
+
+    @property
+    def items(self) -> int:
+        """Work-items of a work-group."""
+        return self.work_group_size[0] * self.work_group_size[1]
+
+    def count(self, steps: int = 1) -> None:
+        """Count steps against the limit."""
+        self.steps += steps
+        limit = self.options.limits.max_steps
+        if self.steps > limit:
+            raise Fault(rules.TOO_MANY_STEPS, limit=limit)
+
+
+@dataclass(slots=True)
+class WorkGroup:
+    """One instance of the kernel, with the local memory that it holds."""
+
+    launch: Launch
+    number: int
+    local_bytes: int = 0
+
+    def allocate(self, count: int) -> None:
+        """Count bytes of local memory against the limit."""
+        self.local_bytes += count
+        limit = self.launch.options.limits.max_total_bytes
+        if self.local_bytes > limit:
+            raise Fault(rules.TOO_MUCH_LOCAL, bytes=self.local_bytes, limit=limit)
+
+
+@dataclass(slots=True)
+class Worker:
+    """One thread of control with its values: a work-item, or the work-group acting as one."""
+
+    group: WorkGroup
+    values: dict[str, RunValue]
+    item: int | None = None
+    trips: list[int] = field(default_factory=list)
+    """Which trip of each loop around the statement at hand is being executed."""
+
+    @property
+    def place(self) -> str:
+        """How findings name the worker."""
+        item = "" if self.item is None else f", work-item {self.item}"
+        return f" (work-group {self.group.number}{item})"
+
+    @property
+    def lane(self) -> int:
+        """The number of a work-item in its subgroup."""
+        return (self.item or 0) % self.group.launch.subgroup_size
+
+    @property
+    def subgroup(self) -> int:
+        """The number of a work-item's subgroup."""
+        return (self.item or 0) // self.group.launch.subgroup_size
+
+    def number(self, value: Value) -> Number:
+        """A scalar or cooperative matrix."""
+        found = self.values[value.name]
+        if isinstance(found, Reference | References):
+            raise TypeError(f"%{value.name} is no number")
+        return found
+
+    def integer(self, value: Value) -> int:
+        """An integer as Python has it."""
+        return int(self.number(value))
+
+    def reference(self, value: Value) -> Reference:
+        """A memref, under the name that the program gives it here."""
+        found = self.values[value.name]
+        if not isinstance(found, Reference):
+            raise TypeError(f"%{value.name} is no memref")
+        return found

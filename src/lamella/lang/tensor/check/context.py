@@ -1,0 +1,154 @@
+"""Where a check stands: the values it sees, the kind of the region, what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from itertools import islice
+
+from lamella.base.diagnostic import ERROR, Diagnostic, Label
+from lamella.base.source import Span
+from lamella.lang.tensor.nodes import (
+    For,
+    Foreach,
+    Function,
+    If,
+    Number,
+    Parallel,
+    Region,
+    Statement,
+    Type,
+    Value,
+)
+from lamella.lang.tensor.rules import values as rules
+from lamella.lang.tensor.write.types import write_type
+
+MOST_GUESSES = 20
+COMPARED_NAMES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a value is: its type (None where a finding leaves it open), its constant, where it is defined."""
+
+    type: Type | None
+    span: Span
+    constant: Number | None = None
+
+
+class Context:
+    """The state of checking one function."""
+
+    def __init__(self, function: Function, findings: list[Diagnostic]) -> None:
+        self.errors = 0
+        self.names: dict[str, Entry] = {}
+        self._findings = findings
+        self._function = function
+        self._ended: dict[str, Span] = {}
+        self._unknown: set[str] = set()
+
+    def report(self, finding: Diagnostic) -> None:
+        """Keep a finding."""
+        self._findings.append(finding)
+        self.errors += finding.severity == ERROR
+
+    def define(self, value: Value, entry: Entry) -> tuple[str, Entry | None]:
+        """Give a name its meaning; returned is what `forget` needs to take it back."""
+        earlier = self.names.get(value.name)
+        if earlier is not None:
+            label = Label(earlier.span, "defined here first")
+            self.report(rules.REDEFINED.at(value.span, name=value.name, labels=[label]))
+            entry = Entry(None, value.span)
+        self.names[value.name] = entry
+        return value.name, earlier
+
+    def forget(self, name: str, earlier: Entry | None) -> None:
+        """The region that defined a name has ended."""
+        self._ended[name] = self.names[name].span
+        if earlier is None:
+            del self.names[name]
+        else:
+            self.names[name] = earlier
+
+    def find(self, value: Value) -> Entry | None:
+        """What a value is; an unknown one is a finding, the first time."""
+        entry = self.names.get(value.name)
+        if entry is None and value.name not in self._unknown:
+            self._unknown.add(value.name)
+            self.report(self._unknown_name(value))
+        return entry
+
+    def type_of(self, value: Value) -> Type | None:
+        """The type of a value; None where that is in error."""
+        entry = self.find(value)
+        return None if entry is None else entry.type
+
+    def types_of(self, *values: Value) -> tuple[Type, ...] | None:
+        """The types of values; None where one of them is in error, all of them looked up."""
+        found = [self.type_of(value) for value in values]
+        known = tuple(item for item in found if item is not None)
+        return known if len(known) == len(found) else None
+
+    def labels(self, *values: Value) -> list[Label]:
+        """The places where values are defined, with their types."""
+        entries = {value.name: self.names.get(value.name) for value in values}
+        return [
+            Label(entry.span, f"'%{name}' of type {write_type(entry.type)} is defined here")
+            for name, entry in entries.items()
+            if entry is not None and entry.type is not None
+        ]
+
+    def _unknown_name(self, value: Value) -> Diagnostic:
+        name = value.name
+        if name in self._ended:
+            labels = [Label(self._ended[name], "defined here, in a region that has ended")]
+            return rules.OUT_OF_REGION.at(value.span, name=name, labels=labels)
+        if name in self._definitions:
+            labels = [Label(self._definitions[name], "defined here")]
+            return rules.USED_EARLY.at(value.span, name=name, labels=labels)
+        return rules.UNDEFINED.at(value.span, name=name, hint=self._guess(name))
+
+    def _guess(self, name: str) -> str:
+        """A hint at a name that looks alike; looking for one is not worth much time."""
+        if len(self._unknown) > MOST_GUESSES:
+            return ""
+        near = get_close_matches(name, islice(self.names, COMPARED_NAMES), 1)
+        return f"did you mean '%{near[0]}'?" if near else ""
+
+    @cached_property
+    def _definitions(self) -> Mapping[str, Span]:
+        """Every name that the function defines, with its first place."""
+        found: dict[str, Span] = {}
+        for value in defined_values(self._function.body):
+            found.setdefault(value.name, value.span)
+        return found
+
+
+def defined_values(region: Region) -> Iterator[Value]:
+    """The values that a region and those inside it define."""
+    waiting = [region]
+    while waiting:
+        for statement in waiting.pop().statements:
+            yield from statement.results
+            yield from _loop_values(statement)
+            waiting += regions_of(statement)
+
+
+def _loop_values(statement: Statement) -> tuple[Value, ...]:
+    instruction = statement.instruction
+    if isinstance(instruction, For):
+        return (instruction.variable, *(value for value, _ in instruction.carried))
+    return instruction.variables if isinstance(instruction, Foreach) else ()
+
+
+def regions_of(statement: Statement) -> tuple[Region, ...]:
+    """The regions that an instruction contains, in order."""
+    match statement.instruction:
+        case For(body=body) | Foreach(body=body) | Parallel(body=body):
+            return (body,)
+        case If(then=then, otherwise=otherwise):
+            return (then,) if otherwise is None else (then, otherwise)
+        case _:
+            return ()

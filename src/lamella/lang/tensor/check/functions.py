@@ -1,0 +1,213 @@
+"""The walk over a function: names, regions, placement; every statement is visited once, without recursion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from lamella.base.diagnostic import Diagnostic
+from lamella.lang.tensor.check.attributes import check_function_attributes, check_parameter_attributes
+from lamella.lang.tensor.check.context import Context, Entry
+from lamella.lang.tensor.check.control import (
+    Target,
+    check_for,
+    check_foreach,
+    check_if,
+    check_yield,
+    closing_brace,
+)
+from lamella.lang.tensor.check.here import Here
+from lamella.lang.tensor.check.instructions import check_instruction
+from lamella.lang.tensor.check.roles import is_collective, is_spmd, parameter_type_span, result_types
+from lamella.lang.tensor.check.types import check_type, warn_of_layout
+from lamella.lang.tensor.nodes import (
+    Constant,
+    Coopmatrix,
+    For,
+    Foreach,
+    Function,
+    Group,
+    If,
+    Memref,
+    Parallel,
+    Parameter,
+    Region,
+    Scalar,
+    Statement,
+    Store,
+    Type,
+    Value,
+    Yield,
+)
+from lamella.lang.tensor.rules import types as type_rules
+from lamella.lang.tensor.rules import values as rules
+from lamella.lang.tensor.write.types import write_type, write_types
+
+
+@dataclass(slots=True)
+class Frame:
+    """A region that is being walked, how far, and what is done when it ends."""
+
+    region: Region
+    spmd: bool
+    target: Target
+    locals: list[tuple[Value, Type | None]] = field(default_factory=list)
+    """What the region is entered with: loop variables and carried values."""
+    finish: Callable[[], None] | None = None
+    position: int = -1
+    defined: list[tuple[str, Entry | None]] = field(default_factory=list)
+
+
+def check_function(function: Function) -> list[Diagnostic]:
+    """What is wrong in a function."""
+    findings: list[Diagnostic] = []
+    context = Context(function, findings)
+    if function.attributes is not None:
+        findings += check_function_attributes(function.attributes)
+    for parameter in function.parameters:
+        _check_parameter(context, parameter)
+    _Walk(context).run(Frame(function.body, False, Target("the body of a function")))
+    return findings
+
+
+def _check_parameter(context: Context, parameter: Parameter) -> None:
+    span, type_, name = parameter_type_span(parameter), parameter.type, parameter.value.name
+    before = context.errors
+    for finding in check_type(type_, span):
+        context.report(finding)
+    usable = context.errors == before
+    memref = type_.memref if isinstance(type_, Group) else type_
+    if isinstance(type_, Coopmatrix):
+        context.report(type_rules.COOPMATRIX_PARAMETER.at(span, name=name, type=write_type(type_)))
+    elif isinstance(memref, Memref) and memref.local:
+        context.report(type_rules.LOCAL_PARAMETER.at(span, name=name, type=write_type(type_)))
+    if usable:
+        for finding in warn_of_layout(type_, span):
+            context.report(finding)
+    if parameter.attributes is not None:
+        for finding in check_parameter_attributes(parameter.attributes, type_):
+            context.report(finding)
+    context.define(parameter.value, Entry(type_ if usable else None, parameter.value.span))
+
+
+class _Walk:
+    """Visits the statements of a function in order."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._frames: list[Frame] = []
+
+    def run(self, frame: Frame) -> None:
+        """Walk a region and all regions inside it."""
+        self._frames.append(frame)
+        while self._frames:
+            self._step(self._frames[-1])
+
+    def _step(self, frame: Frame) -> None:
+        if frame.position < 0:
+            for value, type_ in frame.locals:
+                self._define(frame, value, Entry(type_, value.span))
+        frame.position += 1
+        if frame.position < len(frame.region.statements):
+            self._visit(frame, frame.region.statements[frame.position])
+        else:
+            self._frames.pop()
+            self._leave(frame)
+
+    def _leave(self, frame: Frame) -> None:
+        types, statements = frame.target.types, frame.region.statements
+        if types and not (statements and isinstance(statements[-1].instruction, Yield)):
+            span = closing_brace(frame.region.span)
+            finding = rules.YIELD_MISSING.at(span, where=frame.target.where, types=write_types(types))
+            self._context.report(finding)
+        for name, earlier in reversed(frame.defined):
+            self._context.forget(name, earlier)
+        if frame.finish is not None:
+            frame.finish()
+
+    def _define(self, frame: Frame, value: Value, entry: Entry) -> None:
+        frame.defined.append(self._context.define(value, entry))
+
+    def _visit(self, frame: Frame, statement: Statement) -> None:
+        here = Here(self._context, statement)
+        instruction = statement.instruction
+        self._check_placement(here, frame)
+        before = self._context.errors
+        match instruction:
+            case For() | Foreach() | Parallel() | If():
+                self._enter(here, frame, instruction)
+                return
+            case Yield():
+                self._check_yield(here, frame, instruction)
+            case _:
+                self._check_result_types(here)
+                if self._context.errors == before:
+                    check_instruction(here, instruction)
+        self._define_results(frame, here, self._context.errors == before)
+
+    def _check_yield(self, here: Here, frame: Frame, instruction: Yield) -> None:
+        last = frame.position == len(frame.region.statements) - 1
+        if frame.target.types is not None and not last:
+            here.say(rules.YIELD_NOT_LAST, here.span)
+        else:
+            check_yield(here, instruction, frame.target)
+
+    def _check_result_types(self, here: Here) -> None:
+        for type_ in result_types(here.statement.instruction):
+            if not isinstance(type_, Scalar):
+                here.say_all(check_type(type_, here.type_span))
+
+    def _check_placement(self, here: Here, frame: Frame) -> None:
+        instruction = here.statement.instruction
+        if frame.spmd and is_collective(instruction):
+            here.say(rules.COLLECTIVE_IN_SPMD, here.span)
+        elif not frame.spmd and is_spmd(instruction):
+            here.say(rules.SPMD_IN_COLLECTIVE, here.span)
+        elif not frame.spmd and isinstance(instruction, Store):
+            here.say(rules.COLLECTIVE_STORE, here.span)
+
+    def _enter(self, here: Here, frame: Frame, instruction: For | Foreach | Parallel | If) -> None:
+        """Check the head of an instruction with regions and walk them next; its results are defined behind them."""
+        before = self._context.errors
+        match instruction:
+            case For():
+                check_for(here, instruction)
+                frames = [_for_frame(instruction, frame.spmd)]
+            case Foreach():
+                check_foreach(here, instruction)
+                variables: list[tuple[Value, Type | None]] = [
+                    (value, instruction.type) for value in instruction.variables
+                ]
+                frames = [Frame(instruction.body, True, Target("a foreach"), variables)]
+            case Parallel():
+                frames = [Frame(instruction.body, True, Target("a parallel region"))]
+            case If():
+                check_if(here, instruction)
+                frames = _if_frames(instruction, frame.spmd)
+        usable = self._context.errors == before
+        frames[-1].finish = lambda: self._define_results(frame, here, usable)
+        self._frames += reversed(frames)
+
+    def _define_results(self, frame: Frame, here: Here, usable: bool) -> None:
+        instruction, results = here.statement.instruction, here.statement.results
+        # the parser has counted the names; where they are too many, nothing is known of those
+        types: list[Type | None] = [*result_types(instruction), *(None for _ in results)]
+        constant = instruction.value if isinstance(instruction, Constant) else None
+        for position, value in enumerate(results):
+            type_ = types[position] if usable else None
+            self._define(frame, value, Entry(type_, value.span, constant))
+
+
+def _for_frame(loop: For, spmd: bool) -> Frame:
+    known = len(loop.carried) == len(loop.types)
+    locals_: list[tuple[Value, Type | None]] = [(loop.variable, loop.type)]
+    for position, (value, _) in enumerate(loop.carried):
+        locals_.append((value, loop.types[position] if known else None))
+    return Frame(loop.body, spmd, Target("the for", loop.types), locals_)
+
+
+def _if_frames(choice: If, spmd: bool) -> list[Frame]:
+    frames = [Frame(choice.then, spmd, Target("the first branch of the if", choice.types))]
+    if choice.otherwise is not None:
+        frames.append(Frame(choice.otherwise, spmd, Target("the else branch", choice.types)))
+    return frames

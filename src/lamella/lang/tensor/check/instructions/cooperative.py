@@ -1,0 +1,151 @@
+"""Cooperative matrices and what a subgroup does together."""
+
+from __future__ import annotations
+
+from lamella.lang.tensor.check.here import Here
+from lamella.lang.tensor.check.instructions.accesses import check_atomic
+from lamella.lang.tensor.check.instructions.scalars import NUMBERS, REAL, can_cast
+from lamella.lang.tensor.check.kinds import is_promotable, promote
+from lamella.lang.tensor.nodes import (
+    CoopLoad,
+    Coopmatrix,
+    CoopMulAdd,
+    CoopScale,
+    CoopStore,
+    Memref,
+    Scalar,
+    SubgroupBroadcast,
+    SubgroupOperation,
+    Type,
+    Value,
+)
+from lamella.lang.tensor.rules import instructions as rules
+from lamella.lang.tensor.write.types import write_type
+
+LANE = Scalar("i32")
+USES = ("matrix_a", "matrix_b", "matrix_acc")
+MATRIX = "a cooperative matrix"
+
+
+def check_cooperative(here: Here, instruction: CoopLoad | CoopMulAdd | CoopScale | CoopStore) -> None:
+    """Check an instruction on cooperative matrices."""
+    match instruction:
+        case CoopLoad(operand=operand, row=row, column=column, type=type_):
+            types = here.context.types_of(operand, row, column)
+            if types is not None:
+                here.expect_indices((row, column), "a position")
+                _check_memory(here, operand, types[0], type_)
+        case CoopStore():
+            _check_store(here, instruction)
+        case CoopScale():
+            _check_scale(here, instruction)
+        case CoopMulAdd():
+            _check_mul_add(here, instruction)
+
+
+def _check_memory(here: Here, operand: Value, memory: Type, matrix: Coopmatrix) -> None:
+    """The memory that a matrix comes from or goes to: of order 2, with the elements of the matrix."""
+    if not isinstance(memory, Memref):
+        here.expect(operand, memory, False, "a memref")
+        return
+    if memory.order != 2:
+        here.say(
+            rules.ORDER, operand.span, [operand], operand=f"'%{operand.name}'", order=memory.order, wanted=2
+        )
+    if memory.element != matrix.element:
+        words = {"type": write_type(matrix), "name": operand.name, "memory": write_type(memory)}
+        here.say(rules.MATRIX_ELEMENT, here.span, [operand], **words)
+
+
+def _check_store(here: Here, store: CoopStore) -> None:
+    types = here.context.types_of(store.value, store.operand, store.row, store.column)
+    if types is None:
+        return
+    here.expect_indices((store.row, store.column), "a position")
+    matrix, memory = types[0], types[1]
+    if isinstance(matrix, Coopmatrix):
+        _check_memory(here, store.operand, memory, matrix)
+        check_atomic(here, matrix.element, store.flag)
+    else:
+        here.expect(store.value, matrix, False, MATRIX)
+
+
+def _check_scale(here: Here, scale: CoopScale) -> None:
+    types = here.context.types_of(scale.scalar, scale.operand)
+    if types is None:
+        return
+    scalar, matrix = types
+    if not isinstance(matrix, Coopmatrix):
+        here.expect(scale.operand, matrix, False, MATRIX)
+        return
+    here.expect(scale.scalar, scalar, scalar == Scalar(matrix.element), f"a scalar of type {matrix.element}")
+    here.expect_result(scale.type, matrix, [scale.operand])
+
+
+def _check_mul_add(here: Here, add: CoopMulAdd) -> None:
+    values = (add.left, add.right, add.accumulator)
+    types = here.context.types_of(*values)
+    if types is None:
+        return
+    pairs = list(zip(values, types, strict=True))
+    fits = [here.expect(value, type_, isinstance(type_, Coopmatrix), MATRIX) for value, type_ in pairs]
+    matrices = [type_ for type_ in types if isinstance(type_, Coopmatrix)]
+    if all(fits):
+        _check_uses(here, add, matrices)
+        _check_shapes(here, add, matrices)
+        _check_components(here, add, matrices)
+
+
+def _check_uses(here: Here, add: CoopMulAdd, matrices: list[Coopmatrix]) -> None:
+    values = (add.left, add.right, add.accumulator)
+    for value, matrix, wanted in zip(values, matrices, USES, strict=True):
+        if matrix.use != wanted:
+            words = {"operand": f"'%{value.name}'", "use": matrix.use, "wanted": wanted}
+            here.say(rules.MATRIX_USE, value.span, [value], **words)
+    if add.type.use != USES[2]:
+        words = {"operand": "the result", "use": add.type.use, "wanted": USES[2]}
+        here.say(rules.MATRIX_USE, here.type_span, (), **words)
+
+
+def _check_shapes(here: Here, add: CoopMulAdd, matrices: list[Coopmatrix]) -> None:
+    left, right, accumulator = matrices
+    shape = (left.rows, right.columns)
+    sums = [(item.rows, item.columns) for item in (accumulator, add.type)]
+    if left.columns != right.rows or sums != [shape, shape]:
+        named = zip("ABCD", (*matrices, add.type), strict=True)
+        shapes = ", ".join(f"{name}={item.rows}x{item.columns}" for name, item in named)
+        here.say(rules.MATRIX_SHAPES, here.span, (add.left, add.right, add.accumulator), shapes=shapes)
+
+
+def _check_components(here: Here, add: CoopMulAdd, matrices: list[Coopmatrix]) -> None:
+    left, right, accumulator = (item.element for item in matrices)
+    both = promote(left, right)
+    if both is None:
+        words = {"left": left, "right": right, "names": "A and B"}
+        here.say(rules.PROMOTION_PAIR, here.span, (add.left, add.right), **words)
+    elif not is_promotable(both, accumulator):
+        words = {"left": "A and B", "source": both, "right": "C", "target": accumulator}
+        here.say(rules.PROMOTION, here.span, (add.left, add.right, add.accumulator), **words)
+    if not can_cast(Scalar(accumulator), Scalar(add.type.element)):
+        words = {"operand": write_type(matrices[2]), "type": write_type(add.type)}
+        here.say(rules.FORBIDDEN_CAST, here.type_span, [add.accumulator], **words)
+
+
+def check_subgroup(here: Here, instruction: SubgroupBroadcast | SubgroupOperation) -> None:
+    """Check an instruction that exchanges scalars in a subgroup."""
+    lanes = [instruction.lane] if isinstance(instruction, SubgroupBroadcast) else []
+    types = here.context.types_of(instruction.operand, *lanes)
+    if types is None:
+        return
+    for lane, type_ in zip(lanes, types[1:], strict=True):
+        here.expect(lane, type_, type_ == LANE, "a lane of type i32")
+    taken = NUMBERS
+    if isinstance(instruction, SubgroupOperation) and instruction.function != "add":
+        taken = REAL
+    operand = instruction.operand
+    if taken.holds(types[0]):
+        here.expect_result(instruction.type, types[0], [operand])
+    else:
+        here.say(
+            rules.UNSUPPORTED_TYPE, operand.span, [operand], type=write_type(types[0]), wanted=taken.words
+        )

@@ -1,0 +1,146 @@
+"""What an instruction is called, where it may stand, and the types of what it gives."""
+
+from __future__ import annotations
+
+from lamella.base.source import Span
+from lamella.lang.tensor.check.context import regions_of
+from lamella.lang.tensor.nodes import (
+    INDEX,
+    Alloca,
+    Arith,
+    Barrier,
+    Blas,
+    Builtin,
+    Cast,
+    Compare,
+    Constant,
+    CoopLoad,
+    CoopMulAdd,
+    CoopScale,
+    CoopStore,
+    Expand,
+    For,
+    Foreach,
+    Fuse,
+    If,
+    Instruction,
+    LifetimeStop,
+    Load,
+    Math,
+    Parallel,
+    Parameter,
+    SizeOf,
+    Statement,
+    Store,
+    SubgroupBroadcast,
+    SubgroupOperation,
+    Subview,
+    Type,
+    Yield,
+)
+
+WORDS: dict[type[Instruction], str] = {
+    Constant: "constant",
+    Cast: "cast",
+    Load: "load",
+    SizeOf: "size",
+    Subview: "subview",
+    Expand: "expand",
+    Fuse: "fuse",
+    Barrier: "barrier",
+    Yield: "yield",
+    For: "for",
+    If: "if",
+    Alloca: "alloca",
+    LifetimeStop: "lifetime_stop",
+    Foreach: "foreach",
+    Parallel: "parallel",
+    CoopLoad: "cooperative_matrix_load",
+    CoopMulAdd: "cooperative_matrix_mul_add",
+    CoopScale: "cooperative_matrix_scale",
+    CoopStore: "cooperative_matrix_store",
+    SubgroupBroadcast: "subgroup_broadcast",
+}
+
+
+def word_of(instruction: Instruction) -> str:
+    """The word that an instruction begins with."""
+    match instruction:
+        case Arith(function=function):
+            return f"arith.{function}"
+        case Compare(function=function):
+            return f"cmp.{function}"
+        case Math(function=function):
+            return f"math.{function}"
+        case Builtin(name=name):
+            return f"builtin.{name}"
+        case Blas(function=function):
+            return function
+        case SubgroupOperation(function=function, form=form):
+            return f"subgroup_{function}.{form}"
+        case Store(flag=flag):
+            return f"store.{flag}" if flag else "store"
+        case _:
+            return WORDS[type(instruction)]
+
+
+def is_collective(instruction: Instruction) -> bool:
+    """Whether all work-items do an instruction together."""
+    return isinstance(instruction, Alloca | LifetimeStop | Foreach | Parallel | Blas)
+
+
+def is_spmd(instruction: Instruction) -> bool:
+    """Whether each work-item does an instruction on its own."""
+    if isinstance(instruction, Builtin):
+        return instruction.name.startswith(("subgroup_id", "subgroup_local_id", "subgroup_linear_id"))
+    return isinstance(
+        instruction, CoopLoad | CoopMulAdd | CoopScale | CoopStore | SubgroupBroadcast | SubgroupOperation
+    )
+
+
+def result_types(instruction: Instruction) -> tuple[Type, ...]:
+    """The types of the values that an instruction gives, as the program writes them."""
+    match instruction:
+        case For(types=types) | If(types=types):
+            return types
+        case SizeOf():
+            return (INDEX,)
+        case Store() | CoopStore() | Barrier() | Yield() | LifetimeStop() | Blas() | Foreach() | Parallel():
+            return ()
+        case _:
+            return (instruction.type,)
+
+
+def header_span(statement: Statement) -> Span:
+    """The place of an instruction, up to its first region."""
+    regions = regions_of(statement)
+    return cut_before(statement.span, regions[0].span) if regions else statement.span
+
+
+def cut_before(whole: Span, inner: Span) -> Span:
+    """The part of a place that stands before an inner one, without the blanks between them."""
+    if inner.source is not whole.source or not whole.start < inner.start <= whole.end:
+        return whole
+    text = whole.source.text[whole.start : inner.start]
+    return Span(whole.source, whole.start, whole.start + max(1, len(text.rstrip())))
+
+
+def type_span(statement: Statement) -> Span:
+    """The place of the type that an instruction ends with."""
+    span = header_span(statement)
+    colon = span.text.rfind(":")
+    return span if colon < 0 else _without_blanks(span, colon + 1, span.end - span.start)
+
+
+def parameter_type_span(parameter: Parameter) -> Span:
+    """The place of a parameter's type."""
+    span = parameter.span
+    text = span.text
+    colon, brace = text.find(":"), text.find("{")
+    return span if colon < 0 else _without_blanks(span, colon + 1, brace if brace > colon else len(text))
+
+
+def _without_blanks(span: Span, first: int, last: int) -> Span:
+    text = span.text[first:last]
+    start = span.start + first + len(text) - len(text.lstrip())
+    return Span(span.source, start, max(start + 1, start + len(text.strip())))

@@ -1,0 +1,348 @@
+"""Instructions, in the words of the specification; spans are carried and never compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from lamella.base.source import Notes, Span, beside, where
+from lamella.lang.tensor.nodes.attributes import Dictionary
+from lamella.lang.tensor.nodes.types import INDEX, Coopmatrix, Memref, Scalar, Type
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A local identifier without its `%`; a numbered one has no leading zeros."""
+
+    name: str
+    span: Span = where()
+
+
+Number: TypeAlias = bool | int | float | tuple[float, float]
+IndexOrSize: TypeAlias = int | Value
+
+
+# --- mixed instructions -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """`constant 1.0 : f32`; a complex value is a pair."""
+
+    value: Number
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Arith:
+    """`arith.add %a, %b : f32`, and `arith.neg %a : f32` with one operand; `function` is the word behind the dot."""
+
+    function: str
+    operands: tuple[Value, ...]
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """`cmp.lt %a, %b : bool`."""
+
+    function: str
+    left: Value
+    right: Value
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Math:
+    """`math.exp %a : f32`."""
+
+    function: str
+    operand: Value
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """`cast %a : f32`."""
+
+    operand: Value
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    """`builtin.group_id : index`; those of subgroups are SPMD instructions."""
+
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`load %t[%i, %j] : f32`."""
+
+    operand: Value
+    indices: tuple[Value, ...]
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """`store %v, %t[%i, %j]`; the flag is empty, `atomic` or `atomic_add`."""
+
+    value: Value
+    operand: Value
+    indices: tuple[Value, ...]
+    flag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeOf:
+    """`size %t[0] : index`."""
+
+    operand: Value
+    mode: int
+    type: Type = INDEX
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """`offset:size`; a size of 0 removes the mode."""
+
+    offset: IndexOrSize
+    size: IndexOrSize = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Subview:
+    """`subview %t[0:4, %i] : memref<…>`."""
+
+    operand: Value
+    slices: tuple[Slice, ...]
+    type: Memref
+
+
+@dataclass(frozen=True, slots=True)
+class Expand:
+    """`expand %t[1 -> 2 x %n] : memref<…>`."""
+
+    operand: Value
+    mode: int
+    sizes: tuple[IndexOrSize, ...]
+    type: Memref
+
+
+@dataclass(frozen=True, slots=True)
+class Fuse:
+    """`fuse %t[0, 1] : memref<…>`."""
+
+    operand: Value
+    first: int
+    last: int
+    type: Memref
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """`barrier.global.local`."""
+
+    on_global: bool = False
+    on_local: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Yield:
+    """`yield (%a, %b)`."""
+
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """`for %i:index=%from,%to,%step init(%x=%x0) -> (f32) { … } {unroll=true}`."""
+
+    variable: Value
+    begin: Value
+    end: Value
+    body: Region
+    step: Value | None = None
+    type: Scalar = INDEX
+    carried: tuple[tuple[Value, Value], ...] = ()
+    """Each carried value with what it starts from."""
+    types: tuple[Type, ...] = ()
+    attributes: Dictionary | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """`if %c -> (f32) { … } else { … }`."""
+
+    condition: Value
+    then: Region
+    otherwise: Region | None = None
+    types: tuple[Type, ...] = ()
+
+
+# --- collective instructions --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Alloca:
+    """`alloca {alignment=64} : memref<f32x4,local>`."""
+
+    type: Memref
+    attributes: Dictionary | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LifetimeStop:
+    """`lifetime_stop %t`."""
+
+    operand: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Blas:
+    """`gemm.n.t.atomic %alpha, %A, %B, %beta, %C` and its kind: axpby, cumsum, gemm, gemv, ger, hadamard, sum.
+
+    `transposes` holds what the instruction has: two for gemm, one for axpby, gemv and sum. `mode` is cumsum's.
+    """
+
+    function: str
+    operands: tuple[Value, ...]
+    transposes: tuple[bool, ...] = ()
+    atomic: bool = False
+    mode: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Foreach:
+    """`foreach (%i,%j):index=(%a,%b),(%c,%d) { … }`."""
+
+    variables: tuple[Value, ...]
+    begins: tuple[Value, ...]
+    ends: tuple[Value, ...]
+    body: Region
+    type: Scalar = INDEX
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """`parallel { … }`."""
+
+    body: Region
+
+
+# --- SPMD instructions --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CoopLoad:
+    """`cooperative_matrix_load.n.rows_checked %M[%x, %y] : coopmatrix<…>`; `checked` is rows, cols, both or empty."""
+
+    operand: Value
+    row: Value
+    column: Value
+    type: Coopmatrix
+    transposed: bool = False
+    checked: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CoopMulAdd:
+    """`cooperative_matrix_mul_add %a, %b, %c : coopmatrix<…>`."""
+
+    left: Value
+    right: Value
+    accumulator: Value
+    type: Coopmatrix
+
+
+@dataclass(frozen=True, slots=True)
+class CoopScale:
+    """`cooperative_matrix_scale %s, %m : coopmatrix<…>`."""
+
+    scalar: Value
+    operand: Value
+    type: Coopmatrix
+
+
+@dataclass(frozen=True, slots=True)
+class CoopStore:
+    """`cooperative_matrix_store.rows_checked.atomic_add %v, %M[%x, %y]`."""
+
+    value: Value
+    operand: Value
+    row: Value
+    column: Value
+    checked: str = ""
+    flag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubgroupBroadcast:
+    """`subgroup_broadcast %a, %lane : f32`."""
+
+    operand: Value
+    lane: Value
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class SubgroupOperation:
+    """`subgroup_add.reduce %a : f32`: add, max or min as reduce, inclusive_scan or exclusive_scan."""
+
+    function: str
+    form: str
+    operand: Value
+    type: Type
+
+
+Instruction: TypeAlias = (
+    Constant
+    | Arith
+    | Compare
+    | Math
+    | Cast
+    | Builtin
+    | Load
+    | Store
+    | SizeOf
+    | Subview
+    | Expand
+    | Fuse
+    | Barrier
+    | Yield
+    | For
+    | If
+    | Alloca
+    | LifetimeStop
+    | Blas
+    | Foreach
+    | Parallel
+    | CoopLoad
+    | CoopMulAdd
+    | CoopScale
+    | CoopStore
+    | SubgroupBroadcast
+    | SubgroupOperation
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """An instruction with the values it produces."""
+
+    results: tuple[Value, ...]
+    instruction: Instruction
+    span: Span = where()
+    notes: Notes = beside()
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """`{ … }`: statements in order."""
+
+    statements: tuple[Statement, ...]
+    span: Span = where()
+    end: Notes = beside()

@@ -1,0 +1,199 @@
+"""Identifiers, numbers, strings and words of the tensor language, and the comments around them."""
+
+from __future__ import annotations
+
+import math
+from difflib import get_close_matches
+
+from lamella.base.cursor import COMMENT, SHOWN, Cursor, Lexer, SyntaxProblem
+from lamella.base.diagnostic import ERROR, Diagnostic, Rule
+from lamella.base.limits import LARGEST, Limits
+from lamella.base.margin import Margin
+from lamella.base.source import Notes, Source, Span
+from lamella.lang.tensor.nodes import Value
+from lamella.lang.tensor.rules import syntax
+from lamella.lang.tensor.words import SCALARS, UNSUPPORTED, WORDS
+
+LOCAL, GLOBAL, WORD, MODIFIER, SIGN = "local", "global", "word", "modifier", "sign"
+INT, FLOAT, STRING, ODD, NAMELESS, OPEN = "int", "float", "string", "odd", "nameless", "open"
+
+IDENTIFIER = r"(?:[A-Za-z][0-9A-Za-z_]*+|[0-9]++)"
+# `f32x16` is three tokens, `2x8` as well; all other words end where a letter, a digit or an underscore does not follow.
+WORDS_PATTERN = (
+    rf"(?:{'|'.join(SCALARS)})(?=x(?![A-Za-z_]))|x(?=[0-9])"
+    r"|(?:arith|cmp|math|builtin|subgroup_(?:add|max|min))\.[A-Za-z_][0-9A-Za-z_]*+|[A-Za-z_][0-9A-Za-z_]*+"
+)
+DECIMAL = r"(?:[0-9]++\.[0-9]*+|\.[0-9]++)(?:[eE][+\-]?[0-9]++)?+|[0-9]++[eE][+\-]?[0-9]++"
+HEX = (
+    r"0x(?:[0-9A-Fa-f]++\.[0-9A-Fa-f]*+|\.[0-9A-Fa-f]++)(?:[pP][+\-]?[0-9]++)?+"
+    r"|0x[0-9A-Fa-f]++[pP][+\-]?[0-9]++"
+)
+LEXER = Lexer(
+    {
+        LOCAL: rf"%{IDENTIFIER}",
+        GLOBAL: rf"@{IDENTIFIER}",
+        FLOAT: rf"[+\-]?(?:{HEX}|{DECIMAL}|inf|nan)(?![0-9A-Za-z_.])",
+        WORD: WORDS_PATTERN,
+        MODIFIER: r"\.[A-Za-z_][0-9A-Za-z_]*+",
+        INT: r"[+\-]?[0-9]++(?![0-9A-Za-wyz_.])",
+        SIGN: r"->|[=,()\[\]:{}<>?]",
+        ODD: r"[+\-]?\.?[0-9](?:[eEpP][+\-][0-9]|[0-9A-Za-z_.])*+",
+        NAMELESS: r"[%@][0-9A-Za-z_]*+",
+        STRING: r'"[^"\x00-\x1f]*+"',
+        OPEN: r'"[^\r\n]*+',
+        COMMENT: r";[^\n]*+",
+    },
+    skip=r"[ \t\v\r\n]*+",
+)
+DIGITS = len(str(LARGEST))
+MOST_SUGGESTIONS = 50
+"""Finding a word that is close takes long, and nobody reads more suggestions than that."""
+DEEPEST = 64
+"""Deeper nesting would meet the limit of Python's own stack, here, in a later phase or where nodes are compared."""
+
+
+class Lexis(Cursor):
+    """A cursor that knows the words of the tensor language."""
+
+    def __init__(self, source: Source, limits: Limits) -> None:
+        nul = source.text.find("\0")
+        tokens = LEXER.cut(source, 0, None if nul < 0 else nul)
+        super().__init__(source, tokens, syntax.SYNTAX, syntax.BAD_CHARACTER)
+        self.limits = limits
+        self.margin = Margin(source, tokens.comments)
+        self.depth_left = self._deepest = min(limits.max_depth, DEEPEST)
+        self.error_count = 0
+        self._noted: set[Rule] = set()
+        self._suggested = 0
+        self._too_deep = False
+        if nul >= 0:
+            rest = len(source.text) - nul - 1
+            self.report(syntax.NUL.at(Span(source, nul, nul + 1), count=rest))
+
+    # --- what is wrong --------------------------------------------------------------------------------------
+
+    def report(self, finding: Diagnostic) -> SyntaxProblem:
+        """Record a finding and give the exception that leaves the statement, to be raised or not."""
+        self.error_count += finding.severity == ERROR
+        return super().report(finding)
+
+    def note(self, rule: Rule, span: Span, **values: str | int) -> None:
+        """Say that a spelling is not the specification's, once for each kind of them."""
+        if rule not in self._noted:
+            self._noted.add(rule)
+            self.report(rule.at(span, hint=None, labels=(), **values))
+
+    def problem(self, wanted: str, where: str, hint: str = "") -> SyntaxProblem:
+        """Record what is wrong at the token ahead: what is no token at all is more wrong than a misplaced one."""
+        span, text = self.span(self.index), self.text[:SHOWN]
+        if self.kind == ODD:
+            return self.report(syntax.NUMBER_FORM.at(span, text=text))
+        if self.kind == NAMELESS:
+            return self.report(syntax.IDENTIFIER_FORM.at(span, text=text))
+        if self.kind == OPEN:
+            return self.report(syntax.OPEN_STRING.at(span, text=text))
+        if self.kind == WORD and self.text not in WORDS:
+            return self.report(syntax.UNKNOWN_WORD.at(span, text=text, repair=self._suggestion()))
+        if self.text in UNSUPPORTED:
+            repair = "write what it does in the instructions of the specification"
+            return self.report(syntax.UNSUPPORTED.at(span, word=text, repair=repair))
+        return super().problem(wanted, where, hint)
+
+    def _suggestion(self) -> str:
+        self._suggested += 1
+        if self._suggested > MOST_SUGGESTIONS:
+            return ""
+        close = get_close_matches(self.text[:SHOWN], sorted(WORDS - UNSUPPORTED), 1)
+        return f"did you mean '{close[0]}'?" if close else "names begin with '%' or '@'"
+
+    def exceed(self, token: int, what: str, limit: int, option: str) -> SyntaxProblem:
+        """Report that a limit is passed."""
+        return self.report(syntax.LIMIT.at(self.span(token), what=what, limit=limit, option=option))
+
+    def too_deep(self, where: str) -> SyntaxProblem:
+        """Report that the nesting limit is reached, once: what lies as deep beside it is not read either."""
+        what, span, limit = f"the nesting {where}", self.span(self.index), self._deepest
+        hint = "write what is inside as a kernel of its own" if limit == DEEPEST else None
+        if not self._too_deep:
+            self._too_deep = True
+            self.report(syntax.LIMIT.at(span, hint=hint, what=what, limit=limit, option="max_depth"))
+        return SyntaxProblem()
+
+    # --- identifiers ----------------------------------------------------------------------------------------
+
+    def local(self, what: str, where: str) -> Value:
+        """`%name` or `%12`."""
+        token = self.expect_kind(LOCAL, what, where)
+        return Value(self._bare(token), self.span(token))
+
+    def locals(self, what: str, where: str) -> tuple[Value, ...]:
+        """One or more local identifiers with commas between them."""
+        return tuple(self.separated(lambda: self.local(what, where)))
+
+    def global_name(self, what: str, where: str) -> str:
+        """`@name` or `@12`, without the sigil."""
+        return self._bare(self.expect_kind(GLOBAL, what, where))
+
+    def _bare(self, token: int) -> str:
+        """An identifier without sigil; numbers are compared as numbers."""
+        name = self.texts[token][1:]
+        if len(name) > self.limits.max_name:
+            what = f"a name of {len(name)} characters"
+            raise self.exceed(token, what, self.limits.max_name, "max_name")
+        return name.lstrip("0") or "0" if name[0].isdigit() else name
+
+    # --- literals -------------------------------------------------------------------------------------------
+
+    def integer(self, what: str, where: str) -> int:
+        """An integer constant; its smallest value is the negative of the largest."""
+        text = self.text
+        if self.kind != INT:
+            raise self.problem(what, where)
+        digits = text.lstrip("+-0") or "0"
+        if len(digits) > DIGITS or int(digits) > LARGEST:
+            raise self._out_of_range(f"integers reach from -{LARGEST} to {LARGEST}")
+        self.next()
+        return -int(digits) if text[0] == "-" else int(digits)
+
+    def real(self, where: str) -> float:
+        """A floating constant in the range of doubles."""
+        text = self.text
+        if self.kind != FLOAT:
+            raise self.problem("a floating-point number", where)
+        if text[-3:] in ("inf", "nan"):
+            self.note(syntax.NEWER_CONSTANT, self.span(self.index), text=text)
+            self.next()
+            return math.nan if text[-1] == "n" else float(text)
+        value = _double(text)
+        if value is None:
+            raise self._out_of_range("floating constants are doubles")
+        self.next()
+        return value
+
+    def _out_of_range(self, repair: str) -> SyntaxProblem:
+        text = self.text
+        shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text)} characters)"
+        return self.report(syntax.LITERAL_RANGE.at(self.span(self.index), text=shown, repair=repair))
+
+    def string(self) -> str:
+        """The text between the quotes of the token ahead."""
+        return self.texts[self.next()][1:-1]
+
+    # --- the end of a statement -----------------------------------------------------------------------------
+
+    def settle(self, first: int) -> tuple[Span, Notes]:
+        """The span and the notes of a node that has just been read."""
+        span = self.span_from(first)
+        return span, self.margin.take(span.start, span.end, self.starts[self.index])
+
+
+def _double(text: str) -> float | None:
+    """The double that a floating constant is; None where it is too large, or so small that nothing of it is left."""
+    is_hex = text.lstrip("+-").startswith("0x")
+    try:
+        value = float.fromhex(text) if is_hex else float(text)
+    except (OverflowError, ValueError):
+        return None
+    mantissa = text.lower().partition("p" if is_hex else "e")[0].partition("x" if is_hex else " ")
+    lost = value == 0 and (mantissa[2] or mantissa[0]).strip("+-0.")
+    return None if math.isinf(value) or lost else value

@@ -1,0 +1,126 @@
+"""The words of the tensor language: keywords, the functions of its instructions, and newer names for them."""
+
+from __future__ import annotations
+
+from lamella.lang.tensor.nodes.attributes import KEYS
+from lamella.lang.tensor.nodes.types import COMPLEX, FLOATS, INTEGERS, USES
+
+SCALARS = (*INTEGERS, *FLOATS, *COMPLEX)
+"""Types that an element of a memref may have."""
+
+BINARY = ("add", "sub", "mul", "div", "rem", "min", "max", "shl", "shr", "and", "or", "xor")
+UNARY = ("abs", "neg", "not", "conj", "im", "re")
+COMPARISONS = ("eq", "ne", "gt", "ge", "lt", "le")
+MATH = ("exp", "native_exp")
+NEWER_MATH = ("exp2", "sin", "cos", "log", "log2")
+NATIVE_MATH = tuple(f"native_{name}" for name in NEWER_MATH)
+OWN_MATH = ("tan", "tanh", "sqrt", "rsqrt", "erf", "floor", "ceil", "round", "sigmoid")
+EXTRA_MATH = (*NEWER_MATH, *NATIVE_MATH, *OWN_MATH)
+"""Functions that the specification does not have, an extension."""
+
+MIXED_BUILTINS = ("group_id", "group_size", "num_subgroups", "subgroup_size")
+SPMD_BUILTINS = ("subgroup_id", "subgroup_local_id")
+REDUCTIONS = ("add", "max", "min")
+FORMS = ("exclusive_scan", "inclusive_scan", "reduce")
+CHECKS = ("rows", "cols", "both")
+STORE_FLAGS = ("atomic", "atomic_add")
+
+TRANSPOSES = {"axpby": 1, "cumsum": 0, "gemm": 2, "gemv": 1, "ger": 0, "hadamard": 0, "sum": 1}
+"""How many transposes each linear algebra instruction has."""
+OPERANDS = {"axpby": 4, "cumsum": 4, "gemm": 5, "gemv": 5, "ger": 5, "hadamard": 5, "sum": 4}
+"""How many values each linear algebra instruction takes, cumsum besides its mode."""
+
+DOTTED = (
+    *(f"arith.{name}" for name in (*BINARY, *UNARY)),
+    *(f"cmp.{name}" for name in COMPARISONS),
+    *(f"math.{name}" for name in (*MATH, *EXTRA_MATH)),
+    *(f"builtin.{name}" for name in (*MIXED_BUILTINS, *SPMD_BUILTINS)),
+    *(f"subgroup_{name}.{form}" for name in REDUCTIONS for form in FORMS),
+)
+"""Words with a dot in them: one token each."""
+
+ALIASES = {"hadamard_product": "hadamard"}
+"""Names that the specification uses itself, as good as the others."""
+
+NEWER_COMPARISONS = {
+    "equal": "eq",
+    "not_equal": "ne",
+    "greater_than": "gt",
+    "greater_than_equal": "ge",
+    "less_than": "lt",
+    "less_than_equal": "le",
+}
+NEWER = {
+    **{name: f"arith.{name}" for name in (*BINARY, *UNARY)},
+    **{name: f"cmp.{function}" for name, function in NEWER_COMPARISONS.items()},
+    **{name: f"math.{name}" for name in (*MATH, *NEWER_MATH, *NATIVE_MATH)},
+    **{f"subgroup_{form}_{name}": f"subgroup_{name}.{form}" for name in REDUCTIONS for form in FORMS},
+    **{name: f"builtin.{name}" for name in (*MIXED_BUILTINS, *SPMD_BUILTINS)},
+    "num_groups": "builtin.group_size",
+    "subgroup_linear_id": "builtin.subgroup_id",
+    "atomic_store": "store.atomic",
+    "atomic_add": "store.atomic_add",
+    "cooperative_matrix_atomic_store": "cooperative_matrix_store.atomic",
+    "cooperative_matrix_atomic_add": "cooperative_matrix_store.atomic_add",
+}
+"""Names of a newer version, each with the specification's."""
+
+UNSUPPORTED = frozenset(
+    [
+        *("foreach_tile", "associated", "atomic_load", "atomic_max", "atomic_min"),
+        *("cooperative_matrix_apply", "cooperative_matrix_construct", "cooperative_matrix_extract"),
+        *("cooperative_matrix_insert", "cooperative_matrix_prefetch", "cooperative_matrix_atomic_load"),
+        *("cooperative_matrix_atomic_max", "cooperative_matrix_atomic_min"),
+        *("cooperative_matrix_reduce_add", "cooperative_matrix_reduce_max", "cooperative_matrix_reduce_min"),
+    ]
+)
+"""Instructions of a newer version that mean nothing the specification can say."""
+
+PLAIN = (
+    *(
+        "alloca",
+        "barrier",
+        "cast",
+        "constant",
+        "expand",
+        "for",
+        "foreach",
+        "fuse",
+        "if",
+        "lifetime_stop",
+        "load",
+    ),
+    *("parallel", "size", "store", "subview", "yield", "subgroup_broadcast", "cooperative_matrix_load"),
+    *("cooperative_matrix_mul_add", "cooperative_matrix_scale", "cooperative_matrix_store", *TRANSPOSES),
+)
+INSTRUCTIONS = frozenset([*PLAIN, *DOTTED, *ALIASES, *NEWER, *UNSUPPORTED])
+"""Words that begin an instruction."""
+
+VALUELESS = frozenset(
+    [
+        *("barrier", "foreach", "lifetime_stop", "parallel", "store", "yield", "cooperative_matrix_store"),
+        *TRANSPOSES,
+    ]
+)
+"""Instructions that produce no value."""
+MULTIPLE = frozenset(("for", "if"))
+"""Instructions that produce as many values as they say, or none."""
+
+OTHERS = (
+    *(
+        "func",
+        "attributes",
+        "init",
+        "else",
+        "memref",
+        "group",
+        "coopmatrix",
+        "strided",
+        "offset",
+        "local",
+        "global",
+    ),
+    *("bool", "true", "false", "x", *SCALARS, *USES, *KEYS),
+)
+WORDS = frozenset([*INSTRUCTIONS, *OTHERS])
+"""All words of the language; there is no other word without a sigil."""

@@ -1,0 +1,1 @@
+"""Tensor-language files, from the text to the run of a kernel."""

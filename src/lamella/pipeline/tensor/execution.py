@@ -1,0 +1,128 @@
+"""Kernels for the API and for `lamella run`: load, compile, call, save."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.backend.interpreter import Kernels, compile_program
+from lamella.backend.watch import Watch, unwatched
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic, printable
+from lamella.base.errors import InputError
+from lamella.base.writer import write_text
+from lamella.lang.tensor import write, write_type
+from lamella.lang.tensor.nodes import Function, Group, Memref, Parameter, Scalar
+from lamella.pipeline.options import Options
+from lamella.pipeline.tensor.draws import draw_array, empty_array
+from lamella.pipeline.tensor.program import KernelFile, read_checked
+
+
+def load(path: Path, options: Options) -> KernelFile:
+    """Read and check the kernels of a file; LamellaError holds all findings when something is wrong."""
+    return read_checked(path, options.limits)
+
+
+def compile(  # the API's word: lamella.compile
+    model: KernelFile, backend: str | None, options: Options
+) -> Kernels | KernelRun:
+    """Make the kernels of a file callable, `kernels.name(A, B, groups=n)`; with `kernel` named, that one alone."""
+    if backend not in (None, "interpreter"):
+        raise InputError(f"there is no backend '{backend}' for kernels", hint="kernels run on: interpreter")
+    if options.kernel is not None:
+        return KernelRun(model, options)
+    return compile_program(model.program, limits=options.limits)
+
+
+def lower(model: KernelFile, to: str, options: Options) -> KernelFile:
+    """Kernels are in the tensor language already."""
+    if to != "tensor":
+        raise InputError(f"there is no road to '{to}' from here", hint="kernels lower to: tensor")
+    return model
+
+
+def save(model: KernelFile, path: Path) -> None:
+    """Write the canonical text of the kernels."""
+    if path.suffix != ".tensor":
+        raise InputError(f"'{path.name}' is no ending for kernels", hint="kernels are written as .tensor")
+    write_text(path, write(model.program))
+
+
+class KernelRun:
+    """One kernel with its arguments, run like any other model; its outputs are the arrays after the call."""
+
+    def __init__(self, model: KernelFile, options: Options) -> None:
+        self.findings: list[Diagnostic] = []
+        self.watch: Watch = unwatched
+        self._function = _find(model, options.kernel or None)
+        self._kernels = compile_program(model.program, limits=options.limits)
+        self._options = options
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the parameters, in order."""
+        return tuple(item.value.name for item in self._function.parameters)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the memrefs and groups, in order."""
+        return tuple(
+            item.value.name for item in self._function.parameters if not isinstance(item.type, Scalar)
+        )
+
+    def __call__(self, /, **given: npt.ArrayLike) -> dict[str, Array]:
+        """Run once; arrays of known shape that are not given are random, from the seed."""
+        unknown = next((key for key in given if key not in self.inputs), None)
+        if unknown is not None:
+            hint = f"it has: {', '.join(self.inputs) or 'none'}"
+            raise InputError(f"kernel '{self._function.name}' has no parameter '{unknown}'", hint=hint)
+        values = {
+            item.value.name: _argument(item, given, self._options.seed) for item in self._function.parameters
+        }
+        self._kernels.call(self._function.name, list(values.values()), self._options.groups)
+        return {key: value for key in self.outputs if (value := _stacked(values[key])) is not None}
+
+
+def _find(model: KernelFile, name: str | None) -> Function:
+    functions = model.program.functions
+    found = next((item for item in functions if name in (None, item.name)), None)
+    if found is None or (name is None and len(functions) > 1):
+        message = "say which kernel to run with --kernel" if name is None else f"there is no kernel '{name}'"
+        raise InputError(message, hint=f"kernels are: {', '.join(item.name for item in functions)}")
+    return found
+
+
+def _argument(parameter: Parameter, given: Mapping[str, npt.ArrayLike], seed: int) -> object:
+    """What a kernel gets for a parameter: scalars as numbers, groups as lists, arrays as they are."""
+    name, kind = parameter.value.name, parameter.type
+    if name in given:
+        value = np.asarray(given[name])
+        if isinstance(kind, Scalar):
+            return value.item() if value.size == 1 else value
+        return (
+            [_laid_out(kind.memref, item) for item in value]
+            if isinstance(kind, Group)
+            else _laid_out(kind, value)
+        )
+    if isinstance(kind, Memref) and None not in kind.shape:
+        return draw_array(kind, name, seed)
+    hint = f"give it with --arg {name}={'NUMBER' if isinstance(kind, Scalar) else 'FILE.npy'}"
+    raise InputError(f"parameter '{printable(name)}' ({write_type(kind)}) has no value", hint=hint)
+
+
+def _laid_out(kind: object, value: Array) -> Array:
+    """A copy in the layout that the kernel declares, so that the order of a file's bytes does not matter."""
+    if not isinstance(kind, Memref) or value.ndim != kind.order:
+        return value
+    found = empty_array(kind, value.shape, value.dtype)
+    found[...] = value
+    return found
+
+
+def _stacked(value: object) -> Array | None:
+    if isinstance(value, list):
+        return np.stack(value) if value else None
+    return value if isinstance(value, np.ndarray) else None

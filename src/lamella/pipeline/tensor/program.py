@@ -1,0 +1,48 @@
+"""A tensor-language file, read and checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lamella.base.collector import collector_paused
+from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
+from lamella.base.limits import Limits
+from lamella.base.paths import read_text, shown
+from lamella.base.source import Source
+from lamella.lang.tensor import check, parse
+from lamella.lang.tensor.nodes import Program
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFile:
+    """The kernels of a file and what was found."""
+
+    source: Source
+    program: Program
+    findings: tuple[Diagnostic, ...]
+
+    def __repr__(self) -> str:
+        return f"<kernels of {self.source.name}: {', '.join(item.name for item in self.program.functions)}>"
+
+    @property
+    def language(self) -> str:
+        """The language that the model is written in."""
+        return "tensor"
+
+
+def read_kernels(path: Path, limits: Limits) -> KernelFile:
+    """Read and check a file; findings are carried, nothing is raised for them."""
+    source = Source(shown(path), read_text(path, limits))
+    with collector_paused():
+        program, findings = parse(source, limits)
+        found = [*findings, *([] if errors(findings) else check(program))]
+    return KernelFile(source, program, tuple(sort_findings(found)))
+
+
+def read_checked(path: Path, limits: Limits) -> KernelFile:
+    """Read and check a file; LamellaError holds its findings when there are errors among them."""
+    found = read_kernels(path, limits)
+    if errors(found.findings):
+        raise LamellaError(errors(found.findings))
+    return found

@@ -1,0 +1,90 @@
+"""Programs that are right until they run: each says how it is launched, what is found, and how it is repaired.
+
+`; launch @f f32:4x8 2.5 [f32:4,f32:4]+2 groups=3 checked` launches a kernel with an array, a number and a group with
+an offset; behind an array may stand `rows` (last mode fastest), `padded`, `backwards`, `fixed` (read-only) or
+`past16` (16 bytes past a multiple of 64).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from docs.generate import RIGHT, expected, repaired
+from lamella.backend.interpreter import Arrays, compile_program
+from lamella.base.diagnostic import Diagnostic, LamellaError, Rule
+from lamella.base.source import Source
+from lamella.lang.tensor import parse
+from lamella.lang.tensor.rules import running
+from tests.backend.interpreter.kernels import DTYPES, Array
+
+BAD = Path(__file__).parents[2] / "lang" / "tensor" / "bad"
+PROGRAMS = sorted(BAD.glob("ten2*.tensor"))
+LAUNCH = re.compile(r"^; launch @(\w+)([^;\n]*)", re.MULTILINE)
+
+
+def make_array(text: str) -> Array:
+    """The array that a word of a launch stands for."""
+    element, shape, *form = text.split(":")
+    sizes = [int(size) for size in shape.split("x")]
+    kind = form[0] if form else ""
+    array = np.zeros(sizes, DTYPES[element], order="C" if kind == "rows" else "F")
+    if kind == "padded":
+        array = np.zeros([sizes[0] + 1, *sizes[1:]], DTYPES[element], order="F")[: sizes[0]]
+    if kind == "past16":
+        memory = np.zeros(array.nbytes + 128, np.uint8)
+        start = -memory.ctypes.data % 64 + 16
+        array = memory[start : start + array.nbytes].view(DTYPES[element])
+    array.flags.writeable = kind != "fixed"
+    return array[::-1] if kind == "backwards" else array
+
+
+def make_argument(text: str) -> object:
+    """The argument that a word of a launch stands for."""
+    if text.startswith("["):
+        items, _, offset = text[1:].partition("]")
+        arrays = [make_array(item) for item in items.split(",")]
+        return Arrays(arrays, int(offset)) if offset else arrays
+    return make_array(text) if ":" in text else ast.literal_eval(text)
+
+
+def run(name: str, text: str) -> tuple[Diagnostic, ...]:
+    """What the launch of a program finds."""
+    parsed = parse(Source(name, text))
+    assert not [item for item in parsed.findings if item.severity == "error"], parsed.findings
+    launch = LAUNCH.search(text)
+    assert launch is not None
+    words = launch[2].split()
+    groups = [int(word.removeprefix("groups=")) for word in words if word.startswith("groups=")]
+    arguments = [make_argument(word) for word in words if word != "checked" and "=" not in word]
+    kernels = compile_program(parsed.program, check_bounds="checked" in words)
+    try:
+        kernels.call(launch[1], arguments, *groups)
+    except LamellaError as error:
+        return error.findings
+    return ()
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_a_run_finds_what_the_program_announces(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    (finding,) = run(path.name, text)
+    assert [finding.code] == expected(text)
+    marked = next(number for number, line in enumerate(text.split("\n"), 1) if "; expect" in line)
+    assert marked == 1 or finding.span.line == marked
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_a_repaired_program_runs(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert RIGHT.search(text)
+    assert not run(path.name, repaired(text))
+
+
+def test_every_rule_of_runs_has_a_program() -> None:
+    codes = {rule.code for rule in vars(running).values() if isinstance(rule, Rule)}
+    assert codes == {path.name[:6].upper() for path in PROGRAMS}
