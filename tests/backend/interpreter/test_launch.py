@@ -159,17 +159,28 @@ def test_loops_end(step: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "code"),
     [
-        "func @f(%n: index) { %z = constant 0 : index foreach (%i,%j)=(%z,%z),(%n,%n) {} }",
-        "func @f(%n: index) attributes{work_group_size=[1048576,1048576], subgroup_size=16} { parallel {} }",
-        "func @f(%n: index) attributes{work_group_size=[1048576,1048576], subgroup_size=16} {\n"
-        "  %z = constant 0 : index\n  foreach (%i)=(%z),(%z) {} }",
+        ("{ %z = constant 0 : index foreach (%i,%j)=(%z,%z),(%n,%n) {} }", "TEN226"),
+        ("attributes{work_group_size=[1048576,1048576], subgroup_size=16} { parallel {} }", "TEN233"),
+        (
+            "{ %x = constant 1 : i8 %t = alloca : memref<i8x1048576x1048576,strided<0,0>,local>\n"
+            "  axpby.n %x, %t, %x, %t }",
+            "TEN232",
+        ),
+        ("{ parallel { %c = constant 1 : coopmatrix<i8x1048576x1048576,matrix_acc> } }", "TEN232"),
+        (
+            "{ %z = constant 0 : index parallel {\n"
+            "  %c = cooperative_matrix_load.n.both_checked %a[%z,%z] : coopmatrix<i8x1048576x1048576,matrix_acc> } }",
+            "TEN232",
+        ),
     ],
 )
-def test_what_a_file_asks_for_is_bounded(text: str) -> None:
-    with pytest.raises(LamellaError, match="TEN226"):
-        compile_text(text).f(2**40)
+def test_what_a_file_asks_for_is_bounded(text: str, code: str) -> None:
+    with pytest.raises(LamellaError, match=code):
+        compile_text(f"func @f(%n: index, %a: memref<i8x2x2>) {text}").f(
+            2**40, np.zeros((2, 2), np.int8, order="F")
+        )
 
 
 def test_work_groups_are_bounded() -> None:

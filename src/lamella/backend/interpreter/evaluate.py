@@ -11,6 +11,7 @@ import numpy as np
 from lamella.backend.interpreter import arithmetic, linear, memory
 from lamella.backend.interpreter.memory import Reference, References
 from lamella.backend.interpreter.numbers import (
+    accumulation,
     convert,
     dtype_of,
     element_name,
@@ -38,9 +39,10 @@ def element_of(kind: nodes.Type) -> str:
     )
 
 
-def _constant(_: Worker, item: nodes.Constant) -> tuple[RunValue, ...]:
+def _constant(worker: Worker, item: nodes.Constant) -> tuple[RunValue, ...]:
     value = make_number(item.value, element_of(item.type))
     if isinstance(item.type, nodes.Coopmatrix):
+        worker.group.refuse_matrix(item.type)
         return (np.full((item.type.rows, item.type.columns), value),)
     return (value,)
 
@@ -83,7 +85,9 @@ def _store(worker: Worker, item: nodes.Store) -> tuple[RunValue, ...]:
     if item.flag != "atomic_add":
         target.store(value, indices)
         return ()
-    for _ in range(worker.group.launch.items if worker.item is None else 1):
+    times = worker.group.launch.items if worker.item is None else 1
+    worker.group.launch.count(times)
+    for _ in range(times):
         target.store(arithmetic.compute_binary("add", target.load(indices), value), indices)
     return ()
 
@@ -133,6 +137,8 @@ def _blas(worker: Worker, item: nodes.Blas) -> tuple[RunValue, ...]:
     alpha, *sources, beta, target = item.operands
     memrefs = [worker.reference(value) for value in (*sources, target)]
     element = element_name(memrefs[-1].memory.dtype)
+    for memref in memrefs:
+        worker.group.refuse_large(memref.shape, accumulation(element))
     memrefs[-1].write(linear.update(item, memrefs, worker.number(alpha), worker.number(beta), element))
     return ()
 

@@ -18,6 +18,7 @@ from lamella.lang.tensor.nodes import Function, Program
 from lamella.lang.tensor.rules import running as rules
 
 SUBGROUP_SIZES = (16, 8, 4, 2, 1)
+LARGEST_WORK_GROUP = 1 << 14
 
 
 class Kernels:
@@ -61,6 +62,10 @@ class Kernels:
 
     def _launch(self, function: Function, groups: int) -> Launch:
         size = work_group_size(function)
+        items = size[1][0] * size[1][1]
+        if items > LARGEST_WORK_GROUP:
+            values = {"name": function.name, "items": items, "limit": LARGEST_WORK_GROUP}
+            raise LamellaError([rules.WORK_GROUP_LIMIT.at(function.span, hint=None, labels=(), **values)])
         order = None if self._options.seed is None else Random(self._options.seed)
         return Launch(function, self._options, groups, size[0], size[1], order)
 

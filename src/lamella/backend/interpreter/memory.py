@@ -51,6 +51,11 @@ class Reference:
         self._allow_writing()
         self.read()[...] = values
 
+    def write_block(self, slices: tuple[slice, ...]) -> Array:
+        """A block of the elements that may be written to."""
+        self._allow_writing()
+        return self.read()[slices]
+
     def _address(self, indices: Sequence[int]) -> int:
         for mode, (index, size) in enumerate(zip(indices, self.shape, strict=True)):
             if not 0 <= index < size:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -9,9 +10,9 @@ from typing import TypeAlias
 
 from lamella.backend.interpreter.faults import Fault
 from lamella.backend.interpreter.memory import Reference, References
-from lamella.backend.interpreter.numbers import Number
+from lamella.backend.interpreter.numbers import Number, dtype_of
 from lamella.base.limits import Limits
-from lamella.lang.tensor.nodes import Function, Statement, Value
+from lamella.lang.tensor.nodes import Coopmatrix, Function, Statement, Value
 from lamella.lang.tensor.rules import running as rules
 
 RunValue: TypeAlias = Number | Reference | References
@@ -80,6 +81,18 @@ class WorkGroup:
         limit = self.launch.options.limits.max_total_bytes
         if self.local_bytes > limit:
             raise Fault(rules.TOO_MUCH_LOCAL, bytes=self.local_bytes, limit=limit)
+
+    def refuse_large(self, shape: tuple[int, ...], element: str, copies: int = 1) -> None:
+        """Refuse to hold values, in so many copies, that pass the limit."""
+        size = math.prod(shape) * dtype_of(element).itemsize * copies
+        limit = self.launch.options.limits.max_total_bytes
+        if size > limit:
+            shown = "x".join(map(str, shape))
+            raise Fault(rules.TOO_LARGE_VALUE, shape=shown, element=element, bytes=size, limit=limit)
+
+    def refuse_matrix(self, kind: Coopmatrix) -> None:
+        """Refuse cooperative matrices that all work-items together cannot hold."""
+        self.refuse_large((kind.rows, kind.columns), kind.element, self.launch.items)
 
 
 @dataclass(slots=True)

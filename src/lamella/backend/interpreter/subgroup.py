@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from itertools import accumulate
 from types import MappingProxyType
@@ -124,15 +124,28 @@ def _same(left: RunValue, right: RunValue) -> bool:
 # --- cooperative matrices -----------------------------------------------------------------------------------
 
 
-def _positions(
-    shape: tuple[int, ...], start: tuple[int, int], bounds: tuple[int, ...], checked: tuple[bool, bool]
-) -> Iterator[tuple[int, int, int, int]]:
-    """Row and column of each component with its place in the memref, without those that a check leaves out."""
-    for row, column in np.ndindex(*shape):
-        x, y = start[0] + row, start[1] + column
-        inside_rows = not checked[0] or 0 <= x < bounds[0]
-        if inside_rows and (not checked[1] or 0 <= y < bounds[1]):
-            yield row, column, x, y
+def _overlap(start: int, count: int, size: int, checked: bool) -> tuple[int, int] | None:
+    """The components of a mode that lie inside a memref; None where some do not and nothing says to leave them out."""
+    first, last = max(0, -start), min(count, size - start)
+    if checked:
+        return first, max(first, last)
+    return (0, count) if (first, last) == (0, count) else None
+
+
+def _block(
+    memref: Reference, start: tuple[int, int], shape: tuple[int, ...], checked: tuple[bool, bool]
+) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Where the components that are accessed stand in the matrix, and where in the memref."""
+    inner, outer = [], []
+    for mode in range(2):
+        size, begin = memref.shape[mode], start[mode]
+        found = _overlap(begin, shape[mode], size, checked[mode])
+        if found is None:
+            index = size if 0 <= begin < size else begin
+            raise Fault(rules.OUT_OF_BOUNDS, index=index, mode=mode, name=memref.name, size=size)
+        inner.append(slice(*found))
+        outer.append(slice(begin + found[0], begin + found[1]))
+    return tuple(inner), tuple(outer)
 
 
 def _checks(word: str) -> tuple[bool, bool]:
@@ -144,22 +157,22 @@ def _checks(word: str) -> tuple[bool, bool]:
 def _load(worker: Worker, item: nodes.CoopLoad) -> tuple[RunValue, ...]:
     """Component (i, j) is M[x+i, y+j], or M[x+j, y+i] transposed; what a check leaves out is 0."""
     source, start = worker.reference(item.operand), (worker.integer(item.row), worker.integer(item.column))
+    worker.group.refuse_matrix(item.type)
     found = np.zeros((item.type.rows, item.type.columns), dtype_of(item.type.element))
     rows, columns = _checks(item.checked)
     seen, checked = (found.T, (columns, rows)) if item.transposed else (found, (rows, columns))
-    for i, j, x, y in _positions(seen.shape, start, source.shape, checked):
-        seen[i, j] = source.load((x, y))
+    inner, outer = _block(source, start, seen.shape, checked)
+    seen[inner] = source.read()[outer]
     return (found,)
 
 
 def _store(worker: Worker, item: nodes.CoopStore) -> tuple[RunValue, ...]:
     target, start = worker.reference(item.operand), (worker.integer(item.row), worker.integer(item.column))
     values = np.asarray(worker.number(item.value))
-    for i, j, x, y in _positions(values.shape, start, target.shape, _checks(item.checked)):
-        value = values[i, j]
-        if item.flag == "atomic_add":
-            value = compute_binary("add", target.load((x, y)), value)
-        target.store(value, (x, y))
+    inner, outer = _block(target, start, values.shape, _checks(item.checked))
+    block = target.write_block(outer)
+    stored = values[inner]
+    block[...] = compute_binary("add", block, stored) if item.flag == "atomic_add" else stored
     return ()
 
 

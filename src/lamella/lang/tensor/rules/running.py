@@ -190,3 +190,15 @@ TOO_MUCH_LOCAL = Rule(
     "a work-group holds {bytes} bytes of local memory, the limit max_total_bytes is {limit}{place}",
     hint="allocate less, or in smaller regions",
 )
+TOO_LARGE_VALUE = Rule(
+    "TEN232",
+    "Execution model",
+    "values of {element} in the shape {shape} take {bytes} bytes, the limit max_total_bytes is {limit}{place}",
+    hint="work on smaller tiles",
+)
+WORK_GROUP_LIMIT = Rule(
+    "TEN233",
+    "Functions",
+    "a work-group of '@{name}' has {items} work-items, the interpreter takes {limit} at most",
+    hint="make work_group_size smaller and launch more work-groups",
+)
