@@ -52,7 +52,7 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="lamella %(version)s  (SkriptND of NNEF 2.0, NEM 1.0, STCB 1.0)")
 def lamella() -> None:
-    """Neural networks through five published languages; today: SkriptND, from text to numbers, and NEM, to cycles."""
+    """Neural networks through five published languages; today SkriptND, the tensor language and NEM."""
 
 
 def main() -> None:
