@@ -10,6 +10,7 @@ from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import ElementType, find_in
 from lamella.lang.skriptnd.rules.composition import ATTRIBUTE_MISSING, ATTRIBUTE_TYPE, UNKNOWN_ATTRIBUTE
 from lamella.lang.skriptnd.rules.invocation import (
+    EXTENT_MISMATCH,
     NO_VALUE,
     PACK_LENGTH,
     UNKNOWN_LENGTH,
@@ -80,6 +81,13 @@ class Attributes:
 
     def _set(self, attribute: ParameterPlan, value: object) -> None:
         place = Place(attribute, "attribute", attribute.parameter.span)
+        before = self.binding.scope.get(attribute.name)
+        if before is not None and before != value:
+            # An extent of the same name was bound from an input before the default could be had.
+            label = Label(attribute.parameter.span, "declared here")
+            told = {"subject": f"'{attribute.name}'", "expected": show(before), "value": show(value)}
+            by = self.binding.places[attribute.name]
+            raise self.binding.problem(EXTENT_MISMATCH, [label], **told, by=by, other=place)
         self.binding.set(attribute.name, value, place)
 
     def _check_type(self, attribute: ParameterPlan, value: object) -> None:
