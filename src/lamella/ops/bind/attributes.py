@@ -81,12 +81,11 @@ class Attributes:
 
     def _set(self, attribute: ParameterPlan, value: object) -> None:
         place = Place(attribute, "attribute", attribute.parameter.span)
-        before = self.binding.scope.get(attribute.name)
-        if before is not None and before != value:
+        before, by = self.binding.scope.get(attribute.name), self.binding.places.get(attribute.name)
+        if before is not None and by is not None and before != value:
             # An extent of the same name was bound from an input before the default could be had.
             label = Label(attribute.parameter.span, "declared here")
             told = {"subject": f"'{attribute.name}'", "expected": show(before), "value": show(value)}
-            by = self.binding.places[attribute.name]
             raise self.binding.problem(EXTENT_MISMATCH, [label], **told, by=by, other=place)
         self.binding.set(attribute.name, value, place)
 
