@@ -120,6 +120,8 @@ class Context:
         if earlier is not None:
             self.report(duplicate(name, entry, earlier))
             return
+        if name in self.generics and self.scope.outer is None:
+            self.report(rules.DUPLICATE.at(entry.span, name=name, what="a generic type"))
         self.scope.names[name] = entry
 
     def lookup(self, name: str, span: Span) -> Kind:
