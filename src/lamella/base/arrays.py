@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -16,6 +16,7 @@ from lamella.base.errors import InputError
 from lamella.base.quant import PerGroup, PerTensor, Quant, axis_of
 
 Array = npt.NDArray[Any]
+DType: TypeAlias = np.dtype[Any]
 
 _DTYPES = MappingProxyType(
     {
@@ -46,13 +47,13 @@ _TYPES = MappingProxyType({dtype: element for element, dtype in _DTYPES.items() 
 _NARROW_FLOATS = (types.F4E2M1, types.F8E4M3, types.F8E5M2, types.BF16)
 
 
-def numpy_dtype(element: ElementType) -> np.dtype[Any]:
+def numpy_dtype(element: ElementType) -> DType:
     """The NumPy type that holds one element per item (4-bit types take a byte each until they are packed)."""
-    dtype: np.dtype[Any] = _DTYPES[element]
+    dtype: DType = _DTYPES[element]
     return dtype
 
 
-def element_type_of(dtype: np.dtype[Any]) -> ElementType | None:
+def element_type_of(dtype: DType) -> ElementType | None:
     """The element type of a NumPy type; int64 is `i64`, never `index`."""
     return _TYPES.get(dtype.newbyteorder("="))
 
@@ -199,7 +200,7 @@ def _doubles_to_odd_singles(values: Array) -> Array:
     return np.asarray(bits | inexact.astype(np.uint32)).view(np.float32)
 
 
-def exchange_dtype(element: ElementType) -> np.dtype[Any]:
+def exchange_dtype(element: ElementType) -> DType:
     """The NumPy type in which elements travel to and from the outside."""
     if element in _NARROW_FLOATS:
         return np.dtype(np.float32)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lamella.base.cursor import Comment
-from lamella.base.source import NO_NOTES, Notes, Source
+from lamella.base.cursor import Comment, Cursor, Tokens
+from lamella.base.diagnostic import Rule
+from lamella.base.source import NO_NOTES, Notes, Source, Span
 
 BLANK = Notes(blank=True)
 
@@ -77,3 +78,16 @@ class Margin:
     def _behind(self, end: int, ahead: int) -> str:
         gap = self._text[end : self._next] if self._next < ahead else "\n"
         return "" if "\n" in gap or "\r" in gap else self._comment()
+
+
+class NotingCursor(Cursor):
+    """A cursor that gives each node the comments beside it."""
+
+    def __init__(self, source: Source, tokens: Tokens, syntax: Rule, bad: Rule) -> None:
+        super().__init__(source, tokens, syntax, bad)
+        self.margin = Margin(source, tokens.comments)
+
+    def settle(self, first: int) -> tuple[Span, Notes]:
+        """The span and the notes of a node that has just been read."""
+        span = self.span_from(first)
+        return span, self.margin.take(span.start, span.end, self.starts[self.index])

@@ -6,16 +6,15 @@ A number is a NumPy scalar, or a two-dimensional array where it is a cooperative
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import ml_dtypes
 import numpy as np
 
-from lamella.base.arrays import Array
+from lamella.base.arrays import Array, DType
 from lamella.lang.tensor.nodes import Number as Literal
 
 Number: TypeAlias = np.generic | Array
-DType: TypeAlias = np.dtype[Any]
 
 F32 = np.dtype(np.float32)
 F64 = np.dtype(np.float64)

@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from lamella.backend.reference.taps import Taps, cubic, cubic_taps, reflect
-from lamella.base.arrays import Array
+from lamella.base.arrays import Array, DType
 from lamella.lang.skriptnd.rules.graphs import INDEX_OUTSIDE
 from lamella.ops.instance import Value
 from lamella.ops.problem import Fault
 
 Input: TypeAlias = Array | tuple[Array, ...] | None
-DType: TypeAlias = np.dtype[Any]
 Attributes: TypeAlias = Mapping[str, Value]
 Intrinsic: TypeAlias = Callable[
     [tuple[Input, ...], Attributes, tuple[DType, ...], np.random.Generator], tuple[Array, ...]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from lamella.backend.reference.formula.access import computing_type
 from lamella.backend.reference.formula.scalars import DOUBLE, SINGLE, Real
 from lamella.base import arrays
-from lamella.base.arrays import Array
+from lamella.base.arrays import Array, DType
 from lamella.base.dim import Dim, Logic, Test, Values, substitute, substitute_truth
 from lamella.base.dtype import ElementType, Kind
 from lamella.base.limits import LARGEST
@@ -27,13 +26,13 @@ class Storage:
     wide: bool
     most_bytes: int
 
-    def dtype(self, element: ElementType) -> np.dtype[Any]:
+    def dtype(self, element: ElementType) -> DType:
         """The type in which elements are held."""
         if element.kind is Kind.COMPLEX:
             raise Fault(NO_MEANING, reason=f"elements of type {element} are not executed")
         return DOUBLE if self.wide and element.is_float else arrays.numpy_dtype(element)
 
-    def real(self, dtypes: Sequence[np.dtype[Any]]) -> Real:
+    def real(self, dtypes: Sequence[DType]) -> Real:
         """The type in which the reals of one call are computed: double where a tensor is, single otherwise."""
         return DOUBLE if self.wide or DOUBLE in dtypes else SINGLE
 
@@ -46,7 +45,7 @@ class Storage:
             return values.astype(dtype) if self.wide else arrays.cast(values, element)
         return values.astype(dtype) if element.kind is Kind.BOOL else arrays.wrap(values, element)
 
-    def allocate(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    def allocate(self, shape: Sequence[int], dtype: DType) -> Array:
         """An array of zeros, within the limit of memory."""
         if any(size < 0 for size in shape):
             raise Fault(NO_MEANING, reason=f"a tensor would have shape {list(shape)}")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from lamella.base import dtype
-from lamella.base.arrays import Array, numpy_dtype
+from lamella.base.arrays import Array, DType, numpy_dtype
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT
 from lamella.lang.tensor.nodes import Memref
@@ -31,7 +30,7 @@ def draw_array(kind: Memref, name: str, seed: int) -> Array:
     return found
 
 
-def empty_array(kind: Memref, shape: tuple[int, ...], element: np.dtype[Any]) -> Array:
+def empty_array(kind: Memref, shape: tuple[int, ...], element: DType) -> Array:
     """An array of zeros in the layout of a memref, packed where its strides are not known."""
     packed: Array = np.zeros(shape, element, order="F")
     if None in kind.stride or not packed.size:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from lamella.base.cursor import COMMENT, SHOWN, Cursor, Lexer, SyntaxProblem
+from lamella.base.cursor import COMMENT, SHOWN, Lexer, SyntaxProblem
 from lamella.base.limits import LARGEST, Limits
-from lamella.base.margin import Margin
+from lamella.base.margin import NotingCursor
 from lamella.base.source import Notes, Source, Span
 from lamella.lang.nem import rules
 from lamella.lang.nem.nodes import Integer, Name, Real, Text
@@ -37,14 +37,13 @@ DEEPEST = 250
 """Deeper nesting would meet the limit of Python's own stack, here or in a later phase."""
 
 
-class Lexis(Cursor):
+class Lexis(NotingCursor):
     """A cursor that knows the words of NEM."""
 
     def __init__(self, source: Source, limits: Limits) -> None:
         tokens = LEXER.cut(source)
         super().__init__(source, tokens, rules.SYNTAX, rules.BAD_CHARACTER)
         self.limits = limits
-        self.margin = Margin(source, tokens.comments)
         self.depth_left = self._deepest = min(limits.max_depth, DEEPEST)
         self.declared: list[Name] = []
         self._misnamed: set[str] = set()
@@ -161,11 +160,6 @@ class Lexis(Cursor):
         return found
 
     # --- the end of a statement -----------------------------------------------------------------------------
-
-    def settle(self, first: int) -> tuple[Span, Notes]:
-        """The span and the notes of a node that has just been read."""
-        span = self.span_from(first)
-        return span, self.margin.take(span.start, span.end, self.starts[self.index])
 
     def finish(self, first: int) -> tuple[Span, Notes]:
         """The span and the notes of a statement that has just been read; semicolons behind it are passed over."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from lamella.base.cursor import COMMENT, SHOWN, Cursor, Lexer, SyntaxProblem
+from lamella.base.cursor import COMMENT, SHOWN, Lexer, SyntaxProblem
 from lamella.base.diagnostic import ERROR, Diagnostic
 from lamella.base.limits import Limits
-from lamella.base.margin import Margin
+from lamella.base.margin import NotingCursor
 from lamella.base.source import Notes, Source, Span
 from lamella.lang.skriptnd.nodes import Integer, Real
 from lamella.lang.skriptnd.rules import syntax
@@ -46,14 +46,13 @@ class TooDeep(SyntaxProblem):
     """Leaves the whole block: what is nested too deeply is not read on."""
 
 
-class Lexis(Cursor):
+class Lexis(NotingCursor):
     """A cursor that knows the words of SkriptND."""
 
     def __init__(self, source: Source, limits: Limits, start: int = 0, end: int | None = None) -> None:
         tokens = LEXER.cut(source, start, end)
         super().__init__(source, tokens, syntax.SYNTAX, syntax.BAD_CHARACTER)
         self.limits = limits
-        self.margin = Margin(source, tokens.comments)
         self.depth_left = self._deepest = min(limits.max_depth, DEEPEST)
         self._noted: set[str] = set()
         self.error_count = 0
@@ -157,11 +156,6 @@ class Lexis(Cursor):
         return self.report(syntax.LITERAL_RANGE.at(self.span(self.index), text=shown))
 
     # --- the end of a statement -----------------------------------------------------------------------------
-
-    def settle(self, first: int) -> tuple[Span, Notes]:
-        """The span and the notes of a node that has just been read."""
-        span = self.span_from(first)
-        return span, self.margin.take(span.start, span.end, self.starts[self.index])
 
     def finish(self, first: int, where: str) -> tuple[Span, Notes]:
         """The semicolon that ends a statement; the span and the notes of the statement."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from difflib import get_close_matches
 
-from lamella.base.cursor import COMMENT, SHOWN, Cursor, Lexer, SyntaxProblem
+from lamella.base.cursor import COMMENT, SHOWN, Lexer, SyntaxProblem
 from lamella.base.diagnostic import ERROR, Diagnostic, Rule
 from lamella.base.limits import LARGEST, Limits
-from lamella.base.margin import Margin
-from lamella.base.source import Notes, Source, Span
+from lamella.base.margin import NotingCursor
+from lamella.base.source import Source, Span
 from lamella.lang.tensor.nodes import Value
 from lamella.lang.tensor.rules import syntax
 from lamella.lang.tensor.words import SCALARS, UNSUPPORTED, WORDS
@@ -52,7 +52,7 @@ DEEPEST = 64
 """Deeper nesting would meet the limit of Python's own stack, here, in a later phase or where nodes are compared."""
 
 
-class Lexis(Cursor):
+class Lexis(NotingCursor):
     """A cursor that knows the words of the tensor language."""
 
     def __init__(self, source: Source, limits: Limits) -> None:
@@ -60,7 +60,6 @@ class Lexis(Cursor):
         tokens = LEXER.cut(source, 0, None if nul < 0 else nul)
         super().__init__(source, tokens, syntax.SYNTAX, syntax.BAD_CHARACTER)
         self.limits = limits
-        self.margin = Margin(source, tokens.comments)
         self.depth_left = self._deepest = min(limits.max_depth, DEEPEST)
         self.error_count = 0
         self._noted: set[Rule] = set()
@@ -180,11 +179,6 @@ class Lexis(Cursor):
         return self.texts[self.next()][1:-1]
 
     # --- the end of a statement -----------------------------------------------------------------------------
-
-    def settle(self, first: int) -> tuple[Span, Notes]:
-        """The span and the notes of a node that has just been read."""
-        span = self.span_from(first)
-        return span, self.margin.take(span.start, span.end, self.starts[self.index])
 
 
 def _double(text: str) -> float | None:
