@@ -9,7 +9,7 @@ import pytest
 
 from lamella.base import optional
 from lamella.base.diagnostic import LamellaError
-from lamella.base.optional import EXTRAS, need
+from lamella.base.optional import CORE, EXTRAS, need
 
 
 def test_a_package_that_is_there_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,3 +35,11 @@ def test_a_broken_package_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(optional, "EXTRAS", {"broken_package": "x"})
     with pytest.raises(LamellaError, match="cannot be loaded: a library is too old"):
         need("broken_package")
+
+
+@pytest.mark.parametrize("name", CORE)
+def test_a_missing_core_package_is_named_itself(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(LamellaError) as caught:
+        need(name)
+    assert caught.value.findings[0].hint == f"pip install {name}"

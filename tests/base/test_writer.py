@@ -357,3 +357,16 @@ def test_an_empty_file_and_a_view_are_bytes_too(tmp_path: Path) -> None:
     assert (tmp_path / "x").read_bytes() == b""
     write_bytes(tmp_path / "x", memoryview(b"abcdefgh").cast("I"))
     assert (tmp_path / "x").read_bytes() == b"abcdefgh"
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_can_be_made_again_need_not_be_synced(
+    durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, calls = tmp_path / "file", FaultyOs(os, 0, 0)
+    target.write_bytes(OLD)
+    monkeypatch.setattr(writer, "os", calls)
+    write_bytes(target, NEW, durable=durable)
+    assert ("fsync" in calls.calls) == durable
+    assert target.read_bytes() == NEW
+    assert leftovers(tmp_path) == []

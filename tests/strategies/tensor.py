@@ -12,8 +12,10 @@ from lamella.base.source import Notes
 from lamella.lang.tensor import nodes as n
 from lamella.lang.tensor.words import (
     BINARY,
+    BINARY_MATH,
     CHECKS,
     COMPARISONS,
+    EXTRA_ARITH,
     EXTRA_MATH,
     FORMS,
     MATH,
@@ -63,7 +65,9 @@ def scalar_instructions() -> SearchStrategy[n.Instruction]:
         st.builds(n.Arith, st.sampled_from(UNARY), one, types()),
         # behind a comparison, a scalar type is the operands' and read as bool
         st.builds(n.Compare, st.sampled_from(COMPARISONS), values(), values(), st.just(n.BOOL) | memrefs()),
-        st.builds(n.Math, st.sampled_from((*MATH, *EXTRA_MATH)), values(), types()),
+        st.builds(n.Arith, st.sampled_from(EXTRA_ARITH), st.tuples(values(), values(), values()), types()),
+        st.builds(n.Math, st.sampled_from([*MATH, *sorted({*EXTRA_MATH} - {*BINARY_MATH})]), one, types()),
+        st.builds(n.Math, st.sampled_from(BINARY_MATH), two, types()),
         st.builds(n.Cast, values(), types()),
         st.builds(n.Builtin, st.sampled_from((*MIXED_BUILTINS, *SPMD_BUILTINS)), types()),
         st.builds(n.SubgroupBroadcast, values(), values(), types()),

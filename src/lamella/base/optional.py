@@ -25,16 +25,20 @@ EXTRAS = MappingProxyType(
 )
 """Import names of packages and the extra of ours that installs each."""
 
+CORE = ("llvmlite",)
+"""Packages that every installation should have, loaded only where they are used because they are heavy."""
+
 
 def need(name: str) -> ModuleType:
-    """Import an optional package, or say which extra to install."""
-    extra = EXTRAS[name.partition(".")[0]]
+    """Import an optional or heavy package, or say what to install."""
+    package = name.partition(".")[0]
+    wanted = package if package in CORE else f"lamella[{EXTRAS[package]}]"
     try:
         return import_module(name)
     except ImportError as problem:
         absent = isinstance(problem, ModuleNotFoundError)
         state = "is not installed" if absent else f"cannot be loaded: {problem}"
         finding = MISSING_PACKAGE.at(
-            NOWHERE, message=f"package '{name}' {state}", hint=f"pip install lamella[{extra}]"
+            NOWHERE, message=f"package '{name}' {state}", hint=f"pip install {wanted}"
         )
         raise LamellaError([finding]) from problem

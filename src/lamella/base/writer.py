@@ -29,11 +29,12 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, data)
 
 
-def write_bytes(path: Path, data: bytes | memoryview) -> None:
+def write_bytes(path: Path, data: bytes | memoryview, *, durable: bool = True) -> None:
     """Replace a file by these bytes, or leave it as it was and raise OutputError.
 
-    A reader sees the old file or the new one, also after a crash. A symbolic link that the user named is
-    written through; pipes and character devices have no old content and are written directly.
+    A reader sees the old file or the new one, also after a crash; what need not be `durable`, because its reader
+    verifies it, may be lost or cut where the power fails. A symbolic link that the user named is written through;
+    pipes and character devices have no old content and are written directly.
     """
     view = memoryview(data).cast("B")
     progress = _Progress()
@@ -42,7 +43,7 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
         if old is not None and not stat.S_ISREG(old.st_mode):
             _write_stream(target, view, progress)
         else:
-            _replace(target, old, view, progress)
+            _replace(target, _final_mode(old), view, progress, durable)
     except OSError as problem:
         raise _explain(path, problem, len(view), progress) from problem
     except ValueError:
@@ -103,7 +104,7 @@ def _write_stream(target: str, view: memoryview, progress: _Progress) -> None:
         os.close(descriptor)
 
 
-def _replace(target: str, old: os.stat_result | None, view: memoryview, progress: _Progress) -> None:
+def _replace(target: str, mode: int, view: memoryview, progress: _Progress, durable: bool) -> None:
     folder, name = os.path.split(target)
     prefix = f".{os.fsdecode(os.fsencode(name)[:200])}"
     _remove_stale(folder, prefix)
@@ -111,8 +112,9 @@ def _replace(target: str, old: os.stat_result | None, view: memoryview, progress
     temporary, descriptor = _create(folder, prefix)
     try:
         _write_all(descriptor, view, progress)
-        os.fchmod(descriptor, _final_mode(old))
-        os.fsync(descriptor)
+        os.fchmod(descriptor, mode)
+        if durable:
+            os.fsync(descriptor)
         os.replace(temporary, target)
         progress.replaced = True
     finally:
@@ -122,7 +124,8 @@ def _replace(target: str, old: os.stat_result | None, view: memoryview, progress
         # Closing gives up the lock, so it comes last; what closing could report, fsync has reported.
         with suppress(OSError):
             os.close(descriptor)
-    _sync_folder(folder)
+    if durable:
+        _sync_folder(folder)
 
 
 def _write_all(descriptor: int, view: memoryview, progress: _Progress) -> None:

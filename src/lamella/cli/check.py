@@ -43,7 +43,9 @@ class Options(ModelOptions):
 
 @click.command(cls=Guarded)
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--strict", is_flag=True, help="Warnings count as errors.")
+@click.option(
+    "--strict", is_flag=True, help="Warnings count as errors, and so do notes on the spelling of kernels."
+)
 @json_option
 @device_option
 @model_options

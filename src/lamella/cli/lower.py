@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Unpack
+from typing import NoReturn, Unpack
 
 import click
 import numpy as np
@@ -25,9 +25,10 @@ from lamella.cli.watching.bar import watch
 from lamella.cli.watching.waiting import waiting
 from lamella.pipeline.api import LOADING, compile, load, save
 from lamella.pipeline.api import lower as lower_model
-from lamella.pipeline.languages import Model
+from lamella.pipeline.languages import Model, Printing, printing_of
+from lamella.pipeline.options import options_of
 
-FORMS = ("sknd", "stcb")
+FORMS = ("sknd", "tensor", "llvm", "asm", "ptx", "stcb")
 TOLERANCE = 1e-3
 """How far numbers may lie apart after a pass has changed the order of sums, in parts of the largest."""
 
@@ -37,7 +38,9 @@ class Options(Common, ModelOptions):
 
     weights: Path | None
     to: str
-    output: Path
+    output: Path | None
+    after: str | None
+    target: str | None
     passes: tuple[str, ...]
     seed: int
     compare: bool
@@ -48,7 +51,14 @@ class Options(Common, ModelOptions):
 @model_options
 @weights_option
 @click.option("--to", type=click.Choice(FORMS), required=True, help="The form to lower to.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The folder to write.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The folder to write; without it the text of kernels is printed.",
+)
+@click.option("--after", metavar="PASS", help="Kernels: stop behind this pass.")
+@click.option("--target", metavar="NAME", help="Kernels: compile for this; by default for this machine.")
 @click.option(
     "--pass", "passes", multiple=True, metavar="NAME", help="Run this pass over the graph; repeatable."
 )
@@ -66,17 +76,46 @@ def lower(**options: Unpack[Options]) -> None:
     """Write FILE in a form below it into a folder; what was written is read again and compared."""
     own = ("file", "as_json", "to", "output", "compare")
     words: dict[str, object] = {key: value for key, value in options.items() if key not in own}
-    output, to = options["output"], options["to"]
-    target = output if to == "sknd" else output / f"{options['file'].stem}.{to}"
+    later = {key: words[key] for key in words if key not in LOADING}
     with waiting(f"lowering {printable(str(options['file']))}"):
         model = load(options["file"], **words)
-        lowered = lower_model(model, to, **{key: words[key] for key in words if key not in LOADING})
-        make_folder(target.parent)
-        save(lowered, target)
+        lowered = lower_model(model, options["to"], **later)
+    printing = printing_of(lowered.language)
+    if options["output"] is None:
+        _print(lowered, printing, options)
+    elif printing is None:
+        target = _write(lowered, options["output"], options)
         again = load(target, limits=options["limits"])
-    difference = _compare(model, again, options) if options["compare"] else None
-    close = difference is None or difference <= TOLERANCE
+        _report(target, _compare(model, again, options) if options["compare"] else None, options["as_json"])
+    else:
+        target = printing.write_into(lowered, options["output"], options["file"].stem)
+        numbers = printing.compare(model, lowered, target, options_of(later)) if options["compare"] else {}
+        pairs = [_difference(*pair) for pair in numbers.values()]
+        _report(target, max(pairs, default=None), options["as_json"])
+
+
+def _print(lowered: Model, printing: Printing | None, options: Options) -> None:
+    """The text of kernels on standard output; other forms need a folder."""
+    if printing is None:
+        raise click.UsageError(f"--to {options['to']} writes files; say where with -o FOLDER")
+    text = printing.printed(lowered)
     if options["as_json"]:
+        print_json({"ok": True, "diagnostics": [], "form": options["to"], "text": text})
+    else:
+        click.echo(text, nl=False)
+
+
+def _write(lowered: Model, folder: Path, options: Options) -> Path:
+    """Write a graph as a folder, a stream as a file in it; gives what to read."""
+    target = folder if options["to"] == "sknd" else folder / f"{options['file'].stem}.{options['to']}"
+    make_folder(target.parent)
+    save(lowered, target)
+    return target
+
+
+def _report(target: Path, difference: float | None, as_json: bool) -> NoReturn:
+    close = difference is None or difference <= TOLERANCE
+    if as_json:
         told = difference if difference is None or np.isfinite(difference) else str(difference)
         print_json({"ok": close, "diagnostics": [], "written": str(target), "largest_difference": told})
     else:

@@ -46,6 +46,8 @@ class Options(Common, ModelOptions):
     kernel: str
     arguments: tuple[str, ...]
     groups: int
+    check_bounds: bool
+    trace: bool
     output: Path | None
     backend: str | None
     seed: int
@@ -61,9 +63,9 @@ class Options(Common, ModelOptions):
 @click.option("--output", type=click.Path(path_type=Path), help="Write one .npy per output into this folder.")
 @click.option(
     "--backend",
-    type=click.Choice(["npu", "reference", "interpreter"]),
+    type=click.Choice(["cpu", "interpreter", "npu", "reference"]),
     default=None,
-    help="How to run it: plans and streams run on npu, graphs on reference, kernels on interpreter.",
+    help="How to run it: plans on npu; graphs on reference or cpu; kernels on cpu or interpreter.",
 )
 @click.option("--kernel", metavar="NAME", default="", help="The kernel to run; by default the only one.")
 @click.option(
@@ -80,6 +82,8 @@ class Options(Common, ModelOptions):
     show_default=True,
     help="Work-groups to launch a kernel with.",
 )
+@click.option("--check-bounds", is_flag=True, help="Test the views of a kernel where they are made.")
+@click.option("--trace", is_flag=True, help="Print each executed statement of a kernel with its values.")
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of what nobody gives."
 )
@@ -95,8 +99,9 @@ class Options(Common, ModelOptions):
 @click.option("--profile", is_flag=True, help="Say where the time went.")
 def run(**options: Unpack[Options]) -> None:
     """Execute FILE; without --input the inputs are random, from the seed, and so are missing weights."""
-    own = ("file", "as_json", "inputs", "arguments", "output", "backend", "profile")
+    own = ("file", "as_json", "inputs", "arguments", "output", "backend", "profile", "trace")
     words: dict[str, object] = {key: value for key, value in options.items() if key not in own}
+    words["trace"] = _print_line if options["trace"] else None
     arrays = _read_inputs((*options["inputs"], *options["arguments"]), options["limits"])
     with waiting(f"reading {printable(str(options['file']))}"):
         start = time.perf_counter()
@@ -120,6 +125,10 @@ def run(**options: Unpack[Options]) -> None:
         click.echo(f"loaded in {loaded * 1000:.1f} ms, run in {elapsed * 1000:.1f} ms", err=True)
         for line in stopwatch.lines():
             click.echo(line, err=True)
+
+
+def _print_line(line: str) -> None:
+    click.echo(line, err=True)
 
 
 def _read_inputs(words: tuple[str, ...], limits: Limits) -> dict[str, Array]:

@@ -41,7 +41,8 @@ class Options(ModelOptions):
 def show(**options: Unpack[Options]) -> None:
     """Say what is in FILE: a program, a model (file or folder), a stream, weights.
 
-    The name of a module or an operator of the library (nn, nn.conv) or of a shipped device (npm_lite) does too.
+    The name of a module or an operator of the library (nn, nn.conv), of a shipped device (npm_lite) or of a target of
+    kernels (cpu-avx512) does too.
     """
     words: dict[str, object] = {
         key: value for key, value in options.items() if key not in ("file", "as_json")

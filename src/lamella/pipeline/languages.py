@@ -14,6 +14,7 @@ from lamella.base.errors import RULES as FILE_RULES
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import is_folder, is_there, read_shipped, shipped
+from lamella.kernels.target import TARGETS
 from lamella.pipeline.options import Options
 
 if TYPE_CHECKING:
@@ -70,6 +71,21 @@ class Execution(Protocol):
         """Write a model by the ending of the path."""
 
 
+class Printing(Protocol):
+    """What a language with texts below it offers to `lower`: `lamella.pipeline.<language>.printing`."""
+
+    def printed(self, model: Model) -> str:
+        """The text of a lowered model."""
+
+    def write_into(self, model: Model, folder: Path, stem: str) -> Path:
+        """Write every stage into a folder; gives the file of the last."""
+
+    def compare(
+        self, before: Model, lowered: Model, path: Path, options: Options
+    ) -> Mapping[str, tuple[Array, Array]]:
+        """The numbers of a model and of what was written of it."""
+
+
 class Model(Protocol):
     """What the API hands around: a program, a stream or a graph."""
 
@@ -110,6 +126,13 @@ def execution_of(language: str) -> Execution:
     return cast(Execution, import_module(f"lamella.pipeline.{language}.execution"))
 
 
+def printing_of(language: str) -> Printing | None:
+    """The part of a language that prints and writes what its models are lowered to; None where that is one file."""
+    if language != "tensor":
+        return None
+    return cast(Printing, import_module(f"lamella.pipeline.{language}.printing"))
+
+
 def language_of(path: Path, language: str | None) -> str:
     """The language of a file: as the user says, else by its ending; a folder is a SkriptND model."""
     if language is None and str(path) == "-":
@@ -128,10 +151,12 @@ def language_of(path: Path, language: str | None) -> str:
 
 
 def shown_language(name: str, language: str | None) -> str:
-    """The language of what `show` is asked for: a file, a module or operator of the library, a shipped device."""
+    """The language of what `show` is asked for: a file, a module or operator of the library, a target, a device."""
     path = Path(name)
     if language or is_there(path) or path.suffix.lower() in ENDINGS or is_stream(path):
         return language_of(path, language)
+    if name in TARGETS:
+        return "tensor"
     return "skriptnd" if name.partition(".")[0] in standard_modules() else "nem"
 
 

@@ -20,11 +20,20 @@ KINDS = MappingProxyType(
         "quantized": bool,
         "seed": int,
         "groups": int,
+        "threads": int,
+        "check_bounds": bool,
         "root": Path,
         "weights": Path,
     }
 )
 """The kinds of the options that are no words."""
+OPTIONAL = frozenset(
+    [
+        *("language", "root", "device", "kernel", "after", "target"),
+        *("model", "dialect", "weights", "dtype"),
+    ]
+)
+"""The options that may be None, as if they were not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,16 @@ class Options:
     """Tensor language: the one kernel to run; empty for the only one of a file."""
     groups: int = 1
     """Tensor language: how many work-groups are launched."""
+    check_bounds: bool = False
+    """Tensor language: test views where they are made, not only where they are accessed."""
+    trace: Callable[[str], None] | None = None
+    """Tensor language: called with a line for each executed statement, up to a bound."""
+    after: str | None = None
+    """Tensor language: the pass to stop behind."""
+    target: str | None = None
+    """Tensor language: what kernels are compiled for; by default this machine."""
+    threads: int = 0
+    """Tensor language: how many threads run the work-groups; 0 for as many as there are processors."""
     model: str | None = None
     """Which graph of several; by default the first."""
     config: Mapping[str, object] = field(default_factory=dict)
@@ -93,8 +112,10 @@ def _taken(name: str, value: object) -> object:
         return (value,) if isinstance(value, str) else _words(name, value)
     if name == "shape":
         return _extents(value)
+    if name == "trace":
+        return _function(value)
     wanted = KINDS.get(name, str)
-    optional = name in ("language", "root", "device", "kernel", "model", "dialect", "weights", "dtype")
+    optional = name in OPTIONAL
     if isinstance(value, wanted) and not (wanted is int and isinstance(value, bool)):
         return value
     if value is None and optional:
@@ -107,6 +128,12 @@ def _words(name: str, value: object) -> tuple[str, ...]:
     if not all(isinstance(item, str) for item in items):
         raise InputError(f"option '{name}' is a list of words")
     return items
+
+
+def _function(value: object) -> object:
+    if value is None or callable(value):
+        return value
+    raise InputError("option 'trace' is a function that takes a line")
 
 
 def _extents(value: object) -> Mapping[str, int]:

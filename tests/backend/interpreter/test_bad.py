@@ -2,7 +2,8 @@
 
 `; launch @f f32:4x8 2.5 [f32:4,f32:4]+2 groups=3 checked` launches a kernel with an array, a number and a group with
 an offset; behind an array may stand `rows` (last mode fastest), `padded`, `backwards`, `fixed` (read-only) or
-`past16` (16 bytes past a multiple of 64).
+`past16` (16 bytes past a multiple of 64); `same` is the argument before it once more.
+`; target pvc` names the target that code is written for, and nothing is launched.
 """
 
 from __future__ import annotations
@@ -15,16 +16,21 @@ import numpy as np
 import pytest
 
 from docs.generate import RIGHT, expected, repaired
+from lamella.backend.cpu import emit
 from lamella.backend.interpreter import Arrays, compile_program
 from lamella.base.diagnostic import Diagnostic, LamellaError, Rule
 from lamella.base.source import Source
+from lamella.kernels.sizes import check_sizes
+from lamella.kernels.target import find_target
 from lamella.lang.tensor import parse
+from lamella.lang.tensor.nodes import Program
 from lamella.lang.tensor.rules import running
 from tests.backend.interpreter.kernels import DTYPES, Array
 
 BAD = Path(__file__).parents[2] / "lang" / "tensor" / "bad"
 PROGRAMS = sorted(BAD.glob("ten2*.tensor"))
 LAUNCH = re.compile(r"^; launch @(\w+)([^;\n]*)", re.MULTILINE)
+TARGET = re.compile(r"^; target ([\w-]+)", re.MULTILINE)
 
 
 def make_array(text: str) -> Array:
@@ -52,15 +58,30 @@ def make_argument(text: str) -> object:
     return make_array(text) if ":" in text else ast.literal_eval(text)
 
 
+def emitted(program: Program, target: str) -> tuple[Diagnostic, ...]:
+    """What the compiler finds when it writes code for a target."""
+    try:
+        emit(program, find_target(target))
+    except LamellaError as error:
+        return error.findings
+    return ()
+
+
 def run(name: str, text: str) -> tuple[Diagnostic, ...]:
     """What the launch of a program finds."""
     parsed = parse(Source(name, text))
     assert not [item for item in parsed.findings if item.severity == "error"], parsed.findings
+    target = TARGET.search(text)
+    if target is not None:
+        sizes = check_sizes(parsed.program.functions[0], find_target(target[1]))
+        return tuple(sizes) or emitted(parsed.program, target[1])
     launch = LAUNCH.search(text)
     assert launch is not None
     words = launch[2].split()
     groups = [int(word.removeprefix("groups=")) for word in words if word.startswith("groups=")]
-    arguments = [make_argument(word) for word in words if word != "checked" and "=" not in word]
+    arguments: list[object] = []
+    for word in (word for word in words if word != "checked" and "=" not in word):
+        arguments.append(arguments[-1] if word == "same" else make_argument(word))
     kernels = compile_program(parsed.program, check_bounds="checked" in words)
     try:
         kernels.call(launch[1], arguments, *groups)

@@ -165,7 +165,7 @@ def test_broadcast() -> None:
     compile_text(text).f(np.arange(16, dtype=np.int32), found)
     assert found.tolist() == [5] * 8 + [13] * 8
     with pytest.raises(LamellaError, match=r"TEN230.*work-item 8.*size 8"):
-        compile_text(text.replace("constant 5", "constant 8")).f(found, found)
+        compile_text(text.replace("constant 5", "constant 8")).f(found, found.copy())
 
 
 def test_builtins() -> None:

@@ -15,7 +15,10 @@ from lamella.lang.tensor import check, parse
 
 BAD = Path(__file__).parent / "bad"
 EXPECT = re.compile(r";\s*expect\s+((?:TEN\d{3}[ ,]*)+)")
-BEHIND_CHECK = 170
+BEHIND_CHECK = 200
+MEMORY = 170
+UNPROVED = ("TEN172", "TEN173")
+"""Notes on what cannot be proved of memory, which programs about other rules need not avoid."""
 
 
 def expectations(text: str) -> Counter[tuple[int, str]]:
@@ -38,7 +41,8 @@ def findings_of(name: str, text: str) -> list[Diagnostic]:
     program, found = parse(Source(name, text))
     if any(item.severity == ERROR for item in found):
         return list(found)
-    return [*found, *check(program)]
+    ignored = () if int(name[3:6]) >= MEMORY else UNPROVED
+    return [*found, *(item for item in check(program) if item.code not in ignored)]
 
 
 PROGRAMS = wrong_programs()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from lamella.backend.arguments import Arrays
 from lamella.backend.interpreter.kernels import Kernels, compile_program
-from lamella.backend.interpreter.launch import Arrays
 from lamella.backend.interpreter.state import Step, Trace
 
 __all__ = ["Arrays", "Kernels", "Step", "Trace", "compile_program"]

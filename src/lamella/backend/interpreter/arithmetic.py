@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -34,10 +34,19 @@ def compare(function: str, left: Number, right: Number) -> Number:
     return COMPARISONS[function](left, right)
 
 
-def compute_math(function: str, operand: Number, element: str) -> Number:
-    """`math.FUNCTION operand`, computed in double precision and rounded to the type."""
-    wide = operand.astype(np.complex128) if is_complex(operand.dtype) else operand.astype(F64)
-    return convert(np.asarray(MATH[function.removeprefix("native_")](wide))[()], element)
+def compute_math(function: str, operands: Sequence[Number], element: str) -> Number:
+    """`math.FUNCTION operands`, computed in double precision and rounded to the type."""
+    kind = np.dtype(np.complex128) if is_complex(operands[0].dtype) else F64
+    wide = [operand.astype(kind) for operand in operands]
+    return convert(np.asarray(MATH[function.removeprefix("native_")](*wide))[()], element)
+
+
+def _round(operand: Number) -> Number:
+    """The nearest whole number, halves away from zero; its sign stays."""
+    whole = np.trunc(operand)
+    up = np.abs(operand - whole) >= 0.5
+    found: Number = np.copysign(np.abs(whole) + up, operand)
+    return found
 
 
 def _divide(left: Number, right: Number) -> Number:
@@ -133,7 +142,7 @@ COMPARISONS: Mapping[str, Binary] = MappingProxyType(
         "le": np.less_equal,
     }
 )
-MATH: Mapping[str, Unary] = MappingProxyType(
+MATH: Mapping[str, Callable[..., Number]] = MappingProxyType(
     {
         "exp": np.exp,
         "exp2": np.exp2,
@@ -142,13 +151,24 @@ MATH: Mapping[str, Unary] = MappingProxyType(
         "sin": np.sin,
         "cos": np.cos,
         "tan": np.tan,
+        "asin": np.arcsin,
+        "acos": np.arccos,
+        "atan": np.arctan,
+        "sinh": np.sinh,
+        "cosh": np.cosh,
         "tanh": np.tanh,
+        "asinh": np.arcsinh,
+        "acosh": np.arccosh,
+        "atanh": np.arctanh,
+        "pow": np.power,
         "sqrt": np.sqrt,
         "rsqrt": lambda operand: 1 / np.sqrt(operand),
         "erf": _each(math.erf),
         "floor": np.floor,
         "ceil": np.ceil,
-        "round": np.rint,
+        "round": _round,
+        "trunc": np.trunc,
+        "sign": np.sign,
         "sigmoid": lambda operand: 1 / (1 + np.exp(np.negative(operand))),
     }
 )

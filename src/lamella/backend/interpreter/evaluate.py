@@ -8,12 +8,12 @@ from types import MappingProxyType
 
 import numpy as np
 
+from lamella.backend.arguments.elements import dtype_of
 from lamella.backend.interpreter import arithmetic, linear, memory
 from lamella.backend.interpreter.memory import Reference, References
 from lamella.backend.interpreter.numbers import (
     accumulation,
     convert,
-    dtype_of,
     element_name,
     make_garbage,
     make_integer,
@@ -49,6 +49,8 @@ def _constant(worker: Worker, item: nodes.Constant) -> tuple[RunValue, ...]:
 
 def _arith(worker: Worker, item: nodes.Arith) -> tuple[RunValue, ...]:
     operands = [worker.number(value) for value in item.operands]
+    if item.function == "select":
+        return (operands[1] if operands[0] else operands[2],)
     if len(operands) == 1:
         return (arithmetic.compute_unary(item.function, operands[0]),)
     return (arithmetic.compute_binary(item.function, *operands),)
@@ -59,7 +61,8 @@ def _compare(worker: Worker, item: nodes.Compare) -> tuple[RunValue, ...]:
 
 
 def _math(worker: Worker, item: nodes.Math) -> tuple[RunValue, ...]:
-    return (arithmetic.compute_math(item.function, worker.number(item.operand), element_of(item.type)),)
+    operands = [worker.number(value) for value in item.operands]
+    return (arithmetic.compute_math(item.function, operands, element_of(item.type)),)
 
 
 def _cast(worker: Worker, item: nodes.Cast) -> tuple[RunValue, ...]:

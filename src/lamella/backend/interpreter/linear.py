@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from lamella.backend.arguments.shapes import SHAPES, describe_shapes
 from lamella.backend.interpreter.faults import Fault
 from lamella.backend.interpreter.memory import Reference
 from lamella.backend.interpreter.numbers import Number, accumulation, convert
@@ -47,32 +48,10 @@ def _transpose(blas: Blas, arrays: list[Array]) -> list[Array]:
 def _agree(blas: Blas, arrays: list[Array], target: Reference) -> None:
     """Refuse shapes that do not fit, which the checker could not see where sizes are dynamic."""
     if not SHAPES[blas.function]([item.shape for item in arrays], target.shape):
-        shapes = [*(item.shape for item in arrays), target.shape]
-        names = "ABC" if len(shapes) == 3 else "AB"
-        shown = ", ".join(f"{n}={_show(s)}" for n, s in zip(names, shapes, strict=True))
+        shown = describe_shapes([*(item.shape for item in arrays), target.shape])
         raise Fault(rules.SHAPES_DISAGREE, function=blas.function, shapes=shown)
 
 
-def _show(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape)) or "scalar"
-
-
-Shape: TypeAlias = tuple[int, ...]
-Test: TypeAlias = Callable[[list[Shape], Shape], bool]
-
-SHAPES: Mapping[str, Test] = MappingProxyType(
-    {
-        "axpby": lambda shapes, result: shapes[0] == result,
-        "cumsum": lambda shapes, result: shapes[0] == result,
-        "sum": lambda shapes, result: shapes[0][:-1] == result,
-        "gemm": lambda shapes, result: (
-            shapes[0][1] == shapes[1][0] and result == (shapes[0][0], shapes[1][1])
-        ),
-        "gemv": lambda shapes, result: shapes[0][1:] == shapes[1] and result == shapes[0][:1],
-        "ger": lambda shapes, result: result == (*shapes[0], *shapes[1]),
-        "hadamard": lambda shapes, result: shapes[0] == shapes[1] == result,
-    }
-)
 FORMULAS: Mapping[str, Formula] = MappingProxyType(
     {
         "axpby": lambda _, arrays: arrays[0],

@@ -48,13 +48,12 @@ class Reference:
 
     def write(self, values: Array) -> None:
         """Replace all elements."""
-        self._allow_writing()
-        self.read()[...] = values
+        self.write_all()[...] = values
 
-    def write_block(self, slices: tuple[slice, ...]) -> Array:
-        """A block of the elements that may be written to."""
+    def write_all(self) -> Array:
+        """All elements, to be written to."""
         self._allow_writing()
-        return self.read()[slices]
+        return self.read()
 
     def _address(self, indices: Sequence[int]) -> int:
         for mode, (index, size) in enumerate(zip(indices, self.shape, strict=True)):

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import ml_dtypes
 import numpy as np
 
+from lamella.backend.arguments.elements import DTYPES, dtype_of
 from lamella.base.arrays import Array, DType
 from lamella.lang.tensor.nodes import Number as Literal
 
@@ -19,30 +20,8 @@ Number: TypeAlias = np.generic | Array
 F32 = np.dtype(np.float32)
 F64 = np.dtype(np.float64)
 BF16 = np.dtype(ml_dtypes.bfloat16)
-DTYPES = MappingProxyType(
-    {
-        "bool": np.dtype(np.bool_),
-        "i8": np.dtype(np.int8),
-        "i16": np.dtype(np.int16),
-        "i32": np.dtype(np.int32),
-        "i64": np.dtype(np.int64),
-        "index": np.dtype(np.int64),
-        "bf16": BF16,
-        "f16": np.dtype(np.float16),
-        "f32": F32,
-        "f64": F64,
-        "c32": np.dtype(np.complex64),
-        "c64": np.dtype(np.complex128),
-    }
-)
 WIDER = MappingProxyType({"i8": "i32", "bf16": "f32", "f16": "f32"})
 GARBAGE = 0xA5
-
-
-def dtype_of(element: str) -> DType:
-    """The NumPy type of an element type."""
-    found: DType = DTYPES[element]
-    return found
 
 
 def element_name(dtype: DType) -> str:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TypeAlias
 
+from lamella.backend.arguments.elements import dtype_of
 from lamella.backend.interpreter.faults import Fault
 from lamella.backend.interpreter.memory import Reference, References
-from lamella.backend.interpreter.numbers import Number, dtype_of
+from lamella.backend.interpreter.numbers import Number
 from lamella.base.limits import Limits
 from lamella.lang.tensor.nodes import Coopmatrix, Function, Statement, Value
 from lamella.lang.tensor.rules import running as rules

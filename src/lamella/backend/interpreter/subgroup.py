@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from lamella.backend.arguments.elements import dtype_of
 from lamella.backend.interpreter.arithmetic import compute_binary
 from lamella.backend.interpreter.faults import Fault
 from lamella.backend.interpreter.memory import Reference
@@ -16,11 +17,11 @@ from lamella.backend.interpreter.numbers import (
     Number,
     accumulation,
     convert,
-    dtype_of,
     element_name,
     is_integer,
 )
 from lamella.backend.interpreter.state import RunValue, Worker
+from lamella.base.arrays import Array
 from lamella.lang.tensor import nodes
 from lamella.lang.tensor.rules import running as rules
 
@@ -138,14 +139,34 @@ def _block(
     """Where the components that are accessed stand in the matrix, and where in the memref."""
     inner, outer = [], []
     for mode in range(2):
-        size, begin = memref.shape[mode], start[mode]
+        begin, packs = start[mode], _packs(memref)[mode]
+        size = packs * memref.shape[mode - 2]
         found = _overlap(begin, shape[mode], size, checked[mode])
         if found is None:
-            index = size if 0 <= begin < size else begin
-            raise Fault(rules.OUT_OF_BOUNDS, index=index, mode=mode, name=memref.name, size=size)
+            index, own = (size if 0 <= begin < size else begin) // packs, mode + len(memref.shape) - 2
+            raise Fault(rules.OUT_OF_BOUNDS, index=index, mode=own, name=memref.name, size=memref.shape[own])
         inner.append(slice(*found))
         outer.append(slice(begin + found[0], begin + found[1]))
     return tuple(inner), tuple(outer)
+
+
+def _packs(memref: Reference) -> tuple[int, int]:
+    """How many rows and columns of the matrix one index of the memref stands for."""
+    return 1, memref.shape[0] if len(memref.shape) == 3 else 1
+
+
+def _refuse_inside_pack(memref: Reference, column: int) -> None:
+    pack = _packs(memref)[1]
+    if pack == 0 or column % pack:
+        raise Fault(rules.PACKED_POSITION, column=column, name=memref.name, pack=pack)
+
+
+def _places(memref: Reference, block: tuple[slice, ...]) -> tuple[slice | Array, ...]:
+    """Where the rows and columns of a matrix stand in a memref: M[k mod p, x+i, (y+k) div p] where it is packed."""
+    if len(memref.shape) == 2:
+        return block
+    pack, (rows, columns) = memref.shape[0], (np.arange(item.start, item.stop) for item in block)
+    return columns % pack, rows[:, None], columns // pack
 
 
 def _checks(word: str) -> tuple[bool, bool]:
@@ -157,22 +178,24 @@ def _checks(word: str) -> tuple[bool, bool]:
 def _load(worker: Worker, item: nodes.CoopLoad) -> tuple[RunValue, ...]:
     """Component (i, j) is M[x+i, y+j], or M[x+j, y+i] transposed; what a check leaves out is 0."""
     source, start = worker.reference(item.operand), (worker.integer(item.row), worker.integer(item.column))
+    _refuse_inside_pack(source, start[1])
     worker.group.refuse_matrix(item.type)
     found = np.zeros((item.type.rows, item.type.columns), dtype_of(item.type.element))
     rows, columns = _checks(item.checked)
     seen, checked = (found.T, (columns, rows)) if item.transposed else (found, (rows, columns))
     inner, outer = _block(source, start, seen.shape, checked)
-    seen[inner] = source.read()[outer]
+    seen[inner] = source.read()[_places(source, outer)]
     return (found,)
 
 
 def _store(worker: Worker, item: nodes.CoopStore) -> tuple[RunValue, ...]:
     target, start = worker.reference(item.operand), (worker.integer(item.row), worker.integer(item.column))
+    _refuse_inside_pack(target, start[1])
     values = np.asarray(worker.number(item.value))
     inner, outer = _block(target, start, values.shape, _checks(item.checked))
-    block = target.write_block(outer)
+    memory, places = target.write_all(), _places(target, outer)
     stored = values[inner]
-    block[...] = compute_binary("add", block, stored) if item.flag == "atomic_add" else stored
+    memory[places] = compute_binary("add", memory[places], stored) if item.flag == "atomic_add" else stored
     return ()
 
 

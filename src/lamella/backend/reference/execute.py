@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from lamella.backend.reference.findings import told
 from lamella.backend.reference.inputs import Inputs, Misfit, fit, list_parts
 from lamella.backend.reference.nodes.lifetimes import names_of
 from lamella.backend.reference.nodes.machine import Frame, Machine
+from lamella.backend.reference.nodes.operators import Operators
 from lamella.backend.reference.storage import Storage, known_shape
 from lamella.backend.reference.symbols import Extents
 from lamella.backend.watch import Watch, unwatched
@@ -30,26 +32,49 @@ from lamella.lang.skriptnd.rules.data import WRONG_SHAPE, WRONG_TYPE
 from lamella.lang.skriptnd.rules.graphs import RANDOM_WEIGHTS
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance
+from lamella.ops.library import Library
 from lamella.ops.problem import Fault, Problem
 
 PRECISIONS = ("f32", "f64")
 
 
+class MakeOperators(Protocol):
+    """What makes the part that runs single operations."""
+
+    def __call__(self, library: Library, storage: Storage, limits: Limits) -> Operators:
+        """The part that runs operations of a library."""
+
+
 def compile_model(
-    model: Model, *, seed: int = 0, dtype: str = "f32", quantized: bool = False, limits: Limits = DEFAULT
+    model: Model,
+    *,
+    seed: int = 0,
+    dtype: str = "f32",
+    quantized: bool = False,
+    limits: Limits = DEFAULT,
+    operators: MakeOperators = Operators,
 ) -> Executable:
     """Make a composed model callable.
 
     The seed picks random inputs, variables without data and what `rand` operators give; `dtype` "f64" holds and
     computes every real tensor in 64 bits; `quantized` applies the quantisation of tensors as they are produced.
+    `operators` is what runs single operations: another backend may have its own way.
     """
-    return Executable(model, seed, dtype, quantized, limits)
+    return Executable(model, seed, dtype, quantized, limits, operators)
 
 
 class Executable:
     """Runs a model; its variables keep their values from call to call."""
 
-    def __init__(self, model: Model, seed: int, dtype: str, quantized: bool, limits: Limits) -> None:
+    def __init__(
+        self,
+        model: Model,
+        seed: int,
+        dtype: str,
+        quantized: bool,
+        limits: Limits,
+        operators: MakeOperators = Operators,
+    ) -> None:
         if seed < 0:
             raise InputError(f"the seed is {seed}; seeds start at 0")
         if dtype not in PRECISIONS:
@@ -64,7 +89,8 @@ class Executable:
         """The variables by name, as they are now."""
         self._seed = seed
         storage = Storage(dtype == "f64", limits.max_total_bytes)
-        self._machine = Machine(model.library, storage, limits, quantized)
+        runner = operators(model.library, storage, limits)
+        self._machine = Machine(model.library, storage, limits, quantized, runner)
         self._inputs = Inputs(model.graph, storage, seed, self._declaration)
         self.reset()
 

@@ -14,9 +14,18 @@ COMPARISONS = ("eq", "ne", "gt", "ge", "lt", "le")
 MATH = ("exp", "native_exp")
 NEWER_MATH = ("exp2", "sin", "cos", "log", "log2")
 NATIVE_MATH = tuple(f"native_{name}" for name in NEWER_MATH)
-OWN_MATH = ("tan", "tanh", "sqrt", "rsqrt", "erf", "floor", "ceil", "round", "sigmoid")
+BINARY_MATH = ("pow",)
+"""Functions of two operands."""
+OWN_MATH = (
+    *("tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+    *("sqrt", "rsqrt", "erf", "sigmoid", "floor", "ceil", "round", "trunc", "sign", *BINARY_MATH),
+)
 EXTRA_MATH = (*NEWER_MATH, *NATIVE_MATH, *OWN_MATH)
-"""Functions that the specification does not have, an extension."""
+"""Functions that the specification does not have, an extension; `round` takes halves away from zero."""
+EXTRA_ARITH = ("select",)
+"""`arith.select %c, %a, %b : T`, an extension too."""
+PACKED = {"bf16": 2, "f16": 2, "i8": 4}
+"""How many elements a packed cooperative access keeps together along k, by element type."""
 
 MIXED_BUILTINS = ("group_id", "group_size", "num_subgroups", "subgroup_size")
 SPMD_BUILTINS = ("subgroup_id", "subgroup_local_id")
@@ -31,7 +40,7 @@ OPERANDS = {"axpby": 4, "cumsum": 4, "gemm": 5, "gemv": 5, "ger": 5, "hadamard":
 """How many values each linear algebra instruction takes, cumsum besides its mode."""
 
 DOTTED = (
-    *(f"arith.{name}" for name in (*BINARY, *UNARY)),
+    *(f"arith.{name}" for name in (*BINARY, *UNARY, *EXTRA_ARITH)),
     *(f"cmp.{name}" for name in COMPARISONS),
     *(f"math.{name}" for name in (*MATH, *EXTRA_MATH)),
     *(f"builtin.{name}" for name in (*MIXED_BUILTINS, *SPMD_BUILTINS)),

@@ -7,18 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lamella.backend.reference import Executable, compile_model
+from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.dtype import F64
 from lamella.base.errors import InputError
 from lamella.base.paths import is_folder, is_there
+from lamella.bridge.graph_to_kernels import graph_to_kernels
 from lamella.graph.data import Weights, read_weights, write_weights
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
+from lamella.kernels.nodes import KernelGraph
 from lamella.lang.skriptnd.rules import data as data_rules
 from lamella.ops.problem import Problem
-from lamella.pipeline.languages import ENDINGS, STREAM_ENDINGS
+from lamella.pipeline import languages
+from lamella.pipeline.languages import ENDINGS, STREAM_ENDINGS, execution_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.passing import apply_pass
 from lamella.pipeline.skriptnd.reading import chosen_graph, compose_graph, read_module
@@ -33,6 +36,8 @@ from lamella.pipeline.skriptnd.writing import (
 
 OTHER_ENDINGS = ({*ENDINGS, *STREAM_ENDINGS, ".npy", ".onnx"}) - {ENDING, STORE_FILE}
 """Files that are no graph; any other name is that of a folder, whatever it ends with."""
+KERNEL_FORMS = ("tensor", "llvm", "asm", "ptx")
+"""What kernels are lowered to."""
 
 
 def load(path: Path, options: Options) -> Model:
@@ -94,10 +99,12 @@ def _widened(graph: Graph) -> Graph:
 
 def compile(  # the API's word: lamella.compile
     model: Model, backend: str | None, options: Options
-) -> Executable:
+) -> languages.Executable:
     """Make a graph executable; inputs that a call leaves out are random, from the seed."""
+    if backend == "cpu":
+        return execution_of("tensor").compile(to_kernels(model, options), "cpu", options)
     if backend not in (None, "reference"):
-        raise InputError(f"there is no backend '{backend}' for a graph", hint="graphs run on: reference")
+        raise InputError(f"there is no backend '{backend}' for a graph", hint="graphs run on: reference, cpu")
     return compile_model(
         model,
         seed=options.seed,
@@ -107,16 +114,33 @@ def compile(  # the API's word: lamella.compile
     )
 
 
-def lower(model: Model, to: str, options: Options) -> Model:
-    """The graph after the passes that the options name; the forms below it come with their languages."""
-    if to not in ("sknd", "skriptnd"):
-        raise InputError(f"there is no road to '{to}' from here", hint="a graph lowers to: sknd")
+def to_kernels(model: Model, options: Options) -> KernelGraph:
+    """The kernels of a graph whose shapes are known."""
+    try:
+        return graph_to_kernels(model, wide=options.dtype == "f64", limits=options.limits)
+    except Problem as problem:
+        raise LamellaError(problem.findings) from None
+
+
+def lower(model: Model, to: str, options: Options) -> languages.Model:
+    """The graph after the passes that the options name, or its kernels."""
+    if to not in ("sknd", "skriptnd", *KERNEL_FORMS):
+        raise InputError(f"there is no road to '{to}' from here", hint=f"a graph lowers to: {_listed()}")
     try:
         for name in options.passes:
             model = apply_pass(model, name, options.limits)
     except Problem as problem:
         raise LamellaError(problem.findings) from None
-    return model
+    if to not in KERNEL_FORMS:
+        return model
+    kernels = to_kernels(model, options)
+    if to == "tensor" and options.after is None:
+        return kernels
+    return execution_of("tensor").lower(kernels, to, options)
+
+
+def _listed() -> str:
+    return ", ".join(("sknd", *KERNEL_FORMS))
 
 
 def save(model: Model, path: Path) -> None:

@@ -8,17 +8,27 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from lamella.backend.interpreter import Kernels, compile_program
+from lamella.backend.cpu import compile_program
+from lamella.backend.cpu.graphs import compile_graph
+from lamella.backend.cpu.host import host_like
+from lamella.backend.interpreter import compile_program as interpret
+from lamella.backend.named import NamedKernels
+from lamella.backend.reference import Executable
 from lamella.backend.watch import Watch, unwatched
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.errors import InputError
 from lamella.base.writer import write_text
+from lamella.kernels.nodes import KernelGraph
 from lamella.lang.tensor import write, write_type
-from lamella.lang.tensor.nodes import Function, Group, Memref, Parameter, Scalar
+from lamella.lang.tensor.nodes import Function, Group, Memref, Parameter, Program, Scalar
 from lamella.pipeline.options import Options
 from lamella.pipeline.tensor.draws import draw_array, empty_array
+from lamella.pipeline.tensor.lowering import Lowered, lower_program
 from lamella.pipeline.tensor.program import KernelFile, read_checked
+from lamella.pipeline.tensor.tracing import Tracer
+
+BACKENDS = ("cpu", "interpreter")
 
 
 def load(path: Path, options: Options) -> KernelFile:
@@ -27,25 +37,57 @@ def load(path: Path, options: Options) -> KernelFile:
 
 
 def compile(  # the API's word: lamella.compile
-    model: KernelFile, backend: str | None, options: Options
-) -> Kernels | KernelRun:
-    """Make the kernels of a file callable, `kernels.name(A, B, groups=n)`; with `kernel` named, that one alone."""
-    if backend not in (None, "interpreter"):
-        raise InputError(f"there is no backend '{backend}' for kernels", hint="kernels run on: interpreter")
+    model: KernelFile | KernelGraph, backend: str | None, options: Options
+) -> NamedKernels | KernelRun | Executable:
+    """Make kernels callable, `kernels.name(A, B, groups=n)`; with `kernel` named, that one alone; or their graph."""
+    if backend not in (None, *BACKENDS):
+        raise InputError(f"there is no backend '{backend}' for kernels", hint=f"kernels run on: {_listed()}")
+    if isinstance(model, KernelGraph):
+        return compile_kernel_graph(model, backend, options)
     if options.kernel is not None:
-        return KernelRun(model, options)
-    return compile_program(model.program, limits=options.limits)
+        return KernelRun(model, backend, options)
+    return _compiled(model.program, backend, options)
 
 
-def lower(model: KernelFile, to: str, options: Options) -> KernelFile:
-    """Kernels are in the tensor language already."""
-    if to != "tensor":
-        raise InputError(f"there is no road to '{to}' from here", hint="kernels lower to: tensor")
-    return model
+def compile_kernel_graph(model: KernelGraph, backend: str | None, options: Options) -> Executable:
+    """Make the graph of some kernels callable with arrays by name."""
+    kernels = _compiled(model.program, backend, options)
+    return compile_graph(
+        model,
+        kernels.call,
+        seed=options.seed,
+        dtype=options.dtype or "f32",
+        quantized=options.quantized,
+        limits=options.limits,
+    )
 
 
-def save(model: KernelFile, path: Path) -> None:
-    """Write the canonical text of the kernels."""
+def _listed() -> str:
+    return ", ".join(BACKENDS)
+
+
+def _compiled(program: Program, backend: str | None, options: Options) -> NamedKernels:
+    """Kernels on a backend; what only the interpreter does, it does unasked."""
+    watched = options.trace is not None or options.check_bounds
+    if backend == "cpu" and watched:
+        raise InputError("machine code is neither traced nor tested", hint="--backend interpreter does both")
+    if backend == "interpreter" or watched:
+        trace = None if options.trace is None else Tracer(options.trace)
+        return interpret(program, limits=options.limits, check_bounds=options.check_bounds, trace=trace)
+    target = None if options.target is None else host_like(options.target)
+    return compile_program(program, limits=options.limits, target=target, threads=options.threads or None)
+
+
+def lower(model: KernelFile | KernelGraph, to: str, options: Options) -> Lowered:
+    """The program after its passes, as text for LLVM, or as the code of a processor."""
+    return lower_program(model.program, to, options)
+
+
+def save(model: KernelFile | KernelGraph | Lowered, path: Path) -> None:
+    """Write kernels: their canonical text, or what they were lowered to."""
+    if isinstance(model, Lowered):
+        write_text(path, model.text)
+        return
     if path.suffix != ".tensor":
         raise InputError(f"'{path.name}' is no ending for kernels", hint="kernels are written as .tensor")
     write_text(path, write(model.program))
@@ -54,11 +96,11 @@ def save(model: KernelFile, path: Path) -> None:
 class KernelRun:
     """One kernel with its arguments, run like any other model; its outputs are the arrays after the call."""
 
-    def __init__(self, model: KernelFile, options: Options) -> None:
+    def __init__(self, model: KernelFile, backend: str | None, options: Options) -> None:
         self.findings: list[Diagnostic] = []
         self.watch: Watch = unwatched
         self._function = _find(model, options.kernel or None)
-        self._kernels = compile_program(model.program, limits=options.limits)
+        self._kernels = _compiled(model.program, backend, options)
         self._options = options
 
     @property

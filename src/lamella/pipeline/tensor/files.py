@@ -8,9 +8,12 @@ from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.limits import Limits
-from lamella.base.paths import read_text, shown
+from lamella.base.paths import is_there, read_text, shown
 from lamella.base.source import Source
+from lamella.kernels.target import TARGETS, Target, find_target, target_to_json
+from lamella.kernels.target import describe as describe_target
 from lamella.lang.tensor import parse, write, write_type
+from lamella.lang.tensor.check.roles import word_of
 from lamella.lang.tensor.nodes import For, Foreach, Function, If, Parallel, Region
 from lamella.pipeline.languages import Description
 from lamella.pipeline.options import Options
@@ -32,7 +35,9 @@ def canonical(path: Path, limits: Limits) -> tuple[str, str]:
 
 
 def describe(name: str, options: Options) -> Description:
-    """Each kernel with its parameters and how often it uses which instruction."""
+    """Each kernel with its parameters and how often it uses which instruction; a target with what it has."""
+    if name in TARGETS and not is_there(Path(name)):
+        return _target(find_target(name))
     found = read_kernels(Path(name), options.limits)
     functions = found.program.functions
     lines = [f"{found.source.name}: tensor language, {len(functions)} kernel{'s' * (len(functions) != 1)}"]
@@ -44,6 +49,10 @@ def describe(name: str, options: Options) -> Description:
         "kernels": [_kernel_to_json(function) for function in functions],
     }
     return Description("\n".join(lines), data, tuple(errors(found.findings)))
+
+
+def _target(target: Target) -> Description:
+    return Description(describe_target(target), {"kind": "target", **target_to_json(target)})
 
 
 def _kernel(function: Function) -> Iterator[str]:
@@ -68,7 +77,7 @@ def _words(region: Region) -> Iterator[str]:
     while waiting:
         for statement in waiting.pop().statements:
             instruction = statement.instruction
-            yield getattr(instruction, "function", type(instruction).__name__.lower())
+            yield word_of(instruction)
             if isinstance(instruction, For | Foreach | Parallel):
                 waiting.append(instruction.body)
             elif isinstance(instruction, If):

@@ -34,13 +34,10 @@ class Machine:
     storage: Storage
     limits: Limits
     quantized: bool
-    operators: Operators = field(init=False)
+    operators: Operators
     rows: dict[int, list[tuple[str, ...]]] = field(default_factory=dict)
     bodies: dict[int, Body] = field(default_factory=dict)
     quantizers: dict[str, Operation] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.operators = Operators(self.library, self.storage, self.limits)
 
 
 class Frame:

@@ -21,11 +21,11 @@ from lamella.base.diagnostic import Label
 from lamella.base.dim import Dim, Logic, Test, substitute, symbols
 from lamella.base.dtype import ElementType
 from lamella.base.limits import LARGEST, SMALLEST, Limits
-from lamella.graph.nodes import Argument, Operation, Pack, Tensor, tensors
+from lamella.graph.binding import bind_operation, signature
+from lamella.graph.nodes import Operation, Pack, Tensor, tensors
 from lamella.lang.skriptnd.rules.graphs import CHECK_FAILED, NO_MEANING
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Declared, Instance, Single, Value
-from lamella.ops.instantiate import instantiate
 from lamella.ops.library import Library
 from lamella.ops.lower import contractions
 from lamella.ops.problem import Fault, Problem
@@ -59,25 +59,15 @@ class Operators:
 
     def __init__(self, library: Library, storage: Storage, limits: Limits) -> None:
         self._library = library
-        self._storage = storage
+        self.storage = storage
         self._limits = limits
         self._prepared: dict[object, Prepared] = {}
 
     def prepare(self, operation: Operation) -> Prepared:
         """The operation bound to its definition; operations that differ in names alone share it."""
-        key = _signature(operation)
+        key = signature(operation)
         if key not in self._prepared:
-            definition = self._library.find(operation.operator)
-            if definition is None:
-                raise Fault(NO_MEANING, reason="there is no such operator")
-            instance = instantiate(
-                self._library,
-                definition,
-                list(operation.inputs),
-                dict(operation.attributes),
-                dict(operation.types),
-                [_result_name(item) for item in operation.outputs],
-            )
+            instance = bind_operation(self._library, operation)
             self._prepared[key] = Prepared(instance, contractions(instance))
         return self._prepared[key]
 
@@ -90,7 +80,7 @@ class Operators:
         self._test(operation, found.instance, inputs, used)
         kind = found.instance.definition.operator.kind
         if kind == "lower":
-            return self._run_formulas(found, inputs, used)
+            return self.run_formulas(operation, found, inputs, used)
         return None if kind == "compose" else self._run_intrinsic(found.instance, inputs, used, random)
 
     def _run_intrinsic(
@@ -99,31 +89,35 @@ class Operators:
         intrinsic = INTRINSICS.get(instance.definition.name)
         if intrinsic is None:
             raise Fault(NO_MEANING, reason="it has no formula and is composed of nothing")
-        real = self._storage.real(_dtypes(inputs))
+        real = self.storage.real(dtypes_of(inputs))
         attributes = {name: _known_value(value, values) for name, value in instance.attributes}
-        stored = [self._storage.dtype(item.element) for item in instance.outputs]
+        stored = [self.storage.dtype(item.element) for item in instance.outputs]
         dtypes = tuple(computing_type(item, real) for item in stored)
         results = intrinsic(tuple(_widen(item, real) for item in inputs), attributes, dtypes, random)
         pairs = zip(results, instance.outputs, strict=True)
-        return [self._storage.store(np.asarray(result), item.element) for result, item in pairs]
+        return [self.storage.store(np.asarray(result), item.element) for result, item in pairs]
 
     # --- formulas -------------------------------------------------------------------------------------------
 
-    def _run_formulas(self, found: Prepared, inputs: Sequence[Held], values: Values) -> list[Held]:
+    def run_formulas(
+        self, operation: Operation, found: Prepared, inputs: Sequence[Held], values: Values
+    ) -> list[Held]:
+        """The outputs of an operation that has formulas."""
         instance, formulas = found.instance, found.specialise(values)
-        held = self._tensors(instance, inputs, values)
-        stored = [self._storage.dtype(item.element) for item in instance.outputs]
-        real = self._storage.real([*_dtypes(inputs), *stored])
+        held = self.tensors(instance, inputs, values)
+        stored = [self.storage.dtype(item.element) for item in instance.outputs]
+        real = self.storage.real([*dtypes_of(inputs), *stored])
         for declared in instance.outputs:
-            held[declared.name] = self._allocate(declared, formulas, real, values)
+            held[declared.name] = self.allocate(declared, formulas, real, values)
         started: set[tuple[str, int | None]] = set()
         elements = {item.name: item.element for item in instance.outputs}
         for formula in formulas:
             _start(formula, held, elements, started)
             run_formula(formula, held, real, self._limits)
-        return [self._finish(held[item.name], item) for item in instance.outputs]
+        return [self.finish(held[item.name], item) for item in instance.outputs]
 
-    def _tensors(self, instance: Instance, inputs: Sequence[Held], values: Values) -> Tensors:
+    def tensors(self, instance: Instance, inputs: Sequence[Held], values: Values) -> Tensors:
+        """The inputs and constants of a call by the names that its operator gives them."""
         held: Tensors = {
             name: value for (name, _), value in zip(instance.inputs, inputs, strict=True) if value is not None
         }
@@ -134,7 +128,7 @@ class Operators:
     def _constant(
         self, declared: Declared, value: Single | tuple[Single, ...], values: Values
     ) -> Array | tuple[Array, ...]:
-        element, fill = declared.element, self._storage.constant
+        element, fill = declared.element, self.storage.constant
         known = value if isinstance(value, tuple) else (value,)
         singles = [known_single(item, values) for item in known]
         if declared.items is None:
@@ -144,22 +138,23 @@ class Operators:
         pairs = zip(declared.items, several, strict=True)
         return tuple(fill(element, known_shape(shape, values), item) for shape, item in pairs)
 
-    def _allocate(
+    def allocate(
         self, declared: Declared, formulas: Sequence[Formula], real: Real, values: Values
     ) -> Array | tuple[Array, ...]:
         """Room for an output: in the computed type where it is accumulated, so that it is rounded once."""
-        dtype = self._storage.dtype(declared.element)
+        dtype = self.storage.dtype(declared.element)
         signs = {item.sign for item in formulas if any(part.tensor == declared.name for part in item.targets)}
         if not signs <= set(ASSIGNMENTS):
             dtype = computing_type(dtype, real)
         shapes = declared.items if declared.items is not None else (declared.shape or (),)
-        found = tuple(self._storage.allocate(_open_shape(shape, values), dtype) for shape in shapes)
+        found = tuple(self.storage.allocate(_open_shape(shape, values), dtype) for shape in shapes)
         return found if declared.items is not None else found[0]
 
-    def _finish(self, value: Array | tuple[Array, ...], declared: Declared) -> Held:
+    def finish(self, value: Array | tuple[Array, ...], declared: Declared) -> Held:
+        """An output in its stored type."""
         if isinstance(value, tuple):
-            return tuple(self._storage.store(item, declared.element) for item in value)
-        return self._storage.store(value, declared.element)
+            return tuple(self.storage.store(item, declared.element) for item in value)
+        return self.storage.store(value, declared.element)
 
     # --- assertions -----------------------------------------------------------------------------------------
 
@@ -168,8 +163,8 @@ class Operators:
         for check in instance.checks:
             condition = Terms(values).scalar(check.condition)
             if not isinstance(condition, bool):
-                held = self._tensors(instance, inputs, values)
-                condition = evaluate_scalar(condition, held, self._storage.real(_dtypes(inputs)))
+                held = self.tensors(instance, inputs, values)
+                condition = evaluate_scalar(condition, held, self.storage.real(dtypes_of(inputs)))
             if not condition:
                 place = check.span if operation.origin is None else operation.origin.span or check.span
                 label = Label(check.span, "this must hold")
@@ -225,44 +220,14 @@ def _known_value(value: Value, values: Values) -> Value:
     return None if value is None else known_single(value, values)
 
 
-def _dtypes(inputs: Sequence[Held]) -> list[np.dtype[np.generic]]:
+def dtypes_of(inputs: Sequence[Held]) -> list[np.dtype[np.generic]]:
+    """The types of the arrays of a call."""
     return [
         item.dtype
         for value in inputs
         if value is not None
         for item in (value if isinstance(value, tuple) else (value,))
     ]
-
-
-def _result_name(argument: Argument) -> str:
-    if isinstance(argument, Pack):
-        return argument.name
-    found = tensors(argument)
-    if not found:
-        return ""
-    return found[0].name if isinstance(argument, Tensor) else found[0].name.rpartition(":")[0]
-
-
-def _signature(operation: Operation) -> object:
-    """What tells operations apart, names of tensors aside."""
-    sides = (tuple(_shape_of(item) for item in side) for side in (operation.inputs, operation.outputs))
-    attributes = tuple((name, _exact(value)) for name, value in operation.attributes)
-    return operation.operator, attributes, operation.types, *sides
-
-
-def _exact(value: object) -> object:
-    """A value that equals no other: 0.0 and -0.0, 1 and 1.0 are two."""
-    if isinstance(value, tuple):
-        return tuple(_exact(item) for item in value)
-    return value.hex() if isinstance(value, float) else value
-
-
-def _shape_of(argument: Argument) -> object:
-    if isinstance(argument, tuple):
-        return tuple((item.element, item.shape) for item in argument)
-    if isinstance(argument, Pack):
-        return argument.element, argument.shape, argument.size
-    return None if argument is None else (argument.element, argument.shape)
 
 
 def _used_values(operation: Operation, values: Values) -> Values:

@@ -1,13 +1,14 @@
-"""The language's own rules on a program: names, regions and placement, types, operands, shapes and attributes."""
+"""The language's own rules on a program: names, regions, placement, types, operands, shapes, attributes, memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from lamella.base.collector import collector_paused
-from lamella.base.diagnostic import Diagnostic, Label, sort_findings
+from lamella.base.diagnostic import Diagnostic, Label, errors, sort_findings
 from lamella.base.source import Span
 from lamella.lang.tensor.check.functions import check_function
+from lamella.lang.tensor.check.memory import check_memory
 from lamella.lang.tensor.check.roles import cut_before, result_types
 from lamella.lang.tensor.nodes import Function, Program
 from lamella.lang.tensor.rules import values as rules
@@ -15,12 +16,18 @@ from lamella.lang.tensor.rules import values as rules
 __all__ = ["check", "result_types"]
 
 
-def check(program: Program) -> list[Diagnostic]:
-    """What is wrong or doubtful in a program, in the order of the text."""
+def check(program: Program, *, memory: bool = True) -> list[Diagnostic]:
+    """What is wrong or doubtful in a program, in the order of the text.
+
+    With `memory` the accesses of functions without errors are followed: bounds, races, aliases, what is read first.
+    """
     findings = list(_check_names(program))
     with collector_paused():
         for function in program.functions:
-            findings += check_function(function)
+            found = check_function(function)
+            findings += found
+            if memory and not errors(found):
+                findings += check_memory(function)
     return sort_findings(findings)
 
 

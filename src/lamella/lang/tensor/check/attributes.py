@@ -20,6 +20,7 @@ KINDS = {
     "subgroup_size": INTEGER,
     "work_group_size": INTEGERS,
     "unroll": UNROLLED,
+    "stack_offset": INTEGER,
 }
 
 
@@ -34,7 +35,7 @@ class Owner:
 MEMORY = Owner("a parameter of this type", ("alignment", "shape_gcd", "stride_gcd"))
 SCALAR = Owner("a parameter of this type", ())
 FUNCTION = Owner("a function", ("subgroup_size", "work_group_size"))
-ALLOCA = Owner("an alloca", ("alignment",))
+ALLOCA = Owner("an alloca", ("alignment", "stack_offset"))
 FOR = Owner("a for", ("unroll",))
 
 
@@ -57,6 +58,8 @@ def check_alloca_attributes(dictionary: Dictionary, type_: Memref) -> Iterator[D
     """The alignment of an alloca."""
     yield from _check_entries(dictionary, ALLOCA)
     for entry in _usable(dictionary, ALLOCA):
+        if entry.key != "alignment":  # where a pass has placed it
+            continue
         yield from _check_alignment(entry, type_)
         alignment = integer(entry.value)
         if alignment > DEFAULT_ALIGNMENT:

@@ -23,6 +23,7 @@ from lamella.lang.tensor.nodes import (
     Value,
 )
 from lamella.lang.tensor.rules import values as rules
+from lamella.lang.tensor.rules.syntax import EXTENSION
 from lamella.lang.tensor.write.types import write_type
 
 MOST_GUESSES = 20
@@ -48,6 +49,13 @@ class Context:
         self._function = function
         self._ended: dict[str, Span] = {}
         self._unknown: set[str] = set()
+        self._extensions: set[str] = set()
+
+    def note_extension(self, span: Span, feature: str, instead: str) -> None:
+        """Say that the specification does not have a feature, once in a function."""
+        if feature not in self._extensions:
+            self._extensions.add(feature)
+            self.report(EXTENSION.at(span, feature=feature, instead=instead))
 
     def report(self, finding: Diagnostic) -> None:
         """Keep a finding."""

@@ -35,7 +35,10 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Arith:
-    """`arith.add %a, %b : f32`, and `arith.neg %a : f32` with one operand; `function` is the word behind the dot."""
+    """`arith.add %a, %b : f32`, with one operand `arith.neg %a : f32`, with three `arith.select %c, %a, %b : f32`.
+
+    `function` is the word behind the dot.
+    """
 
     function: str
     operands: tuple[Value, ...]
@@ -54,10 +57,10 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Math:
-    """`math.exp %a : f32`."""
+    """`math.exp %a : f32`, and `math.pow %a, %b : f32` with two operands."""
 
     function: str
-    operand: Value
+    operands: tuple[Value, ...]
     type: Type
 
 
@@ -238,7 +241,10 @@ class Parallel:
 
 @dataclass(frozen=True, slots=True)
 class CoopLoad:
-    """`cooperative_matrix_load.n.rows_checked %M[%x, %y] : coopmatrix<…>`; `checked` is rows, cols, both or empty."""
+    """`cooperative_matrix_load.n.rows_checked %M[%x, %y] : coopmatrix<…>`; `checked` is rows, cols, both or empty.
+
+    Where M is of order 3 the access is packed: component (i, k) is M[k mod p, x+i, (y+k) div p], p the first size of M.
+    """
 
     operand: Value
     row: Value
@@ -269,7 +275,7 @@ class CoopScale:
 
 @dataclass(frozen=True, slots=True)
 class CoopStore:
-    """`cooperative_matrix_store.rows_checked.atomic_add %v, %M[%x, %y]`."""
+    """`cooperative_matrix_store.rows_checked.atomic_add %v, %M[%x, %y]`; packed where M is of order 3."""
 
     value: Value
     operand: Value

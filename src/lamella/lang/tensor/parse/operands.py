@@ -81,6 +81,10 @@ class Operands(Types):
         self.expect(",", "between operands")
         return self.operand()
 
+    def operands(self, count: int) -> tuple[Value, ...]:
+        """As many values as an instruction takes, with commas between them."""
+        return (self.operand(), *(self.next_operand() for _ in range(count - 1)))
+
     def index_value(self) -> Value:
         """An index of an element, a value or leniently a number."""
         if self.kind == INT:

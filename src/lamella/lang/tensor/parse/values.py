@@ -31,7 +31,7 @@ from lamella.lang.tensor.nodes import (
 from lamella.lang.tensor.parse.lexis import FLOAT, INT
 from lamella.lang.tensor.parse.operands import Operands
 from lamella.lang.tensor.rules import syntax
-from lamella.lang.tensor.words import BINARY, EXTRA_MATH, STORE_FLAGS
+from lamella.lang.tensor.words import BINARY, BINARY_MATH, EXTRA_ARITH, STORE_FLAGS
 
 ONE_AXIS = ("group_id", "group_size")
 
@@ -53,17 +53,16 @@ class Values(Operands):
         return Constant(value, self.result_type("after a constant"))
 
     def arith(self, word: str) -> Arith:
-        """`'arith.add' value ',' value ':' type`, or one operand."""
+        """`'arith.add' value ',' value ':' type`, or one operand, or three."""
         function = word.partition(".")[2]
-        operands = (self.operand(), self.next_operand()) if function in BINARY else (self.operand(),)
-        return Arith(function, operands, self.result_type("after the operands"))
+        count = 3 if function in EXTRA_ARITH else 2 if function in BINARY else 1
+        return Arith(function, self.operands(count), self.result_type("after the operands"))
 
     def math(self, word: str) -> Math:
-        """`'math.exp' value ':' type`."""
+        """`'math.exp' value ':' type`, or two operands."""
         function = word.partition(".")[2]
-        if function in EXTRA_MATH:
-            self.note(syntax.EXTENSION, self.span(self.index - 1), function=function)
-        return Math(function, self.operand(), self.result_type("after the operand"))
+        operands = self.operands(2 if function in BINARY_MATH else 1)
+        return Math(function, operands, self.result_type("after the operands"))
 
     def cast(self, word: str) -> Cast:
         """`'cast' value ':' type`."""

@@ -118,3 +118,9 @@ MATRIX_SHAPES = Rule("TEN136", "Cooperative matrix mul add", "the shapes do not 
 MATRIX_ELEMENT = Rule(
     "TEN137", "Cooperative matrix load", "{type} has other elements than '%{name}' of {memory}"
 )
+PACKED_ACCESS = Rule(
+    "TEN138",
+    "Cooperative matrix load",
+    "'%{name}' is of order 3, and a packed access takes {wanted}, not {found}",
+    hint="it takes a matrix_a without .t from memref<i8x4x…>, memref<bf16x2x…> or memref<f16x2x…>",
+)

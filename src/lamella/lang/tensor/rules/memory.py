@@ -1,3 +1,75 @@
 """Bounds, races, aliases and uninitialised memory: TEN170 to TEN199."""
 
 from __future__ import annotations
+
+from lamella.base.diagnostic import NOTE, WARNING, Rule
+
+# Bounds
+LEAVES = Rule(
+    "TEN170",
+    "Memref type",
+    "{what} of '%{name}' reaches {value}{example}; the mode has {size}",
+    hint="positions run from 0 to the size of the mode minus 1",
+)
+CAN_LEAVE = Rule(
+    "TEN171",
+    "Memref type",
+    "{what} of '%{name}' reaches {value}{example} where this is executed; the mode has {size}",
+    WARNING,
+    "positions run from 0 to the size of the mode minus 1",
+)
+UNPROVED = Rule(
+    "TEN172",
+    "Memref type",
+    "it cannot be proved that {what} of '%{name}' {stays}{unknown}",
+    NOTE,
+    "compare it with the size in an if around the access to have it proved",
+)
+UP_TO_LAUNCH = Rule(
+    "TEN173",
+    "Execution model",
+    "kernel '@{function}' uses group_id as a position, here in '%{name}': the launch decides whether it stays inside",
+    NOTE,
+    "launch no more work-groups than there are elements",
+)
+WRONG_EXPANSION = Rule(
+    "TEN174",
+    "Expand",
+    "mode {mode} of '%{name}' has {size}, and its new sizes make {product}",
+    WARNING,
+    "the product of the new sizes is the size of the mode",
+)
+
+# Work-items
+STORE_RACE = Rule(
+    "TEN175",
+    "Execution model",
+    "work-items with {first} and {second} store to one element of '%{name}', and their values may differ",
+    WARNING,
+    "let the indices tell work-items apart, store from one of them, or use an atomic store",
+)
+ACCESS_RACE = Rule(
+    "TEN176",
+    "Execution model",
+    "the work-item with {first} {does} an element of '%{name}' that the one with {second} {other}, without a barrier",
+    WARNING,
+    "put a barrier between the accesses, or end the region between them",
+)
+
+# Collective instructions
+ALIAS = Rule(
+    "TEN177",
+    "Collective instructions",
+    "'{instruction}' writes to '%{output}' while it reads '%{input}', and they share memory",
+    WARNING,
+    "compute into memory of its own, and copy it from there",
+)
+
+# Local memory
+UNINITIALISED = Rule(
+    "TEN178",
+    "Alloca",
+    "'{instruction}' reads '%{name}', and nothing was written to that local memory before",
+    WARNING,
+    "write to it first; a constant beta of 0 writes without reading",
+)

@@ -202,3 +202,45 @@ WORK_GROUP_LIMIT = Rule(
     "a work-group of '@{name}' has {items} work-items, the interpreter takes {limit} at most",
     hint="make work_group_size smaller and launch more work-groups",
 )
+PACKED_POSITION = Rule(
+    "TEN234",
+    "Cooperative matrix load",
+    "column {column} of a packed access to '%{name}' is not a multiple of {pack}{place}",
+    hint="a packed access begins with the first element of a pack",
+)
+OVERLAPPING_ARGUMENTS = Rule(
+    "TEN235",
+    "Functions",
+    "arguments '%{name}' and '%{other}' share memory and '%{name}' is written",
+    hint="an array that a kernel writes overlaps no other argument; pass a copy",
+)
+LOCAL_LIMIT = Rule(
+    "TEN236",
+    "Alloca",
+    "a work-group of '@{name}' needs {bytes} bytes of local memory, the target {target} has {limit}",
+    hint="allocate less, or let lifetimes end earlier: in smaller regions, with fewer uses far apart",
+)
+NO_SUBGROUP_SIZE = Rule(
+    "TEN238",
+    "Functions",
+    "subgroup_size of '@{name}' is {size}, the target {target} has {sizes}",
+    hint="choose one of those, or leave it to the target",
+)
+TARGET_WORK_GROUP = Rule(
+    "TEN239",
+    "Functions",
+    "a work-group of '@{name}' has {items} work-items, the target {target} takes {limit} at most",
+    hint="make work_group_size smaller and launch more work-groups",
+)
+MATRIX_LIMIT = Rule(
+    "TEN240",
+    "Cooperative matrix type",
+    "a cooperative matrix of {rows} x {columns} has {count} components, machine code takes {limit} at most",
+    hint="work on smaller blocks in a loop",
+)
+MATRIX_CODE = Rule(
+    "TEN241",
+    "Cooperative matrix type",
+    "the cooperative matrices of '@{name}' take {count} vector instructions, the limit is {limit}",
+    hint="work on smaller blocks in a loop, and unroll less",
+)

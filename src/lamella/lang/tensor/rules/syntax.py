@@ -119,8 +119,8 @@ NEWER_ATTRIBUTES = Rule(
 NEWER_CONSTANT = Rule("TEN034", "Constants", "'{text}' is a constant of a newer version", NOTE)
 EXTENSION = Rule(
     "TEN035",
-    "Math (unary)",
-    "'math.{function}' is an extension of the specification",
+    "Instructions",
+    "{feature} is an extension of Lamella",
     NOTE,
-    hint="the specification has math.exp and math.native_exp",
+    hint="the specification has {instead}",
 )

@@ -47,7 +47,7 @@ def _(node: n.Compare) -> str:
 
 @write_instruction.register
 def _(node: n.Math) -> str:
-    return f"math.{node.function} %{node.operand.name} : {write_type(node.type)}"
+    return f"math.{node.function} {values(node.operands)} : {write_type(node.type)}"
 
 
 @write_instruction.register

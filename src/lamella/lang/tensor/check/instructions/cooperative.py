@@ -20,7 +20,8 @@ from lamella.lang.tensor.nodes import (
     Value,
 )
 from lamella.lang.tensor.rules import instructions as rules
-from lamella.lang.tensor.write.types import write_type
+from lamella.lang.tensor.words import PACKED
+from lamella.lang.tensor.write.types import write_size, write_type
 
 LANE = Scalar("i32")
 USES = ("matrix_a", "matrix_b", "matrix_acc")
@@ -35,6 +36,7 @@ def check_cooperative(here: Here, instruction: CoopLoad | CoopMulAdd | CoopScale
             if types is not None:
                 here.expect_indices((row, column), "a position")
                 _check_memory(here, operand, types[0], type_)
+                _check_packed(here, instruction, types[0], type_)
         case CoopStore():
             _check_store(here, instruction)
         case CoopScale():
@@ -48,13 +50,34 @@ def _check_memory(here: Here, operand: Value, memory: Type, matrix: Coopmatrix) 
     if not isinstance(memory, Memref):
         here.expect(operand, memory, False, "a memref")
         return
-    if memory.order != 2:
+    if memory.order not in (2, 3):
         here.say(
             rules.ORDER, operand.span, [operand], operand=f"'%{operand.name}'", order=memory.order, wanted=2
         )
     if memory.element != matrix.element:
         words = {"type": write_type(matrix), "name": operand.name, "memory": write_type(memory)}
         here.say(rules.MATRIX_ELEMENT, here.span, [operand], **words)
+
+
+def _check_packed(here: Here, access: CoopLoad | CoopStore, memory: Type, matrix: Coopmatrix) -> None:
+    """A memref of order 3 keeps so many elements of a matrix_a together that they fill 4 bytes."""
+    if not isinstance(memory, Memref) or memory.order != 3:
+        return
+    here.context.note_extension(here.span, "a packed cooperative access", "memrefs of order 2 there")
+    pack = PACKED.get(memory.element)
+    wanted, found = "", ""
+    if pack is None:
+        wanted, found = "elements of type i8, bf16 or f16", memory.element
+    elif memory.shape[0] != pack:
+        wanted, found = f"a first mode of size {pack} for {memory.element}", write_size(memory.shape[0])
+    elif matrix.use != USES[0]:
+        wanted, found = f"a {USES[0]}", f"a {matrix.use}"
+    elif isinstance(access, CoopLoad) and access.transposed:
+        wanted, found = "the flag .n", ".t"
+    if wanted:
+        operand = access.operand
+        words = {"name": operand.name, "wanted": wanted, "found": found}
+        here.say(rules.PACKED_ACCESS, operand.span, [operand], **words)
 
 
 def _check_store(here: Here, store: CoopStore) -> None:
@@ -65,6 +88,7 @@ def _check_store(here: Here, store: CoopStore) -> None:
     matrix, memory = types[0], types[1]
     if isinstance(matrix, Coopmatrix):
         _check_memory(here, store.operand, memory, matrix)
+        _check_packed(here, store, memory, matrix)
         check_atomic(here, matrix.element, store.flag)
     else:
         here.expect(store.value, matrix, False, MATRIX)

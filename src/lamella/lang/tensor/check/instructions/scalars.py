@@ -25,10 +25,11 @@ from lamella.lang.tensor.nodes import (
     Number,
     Scalar,
     Type,
+    Value,
 )
 from lamella.lang.tensor.nodes.types import COMPLEX, FLOATS, INTEGERS
 from lamella.lang.tensor.rules import instructions as rules
-from lamella.lang.tensor.words import SCALARS
+from lamella.lang.tensor.words import EXTRA_ARITH, EXTRA_MATH, SCALARS
 from lamella.lang.tensor.write.types import write_type
 
 
@@ -53,6 +54,7 @@ BITS = Taken(("bool", *INTEGERS), "booleans and integers")
 PAIRS = Taken(COMPLEX, "complex numbers")
 CONTINUOUS = Taken((*FLOATS, *COMPLEX), "floating-point and complex numbers")
 FLOATING = Taken(FLOATS, "floating-point numbers")
+CHOSEN = Taken(("bool", *SCALARS), "booleans, scalars and cooperative matrices", matrices=True)
 ARITH = {
     **dict.fromkeys(("add", "sub", "mul", "div", "neg"), ALL),
     **dict.fromkeys(("rem", "min", "max"), REAL),
@@ -60,6 +62,7 @@ ARITH = {
     **dict.fromkeys(("and", "or", "xor", "not"), BITS),
     **dict.fromkeys(("conj", "im", "re"), PAIRS),
     "abs": NUMBERS,
+    "select": CHOSEN,
 }
 COMPLEX_MATH = ("exp", "native_exp", "exp2", "native_exp2")
 EQUALITY = ("eq", "ne")
@@ -139,19 +142,35 @@ def _check_arith(here: Here, arith: Arith) -> None:
     types = here.context.types_of(*arith.operands)
     if types is None:
         return
-    taken = ARITH.get(arith.function, NUMBERS)
-    for value, type_ in zip(arith.operands, types, strict=True):
+    operands = arith.operands
+    if arith.function in EXTRA_ARITH:
+        here.context.note_extension(here.span, f"'{here.word}'", "if with a yield in each branch")
+        here.expect(operands[0], types[0], types[0] == BOOL, "a bool")
+        operands, types = operands[1:], types[1:]
+    if _check_taken(here, operands, types, ARITH.get(arith.function, NUMBERS)):
+        part = Scalar(part_of(component(types[0]) or ""))
+        _check_alike(here, arith, operands, types, part if arith.function in PARTIAL else types[0])
+
+
+def _check_taken(here: Here, operands: tuple[Value, ...], types: tuple[Type, ...], taken: Taken) -> bool:
+    """Whether an operation works on the types of its operands; the first on which it does not is a finding."""
+    for value, type_ in zip(operands, types, strict=True):
         if not taken.holds(type_):
             here.say(rules.UNSUPPORTED_TYPE, value.span, [value], type=write_type(type_), wanted=taken.words)
-            return
+            return False
+    return True
+
+
+def _check_alike(
+    here: Here, item: Arith | Math, operands: tuple[Value, ...], types: tuple[Type, ...], wanted: Type
+) -> None:
+    """Operands are of one type, and the result is of the type that follows from it."""
     if len(set(types)) == 1:
-        part = Scalar(part_of(component(types[0]) or ""))
-        wanted = part if arith.function in PARTIAL else types[0]
-        here.expect_result(arith.type, wanted, arith.operands)
+        here.expect_result(item.type, wanted, operands)
         return
-    for value, type_ in zip(arith.operands, types, strict=True):
-        if type_ != arith.type:
-            words = {"name": value.name, "type": write_type(type_), "wanted": write_type(arith.type)}
+    for value, type_ in zip(operands, types, strict=True):
+        if type_ != item.type:
+            words = {"name": value.name, "type": write_type(type_), "wanted": write_type(item.type)}
             here.say(rules.OPERAND_TYPE, value.span, [value], **words)
 
 
@@ -174,20 +193,14 @@ def _check_compare(here: Here, compare: Compare) -> None:
 
 
 def _check_math(here: Here, math: Math) -> None:
-    type_ = here.context.type_of(math.operand)
-    if type_ is None:
+    types = here.context.types_of(*math.operands)
+    if types is None:
         return
+    if math.function in EXTRA_MATH:
+        here.context.note_extension(here.span, f"'{here.word}'", "math.exp and math.native_exp")
     taken = CONTINUOUS if math.function in COMPLEX_MATH else FLOATING
-    if taken.holds(type_):
-        here.expect_result(math.type, type_, [math.operand])
-    else:
-        here.say(
-            rules.UNSUPPORTED_TYPE,
-            math.operand.span,
-            [math.operand],
-            type=write_type(type_),
-            wanted=taken.words,
-        )
+    if _check_taken(here, math.operands, types, taken):
+        _check_alike(here, math, math.operands, types, types[0])
 
 
 def _check_cast(here: Here, cast: Cast) -> None:

@@ -1,0 +1,61 @@
+"""Which parameters of a kernel are written, found through views and elements of groups."""
+
+from __future__ import annotations
+
+from lamella.base.source import Span
+from lamella.kernels.rewrite import walk
+from lamella.lang.tensor.nodes import (
+    Blas,
+    CoopStore,
+    Expand,
+    Function,
+    Fuse,
+    Instruction,
+    Load,
+    Memref,
+    Scalar,
+    Statement,
+    Store,
+    Subview,
+    Value,
+)
+
+
+def written_parameters(function: Function) -> dict[str, Span]:
+    """The memref and group parameters that a kernel may write, each with the first place where it does."""
+    roots = {
+        item.value.name: item.value.name for item in function.parameters if not isinstance(item.type, Scalar)
+    }
+    found: dict[str, Span] = {}
+    for statement in walk(function.body):
+        target = written_value(statement.instruction)
+        root = None if target is None else roots.get(target.name)
+        if root is not None:
+            found.setdefault(root, statement.span)
+        _follow(statement, roots)
+    return found
+
+
+def written_value(instruction: Instruction) -> Value | None:
+    """The memref that an instruction writes."""
+    if isinstance(instruction, Store | CoopStore):
+        return instruction.operand
+    return instruction.operands[-1] if isinstance(instruction, Blas) else None
+
+
+def viewed_value(instruction: Instruction) -> Value | None:
+    """What an instruction makes a view of: a memref, or a group whose element it loads."""
+    if isinstance(instruction, Subview | Expand | Fuse):
+        return instruction.operand
+    is_element = isinstance(instruction, Load) and isinstance(instruction.type, Memref)
+    return instruction.operand if isinstance(instruction, Load) and is_element else None
+
+
+def _follow(statement: Statement, roots: dict[str, str]) -> None:
+    """Note what a result is a view of; a name may have meant something else in a region that has ended."""
+    viewed = viewed_value(statement.instruction)
+    root = None if viewed is None else roots.get(viewed.name)
+    for result in statement.results:
+        roots.pop(result.name, None)
+        if root is not None:
+            roots[result.name] = root

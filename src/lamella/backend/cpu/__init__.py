@@ -1,0 +1,8 @@
+"""The CPU backend: kernels of the tensor language as machine code on NumPy arrays."""
+
+from __future__ import annotations
+
+from lamella.backend.cpu.compile import compile_program, emit
+from lamella.backend.cpu.run.kernels import Kernels
+
+__all__ = ["Kernels", "compile_program", "emit"]

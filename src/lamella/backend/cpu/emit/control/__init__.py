@@ -1,0 +1,1 @@
+"""Regions of a kernel as blocks of LLVM text: loops, branches with masks, subgroups between barriers."""

@@ -1,0 +1,138 @@
+"""Index arithmetic: constants are folded, values that grow evenly from lane to lane stay known as such."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import gcd
+
+from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.values import LLVM, Lanes, llvm
+
+WIDTHS = {"i8": 8, "i16": 16, "i32": 32, "i64": 64, "index": 64}
+LARGEST_DIVISOR = 1 << 20
+
+
+def number(value: int, element: str = "index") -> Lanes:
+    """An integer that is known."""
+    return Lanes(element, (str(value),), 1, value, divisor=abs(value))
+
+
+def dynamic(operand: str, element: str = "index", divisor: int = 1) -> Lanes:
+    """A uniform integer that the run tells."""
+    return Lanes(element, (operand,), divisor=divisor)
+
+
+def affine(here: Here, base: str, step: int, element: str = "index", divisor: int = 1) -> Lanes:
+    """`base + step * lane`."""
+    if step == 0 or here.lanes == 1:
+        return dynamic(base, element, divisor)
+    return Lanes(element, (), here.lanes, base=base, step=step, divisor=divisor)
+
+
+def spread(here: Here, value: Lanes) -> Lanes:
+    """A value as a vector with a lane for each work-item."""
+    if here.lanes == 1 or (value.parts and value.count == here.lanes):
+        return value
+    if not value.parts:
+        return replace(value, parts=(_steps(here, value),))
+    return replace(
+        value, count=here.lanes, parts=tuple(splat(here, item, value.element) for item in value.parts)
+    )
+
+
+def splat(here: Here, operand: str, element: str, count: int = 0) -> str:
+    """A vector with the same value in every lane."""
+    count = count or here.lanes
+    kind = llvm(element, count)
+    first = here.out.value(f"insertelement {kind} poison, {LLVM[element]} {operand}, i64 0")
+    return here.out.value(f"shufflevector {kind} {first}, {kind} poison, <{count} x i32> zeroinitializer")
+
+
+def _steps(here: Here, value: Lanes) -> str:
+    kind, part = llvm(value.element, here.lanes), LLVM[value.element]
+    bits = WIDTHS[value.element]
+    steps = ", ".join(f"{part} {_wrapped(lane * value.step, bits)}" for lane in range(here.lanes))
+    if value.base == "0":
+        return f"<{steps}>"
+    base = splat(here, value.base or "0", value.element)
+    return here.out.value(f"add {kind} {base}, <{steps}>")
+
+
+def _wrapped(value: int, bits: int) -> int:
+    return (value + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
+
+
+def add(here: Here, left: Lanes, right: Lanes) -> Lanes:
+    """The sum of two integers of one type; it wraps."""
+    return _combine(here, "add", left, right)
+
+
+def subtract(here: Here, left: Lanes, right: Lanes) -> Lanes:
+    """The difference of two integers of one type; it wraps."""
+    return _combine(here, "sub", left, right)
+
+
+def _combine(here: Here, word: str, left: Lanes, right: Lanes) -> Lanes:
+    sign = 1 if word == "add" else -1
+    divisor = gcd(left.divisor, right.divisor)
+    if isinstance(left.constant, int) and isinstance(right.constant, int):
+        return number(_wrapped(left.constant + sign * right.constant, WIDTHS[left.element]), left.element)
+    if right.constant == 0:
+        return left
+    if left.constant == 0 and word == "add":
+        return right
+    if _is_even(left) and _is_even(right):
+        base = _apply(here, word, LLVM[left.element], _first(left), _first(right))
+        return affine(here, base, left.step + sign * right.step, left.element, divisor)
+    wide = [spread(here, item).operand for item in (left, right)]
+    operand = _apply(here, word, llvm(left.element, here.lanes), *wide)
+    return Lanes(left.element, (operand,), here.lanes, divisor=1)
+
+
+def multiply(here: Here, left: Lanes, right: Lanes) -> Lanes:
+    """The product of two integers of one type; it wraps."""
+    if isinstance(left.constant, int) and isinstance(right.constant, int):
+        return number(_wrapped(left.constant * right.constant, WIDTHS[left.element]), left.element)
+    for one, other in ((left, right), (right, left)):
+        if isinstance(other.constant, int) and _is_even(one):
+            return _scale(here, one, int(other.constant))
+    if left.is_uniform and right.is_uniform:
+        operand = _apply(here, "mul", LLVM[left.element], left.operand, right.operand)
+        return dynamic(operand, left.element, _bounded(left.divisor * right.divisor))
+    wide = [spread(here, item).operand for item in (left, right)]
+    return Lanes(left.element, (_apply(here, "mul", llvm(left.element, here.lanes), *wide),), here.lanes)
+
+
+def _scale(here: Here, value: Lanes, factor: int) -> Lanes:
+    if factor == 1:
+        return value
+    if factor == 0:
+        return number(0, value.element)
+    base = _apply(here, "mul", LLVM[value.element], _first(value), str(factor))
+    divisor = _bounded(value.divisor * abs(factor))
+    return affine(here, base, value.step * factor, value.element, divisor)
+
+
+def _bounded(divisor: int) -> int:
+    """A divisor that does not grow for ever; of a large one its power of two is kept, which is what alignment needs."""
+    return divisor if divisor <= LARGEST_DIVISOR else gcd(divisor, LARGEST_DIVISOR)
+
+
+def _is_even(value: Lanes) -> bool:
+    """Whether neighbouring lanes differ by a known number."""
+    return value.is_uniform or value.base is not None
+
+
+def _first(value: Lanes) -> str:
+    """The value of lane 0."""
+    return value.base if value.base is not None else value.operand
+
+
+def _apply(here: Here, word: str, kind: str, left: str, right: str) -> str:
+    if right == "0" and word in ("add", "sub"):
+        return left
+    if left == "0" and word == "add":
+        return right
+    if right == "1" and word == "mul":
+        return left
+    return here.out.value(f"{word} {kind} {left}, {right}")

@@ -1,0 +1,129 @@
+"""What a checked access leaves out: masks of lanes, conditions of rows and columns, vectors that mind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.integers import add, number
+from lamella.backend.cpu.emit.matrices.places import Axis
+from lamella.backend.cpu.emit.matrices.vectors import splat
+from lamella.backend.cpu.emit.memory.addresses import part_bytes, part_pointers
+from lamella.backend.cpu.emit.memory.vectors import Place, load_vector, store_vector
+from lamella.backend.cpu.emit.values import LLVM, llvm
+
+LARGEST = 16
+"""Bytes of the largest element."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The components of an axis that lie inside, from the first up to before the last, as i32 operands."""
+
+    first: str
+    last: str
+
+
+def guard(here: Here, axis: Axis, count: int) -> Guard | None:
+    """Which of the first `count` components lie inside; None where all do or nobody asks."""
+    if not _is_open(axis, count):
+        return None
+    out = here.out
+    before = out.value(f"sub i64 0, {axis.start.operand}")
+    left = out.value(f"sub i64 {axis.size.operand}, {axis.start.operand}")
+    return Guard(_clamped(here, before, count), _clamped(here, left, count))
+
+
+def _is_open(axis: Axis, count: int) -> bool:
+    start, size = axis.start.constant, axis.size.constant
+    known = isinstance(start, int) and isinstance(size, int) and 0 <= start <= size - count
+    return axis.checked and not known
+
+
+def _clamped(here: Here, operand: str, count: int) -> str:
+    low = here.out.intrinsic("i64", "llvm.smax.i64", f"i64 {operand}, i64 0")
+    both = here.out.intrinsic("i64", "llvm.smin.i64", f"i64 {low}, i64 {count}")
+    return here.out.value(f"trunc i64 {both} to i32")
+
+
+def inside(here: Here, axis: Axis, index: int) -> str | None:
+    """Whether a component of an axis lies inside, as an i1; None where it does or nobody asks."""
+    if not _is_open(axis, index + 1):
+        return None
+    place = add(here, axis.start, number(index))
+    return here.out.value(f"icmp ult i64 {place.operand}, {axis.size.operand}")
+
+
+def mask_lanes(here: Here, allowed: Guard | None, lanes: Sequence[int]) -> str | None:
+    """A mask for lanes that hold these components of an axis (-1: none); None where all lanes may be accessed."""
+    if allowed is None:
+        whole = all(lane >= 0 for lane in lanes)
+        known = ", ".join(f"i1 {str(lane >= 0).lower()}" for lane in lanes)
+        return None if whole else f"<{known}>"
+    count = len(lanes)
+    kind = llvm("i32", count)
+    held = f"<{', '.join(f'i32 {lane}' for lane in lanes)}>" if count > 1 else str(lanes[0])
+    first, last = (splat(here, item, "i32", count) for item in (allowed.first, allowed.last))
+    after = here.out.value(f"icmp sge {kind} {held}, {first}")
+    before = here.out.value(f"icmp slt {kind} {held}, {last}")
+    return here.out.value(f"and {llvm('bool', count)} {after}, {before}")
+
+
+def restrict(here: Here, mask: str | None, condition: str | None, count: int) -> str | None:
+    """The lanes of a mask where a condition holds, else none."""
+    if condition is None:
+        return mask
+    kind = llvm("bool", count)
+    return here.out.value(f"select i1 {condition}, {kind} {mask or _all(count)}, {kind} zeroinitializer")
+
+
+def _all(count: int) -> str:
+    return "true" if count == 1 else "splat (i1 true)"
+
+
+# --- numbers in memory --------------------------------------------------------------------------------------
+
+
+def load_lanes(here: Here, element: str, pointer: str, count: int, mask: str | None) -> str:
+    """A vector from memory; lanes that a mask leaves out are 0."""
+    if mask is not None and count == 1:
+        pointer = or_zeros(here, pointer, mask)
+    return load_vector(here, Place(LLVM[element], count, pointer, part_bytes(element)), mask)
+
+
+def store_lanes(here: Here, element: str, vector: str, pointer: str, count: int, mask: str | None) -> None:
+    """A vector into memory; lanes that a mask leaves out stay as they are."""
+    if mask is not None and count == 1:
+        pointer = or_aside(here, pointer, mask)
+    store_vector(here, Place(LLVM[element], count, pointer, part_bytes(element)), vector, mask)
+
+
+def load_scalar(here: Here, element: str, pointer: str) -> tuple[str, ...]:
+    """The parts of one element."""
+    return tuple(load_lanes(here, element, item, 1, None) for item in part_pointers(here, element, pointer))
+
+
+def store_scalar(here: Here, element: str, parts: Sequence[str], pointer: str) -> None:
+    """The parts of one element into memory."""
+    for part, item in zip(parts, part_pointers(here, element, pointer), strict=True):
+        store_lanes(here, element, part, item, 1, None)
+
+
+def or_zeros(here: Here, pointer: str, condition: str, size: int = LARGEST) -> str:
+    """A pointer, or one to so many bytes of zeros where a condition does not hold."""
+    name = f"@lamella_zeros_{size}"
+    here.out.need(f"{name} = private unnamed_addr constant [{size} x i8] zeroinitializer, align 64")
+    return here.out.value(f"select i1 {condition}, ptr {pointer}, ptr {name}")
+
+
+def or_aside(here: Here, pointer: str, condition: str, size: int = LARGEST) -> str:
+    """A pointer, or one to so many bytes that nobody reads where a condition does not hold."""
+    return here.out.value(f"select i1 {condition}, ptr {pointer}, ptr {here.out.share(size)}")
+
+
+def join_conditions(here: Here, left: str | None, right: str | None) -> str | None:
+    """Whether both hold."""
+    if left is None or right is None:
+        return right if left is None else left
+    return here.out.value(f"and i1 {left}, {right}")

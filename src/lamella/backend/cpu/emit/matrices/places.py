@@ -1,0 +1,110 @@
+"""Where the components of a cooperative matrix lie in memory: a first one, steps along rows and columns, limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.integers import add, dynamic, multiply, number
+from lamella.backend.cpu.emit.memory.addresses import step_pointer
+from lamella.backend.cpu.emit.memory.lanes import first_lane, pick_lane
+from lamella.backend.cpu.emit.values import Lanes, Memory
+from lamella.lang.tensor.nodes import CoopLoad, CoopStore
+
+NOT_AT_ALL = number(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The rows or the columns of a matrix in memory."""
+
+    step: Lanes
+    """Elements from one to the next."""
+    start: Lanes
+    """The index of the first in its mode."""
+    size: Lanes
+    """Indices of the mode: an access leaves out what lies outside, where it is checked."""
+    checked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Component (i, j) is at `pointer + i * rows.step + j * columns.step`, counted in elements.
+
+    Where the access is packed, `pack` columns lie together: component (i, j) is at
+    `pointer + j mod pack * within + i * rows.step + j div pack * columns.step`.
+    """
+
+    element: str
+    pointer: str
+    rows: Axis
+    columns: Axis
+    pack: int = 1
+    within: Lanes = NOT_AT_ALL
+
+
+def find_layout(here: Here, access: CoopLoad | CoopStore) -> Layout:
+    """Where the matrix of an access lies."""
+    memory = here.values[access.operand.name]
+    if not isinstance(memory, Memory):
+        raise TypeError(f"%{access.operand.name} is no memref")
+    starts = [uniform(here, here.scalar(value.name)) for value in (access.row, access.column)]
+    word = access.checked.removesuffix("_checked")
+    checked = [word in ("rows", "both"), word in ("cols", "both")]
+    transposed = isinstance(access, CoopLoad) and access.transposed
+    if transposed:
+        checked.reverse()
+    pack = _pack(memory)
+    steps = [uniform(here, item) for item in memory.strides]
+    sizes = [uniform(here, item) for item in memory.sizes]
+    if pack > 1:
+        starts[1] = _in_packs(here, starts[1], pack)
+    axes = [Axis(*found) for found in zip(steps[-2:], starts, sizes[-2:], checked, strict=True)]
+    rows, columns = reversed(axes) if transposed else axes
+    place = Layout(memory.type.element, _first(here, memory, axes), rows, columns, pack)
+    return replace(place, within=steps[0]) if pack > 1 else place
+
+
+def _pack(memory: Memory) -> int:
+    size = memory.type.shape[0] if memory.type.order == 3 else 1
+    if size is None:
+        raise TypeError("the first mode of a packed memref has a known size")
+    return size
+
+
+def _in_packs(here: Here, column: Lanes, pack: int) -> Lanes:
+    """A packed access begins with the first column of a pack."""
+    if isinstance(column.constant, int):
+        return number(column.constant // pack)
+    bits = pack.bit_length() - 1
+    return dynamic(here.out.value(f"ashr i64 {column.operand}, {bits}"))
+
+
+def _first(here: Here, memory: Memory, axes: list[Axis]) -> str:
+    """The pointer to the first component."""
+    offset = uniform(here, memory.offset)
+    for axis in axes:
+        offset = add(here, offset, multiply(here, axis.start, axis.step))
+    return move(here, memory.type.element, uniform(here, memory.pointer).operand, offset)
+
+
+def move(here: Here, element: str, pointer: str, distance: Lanes) -> str:
+    """A pointer so many elements on."""
+    return step_pointer(here, element, pointer, distance.operand)
+
+
+def component(here: Here, place: Layout, row: int, column: int) -> str:
+    """The pointer to a component."""
+    along = multiply(here, place.rows.step, number(row))
+    across = multiply(here, place.columns.step, number(column // place.pack))
+    inside = multiply(here, place.within, number(column % place.pack))
+    return move(here, place.element, place.pointer, add(here, add(here, across, along), inside))
+
+
+def uniform(here: Here, value: Lanes) -> Lanes:
+    """Operands of cooperative instructions are the same in all lanes that run, so that any of those tells."""
+    if value.is_uniform:
+        return value
+    if not value.parts:
+        return dynamic(value.base or "0", value.element)
+    return pick_lane(here, value, first_lane(here))

@@ -1,0 +1,102 @@
+"""Single lanes: which of them run, one of them picked out, code that is run for one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.values import Lanes, llvm
+
+
+def last_lane(here: Here) -> str:
+    """The number of the last lane that runs, an i64."""
+    if here.mask is None:
+        return str(here.lanes - 1)
+    leading = _count_zeros(here, "ctlz")
+    return here.out.value(f"sub i64 {here.lanes - 1}, {leading}")
+
+
+def first_lane(here: Here) -> str:
+    """The number of the first lane that runs, an i64."""
+    return "0" if here.mask is None else _count_zeros(here, "cttz")
+
+
+def _count_zeros(here: Here, name: str) -> str:
+    """How many lanes at one end do not run; there is one that does."""
+    kind = f"i{here.lanes}"
+    bits = here.out.value(f"bitcast <{here.lanes} x i1> {here.mask} to {kind}")
+    found = here.out.intrinsic(kind, f"llvm.{name}.{kind}", f"{kind} {bits}, i1 true")
+    return found if kind == "i64" else here.out.value(f"zext {kind} {found} to i64")
+
+
+def pick_lane(here: Here, value: Lanes, lane: str) -> Lanes:
+    """The value of one lane, for all lanes; the number of the lane is an i64 within range."""
+    kind = llvm(value.element, value.count)
+    parts = [here.out.value(f"extractelement {kind} {part}, i64 {lane}") for part in value.parts]
+    return Lanes(value.element, tuple(parts))
+
+
+def repeat(here: Here, count: int, body: Callable[[str], None]) -> None:
+    """Write a loop that runs its body so many times, at least once; the body gets the number of the trip, an i64."""
+    out = here.out
+    before, head, end = out.block, out.label("trip"), out.label("done")
+    out.jump(head)
+    out.begin(head)
+    trip, hole = out.name(), out.hole()
+    body(trip)
+    following = out.value(f"add i64 {trip}, 1")
+    done = out.value(f"icmp eq i64 {following}, {count}")
+    out.fill(hole, f"{trip} = phi i64 [0, %{before}], [{following}, %{out.block}]")
+    out.branch(done, end, head)
+    out.begin(end)
+
+
+def each_lane(
+    here: Here,
+    vectors: Sequence[tuple[str, str]],
+    count: int,
+    mask: str | None,
+    body: Callable[[list[str]], None],
+) -> None:
+    """Run code for each lane that a mask names, in their order; it gets the lane's number of each vector.
+
+    A vector is the LLVM type of one lane and the operand. A loop, because the code for 64 lanes would be long.
+    """
+    arrays = [(kind, _spill(here, kind, operand, count)) for kind, operand in vectors]
+    asked = None if mask is None else _spill(here, "i8", _as_bytes(here, mask, count), count)
+
+    def trip(lane: str) -> None:
+        def run() -> None:
+            body([_entry(here, kind, array, lane) for kind, array in arrays])
+
+        if asked is None:
+            run()
+        else:
+            _run_where(here, _entry(here, "i8", asked, lane), run)
+
+    repeat(here, count, trip)
+
+
+def _as_bytes(here: Here, mask: str, count: int) -> str:
+    return here.out.value(f"zext <{count} x i1> {mask} to <{count} x i8>")
+
+
+def _spill(here: Here, kind: str, operand: str, count: int) -> str:
+    array = here.out.reserve(kind, count)
+    here.out.line(f"store <{count} x {kind}> {operand}, ptr {array}, align 64")
+    return array
+
+
+def _entry(here: Here, kind: str, array: str, lane: str) -> str:
+    pointer = here.out.value(f"getelementptr {kind}, ptr {array}, i64 {lane}")
+    return here.out.value(f"load {kind}, ptr {pointer}")
+
+
+def _run_where(here: Here, byte: str, run: Callable[[], None]) -> None:
+    out = here.out
+    then, after = out.label("lane"), out.label("next")
+    out.branch(out.value(f"icmp ne i8 {byte}, 0"), then, after)
+    out.begin(then)
+    run()
+    out.jump(after)
+    out.begin(after)

@@ -1,0 +1,89 @@
+"""Vectors of numbers in memory: in one piece or lane by lane, all of them or those that a mask names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lamella.backend.cpu.emit.here import Here
+
+MANGLED = {"half": "f16", "float": "f32", "double": "f64", "ptr": "p0"}
+"""How the names of intrinsic functions spell a type that is no integer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where numbers of one LLVM type are: `count` of them behind a pointer, or one behind each pointer of a vector."""
+
+    part: str
+    count: int
+    pointer: str
+    alignment: int = 1
+    """Bytes that divide the pointer, or each of the pointers."""
+
+    @property
+    def kind(self) -> str:
+        """The LLVM type of all the numbers."""
+        return self.part if self.count == 1 else f"<{self.count} x {self.part}>"
+
+    @property
+    def suffix(self) -> str:
+        """The type as names of intrinsic functions spell it."""
+        return f"v{self.count}{MANGLED.get(self.part, self.part)}"
+
+
+def load_vector(here: Here, place: Place, mask: str | None = None) -> str:
+    """Neighbours in memory; lanes that a mask leaves out are zero and their memory is not touched."""
+    if mask is None or place.count == 1:
+        return here.out.value(f"load {place.kind}, ptr {place.pointer}, align {place.alignment}")
+    operands = (
+        f"ptr {place.pointer}, i32 {place.alignment}, {_lanes(place, mask)}, {place.kind} zeroinitializer"
+    )
+    return here.out.intrinsic(place.kind, f"llvm.masked.load.{place.suffix}.p0", operands)
+
+
+def store_vector(here: Here, place: Place, value: str, mask: str | None = None) -> None:
+    """Write neighbours in memory; lanes that a mask leaves out are not written."""
+    if mask is None or place.count == 1:
+        here.out.line(f"store {place.kind} {value}, ptr {place.pointer}, align {place.alignment}")
+        return
+    kinds = (place.kind, "ptr", "i32", f"<{place.count} x i1>")
+    values = (value, place.pointer, str(place.alignment), mask)
+    _call(here, f"llvm.masked.store.{place.suffix}.p0", kinds, values)
+
+
+def gather(here: Here, place: Place, mask: str | None = None) -> str:
+    """What a vector of pointers points to; lanes that a mask leaves out are zero."""
+    if place.count == 1:
+        return load_vector(here, place)
+    name = f"llvm.masked.gather.{place.suffix}.v{place.count}p0"
+    pointers = f"<{place.count} x ptr> {place.pointer}, i32 {place.alignment}"
+    operands = f"{pointers}, {_lanes(place, mask)}, {place.kind} zeroinitializer"
+    return here.out.intrinsic(place.kind, name, operands)
+
+
+def scatter(here: Here, place: Place, value: str, mask: str | None = None) -> None:
+    """Write each lane to its own pointer; where two point to one place the later lane stays."""
+    if place.count == 1:
+        store_vector(here, place, value)
+        return
+    kinds = (place.kind, f"<{place.count} x ptr>", "i32", f"<{place.count} x i1>")
+    values = (value, place.pointer, str(place.alignment), mask or "splat (i1 true)")
+    _call(here, f"llvm.masked.scatter.{place.suffix}.v{place.count}p0", kinds, values)
+
+
+def shuffle(here: Here, kind: str, left: str, right: str, lanes: Sequence[int]) -> str:
+    """A vector of lanes of two others, which are counted through."""
+    chosen = ", ".join(f"i32 {lane}" for lane in lanes)
+    return here.out.value(f"shufflevector {kind} {left}, {kind} {right}, <{len(lanes)} x i32> <{chosen}>")
+
+
+def _lanes(place: Place, mask: str | None) -> str:
+    return f"<{place.count} x i1> {mask or 'splat (i1 true)'}"
+
+
+def _call(here: Here, name: str, kinds: Sequence[str], values: Sequence[str]) -> None:
+    """Call an intrinsic function that has no result."""
+    here.out.need(f"declare void @{name}({', '.join(kinds)})")
+    operands = ", ".join(f"{kind} {value}" for kind, value in zip(kinds, values, strict=True))
+    here.out.line(f"call void @{name}({operands})")

@@ -1,0 +1,197 @@
+"""LLVM behind four functions: text to object, text to assembly, object to addresses, and all of it with a cache."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Protocol
+
+from lamella.backend.cpu.jit.machine import Machine, host_machine, llvm
+from lamella.backend.cpu.jit.symbols import is_for, undefined_symbols
+from lamella.base.errors import InputError
+from lamella.base.optional import need
+
+PASSES = ("sroa",)
+"""The passes over the text that pay for themselves: everything else is in the text or in code generation."""
+
+KNOWN_PASSES = MappingProxyType(
+    {
+        "sroa": "add_sroa_pass",
+        "instcombine": "add_instruction_combine_pass",
+        "simplifycfg": "add_simplify_cfg_pass",
+        "gvn": "add_new_gvn_pass",
+        "dce": "add_dead_code_elimination_pass",
+        "reassociate": "add_reassociate_pass",
+        "loop-simplify": "add_loop_simplify_pass",
+        "loop-rotate": "add_loop_rotate_pass",
+        "lsr": "add_loop_strength_reduce_pass",
+        "sink": "add_sinking_pass",
+    }
+)
+LEVEL = 2
+OWN_NAMES = ("_GLOBAL_OFFSET_TABLE_",)
+"""Names that the loader itself gives a meaning."""
+MATHEMATICS = "libm.so.6"
+
+
+class CodeError(InputError):
+    """LLVM refuses what we wrote: never the fault of the program that was compiled."""
+
+    def __init__(self, problem: str) -> None:
+        line = " ".join(problem.split())
+        super().__init__(f"the compiler wrote code that LLVM refuses: {line}", hint="please report it")
+
+
+class Writer(Protocol):
+    """What we use of LLVM's TargetMachine."""
+
+    target_data: object
+
+    def set_asm_verbosity(self, is_verbose: bool) -> None:
+        """Leave comments out of assembly, or not."""
+
+    def emit_object(self, module: object) -> bytes:
+        """The object of a module."""
+
+    def emit_assembly(self, module: object) -> str:
+        """The assembly of a module."""
+
+
+class Target(Protocol):
+    """What we use of LLVM's Target."""
+
+    def create_target_machine(
+        self, *, cpu: str, features: str, opt: int, reloc: str, codemodel: str
+    ) -> Writer:
+        """A writer for one processor."""
+
+
+class Store(Protocol):
+    """Where objects are kept between processes."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """What was put under a key, if it is still there and whole."""
+
+    def put(self, key: bytes, content: bytes) -> None:
+        """Keep bytes under a key."""
+
+
+class Loaded:
+    """Machine code in memory, alive as long as this object."""
+
+    def __init__(self, engine: object, addresses: dict[str, int]) -> None:
+        self._engine = engine
+        self._addresses = addresses
+
+    def address(self, symbol: str) -> int:
+        """Where the code of a symbol begins."""
+        found = self._addresses.get(symbol)
+        if found is None:
+            raise CodeError(f"there is no symbol '{symbol}'")
+        return found
+
+
+def _make_writer(target: Target, machine: Machine) -> Writer:
+    """A TargetMachine; code and constants will lie close together, so they find each other by distance."""
+    return target.create_target_machine(
+        cpu=machine.cpu, features=machine.features, opt=LEVEL, reloc="pic", codemodel="small"
+    )
+
+
+class _Translation:
+    """One text on its way through LLVM; it owns its TargetMachine, since an engine takes that away."""
+
+    def __init__(self, text: str, machine: Machine, passes: Sequence[str]) -> None:
+        binding = llvm()
+        self._context = binding.create_context()  # the parsed module dies with its context
+        try:
+            target = binding.Target.from_triple(machine.triple)
+            self.module = binding.parse_assembly(text, self._context)
+            self.module.verify()
+        except RuntimeError as problem:
+            raise CodeError(str(problem)) from None
+        self.writer = _make_writer(target, machine)
+        self.writer.set_asm_verbosity(False)
+        self.module.triple = machine.triple
+        self.module.data_layout = str(self.writer.target_data)
+        self._improve(passes)
+
+    def _improve(self, passes: Sequence[str]) -> None:
+        binding = llvm()
+        options = binding.create_pipeline_tuning_options(speed_level=LEVEL)
+        builder = binding.create_pass_builder(self.writer, options)
+        manager = binding.create_new_function_pass_manager()
+        for name in passes:
+            getattr(manager, KNOWN_PASSES[name])()
+        for function in self.module.functions:
+            if not function.is_declaration:
+                manager.run(function, builder)
+
+
+def assemble(text: str, machine: Machine, passes: Sequence[str] = PASSES) -> bytes:
+    """The object file of a text in LLVM IR; CodeError where LLVM refuses it."""
+    translation = _Translation(text, machine, passes)
+    return bytes(translation.writer.emit_object(translation.module))
+
+
+def assembly(text: str, machine: Machine, passes: Sequence[str] = PASSES) -> str:
+    """The assembly, or PTX, of a text in LLVM IR; CodeError where LLVM refuses it."""
+    translation = _Translation(text, machine, passes)
+    return str(translation.writer.emit_assembly(translation.module))
+
+
+def load(content: bytes, symbols: Sequence[str]) -> Loaded:
+    """Bring an object of the host into memory and find its symbols; CodeError where it lacks something."""
+    binding, host = llvm(), host_machine()
+    if not is_for(content, host.triple):
+        raise CodeError("the object is for another processor")
+    library = binding.JITLibraryBuilder().add_object_img(content)
+    for name in undefined_symbols(content):
+        if name not in OWN_NAMES:
+            library.import_symbol(name, _resolve(name))
+    for name in symbols:
+        library.export_symbol(name)
+    writer = _make_writer(binding.Target.from_triple(host.triple), host)
+    try:
+        linker = binding.create_lljit_compiler(writer, use_jit_link=True, suppress_errors=True)
+        tracker = library.link(linker, "kernels")
+    except RuntimeError as problem:
+        raise CodeError(str(problem)) from None
+    return Loaded((linker, tracker), {name: int(tracker[name]) for name in symbols})
+
+
+def _resolve(name: str) -> int:
+    """The address of a function of C that an object calls: in this process or in the library of mathematics."""
+    for library in (None, MATHEMATICS):
+        with suppress(AttributeError, OSError):
+            found = ctypes.cast(getattr(ctypes.CDLL(library), name), ctypes.c_void_p).value
+            if found:
+                return found
+    raise CodeError(f"nobody has '{name}'")
+
+
+def object_key(text: str, machine: Machine, passes: Sequence[str] = PASSES) -> bytes:
+    """What an object depends on, as 32 bytes."""
+    package = need("llvmlite")
+    version = ".".join(map(str, llvm().llvm_version_info))
+    parts = (machine.triple, machine.cpu, machine.features, str(package.__version__), version)
+    listed = "\0".join((*parts, str(LEVEL), ",".join(passes), text))
+    return hashlib.sha256(listed.encode()).digest()
+
+
+def build(
+    text: str, symbols: Sequence[str], store: Store | None = None, passes: Sequence[str] = PASSES
+) -> Loaded:
+    """Machine code of the host for a text, from the store if it is there and put there if it is not."""
+    machine = host_machine()
+    if store is None:
+        return load(assemble(text, machine, passes), symbols)
+    key = object_key(text, machine, passes)
+    content = store.get(key)
+    if content is None:
+        content = assemble(text, machine, passes)
+        store.put(key, content)
+    return load(content, symbols)

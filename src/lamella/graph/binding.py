@@ -1,0 +1,56 @@
+"""Operations of a graph bound to the definitions of their operators."""
+
+from __future__ import annotations
+
+from lamella.graph.nodes import Argument, Operation, Pack, Tensor, tensors
+from lamella.lang.skriptnd.rules.graphs import NO_MEANING
+from lamella.ops.instance import Instance
+from lamella.ops.instantiate import instantiate
+from lamella.ops.library import Library
+from lamella.ops.problem import Fault
+
+
+def bind_operation(library: Library, operation: Operation) -> Instance:
+    """The call that an operation is, every symbol of its definition known."""
+    definition = library.find(operation.operator)
+    if definition is None:
+        raise Fault(NO_MEANING, reason="there is no such operator")
+    return instantiate(
+        library,
+        definition,
+        list(operation.inputs),
+        dict(operation.attributes),
+        dict(operation.types),
+        [_result_name(item) for item in operation.outputs],
+    )
+
+
+def _result_name(argument: Argument) -> str:
+    if isinstance(argument, Pack):
+        return argument.name
+    found = tensors(argument)
+    if not found:
+        return ""
+    return found[0].name if isinstance(argument, Tensor) else found[0].name.rpartition(":")[0]
+
+
+def signature(operation: Operation) -> object:
+    """What tells operations apart, names of tensors aside."""
+    sides = (tuple(_shape_of(item) for item in side) for side in (operation.inputs, operation.outputs))
+    attributes = tuple((name, _exact(value)) for name, value in operation.attributes)
+    return operation.operator, attributes, operation.types, *sides
+
+
+def _exact(value: object) -> object:
+    """A value that equals no other: 0.0 and -0.0, 1 and 1.0 are two."""
+    if isinstance(value, tuple):
+        return tuple(_exact(item) for item in value)
+    return value.hex() if isinstance(value, float) else value
+
+
+def _shape_of(argument: Argument) -> object:
+    if isinstance(argument, tuple):
+        return tuple((item.element, item.shape) for item in argument)
+    if isinstance(argument, Pack):
+        return argument.element, argument.shape, argument.size
+    return None if argument is None else (argument.element, argument.shape)

@@ -1,0 +1,196 @@
+"""The pass that computes what is known before the run, and leaves out what nobody needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from lamella.kernels.fold import fold_arith, fold_cast, fold_compare, simplify_arith
+from lamella.kernels.passes.drop_unused import drop_unused
+from lamella.kernels.rewrite import (
+    change_functions,
+    rename_region,
+    rewrite,
+    split_yield,
+    types_of,
+    walk,
+)
+from lamella.kernels.sizes import Sizes, default_sizes
+from lamella.kernels.target import Target
+from lamella.lang.tensor.nodes import (
+    INDEX,
+    Arith,
+    Builtin,
+    Cast,
+    Compare,
+    Constant,
+    CoopScale,
+    For,
+    Function,
+    If,
+    Instruction,
+    Memref,
+    Number,
+    Program,
+    Region,
+    Scalar,
+    SizeOf,
+    Statement,
+    Type,
+    Value,
+)
+
+
+def fold_constants(program: Program, _: Target) -> Program:
+    """A program in which constants are computed, branches that are never taken and values without use left out."""
+    return change_functions(program, _fold)
+
+
+def _fold(function: Function) -> Function:
+    work = _Folding(types_of(function), default_sizes(function))
+    for statement in walk(function.body):
+        work.learn(statement)
+    body = rewrite(function.body, lambda region, _: work.visit(region))
+    return replace(function, body=drop_unused(rename_region(body, work.same)))
+
+
+@dataclass(slots=True)
+class _Folding:
+    """What is known of the values of a function, each under a name of its own."""
+
+    types: dict[str, Type]
+    sizes: Sizes
+    known: dict[str, Number] = field(default_factory=dict)
+    same: dict[str, Value] = field(default_factory=dict)
+    """Values that are other values."""
+    bounds: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The least and the greatest value of numbers of work-items."""
+
+    # --- what is known, in the order of the text
+
+    def learn(self, statement: Statement) -> None:
+        """Note what a statement gives, all before it being noted."""
+        if len(statement.results) != 1:
+            return
+        name, instruction = statement.results[0].name, statement.instruction
+        found = self._value(instruction)
+        if found is not None:
+            self.known[name] = found
+            return
+        other = self._other(instruction)
+        if other is not None:
+            self.same[name] = self._resolve(other)
+        elif isinstance(instruction, Builtin):
+            self._bound(name, instruction)
+        elif isinstance(instruction, Cast) and instruction.operand.name in self.bounds:
+            self.bounds[name] = self.bounds[instruction.operand.name]
+
+    def _value(self, instruction: Instruction) -> Number | None:
+        match instruction:
+            case Constant(value=value, type=Scalar()):
+                return value
+            case Arith(function=function, operands=operands, type=type_):
+                numbers = [item for item in map(self._number, operands) if item is not None]
+                return fold_arith(function, numbers, type_) if len(numbers) == len(operands) else None
+            case Compare() as compare:
+                return self._compare(compare)
+            case Cast(operand=operand, type=type_):
+                number = self._number(operand)
+                return None if number is None else fold_cast(number, self._type(operand), type_)
+            case SizeOf(operand=operand, mode=mode):
+                memref = self._type(operand)
+                return memref.shape[mode] if isinstance(memref, Memref) and mode < memref.order else None
+            case Builtin(name="subgroup_size"):
+                return self.sizes.subgroup_size
+            case Builtin(name="num_subgroups"):
+                return self._subgroups
+            case _:
+                return None
+
+    def _compare(self, item: Compare) -> bool | None:
+        left, right = self._number(item.left), self._number(item.right)
+        if left is not None and right is not None:
+            return fold_compare(item.function, left, right, self._type(item.left))
+        bounds = self.bounds.get(self._resolve(item.left).name)
+        if bounds is None or not isinstance(right, int) or item.function not in ("lt", "eq"):
+            return None
+        if item.function == "eq":
+            return (
+                True if bounds == (right, right) else False if not bounds[0] <= right <= bounds[1] else None
+            )
+        return True if bounds[1] < right else False if bounds[0] >= right else None
+
+    def _other(self, instruction: Instruction) -> Value | None:
+        match instruction:
+            case Arith(operands=operands) as arith:
+                return simplify_arith(arith, [self._number(item) for item in operands])
+            case Cast(operand=operand, type=type_) if self._type(operand) == type_:
+                return operand
+            case CoopScale(scalar=scalar, operand=operand) if self._number(scalar) in (1, (1.0, 0.0)):
+                return operand
+            case _:
+                return None
+
+    def _bound(self, name: str, builtin: Builtin) -> None:
+        largest = {"subgroup_local_id": self.sizes.subgroup_size, "subgroup_id": self._subgroups}
+        if builtin.name in largest:
+            self.bounds[name] = (0, largest[builtin.name] - 1)
+            if largest[builtin.name] == 1:
+                self.known[name] = 0
+
+    @property
+    def _subgroups(self) -> int:
+        rows, columns = self.sizes.work_group_size
+        return max(1, rows * columns // self.sizes.subgroup_size)
+
+    def _resolve(self, value: Value) -> Value:
+        return self.same.get(value.name, value)
+
+    def _number(self, value: Value) -> Number | None:
+        return self.known.get(self._resolve(value).name)
+
+    def _type(self, value: Value) -> Type | None:
+        return self.types.get(self._resolve(value).name)
+
+    # --- what is left of a region
+
+    def visit(self, region: Region) -> Region:
+        """A region without what is known; its inner regions are done."""
+        replaced: dict[str, Value] = {}
+        found: list[Statement] = []
+        for statement in region.statements:
+            found += self._replace(statement, replaced)
+        new = replace(region, statements=tuple(found))
+        return rename_region(new, _last(replaced))
+
+    def _replace(self, statement: Statement, replaced: dict[str, Value]) -> Iterator[Statement]:
+        instruction = statement.instruction
+        if isinstance(instruction, If) and (taken := self._number(instruction.condition)) is not None:
+            branch = instruction.then if taken else instruction.otherwise
+            statements, yielded = ((), ()) if branch is None else split_yield(branch)
+            replaced.update(zip((item.name for item in statement.results), yielded, strict=False))
+            yield from statements
+        elif isinstance(instruction, For) and self._is_skipped(instruction):
+            starts = (start for _, start in instruction.carried)
+            replaced.update(zip((item.name for item in statement.results), starts, strict=False))
+        elif (name := _only_result(statement)) in self.known:
+            yield replace(statement, instruction=Constant(self.known[name], self.types.get(name, INDEX)))
+        elif name not in self.same:
+            yield statement
+
+    def _is_skipped(self, loop: For) -> bool:
+        begin, end = self._number(loop.begin), self._number(loop.end)
+        return isinstance(begin, int) and isinstance(end, int) and begin >= end
+
+
+def _only_result(statement: Statement) -> str:
+    """The name of the result; nothing has the empty name that stands for none or several."""
+    return statement.results[0].name if len(statement.results) == 1 else ""
+
+
+def _last(renaming: dict[str, Value]) -> dict[str, Value]:
+    """Names that lead to their last meaning."""
+    found: dict[str, Value] = {}
+    for name, value in renaming.items():
+        found[name] = found.get(value.name, value)
+    return found

@@ -1,0 +1,116 @@
+"""Linear algebra on single elements: axpby, hadamard and ger for each element of C; sum and cumsum along a mode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from lamella.kernels.build import Builder
+from lamella.kernels.passes.lower_linalg.extents import as_value
+from lamella.kernels.passes.lower_linalg.operands import Known
+from lamella.kernels.passes.lower_linalg.sums import write_cumsum, write_sum
+from lamella.kernels.passes.lower_linalg.transposes import is_tiled, write_transpose
+from lamella.kernels.passes.lower_linalg.updates import Array, Update, shared_extent, write_updates
+from lamella.kernels.target import Target
+from lamella.lang.tensor.nodes import Blas, Fuse, Memref, Number, Type, Value
+
+NOTHING: Mapping[str, Number] = MappingProxyType({})
+
+
+def lower_elements(
+    builder: Builder,
+    blas: Blas,
+    types: Mapping[str, Type],
+    target: Target,
+    constants: Mapping[str, Number] = NOTHING,
+) -> None:
+    """Write axpby, cumsum, ger, hadamard or sum as loops; `types` and `constants` tell what is known of values."""
+    known = Known(types, constants)
+    write_updates(builder, blas, known, lambda inner, update: _write(inner, update, target))
+
+
+def _write(builder: Builder, update: Update, target: Target) -> None:
+    match update.blas.function:
+        case "sum":
+            write_sum(builder, update, target)
+        case "cumsum":
+            write_cumsum(builder, update, target)
+        case "axpby" if is_tiled(update):
+            write_transpose(builder, update, target)
+        case "ger":
+            _write_ger(builder, update)
+        case _:
+            _write_each(builder, _flatten(builder, update))
+
+
+# --- one element at a time ----------------------------------------------------------------------------------
+
+
+def _is_transposed(update: Update) -> bool:
+    return any(update.blas.transposes) and update.target.type.order == 2
+
+
+def _write_each(builder: Builder, update: Update) -> None:
+    """Axpby and hadamard: C has as many elements as each operand, at the same place or at the transposed one."""
+    order, flip = update.target.type.order, _is_transposed(update)
+    ends = [
+        shared_extent(builder, *_modes(update, mode, flip)) if order else 1 for mode in range(max(1, order))
+    ]
+    with builder.foreach([as_value(builder, end) for end in ends]) as (inner, variables):
+        indices = variables[:order]
+        places = indices[::-1] if flip else indices
+        value = update.load(inner, 0, places)
+        for other in range(1, len(update.sources)):
+            value = inner.arith("mul", value, update.load(inner, other, indices), type_=update.wide)
+        update.finish(inner, value, indices)
+
+
+def _modes(update: Update, mode: int, flip: bool) -> list[tuple[Array, int]]:
+    """The modes that one variable runs over."""
+    source = 1 - mode if flip else mode
+    return [(update.target, mode), *((item, source) for item in update.sources)]
+
+
+def _write_ger(builder: Builder, update: Update) -> None:
+    left, right = update.sources
+    rows = shared_extent(builder, (update.target, 0), (left, 0))
+    columns = shared_extent(builder, (update.target, 1), (right, 0))
+    with builder.foreach([as_value(builder, item) for item in (rows, columns)]) as (inner, (i, j)):
+        product = inner.arith(
+            "mul", update.load(inner, 0, [i]), update.load(inner, 1, [j]), type_=update.wide
+        )
+        update.finish(inner, product, [i, j])
+
+
+# --- matrices that lie in one piece -------------------------------------------------------------------------
+
+
+def _flatten(builder: Builder, update: Update) -> Update:
+    """Matrices without gaps as vectors, so that short columns fill vectors too."""
+    arrays = (*update.sources, update.target)
+    if _is_transposed(update) or not all(_is_dense(item.type) for item in arrays):
+        return update
+    *sources, target = (_fuse(builder, item) for item in arrays)
+    return Update(
+        update.blas,
+        tuple(sources),
+        target,
+        update.wide,
+        update.alpha,
+        update.beta,
+        update.overwrite,
+    )
+
+
+def _is_dense(type_: Memref) -> bool:
+    if type_.order != 2 or None in type_.shape:
+        return False
+    (rows, _), (step, column) = type_.shape, type_.stride
+    return rows is not None and step is not None and column == rows * step
+
+
+def _fuse(builder: Builder, array: Array) -> Array:
+    sizes: Sequence[int] = [size for size in array.type.shape if size is not None]
+    type_ = Memref(array.type.element, (sizes[0] * sizes[1],), array.type.stride[:1], array.type.local)
+    value: Value = builder.value(Fuse(array.value, 0, 1, type_))
+    return Array(value, type_)

@@ -1,0 +1,369 @@
+"""Matrix products as loops over tiles: blocks of the sum, blocks of rows, columns, rows, and the inner loop.
+
+A tile of C stays in registers for a whole block of the sum. Where A is copied, the loops round the copies are
+collective and every copy and every column of tiles is a parallel region; else there is one region round all loops.
+Subgroups take the tiles of a column in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from lamella.kernels.build import Builder
+from lamella.kernels.passes.lower_linalg.extents import (
+    add,
+    as_value,
+    each,
+    least,
+    multiply,
+    quotient,
+    subtract,
+    whole_part,
+)
+from lamella.kernels.passes.lower_linalg.operands import CHECKED, Operand, Product, Span
+from lamella.kernels.passes.lower_linalg.packing import STEP, Copy, copy_matrix
+from lamella.kernels.passes.lower_linalg.registers import Tile, cut_tile, start_sums
+from lamella.kernels.passes.lower_linalg.scaling import Scaling, Storing, scale_block, start_scaling
+from lamella.kernels.passes.lower_linalg.tiles import TAIL_COLUMNS, Plan, split
+from lamella.lang.tensor.nodes import (
+    INDEX,
+    IndexOrSize,
+    LifetimeStop,
+    Memref,
+    Scalar,
+    Slice,
+    Value,
+    make_memref,
+)
+from lamella.lang.tensor.nodes.types import COMPLEX
+
+LANE = Scalar("i32")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A block of the sum: so many columns of A and rows of B."""
+
+    begin: IndexOrSize
+    depth: IndexOrSize
+    scaling: Scaling
+
+    @property
+    def span(self) -> Span:
+        """The columns of A and rows of B."""
+        return Span(self.begin, self.depth)
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """Rows or columns that are cut into tiles of one size; a checked one holds less than one tile."""
+
+    begin: IndexOrSize
+    end: IndexOrSize
+    size: int
+    checked: bool = False
+
+    def span(self, builder: Builder, position: IndexOrSize) -> Span:
+        """What a tile at a position covers: less than its size where it is checked."""
+        return Span(position, subtract(builder, self.end, position) if self.checked else self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """Where panels of A and columns of B are read from; None where the matrices themselves are."""
+
+    panels: Value | None
+    """A panel is some rows of A, one column behind the other; the last mode counts panels."""
+    panel_type: Memref
+    b: Operand | None
+    ready: bool = False
+    """Whether the panels hold all of A from the beginning."""
+
+    @property
+    def are_filled(self) -> bool:
+        """Whether something is copied on the way."""
+        return self.b is not None or (self.panels is not None and not self.ready)
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """The loops of one product."""
+
+    product: Product
+    plan: Plan
+    subgroups: int | None
+    """Subgroups of the work-group; None where nothing says how many."""
+    buffers: Buffers
+
+    def write(self, builder: Builder) -> None:
+        """Write all loops."""
+        scaling = start_scaling(builder, self.product)
+        with self._region(builder, not self.buffers.are_filled) as inner:
+            self._write_parts(inner, scaling)
+
+    def _write_parts(self, builder: Builder, scaling: Scaling) -> None:
+        k, block = self.product.k, self.plan.block
+        if block is None:
+            self._write_rows(builder, Part(0, k, scaling))
+            return
+        with builder.loop(builder.constant(0), as_value(builder, k), builder.constant(block)) as loop:
+            inner, begin = loop.body, loop.variable
+            depth = least(inner, block, subtract(inner, k, begin))
+            self._write_rows(inner, Part(begin, depth, scale_block(inner, scaling, begin)))
+
+    # --- rows and columns ---------------------------------------------------------------------------------------
+
+    def _write_rows(self, builder: Builder, part: Part) -> None:
+        m, size = self.product.m, self.plan.rows
+        full = m if self.product.whole_rows else whole_part(builder, m, size)
+        if full != 0:
+            self._write_strip(builder, part, Strip(0, full, size))
+        if isinstance(m, int) and isinstance(full, int):
+            if full < m:
+                self._write_strip(builder, part, Strip(full, m, m - full))
+            return
+        if self.product.whole_rows:
+            return
+        rest = builder.compare("lt", as_value(builder, full), as_value(builder, m))
+        with builder.condition(rest) as inner:
+            self._write_strip(inner, part, Strip(full, m, size, True))
+
+    def _write_strip(self, builder: Builder, part: Part, rows: Strip) -> None:
+        if self.buffers.panels is None:
+            self._write_columns(builder, part, rows)
+            return
+        height = rows.size * (1 if rows.checked else self.plan.panels)
+        with each(builder, rows.begin, rows.end, height) as (inner, begin):
+            end = rows.end if rows.checked else least(inner, add(inner, begin, height), rows.end)
+            block = replace(rows, begin=begin, end=end)
+            if not self.buffers.ready:
+                self._pack_a(inner, part, block)
+            self._write_columns(inner, part, block)
+
+    def _write_columns(self, builder: Builder, part: Part, rows: Strip) -> None:
+        n, size = self.product.n, self.plan.columns
+        if isinstance(n, int):
+            begin = 0
+            for count, width in split(n, size):
+                self._write_column_strip(builder, part, (rows, Strip(begin, begin + count * width, width)))
+                begin += count * width
+            return
+        full = whole_part(builder, n, size)
+        self._write_column_strip(builder, part, (rows, Strip(0, full, size)))
+        if size == 1:
+            return
+        self._write_column_strip(builder, part, (rows, Strip(full, n, min(size, TAIL_COLUMNS), True)))
+
+    def _write_column_strip(self, builder: Builder, part: Part, strips: tuple[Strip, Strip]) -> None:
+        rows, columns = strips
+        with each(builder, columns.begin, columns.end, columns.size) as (inner, column):
+            span = columns.span(inner, column)
+            b = self._pack_b(inner, part, columns, span)
+            with (
+                self._region(inner, self.buffers.are_filled) as region,
+                self._tiles(region, rows) as (body, row),
+            ):
+                self._write_tile(body, part, (rows, columns), (row, span, b))
+
+    # --- copies -------------------------------------------------------------------------------------------------
+
+    def _pack_a(self, builder: Builder, part: Part, rows: Strip) -> None:
+        with builder.parallel() as region, self._tiles(region, rows) as (body, row):
+            source = self.product.a.view(body, rows.span(body, row), part.span)
+            panel = self._panel(body, rows, row, part)
+            copy = Copy(source, panel, rows.size, 1, rows.checked, self.plan.pack > 1)
+            copy_matrix(body, copy, part.depth, self._copy_step)
+
+    @property
+    def _copy_step(self) -> int:
+        return self.plan.depth if self.plan.pack > 1 else STEP
+
+    def _panel(self, builder: Builder, rows: Strip, row: IndexOrSize, part: Part) -> Operand:
+        """The panel of the rows of A that begin at a row."""
+        panels, type_, ready = self.buffers.panels, self.buffers.panel_type, self.buffers.ready
+        if panels is None:
+            return self.product.a.view(builder, rows.span(builder, row), part.span)
+        first = row if ready else subtract(builder, row, rows.begin)
+        number = quotient(builder, first, self.plan.rows if ready else rows.size)
+        begin = quotient(builder, part.begin, self.plan.pack) if ready else 0
+        reach = quotient(builder, self._reach(builder, part.depth), self.plan.pack)
+        modes = [Span(0, rows.size), Span(begin, reach)]
+        if self.plan.pack > 1:
+            modes.insert(0, Span(0, self.plan.pack))
+        shape = tuple(item.size if isinstance(item.size, int) else None for item in modes)
+        shown = Memref(type_.element, shape, type_.stride[:-1], type_.local)
+        slices = [Slice(item.begin, item.size) for item in modes]
+        return Operand(builder.subview(panels, [*slices, Slice(number)], shown), shown)
+
+    def _pack_b(self, builder: Builder, part: Part, columns: Strip, span: Span) -> Operand | None:
+        """The columns of B that a tile needs: a copy, or where they stand; None where the sum is empty."""
+        if part.depth == 0:
+            return None
+        place = self.product.b.view(builder, part.span, span)
+        if self.buffers.b is None:
+            return place
+        reach = self._reach(builder, part.depth)
+        target = self.buffers.b.view(builder, Span(0, reach), Span(0, columns.size))
+        fill = self.plan.pack > 1
+        copy = Copy(place, target, columns.size, 0, columns.checked, fill)
+        if target.transposed:
+            copy = Copy(_flip(place), _flip(target), columns.size, 1, columns.checked, fill)
+        with builder.parallel() as region, self._first_subgroup(region) as body:
+            copy_matrix(body, copy, part.depth, self._copy_step)
+        return target
+
+    # --- subgroups ----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _region(self, builder: Builder, opens: bool) -> Iterator[Builder]:
+        """A region that all subgroups run; there is one round all loops, or where copies are made, one for each."""
+        if not opens:
+            yield builder
+            return
+        with builder.parallel() as inner:
+            yield inner
+
+    @contextmanager
+    def _tiles(self, builder: Builder, rows: Strip) -> Iterator[tuple[Builder, IndexOrSize]]:
+        """The tiles of a column that this subgroup computes, each by its first row."""
+        if rows.checked:
+            with self._first_subgroup(builder) as inner:
+                yield inner, rows.begin
+            return
+        begin, step = rows.begin, as_value(builder, rows.size) if self.subgroups != 1 else rows.size
+        if self.subgroups != 1:
+            own = multiply(builder, builder.cast(builder.builtin("subgroup_id", LANE), INDEX), rows.size)
+            begin = add(builder, begin, own)
+            count = builder.cast(builder.builtin("num_subgroups", LANE), INDEX)
+            step = multiply(builder, count, rows.size)
+        with each(builder, begin, rows.end, step) as found:
+            yield found
+
+    @contextmanager
+    def _first_subgroup(self, builder: Builder) -> Iterator[Builder]:
+        """What one subgroup does for all."""
+        if self.subgroups == 1:
+            yield builder
+            return
+        number = builder.builtin("subgroup_id", LANE)
+        with builder.condition(builder.compare("eq", number, builder.constant(0, LANE))) as inner:
+            yield inner
+
+    # --- a tile -------------------------------------------------------------------------------------------------
+
+    def _write_tile(
+        self,
+        builder: Builder,
+        part: Part,
+        strips: tuple[Strip, Strip],
+        place: tuple[IndexOrSize, Span, Operand | None],
+    ) -> None:
+        (rows, columns), (row, span, b) = strips, place
+        own = rows.span(builder, row)
+        pieces = cut_tile(self.product.wide, (rows.size, columns.size), self.plan.unit)
+        totals = start_sums(builder, pieces) if b is None else []
+        if b is not None:
+            a = self._panel(builder, rows, row, part)
+            checked = (
+                rows.checked and self.buffers.panels is None,
+                columns.checked and self.buffers.b is None,
+            )
+            tile = Tile(a, b, pieces, self.plan.depth, checked)
+            totals = tile.sum(builder, self._reach(builder, part.depth), self._is_whole)
+        c = self.product.c.view(builder, own, span)
+        store = Storing(c, CHECKED[rows.checked, columns.checked])
+        for piece, total in zip(pieces, totals, strict=True):
+            part.scaling.finish(builder, total, piece, store)
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the inner loop is known to leave no columns of A behind."""
+        k = self.product.k
+        return self.plan.pack > 1 or (isinstance(k, int) and k % self.plan.depth == 0)
+
+    def _reach(self, builder: Builder, depth: IndexOrSize) -> IndexOrSize:
+        """How far the inner loop goes: packed copies are filled up with zeros."""
+        if self.plan.pack == 1:
+            return depth
+        step = self.plan.depth
+        return whole_part(builder, add(builder, depth, step - 1), step)
+
+
+def lower_product(builder: Builder, product: Product, plan: Plan, subgroups: int | None) -> None:
+    """Write a product as loops; one without elements is nothing."""
+    if 0 in (product.m, product.n):
+        return
+    empty_plan = replace(plan, columns=1, block=None, panels=0, pack=1)
+    if isinstance(product.k, int):
+        _write_nest(builder, product, plan if product.k else empty_plan, subgroups)
+        return
+    # a view must not be empty, so a sum that may be is asked first
+    empty = builder.compare("eq", product.k, builder.constant(0))
+    with builder.choice(empty) as (then, otherwise):
+        _write_nest(then, replace(product, k=0), empty_plan, subgroups)
+        _write_nest(otherwise, product, plan, subgroups)
+
+
+def write_panels(builder: Builder, product: Product, plan: Plan, first: IndexOrSize) -> None:
+    """Write a product whose A is given in panels, those from the first one on."""
+    type_ = product.a.type
+    count = quotient(builder, add(builder, product.m, plan.rows - 1), plan.rows)
+    sizes: list[IndexOrSize] = [*(size or 0 for size in type_.shape[:-1]), count]
+    begins: list[IndexOrSize] = [*(0 for _ in type_.shape[:-1]), first]
+    shape = tuple(size if isinstance(size, int) else None for size in sizes)
+    shown = Memref(type_.element, shape, type_.stride)
+    slices = [Slice(begin, size) for begin, size in zip(begins, sizes, strict=True)]
+    columns = (
+        _make_columns(builder, product, plan, plan.block or _depth(product, plan)) if plan.pack_b else None
+    )
+    buffers = Buffers(builder.subview(product.a.value, slices, shown), shown, columns, True)
+    Nest(product, plan, 1, buffers).write(builder)
+    if columns is not None:
+        builder.put(LifetimeStop(columns.value))
+
+
+def _depth(product: Product, plan: Plan) -> int:
+    """The columns of A in a copy that holds all of them."""
+    if not isinstance(product.k, int):
+        raise ValueError("a copy of unknown size")
+    return -(-product.k // plan.depth) * plan.depth if plan.pack > 1 else product.k
+
+
+def _write_nest(builder: Builder, product: Product, plan: Plan, subgroups: int | None) -> None:
+    buffers = _make_buffers(builder, product, plan)
+    Nest(product, plan, subgroups, buffers).write(builder)
+    for buffer in (buffers.panels, buffers.b.value if buffers.b is not None else None):
+        if buffer is not None:
+            builder.put(LifetimeStop(buffer))
+
+
+def _make_buffers(builder: Builder, product: Product, plan: Plan) -> Buffers:
+    depth = plan.block or product.k
+    if not plan.panels or not isinstance(depth, int):
+        return Buffers(None, product.a.type, None)
+    whole = -(-depth // plan.depth) * plan.depth if plan.pack > 1 else depth
+    shape: tuple[int, ...] = (plan.rows, whole // plan.pack, plan.panels)
+    if plan.pack > 1:
+        shape = (plan.pack, *shape)
+    type_ = make_memref(_copied(product.a.type.element, product, plan), shape, None, True)
+    buffer = builder.alloca(type_)
+    return Buffers(buffer, type_, _make_columns(builder, product, plan, whole) if plan.pack_b else None)
+
+
+def _make_columns(builder: Builder, product: Product, plan: Plan, depth: int) -> Operand:
+    """Memory for some columns of B, in the direction in which they lie now unless the sums want one."""
+    flat = product.b.row_stride != 1 and product.b.column_stride == 1 and plan.pack == 1
+    shape = (plan.columns, depth) if flat else (depth, plan.columns)
+    type_ = make_memref(_copied(product.b.type.element, product, plan), shape, None, True)
+    return Operand(builder.alloca(type_), type_, flat)
+
+
+def _copied(element: str, product: Product, plan: Plan) -> str:
+    """A copy is made in the type of the sums, but for packs and for a real factor of a complex sum."""
+    return element if product.wide in COMPLEX or plan.pack > 1 else product.wide
+
+
+def _flip(operand: Operand) -> Operand:
+    return Operand(operand.value, operand.type, not operand.transposed)

@@ -1,0 +1,168 @@
+"""Sums along a mode: the lanes of a subgroup run along memory, across the sums or along them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lamella.kernels.build import Builder
+from lamella.kernels.passes.lower_linalg.extents import as_value
+from lamella.kernels.passes.lower_linalg.updates import (
+    I32,
+    Lanes,
+    Update,
+    choose,
+    each_line,
+    find_lanes,
+    shared_extent,
+)
+from lamella.kernels.target import Target
+from lamella.lang.tensor.nodes import IndexOrSize, SubgroupBroadcast, SubgroupOperation, Value
+
+CHAINS = 4
+"""Sums that a work-item keeps at once, so that none waits for the one before."""
+USUAL_LANES = 16
+
+
+def write_sum(builder: Builder, update: Update, target: Target) -> None:
+    """Each element of the result is the sum of a row of op(A)."""
+    source, transposed = update.sources[0], any(update.blas.transposes)
+    if source.type.order == 1:
+        _sum_along(builder, update, source.extent(builder, 0), [])
+        return
+    mode = 1 if transposed else 0
+    count = shared_extent(builder, (source, mode), (update.target, 0))
+    length = source.extent(builder, 1 - mode)
+    if transposed and not _is_short(length, target):
+        _sum_along(builder, update, length, [count])
+    else:
+        _sum_across(builder, update, count, length)
+
+
+def _is_short(length: IndexOrSize, target: Target) -> bool:
+    """Whether a mode leaves most lanes of a subgroup without work."""
+    return isinstance(length, int) and 2 * length <= (target.default_subgroup_size or USUAL_LANES)
+
+
+def _sum_across(builder: Builder, update: Update, count: IndexOrSize, length: IndexOrSize) -> None:
+    """A sum for each work-item."""
+    transposed, end = any(update.blas.transposes), as_value(builder, length)
+    with builder.foreach([as_value(builder, count)]) as (inner, (row,)):
+        zero = update.zero(inner)
+        with inner.loop(inner.constant(0), end, carried=[(zero, update.wide)]) as loop:
+            place = (loop.variable, row) if transposed else (row, loop.variable)
+            value = update.load(loop.body, 0, place)
+            loop.body.give(update.add(loop.body, loop.carried[0], value))
+        update.finish(inner, loop.results[0], [row])
+
+
+def _sum_along(builder: Builder, update: Update, length: IndexOrSize, lines: Sequence[IndexOrSize]) -> None:
+    """A sum for each subgroup: its work-items share the elements."""
+    ends = [as_value(builder, item) for item in lines]
+    end = as_value(builder, length)
+    with builder.parallel() as whole:
+        lanes = find_lanes(whole)
+        with each_line(whole, ends, lanes) as (inner, indices):
+            value = _add_up(inner, _Line(update, lanes, indices), end)
+            total = inner.value(SubgroupOperation("add", "reduce", value, update.wide))
+            with inner.condition(inner.compare("eq", lanes.lane, inner.constant(0))) as first:
+                update.finish(first, total, indices)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """The elements with one index in each mode but the first."""
+
+    update: Update
+    lanes: Lanes
+    indices: Sequence[Value]
+
+    def load(self, builder: Builder, begin: Value) -> Value:
+        """The element that belongs to the work-item where those of the subgroup begin at a position."""
+        place = builder.arith("add", begin, self.lanes.lane)
+        return self.update.load(builder, 0, [place, *self.indices])
+
+
+def _add_up(builder: Builder, line: _Line, end: Value) -> Value:
+    """The sum of the elements that fall to a work-item."""
+    update, size = line.update, line.lanes.size
+    several = builder.arith("mul", size, builder.constant(CHAINS))
+    middle = _whole(builder, end, several)
+    zeros = [(update.zero(builder), update.wide)] * CHAINS
+    with builder.loop(builder.constant(0), middle, several, zeros) as loop:
+        begin, sums = loop.variable, []
+        for carried in loop.carried:
+            sums.append(update.add(loop.body, carried, line.load(loop.body, begin)))
+            begin = loop.body.arith("add", begin, size)
+        loop.body.give(*sums)
+    left, right = (update.add(builder, *loop.results[k : k + 2]) for k in (0, 2))
+    return _add_rest(builder, line, (middle, end), update.add(builder, left, right))
+
+
+def _add_rest(builder: Builder, line: _Line, bounds: tuple[Value, Value], start: Value) -> Value:
+    """The same for elements that are fewer: whole subgroups first, then those of a part of one."""
+    update, (middle, end) = line.update, bounds
+    full = _whole(builder, end, line.lanes.size)
+    with builder.loop(middle, full, line.lanes.size, [(start, update.wide)]) as loop:
+        loop.body.give(update.add(loop.body, loop.carried[0], line.load(loop.body, loop.variable)))
+    found = loop.results[0]
+    inside = builder.compare("lt", line.lanes.lane, builder.arith("sub", end, full))
+    return choose(
+        builder, inside, update.wide, lambda inner: update.add(inner, found, line.load(inner, full)), found
+    )
+
+
+def _whole(builder: Builder, end: Value, step: Value) -> Value:
+    """The greatest multiple of a step that is not past an end."""
+    return builder.arith("sub", end, builder.arith("rem", end, step))
+
+
+# --- sums of all elements before ----------------------------------------------------------------------------
+
+
+def write_cumsum(builder: Builder, update: Update, target: Target) -> None:
+    """Each element of the result is the sum of those up to it along a mode."""
+    source, mode = update.sources[0], update.blas.mode or 0
+    extents = [shared_extent(builder, (update.target, k), (source, k)) for k in range(source.type.order)]
+    ends = [as_value(builder, item) for item in extents]
+    others = ends[:mode] + ends[mode + 1 :]
+    if mode == 0 and not (others and _is_short(extents[0], target)):
+        _scan_along(builder, update, ends)
+        return
+    with builder.foreach(others) as (inner, variables):
+        zero = update.zero(inner)
+        with inner.loop(inner.constant(0), ends[mode], carried=[(zero, update.wide)]) as loop:
+            place = [*variables[:mode], loop.variable, *variables[mode:]]
+            total = update.add(loop.body, loop.carried[0], update.load(loop.body, 0, place))
+            update.finish(loop.body, total, place)
+            loop.body.give(total)
+
+
+def _scan_along(builder: Builder, update: Update, ends: Sequence[Value]) -> None:
+    """The lanes of a subgroup run along the mode; what was summed before is carried from one step to the next."""
+    with builder.parallel() as whole:
+        lanes = find_lanes(whole)
+        last = whole.arith("sub", whole.builtin("subgroup_size", I32), whole.constant(1, I32), type_=I32)
+        with each_line(whole, ends[1:], lanes) as (inner, indices):
+            line, full = _Line(update, lanes, indices), _whole(inner, ends[0], lanes.size)
+            zero = update.zero(inner)
+            with inner.loop(inner.constant(0), full, lanes.size, [(zero, update.wide)]) as loop:
+                found = _scan(loop.body, line, loop.carried[0], line.load(loop.body, loop.variable))
+                _finish(loop.body, line, loop.variable, found)
+                loop.body.give(loop.body.value(SubgroupBroadcast(found, last, update.wide)))
+            inside = inner.compare("lt", lanes.lane, inner.arith("sub", ends[0], full))
+            value = choose(inner, inside, update.wide, lambda part: line.load(part, full), zero)
+            found = _scan(inner, line, loop.results[0], value)
+            with inner.condition(inside) as part:
+                _finish(part, line, full, found)
+
+
+def _scan(builder: Builder, line: _Line, before: Value, value: Value) -> Value:
+    kind = line.update.wide
+    found = builder.value(SubgroupOperation("add", "inclusive_scan", value, kind))
+    return line.update.add(builder, before, found)
+
+
+def _finish(builder: Builder, line: _Line, begin: Value, value: Value) -> None:
+    place = builder.arith("add", begin, line.lanes.lane)
+    line.update.finish(builder, value, [place, *line.indices])

@@ -1,0 +1,205 @@
+"""How a product is cut: tiles of registers, blocks that stay in a cache, and what is copied together first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from lamella.kernels.passes.lower_linalg.operands import Operand, Product
+from lamella.kernels.target import Target
+from lamella.lang.tensor.check.kinds import BYTES
+from lamella.lang.tensor.nodes import IndexOrSize
+from lamella.lang.tensor.nodes.types import COMPLEX
+from lamella.lang.tensor.words import PACKED
+
+DEPTH = 2
+"""Columns of A that one step of the inner loop takes."""
+STRAIGHT = 4
+"""Columns of A that are multiplied without a loop."""
+TALLEST = 8
+"""Vectors that the rows of a tile may fill."""
+LOWEST = 4
+"""Vectors that a tile of all rows may fill where columns are many."""
+BLOCK_BYTES = 1536
+"""Bytes of one column of B in a block, so that the columns of a tile stay in the first cache."""
+PACK_BLOCK_BYTES = 4096
+"""The same where the target multiplies packs: a tile of them has more columns, of smaller elements."""
+UNIT = 16
+"""Rows and columns of a matrix of sums where the target multiplies packs."""
+PRODUCTS = (("bf16", "f32"), ("i8", "i32"))
+"""Elements and sums of products of packs."""
+FEWEST_COLUMNS = 8
+"""Columns for which copies into packs are worth their time."""
+PANELS = 16
+"""Tiles of A, one above the other, in a block: together they stay in the second cache."""
+PACKED_BYTES = 1 << 20
+"""Bytes of tiles of A that are copied together, at most."""
+SMALL_BYTES = 32 << 10
+"""A matrix of so many bytes stays in the first cache, whatever its layout."""
+ALIAS_BYTES = 2 << 10
+"""Columns at a multiple of so many bytes fall on the same few lines of the first cache."""
+TAIL_COLUMNS = 4
+"""Columns of a tile behind the last whole one where their number is known only at run time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How one product is cut."""
+
+    rows: int
+    """Rows of a tile."""
+    columns: int
+    """Columns of a tile, at most."""
+    depth: int
+    """Columns of A in one step of the inner loop."""
+    block: int | None
+    """Columns of A in a block; None where all of them are one block."""
+    panels: int
+    """Tiles of A that are copied together; 0 where A is read in place."""
+    pack_b: bool
+    """Whether the columns of B that a tile needs are copied together."""
+    pack: int = 1
+    """Elements of a row that copies of A keep together, for targets that multiply packs."""
+    unit: int | None = None
+    """Rows and columns of one matrix of sums, at most; None where a tile is one matrix."""
+
+
+def plan_product(product: Product, target: Target) -> Plan:
+    """Decide how to cut a product."""
+    if target.amx and _suits_packs(product):
+        return _plan_packs(product, target)
+    lanes = max(1, target.vector_bytes // BYTES[product.wide])
+    room = _room(target)
+    height = _height(product, lanes, room)
+    columns = max(1, room // height)
+    rows = min(height * lanes, product.m) if isinstance(product.m, int) else height * lanes
+    depth = _depth(product, rows, lanes)
+    plan = Plan(max(1, rows), columns, depth, _block(product, BLOCK_BYTES), 0, False)
+    panels = _panels(product, plan, target) if _must_pack_a(product, plan) else 0
+    return replace(plan, panels=panels, pack_b=panels > 0 and _must_pack_b(product, plan))
+
+
+def _suits_packs(product: Product) -> bool:
+    """Whether a product is one of packs, and large enough to fill them."""
+    element = product.a.type.element
+    if product.b.type.element != element or (element, product.wide) not in PRODUCTS:
+        return False
+    few = isinstance(product.n, int) and product.n < FEWEST_COLUMNS
+    short = isinstance(product.k, int) and product.k < FEWEST_COLUMNS
+    return (
+        not few
+        and not short
+        and (isinstance(product.k, int) or _block(product, PACK_BLOCK_BYTES) is not None)
+    )
+
+
+def _plan_packs(product: Product, target: Target) -> Plan:
+    pack = PACKED[product.a.type.element]
+    rows = 2 * UNIT if not isinstance(product.m, int) else min(2 * UNIT, product.m)
+    depth, block = UNIT * pack, _block(product, PACK_BLOCK_BYTES)
+    plan = Plan(max(1, rows), 2 * UNIT, depth, block, 0, False, pack, UNIT)
+    whole = isinstance(product.k, int) and product.k % depth == 0
+    pack_b = not whole or product.b.row_stride != 1 or _must_pack_b(product, plan)
+    return replace(plan, panels=max(1, _panels(product, plan, target)), pack_b=pack_b)
+
+
+def start_panels(element: str, wide: str, target: Target) -> Plan:
+    """The tiles of products whose A lies in panels already: those of the most rows and columns."""
+    pack = PACKED[element] if target.amx and (element, wide) in PRODUCTS else 1
+    if pack > 1:
+        return Plan(2 * UNIT, 2 * UNIT, UNIT * pack, None, PANELS, False, pack, UNIT)
+    lanes = max(1, target.vector_bytes // BYTES[wide])
+    return Plan(2 * lanes, _room(target) // 2, DEPTH, None, PANELS, False)
+
+
+def plan_panels(product: Product, plan: Plan, target: Target) -> Plan:
+    """Decide how to cut a product into such tiles."""
+    block = _block(product, PACK_BLOCK_BYTES if plan.pack > 1 else BLOCK_BYTES)
+    plan = replace(plan, block=block)
+    whole = isinstance(product.k, int) and product.k % plan.depth == 0
+    pack_b = _must_pack_b(product, plan) or (plan.pack > 1 and not whole)
+    return replace(plan, panels=max(1, _panels(product, plan, target)), pack_b=pack_b)
+
+
+def split(total: int, largest: int) -> list[tuple[int, int]]:
+    """Parts of nearly the same size, none larger than a bound: how many of which size."""
+    count = -(-total // largest)
+    size, more = divmod(total, max(1, count))
+    return [item for item in ((more, size + 1), (count - more, size)) if item[0] and item[1]]
+
+
+def _room(target: Target) -> int:
+    """Registers for sums; the others hold factors."""
+    return max(4, 3 * min(target.register_count, 32) // 4)
+
+
+def _height(product: Product, lanes: int, room: int) -> int:
+    """Vectors in a column of a tile: few columns leave registers for more rows."""
+    height = 2
+    if isinstance(product.n, int):
+        height = _power(min(TALLEST, max(2, room // max(1, product.n))))
+    if not isinstance(product.m, int):
+        return height
+    needed = max(1, -(-product.m // lanes))
+    return min(_power(needed), max(LOWEST, height)) if needed <= max(LOWEST, height) else height
+
+
+def _power(count: int) -> int:
+    """The greatest power of two that a count reaches: code generators fill up other numbers of vectors."""
+    return 1 << (count.bit_length() - 1)
+
+
+def _depth(product: Product, rows: int, lanes: int) -> int:
+    """Columns of A in a step: all where they are few; one where rows end inside a vector, which costs registers."""
+    if rows > lanes and rows % lanes:
+        return 1
+    if isinstance(product.k, int) and product.k <= STRAIGHT:
+        return max(1, product.k)
+    return DEPTH
+
+
+def _block(product: Product, block_bytes: int) -> int | None:
+    """Blocks are summed in C itself, which must not round more than the sum does, nor be stored twice."""
+    if product.wide != product.c.type.element or (product.atomic and not product.beta.is_known(1)):
+        return None
+    size = max(DEPTH, block_bytes // BYTES[product.wide])
+    whole = isinstance(product.k, int) and product.k <= size + size // 3
+    return None if whole else size
+
+
+def _must_pack_a(product: Product, plan: Plan) -> bool:
+    """Whether the tiles of A are worth a copy: read often enough, and badly laid out."""
+    if isinstance(product.n, int) and product.n <= plan.columns:
+        return False
+    if product.a.row_stride != 1:
+        return True
+    if product.a.column_stride == plan.rows == product.m:
+        return False
+    size = _bytes(product.a, product.m, product.k)
+    often = not isinstance(product.n, int) or product.n >= 4 * plan.columns
+    return often and (size is None or size > SMALL_BYTES)
+
+
+def _must_pack_b(product: Product, plan: Plan) -> bool:
+    """Whether the columns of B are worth a copy: where they fall on the same lines of the cache."""
+    if isinstance(product.m, int) and product.m <= 2 * plan.rows:
+        return False
+    if plan.pack == 1 and product.b.type.element != product.wide and product.wide not in COMPLEX:
+        return True
+    stride = product.b.column_stride if product.b.row_stride == 1 else product.b.row_stride
+    return stride is None or stride * product.b.element_bytes % ALIAS_BYTES == 0
+
+
+def _bytes(operand: Operand, rows: IndexOrSize, columns: IndexOrSize) -> int | None:
+    if isinstance(rows, int) and isinstance(columns, int):
+        return rows * columns * operand.element_bytes
+    return None
+
+
+def _panels(product: Product, plan: Plan, target: Target) -> int:
+    """How many tiles of A, one above the other, there is room for in local memory."""
+    depth = plan.block or product.k
+    if not isinstance(depth, int) or depth == 0:
+        return 0
+    room = min(PACKED_BYTES, target.local_bytes // 2)
+    element = product.wide if plan.pack == 1 else product.a.type.element
+    return min(PANELS, room // (depth * plan.rows * BYTES[element]))

@@ -1,0 +1,294 @@
+"""Programs taken apart and put together again: values of instructions, walks over regions, copies with new names.
+
+All walks are loops, so nesting costs no stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+from typing import Any, TypeAlias, cast, get_args
+
+from lamella.kernels.build import Names, names_of, regions
+from lamella.lang.tensor import result_types
+from lamella.lang.tensor.check.context import defined_values
+from lamella.lang.tensor.nodes import (
+    Constant,
+    For,
+    Foreach,
+    Function,
+    If,
+    Instruction,
+    Number,
+    Parallel,
+    Program,
+    Region,
+    Scalar,
+    Slice,
+    Statement,
+    Type,
+    Value,
+    Yield,
+)
+
+Renaming: TypeAlias = Mapping[str, Value]
+Visit: TypeAlias = Callable[[Region, bool], Region]
+"""Makes a region of one whose inner regions are made already; the flag tells whether it is an SPMD region."""
+VALUE_FIELDS: Mapping[type, tuple[str, ...]] = MappingProxyType(
+    {
+        kind: tuple(
+            field.name
+            for field in fields(kind)
+            if any(word in str(field.type) for word in ("Value", "Slice", "IndexOrSize"))
+        )
+        for kind in get_args(Instruction)
+    }
+)
+"""The fields of each instruction that hold values."""
+
+
+# --- values of an instruction -------------------------------------------------------------------------------
+
+
+def used_values(instruction: Instruction) -> Iterator[Value]:
+    """The values that an instruction itself reads, those of its regions left out."""
+    if isinstance(instruction, For):
+        yield from (instruction.begin, instruction.end)
+        yield from () if instruction.step is None else (instruction.step,)
+        yield from (start for _, start in instruction.carried)
+    elif isinstance(instruction, Foreach):
+        yield from (*instruction.begins, *instruction.ends)
+    else:
+        for name in VALUE_FIELDS[type(instruction)]:
+            yield from _values_in(getattr(instruction, name))
+
+
+def _values_in(part: object) -> Iterator[Value]:
+    if isinstance(part, Value):
+        yield part
+    elif isinstance(part, Slice):
+        yield from (item for item in (part.offset, part.size) if isinstance(item, Value))
+    elif isinstance(part, tuple):
+        for item in part:
+            yield from _values_in(item)
+
+
+def rename_values(instruction: Instruction, renaming: Renaming) -> Instruction:
+    """An instruction with other names for its values, read or defined; its regions stay."""
+    changes: dict[str, Any] = {}
+    for name in VALUE_FIELDS[type(instruction)]:
+        old = getattr(instruction, name)
+        new = _renamed(old, renaming)
+        if new is not old:
+            changes[name] = new
+    return replace(instruction, **changes) if changes else instruction
+
+
+def _renamed(part: object, renaming: Renaming) -> object:
+    if isinstance(part, Value):
+        return renaming.get(part.name, part)
+    if isinstance(part, Slice):
+        offset, size = _renamed(part.offset, renaming), _renamed(part.size, renaming)
+        return (
+            part if offset is part.offset and size is part.size else Slice(cast(int, offset), cast(int, size))
+        )
+    if isinstance(part, tuple):
+        found = tuple(_renamed(item, renaming) for item in part)
+        return part if all(a is b for a, b in zip(found, part, strict=True)) else found
+    return part
+
+
+def with_regions(instruction: Instruction, found: Sequence[Region]) -> Instruction:
+    """An instruction with other regions, as many as it has."""
+    if isinstance(instruction, For | Foreach | Parallel):
+        return replace(instruction, body=found[0])
+    if isinstance(instruction, If):
+        return replace(instruction, then=found[0], otherwise=found[1] if len(found) > 1 else None)
+    return instruction
+
+
+# --- walks --------------------------------------------------------------------------------------------------
+
+
+def walk(region: Region) -> Iterator[Statement]:
+    """All statements in the order of the text, each before those of its regions."""
+    waiting = [iter(region.statements)]
+    while waiting:
+        statement = next(waiting[-1], None)
+        if statement is None:
+            waiting.pop()
+            continue
+        yield statement
+        waiting += [iter(item.statements) for item in reversed(regions(statement.instruction))]
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A region that is being rewritten, and what is done of it."""
+
+    region: Region
+    spmd: bool
+    done: list[Statement]
+    made: list[Region]
+    """The new regions of the statement at hand."""
+
+
+def rewrite(region: Region, visit: Visit, spmd: bool = False) -> Region:
+    """A region made anew from the inside out."""
+    frames = [_Frame(region, spmd, [], [])]
+    while True:
+        frame = frames[-1]
+        if len(frame.done) == len(frame.region.statements):
+            frames.pop()
+            found = visit(replace(frame.region, statements=tuple(frame.done)), frame.spmd)
+            if not frames:
+                return found
+            frames[-1].made.append(found)
+            continue
+        statement = frame.region.statements[len(frame.done)]
+        inner = regions(statement.instruction)
+        if len(frame.made) < len(inner):
+            below = frame.spmd or isinstance(statement.instruction, Foreach | Parallel)
+            frames.append(_Frame(inner[len(frame.made)], below, [], []))
+            continue
+        frame.done.append(_remade(statement, frame.made))
+        frame.made = []
+
+
+def _remade(statement: Statement, made: Sequence[Region]) -> Statement:
+    old = regions(statement.instruction)
+    if all(a is b for a, b in zip(made, old, strict=True)):
+        return statement
+    return replace(statement, instruction=with_regions(statement.instruction, made))
+
+
+def rename_region(region: Region, renaming: Renaming) -> Region:
+    """A region in which values have other names, read or defined, down to the innermost region."""
+
+    def visit(found: Region, _: bool) -> Region:
+        return replace(
+            found, statements=tuple(_rename_statement(item, renaming) for item in found.statements)
+        )
+
+    return rewrite(region, visit) if renaming else region
+
+
+def _rename_statement(statement: Statement, renaming: Renaming) -> Statement:
+    results = tuple(renaming.get(item.name, item) for item in statement.results)
+    instruction = rename_values(statement.instruction, renaming)
+    if instruction is statement.instruction and results == statement.results:
+        return statement
+    return replace(statement, results=results, instruction=instruction)
+
+
+def copy_region(region: Region, names: Names, given: Renaming) -> Region:
+    """A copy of a region whose own values have new names; `given` replaces values from outside."""
+    fresh = {value.name: names.new() for value in defined_values(region)}
+    return rename_region(region, {**fresh, **given})
+
+
+# --- functions ----------------------------------------------------------------------------------------------
+
+
+def change_functions(program: Program, change: Callable[[Function], Function]) -> Program:
+    """A program with each function changed."""
+    return replace(program, functions=tuple(change(item) for item in program.functions))
+
+
+def tell_apart(function: Function) -> Function:
+    """The function with a name of its own for each value: regions side by side may use one name twice."""
+    seen: set[str] = {item.value.name for item in function.parameters}
+    twice: set[str] = set()
+    for value in defined_values(function.body):
+        (twice if value.name in seen else seen).add(value.name)
+    if not twice:
+        return function
+    names = names_of(function)
+
+    def visit(region: Region, _: bool) -> Region:
+        own = {value.name: names.new() for value in _own_values(region) if value.name in twice}
+        return rename_region(region, own)
+
+    return replace(function, body=rewrite(_tell_loops_apart(function.body, twice, names), visit))
+
+
+def _own_values(region: Region) -> Iterator[Value]:
+    """The values that the statements of a region itself define."""
+    return (value for statement in region.statements for value in statement.results)
+
+
+def _tell_loops_apart(region: Region, twice: set[str], names: Names) -> Region:
+    """What loops define inside their regions; a result of theirs may have the same name, so this comes first."""
+
+    def visit(found: Region, _: bool) -> Region:
+        return replace(found, statements=tuple(_own_loop(item, twice, names) for item in found.statements))
+
+    return rewrite(region, visit)
+
+
+def _own_loop(statement: Statement, twice: set[str], names: Names) -> Statement:
+    instruction = statement.instruction
+    if not isinstance(instruction, For | Foreach):
+        return statement
+    renaming = {value.name: names.new() for value in loop_values(instruction) if value.name in twice}
+    if not renaming:
+        return statement
+    body = rename_region(instruction.body, renaming)
+    if isinstance(instruction, Foreach):
+        variables = tuple(renaming.get(item.name, item) for item in instruction.variables)
+        return replace(statement, instruction=replace(instruction, variables=variables, body=body))
+    variable = renaming.get(instruction.variable.name, instruction.variable)
+    carried = tuple((renaming.get(item.name, item), start) for item, start in instruction.carried)
+    found = replace(instruction, variable=variable, carried=carried, body=body)
+    return replace(statement, instruction=found)
+
+
+def loop_values(loop: For | Foreach) -> tuple[Value, ...]:
+    """The values that a loop defines for its body."""
+    if isinstance(loop, Foreach):
+        return loop.variables
+    return (loop.variable, *(value for value, _ in loop.carried))
+
+
+def types_of(function: Function) -> dict[str, Type]:
+    """The type of each value of a function in which no name stands for two."""
+    found: dict[str, Type] = {item.value.name: item.type for item in function.parameters}
+    for statement in walk(function.body):
+        found.update(_defined_types(statement))
+    return found
+
+
+def _defined_types(statement: Statement) -> Iterator[tuple[str, Type]]:
+    instruction = statement.instruction
+    names = (value.name for value in statement.results)
+    yield from zip(names, result_types(instruction), strict=False)
+    if isinstance(instruction, For):
+        yield instruction.variable.name, instruction.type
+        yield from zip((value.name for value, _ in instruction.carried), instruction.types, strict=False)
+    elif isinstance(instruction, Foreach):
+        yield from ((value.name, instruction.type) for value in instruction.variables)
+
+
+def constants_of(function: Function) -> dict[str, Number]:
+    """The scalar constants of a function in which no name stands for two values."""
+    return {
+        statement.results[0].name: statement.instruction.value
+        for statement in walk(function.body)
+        if isinstance(statement.instruction, Constant)
+        and isinstance(statement.instruction.type, Scalar)
+        and statement.results
+    }
+
+
+def split_yield(region: Region) -> tuple[tuple[Statement, ...], tuple[Value, ...]]:
+    """The statements of a region without its yield, and what that yields."""
+    last = region.statements[-1].instruction if region.statements else None
+    if isinstance(last, Yield):
+        return region.statements[:-1], last.values
+    return region.statements, ()
+
+
+def count_statements(statements: Iterable[Statement]) -> int:
+    """How many statements there are, those of inner regions included."""
+    return sum(1 for _ in walk(Region(tuple(statements))))

@@ -1,0 +1,221 @@
+"""What kernels are compiled for: one description for each target, all that sizes and passes depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+
+from lamella.base.errors import InputError
+
+KIB = 1 << 10
+MIB = 1 << 20
+TILES = ("amx-tile", "amx-bf16", "amx-int8")
+"""The features of x86 that make up its matrix tiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixShapes:
+    """Cooperative products that a target has instructions for: the element types of A, B and C, and each extent."""
+
+    elements: tuple[str, str, str]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    depths: tuple[int, ...]
+
+    def __str__(self) -> str:
+        extents = (self.rows, self.columns, self.depths)
+        shown = " x ".join("|".join(map(str, sizes)) for sizes in extents)
+        return f"{self.elements[0]} · {self.elements[1]} → {self.elements[2]}: {shown}"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A machine as the passes see it."""
+
+    name: str
+    subgroup_sizes: tuple[int, ...]
+    """The sizes that a subgroup may have, in ascending order."""
+    max_work_group_size: int
+    """Work-items of one work-group."""
+    register_bytes: int
+    register_count: int
+    """Registers that one subgroup has to itself."""
+    vector_bytes: int
+    """Bytes that one instruction loads or computes."""
+    local_bytes: int
+    """Local memory of one work-group."""
+    threads: int | None = None
+    """Subgroups of a work-group that run at the same time; None where only the work-group size limits them."""
+    subgroups_per_group: int | None = None
+    """Subgroups of a work-group that does not say how many it wants; None where the shapes decide."""
+    default_subgroup_size: int | None = None
+    """The subgroup size where nothing asks for another; None where shapes and registers decide."""
+    matrix_shapes: tuple[MatrixShapes, ...] = ()
+    """Cooperative products with instructions of their own; where there are none, any shape will do."""
+    matrix_subgroup_size: int | None = None
+    """The subgroup size that those instructions need."""
+    missing_elements: tuple[str, ...] = ()
+    """Element types that the target cannot compute in."""
+    default_alignment: int = 128
+    """Bytes to which pointers are aligned where no attribute promises less or more."""
+    largest_unrolled: int = 1 << 12
+    """Statements that unrolling may make of one loop."""
+    triple: str = ""
+    cpu: str = ""
+    features: str = ""
+    """How LLVM names the machine; empty where no machine code is written."""
+
+    @property
+    def register_space(self) -> int:
+        """Bytes of all registers of a subgroup."""
+        return self.register_bytes * self.register_count
+
+    @property
+    def amx(self) -> bool:
+        """Whether products of bf16 and of i8 may run on the matrix tiles of x86."""
+        return all(f"+{name}" in self.features.split(",") for name in TILES)
+
+    def max_subgroups(self, subgroup_size: int) -> int:
+        """How many subgroups of a size a work-group may have."""
+        most = max(1, self.max_work_group_size // subgroup_size)
+        return most if self.threads is None else min(most, self.threads)
+
+
+# --- the targets --------------------------------------------------------------------------------------------
+
+_CPU = Target(
+    name="cpu",
+    subgroup_sizes=(1, 2, 4, 8, 16, 32, 64),
+    max_work_group_size=1 << 14,
+    register_bytes=64,
+    register_count=32,
+    vector_bytes=64,
+    local_bytes=4 * MIB,
+    subgroups_per_group=1,
+    default_subgroup_size=16,
+)
+_X86 = "x86_64-unknown-linux-gnu"
+_HALVES = {"rows": (16, 32), "columns": (8, 16, 32), "depths": (16, 32)}
+_PVC = Target(
+    name="pvc",
+    subgroup_sizes=(16, 32),
+    max_work_group_size=1024,
+    register_bytes=64,
+    register_count=128,
+    vector_bytes=64,
+    local_bytes=128 * KIB,
+    threads=64,
+    matrix_shapes=(
+        MatrixShapes(("bf16", "bf16", "f32"), **_HALVES),
+        MatrixShapes(("f16", "f16", "f32"), **_HALVES),
+        MatrixShapes(("i8", "i8", "i32"), (16, 32, 64), (8, 16, 32), (32, 64)),
+    ),
+    matrix_subgroup_size=16,
+)
+_AVX512 = replace(
+    _CPU,
+    name="cpu-avx512",
+    triple=_X86,
+    cpu="x86-64-v4",
+    features="+avx2,+fma,+f16c,+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512cd,-prefer-256-bit",
+)
+_ALL = (
+    _AVX512,
+    replace(_AVX512, name="cpu-amx", features=",".join([_AVX512.features, *(f"+{name}" for name in TILES)])),
+    replace(
+        _CPU,
+        name="cpu-avx2",
+        register_bytes=32,
+        register_count=16,
+        vector_bytes=32,
+        triple=_X86,
+        cpu="x86-64-v3",
+        features="+avx2,+fma,+f16c,+bmi,+bmi2",
+    ),
+    replace(
+        _CPU,
+        name="cpu-aarch64",
+        register_bytes=16,
+        vector_bytes=16,
+        triple="aarch64-unknown-linux-gnu",
+        cpu="neoverse-n1",
+        features="+neon,+fullfp16",
+    ),
+    _PVC,
+    replace(_PVC, name="pvc-large", register_count=256, threads=32),
+    Target(
+        name="tgl",
+        subgroup_sizes=(8, 16, 32),
+        max_work_group_size=512,
+        register_bytes=32,
+        register_count=128,
+        vector_bytes=32,
+        local_bytes=64 * KIB,
+        threads=56,
+        missing_elements=("f64", "c64"),
+    ),
+    Target(
+        name="cuda",
+        subgroup_sizes=(32,),
+        max_work_group_size=1024,
+        register_bytes=128,
+        register_count=255,
+        vector_bytes=128,
+        local_bytes=48 * KIB,
+        triple="nvptx64-nvidia-cuda",
+        cpu="sm_90",
+    ),
+)
+TARGETS: Mapping[str, Target] = MappingProxyType({target.name: target for target in _ALL})
+"""The targets by name."""
+
+
+def find_target(name: str) -> Target:
+    """The target of a name."""
+    found = TARGETS.get(name)
+    if found is None:
+        raise InputError(f"there is no target '{name}'", hint=f"targets are: {', '.join(TARGETS)}")
+    return found
+
+
+# --- printing -----------------------------------------------------------------------------------------------
+
+
+def describe(target: Target) -> str:
+    """A target as text, one property on a line."""
+    rows = list(_rows(target))
+    width = max(len(label) for label, _ in rows)
+    return "\n".join([f"{target.name}: a target of kernels", *(f"  {a:<{width}}  {b}" for a, b in rows)])
+
+
+def _rows(target: Target) -> Iterator[tuple[str, str]]:
+    yield "subgroup sizes", ", ".join(map(str, target.subgroup_sizes))
+    default = target.default_subgroup_size
+    yield "default subgroup size", "by shapes and registers" if default is None else str(default)
+    yield "work-items of a work-group", f"{target.max_work_group_size} at most"
+    count = target.subgroups_per_group
+    yield (
+        "subgroups of a work-group",
+        "by shapes" if count is None else f"{count} where nothing asks for more",
+    )
+    yield "registers", f"{target.register_count} of {target.register_bytes} bytes"
+    yield "vector", f"{target.vector_bytes} bytes"
+    yield "local memory", f"{target.local_bytes} bytes"
+    yield "default alignment", f"{target.default_alignment} bytes"
+    yield "unrolled statements", f"{target.largest_unrolled} at most"
+    for shapes in target.matrix_shapes or ("any shape",):
+        yield "cooperative matrices", str(shapes)
+    if target.missing_elements:
+        yield "no elements of", ", ".join(target.missing_elements)
+    if target.triple:
+        yield "LLVM", " ".join(filter(None, (target.triple, target.cpu, target.features)))
+
+
+def target_to_json(target: Target) -> dict[str, object]:
+    """A target as data, each property by its name."""
+    data: dict[str, object] = {item.name: getattr(target, item.name) for item in fields(target)}
+    shapes = [
+        {item.name: getattr(shape, item.name) for item in fields(shape)} for shape in target.matrix_shapes
+    ]
+    return {**data, "matrix_shapes": shapes}

@@ -1,0 +1,217 @@
+"""Whether accesses and views stay inside: proved, refuted by a counter-example, or not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lamella.base.source import Span
+from lamella.lang.tensor.check.memory.affine import ONE, Affine
+from lamella.lang.tensor.check.memory.known import Family, View
+from lamella.lang.tensor.check.memory.state import State
+from lamella.lang.tensor.check.memory.symbols import FREE, GROUP, RANGED
+from lamella.lang.tensor.check.memory.violations import Violation, find_violation
+from lamella.lang.tensor.nodes import (
+    CoopLoad,
+    Coopmatrix,
+    CoopStore,
+    Expand,
+    IndexOrSize,
+    Slice,
+    Subview,
+    Value,
+)
+from lamella.lang.tensor.rules import memory as rules
+
+SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """What an access takes of one mode: the first and the last position, and how many there are."""
+
+    what: str
+    first: Affine
+    last: Affine
+    size: Affine
+    least: int = 0
+    """The least that the first position may be."""
+
+    @property
+    def needed(self) -> tuple[Affine, Affine]:
+        """What has to be 0 or more."""
+        return self.first - Affine(self.least), self.size - ONE - self.last
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where findings are: the function, the statement, the memref."""
+
+    function: str
+    span: Span
+    name: str
+
+
+def positions_of_indices(state: State, memory: View | Family, indices: tuple[Value, ...]) -> list[Position]:
+    """What a load or a store takes."""
+    sizes = memory.sizes if isinstance(memory, View) else (memory.size,)
+    found = []
+    for mode, (index, size) in enumerate(zip(indices, sizes, strict=True)):
+        form = state.form(index)
+        found.append(Position(f"index {_spell(index)} of mode {mode}", form, form, size))
+    return found
+
+
+def _spell(item: IndexOrSize) -> str:
+    return str(item) if isinstance(item, int) else f"%{item.name}"
+
+
+def positions_of_slices(state: State, view: View, item: Subview) -> Iterator[Position]:
+    """What a view takes; what is written in the program has been checked already."""
+    for mode, (part, size) in enumerate(zip(item.slices, view.sizes, strict=True)):
+        first, count = state.form(part.offset), ONE if part.size == 0 else state.form(part.size)
+        if not _is_written(part, view.type.shape[mode]):
+            yield Position(f"slice {_spell_slice(part)} of mode {mode}", first, first + count - ONE, size)
+        if isinstance(part.size, Value):
+            yield Position(
+                f"the size of slice {_spell_slice(part)} of mode {mode}", count, count - ONE, size, 1
+            )
+
+
+def _is_written(part: Slice, bound: int | None) -> bool:
+    written = isinstance(part.offset, int) and isinstance(part.size, int)
+    if bound is None:
+        return False
+    offset = part.offset if isinstance(part.offset, int) else 0
+    size = part.size if isinstance(part.size, int) else 1
+    return written or offset + (size or 1) > bound
+
+
+def _spell_slice(part: Slice) -> str:
+    return _spell(part.offset) if part.size == 0 else f"{_spell(part.offset)}:{_spell(part.size)}"
+
+
+def positions_of_matrix(
+    state: State, view: View, item: CoopLoad | CoopStore, matrix: Coopmatrix
+) -> Iterator[Position]:
+    """What a cooperative access takes of the modes that no flag leaves unchecked; a packed one has three."""
+    counts = [matrix.rows, matrix.columns]
+    checked = [item.checked in ("rows", "both"), item.checked in ("cols", "both")]
+    if isinstance(item, CoopLoad) and item.transposed:
+        counts.reverse()
+        checked.reverse()
+    sizes = list(view.sizes)
+    if len(sizes) == 3:
+        sizes = [sizes[1], sizes[2].times(view.type.shape[0] or 1)]
+    starts = (item.row, item.column)
+    for mode, (start, count, size, left_out) in enumerate(zip(starts, counts, sizes, checked, strict=True)):
+        if not left_out:
+            first = state.form(start)
+            what = f"block {_spell(start)}:{count} of mode {mode + len(view.sizes) - 2}"
+            yield Position(what, first, first + Affine(count - 1), size)
+
+
+def check_positions(state: State, place: Place, positions: list[Position]) -> None:
+    """Prove that positions lie inside, or report the worst that is known of them."""
+    if state.dead:
+        return
+    unproved = []
+    doubtful: tuple[Position, Affine, Violation] | None = None
+    for position in positions:
+        for form in position.needed:
+            if state.symbols.proves(form):
+                continue
+            found = find_violation(state, form)
+            if found is None:
+                unproved.append((position, form))
+            elif found.certain:
+                _report(state, place, (position, form, found))
+                return
+            else:
+                doubtful = doubtful or (position, form, found)
+    if doubtful is not None:
+        _report(state, place, doubtful)
+    elif unproved:
+        _note(state, place, unproved)
+
+
+def _report(state: State, place: Place, found: tuple[Position, Affine, Violation]) -> None:
+    position, form, violation = found
+    reached = position.first if form == position.needed[0] else position.last
+    words = {
+        "what": position.what,
+        "name": place.name,
+        "value": _show(state, violation.apply(reached)),
+        "example": _example(state, form, violation),
+        "size": show_size(state, violation.apply(position.size)),
+    }
+    rule = rules.LEAVES if violation.certain else rules.CAN_LEAVE
+    state.report(rule.at(place.span, hint=None, labels=(), **words))
+
+
+def show_size(state: State, size: Affine) -> str:
+    """How many elements a mode has, in words."""
+    return "1 element" if size == ONE else f"{_show(state, size)} elements"
+
+
+def _show(state: State, form: Affine) -> str:
+    text = state.symbols.show(form)
+    return f"'{text}'" if form.terms else text
+
+
+def _example(state: State, form: Affine, violation: Violation) -> str:
+    """The values of the variables on which a form depends."""
+    parts = []
+    for number in sorted(form.symbols):
+        symbol = state.symbols.table[number]
+        if symbol.kind == RANGED:
+            shown = Affine(0, ((number, 1),)) if symbol.shown is None else symbol.shown
+            parts.append(f"{symbol.name}={state.symbols.show(violation.apply(shown))}")
+    return f" (with {', '.join(parts)})" if parts else ""
+
+
+def _note(state: State, place: Place, unproved: list[tuple[Position, Affine]]) -> None:
+    if all(_is_up_to_launch(state, form) for _, form in unproved):
+        if not state.told_of_groups:
+            state.told_of_groups = True
+            state.report(rules.UP_TO_LAUNCH.at(place.span, function=place.function, name=place.name))
+        return
+    position, form = unproved[0]
+    below = form == position.needed[0] and (position, position.needed[1]) not in unproved
+    stays = f"is {position.least} or more" if below else f"stays inside {show_size(state, position.size)}"
+    unknown = _unknown(state, position.needed[0] if below else position.needed[1])
+    words = {"what": position.what, "name": place.name, "stays": stays, "unknown": unknown}
+    state.report(rules.UNPROVED.at(place.span, hint=None, labels=(), **words))
+
+
+def _unknown(state: State, form: Affine) -> str:
+    """What is not known of a form: its symbols, a variable by what it runs to."""
+    names: dict[str, None] = {}
+    for number in sorted(form.symbols):
+        symbol = state.symbols.table[number]
+        ends = sorted(symbol.last.symbols) if symbol.kind == RANGED else [number]
+        names.update(dict.fromkeys(state.symbols.table[item].name for item in ends))
+    listed = ", ".join([name for name in names if name][:SHOWN])
+    return f" for every {listed}" if listed else ""
+
+
+def _is_up_to_launch(state: State, form: Affine) -> bool:
+    """Whether nothing is open but how many work-groups are launched on memory of which size."""
+    symbols = [state.symbols.table[number] for number in form.symbols]
+    sizes = [symbol for symbol in symbols if symbol.kind == FREE and not symbol.name.startswith("%")]
+    known = sum(symbol.kind in (GROUP, RANGED) for symbol in symbols) + len(sizes)
+    return known == len(symbols) and any(symbol.name == "group_id" for symbol in symbols)
+
+
+def check_expansion(state: State, place: Place, view: View, item: Expand) -> None:
+    """New sizes that are known to make another size than the mode has."""
+    factors = [state.form(size) for size in item.sizes]
+    size = view.sizes[item.mode]
+    if size.terms or any(factor.terms for factor in factors) or all(isinstance(i, int) for i in item.sizes):
+        return
+    product = 1
+    for factor in factors:
+        product *= factor.constant
+    if product != size.constant:
+        words = {"mode": item.mode, "size": show_size(state, size), "product": product}
+        state.report(rules.WRONG_EXPANSION.at(place.span, hint=None, labels=(), name=place.name, **words))

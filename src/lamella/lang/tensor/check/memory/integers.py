@@ -1,0 +1,219 @@
+"""Integer arithmetic on affine forms; what is not affine becomes a symbol with the facts that bound it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TypeAlias
+
+from lamella.lang.tensor.check.memory.affine import ONE, Affine
+from lamella.lang.tensor.check.memory.symbols import Bound, Symbol, Symbols
+
+BITS = {"i8": 8, "i16": 16, "i32": 32, "i64": 64, "index": 64}
+MOST_TERMS = 8
+LARGEST_COEFFICIENT = 1 << 64
+
+
+def type_range(type_: str) -> tuple[int, int]:
+    """The least and the largest integer of a type."""
+    half = 1 << (BITS[type_] - 1)
+    return -half, half - 1
+
+
+def wrap(value: int, type_: str) -> int:
+    """An integer modulo the range of a type."""
+    low, high = type_range(type_)
+    return (value - low) % (high - low + 1) + low
+
+
+def assumed_range(type_: str) -> tuple[Bound, Bound]:
+    """Bounds of an unknown integer; one of 64 bits counts as unbounded, and sums of such are not thought to wrap."""
+    return type_range(type_) if BITS[type_] < 64 else (None, None)
+
+
+class Integers:
+    """Evaluates integer instructions."""
+
+    def __init__(self, symbols: Symbols) -> None:
+        self.symbols = symbols
+        self._quotients: dict[tuple[Affine, int, bool], Affine | None] = {}
+
+    def unknown(self, type_: str, depends: frozenset[int], name: str = "") -> Affine:
+        """An integer of which only the type is known."""
+        low, high = assumed_range(type_)
+        return self.new(Symbol(name, low=low, high=high, depends=depends))
+
+    def new(self, symbol: Symbol) -> Affine:
+        """The form of a new symbol."""
+        return Affine(0, ((self.symbols.add(symbol), 1),))
+
+    def evaluate(self, function: str, operands: tuple[Affine, ...], type_: str) -> Affine | None:
+        """The form of a result; None where nothing is known of it but its type."""
+        if len(operands) == 2 and function in BINARY:
+            found = BINARY[function](self, operands[0], operands[1])
+        elif len(operands) == 1 and function in UNARY:
+            found = UNARY[function](self, operands[0])
+        else:
+            return None
+        return None if found is None else self.fit(found, type_)
+
+    def fit(self, form: Affine, type_: str) -> Affine | None:
+        """A form as a value of a type: a constant wraps, another form must be seen not to."""
+        if not form.terms:
+            return Affine(wrap(form.constant, type_))
+        if len(form.terms) > MOST_TERMS or any(abs(item) > LARGEST_COEFFICIENT for _, item in form.terms):
+            return None
+        least, largest = type_range(type_)
+        low, high = self.symbols.interval(form)
+        wide = BITS[type_] == 64
+        fits_below = wide if low is None else low >= least
+        fits_above = wide if high is None else high <= largest
+        fits_below = fits_below or self.symbols.proves(form - Affine(least))
+        fits_above = fits_above or self.symbols.proves(Affine(largest) - form)
+        return form if fits_below and fits_above else None
+
+    # --- operations -----------------------------------------------------------------------------------------
+
+    def multiply(self, left: Affine, right: Affine) -> Affine | None:
+        """A product; of two unknown factors the constant bounds remain."""
+        if not left.terms:
+            return right.times(left.constant)
+        if not right.terms:
+            return left.times(right.constant)
+        sides = [*self.symbols.interval(left), *self.symbols.interval(right)]
+        known = [side for side in sides if side is not None]
+        if len(known) == len(sides):
+            corners = [a * b for a in known[:2] for b in known[2:]]
+            return self._bounded(min(corners), max(corners), (left, right))
+        if self.symbols.proves(left) and self.symbols.proves(right):
+            return self._bounded(0, None, (left, right))
+        return None
+
+    def _bounded(self, low: Bound, high: Bound, forms: tuple[Affine, ...]) -> Affine:
+        return self.new(Symbol("", low=low, high=high, depends=self.symbols.depends(forms)))
+
+    def quotient(self, form: Affine, divisor: int, floors: bool) -> Affine | None:
+        """A quotient by a positive constant that rounds down; None where rounding towards 0 may differ."""
+        key = (form, divisor, floors)
+        if key not in self._quotients:
+            self._quotients[key] = form if divisor == 1 else self._divide(form, divisor, floors)
+        return self._quotients[key]
+
+    def _divide(self, form: Affine, divisor: int, floors: bool) -> Affine | None:
+        if not floors and not self.symbols.proves(form, assuming=False):
+            return None
+        low, high = self.symbols.interval(form)
+        low, high = (None if end is None else end // divisor for end in (low, high))
+        if not form.terms:
+            return Affine(form.constant // divisor)
+        if low is None and not floors:
+            low = 0
+        found = self._bounded(low, high, (form,))
+        rest = form.plus(found, -divisor)
+        self.symbols.state(rest)
+        self.symbols.state(Affine(divisor - 1) - rest)
+        return found
+
+    def divide(self, left: Affine, right: Affine) -> Affine | None:
+        """`arith.div`, by a positive constant."""
+        if right.terms or right.constant < 1:
+            return None
+        if not left.terms and left.constant < 0:
+            return Affine(-(-left.constant // right.constant))
+        return self.quotient(left, right.constant, False)
+
+    def remainder(self, left: Affine, right: Affine) -> Affine | None:
+        """`arith.rem`, by a positive constant: what the quotient leaves, of the sign of the dividend."""
+        if right.terms or right.constant < 1:
+            return None
+        if not left.terms and left.constant < 0:
+            return Affine(-(-left.constant % right.constant))
+        found = self.quotient(left, right.constant, False)
+        if found is None:
+            return self._bounded(1 - right.constant, right.constant - 1, (left,))
+        return left.plus(found, -right.constant)
+
+    def least(self, left: Affine, right: Affine) -> Affine | None:
+        """`arith.min`."""
+        return self._choose(left, right, -1)
+
+    def largest(self, left: Affine, right: Affine) -> Affine | None:
+        """`arith.max`."""
+        return self._choose(left, right, 1)
+
+    def _choose(self, left: Affine, right: Affine, sign: int) -> Affine:
+        """One of two forms, which is on one side of both."""
+        difference = (left - right).times(sign)
+        if self.symbols.proves(difference, assuming=False):
+            return left
+        if self.symbols.proves(difference.times(-1), assuming=False):
+            return right
+        found = self.choice((left, right))
+        for form in (left, right):
+            self.symbols.state((found - form).times(sign))
+        return found
+
+    def choice(self, forms: tuple[Affine, ...], depends: frozenset[int] = frozenset()) -> Affine:
+        """A value that equals one of several forms."""
+        if len(set(forms)) == 1:
+            return forms[0]
+        ends = [self.symbols.interval(form) for form in forms]
+        lows = [low for low, _ in ends if low is not None]
+        highs = [high for _, high in ends if high is not None]
+        low = min(lows) if len(lows) == len(ends) else None
+        high = max(highs) if len(highs) == len(ends) else None
+        everybody = depends | self.symbols.depends(forms)
+        return self.new(Symbol("", low=low, high=high, choices=forms, depends=everybody))
+
+    def mask(self, left: Affine, right: Affine) -> Affine | None:
+        """`arith.and` with a constant that is not negative."""
+        if not left.terms:
+            left, right = right, left
+        if right.terms or right.constant < 0:
+            return None
+        if not left.terms:
+            return Affine(left.constant & right.constant)
+        size = right.constant + 1
+        if size & (size - 1):
+            return self._bounded(0, right.constant, (left,))
+        found = self.quotient(left, size, True)
+        return None if found is None else left.plus(found, -size)
+
+    def shift_left(self, left: Affine, right: Affine) -> Affine | None:
+        """`arith.shl` by a constant."""
+        return left.times(1 << right.constant) if not right.terms and 0 <= right.constant < 63 else None
+
+    def shift_right(self, left: Affine, right: Affine) -> Affine | None:
+        """`arith.shr` by a constant, which rounds down."""
+        if right.terms or not 0 <= right.constant < 63:
+            return None
+        return self.quotient(left, 1 << right.constant, True)
+
+    def absolute(self, form: Affine) -> Affine | None:
+        """`arith.abs`."""
+        return self.largest(form, form.times(-1))
+
+
+Binary: TypeAlias = Callable[[Integers, Affine, Affine], Affine | None]
+Unary: TypeAlias = Callable[[Integers, Affine], Affine | None]
+BINARY: Mapping[str, Binary] = MappingProxyType(
+    {
+        "add": lambda _, left, right: left + right,
+        "sub": lambda _, left, right: left - right,
+        "mul": Integers.multiply,
+        "div": Integers.divide,
+        "rem": Integers.remainder,
+        "min": Integers.least,
+        "max": Integers.largest,
+        "and": Integers.mask,
+        "shl": Integers.shift_left,
+        "shr": Integers.shift_right,
+    }
+)
+UNARY: Mapping[str, Unary] = MappingProxyType(
+    {
+        "neg": lambda _, form: form.times(-1),
+        "not": lambda _, form: form.times(-1) - ONE,
+        "abs": Integers.absolute,
+    }
+)

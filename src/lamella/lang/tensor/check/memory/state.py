@@ -1,0 +1,166 @@
+"""Where the walk stands: what values are, the loops and conditions around it, the memory it has seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lamella.base.diagnostic import Diagnostic
+from lamella.lang.tensor.check.memory.affine import ZERO, Affine
+from lamella.lang.tensor.check.memory.integers import Integers
+from lamella.lang.tensor.check.memory.known import Facts, Known, Number, View
+from lamella.lang.tensor.check.memory.symbols import FREE, NOBODY, Symbol, Symbols
+from lamella.lang.tensor.nodes import IndexOrSize, Memref, Size, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The subgroup size and the number of subgroups, where attributes say them."""
+
+    subgroup: int | None = None
+    subgroups: int | None = None
+    least: int = 1
+    """The least subgroup size where it is not said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A condition around a statement: what it says there, who it tells apart."""
+
+    number: int
+    facts: Facts
+    depends: frozenset[int]
+    parameter: str
+    """The parameter that it is, with a '!' where it is false."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A load or a store of one work-item."""
+
+    name: str
+    root: int
+    address: tuple[tuple[int, Affine], ...]
+    writes: bool
+    stored: Number
+    guards: tuple[int, ...]
+    items: tuple[int, ...]
+    """The symbols of which any two values do this."""
+
+
+@dataclass(slots=True)
+class Spmd:
+    """A foreach or a parallel: the symbols that tell its work-items apart, and what they accessed since a barrier."""
+
+    items: list[int]
+    is_foreach: bool
+    outer_guards: int
+    accesses: dict[int, list[Access]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Loop:
+    """A `for` or `foreach` around a statement: its trip symbols (None where trips are not numbered) and its extent."""
+
+    trips: list[int | None]
+    depends: frozenset[int]
+    needed: tuple[Affine, ...]
+    """What is 0 or more where there is a trip."""
+    start: int
+    depth: int
+    end: int | None = None
+
+
+@dataclass(slots=True)
+class State:
+    """All that is known at a place of a function."""
+
+    sizes: Sizes
+    symbols: Symbols = field(default_factory=Symbols)
+    values: dict[str, Known] = field(default_factory=dict)
+    findings: list[Diagnostic] = field(default_factory=list)
+    guards: list[Guard] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)
+    spmd: Spmd | None = None
+    position: int = 0
+    """How many statements were visited."""
+    depth: int = 0
+    """How many regions are open."""
+    builtins: dict[str, Affine] = field(default_factory=dict)
+    members: dict[tuple[int, Affine], View] = field(default_factory=dict)
+    """The elements of groups that were seen."""
+    roots: int = 0
+    dead: int = 0
+    """How many of the regions around are never executed."""
+    told_of_groups: bool = False
+    integers: Integers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.integers = Integers(self.symbols)
+
+    def report(self, finding: Diagnostic) -> None:
+        """Keep a finding, unless it is about what is never executed."""
+        if not self.dead:
+            self.findings.append(finding)
+
+    def number(self, value: Value) -> Number:
+        """What is known of a scalar."""
+        found = self.values.get(value.name)
+        if isinstance(found, Number):
+            return found
+        return Number(None, NOBODY if found is None else self.depends_of(found))
+
+    def form(self, value: IndexOrSize) -> Affine:
+        """The form of an integer; one without a form gets it now."""
+        if isinstance(value, int):
+            return Affine(value)
+        found = self.number(value)
+        if found.form is not None:
+            return found.form
+        form = self.integers.unknown("index", found.depends, f"%{value.name}")
+        self.values[value.name] = Number(form, found.depends)
+        return form
+
+    def view(self, value: Value) -> View | None:
+        """What is known of a memref."""
+        found = self.values.get(value.name)
+        return found if isinstance(found, View) else None
+
+    def depends_of(self, known: Known) -> frozenset[int]:
+        """The symbols that tell work-items apart and on which a value depends."""
+        match known:
+            case View(address=address):
+                return self.symbols.depends(form for _, form in address or ())
+            case Number(depends=depends):
+                return depends
+            case _:
+                return getattr(known, "depends", NOBODY)
+
+    def new_root(self) -> int:
+        """A memory that was not seen before."""
+        self.roots += 1
+        return self.roots
+
+    def make_view(self, name: str, type_: Memref) -> View:
+        """A memref whose sizes and strides are those of its type, or chosen by who launches the kernel."""
+        sizes = tuple(self.size(size, f"size %{name}[{mode}]") for mode, size in enumerate(type_.shape))
+        strides = tuple(
+            self.size(stride, f"stride %{name}[{mode}]") for mode, stride in enumerate(type_.stride)
+        )
+        return View(name, self.new_root(), type_, sizes, strides)
+
+    def size(self, size: Size, name: str, divisor: int = 1) -> Affine:
+        """The form of a size or stride."""
+        if size is not None:
+            return Affine(size)
+        shown = name if divisor == 1 else f"({name} / {divisor})"
+        return self.integers.new(Symbol(shown, FREE, low=0)).times(divisor)
+
+    def trips(self) -> list[int | None]:
+        """The trip symbols of all loops around, outermost first."""
+        return [trip for loop in self.loops for trip in loop.trips]
+
+    def item_symbols(self) -> list[int]:
+        """The symbols of the builtins that tell work-items apart."""
+        names = ("subgroup_id", "subgroup_local_id")
+        forms = [self.builtins.get(name, ZERO) for name in names]
+        return [form.terms[0][0] for form in forms if form.terms]

@@ -1,0 +1,215 @@
+"""Statements on memory: what they access is proved to lie inside, to be nobody else's, to be written first."""
+
+from __future__ import annotations
+
+from lamella.lang.tensor.check.memory.aliases import check_aliases
+from lamella.lang.tensor.check.memory.bounds import (
+    Place,
+    check_expansion,
+    check_positions,
+    positions_of_indices,
+    positions_of_matrix,
+    positions_of_slices,
+)
+from lamella.lang.tensor.check.memory.initial import LocalMemory
+from lamella.lang.tensor.check.memory.known import Family, Known, Number, View
+from lamella.lang.tensor.check.memory.races import check_access, check_matrix_store
+from lamella.lang.tensor.check.memory.scalars import unknown_value
+from lamella.lang.tensor.check.memory.state import State
+from lamella.lang.tensor.check.memory.symbols import NOBODY
+from lamella.lang.tensor.check.memory.views import load_member, make_expand, make_fuse, make_subview
+from lamella.lang.tensor.check.roles import word_of
+from lamella.lang.tensor.nodes import (
+    Alloca,
+    Barrier,
+    Blas,
+    CoopLoad,
+    CoopMulAdd,
+    CoopScale,
+    CoopStore,
+    Expand,
+    Fuse,
+    Load,
+    SizeOf,
+    Statement,
+    Store,
+    SubgroupBroadcast,
+    SubgroupOperation,
+    Subview,
+    Value,
+)
+
+
+class Statements:
+    """Visits statements without regions that are about memory."""
+
+    def __init__(self, state: State, function: str) -> None:
+        self.local = LocalMemory(state)
+        self._state = state
+        self._function = function
+
+    def visit(self, statement: Statement) -> None:
+        """Check a statement and name its result."""
+        match statement.instruction:
+            case Load() as item:
+                self._load(statement, item)
+            case Store() as item:
+                self._store(statement, item)
+            case (Subview() | Expand() | Fuse()) as item:
+                self._view(statement, item)
+            case Alloca() as item:
+                self._allocate(statement, item)
+            case SizeOf() as item:
+                self._size(statement, item)
+            case Blas() as item:
+                self._collective(statement, item)
+            case _:
+                self._visit_spmd(statement)
+
+    def _visit_spmd(self, statement: Statement) -> None:
+        match statement.instruction:
+            case CoopLoad() as item:
+                self._matrix_load(statement, item)
+            case CoopStore() as item:
+                self._matrix_store(statement, item)
+            case CoopMulAdd(left=left, right=right, accumulator=added, type=type_):
+                self._bind(statement, unknown_value(self._state, type_, self._depends(left, right, added)))
+            case CoopScale(scalar=scalar, operand=operand, type=type_):
+                self._bind(statement, unknown_value(self._state, type_, self._depends(scalar, operand)))
+            case (SubgroupBroadcast() | SubgroupOperation()) as item:
+                self._together(statement, item)
+            case Barrier() if self._state.spmd is not None:
+                self._state.spmd.accesses.clear()
+            case _:
+                return
+
+    def _place(self, statement: Statement, operand: Value) -> Place:
+        return Place(self._function, statement.span, operand.name)
+
+    def _bind(self, statement: Statement, known: Known) -> None:
+        for value in statement.results[:1]:
+            self._state.values[value.name] = known
+
+    def _depends(self, *values: Value) -> frozenset[int]:
+        known = (self._state.values.get(value.name) for value in values)
+        return NOBODY.union(*(self._state.depends_of(item) for item in known if item is not None))
+
+    # --- elements -------------------------------------------------------------------------------------------
+
+    def _load(self, statement: Statement, item: Load) -> None:
+        state, memory = self._state, self._state.values.get(item.operand.name)
+        if not isinstance(memory, View | Family):
+            return
+        place = self._place(statement, item.operand)
+        check_positions(state, place, positions_of_indices(state, memory, item.indices))
+        name = _name_of(statement)
+        if isinstance(memory, Family):
+            self._bind(statement, load_member(state, memory, state.form(item.indices[0]), name))
+            return
+        check_access(state, place, item, memory)
+        self.local.read(memory.root, place, word_of(item))
+        depends = self._depends(item.operand, *item.indices)
+        self._bind(statement, unknown_value(state, item.type, depends, f"%{name}"))
+
+    def _store(self, statement: Statement, item: Store) -> None:
+        state, view = self._state, self._state.view(item.operand)
+        if view is None:
+            return
+        place = self._place(statement, item.operand)
+        check_positions(state, place, positions_of_indices(state, view, item.indices))
+        check_access(state, place, item, view)
+        self._write(view, place, item)
+
+    def _write(self, view: View, place: Place, item: Store | CoopStore) -> None:
+        """A store; an addition reads as well."""
+        if item.flag == "atomic_add":
+            self.local.read(view.root, place, word_of(item))
+        self.local.write(view.root)
+
+    # --- views ----------------------------------------------------------------------------------------------
+
+    def _view(self, statement: Statement, item: Subview | Expand | Fuse) -> None:
+        state, view, name = self._state, self._state.view(item.operand), _name_of(statement)
+        if view is None:
+            return
+        place = self._place(statement, item.operand)
+        match item:
+            case Subview():
+                check_positions(state, place, list(positions_of_slices(state, view, item)))
+                self._bind(statement, make_subview(state, view, item, name))
+            case Expand():
+                check_expansion(state, place, view, item)
+                self._bind(statement, make_expand(state, view, item, name))
+            case Fuse():
+                self._bind(statement, make_fuse(state, view, item, name))
+
+    def _allocate(self, statement: Statement, item: Alloca) -> None:
+        view = self._state.make_view(_name_of(statement), item.type)
+        self.local.allocate(view.root)
+        self._bind(statement, view)
+
+    def _size(self, statement: Statement, item: SizeOf) -> None:
+        memory = self._state.values.get(item.operand.name)
+        if isinstance(memory, View):
+            self._bind(statement, Number(memory.sizes[item.mode]))
+        elif isinstance(memory, Family):
+            self._bind(statement, Number(memory.size))
+
+    # --- subgroups ------------------------------------------------------------------------------------------
+
+    def _matrix_load(self, statement: Statement, item: CoopLoad) -> None:
+        state, view = self._state, self._state.view(item.operand)
+        if view is not None:
+            place = self._place(statement, item.operand)
+            check_positions(state, place, list(positions_of_matrix(state, view, item, item.type)))
+            self.local.read(view.root, place, word_of(item))
+        depends = self._depends(item.operand, item.row, item.column)
+        self._bind(statement, unknown_value(state, item.type, depends))
+
+    def _matrix_store(self, statement: Statement, item: CoopStore) -> None:
+        state, view = self._state, self._state.view(item.operand)
+        matrix = state.number(item.value).matrix
+        if view is None:
+            return
+        place = self._place(statement, item.operand)
+        if matrix is not None:
+            check_positions(state, place, list(positions_of_matrix(state, view, item, matrix)))
+        check_matrix_store(state, place, item, view)
+        self._write(view, place, item)
+
+    def _together(self, statement: Statement, item: SubgroupBroadcast | SubgroupOperation) -> None:
+        """What a subgroup computes together is one value for all its lanes, but for scans."""
+        depends = self._depends(item.operand)
+        if isinstance(item, SubgroupBroadcast) or item.form == "reduce":
+            lane = self._state.builtins.get("subgroup_local_id")
+            depends -= frozenset() if lane is None else lane.symbols
+        known = unknown_value(self._state, item.type, depends, f"%{_name_of(statement)}")
+        self._bind(statement, known)
+
+    # --- collective instructions ----------------------------------------------------------------------------
+
+    def _collective(self, statement: Statement, item: Blas) -> None:
+        *inputs, beta, output = item.operands
+        word = word_of(item)
+        target = self._state.view(output)
+        if target is None:
+            return
+        check_aliases(self._state, self._place(statement, output), item)
+        for operand in inputs[1:]:
+            view = self._state.view(operand)
+            if view is not None:
+                self.local.read(view.root, self._place(statement, operand), word)
+        if self._is_other_than_zero(beta):
+            self.local.read(target.root, self._place(statement, output), word)
+        self.local.write(target.root)
+
+    def _is_other_than_zero(self, beta: Value) -> bool:
+        """Whether beta is a constant by which the output is multiplied, and so read."""
+        found = self._state.number(beta)
+        if found.form is not None:
+            return not found.form.terms and found.form.constant != 0
+        return found.constant not in (None, 0, (0.0, 0.0))
+
+
+def _name_of(statement: Statement) -> str:
+    return statement.results[0].name if statement.results else ""

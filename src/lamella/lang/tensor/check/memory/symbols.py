@@ -1,0 +1,134 @@
+"""Symbols: what is not known before the run, with all that is known about it, and proofs from that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from lamella.lang.tensor.check.memory.affine import ZERO, Affine
+
+Bound: TypeAlias = int | None
+MOST_STEPS = 96
+"""Steps of one proof, so that a program is checked in linear time."""
+
+FREE, GROUP, RANGED, UNKNOWN = "free", "group", "ranged", "unknown"
+NOBODY: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """An integer of the run.
+
+    A free one may be anything between its bounds, for whoever launches the kernel chooses it. A ranged one takes each
+    value from `first` to `last`. The others are bounded at best.
+    """
+
+    name: str
+    kind: str = UNKNOWN
+    low: Bound = None
+    high: Bound = None
+    first: Affine = ZERO
+    last: Affine = ZERO
+    choices: tuple[Affine, ...] = ()
+    """Where not empty: forms one of which it equals."""
+    depends: frozenset[int] = NOBODY
+    """The symbols that tell work-items apart and on which it depends."""
+    shown: Affine | None = None
+    """What is shown of it: a loop variable, where the symbol is the number of the trip."""
+
+
+class Symbols:
+    """The symbols of a function, and what is known to be 0 or more."""
+
+    def __init__(self) -> None:
+        self.table: list[Symbol] = []
+        self._facts: list[list[Affine]] = []
+        self._assumed: dict[int, list[Affine]] = {}
+        self._steps = 0
+
+    def add(self, symbol: Symbol) -> int:
+        """Take in a symbol; constant bounds become facts about it."""
+        number = len(self.table)
+        self.table.append(symbol)
+        self._facts.append([])
+        if symbol.low is not None:
+            self.state(Affine(-symbol.low, ((number, 1),)))
+        if symbol.high is not None:
+            self.state(Affine(symbol.high, ((number, -1),)))
+        return number
+
+    def state(self, fact: Affine) -> None:
+        """A form is 0 or more, always."""
+        if fact.terms:
+            self._facts[fact.terms[-1][0]].append(fact.tightened())
+
+    def assume(self, fact: Affine) -> None:
+        """A form is 0 or more, until that is taken back."""
+        if fact.terms:
+            self._assumed.setdefault(fact.terms[-1][0], []).append(fact.tightened())
+
+    def retract(self, fact: Affine) -> None:
+        """Take back what was assumed last about a form's last symbol."""
+        if fact.terms:
+            self._assumed[fact.terms[-1][0]].pop()
+
+    def interval(self, form: Affine) -> tuple[Bound, Bound]:
+        """Constants between which a form lies; None where there is none."""
+        low: Bound = form.constant
+        high: Bound = form.constant
+        for number, coefficient in form.terms:
+            symbol = self.table[number]
+            ends = (symbol.low, symbol.high) if coefficient > 0 else (symbol.high, symbol.low)
+            low = None if low is None or ends[0] is None else low + coefficient * ends[0]
+            high = None if high is None or ends[1] is None else high + coefficient * ends[1]
+        return low, high
+
+    def depends(self, forms: Iterable[Affine]) -> frozenset[int]:
+        """The symbols that tell work-items apart and on which forms depend."""
+        return NOBODY.union(*(self.table[item].depends for form in forms for item, _ in form.terms))
+
+    def proves(self, form: Affine, assuming: bool = True) -> bool:
+        """Whether a form is 0 or more for certain, by what is stated and, unless told otherwise, what is assumed."""
+        self._steps = MOST_STEPS
+        return self._search(form.tightened(), assuming)
+
+    def refutes(self, form: Affine, assuming: bool = True) -> bool:
+        """Whether a form is less than 0 for certain."""
+        return self.proves(Affine(-1) - form, assuming)
+
+    def _search(self, form: Affine, assuming: bool) -> bool:
+        """Eliminate the newest symbol by each fact about it: a fact never speaks of newer ones."""
+        low = self.interval(form)[0]
+        if low is not None and low >= 0:
+            return True
+        self._steps -= 1
+        if not form.terms or self._steps < 0:
+            return False
+        number, coefficient = form.terms[-1]
+        for fact in self._known(number, assuming):
+            theirs = fact.terms[-1][1]
+            if (theirs > 0) == (coefficient > 0):
+                rest = form.times(abs(theirs)).plus(fact, -abs(coefficient))
+                if self._search(rest.tightened(), assuming):
+                    return True
+        choices = self.table[number].choices
+        return bool(choices) and all(self._search(form.replace(number, item), assuming) for item in choices)
+
+    def _known(self, number: int, assuming: bool) -> Iterable[Affine]:
+        return [*(self._assumed.get(number, ()) if assuming else ()), *self._facts[number]]
+
+    def assumed_about(self, number: int) -> list[Affine]:
+        """What is assumed about a symbol as the newest one of a form."""
+        return self._assumed.get(number, [])
+
+    def show(self, form: Affine) -> str:
+        """A form as a sentence shows it."""
+        text = ""
+        for number, coefficient in form.terms:
+            name = self.table[number].name
+            part = name if abs(coefficient) == 1 else f"{abs(coefficient)}*{name}"
+            text += (" - " if coefficient < 0 else " + ") + part
+        if form.constant or not text:
+            text += f" {'-' if form.constant < 0 else '+'} {abs(form.constant)}"
+        return text[3:] if text.startswith(" + ") else text[1:].replace("- ", "-", 1)
