@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice, product
+from typing import TypeAlias
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,6 +21,8 @@ from lamella.lang.tensor import parse
 from tests.strategies.tensor_kernels import Kernel, kernels
 
 TARGET = find_target("cpu-avx512")
+Leaf: TypeAlias = n.Barrier | tuple[str, str]
+Step: TypeAlias = Leaf | list[Leaf]
 PATHS = 600
 
 
@@ -64,13 +67,13 @@ class Ways:
             yield from ((self.roots[value.name], "read") for value in sources)
             yield self.roots[target.name], "write"
 
-    def region(self, region: n.Region) -> Iterator[list[object]]:
+    def region(self, region: n.Region) -> Iterator[list[Step]]:
         """The executions of a region: leaves and barriers in order."""
         ways = [list(islice(self.statement(item), 9)) for item in region.statements]
         for chosen in islice(product(*(item for item in ways if item != [[]])), PATHS):
             yield [step for part in chosen for step in part]
 
-    def statement(self, statement: n.Statement) -> Iterator[list[object]]:
+    def statement(self, statement: n.Statement) -> Iterator[list[Step]]:
         item = statement.instruction
         if isinstance(item, n.For):
             bodies = list(islice(self.region(item.body), 3))
@@ -86,9 +89,9 @@ class Ways:
             yield [item]
         else:
             found = list(self.leaf(item))
-            yield [found] if found else []
+            yield [[*found]] if found else []
 
-    def together(self, region: n.Region) -> Iterator[object]:
+    def together(self, region: n.Region) -> Iterator[Leaf]:
         """The steps of an SPMD region: only a barrier that all work-items meet counts."""
         for statement in region.statements:
             if isinstance(statement.instruction, n.Barrier):
@@ -100,7 +103,7 @@ class Ways:
         """Whether on some way two statements disturb each other."""
         return any(self._disturbs(way) for way in islice(self.region(self.function.body), PATHS))
 
-    def _disturbs(self, way: list[object]) -> bool:
+    def _disturbs(self, way: list[Step]) -> bool:
         before: list[Access] = []
         for number, step in enumerate(way):
             parts = step if isinstance(step, list) else [step]

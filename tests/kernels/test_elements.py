@@ -57,7 +57,7 @@ def lower(text: str) -> Program:
 
 def shapes(function: str, m: int, n: int) -> list[tuple[int, ...]]:
     """Shapes of the operands and of the result."""
-    return {
+    found: dict[str, list[tuple[int, ...]]] = {
         "axpby.n": [(m, n), (m, n)],
         "axpby.t": [(n, m), (m, n)],
         "sum.n": [(m, n), (m,)],
@@ -66,7 +66,8 @@ def shapes(function: str, m: int, n: int) -> list[tuple[int, ...]]:
         "cumsum1": [(m, n), (m, n)],
         "ger": [(m,), (n,), (m, n)],
         "hadamard": [(m, n), (m, n), (m, n)],
-    }[function]
+    }
+    return found[function]
 
 
 def write_kernel(
@@ -159,6 +160,13 @@ def test_every_factor(function: str, factors: tuple[float, float], static: bool,
     run_case(function, elements, (17, 19, 3, static), factors, known)
 
 
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("static", [True, False])
+def test_many_rows(function: str, static: bool) -> None:
+    elements = ["i32"] * (3 if function in ("ger", "hadamard") else 2)
+    run_case(function, elements, (147, 3, 1, static), (2, 3), True)
+
+
 @given(
     st.sampled_from(FUNCTIONS),
     st.sampled_from(["f32", "bf16", "c64", "i32"]),
@@ -182,6 +190,8 @@ LINES = {
     "order 3": "func @f(%a: f32, %A: memref<f32x9x2x3>, %C: memref<f32x9x2x3>) S {\n cumsum %a, %A, 0, %a, %C\n}",
     "middle": "func @f(%a: f32, %A: memref<f32x9x2x3>, %C: memref<f32x9x2x3>) S {\n cumsum %a, %A, 1, %a, %C\n}",
     "last": "func @f(%a: f32, %A: memref<f32x2x9x3>, %C: memref<f32x2x9x3>) S {\n cumsum %a, %A, 2, %a, %C\n}",
+    "blocks": "func @f(%a: f32, %A: memref<f32x150x2x3>, %C: memref<f32x150x2x3>) S {\n"
+    "cumsum %a, %A, 1, %a, %C\n}",
     "short": "func @f(%a: f32, %A: memref<f32x3x9>, %C: memref<f32x3x9>) S {\n cumsum %a, %A, 0, %a, %C\n}",
     "atomic add": "func @f(%a: f32, %A: memref<f32x8x5>, %C: memref<f32x8x5>) S {\n"
     "%b = constant 1.0 : f32\n axpby.n.atomic %a, %A, %b, %C\n}",

@@ -82,5 +82,5 @@ def test_batches(transposes: tuple[bool, bool], beta: int) -> None:
 def test_tall_matrices(m: int) -> None:
     random = np.random.default_rng(3)
     arrays = [draw_array(random, "f64", size) for size in ((m, 4), (4, 3), (m, 3))]
-    run(tall_gemm(Shape(m, 3, 4), "f64"), arrays, "cpu-avx512", -(-m // 128))
+    run(tall_gemm(Shape(m, 3, 4), "f64", 128), arrays, "cpu-avx512", -(-m // 128))
     assert np.allclose(arrays[2], arrays[0] @ arrays[1], rtol=1e-12, atol=1e-12)

@@ -82,7 +82,8 @@ def test_lives_that_overlap_share_no_byte(kernel: Kernel) -> None:
 @given(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 4)), max_size=30))
 def test_no_more_memory_than_all_of_it(pairs: list[tuple[int, int]]) -> None:
     """Allocas that are used some statements later take no more bytes than without any reuse."""
-    lines, uses = [], {}
+    lines: list[str] = []
+    uses: dict[int, list[int]] = {}
     for number, (size, later) in enumerate(pairs):
         lines.append(f"%t{number} = alloca : memref<i8x{size},local>")
         uses.setdefault(number + later, []).append(number)

@@ -75,7 +75,7 @@ class Scalars:
 
     # --- values
 
-    def keep(self, name: str, kind: str, uniform: bool) -> str:
+    def keep(self, name: str, kind: str, uniform: bool = False) -> str:
         """Let a value be used from here on."""
         self.pool.setdefault(kind, []).append(name)
         if uniform:
@@ -112,16 +112,16 @@ class Scalars:
 
     def compute(self, kind: str, uniform: bool = False, depth: int = DEPTH - 1) -> str:
         """Something new of a type."""
-        before = len(self.lines)
-        name = self.value(self.draw(st.sampled_from(self._forms(kind)))(kind, uniform, depth))
-        if uniform or self._is_uniform(before):
-            self.uniform.add(name)
-        return self.keep(name, kind, uniform)
+        write = self.draw(st.sampled_from(self._forms(kind)))
+        return self.keep(self.part(write(kind, uniform, depth)), kind)
 
-    def _is_uniform(self, before: int) -> bool:
-        """Whether the last line uses uniform values only."""
-        words = self.lines[-1].split("=", 1)[1].replace(",", " ").split() if before < len(self.lines) else []
-        return all(word in self.uniform for word in words if word.startswith("%"))
+    def part(self, text: str) -> str:
+        """A value on the way to another one: as uniform as what it is made of."""
+        name = self.value(text)
+        words = text.replace(",", " ").split()
+        if all(word in self.uniform for word in words if word.startswith("%")):
+            self.uniform.add(name)
+        return name
 
     def _forms(self, kind: str) -> list[Callable[[str, bool, int], str]]:
         if kind == "bool":
@@ -184,14 +184,6 @@ class Scalars:
             return f"arith.not {self.scalar('bool', uniform, depth)} : bool"
         return f"arith.{self.pick('and', 'or', 'xor')} {self._two('bool', uniform, depth)} : bool"
 
-    def part(self, text: str) -> str:
-        """A value on the way to another one: as uniform as what it is made of."""
-        before = len(self.lines)
-        name = self.value(text)
-        if self._is_uniform(before):
-            self.uniform.add(name)
-        return name
-
     def inside(self, size: int, uniform: bool = False) -> str:
         """An index of a mode of that size."""
         if size == 1 or self.chance():
@@ -202,6 +194,11 @@ class Scalars:
 
     def leaf(self, kind: str) -> str:
         """A function of a moderate number, close to the truth; its value is for no further use."""
-        low, high = self.constant("-6.0", kind), self.constant("6.0", kind)
-        above = self.part(f"arith.max {self.scalar(kind)}, {low} : {kind}")
-        return self.value(f"math.{self.pick(*CLOSE)} {self.part(f'arith.min {above}, {high} : {kind}')} : {kind}")
+        return self.value(f"math.{self.pick(*CLOSE)} {self.between(kind, -6, 6)} : {kind}")
+
+    def between(self, kind: str, least: int, most: int) -> str:
+        """A number between two others."""
+        dot = "" if kind in INTEGERS else ".0"
+        low, high = self.constant(f"{least}{dot}", kind), self.constant(f"{most}{dot}", kind)
+        above = self.part(f"arith.max {self.scalar(kind, depth=1)}, {low} : {kind}")
+        return self.part(f"arith.min {above}, {high} : {kind}")

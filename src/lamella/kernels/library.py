@@ -38,7 +38,7 @@ from lamella.lang.tensor.nodes import (
 
 NAME = "kernel"
 NAMES = ("A", "B", "C")
-BLOCK_ROWS = 128
+BLOCK_ROWS = 512
 """Rows of a tall matrix that one work-group takes."""
 
 

@@ -67,6 +67,11 @@ class Target:
     """How LLVM names the machine; empty where no machine code is written."""
 
     @property
+    def has_threads(self) -> bool:
+        """Whether each work-item is a thread of its own, as on a GPU, not a lane of a vector."""
+        return self.triple.startswith("nvptx")
+
+    @property
     def register_space(self) -> int:
         """Bytes of all registers of a subgroup."""
         return self.register_bytes * self.register_count

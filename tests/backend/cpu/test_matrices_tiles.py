@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ml_dtypes
 import numpy as np
@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lamella.backend.cpu import Kernels
+from lamella.backend.cpu import emit as emit_kernels
 from lamella.backend.cpu.jit import Machine, assembly, has_tiles, host_machine
 from lamella.kernels.target import find_target
 from tests.backend.cpu.cooperating import Array, Kernel, emit, lay_out, read
@@ -239,3 +241,28 @@ def test_code_for_tiles_is_written_on_any_machine() -> None:
     written = assembly(text, Machine(target.triple, target.cpu, target.features))
     assert written.count("tdpbssd") == 4
     assert written.count("tileloadd") == 4
+
+
+@pytest.mark.parametrize("transposes", ["n.n", "t.n", "n.t", "t.t"])
+@pytest.mark.parametrize("shape", [(64, 48, 96), (50, 30, 70)])
+@pytest.mark.parametrize("element", ["bf16", "i8"])
+def test_gemm_runs_on_tiles(element: str, shape: tuple[int, int, int], transposes: str) -> None:
+    one, zero = ("1", "0") if element == "i8" else ("1.0", "0.0")
+    left, right = draw_factors(element, shape)
+    first, second = (word == "t" for word in transposes.split("."))
+    given_ = [left.T if first else left, right.T if second else right]
+    types = [f"memref<{element}x{array.shape[0]}x{array.shape[1]}>" for array in given_]
+    text = f"""
+        func @f(%A: {types[0]}, %B: {types[1]}, %C: memref<{SUMS[element]}x{shape[0]}x{shape[1]}>) {{
+          %one = constant {one} : {element}
+          %zero = constant {zero} : {SUMS[element]}
+          gemm.{transposes} %one, %A, %B, %zero, %C
+        }}"""
+    tiles = Tiles()
+    compiled = emit_kernels(read(text), find_target("cpu-amx"))
+    kernels = Kernels(replace(compiled, text=tiles.translate(compiled.text)), threads=1)
+    found = np.full(shape[:2], 99, SUM_DTYPES[element], order="F")
+    kernels.call("f", [*map(np.asfortranarray, given_), found])
+    assert np.array_equal(found, left.astype(np.int64) @ right.astype(np.int64))
+    assert not tiles.faults
+    assert tiles.counts["tdpbf16ps"] + tiles.counts["tdpbssd"] > 0

@@ -41,6 +41,10 @@ class Here:
     """The pointer to the local memory of the work-group."""
     subgroup_id: str = "0"
     """An i32 operand."""
+    lane: str = "0"
+    """Where each work-item is a thread of its own, its number in the subgroup: an i32 operand."""
+    threads: bool = False
+    """Whether each work-item is a thread of its own."""
     subgroup_size: int = 1
     items: int = 1
     """Work-items of the work-group."""

@@ -7,6 +7,7 @@ from lamella.backend.cpu.emit.here import Here
 from lamella.backend.cpu.emit.memory import load_parameter
 from lamella.backend.cpu.emit.regions import walk
 from lamella.backend.cpu.emit.text import Writer
+from lamella.backend.cpu.emit.threads import enter_thread
 from lamella.backend.cpu.emit.varying import find_varying
 from lamella.kernels.locals import local_bytes
 from lamella.kernels.sizes import default_sizes
@@ -21,23 +22,29 @@ def emit_program(program: Program, lowered: Program, target: Target) -> Compiled
     for number, function in enumerate(lowered.functions):
         out = Writer(declarations=declarations)
         symbol = f"kernel_{number}"
-        _emit_function(function, out, target)
-        definitions.append(_define(symbol, out))
+        here = _enter(function, out, target)
+        if here.threads:
+            _emit_thread(here, function)
+        else:
+            _emit_range(here, function)
+        definitions.append(_define(symbol, here))
         entries.append(Entry(function.name, symbol, local_bytes(function)))
-    text = "\n\n".join([*definitions, "\n".join(declarations)])
+    text = "\n\n".join(["\n".join(declarations), *definitions])
     return Compiled(text + "\n", tuple(entries), program, lowered)
 
 
-def _define(symbol: str, out: Writer) -> str:
+def _define(symbol: str, here: Here) -> str:
+    """The definition of a kernel; one for threads gets no range, because each work-group finds out who it is."""
     head = f"define void @{symbol}(ptr %args, i64 %first, i64 %last, i64 %groups, ptr %scratch) nounwind {{"
-    return f"{head}\nentry:\n{out.body()}\n}}"
+    if here.threads:
+        head = f"define ptx_kernel void @{symbol}(ptr %args, i64 %groups) nounwind {{"
+    return f"{head}\nentry:\n{here.out.body()}\n}}"
 
 
-def _emit_function(function: Function, out: Writer, target: Target) -> None:
-    """Parameters are read once; then a loop over the work-groups of the range."""
+def _enter(function: Function, out: Writer, target: Target) -> Here:
     sizes = default_sizes(function)
     size, (rows, columns) = sizes.subgroup_size, sizes.work_group_size
-    here = Here(
+    return Here(
         out,
         target,
         walk,
@@ -47,12 +54,30 @@ def _emit_function(function: Function, out: Writer, target: Target) -> None:
         items=rows * columns,
         group_count="%groups",
         scratch="%scratch",
+        threads=target.has_threads,
     )
+
+
+def _load_parameters(here: Here, function: Function) -> None:
     slot = 0
     for parameter in function.parameters:
         here.values[parameter.value.name], slot = load_parameter(here, parameter, slot)
+
+
+def _emit_thread(here: Here, function: Function) -> None:
+    """One work-item of one work-group."""
+    here.items = 1  # each of them runs the collective regions itself
+    enter_thread(here, default_sizes(function).work_group_size[0], local_bytes(function))
+    _load_parameters(here, function)
+    walk(here, function.body.statements)
+    here.out.line("ret void")
+
+
+def _emit_range(here: Here, function: Function) -> None:
+    """Parameters are read once; then a loop over the work-groups of the range."""
+    _load_parameters(here, function)
     _emit_groups(here, function)
-    out.line("ret void")
+    here.out.line("ret void")
 
 
 def _emit_groups(here: Here, function: Function) -> None:

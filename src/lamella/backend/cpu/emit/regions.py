@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from lamella.backend.cpu.emit import threads
 from lamella.backend.cpu.emit.control.branches import emit_if
 from lamella.backend.cpu.emit.control.loops import emit_for
 from lamella.backend.cpu.emit.control.phases import Phases, count_uses, emit_phases
@@ -85,6 +86,28 @@ EMIT: dict[type, Callable[..., RunValue | None]] = {
 """What emits each instruction that has no region."""
 
 
+def _store_together(here: Here, instruction: CoopStore) -> None:
+    """Store a matrix that all threads of a subgroup hold: when all have it, and by one of them."""
+    out = here.out
+    threads.wait_for_subgroup(here)
+    store, after = out.label("store"), out.label("stored")
+    out.branch(threads.is_first_lane(here), store, after)
+    out.begin(store)
+    emit_coop_store(here, instruction)
+    out.jump(after)
+    out.begin(after)
+    threads.wait_for_subgroup(here)
+
+
+THREADS: dict[type, Callable[..., RunValue | None]] = {
+    Builtin: threads.emit_builtin,
+    CoopStore: _store_together,
+    SubgroupBroadcast: threads.emit_broadcast,
+    SubgroupOperation: threads.emit_operation,
+}
+"""What is emitted in another way where each work-item is a thread."""
+
+
 def walk(here: Here, statements: Sequence[Statement]) -> tuple[RunValue, ...]:
     """Emit statements; gives what the last of them yields."""
     for statement in statements:
@@ -106,8 +129,12 @@ def _emit(here: Here, statement: Statement) -> None:
         emit_parallel(here, instruction)
     elif isinstance(instruction, Alloca):
         _name(here, statement, [make_local(here, instruction.type, stack_offset(instruction) or 0)])
-    elif not isinstance(instruction, Barrier | LifetimeStop):
-        found = EMIT[type(instruction)](here, instruction)
+    elif isinstance(instruction, Barrier):
+        if here.threads:
+            threads.wait_for_group(here)
+    elif not isinstance(instruction, LifetimeStop):
+        emit = THREADS.get(type(instruction)) if here.threads else None
+        found = (emit or EMIT[type(instruction)])(here, instruction)
         _name(here, statement, [] if found is None else [found])
 
 
@@ -128,8 +155,8 @@ def comment_source(here: Here, span: Span) -> None:
 
 def emit_parallel(here: Here, node: Parallel) -> None:
     """All work-items of the group run the body: lanes of a subgroup at once, subgroups one after the other."""
-    here.lanes, here.collective = here.subgroup_size, False
-    if here.subgroups == 1:
+    here.lanes, here.collective = 1 if here.threads else here.subgroup_size, False
+    if here.threads or here.subgroups == 1:
         walk(here, node.body.statements)
     else:
         emit_phases(here, node.body.statements, Phases(used=count_uses(node.body)))

@@ -18,7 +18,7 @@ UNIT = """
 """
 PLACE = re.compile(r"\s*\.loc\s+\d+\s+(\d+)\b.*")
 NOISE = re.compile(
-    r"\s*\.(file|ident|addrsig)\b.*|\s*\.cfi_.*|\.L(tmp|func_begin|func_end)\d+:.*|\$L__tmp\d+:.*"
+    r"\s*\.(file|ident|addrsig)\b.*|\s*\.cfi_.*|\.L(tmp|func_begin|func_end)\d+:.*|\$L__(tmp|func_begin|func_end)\d+:.*"
 )
 TABLES = re.compile(r'\s*\.section\s+"?\.debug.*')
 
@@ -78,7 +78,7 @@ def _with_lines(code: str, lines: list[str], mark: str) -> Iterator[str]:
         place = PLACE.match(line)
         if place is None:
             if not NOISE.match(line):
-                yield line
+                yield line.removesuffix(", debug")
             continue
         number = int(place.group(1))
         text = lines[number - 1] if 0 < number <= len(lines) else ""

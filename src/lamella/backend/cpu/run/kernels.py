@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from lamella.backend.cpu.compiled import Compiled, Entry
-from lamella.backend.cpu.jit import build, host_machine, open_cache, readable_assembly
+from lamella.backend.cpu.jit import CodeError, build, host_machine, open_cache, readable_assembly
 from lamella.backend.cpu.run.launch import Packer
 from lamella.backend.cpu.run.pool import Runner, count_threads
 from lamella.backend.named import NamedKernels, count_groups
@@ -37,8 +37,7 @@ class Kernels(NamedKernels):
         """Run a kernel for a number of work-groups, on all threads; arrays are updated in place."""
         found = self._ready.get(name)
         if found is None:
-            self._find(name)
-            return
+            raise CodeError(f"there is no code of '{self._find(name).name}'")
         function, packer, runner = found
         count = count_groups(function, groups)
         packed = packer.pack(arguments, count)

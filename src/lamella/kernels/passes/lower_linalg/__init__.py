@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from lamella.kernels.build import Builder, names_of
+from lamella.kernels.passes.lower_linalg.dots import are_dots, write_dots
 from lamella.kernels.passes.lower_linalg.elements import lower_elements
 from lamella.kernels.passes.lower_linalg.gemm import lower_product
 from lamella.kernels.passes.lower_linalg.operands import Known, Product, find_product
@@ -80,7 +81,7 @@ class _Pass:
                 self._note(statement)
 
     def _lower_blas(self, builder: Builder, blas: Blas) -> None:
-        if blas.function in ("gemm", "gemv"):
+        if blas.function in ("gemm", "gemv") and not self.target.has_threads:
             product = find_product(builder, blas, Known(self.types, self.constants))
             lower_product(builder, product, self.planner(product, self.target), self.subgroups)
         else:

@@ -1,4 +1,4 @@
-"""Linear algebra on single elements: axpby, hadamard and ger for each element of C; sum and cumsum along a mode."""
+"""Linear algebra on single elements: axpby, hadamard, ger and products for each of C; sum, cumsum along a mode."""
 
 from __future__ import annotations
 
@@ -35,12 +35,35 @@ def _write(builder: Builder, update: Update, target: Target) -> None:
             write_sum(builder, update, target)
         case "cumsum":
             write_cumsum(builder, update, target)
-        case "axpby" if is_tiled(update):
+        case "gemm" | "gemv":
+            _write_product(builder, update)
+        case "axpby" if is_tiled(update) and not target.has_threads:
             write_transpose(builder, update, target)
         case "ger":
             _write_ger(builder, update)
         case _:
             _write_each(builder, _flatten(builder, update))
+
+
+def _write_product(builder: Builder, update: Update) -> None:
+    """An element of C for each work-item, which goes along a row of op(A) and a column of op(B)."""
+    left = update.sources[0]
+    turned = (*update.blas.transposes, False)
+    inner_mode = 0 if turned[0] else 1
+    rows = shared_extent(builder, (update.target, 0), (left, 1 - inner_mode))
+    length = as_value(builder, left.extent(builder, inner_mode))
+    ends = [as_value(builder, rows)]
+    if update.target.type.order == 2:
+        ends.append(as_value(builder, update.target.extent(builder, 1)))
+    with builder.foreach(ends) as (inner, indices):
+        zero = update.zero(inner)
+        with inner.loop(inner.constant(0), length, carried=[(zero, update.wide)]) as loop:
+            body, k = loop.body, loop.variable
+            first = update.load(body, 0, (k, indices[0]) if turned[0] else (indices[0], k))
+            place = (k, *indices[1:])
+            second = update.load(body, 1, place[::-1] if turned[1] and len(place) == 2 else place)
+            body.give(update.add(body, loop.carried[0], body.arith("mul", first, second, type_=update.wide)))
+        update.finish(inner, loop.results[0], indices)
 
 
 # --- one element at a time ----------------------------------------------------------------------------------

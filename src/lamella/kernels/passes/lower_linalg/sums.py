@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from lamella.kernels.build import Builder
@@ -17,10 +18,12 @@ from lamella.kernels.passes.lower_linalg.updates import (
     shared_extent,
 )
 from lamella.kernels.target import Target
-from lamella.lang.tensor.nodes import IndexOrSize, SubgroupBroadcast, SubgroupOperation, Value
+from lamella.lang.tensor.nodes import INDEX, IndexOrSize, SubgroupBroadcast, SubgroupOperation, Value
 
 CHAINS = 4
 """Sums that a work-item keeps at once, so that none waits for the one before."""
+ROWS = 8
+"""Sums of neighbouring rows that a work-item keeps at once, so that more of each column is read in one go."""
 USUAL_LANES = 16
 
 
@@ -45,15 +48,61 @@ def _is_short(length: IndexOrSize, target: Target) -> bool:
 
 
 def _sum_across(builder: Builder, update: Update, count: IndexOrSize, length: IndexOrSize) -> None:
-    """A sum for each work-item."""
-    transposed, end = any(update.blas.transposes), as_value(builder, length)
-    with builder.foreach([as_value(builder, count)]) as (inner, (row,)):
+    """A sum for each work-item, or several of them where the rows of A lie side by side and are many."""
+    transposed, end, last = any(update.blas.transposes), as_value(builder, length), as_value(builder, count)
+    begin = builder.constant(0)
+    if not transposed and not (isinstance(count, int) and count < ROWS * USUAL_LANES):
+        begin = _sum_blocks(builder, update, last, end)
+    with builder.foreach([last], [begin]) as (inner, (row,)):
         zero = update.zero(inner)
         with inner.loop(inner.constant(0), end, carried=[(zero, update.wide)]) as loop:
             place = (loop.variable, row) if transposed else (row, loop.variable)
             value = update.load(loop.body, 0, place)
             loop.body.give(update.add(loop.body, loop.carried[0], value))
         update.finish(inner, loop.results[0], [row])
+
+
+def _sum_blocks(builder: Builder, update: Update, count: Value, end: Value) -> Value:
+    """The sums of all rows that come in whole blocks; where the others begin is given back."""
+    size = builder.cast(builder.builtin("subgroup_size", I32), INDEX)
+    block = builder.arith("mul", size, builder.constant(ROWS))
+    full = _whole(builder, count, block)
+    with builder.parallel() as whole, _each_block(whole, full, (size, block)) as (inner, rows):
+        _sum_block(inner, update, rows, end)
+    return full
+
+
+@contextmanager
+def _each_block(
+    builder: Builder, full: Value, sizes: tuple[Value, Value]
+) -> Iterator[tuple[Builder, list[Value]]]:
+    """Blocks of rows, shared among the subgroups, and the rows of each that fall to a work-item."""
+    lanes, (size, block) = find_lanes(builder), sizes
+    start = builder.arith("mul", lanes.subgroup, block)
+    with builder.loop(start, full, builder.arith("mul", lanes.subgroups, block)) as outer:
+        first = outer.body.arith("add", outer.variable, lanes.lane)
+        yield outer.body, _rows(outer.body, first, size)
+
+
+def _rows(builder: Builder, first: Value, distance: Value) -> list[Value]:
+    """The rows that a work-item sums up in a block."""
+    found = [first]
+    while len(found) < ROWS:
+        found.append(builder.arith("add", found[-1], distance))
+    return found
+
+
+def _sum_block(builder: Builder, update: Update, rows: Sequence[Value], end: Value) -> None:
+    zeros = [(update.zero(builder), update.wide)] * len(rows)
+    with builder.loop(builder.constant(0), end, carried=zeros) as loop:
+        pairs = zip(loop.carried, rows, strict=True)
+        sums = [
+            update.add(loop.body, total, update.load(loop.body, 0, (row, loop.variable)))
+            for total, row in pairs
+        ]
+        loop.body.give(*sums)
+    for total, row in zip(loop.results, rows, strict=True):
+        update.finish(builder, total, [row])
 
 
 def _sum_along(builder: Builder, update: Update, length: IndexOrSize, lines: Sequence[IndexOrSize]) -> None:
@@ -129,13 +178,44 @@ def write_cumsum(builder: Builder, update: Update, target: Target) -> None:
     if mode == 0 and not (others and _is_short(extents[0], target)):
         _scan_along(builder, update, ends)
         return
-    with builder.foreach(others) as (inner, variables):
-        zero = update.zero(inner)
-        with inner.loop(inner.constant(0), ends[mode], carried=[(zero, update.wide)]) as loop:
-            place = [*variables[:mode], loop.variable, *variables[mode:]]
-            total = update.add(loop.body, loop.carried[0], update.load(loop.body, 0, place))
-            update.finish(loop.body, total, place)
-            loop.body.give(total)
+    begins = [builder.constant(0)] * len(others)
+    if mode > 0 and not (isinstance(extents[0], int) and extents[0] < ROWS * USUAL_LANES):
+        begins[0] = _scan_blocks(builder, update, others, ends[mode])
+    with builder.foreach(others, begins) as (inner, variables):
+        _scan_across(inner, update, [variables[0]], variables[1:], ends[mode])
+
+
+def _scan_blocks(builder: Builder, update: Update, others: Sequence[Value], end: Value) -> Value:
+    """The scans of all rows that come in whole blocks; where the others begin is given back."""
+    size = builder.cast(builder.builtin("subgroup_size", I32), INDEX)
+    block = builder.arith("mul", size, builder.constant(ROWS))
+    full = _whole(builder, others[0], block)
+    with builder.parallel() as whole, ExitStack() as loops:
+        inner = whole
+        variables: list[Value] = []
+        for other in reversed(others[1:]):
+            loop = loops.enter_context(inner.loop(inner.constant(0), other))
+            inner = loop.body
+            variables.insert(0, loop.variable)
+        inner, rows = loops.enter_context(_each_block(inner, full, (size, block)))
+        _scan_across(inner, update, rows, variables, end)
+    return full
+
+
+def _scan_across(
+    builder: Builder, update: Update, rows: Sequence[Value], others: Sequence[Value], end: Value
+) -> None:
+    """Scans of some rows, side by side."""
+    mode = update.blas.mode or 0
+    zeros = [(update.zero(builder), update.wide)] * len(rows)
+    with builder.loop(builder.constant(0), end, carried=zeros) as loop:
+        totals = []
+        for row, before in zip(rows, loop.carried, strict=True):
+            free = [row, *others]
+            place = [*free[:mode], loop.variable, *free[mode:]]
+            totals.append(update.add(loop.body, before, update.load(loop.body, 0, place)))
+            update.finish(loop.body, totals[-1], place)
+        loop.body.give(*totals)
 
 
 def _scan_along(builder: Builder, update: Update, ends: Sequence[Value]) -> None:

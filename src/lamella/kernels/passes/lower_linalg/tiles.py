@@ -37,6 +37,12 @@ SMALL_BYTES = 32 << 10
 """A matrix of so many bytes stays in the first cache, whatever its layout."""
 ALIAS_BYTES = 2 << 10
 """Columns at a multiple of so many bytes fall on the same few lines of the first cache."""
+FAR_BYTES = 1 << 20
+"""A matrix of more bytes does not stay in the second cache."""
+STREAMS = 8
+"""Columns of a far matrix that are read side by side."""
+STREAM_COLUMNS = 24
+"""Columns of B up to which a far matrix is read once or twice."""
 TAIL_COLUMNS = 4
 """Columns of a tile behind the last whole one where their number is known only at run time."""
 
@@ -162,8 +168,19 @@ def _block(product: Product, block_bytes: int) -> int | None:
     if product.wide != product.c.type.element or (product.atomic and not product.beta.is_known(1)):
         return None
     size = max(DEPTH, block_bytes // BYTES[product.wide])
+    if _is_streamed(product):
+        size = min(size, STREAMS if product.n in (1, 2) else 2 * STREAMS)
     whole = isinstance(product.k, int) and product.k <= size + size // 3
     return None if whole else size
+
+
+def _is_streamed(product: Product) -> bool:
+    """Whether A is read from far memory once or a few times: then along its columns, a few of them at a time."""
+    size, column = _bytes(product.a, product.m, product.k), product.a.column_stride
+    if size is None or column is None or product.a.row_stride != 1:
+        return False
+    few = isinstance(product.n, int) and product.n < STREAM_COLUMNS
+    return few and size > FAR_BYTES and column * product.a.element_bytes >= ALIAS_BYTES
 
 
 def _must_pack_a(product: Product, plan: Plan) -> bool:

@@ -26,7 +26,7 @@ ACCURACY: Mapping[str, Accuracy] = MappingProxyType(
         "exp": Accuracy(1.0, 1.0),
         "exp2": Accuracy(1.0, 1.0),
         "log": Accuracy(1.0, 1.0),
-        "log2": Accuracy(0.6, 1.0),
+        "log2": Accuracy(1.0, 1.0),
         "sin": Accuracy(0.6, 1.0),
         "cos": Accuracy(0.6, 1.0),
         "tan": Accuracy(0.6, 2.5),

@@ -6,7 +6,7 @@ is exact; beyond, a function of one lane multiplies by as many digits of 2/π as
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import inf, nan
 from types import MappingProxyType
@@ -153,7 +153,10 @@ def _everywhere(here: Here, x: Vector, short: bool, compute: Callable[[Angle], V
     return found if compute is _cosine else x.equals(0.0).choose(x, found)
 
 
-NAMES = MappingProxyType({_sine: "large_sin", _cosine: "large_cos", _tangent: "large_tan"})
+NAMES: Mapping[Callable[[Angle], Vector], str] = MappingProxyType(
+    {_sine: "large_sin", _cosine: "large_cos", _tangent: "large_tan"}
+)
+"""Functions of one lane for large arguments."""
 
 
 def _call_lanes(x: Vector, large: Vector, fast: Vector, name: str) -> Vector:

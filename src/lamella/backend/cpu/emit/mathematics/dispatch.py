@@ -33,6 +33,7 @@ SINGLE: Mapping[str, Function] = MappingProxyType(
         "exp": exponentials.exp,
         "exp2": exponentials.exp2,
         "log": logarithms.log,
+        "log2": logarithms.log2,
         "tanh": exponentials.tanh,
         "sigmoid": exponentials.sigmoid,
         "erf": errors.erf,
@@ -48,7 +49,6 @@ SINGLE: Mapping[str, Function] = MappingProxyType(
 """Functions in single and in double precision."""
 DOUBLE: Mapping[str, Function] = MappingProxyType(
     {
-        "log2": logarithms.log2,
         "sin": circles.sin,
         "cos": circles.cos,
         "tan": circles.tan,
@@ -67,7 +67,6 @@ DOUBLE: Mapping[str, Function] = MappingProxyType(
 SHORT: Mapping[str, Function] = MappingProxyType(
     {
         **DOUBLE,
-        "log2": logarithms.short_log2,
         "sin": partial(circles.sin, short=True),
         "cos": partial(circles.cos, short=True),
         "tan": partial(circles.tan, short=True),

@@ -1,6 +1,7 @@
 """The error function.
 
-Below 1 it is an odd polynomial; above, 1 - exp(Q(|x|)) with polynomials Q next to log(erfc).
+Below 1 it is an odd polynomial; above, 1 - exp(Q(|x|)), or 1 less a power of 2, with polynomials Q next to the
+logarithm of erfc.
 """
 
 from __future__ import annotations
@@ -8,8 +9,15 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from lamella.backend.cpu.emit.here import Here
-from lamella.backend.cpu.emit.mathematics.exponentials import exp
-from lamella.backend.cpu.emit.mathematics.polynomials import clamp, polynomial, with_sign
+from lamella.backend.cpu.emit.mathematics.exponentials import exp, near_exp2
+from lamella.backend.cpu.emit.mathematics.polynomials import (
+    at_most,
+    clamp,
+    nearest,
+    polynomial,
+    power_of_two,
+    with_sign,
+)
 from lamella.backend.cpu.emit.scalars.vectors import Vector
 
 SMALL = MappingProxyType(
@@ -42,17 +50,17 @@ SMALL = MappingProxyType(
 )
 """erf(x) / x - 1 as a function of x² up to 1."""
 SINGLE = (
-    0.00032013804967769883665,
-    -1.1302334348419940295,
-    -0.6318260515591630143,
-    -0.1100800829488202466,
-    0.026421136005663896682,
-    -0.0047595962932662646444,
-    0.00059680562566077970634,
-    -0.000046058042689189779247,
-    1.6371514145936435649e-6,
+    0.0004618615766698807,
+    -1.630582171493444,
+    -0.911532311288859,
+    -0.1588119897709087,
+    0.03811764189002414,
+    -0.0068666459689287335,
+    0.0008610085165154421,
+    -6.644770978074627e-05,
+    2.361910227018601e-06,
 )
-"""log(erfc(a)) for a from 1 to 4."""
+"""log2(erfc(a)) for a from 1 to 4."""
 LOW = (
     -5.3649412646166375547,
     -4.4181608059944142009,
@@ -96,14 +104,19 @@ def erf(here: Here, x: Vector) -> Vector:
     """The error function."""
     size = abs(x)
     small = x.fma(polynomial(x * x, SMALL[x.kind]), x)
-    large = 1.0 - exp(here, _log_complement(size))
+    large = _single(size) if x.kind == "float" else 1.0 - exp(here, _log_complement(size))
     return (size < 1.0).choose(small, with_sign(large, x))
+
+
+def _single(size: Vector) -> Vector:
+    """1 - 2^Q(a) in single precision, where no power is out of range."""
+    power = polynomial(at_most(size, 4.0), SINGLE)
+    count, exponent = nearest(power, 1.0)
+    return (-near_exp2(power - count)).fma(power_of_two(exponent, size.kind), 1.0)
 
 
 def _log_complement(size: Vector) -> Vector:
     """log(erfc(a)) for a above 1; where erf is 1 to all digits, anything small enough."""
-    if size.kind == "float":
-        return polynomial(clamp(size, 0.0, 4.0), SINGLE)
     low = polynomial(clamp(size, 1.0, 3.0) - 2.0, LOW)
     high = polynomial(clamp(size, 3.0, 6.0) - 4.5, HIGH)
     return (size < 3.0).choose(low, high)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from lamella.backend.cpu.emit.here import Here
 from lamella.backend.cpu.emit.mathematics.polynomials import (
+    at_most,
     clamp,
     nearest,
     polynomial,
@@ -58,13 +59,12 @@ EXP = MappingProxyType(
 EXP2 = MappingProxyType(
     {
         "float": (
-            0.69314718055994530942,
-            0.24022650925021063696,
-            0.055504108841199313096,
-            0.0096180560967171780494,
-            0.0013333501938341237158,
-            0.00015461676975973324166,
-            0.000015297502543635436762,
+            0.69314718811634906328,
+            0.24022650761348438004,
+            0.055503566823864048238,
+            0.0096180821833941218592,
+            0.0013391093247266345796,
+            0.00015453361973533560734,
         ),
         "double": (
             0.69314718055994530925,
@@ -108,8 +108,12 @@ def exp2(here: Here, x: Vector) -> Vector:
     """2 to the power of x."""
     inside = clamp(x, *POWERS[x.kind])
     count, exponent = nearest(inside, 1.0)
-    rest = inside - count
-    return scale(here, polynomial(rest, EXP2[x.kind]).fma(rest, 1.0), exponent)
+    return scale(here, near_exp2(inside - count), exponent)
+
+
+def near_exp2(rest: Vector) -> Vector:
+    """2 to the power of r for |r| <= 1/2."""
+    return polynomial(rest, (1.0, *EXP2[rest.kind]))
 
 
 def expm1(x: Vector) -> Vector:
@@ -122,7 +126,7 @@ def expm1(x: Vector) -> Vector:
 
 def tanh(here: Here, x: Vector) -> Vector:
     """The hyperbolic tangent: e / (e + 2) with e = exp(2|x|) - 1."""
-    less = expm1(clamp(abs(x) + abs(x), 0.0, 44.0))
+    less = expm1(at_most(abs(x) + abs(x), 44.0))
     return with_sign(less / (less + 2.0), x)
 
 
@@ -141,12 +145,12 @@ def cosh(here: Here, x: Vector) -> Vector:
 def sinh(here: Here, x: Vector) -> Vector:
     """The hyperbolic sine; below 1 by exp(|x|) - 1, where the difference of two exponentials would cancel."""
     half = _half_exp(here, x)
-    less = expm1(clamp(abs(x), 0.0, 2.0))
+    less = expm1(at_most(abs(x), 2.0))
     small = (less + less / (less + 1.0)) * 0.5
     return with_sign((abs(x) < 1.0).choose(small, half - 0.25 / half), x)
 
 
 def _half_exp(here: Here, x: Vector) -> Vector:
     """exp(|x|) / 2, which overflows only where the hyperbolic functions do."""
-    rest, exponent = reduced(clamp(abs(x), 0.0, RANGE[x.kind][1] + 2.0))
+    rest, exponent = reduced(at_most(abs(x), RANGE[x.kind][1] + 2.0))
     return scale(here, near_exp(rest), exponent - 1)

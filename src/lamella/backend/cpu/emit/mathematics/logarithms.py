@@ -30,6 +30,20 @@ LOG_SINGLE = (
     0.069716114714511778317,
 )
 """(log(1+f) - f + f²/2) / f³ for f between √½-1 and √2-1."""
+LOG2_SINGLE = (
+    0.44269504175605119,
+    -0.72134751199053583,
+    0.48089790445500085,
+    -0.36067466009513406,
+    0.2885755897331174,
+    -0.24044757077719425,
+    0.20504002106652402,
+    -0.17919457239512765,
+    0.17234259277671126,
+    -0.16765051818984326,
+    0.094818637986995757,
+)
+"""log2(1+f) / f - 1 for f between √½-1 and √2-1."""
 LOG_DOUBLE = (
     0.66666666666666666464,
     0.40000000000000879686,
@@ -94,8 +108,10 @@ def _slope(rest: Vector, half: Vector) -> Vector:
 
 
 def log2(here: Here, x: Vector) -> Vector:
-    """The logarithm to the base 2; whole results are exact. In double precision."""
+    """The logarithm to the base 2; of powers of two it is exact."""
     parts = split(x)
+    if x.kind == "float":
+        return finish(x, parts.exponent + parts.rest.fma(polynomial(parts.rest, LOG2_SINGLE), parts.rest))
     rest, half = parts.rest, parts.rest * parts.rest * 0.5
     high = (rest - half).bits() & -(1 << 32)
     first = high.cast("bitcast", x.kind)
@@ -104,11 +120,6 @@ def log2(here: Here, x: Vector) -> Vector:
     error = first.fma(INVERSE[0], -product) + second.fma(INVERSE[0], (first + second) * INVERSE[1])
     total = parts.exponent + product
     return finish(x, total + ((parts.exponent - total) + product + error))
-
-
-def short_log2(here: Here, x: Vector) -> Vector:
-    """The logarithm to the base 2 in double precision, as exact as single precision needs."""
-    return log(here, x) * INVERSE[0]
 
 
 def log1p(here: Here, x: Vector) -> Vector:

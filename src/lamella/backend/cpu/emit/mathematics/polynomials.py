@@ -57,8 +57,12 @@ def _scale_at_once(value: Vector, exponent: Vector) -> Vector:
 
 def clamp(x: Vector, low: float, high: float) -> Vector:
     """The number of an interval next to x; NaN stays NaN."""
-    below = (x < low).choose(x.like(low), x)
-    return (below > high).choose(x.like(high), below)
+    return at_most((x < low).choose(x.like(low), x), high)
+
+
+def at_most(x: Vector, high: float) -> Vector:
+    """The lesser of a number and a bound; NaN stays NaN."""
+    return (x > high).choose(x.like(high), x)
 
 
 def with_sign(magnitude: Vector, sign: Vector) -> Vector:

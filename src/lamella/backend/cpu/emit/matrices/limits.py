@@ -39,10 +39,10 @@ def _judge(function: Function) -> Iterator[Diagnostic]:
         if type_ is None:
             continue
         known.update((item.name, type_) for item in statement.results)
-        count = type_.rows * type_.columns
-        if count > MAX_COMPONENTS:
-            shape = {"rows": type_.rows, "columns": type_.columns}
-            yield rules.MATRIX_LIMIT.at(statement.span, **shape, count=count, limit=MAX_COMPONENTS)
+        count, limit = type_.rows * type_.columns, MAX_COMPONENTS
+        if count > limit:
+            rows, columns = type_.rows, type_.columns
+            yield rules.MATRIX_LIMIT.at(statement.span, rows=rows, columns=columns, count=count, limit=limit)
             return
         total += _vectors(statement.instruction, type_, known)
         if total > MAX_VECTORS:

@@ -114,14 +114,22 @@ def _harmless(left: Vector, right: Vector) -> Vector:
 
     By 1 the least integer divides into itself without a rest, which is the quotient by -1, wrapped.
     """
-    if right.operand.lstrip("-").isdigit() and int(right.operand) not in (0, -1):
+    if _constant(right) not in (None, 0, -1):
         return right
     least = left.equals(-(1 << (BITS[left.kind] - 1))) & right.equals(-1)
     return (right.equals(0) | least).choose(right.like(1), right)
 
 
+def _constant(value: Vector) -> int | None:
+    """The integer in all lanes where it is written out."""
+    text = value.operand.removeprefix(f"splat ({value.kind} ").removesuffix(")")
+    return int(text) if text.lstrip("-").isdigit() else None
+
+
 def _shift(word: str) -> Callable[[Vector, Vector], Vector]:
     def shift(left: Vector, right: Vector) -> Vector:
+        if (_constant(right) or 0) in range(1, BITS[left.kind]):
+            return left.apply(word, right)
         # Beyond the width LLVM gives poison; the language leaves the result open, not the rest of the program.
         return left.apply(word, right & (BITS[left.kind] - 1))
 

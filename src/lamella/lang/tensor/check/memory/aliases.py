@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import product
 from math import prod
 
-from lamella.lang.tensor.check.memory.affine import ZERO
 from lamella.lang.tensor.check.memory.bounds import Place
+from lamella.lang.tensor.check.memory.forms.affine import ZERO
 from lamella.lang.tensor.check.memory.known import View
 from lamella.lang.tensor.check.memory.state import State
 from lamella.lang.tensor.nodes import Blas

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lamella.base.source import Span
-from lamella.lang.tensor.check.memory.affine import ONE, Affine
+from lamella.lang.tensor.check.memory.forms.affine import ONE, Affine
+from lamella.lang.tensor.check.memory.forms.symbols import FREE, GROUP, RANGED
 from lamella.lang.tensor.check.memory.known import Family, View
 from lamella.lang.tensor.check.memory.state import State
-from lamella.lang.tensor.check.memory.symbols import FREE, GROUP, RANGED
 from lamella.lang.tensor.check.memory.violations import Violation, find_violation
 from lamella.lang.tensor.nodes import (
     CoopLoad,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from lamella.lang.tensor.check.memory.affine import ZERO, Affine
-from lamella.lang.tensor.check.memory.symbols import NOBODY
+from lamella.lang.tensor.check.memory.forms.affine import ZERO, Affine
+from lamella.lang.tensor.check.memory.forms.symbols import NOBODY
 from lamella.lang.tensor.nodes import Coopmatrix, Memref
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import combinations
 
-from lamella.lang.tensor.check.memory.affine import ONE, Affine
 from lamella.lang.tensor.check.memory.bounds import Place
+from lamella.lang.tensor.check.memory.forms.affine import ONE, Affine
+from lamella.lang.tensor.check.memory.forms.symbols import RANGED
 from lamella.lang.tensor.check.memory.known import Number, View
 from lamella.lang.tensor.check.memory.state import Access, Spmd, State
-from lamella.lang.tensor.check.memory.symbols import RANGED
 from lamella.lang.tensor.nodes import CoopStore, Load, Store
 from lamella.lang.tensor.rules import memory as rules
 

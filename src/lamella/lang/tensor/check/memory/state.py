@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.lang.tensor.check.memory.affine import ZERO, Affine
-from lamella.lang.tensor.check.memory.integers import Integers
+from lamella.lang.tensor.check.memory.forms.affine import ZERO, Affine
+from lamella.lang.tensor.check.memory.forms.integers import Integers
+from lamella.lang.tensor.check.memory.forms.symbols import FREE, NOBODY, Symbol, Symbols
 from lamella.lang.tensor.check.memory.known import Facts, Known, Number, View
-from lamella.lang.tensor.check.memory.symbols import FREE, NOBODY, Symbol, Symbols
 from lamella.lang.tensor.nodes import IndexOrSize, Memref, Size, Value
 
 

@@ -11,12 +11,12 @@ from lamella.lang.tensor.check.memory.bounds import (
     positions_of_matrix,
     positions_of_slices,
 )
+from lamella.lang.tensor.check.memory.forms.symbols import NOBODY
 from lamella.lang.tensor.check.memory.initial import LocalMemory
 from lamella.lang.tensor.check.memory.known import Family, Known, Number, View
 from lamella.lang.tensor.check.memory.races import check_access, check_matrix_store
 from lamella.lang.tensor.check.memory.scalars import unknown_value
 from lamella.lang.tensor.check.memory.state import State
-from lamella.lang.tensor.check.memory.symbols import NOBODY
 from lamella.lang.tensor.check.memory.views import load_member, make_expand, make_fuse, make_subview
 from lamella.lang.tensor.check.roles import word_of
 from lamella.lang.tensor.nodes import (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lamella.lang.tensor.check.memory.affine import Affine
-from lamella.lang.tensor.check.memory.integers import BITS, assumed_range
+from lamella.lang.tensor.check.memory.forms.affine import Affine
+from lamella.lang.tensor.check.memory.forms.integers import BITS, assumed_range
+from lamella.lang.tensor.check.memory.forms.symbols import FREE, Symbol
 from lamella.lang.tensor.check.memory.known import Condition, Family, Known, Number, View
 from lamella.lang.tensor.check.memory.state import State
-from lamella.lang.tensor.check.memory.symbols import FREE, Symbol
 from lamella.lang.tensor.nodes import (
     BOOL,
     Dictionary,

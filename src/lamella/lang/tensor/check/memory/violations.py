@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lamella.lang.tensor.check.memory.affine import Affine
+from lamella.lang.tensor.check.memory.forms.affine import Affine
+from lamella.lang.tensor.check.memory.forms.symbols import FREE, RANGED, Symbols
 from lamella.lang.tensor.check.memory.state import State
-from lamella.lang.tensor.check.memory.symbols import FREE, RANGED, Symbols
 
 MOST_TRIES = 12
 

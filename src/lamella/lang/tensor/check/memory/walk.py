@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.lang.tensor.check.memory.affine import ONE, ZERO, Affine
-from lamella.lang.tensor.check.memory.integers import type_range
+from lamella.lang.tensor.check.memory.forms.affine import ONE, ZERO, Affine
+from lamella.lang.tensor.check.memory.forms.integers import type_range
+from lamella.lang.tensor.check.memory.forms.symbols import NOBODY, RANGED, UNKNOWN, Symbol
 from lamella.lang.tensor.check.memory.known import Condition, Facts, Known, Number
 from lamella.lang.tensor.check.memory.scalars import evaluate_scalar, unknown_value
 from lamella.lang.tensor.check.memory.state import Guard, Loop, Sizes, Spmd, State
 from lamella.lang.tensor.check.memory.statements import Statements
-from lamella.lang.tensor.check.memory.symbols import NOBODY, RANGED, UNKNOWN, Symbol
 from lamella.lang.tensor.check.memory.views import make_parameter
 from lamella.lang.tensor.nodes import (
     Arith,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
-from lamella.lang.tensor.check.memory.affine import ONE, Affine
-from lamella.lang.tensor.check.memory.symbols import Bound, Symbol, Symbols
+from lamella.lang.tensor.check.memory.forms.affine import ONE, Affine
+from lamella.lang.tensor.check.memory.forms.symbols import Bound, Symbol, Symbols
 
 BITS = {"i8": 8, "i16": 16, "i32": 32, "i64": 64, "index": 64}
 MOST_TERMS = 8

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from lamella.lang.tensor.check.memory.affine import ZERO, Affine
+from lamella.lang.tensor.check.memory.forms.affine import ZERO, Affine
 
 Bound: TypeAlias = int | None
 MOST_STEPS = 96

@@ -1,0 +1,148 @@
+"""Kernels for machines where each work-item is a thread of its own: blocks are work-groups, warps are subgroups.
+
+Values are scalars of a thread, so lanes, masks and the loops over subgroups of a processor are not needed. Every
+thread of a subgroup holds its cooperative matrices whole, and one of them stores when all of them are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lamella.backend.cpu.emit import integers
+from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.scalars import combine, identity
+from lamella.backend.cpu.emit.values import LLVM, Lanes
+from lamella.lang.tensor.check.kinds import BYTES, part_of
+from lamella.lang.tensor.nodes import Builtin, SubgroupBroadcast, SubgroupOperation
+
+WARP = 32
+ALL = "-1"
+REGISTER = "llvm.nvvm.read.ptx.sreg"
+
+
+def enter_thread(here: Here, rows: int, local_bytes: int) -> None:
+    """Find out which work-item this is: its group, subgroup and lane, and where the local memory of the group lies."""
+    out = here.out
+    block = out.intrinsic("i32", f"{REGISTER}.ctaid.x", "")
+    here.group_id = out.value(f"zext i32 {block} to i64")
+    row, column = (out.intrinsic("i32", f"{REGISTER}.tid.{axis}", "") for axis in "xy")
+    here.lane = out.value(f"and i32 {row}, {WARP - 1}")
+    tile = out.value(f"lshr i32 {row}, 5")
+    before = out.value(f"mul i32 {column}, {rows // WARP}")
+    here.subgroup_id = out.value(f"add i32 {before}, {tile}")
+    if local_bytes:
+        memory = f"@local_{local_bytes}"
+        out.need(f"{memory} = internal addrspace(3) global [{local_bytes} x i8] undef, align 128")
+        here.scratch = out.value(f"addrspacecast ptr addrspace(3) {memory} to ptr")
+
+
+def wait_for_group(here: Here) -> None:
+    """All work-items of the group come here before one goes on."""
+    here.out.need("declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)")
+    here.out.line("call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)")
+
+
+def wait_for_subgroup(here: Here) -> None:
+    """All work-items of the subgroup come here before one goes on."""
+    here.out.need("declare void @llvm.nvvm.bar.warp.sync(i32)")
+    here.out.line(f"call void @llvm.nvvm.bar.warp.sync(i32 {ALL})")
+
+
+def is_first_lane(here: Here) -> str:
+    """Whether this is the first work-item of its subgroup, an i1."""
+    return here.out.value(f"icmp eq i32 {here.lane}, 0")
+
+
+def emit_builtin(here: Here, instruction: Builtin) -> Lanes:
+    """Give the number that a builtin stands for."""
+    match instruction.name:
+        case "group_id":
+            return integers.dynamic(here.group_id)
+        case "group_size":
+            return integers.dynamic(here.group_count)
+        case "num_subgroups":
+            return integers.number(here.subgroups, "i32")
+        case "subgroup_size":
+            return integers.number(here.subgroup_size, "i32")
+        case "subgroup_id":
+            return integers.dynamic(here.subgroup_id, "i32")
+        case _:
+            return integers.dynamic(here.lane, "i32")
+
+
+# --- what the work-items of a subgroup do together ----------------------------------------------------------
+
+
+def emit_broadcast(here: Here, instruction: SubgroupBroadcast) -> Lanes:
+    """Emit the value of one lane for all."""
+    lane = here.scalar(instruction.lane.name)
+    return _shuffle(here, "idx", here.scalar(instruction.operand.name), lane.operand)
+
+
+def emit_operation(here: Here, instruction: SubgroupOperation) -> Lanes:
+    """Emit a reduction or a scan: values travel 1, 2, 4, … lanes far."""
+    value, function = here.scalar(instruction.operand.name), instruction.function
+    if instruction.form == "reduce":
+        for distance in (16, 8, 4, 2, 1):
+            value = combine(here, function, value, _shuffle(here, "bfly", value, str(distance)))
+        return value
+    for distance in (1, 2, 4, 8, 16):
+        below = _shuffle(here, "up", value, str(distance))
+        value = _select(
+            here, f"icmp uge i32 {here.lane}, {distance}", combine(here, function, below, value), value
+        )
+    if instruction.form == "inclusive_scan":
+        return value
+    before = _shuffle(here, "up", value, "1")
+    return _select(here, f"icmp eq i32 {here.lane}, 0", identity(function, value.element), before)
+
+
+def _select(here: Here, condition: str, then: Lanes, otherwise: Lanes) -> Lanes:
+    test, kind = here.out.value(condition), LLVM[then.element]
+    pairs = zip(then.parts, otherwise.parts, strict=True)
+    parts = [here.out.value(f"select i1 {test}, {kind} {one}, {kind} {other}") for one, other in pairs]
+    return Lanes(then.element, tuple(parts))
+
+
+def _shuffle(here: Here, way: str, value: Lanes, distance: str) -> Lanes:
+    """The value of another lane, part by part."""
+    parts = [_shuffle_part(here, way, part_of(value.element), part, distance) for part in value.parts]
+    return Lanes(value.element, tuple(parts))
+
+
+def _shuffle_part(here: Here, way: str, element: str, operand: str, distance: str) -> str:
+    out, width, kind = here.out, 8 * BYTES[element], LLVM[element]
+    bits = operand if kind.startswith("i") else out.value(f"bitcast {kind} {operand} to i{width}")
+    if element == "bool":
+        width = 1
+    words = _split(here, bits, width)
+    moved = [_shuffle_word(here, way, word, distance) for word in words]
+    joined = _join(here, moved, width)
+    return joined if kind.startswith("i") else out.value(f"bitcast i{width} {joined} to {kind}")
+
+
+def _split(here: Here, bits: str, width: int) -> list[str]:
+    """The words of 32 bits of a number."""
+    if width == 32:
+        return [bits]
+    if width < 32:
+        return [here.out.value(f"zext i{width} {bits} to i32")]
+    low = here.out.value(f"trunc i64 {bits} to i32")
+    high = here.out.value(f"lshr i64 {bits}, 32")
+    return [low, here.out.value(f"trunc i64 {high} to i32")]
+
+
+def _join(here: Here, words: Sequence[str], width: int) -> str:
+    if width == 32:
+        return words[0]
+    if width < 32:
+        return here.out.value(f"trunc i32 {words[0]} to i{width}")
+    low, high = (here.out.value(f"zext i32 {word} to i64") for word in words)
+    moved = here.out.value(f"shl i64 {high}, 32")
+    return here.out.value(f"or i64 {low}, {moved}")
+
+
+def _shuffle_word(here: Here, way: str, word: str, distance: str) -> str:
+    bound = "0" if way == "up" else "31"
+    operands = f"i32 {ALL}, i32 {word}, i32 {distance}, i32 {bound}"
+    return here.out.intrinsic("i32", f"llvm.nvvm.shfl.sync.{way}.i32", operands)

@@ -1,0 +1,1 @@
+"""Affine forms over the symbols of a function, proofs about them, and the arithmetic that makes them."""

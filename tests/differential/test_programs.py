@@ -1,0 +1,61 @@
+"""Random well-typed kernels run equal in the interpreter and as machine code, and every pass keeps their numbers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, seed, settings
+
+from lamella.base.diagnostic import errors
+from lamella.kernels.passes import PASSES, lower
+from lamella.kernels.target import find_target
+from lamella.lang.tensor import check, write
+from tests.differential.running import agree, execute, judge, read
+from tests.strategies.tensor_programs import Kernel, kernels
+
+PARTS = 10
+EXAMPLES = 50
+"""Kernels of a part; parts run side by side."""
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_machine_code_computes_what_the_interpreter_does(part: int) -> None:
+    @seed(part)
+    @settings(max_examples=EXAMPLES, derandomize=False, database=None)
+    @given(kernels())
+    def run(kernel: Kernel) -> None:
+        program = read(kernel.text)
+        agree(kernel, judge(kernel, program), execute(kernel, program))
+
+    run()
+
+
+@given(kernels())
+@settings(max_examples=20)
+def test_threads_change_nothing(kernel: Kernel) -> None:
+    program = read(kernel.text)
+    agree(kernel, execute(kernel, program), execute(kernel, program, threads=2))
+
+
+@given(kernels())
+@settings(max_examples=30)
+def test_work_items_have_no_order(kernel: Kernel) -> None:
+    """The kernels themselves have one meaning: else they would judge nothing."""
+    program = read(kernel.text)
+    agree(kernel, judge(kernel, program), judge(kernel, program, seed=3))
+
+
+@given(kernels())
+def test_every_pass_keeps_the_numbers(kernel: Kernel) -> None:
+    program, target = read(kernel.text), find_target("cpu-avx512")
+    expected = judge(kernel, program)
+    for item in PASSES:
+        lowered = lower(program, target, item.name)
+        found = errors(check(lowered))
+        assert not found, f"{item.name}: {found[0]}\n{write(lowered)}"
+        agree(kernel, expected, judge(kernel, lowered, seed=5), f"{item.name}\n{write(lowered)}")
+
+
+@given(kernels())
+def test_text_is_the_program(kernel: Kernel) -> None:
+    program = read(kernel.text)
+    assert read(write(program)) == program
