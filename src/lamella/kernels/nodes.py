@@ -48,5 +48,5 @@ class KernelGraph:
 
     @property
     def language(self) -> str:
-        """The language that its kernels are written in."""
-        return "tensor"
+        """The form that it is: no language, because it is a graph in one and a program in another."""
+        return "kernels"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Protocol, cast
 
 from lamella.base.diagnostic import Diagnostic, Rule
@@ -126,11 +126,16 @@ def execution_of(language: str) -> Execution:
     return cast(Execution, import_module(f"lamella.pipeline.{language}.execution"))
 
 
+def part_of(language: str, name: str) -> ModuleType:
+    """A part of a language that is only loaded where it is used."""
+    return import_module(f"lamella.pipeline.{language}.{name}")
+
+
 def printing_of(language: str) -> Printing | None:
     """The part of a language that prints and writes what its models are lowered to; None where that is one file."""
-    if language != "tensor":
+    if language not in ("tensor", "kernels"):
         return None
-    return cast(Printing, import_module(f"lamella.pipeline.{language}.printing"))
+    return cast(Printing, part_of(language, "printing"))
 
 
 def language_of(path: Path, language: str | None) -> str:

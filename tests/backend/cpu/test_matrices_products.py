@@ -88,7 +88,7 @@ def test_the_sum_is_rounded_to_the_result(added: str, result: str) -> None:
 
 @given(
     shape=st.tuples(st.integers(1, 70), st.integers(1, 14), st.integers(1, 5)),
-    element=st.sampled_from(["f32", "f64", "i32", "c32", "f16"]),
+    element=st.sampled_from(["f32", "f64", "i8", "i32", "c32", "f16"]),
     target=st.sampled_from(["cpu-avx512", "cpu-avx2", "cpu-aarch64"]),
 )
 def test_products_of_all_shapes(shape: tuple[int, int, int], element: str, target: str) -> None:
@@ -104,6 +104,18 @@ def test_products_of_all_shapes(shape: tuple[int, int, int], element: str, targe
     kernel(*given_, found)
     sizes = np.abs(left) @ np.abs(right) + np.abs(added)
     agree(found, left @ right + added, sizes, element, element, depth)
+
+
+@pytest.mark.parametrize("element", ["i8", "i16"])
+def test_sums_of_the_least_integers_wrap(element: str) -> None:
+    shape = (16, 2, 3)
+    kernel = Kernel(multiply_text((element, element, "i32", "i32"), shape))
+    least = int(np.iinfo(DTYPES[element]).min)
+    left, right = (np.full(size, least, DTYPES[element], order="F") for size in ((16, 3), (3, 2)))
+    added = np.full((16, 2), 2**31 - 1, np.int32, order="F")
+    found = np.zeros_like(added)
+    kernel(left, right, added, found)
+    assert np.array_equal(found, (added + np.int64(3 * least * least)).astype(np.int32))
 
 
 @pytest.mark.parametrize("use", ["matrix_a", "matrix_b", "matrix_acc"])

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.cpu import Kernels
 from lamella.backend.cpu import emit as emit_kernels
+from lamella.backend.cpu.compile import load_kernels
 from lamella.backend.cpu.jit import Machine, assembly, has_tiles, host_machine
 from lamella.kernels.target import find_target
 from tests.backend.cpu.cooperating import Array, Kernel, emit, lay_out, read
@@ -260,7 +260,7 @@ def test_gemm_runs_on_tiles(element: str, shape: tuple[int, int, int], transpose
         }}"""
     tiles = Tiles()
     compiled = emit_kernels(read(text), find_target("cpu-amx"))
-    kernels = Kernels(replace(compiled, text=tiles.translate(compiled.text)), threads=1)
+    kernels = load_kernels(replace(compiled, text=tiles.translate(compiled.text)), threads=1)
     found = np.full(shape[:2], 99, SUM_DTYPES[element], order="F")
     kernels.call("f", [*map(np.asfortranarray, given_), found])
     assert np.array_equal(found, left.astype(np.int64) @ right.astype(np.int64))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lamella.backend.cpu.compile import load_kernels
 from lamella.backend.cpu.emit.program import emit_program
-from lamella.backend.cpu.run.kernels import Kernels
 from lamella.backend.interpreter import compile_program
 from lamella.backend.interpreter.numbers import BF16
 from lamella.base.arrays import Array
@@ -29,7 +29,7 @@ def _agree(text: str, arrays: list[object], groups: int = 1) -> None:
     assert not [item for item in parsed.findings if item.severity == "error"], parsed.findings
     target = find_target("cpu-avx512")
     lowered = place_locals(parsed.program, target)
-    fast = Kernels(emit_program(parsed.program, lowered, target), threads=1)
+    fast = load_kernels(emit_program(parsed.program, lowered, target), threads=1)
     given_, judged = _copied(arrays), _copied(arrays)
     fast.call("k", given_, groups)
     compile_program(parsed.program).call("k", judged, groups)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lamella.backend.cpu.compile import load_kernels
 from lamella.backend.cpu.compiled import Compiled, Entry
 from lamella.backend.cpu.jit import CodeError
-from lamella.backend.cpu.run.kernels import Kernels
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import Limits
 from lamella.base.source import Source
@@ -138,15 +138,15 @@ def test_local_memory_is_limited() -> None:
     program = parse(Source("test.tensor", COUNT)).program
     compiled = Compiled(COUNT_TEXT, (Entry("count", "kernel_0", 1000),), program, program)
     with pytest.raises(LamellaError, match=r"TEN231.*1000 bytes"):
-        Kernels(compiled, limits=Limits(max_total_bytes=999))
-    Kernels(compiled, limits=Limits(max_total_bytes=1000))
+        load_kernels(compiled, limits=Limits(max_total_bytes=999))
+    load_kernels(compiled, limits=Limits(max_total_bytes=1000))
 
 
 def test_local_memory_that_cannot_be_had_is_an_error() -> None:
     kernels = make_kernels(COUNT, [COUNT_TEXT], local_bytes=1 << 31)
     program = parse(Source("test.tensor", COUNT)).program
     compiled = Compiled(COUNT_TEXT, (Entry("count", "kernel_0", 1 << 60),), program, program)
-    huge = Kernels(compiled, limits=Limits(max_total_bytes=1 << 62), threads=1)
+    huge = load_kernels(compiled, limits=Limits(max_total_bytes=1 << 62), threads=1)
     with pytest.raises(LamellaError, match="bytes for the local memory"):
         huge.count(np.zeros(1, np.int64))
     kernels.count(np.zeros(1, np.int64))

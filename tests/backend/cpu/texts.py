@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lamella.backend.cpu.compile import load_kernels
 from lamella.backend.cpu.compiled import Compiled, Entry
 from lamella.backend.cpu.run.kernels import Kernels
 from lamella.base.source import Source
@@ -43,7 +44,7 @@ def make_kernels(program: str, texts: list[str], local_bytes: int = 0, threads: 
     names = [function.name for function in parsed.program.functions]
     entries = tuple(Entry(name, f"kernel_{index}", local_bytes) for index, name in enumerate(names))
     compiled = Compiled("\n".join(texts), entries, parsed.program, parsed.program)
-    return Kernels(compiled, threads=threads)
+    return load_kernels(compiled, threads=threads)
 
 
 COUNT = "func @count(%out: memref<i64x?>) {}"

@@ -1,32 +1,43 @@
-"""A program on its way to machine code: checked, lowered in its own language, emitted."""
+"""A program on its way to machine code: checked, lowered in its own language, emitted; or kept from another time."""
 
 from __future__ import annotations
 
-from lamella.backend.cpu.compiled import Compiled
-from lamella.backend.cpu.emit.matrices import find_long_code
-from lamella.backend.cpu.emit.program import emit_program
+import hashlib
+import os
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from typing import Protocol, cast
+
+from lamella.backend.cpu.compiled import Compiled, Emitted, Kept, entries_of
 from lamella.backend.cpu.host import host_target
+from lamella.backend.cpu.jit import assemble, host_machine, load, object_key, open_cache
 from lamella.backend.cpu.run.kernels import Kernels
-from lamella.base.collector import collector_paused
-from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.limits import DEFAULT, Limits
-from lamella.kernels.passes import lower
+from lamella.base.paths import shipped
 from lamella.kernels.target import Target
-from lamella.lang.tensor import check
+from lamella.lang.tensor import write
 from lamella.lang.tensor.nodes import Program
+
+PARTS = ("backend/cpu", "kernels", "lang/tensor")
+"""The parts of the package that machine code depends on."""
+
+
+class Emission(Protocol):
+    """What makes text for LLVM: `lamella.backend.cpu.emission`."""
+
+    def emit(self, program: Program, target: Target) -> Compiled:
+        """The LLVM text of a program for a target; a program with errors raises them."""
 
 
 def emit(program: Program, target: Target) -> Compiled:
-    """The LLVM text of a program for a target; a program with errors raises them."""
-    with collector_paused():
-        found = errors(check(program))
-        if found:
-            raise LamellaError(found)
-        lowered = lower(program, target)
-        found = find_long_code(lowered)
-        if found:
-            raise LamellaError(found)
-        return emit_program(program, lowered, target)
+    """The LLVM text of a program for a target; a program with errors raises them.
+
+    Checks, passes and emission are loaded here and not before: code from the cache needs none of them, and they are
+    half of what a process has to load.
+    """
+    emission = cast(Emission, import_module("lamella.backend.cpu.emission"))
+    return emission.emit(program, target)
 
 
 def compile_program(
@@ -36,5 +47,65 @@ def compile_program(
     target: Target | None = None,
     threads: int | None = None,
 ) -> Kernels:
-    """Make the kernels of a program callable as machine code of this processor."""
-    return Kernels(emit(program, target or host_target()), limits=limits, threads=threads)
+    """Make the kernels of a program callable as machine code of this processor.
+
+    Code that was made of the same text before is taken from the user's cache; what got that far has no errors.
+    """
+    chosen, store = target or host_target(), open_cache()
+    key = b"" if store is None else _key(program, chosen)
+    content = None if store is None else store.get(key)
+    if content is not None:
+        kept = Kept(program, entries_of(program, _sizes(content, program)), lambda: emit(program, chosen))
+        return _loaded(kept, content[_head_bytes(program) :], limits, threads)
+    compiled = emit(program, chosen)
+    machine_code = assemble(compiled.text, host_machine())
+    if store is not None:
+        sizes = b"".join(entry.local_bytes.to_bytes(8, "little") for entry in compiled.entries)
+        store.put(key, sizes + machine_code)
+    return _loaded(compiled, machine_code, limits, threads)
+
+
+def load_kernels(compiled: Compiled, *, limits: Limits = DEFAULT, threads: int | None = None) -> Kernels:
+    """Make kernels of LLVM text callable."""
+    return _loaded(compiled, assemble(compiled.text, host_machine()), limits, threads)
+
+
+def _loaded(compiled: Emitted, code: bytes, limits: Limits, threads: int | None) -> Kernels:
+    symbols = [entry.symbol for entry in compiled.entries]
+    return Kernels(compiled, load(code, symbols), limits=limits, threads=threads)
+
+
+def _head_bytes(program: Program) -> int:
+    return 8 * len(program.functions)
+
+
+def _sizes(content: bytes, program: Program) -> list[int]:
+    """The local memory of each kernel, which stands before the code."""
+    places = range(0, _head_bytes(program), 8)
+    return [int.from_bytes(content[place : place + 8], "little") for place in places]
+
+
+def _key(program: Program, target: Target) -> bytes:
+    """What machine code depends on: the program, the target, the processor, LLVM, and this package."""
+    text = "\0".join((write(program), repr(target), _fingerprint()))
+    return object_key(text, host_machine())
+
+
+@cache
+def _fingerprint() -> str:
+    """This package as it is now: the sizes and times of its files, because a changed one may write other code."""
+    found = hashlib.sha256()
+    for part in PARTS:
+        for line in sorted(_files(os.fspath(shipped(part)))):
+            found.update(line.encode())
+    return found.hexdigest()
+
+
+def _files(folder: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _files(entry.path)
+            elif entry.name.endswith(".py"):
+                state = entry.stat()
+                yield f"{entry.name} {state.st_size} {state.st_mtime_ns}"

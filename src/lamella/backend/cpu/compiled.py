@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
 from lamella.lang.tensor.nodes import Program
 
@@ -16,11 +19,60 @@ class Entry:
     local_bytes: int = 0
 
 
+class Emitted(Protocol):
+    """A program as LLVM IR; `lowered` is what it was after the passes, before it was emitted."""
+
+    @property
+    def text(self) -> str:
+        """The text for LLVM."""
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The kernels, in the order of the program."""
+
+    @property
+    def program(self) -> Program:
+        """The program as it was written."""
+
+    @property
+    def lowered(self) -> Program:
+        """The program after the passes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A program as LLVM IR; `lowered` is what it was after the passes, before it was emitted."""
+    """A program that was emitted."""
 
     text: str
     entries: tuple[Entry, ...]
     program: Program
     lowered: Program
+
+
+class Kept:
+    """A program whose machine code was kept from another time; its text is only made where somebody reads it."""
+
+    def __init__(self, program: Program, entries: tuple[Entry, ...], emit: Callable[[], Compiled]) -> None:
+        self.program = program
+        self.entries = entries
+        self._emit = emit
+
+    @cached_property
+    def _emitted(self) -> Compiled:
+        return self._emit()
+
+    @property
+    def text(self) -> str:
+        """The text for LLVM."""
+        return self._emitted.text
+
+    @property
+    def lowered(self) -> Program:
+        """The program after the passes."""
+        return self._emitted.lowered
+
+
+def entries_of(program: Program, local_bytes: list[int]) -> tuple[Entry, ...]:
+    """The kernels of a program with the local memory that each takes."""
+    pairs = enumerate(zip(program.functions, local_bytes, strict=True))
+    return tuple(Entry(function.name, f"kernel_{number}", size) for number, (function, size) in pairs)

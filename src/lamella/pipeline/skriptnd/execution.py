@@ -102,7 +102,7 @@ def compile(  # the API's word: lamella.compile
 ) -> languages.Executable:
     """Make a graph executable; inputs that a call leaves out are random, from the seed."""
     if backend == "cpu":
-        return execution_of("tensor").compile(to_kernels(model, options), "cpu", options)
+        return execution_of("kernels").compile(to_kernels(model, options), "cpu", options)
     if backend not in (None, "reference"):
         raise InputError(f"there is no backend '{backend}' for a graph", hint="graphs run on: reference, cpu")
     return compile_model(
@@ -136,7 +136,7 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
     kernels = to_kernels(model, options)
     if to == "tensor" and options.after is None:
         return kernels
-    return execution_of("tensor").lower(kernels, to, options)
+    return execution_of("kernels").lower(kernels, to, options)
 
 
 def _listed() -> str:

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from lamella.backend.cpu import compile_program
-from lamella.backend.cpu.graphs import compile_graph
 from lamella.backend.cpu.host import host_like
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.named import NamedKernels
-from lamella.backend.reference import Executable
 from lamella.backend.watch import Watch, unwatched
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.errors import InputError
 from lamella.base.writer import write_text
-from lamella.kernels.nodes import KernelGraph
 from lamella.lang.tensor import write, write_type
 from lamella.lang.tensor.nodes import Function, Group, Memref, Parameter, Program, Scalar
+from lamella.pipeline.languages import part_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.tensor.draws import draw_array, empty_array
-from lamella.pipeline.tensor.lowering import Lowered, lower_program
 from lamella.pipeline.tensor.program import KernelFile, read_checked
 from lamella.pipeline.tensor.tracing import Tracer
+
+if TYPE_CHECKING:
+    from lamella.pipeline.tensor.lowering import Lowered
 
 BACKENDS = ("cpu", "interpreter")
 
@@ -37,37 +38,19 @@ def load(path: Path, options: Options) -> KernelFile:
 
 
 def compile(  # the API's word: lamella.compile
-    model: KernelFile | KernelGraph, backend: str | None, options: Options
-) -> NamedKernels | KernelRun | Executable:
-    """Make kernels callable, `kernels.name(A, B, groups=n)`; with `kernel` named, that one alone; or their graph."""
-    if backend not in (None, *BACKENDS):
-        raise InputError(f"there is no backend '{backend}' for kernels", hint=f"kernels run on: {_listed()}")
-    if isinstance(model, KernelGraph):
-        return compile_kernel_graph(model, backend, options)
+    model: KernelFile, backend: str | None, options: Options
+) -> NamedKernels | KernelRun:
+    """Make kernels callable, `kernels.name(A, B, groups=n)`; with `kernel` named, that one alone."""
     if options.kernel is not None:
         return KernelRun(model, backend, options)
-    return _compiled(model.program, backend, options)
+    return compile_kernels(model.program, backend, options)
 
 
-def compile_kernel_graph(model: KernelGraph, backend: str | None, options: Options) -> Executable:
-    """Make the graph of some kernels callable with arrays by name."""
-    kernels = _compiled(model.program, backend, options)
-    return compile_graph(
-        model,
-        kernels.call,
-        seed=options.seed,
-        dtype=options.dtype or "f32",
-        quantized=options.quantized,
-        limits=options.limits,
-    )
-
-
-def _listed() -> str:
-    return ", ".join(BACKENDS)
-
-
-def _compiled(program: Program, backend: str | None, options: Options) -> NamedKernels:
+def compile_kernels(program: Program, backend: str | None, options: Options) -> NamedKernels:
     """Kernels on a backend; what only the interpreter does, it does unasked."""
+    if backend not in (None, *BACKENDS):
+        known = ", ".join(BACKENDS)
+        raise InputError(f"there is no backend '{backend}' for kernels", hint=f"kernels run on: {known}")
     watched = options.trace is not None or options.check_bounds
     if backend == "cpu" and watched:
         raise InputError("machine code is neither traced nor tested", hint="--backend interpreter does both")
@@ -78,14 +61,15 @@ def _compiled(program: Program, backend: str | None, options: Options) -> NamedK
     return compile_program(program, limits=options.limits, target=target, threads=options.threads or None)
 
 
-def lower(model: KernelFile | KernelGraph, to: str, options: Options) -> Lowered:
+def lower(model: KernelFile, to: str, options: Options) -> Lowered:
     """The program after its passes, as text for LLVM, or as the code of a processor."""
-    return lower_program(model.program, to, options)
+    lowered: Lowered = part_of("tensor", "lowering").lower_program(model.program, to, options)
+    return lowered
 
 
-def save(model: KernelFile | KernelGraph | Lowered, path: Path) -> None:
+def save(model: KernelFile | Lowered, path: Path) -> None:
     """Write kernels: their canonical text, or what they were lowered to."""
-    if isinstance(model, Lowered):
+    if not isinstance(model, KernelFile):
         write_text(path, model.text)
         return
     if path.suffix != ".tensor":
@@ -100,7 +84,7 @@ class KernelRun:
         self.findings: list[Diagnostic] = []
         self.watch: Watch = unwatched
         self._function = _find(model, options.kernel or None)
-        self._kernels = _compiled(model.program, backend, options)
+        self._kernels = compile_kernels(model.program, backend, options)
         self._options = options
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lamella.backend.cpu.compile import emit
+from lamella.backend.cpu.emission import emit
 from lamella.backend.cpu.host import host_target
 from lamella.backend.cpu.jit import Machine, readable_assembly
 from lamella.base.errors import InputError

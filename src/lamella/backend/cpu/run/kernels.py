@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from lamella.backend.cpu.compiled import Compiled, Entry
-from lamella.backend.cpu.jit import CodeError, build, host_machine, open_cache, readable_assembly
+from lamella.backend.cpu.compiled import Emitted, Entry
+from lamella.backend.cpu.jit import CodeError, Loaded, host_machine, readable_assembly
 from lamella.backend.cpu.run.launch import Packer
 from lamella.backend.cpu.run.pool import Runner, count_threads
 from lamella.backend.named import NamedKernels, count_groups
@@ -25,12 +25,14 @@ from lamella.lang.tensor.rules import running as rules
 class Kernels(NamedKernels):
     """The kernels of a program as machine code: `kernels.name(A, B, groups=n)` runs one on NumPy arrays, in place."""
 
-    def __init__(self, compiled: Compiled, *, limits: Limits = DEFAULT, threads: int | None = None) -> None:
+    def __init__(
+        self, compiled: Emitted, code: Loaded, *, limits: Limits = DEFAULT, threads: int | None = None
+    ) -> None:
         super().__init__(compiled.program)
         self._compiled = compiled
         self._refuse_large(limits)
         count = threads or count_threads()
-        self._code = build(compiled.text, [entry.symbol for entry in compiled.entries], open_cache())
+        self._code = code
         self._ready = {entry.name: self._prepare(entry, count) for entry in compiled.entries}
 
     def call(self, name: str, arguments: Sequence[object] = (), groups: int = 1) -> None:
@@ -64,7 +66,7 @@ class Kernels(NamedKernels):
         return function, Packer(function), runner
 
     def _refuse_large(self, limits: Limits) -> None:
-        """Refuse kernels whose local memory passes the limit, before anything is compiled."""
+        """Refuse kernels whose local memory passes the limit."""
         large = [item for item in self._compiled.entries if item.local_bytes > limits.max_total_bytes]
         if large:
             raise LamellaError(

@@ -81,8 +81,11 @@ class _Pass:
                 self._note(statement)
 
     def _lower_blas(self, builder: Builder, blas: Blas) -> None:
-        if blas.function in ("gemm", "gemv") and not self.target.has_threads:
-            product = find_product(builder, blas, Known(self.types, self.constants))
+        known = Known(self.types, self.constants)
+        if are_dots(blas, known):
+            write_dots(builder, blas, known)
+        elif blas.function in ("gemm", "gemv") and not self.target.has_threads:
+            product = find_product(builder, blas, known)
             lower_product(builder, product, self.planner(product, self.target), self.subgroups)
         else:
             lower_elements(builder, blas, self.types, self.target, self.constants)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from lamella.kernels.build import Builder
-from lamella.kernels.passes.lower_linalg.extents import IndexOrSize, as_value, whole_part
+from lamella.kernels.passes.lower_linalg.extents import as_value, whole_part
 from lamella.kernels.passes.lower_linalg.operands import Known
 from lamella.kernels.passes.lower_linalg.updates import (
     Lanes,
@@ -15,7 +15,7 @@ from lamella.kernels.passes.lower_linalg.updates import (
     shared_extent,
     write_updates,
 )
-from lamella.lang.tensor.nodes import Blas, If, SubgroupOperation, Value
+from lamella.lang.tensor.nodes import Blas, If, IndexOrSize, SubgroupOperation, Value
 
 COLUMNS = 8
 """Columns that are multiplied at once, so that each element of b is loaded once for all of them."""

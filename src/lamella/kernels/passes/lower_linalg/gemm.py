@@ -25,66 +25,20 @@ from lamella.kernels.passes.lower_linalg.extents import (
 from lamella.kernels.passes.lower_linalg.operands import CHECKED, Operand, Product, Span
 from lamella.kernels.passes.lower_linalg.packing import STEP, Copy, copy_matrix
 from lamella.kernels.passes.lower_linalg.registers import Tile, cut_tile, start_sums
-from lamella.kernels.passes.lower_linalg.scaling import Scaling, Storing, scale_block, start_scaling
+from lamella.kernels.passes.lower_linalg.scaling import Scaling, Storing, Sums, scale_block, start_scaling
+from lamella.kernels.passes.lower_linalg.strips import Buffers, Part, Strip, make_buffers, make_columns
 from lamella.kernels.passes.lower_linalg.tiles import TAIL_COLUMNS, Plan, split
 from lamella.lang.tensor.nodes import (
+    BOOL,
     INDEX,
     IndexOrSize,
     LifetimeStop,
     Memref,
     Scalar,
     Slice,
-    Value,
-    make_memref,
 )
-from lamella.lang.tensor.nodes.types import COMPLEX
 
 LANE = Scalar("i32")
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A block of the sum: so many columns of A and rows of B."""
-
-    begin: IndexOrSize
-    depth: IndexOrSize
-    scaling: Scaling
-
-    @property
-    def span(self) -> Span:
-        """The columns of A and rows of B."""
-        return Span(self.begin, self.depth)
-
-
-@dataclass(frozen=True, slots=True)
-class Strip:
-    """Rows or columns that are cut into tiles of one size; a checked one holds less than one tile."""
-
-    begin: IndexOrSize
-    end: IndexOrSize
-    size: int
-    checked: bool = False
-
-    def span(self, builder: Builder, position: IndexOrSize) -> Span:
-        """What a tile at a position covers: less than its size where it is checked."""
-        return Span(position, subtract(builder, self.end, position) if self.checked else self.size)
-
-
-@dataclass(frozen=True, slots=True)
-class Buffers:
-    """Where panels of A and columns of B are read from; None where the matrices themselves are."""
-
-    panels: Value | None
-    """A panel is some rows of A, one column behind the other; the last mode counts panels."""
-    panel_type: Memref
-    b: Operand | None
-    ready: bool = False
-    """Whether the panels hold all of A from the beginning."""
-
-    @property
-    def are_filled(self) -> bool:
-        """Whether something is copied on the way."""
-        return self.b is not None or (self.panels is not None and not self.ready)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,27 +71,26 @@ class Nest:
 
     def _write_rows(self, builder: Builder, part: Part) -> None:
         m, size = self.product.m, self.plan.rows
-        full = m if self.product.whole_rows else whole_part(builder, m, size)
+        if self.product.whole_rows or (self.buffers.panels is not None and not isinstance(m, int)):
+            self._write_strip(builder, part, Strip(0, m, size, not self.product.whole_rows))
+            return
+        full = whole_part(builder, m, size)
         if full != 0:
             self._write_strip(builder, part, Strip(0, full, size))
-        if isinstance(m, int) and isinstance(full, int):
-            if full < m:
-                self._write_strip(builder, part, Strip(full, m, m - full))
-            return
-        if self.product.whole_rows:
-            return
-        rest = builder.compare("lt", as_value(builder, full), as_value(builder, m))
-        with builder.condition(rest) as inner:
-            self._write_strip(inner, part, Strip(full, m, size, True))
+        if not isinstance(m, int):
+            rest = builder.compare("lt", as_value(builder, full), m)
+            with builder.condition(rest) as inner:
+                self._write_strip(inner, part, Strip(full, m, size, True))
+        elif isinstance(full, int) and full < m:
+            self._write_strip(builder, part, Strip(full, m, m - full))
 
     def _write_strip(self, builder: Builder, part: Part, rows: Strip) -> None:
         if self.buffers.panels is None:
             self._write_columns(builder, part, rows)
             return
-        height = rows.size * (1 if rows.checked else self.plan.panels)
+        height = rows.size * self.plan.panels
         with each(builder, rows.begin, rows.end, height) as (inner, begin):
-            end = rows.end if rows.checked else least(inner, add(inner, begin, height), rows.end)
-            block = replace(rows, begin=begin, end=end)
+            block = replace(rows, begin=begin, end=least(inner, add(inner, begin, height), rows.end))
             if not self.buffers.ready:
                 self._pack_a(inner, part, block)
             self._write_columns(inner, part, block)
@@ -149,12 +102,13 @@ class Nest:
             for count, width in split(n, size):
                 self._write_column_strip(builder, part, (rows, Strip(begin, begin + count * width, width)))
                 begin += count * width
-            return
-        full = whole_part(builder, n, size)
-        self._write_column_strip(builder, part, (rows, Strip(0, full, size)))
-        if size == 1:
-            return
-        self._write_column_strip(builder, part, (rows, Strip(full, n, min(size, TAIL_COLUMNS), True)))
+        elif self.buffers.b is not None or size == 1:
+            self._write_column_strip(builder, part, (rows, Strip(0, n, size, size > 1)))
+        else:
+            full = whole_part(builder, n, size)
+            self._write_column_strip(builder, part, (rows, Strip(0, full, size)))
+            tail = Strip(full, n, min(size, TAIL_COLUMNS), True)
+            self._write_column_strip(builder, part, (rows, tail))
 
     def _write_column_strip(self, builder: Builder, part: Part, strips: tuple[Strip, Strip]) -> None:
         rows, columns = strips
@@ -165,19 +119,25 @@ class Nest:
                 self._region(inner, self.buffers.are_filled) as region,
                 self._tiles(region, rows) as (body, row),
             ):
-                self._write_tile(body, part, (rows, columns), (row, span, b))
+                self._write_tile(body, part, strips, (row, span, b))
 
     # --- copies -------------------------------------------------------------------------------------------------
 
     def _pack_a(self, builder: Builder, part: Part, rows: Strip) -> None:
         with builder.parallel() as region, self._tiles(region, rows) as (body, row):
-            source = self.product.a.view(body, rows.span(body, row), part.span)
-            panel = self._panel(body, rows, row, part)
-            copy = Copy(source, panel, rows.size, 1, rows.checked, self.plan.pack > 1)
-            copy_matrix(body, copy, part.depth, self._copy_step)
+            span = rows.span(body, row)
+            source, panel = self.product.a.view(body, span, part.span), self._panel(body, rows, row, part)
+            copy = Copy(source, panel, rows.size, 1, False, self.plan.pack > 1)
+            if rows.ragged:
+                with body.choice(rows.is_full(body, span)) as (then, otherwise):
+                    copy_matrix(then, copy, part.depth, self._copy_step)
+                    copy_matrix(otherwise, replace(copy, checked=True), part.depth, self._copy_step)
+            else:
+                copy_matrix(body, copy, part.depth, self._copy_step)
 
     @property
     def _copy_step(self) -> int:
+        """How many columns of A or rows of B are copied at a time."""
         return self.plan.depth if self.plan.pack > 1 else STEP
 
     def _panel(self, builder: Builder, rows: Strip, row: IndexOrSize, part: Part) -> Operand:
@@ -207,9 +167,9 @@ class Nest:
         reach = self._reach(builder, part.depth)
         target = self.buffers.b.view(builder, Span(0, reach), Span(0, columns.size))
         fill = self.plan.pack > 1
-        copy = Copy(place, target, columns.size, 0, columns.checked, fill)
+        copy = Copy(place, target, columns.size, 0, columns.ragged, fill)
         if target.transposed:
-            copy = Copy(_flip(place), _flip(target), columns.size, 1, columns.checked, fill)
+            copy = Copy(_flip(place), _flip(target), columns.size, 1, columns.ragged, fill)
         with builder.parallel() as region, self._first_subgroup(region) as body:
             copy_matrix(body, copy, part.depth, self._copy_step)
         return target
@@ -228,17 +188,14 @@ class Nest:
     @contextmanager
     def _tiles(self, builder: Builder, rows: Strip) -> Iterator[tuple[Builder, IndexOrSize]]:
         """The tiles of a column that this subgroup computes, each by its first row."""
-        if rows.checked:
-            with self._first_subgroup(builder) as inner:
-                yield inner, rows.begin
+        if self.subgroups == 1:
+            with each(builder, rows.begin, rows.end, rows.size) as found:
+                yield found
             return
-        begin, step = rows.begin, as_value(builder, rows.size) if self.subgroups != 1 else rows.size
-        if self.subgroups != 1:
-            own = multiply(builder, builder.cast(builder.builtin("subgroup_id", LANE), INDEX), rows.size)
-            begin = add(builder, begin, own)
-            count = builder.cast(builder.builtin("num_subgroups", LANE), INDEX)
-            step = multiply(builder, count, rows.size)
-        with each(builder, begin, rows.end, step) as found:
+        own = multiply(builder, builder.cast(builder.builtin("subgroup_id", LANE), INDEX), rows.size)
+        count = builder.cast(builder.builtin("num_subgroups", LANE), INDEX)
+        step = multiply(builder, count, rows.size)
+        with each(builder, add(builder, rows.begin, own), rows.end, step) as found:
             yield found
 
     @contextmanager
@@ -266,16 +223,22 @@ class Nest:
         totals = start_sums(builder, pieces) if b is None else []
         if b is not None:
             a = self._panel(builder, rows, row, part)
-            checked = (
-                rows.checked and self.buffers.panels is None,
-                columns.checked and self.buffers.b is None,
-            )
+            in_place = (self.buffers.panels is None, self.buffers.b is None)
+            checked = (rows.ragged and in_place[0], columns.ragged and in_place[1])
             tile = Tile(a, b, pieces, self.plan.depth, checked)
             totals = tile.sum(builder, self._reach(builder, part.depth), self._is_whole)
-        c = self.product.c.view(builder, own, span)
-        store = Storing(c, CHECKED[rows.checked, columns.checked])
-        for piece, total in zip(pieces, totals, strict=True):
-            part.scaling.finish(builder, total, piece, store)
+        sums = Sums(part.scaling, pieces, tuple(totals))
+        store = Storing(self.product.c.view(builder, own, span), CHECKED[rows.ragged, columns.ragged])
+        full = [
+            strip.is_full(builder, item) for strip, item in ((rows, own), (columns, span)) if strip.ragged
+        ]
+        if not full or self.buffers.panels is None:
+            sums.finish(builder, store)
+            return
+        both = full[0] if len(full) == 1 else builder.arith("and", *full, type_=BOOL)
+        with builder.choice(both) as (then, otherwise):
+            sums.finish(then, replace(store, checked=""))
+            sums.finish(otherwise, store)
 
     @property
     def _is_whole(self) -> bool:
@@ -316,7 +279,7 @@ def write_panels(builder: Builder, product: Product, plan: Plan, first: IndexOrS
     shown = Memref(type_.element, shape, type_.stride)
     slices = [Slice(begin, size) for begin, size in zip(begins, sizes, strict=True)]
     columns = (
-        _make_columns(builder, product, plan, plan.block or _depth(product, plan)) if plan.pack_b else None
+        make_columns(builder, product, plan, plan.block or _depth(product, plan)) if plan.pack_b else None
     )
     buffers = Buffers(builder.subview(product.a.value, slices, shown), shown, columns, True)
     Nest(product, plan, 1, buffers).write(builder)
@@ -332,37 +295,11 @@ def _depth(product: Product, plan: Plan) -> int:
 
 
 def _write_nest(builder: Builder, product: Product, plan: Plan, subgroups: int | None) -> None:
-    buffers = _make_buffers(builder, product, plan)
+    buffers = make_buffers(builder, product, plan)
     Nest(product, plan, subgroups, buffers).write(builder)
     for buffer in (buffers.panels, buffers.b.value if buffers.b is not None else None):
         if buffer is not None:
             builder.put(LifetimeStop(buffer))
-
-
-def _make_buffers(builder: Builder, product: Product, plan: Plan) -> Buffers:
-    depth = plan.block or product.k
-    if not plan.panels or not isinstance(depth, int):
-        return Buffers(None, product.a.type, None)
-    whole = -(-depth // plan.depth) * plan.depth if plan.pack > 1 else depth
-    shape: tuple[int, ...] = (plan.rows, whole // plan.pack, plan.panels)
-    if plan.pack > 1:
-        shape = (plan.pack, *shape)
-    type_ = make_memref(_copied(product.a.type.element, product, plan), shape, None, True)
-    buffer = builder.alloca(type_)
-    return Buffers(buffer, type_, _make_columns(builder, product, plan, whole) if plan.pack_b else None)
-
-
-def _make_columns(builder: Builder, product: Product, plan: Plan, depth: int) -> Operand:
-    """Memory for some columns of B, in the direction in which they lie now unless the sums want one."""
-    flat = product.b.row_stride != 1 and product.b.column_stride == 1 and plan.pack == 1
-    shape = (plan.columns, depth) if flat else (depth, plan.columns)
-    type_ = make_memref(_copied(product.b.type.element, product, plan), shape, None, True)
-    return Operand(builder.alloca(type_), type_, flat)
-
-
-def _copied(element: str, product: Product, plan: Plan) -> str:
-    """A copy is made in the type of the sums, but for packs and for a real factor of a complex sum."""
-    return element if product.wide in COMPLEX or plan.pack > 1 else product.wide
 
 
 def _flip(operand: Operand) -> Operand:

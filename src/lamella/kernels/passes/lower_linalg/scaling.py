@@ -89,6 +89,20 @@ class Scaling:
         return builder.arith("add", tile, before, type_=piece.type)
 
 
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The sums of a tile, and what becomes of them."""
+
+    scaling: Scaling
+    pieces: tuple[Piece, ...]
+    values: tuple[Value, ...]
+
+    def finish(self, builder: Builder, place: Storing) -> None:
+        """Store all of them."""
+        for piece, value in zip(self.pieces, self.values, strict=True):
+            self.scaling.finish(builder, value, piece, place)
+
+
 def start_scaling(builder: Builder, product: Product) -> Scaling:
     """The factors as a product without blocks uses them."""
     beta = product.beta

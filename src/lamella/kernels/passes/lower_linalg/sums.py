@@ -64,24 +64,36 @@ def _sum_across(builder: Builder, update: Update, count: IndexOrSize, length: In
 
 def _sum_blocks(builder: Builder, update: Update, count: Value, end: Value) -> Value:
     """The sums of all rows that come in whole blocks; where the others begin is given back."""
+    blocks = _cut_rows(builder, count)
+    with builder.parallel() as whole, _each_block(whole, blocks) as (inner, rows):
+        _sum_block(inner, update, rows, end)
+    return blocks.full
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """Rows in blocks: how many lie side by side in a subgroup, how many in a block, and in all whole blocks."""
+
+    size: Value
+    block: Value
+    full: Value
+
+
+def _cut_rows(builder: Builder, count: Value) -> _Blocks:
     size = builder.cast(builder.builtin("subgroup_size", I32), INDEX)
     block = builder.arith("mul", size, builder.constant(ROWS))
-    full = _whole(builder, count, block)
-    with builder.parallel() as whole, _each_block(whole, full, (size, block)) as (inner, rows):
-        _sum_block(inner, update, rows, end)
-    return full
+    return _Blocks(size, block, _whole(builder, count, block))
 
 
 @contextmanager
-def _each_block(
-    builder: Builder, full: Value, sizes: tuple[Value, Value]
-) -> Iterator[tuple[Builder, list[Value]]]:
+def _each_block(builder: Builder, blocks: _Blocks) -> Iterator[tuple[Builder, list[Value]]]:
     """Blocks of rows, shared among the subgroups, and the rows of each that fall to a work-item."""
-    lanes, (size, block) = find_lanes(builder), sizes
-    start = builder.arith("mul", lanes.subgroup, block)
-    with builder.loop(start, full, builder.arith("mul", lanes.subgroups, block)) as outer:
+    lanes = find_lanes(builder)
+    start = builder.arith("mul", lanes.subgroup, blocks.block)
+    step = builder.arith("mul", lanes.subgroups, blocks.block)
+    with builder.loop(start, blocks.full, step) as outer:
         first = outer.body.arith("add", outer.variable, lanes.lane)
-        yield outer.body, _rows(outer.body, first, size)
+        yield outer.body, _rows(outer.body, first, blocks.size)
 
 
 def _rows(builder: Builder, first: Value, distance: Value) -> list[Value]:
@@ -187,9 +199,7 @@ def write_cumsum(builder: Builder, update: Update, target: Target) -> None:
 
 def _scan_blocks(builder: Builder, update: Update, others: Sequence[Value], end: Value) -> Value:
     """The scans of all rows that come in whole blocks; where the others begin is given back."""
-    size = builder.cast(builder.builtin("subgroup_size", I32), INDEX)
-    block = builder.arith("mul", size, builder.constant(ROWS))
-    full = _whole(builder, others[0], block)
+    blocks = _cut_rows(builder, others[0])
     with builder.parallel() as whole, ExitStack() as loops:
         inner = whole
         variables: list[Value] = []
@@ -197,9 +207,9 @@ def _scan_blocks(builder: Builder, update: Update, others: Sequence[Value], end:
             loop = loops.enter_context(inner.loop(inner.constant(0), other))
             inner = loop.body
             variables.insert(0, loop.variable)
-        inner, rows = loops.enter_context(_each_block(inner, full, (size, block)))
+        inner, rows = loops.enter_context(_each_block(inner, blocks))
         _scan_across(inner, update, rows, variables, end)
-    return full
+    return blocks.full
 
 
 def _scan_across(

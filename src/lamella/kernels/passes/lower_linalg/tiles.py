@@ -155,12 +155,10 @@ def _power(count: int) -> int:
 
 
 def _depth(product: Product, rows: int, lanes: int) -> int:
-    """Columns of A in a step: all where they are few; one where rows end inside a vector, which costs registers."""
-    if rows > lanes and rows % lanes:
+    """Columns of A in a step: one where nobody knows how many there are, or where rows end inside a vector."""
+    if not isinstance(product.k, int) or (rows > lanes and rows % lanes):
         return 1
-    if isinstance(product.k, int) and product.k <= STRAIGHT:
-        return max(1, product.k)
-    return DEPTH
+    return max(1, product.k) if product.k <= STRAIGHT else DEPTH
 
 
 def _block(product: Product, block_bytes: int) -> int | None:
@@ -198,6 +196,8 @@ def _must_pack_a(product: Product, plan: Plan) -> bool:
 
 def _must_pack_b(product: Product, plan: Plan) -> bool:
     """Whether the columns of B are worth a copy: where they fall on the same lines of the cache."""
+    if not isinstance(product.n, int):
+        return True
     if isinstance(product.m, int) and product.m <= 2 * plan.rows:
         return False
     if plan.pack == 1 and product.b.type.element != product.wide and product.wide not in COMPLEX:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from lamella.backend.cpu.emit.here import Here
 from lamella.backend.cpu.emit.matrices.places import uniform
 from lamella.backend.cpu.emit.matrices.shapes import named_matrix, value_count, width_of
-from lamella.backend.cpu.emit.matrices.vectors import splat
+from lamella.backend.cpu.emit.matrices.vectors import shuffle, splat
 from lamella.backend.cpu.emit.scalars import combine, convert, make_constant
 from lamella.backend.cpu.emit.scalars.lanes import map_columns
 from lamella.backend.cpu.emit.scalars.vectors import Vector
-from lamella.backend.cpu.emit.values import LLVM, Lanes, Matrix
+from lamella.backend.cpu.emit.values import LLVM, Lanes, Matrix, llvm
 from lamella.lang.tensor.nodes import Constant, Coopmatrix, CoopMulAdd, CoopScale
 
 WIDER = {"i8": "i32", "bf16": "f32", "f16": "f32"}
 """The types in which sums of narrow numbers are computed; others are their own."""
+LEAST = 4
+"""Rows from which on short integers are multiplied in pairs."""
 
 
 def constant_matrix(here: Here, constant: Constant) -> Matrix:
@@ -43,21 +46,60 @@ def emit_mul_add(here: Here, add: CoopMulAdd) -> Matrix:
     """A B + C, computed in the accumulation type of C, each sum in the order of k, and rounded once to the result."""
     left, right, added = (named_matrix(here, item) for item in (add.left, add.right, add.accumulator))
     own = WIDER.get(added.type.element, added.type.element)
-    columns = _columns(here, left, own)
-    cells = _columns(here, right, own)
-    sums = _columns(here, added, own)
-    for depth, column in enumerate(columns):
+    sums = [_value(here, added, place, own) for place in range(added.type.columns)]
+    start = _add_pairs(here, left, right, sums) if _suits_pairs(here, left, right, own) else 0
+    for depth in range(start, left.type.columns):
+        column = _value(here, left, depth, own)
         for place, total in enumerate(sums):
-            cell = cells[place * right.type.rows + depth]
+            cell = _value(here, right, place * right.type.rows + depth, own)
             sums[place] = _accumulate(here, column, cell, total)
-    found = [convert(here, Lanes(own, total.parts, added.width), add.type.element) for total in sums]
+    found = [convert(here, total, add.type.element) for total in sums]
     return Matrix(add.type, tuple(zip(*(item.parts for item in found), strict=True)), added.width)
 
 
-def _columns(here: Here, matrix: Matrix, element: str) -> list[Lanes]:
-    """The values that hold a matrix, in the type in which sums are computed."""
-    given = zip(*matrix.parts, strict=True)
-    return [convert(here, Lanes(matrix.type.element, parts, matrix.width), element) for parts in given]
+def _value(here: Here, matrix: Matrix, place: int, element: str) -> Lanes:
+    """One of the values that hold a matrix, in the type in which sums are computed."""
+    parts = tuple(part[place] for part in matrix.parts)
+    return convert(here, Lanes(matrix.type.element, parts, matrix.width), element)
+
+
+def _suits_pairs(here: Here, left: Matrix, right: Matrix, own: str) -> bool:
+    """Whether an instruction adds two products of short integers at once."""
+    short = all(item.type.element in ("i8", "i16") for item in (left, right))
+    return short and own == "i32" and left.width >= LEAST and "+avx2" in here.target.features.split(",")
+
+
+def _add_pairs(here: Here, left: Matrix, right: Matrix, sums: list[Lanes]) -> int:
+    """Add products two by two; gives the number of those that are added. The sums wrap as those of single ones do."""
+    width, rows = left.width, right.type.rows
+    whole = left.type.columns - left.type.columns % 2
+    order = [lane + side * width for lane in range(width) for side in (0, 1)]
+    for depth in range(0, whole, 2):
+        pair = [_value(here, left, depth + side, "i16").operand for side in (0, 1)]
+        woven = _widened(here, shuffle(here, "i16", pair, width, order), 2 * width)
+        for place, total in enumerate(sums):
+            cells = [_value(here, right, place * rows + depth + side, "i16").operand for side in (0, 1)]
+            product = woven * _widened(here, _spread_pair(here, cells, width), 2 * width)
+            first, second = (
+                shuffle(here, "i32", (product.operand,), 2 * width, range(side, 2 * width, 2))
+                for side in (0, 1)
+            )
+            both = here.out.value(f"add {llvm('i32', width)} {first}, {second}")
+            sum_ = here.out.value(f"add {llvm('i32', width)} {total.operand}, {both}")
+            sums[place] = Lanes("i32", (sum_,), width)
+    return whole
+
+
+def _widened(here: Here, operand: str, count: int) -> Vector:
+    return Vector(here.out, "i16", count, operand).cast("sext", "i32")
+
+
+def _spread_pair(here: Here, cells: Sequence[str], width: int) -> str:
+    """Two numbers of 16 bits in turn, in all lanes."""
+    low, high = (here.out.value(f"zext i16 {cell} to i32") for cell in cells)
+    moved = here.out.value(f"shl i32 {high}, 16")
+    whole = splat(here, here.out.value(f"or i32 {low}, {moved}"), "i32", width)
+    return here.out.value(f"bitcast {llvm('i32', width)} {whole} to {llvm('i16', 2 * width)}")
 
 
 def _accumulate(here: Here, column: Lanes, cell: Lanes, total: Lanes) -> Lanes:

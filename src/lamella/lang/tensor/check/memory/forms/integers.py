@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from lamella.lang.tensor.check.memory.forms.affine import ONE, Affine
-from lamella.lang.tensor.check.memory.forms.symbols import Bound, Symbol, Symbols
+from lamella.lang.tensor.check.memory.forms.symbols import GROUP, UNKNOWN, Bound, Symbol, Symbols
 
 BITS = {"i8": 8, "i16": 16, "i32": 32, "i64": 64, "index": 64}
 MOST_TERMS = 8
@@ -90,7 +90,13 @@ class Integers:
         return None
 
     def _bounded(self, low: Bound, high: Bound, forms: tuple[Affine, ...]) -> Affine:
-        return self.new(Symbol("", low=low, high=high, depends=self.symbols.depends(forms)))
+        name, kind = self._origin(forms)
+        return self.new(Symbol(name, kind, low, high, depends=self.symbols.depends(forms)))
+
+    def _origin(self, forms: tuple[Affine, ...]) -> tuple[str, str]:
+        """The name and kind of what is computed from forms: what comes from a work-group's number stays that."""
+        symbols = (self.symbols.table[number] for form in forms for number, _ in form.terms)
+        return next(((item.name, item.kind) for item in symbols if item.kind == GROUP), ("", UNKNOWN))
 
     def quotient(self, form: Affine, divisor: int, floors: bool) -> Affine | None:
         """A quotient by a positive constant that rounds down; None where rounding towards 0 may differ."""
@@ -163,7 +169,8 @@ class Integers:
         low = min(lows) if len(lows) == len(ends) else None
         high = max(highs) if len(highs) == len(ends) else None
         everybody = depends | self.symbols.depends(forms)
-        return self.new(Symbol("", low=low, high=high, choices=forms, depends=everybody))
+        name, kind = self._origin(forms)
+        return self.new(Symbol(name, kind, low, high, choices=forms, depends=everybody))
 
     def mask(self, left: Affine, right: Affine) -> Affine | None:
         """`arith.and` with a constant that is not negative."""

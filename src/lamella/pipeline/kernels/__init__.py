@@ -1,0 +1,1 @@
+"""The form of kernels: a graph with the program that computes its operations."""

@@ -1,0 +1,41 @@
+"""The kernels of a graph for `lamella lower`: printed, or written, read again and compared with the reference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from lamella.backend.reference import compile_model
+from lamella.base.arrays import Array
+from lamella.base.writer import make_folder, write_text
+from lamella.graph.model import Model
+from lamella.kernels.nodes import KernelGraph
+from lamella.lang.tensor import write
+from lamella.pipeline.kernels.execution import compile
+from lamella.pipeline.options import Options
+from lamella.pipeline.tensor.program import read_checked
+
+
+def printed(model: KernelGraph) -> str:
+    """The text of the kernels."""
+    return write(model.program)
+
+
+def write_into(model: KernelGraph, folder: Path, stem: str) -> Path:
+    """Write the kernels into a folder; gives their file."""
+    make_folder(folder)
+    path = folder / f"{stem}.tensor"
+    write_text(path, printed(model))
+    return path
+
+
+def compare(
+    before: object, lowered: KernelGraph, path: Path, options: Options
+) -> dict[str, tuple[Array, Array]]:
+    """The numbers of the graph on the reference, and by its kernels as they were written."""
+    if not isinstance(before, Model):
+        return {}
+    again = replace(lowered, program=read_checked(path, options.limits).program)
+    first = compile_model(before, seed=options.seed, limits=options.limits)()
+    second = compile(again, "cpu", options)()
+    return {name: (first[name], second[name]) for name in first}
