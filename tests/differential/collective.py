@@ -119,7 +119,7 @@ def spell_number(value: float, element: str) -> str:
 
 def write_case(case: Case, name: str) -> str:
     """The text of a kernel of this case."""
-    names = ["%A", "%B", "%C"][: len(case.elements) - 1] + ["%R"]
+    names = [*("%A", "%B")[: len(case.elements) - 1], "%R"]
     parameters = [
         f"{item}: {spell_memref(element, shape, case.dynamic, layout)}"
         for item, element, shape, layout in zip(

@@ -93,4 +93,4 @@ def _close(one: Numbers, other: Numbers, tolerance: float) -> npt.NDArray[np.boo
     wide = [item.astype(DTYPES["f64"]) for item in (one, other)]
     with np.errstate(invalid="ignore"):
         distance = abs(wide[0] - wide[1])
-    return _same(one, other) | (distance <= tolerance * np.maximum(1.0, abs(wide[0])))
+    return np.asarray(_same(one, other) | (distance <= tolerance * np.maximum(1.0, abs(wide[0]))))

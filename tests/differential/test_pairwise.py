@@ -27,7 +27,7 @@ def test_every_pair_of_a_legal_row_is_covered(
             for one, first, other, second in forbidden
         )
 
-    every = [dict(zip(factors, levels, strict=True)) for levels in product(*factors.values())]
+    every: list[Row] = [dict(zip(factors, levels, strict=True)) for levels in product(*factors.values())]
     possible = {pair for row in every if legal(row) for pair in pairs_of(row)}
     rows = cover_pairs(factors, legal, [{"f0": level} for level in factors["f0"]] if seeded else ())
     assert all(legal(row) and list(row) == list(factors) for row in rows)

@@ -72,7 +72,9 @@ def is_legal(row: Row) -> bool:
         return False
     if result is not None and any(result not in PROMOTION[str(item)] for item in inputs):
         return False
-    if row.get("atomic") and (row.get("beta", "0") not in ("0", "1") or row.get("C", "f32") not in ATOMIC):
+    if row.get("atomic") is True and (
+        row.get("beta", "0") not in ("0", "1") or row.get("C", "f32") not in ATOMIC
+    ):
         return False
     mode, order = row.get("mode"), row.get("order")
     return not (isinstance(mode, int) and isinstance(order, int) and mode >= order)
@@ -83,7 +85,7 @@ def make_cases(function: str) -> tuple[Case, ...]:
     """Cases of an instruction in which all pairs of levels occur, and all types that it can have together."""
     factors = factors_of(function)
     names = [name for name in "ABC" if name in factors]
-    seeds = [dict(zip(names, types, strict=True)) for types in product(DTYPES, repeat=len(names))]
+    seeds: list[Row] = [dict(zip(names, types, strict=True)) for types in product(DTYPES, repeat=len(names))]
     return tuple(_case(function, row) for row in cover_pairs(factors, is_legal, seeds))
 
 

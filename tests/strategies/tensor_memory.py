@@ -80,7 +80,8 @@ def take_view(text: Scalars, ref: Ref) -> Ref:
 
 def take_part(text: Scalars, ref: Ref) -> Ref:
     """A subview whose place is uniform; it keeps a mode at least."""
-    slices, modes = [], []
+    slices: list[str] = []
+    modes: list[tuple[int, int, Known]] = []
     for mode, size in enumerate(ref.shape):
         if text.chance(4) and (modes or mode + 1 < len(ref.shape)):
             slices.append(text.inside(size, True) if text.chance() else str(text.number(0, size - 1)))

@@ -6,6 +6,7 @@ result is the same bits whatever executes the kernel, but for those of `%loose`,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
@@ -88,16 +89,11 @@ class Program(Writer):
             self.collective_statement(depth)
 
     def collective_statement(self, depth: int) -> None:
-        simple = [
-            self.write_alloca,
-            self.write_access,
-            self.write_view,
-            self.write_foreach,
-            self.write_parallel,
-        ]
-        simple += [self.write_parallel, lambda: write_linear(self)]
-        nested = [lambda: self.write_for(depth), lambda: self.write_if(depth)] if depth else []
-        self.draw(st.sampled_from([*simple, *nested]))()
+        choices: list[Callable[[], None]] = [self.write_alloca, self.write_access, self.write_view]
+        choices += [self.write_foreach, self.write_parallel, self.write_parallel, lambda: write_linear(self)]
+        if depth:
+            choices += [lambda: self.write_for(depth), lambda: self.write_if(depth)]
+        self.draw(st.sampled_from(choices))()
 
     def write_alloca(self) -> None:
         shape = tuple(self.number(1, 6) for _ in range(self.number(1, 3)))
@@ -218,7 +214,13 @@ class Program(Writer):
             self.work_statement(depth, diverged)
 
     def work_statement(self, depth: int, diverged: bool) -> None:
-        choices = [lambda: None, self.store_own, self.load_own, self.read, self.add_to]
+        choices: list[Callable[[], None]] = [
+            lambda: None,
+            self.store_own,
+            self.load_own,
+            self.read,
+            self.add_to,
+        ]
         if depth:
             choices += [lambda: self.write_for(depth, diverged or self.chance())]
             choices += [lambda: self.write_if(depth, diverged or self.chance())]

@@ -126,10 +126,16 @@ class Scalars:
     def _forms(self, kind: str) -> list[Callable[[str, bool, int], str]]:
         if kind == "bool":
             return [self._compare, self._compare, self._logic]
-        found = [self._binary, self._binary, self._unary, self._cast, self._select]
-        if kind in INTEGERS:
-            found += [self._divide, self._shift]
-        return [*found, self._exact] if kind in FLOATS else found
+        found: list[Callable[[str, bool, int], str]] = [
+            self._binary,
+            self._binary,
+            self._unary,
+            self._cast,
+            self._select,
+        ]
+        found += [self._divide, self._shift] if kind in INTEGERS else []
+        found += [self._exact] if kind in FLOATS else []
+        return found
 
     # --- expressions
 

@@ -250,7 +250,10 @@ KINDS = {
     "local id": ("%x = builtin.subgroup_local_id : i32", "spmd"),
     "reduce": ("%x = subgroup_add.reduce %a : f32", "spmd"),
     "broadcast": ("%x = subgroup_broadcast %a, %l : f32", "spmd"),
-    "matrix": ("%x = cooperative_matrix_load.n.both_checked %M[%n,%n] : coopmatrix<f32x8x8,matrix_a>", "spmd"),
+    "matrix": (
+        "%x = cooperative_matrix_load.n.both_checked %M[%n,%n] : coopmatrix<f32x8x8,matrix_a>",
+        "spmd",
+    ),
     "arith": ("%x = arith.neg %a : f32", "mixed"),
     "barrier": ("barrier.local", "mixed"),
     "size": ("%x = builtin.num_subgroups : i32", "mixed"),

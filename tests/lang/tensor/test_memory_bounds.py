@@ -50,7 +50,7 @@ def leaves(text: str, shape: tuple[int, ...], number: int, flag: bool) -> bool:
 
 
 def runs_of(text: str) -> list[bool]:
-    """Whether runs leave a memref: with all sizes that its type allows, and some numbers and flags where they matter."""
+    """Whether runs leave a memref: with sizes that its type allows, and numbers and flags where they matter."""
     program, _ = parse(Source("k.tensor", text))
     type_ = program.functions[0].parameters[0].type
     sizes = type_.shape if isinstance(type_, Memref) else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lamella.backend.cpu.compiled import Compiled
+from lamella.backend.cpu.emit.matrices import find_long_code
 from lamella.backend.cpu.emit.program import emit_program
 from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import LamellaError, errors
@@ -18,4 +19,8 @@ def emit(program: Program, target: Target) -> Compiled:
         found = errors(check(program))
         if found:
             raise LamellaError(found)
-        return emit_program(program, lower(program, target), target)
+        lowered = lower(program, target)
+        found = find_long_code(lowered)
+        if found:
+            raise LamellaError(found)
+        return emit_program(program, lowered, target)

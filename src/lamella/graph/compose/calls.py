@@ -53,12 +53,12 @@ def bind_call(frame: Frame, text: Invocation, place: Place) -> Call:
     attributes = given_attributes(frame, text.attributes)
     types = given_types(frame, definition, text.types)
     wanted = place.names(sum(1 for _ in definition.operator.parameters("output")))
-    results = _results(session, definition, wanted, scope)
+    results, kept = _results(session, definition, wanted, scope), session.keep(definition)
     try:
         instance = instantiate(session.library, definition, arguments, attributes, types, results, text.span)
     except Problem as problem:
         raise _with_makers(problem, arguments) from None
-    return Call(instance, scope, origin, wanted, place.span, results)
+    return Call(instance, scope, origin, wanted, place.span, results if kept else ())
 
 
 def _with_makers(problem: Problem, arguments: Sequence[ArgumentValue]) -> Problem:
@@ -114,12 +114,15 @@ def given_attributes(frame: Frame, given: Sequence[Attribute]) -> Mapping[str, V
 def _results(
     session: Session, definition: Definition, wanted: Sequence[Wanted], scope: Scope
 ) -> Sequence[str]:
-    """The names of results whose extents only the run tells: those extents are named after them."""
-    if not is_open(definition) or not session.keep(definition):
+    """The names of results whose extents only the run tells: those extents are named after them.
+
+    What is composed takes the names itself, so they are only looked up for it.
+    """
+    if not is_open(definition):
         return ()
     declared = [item.name for item in definition.operator.parameters("output")]
-    pairs = zip(wanted, declared, strict=True)
-    return [session.take(result_name(item, scope, name)) for item, name in pairs]
+    names = [result_name(item, scope, name) for item, name in zip(wanted, declared, strict=True)]
+    return [session.take(item) if session.keep(definition) else item.name for item in names]
 
 
 def result_name(wanted: Wanted, scope: Scope, output: str) -> Named:

@@ -150,9 +150,9 @@ def _region(session: Session, region: Region) -> Region:
 def _expand(session: Session, node: Operation, definition: Definition) -> None:
     """The components of one operation in its place."""
     span = node.origin.span if node.origin is not None and node.origin.span is not None else NOWHERE
-    instance = instantiate(
-        session.library, definition, node.inputs, dict(node.attributes), dict(node.types), span=span
-    )
+    names = [next(_argument_names(item), "") for item in node.outputs]
+    attributes, types = dict(node.attributes), dict(node.types)
+    instance = instantiate(session.library, definition, node.inputs, attributes, types, names, span)
     first = next((name for item in node.outputs for name in _argument_names(item)), node.operator)
     scope = Scope(f"{first}.")
     frame = Frame(

@@ -51,7 +51,7 @@ def _fold(function: Function) -> Function:
     for statement in walk(function.body):
         work.learn(statement)
     body = rewrite(function.body, lambda region, _: work.visit(region))
-    return replace(function, body=drop_unused(rename_region(body, work.same)))
+    return replace(function, body=drop_unused(rename_region(body, _last({**work.same, **work.gone}))))
 
 
 @dataclass(slots=True)
@@ -63,6 +63,8 @@ class _Folding:
     known: dict[str, Number] = field(default_factory=dict)
     same: dict[str, Value] = field(default_factory=dict)
     """Values that are other values."""
+    gone: dict[str, Value] = field(default_factory=dict)
+    """Results of branches and loops that are left out, with what they are instead."""
     bounds: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The least and the greatest value of numbers of work-items."""
 
@@ -160,6 +162,7 @@ class _Folding:
         found: list[Statement] = []
         for statement in region.statements:
             found += self._replace(statement, replaced)
+        self.gone.update(replaced)
         new = replace(region, statements=tuple(found))
         return rename_region(new, _last(replaced))
 
@@ -191,6 +194,9 @@ def _only_result(statement: Statement) -> str:
 def _last(renaming: dict[str, Value]) -> dict[str, Value]:
     """Names that lead to their last meaning."""
     found: dict[str, Value] = {}
-    for name, value in renaming.items():
-        found[name] = found.get(value.name, value)
+    for name in renaming:
+        chain = [name]
+        while (last := chain[-1]) in renaming and last not in found:
+            chain.append(renaming[last].name)
+        found.update(dict.fromkeys(chain[:-1], found[last] if last in found else renaming[chain[-2]]))
     return found

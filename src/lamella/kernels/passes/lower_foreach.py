@@ -1,7 +1,8 @@
-"""The pass that writes `foreach` as `parallel`: the first variable runs over the work-items, the others in loops.
+"""The pass that writes `foreach` as `parallel`: one variable runs over the work-items, the others in loops.
 
-Where a subgroup has an index for each of its work-items nothing is tested, so that machine code needs no mask; what
-is left over at the end of the range is done by one subgroup behind an `if`.
+That is the first one, along which memory usually runs, unless it leaves nearly all work-items without work. Where a
+subgroup has an index for each of its work-items nothing is tested, so that machine code needs no mask; what is left
+over at the end of the range is done by one subgroup behind an `if`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from lamella.lang.tensor.nodes import (
 )
 
 I32 = Scalar("i32")
+FEWEST = 8
+"""The first variable runs over the lanes where it gives more than one in so many of them something to do."""
 Body: TypeAlias = Callable[[Builder, Sequence[Value]], None]
 """Writes what is done for the values of the variables."""
 
@@ -115,7 +118,7 @@ class _Mapping:
 
 
 def _write(builder: Builder, foreach: Foreach, ranges: Sequence[_Range], mapping: _Mapping) -> None:
-    """The body for all indices: loops over the later variables, the last of them outermost, lanes inside."""
+    """The body for all indices: loops over the other variables, lanes inside."""
     kind, narrow = mapping.kind, foreach.type != mapping.kind
     ranges = [_widen(builder, item, kind) if narrow else item for item in ranges]
 
@@ -126,15 +129,22 @@ def _write(builder: Builder, foreach: Foreach, ranges: Sequence[_Range], mapping
         for item in copied.statements:
             inner.add_statement(item)
 
-    count, places = ranges[0].count, mapping.places
+    places, chosen = mapping.places, _spread(ranges, mapping.places.lanes)
+    count = ranges[chosen].count
     shared = len(ranges) > 1 and places.subgroups > 1 and count is not None and count <= places.lanes
     lane, subgroup = _cast(builder, "subgroup_local_id", kind), _subgroup(builder, mapping)
     start = builder.constant(0, kind)
     if subgroup is not None and not shared:
         size = builder.constant(places.lanes, kind)
         start = builder.arith("mul", subgroup, size, type_=kind)
-    lanes = _Lanes(mapping, lane, subgroup, start, shared)
+    lanes = _Lanes(mapping, lane, subgroup, start, shared, chosen)
     _write_loops(builder, ranges, lanes, body)
+
+
+def _spread(ranges: Sequence[_Range], lanes: int) -> int:
+    """Which variable runs over the work-items of a subgroup."""
+    counts = [lanes if item.count is None else min(lanes, item.count) for item in ranges]
+    return 0 if FEWEST * counts[0] > lanes else counts.index(max(counts))
 
 
 def _widen(builder: Builder, item: _Range, kind: Scalar) -> _Range:
@@ -155,7 +165,7 @@ def _subgroup(builder: Builder, mapping: _Mapping) -> Value | None:
 class _Lanes:
     """Who does what: the work-item's number in its subgroup, the subgroup's number, where a subgroup starts.
 
-    `shared` tells that the subgroups share the last variable and not the first.
+    `shared` tells that the subgroups share the outermost loop and not the variable `chosen` for the lanes.
     """
 
     mapping: _Mapping
@@ -163,6 +173,7 @@ class _Lanes:
     subgroup: Value | None
     start: Value
     shared: bool
+    chosen: int
 
     def constant(self, builder: Builder, number: int) -> Value:
         """A number of the type of the indices."""
@@ -178,26 +189,32 @@ class _Lanes:
 
 
 def _write_loops(builder: Builder, ranges: Sequence[_Range], lanes: _Lanes, body: Body) -> None:
-    """Loops over the later variables, written from the last one inwards."""
-    indices: list[Value] = []
+    """Loops over all variables but the one for the lanes, the last of them outermost."""
+    others: list[Value] = []
     with ExitStack() as loops:
-        for item in reversed(ranges[1:]):
+        for item in reversed([*ranges[: lanes.chosen], *ranges[lanes.chosen + 1 :]]):
             begin, step = item.begin, None
-            if lanes.shared and lanes.subgroup is not None and not indices:
+            if lanes.shared and lanes.subgroup is not None and not others:
                 begin = lanes.shift(builder, item, lanes.subgroup)
                 step = lanes.constant(builder, lanes.mapping.places.subgroups)
             kind = lanes.mapping.kind
             loop = loops.enter_context(builder.loop(begin, item.end, step, type_=kind))
             builder = loop.body
-            indices.insert(0, loop.variable)
-        _write_lanes(builder, ranges[0], lanes, lambda inner, index: body(inner, [index, *indices]))
+            others.insert(0, loop.variable)
+        before, behind = others[: lanes.chosen], others[lanes.chosen :]
+        _write_lanes(
+            builder,
+            ranges[lanes.chosen],
+            lanes,
+            lambda inner, index: body(inner, [*before, index, *behind]),
+        )
 
 
 One: TypeAlias = Callable[[Builder, Value], None]
 
 
 def _write_lanes(builder: Builder, item: _Range, lanes: _Lanes, body: One) -> None:
-    """The first variable: whole subgroups in a loop, the rest behind an `if`."""
+    """The variable for the lanes: whole subgroups in a loop, the rest behind an `if`."""
     count = item.count
     if count is None:
         _write_dynamic(builder, item, lanes, body)

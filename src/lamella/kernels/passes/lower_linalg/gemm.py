@@ -23,7 +23,7 @@ from lamella.kernels.passes.lower_linalg.extents import (
     whole_part,
 )
 from lamella.kernels.passes.lower_linalg.operands import CHECKED, Operand, Product, Span
-from lamella.kernels.passes.lower_linalg.packing import STEP, Copy, copy_matrix
+from lamella.kernels.passes.lower_linalg.packing import Copy, copy_matrix
 from lamella.kernels.passes.lower_linalg.registers import Tile, cut_tile, start_sums
 from lamella.kernels.passes.lower_linalg.scaling import Scaling, Storing, Sums, scale_block, start_scaling
 from lamella.kernels.passes.lower_linalg.strips import Buffers, Part, Strip, make_buffers, make_columns
@@ -128,17 +128,13 @@ class Nest:
             span = rows.span(body, row)
             source, panel = self.product.a.view(body, span, part.span), self._panel(body, rows, row, part)
             copy = Copy(source, panel, rows.size, 1, False, self.plan.pack > 1)
+            step = copy.step if self.plan.pack == 1 else self.plan.depth
             if rows.ragged:
                 with body.choice(rows.is_full(body, span)) as (then, otherwise):
-                    copy_matrix(then, copy, part.depth, self._copy_step)
-                    copy_matrix(otherwise, replace(copy, checked=True), part.depth, self._copy_step)
+                    copy_matrix(then, copy, part.depth, step)
+                    copy_matrix(otherwise, replace(copy, checked=True), part.depth, step)
             else:
-                copy_matrix(body, copy, part.depth, self._copy_step)
-
-    @property
-    def _copy_step(self) -> int:
-        """How many columns of A or rows of B are copied at a time."""
-        return self.plan.depth if self.plan.pack > 1 else STEP
+                copy_matrix(body, copy, part.depth, step)
 
     def _panel(self, builder: Builder, rows: Strip, row: IndexOrSize, part: Part) -> Operand:
         """The panel of the rows of A that begin at a row."""
@@ -170,8 +166,9 @@ class Nest:
         copy = Copy(place, target, columns.size, 0, columns.ragged, fill)
         if target.transposed:
             copy = Copy(_flip(place), _flip(target), columns.size, 1, columns.ragged, fill)
+        step = copy.step if self.plan.pack == 1 else self.plan.depth
         with builder.parallel() as region, self._first_subgroup(region) as body:
-            copy_matrix(body, copy, part.depth, self._copy_step)
+            copy_matrix(body, copy, part.depth, step)
         return target
 
     # --- subgroups ----------------------------------------------------------------------------------------------
@@ -258,7 +255,7 @@ def lower_product(builder: Builder, product: Product, plan: Plan, subgroups: int
     """Write a product as loops; one without elements is nothing."""
     if 0 in (product.m, product.n):
         return
-    empty_plan = replace(plan, columns=1, block=None, panels=0, pack=1)
+    empty_plan = replace(plan, columns=1, block=None, panels=0, pack_b=False, pack=1)
     if isinstance(product.k, int):
         _write_nest(builder, product, plan if product.k else empty_plan, subgroups)
         return

@@ -11,7 +11,9 @@ from lamella.kernels.passes.lower_linalg.scaling import cast
 from lamella.lang.tensor.nodes import Coopmatrix, CoopStore, IndexOrSize
 
 STEP = 16
-"""Columns that are copied at a time."""
+"""Elements that are copied at a time along columns, or across them where each row lies in one piece."""
+COLUMNS = 4
+"""Columns that are copied at a time where each lies in one piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,13 @@ class Copy:
     filled: bool = False
     """Whether the last step is a whole one, and what the source lacks there becomes 0."""
 
+    @property
+    def step(self) -> int:
+        """How much is copied at a time: what fills vectors."""
+        return COLUMNS if self.along == 1 and self.source.row_stride == 1 else STEP
 
-def copy_matrix(builder: Builder, copy: Copy, extent: IndexOrSize, step: int = STEP) -> None:
+
+def copy_matrix(builder: Builder, copy: Copy, extent: IndexOrSize, step: int) -> None:
     """Copy so many columns of some rows, or rows of some columns."""
     main = whole_part(builder, extent, step)
     if main != 0:

@@ -67,15 +67,18 @@ class Buffers:
 def make_buffers(builder: Builder, product: Product, plan: Plan) -> Buffers:
     """Local memory for the copies that a plan asks for."""
     depth = plan.block or product.k
-    if not plan.panels or not isinstance(depth, int):
+    if not isinstance(depth, int):
         return Buffers(None, product.a.type, None)
     whole = -(-depth // plan.depth) * plan.depth if plan.pack > 1 else depth
-    shape: tuple[int, ...] = (plan.rows, whole // plan.pack, plan.panels)
-    if plan.pack > 1:
-        shape = (plan.pack, *shape)
-    type_ = make_memref(_copied(product.a.type.element, product, plan), shape, None, True)
-    buffer = builder.alloca(type_)
-    return Buffers(buffer, type_, make_columns(builder, product, plan, whole) if plan.pack_b else None)
+    panels, type_ = None, product.a.type
+    if plan.panels:
+        shape: tuple[int, ...] = (plan.rows, whole // plan.pack, plan.panels)
+        if plan.pack > 1:
+            shape = (plan.pack, *shape)
+        type_ = make_memref(_copied(product.a.type.element, product, plan), shape, None, True)
+        panels = builder.alloca(type_)
+    columns = make_columns(builder, product, plan, whole) if plan.pack_b else None
+    return Buffers(panels, type_, columns)
 
 
 def make_columns(builder: Builder, product: Product, plan: Plan, depth: int) -> Operand:

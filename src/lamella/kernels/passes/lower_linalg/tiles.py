@@ -81,7 +81,8 @@ def plan_product(product: Product, target: Target) -> Plan:
     depth = _depth(product, rows, lanes)
     plan = Plan(max(1, rows), columns, depth, _block(product, BLOCK_BYTES), 0, False)
     panels = _panels(product, plan, target) if _must_pack_a(product, plan) else 0
-    return replace(plan, panels=panels, pack_b=panels > 0 and _must_pack_b(product, plan))
+    pack_b = _must_pack_b(product, plan) and _is_known(plan.block or product.k)
+    return replace(plan, panels=panels, pack_b=pack_b)
 
 
 def _suits_packs(product: Product) -> bool:
@@ -183,27 +184,36 @@ def _is_streamed(product: Product) -> bool:
 
 def _must_pack_a(product: Product, plan: Plan) -> bool:
     """Whether the tiles of A are worth a copy: read often enough, and badly laid out."""
-    if isinstance(product.n, int) and product.n <= plan.columns:
+    n, stride = product.n, product.a.column_stride
+    if isinstance(n, int) and n <= plan.columns:
         return False
     if product.a.row_stride != 1:
         return True
-    if product.a.column_stride == plan.rows == product.m:
+    if stride == plan.rows == product.m:
         return False
     size = _bytes(product.a, product.m, product.k)
-    often = not isinstance(product.n, int) or product.n >= 4 * plan.columns
-    return often and (size is None or size > SMALL_BYTES)
+    if size is not None and size <= SMALL_BYTES:
+        return False
+    if product.a.type.element != product.wide and product.wide not in COMPLEX:
+        return not isinstance(n, int) or n >= 4 * plan.columns
+    aliased = stride is None or stride * product.a.element_bytes % (2 * ALIAS_BYTES) == 0
+    return aliased and (not isinstance(n, int) or n >= 16 * plan.columns)
 
 
 def _must_pack_b(product: Product, plan: Plan) -> bool:
     """Whether the columns of B are worth a copy: where they fall on the same lines of the cache."""
     if not isinstance(product.n, int):
         return True
-    if isinstance(product.m, int) and product.m <= 2 * plan.rows:
+    if isinstance(product.m, int) and product.m <= 4 * plan.rows:
         return False
     if plan.pack == 1 and product.b.type.element != product.wide and product.wide not in COMPLEX:
         return True
     stride = product.b.column_stride if product.b.row_stride == 1 else product.b.row_stride
-    return stride is None or stride * product.b.element_bytes % ALIAS_BYTES == 0
+    return stride is None or (product.n > 1 and stride * product.b.element_bytes % ALIAS_BYTES == 0)
+
+
+def _is_known(extent: IndexOrSize) -> bool:
+    return isinstance(extent, int)
 
 
 def _bytes(operand: Operand, rows: IndexOrSize, columns: IndexOrSize) -> int | None:

@@ -235,7 +235,7 @@ TARGET_WORK_GROUP = Rule(
 MATRIX_LIMIT = Rule(
     "TEN240",
     "Cooperative matrix type",
-    "a cooperative matrix of {rows} x {columns} has {count} components, machine code takes {limit} at most",
+    "a cooperative matrix of {rows} x {columns}; machine code takes {most} rows and {limit} components at most",
     hint="work on smaller blocks in a loop",
 )
 MATRIX_CODE = Rule(

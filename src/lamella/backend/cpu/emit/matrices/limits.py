@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from lamella.base.diagnostic import Diagnostic
 from lamella.kernels.build import regions
 from lamella.lang.tensor.nodes import (
+    CoopLoad,
     Coopmatrix,
     CoopMulAdd,
     CoopStore,
@@ -18,12 +19,16 @@ from lamella.lang.tensor.nodes import (
 )
 from lamella.lang.tensor.rules import running as rules
 
-MAX_COMPONENTS = 1 << 14
+MAX_COMPONENTS = 1 << 12
 """Components of a matrix."""
-MAX_VECTORS = 1 << 16
+MAX_ROWS = 1 << 9
+"""Rows of a matrix: LLVM takes very long vectors apart slowly."""
+MAX_VECTORS = 1 << 15
 """Vectors that the instructions of one kernel load, store and compute: each has code of its own."""
 LANES = 16
 """Rows of a vector, as they are counted here."""
+ACCESSED = 4
+"""Components that one instruction of an access handles, at worst."""
 
 
 def find_long_code(program: Program) -> list[Diagnostic]:
@@ -39,10 +44,11 @@ def _judge(function: Function) -> Iterator[Diagnostic]:
         if type_ is None:
             continue
         known.update((item.name, type_) for item in statement.results)
-        count, limit = type_.rows * type_.columns, MAX_COMPONENTS
-        if count > limit:
+        if type_.rows > MAX_ROWS or type_.rows * type_.columns > MAX_COMPONENTS:
             rows, columns = type_.rows, type_.columns
-            yield rules.MATRIX_LIMIT.at(statement.span, rows=rows, columns=columns, count=count, limit=limit)
+            yield rules.MATRIX_LIMIT.at(
+                statement.span, rows=rows, columns=columns, most=MAX_ROWS, limit=MAX_COMPONENTS
+            )
             return
         total += _vectors(statement.instruction, type_, known)
         if total > MAX_VECTORS:
@@ -70,9 +76,12 @@ def _matrix_of(instruction: Instruction, known: dict[str, Coopmatrix]) -> Coopma
 
 
 def _vectors(instruction: Instruction, type_: Coopmatrix, known: dict[str, Coopmatrix]) -> int:
-    """How many vectors, or scalars of a matrix_b, an instruction makes."""
+    """How many vectors, or scalars of a matrix_b, an instruction makes; an access moves lanes about as well."""
+    count = type_.rows * type_.columns
     if type_.use == "matrix_b":
-        return type_.rows * type_.columns
+        return count
+    if isinstance(instruction, CoopLoad | CoopStore):
+        return -(-count // ACCESSED)
     depth = 1
     if isinstance(instruction, CoopMulAdd) and instruction.left.name in known:
         depth = known[instruction.left.name].columns

@@ -17,6 +17,8 @@ from lamella.backend.cpu.emit.values import LLVM, Lanes, Matrix
 from lamella.lang.tensor.nodes import Coopmatrix
 
 WORD = 4
+LONGEST = 64
+"""Lanes from which on a loop is shorter than instructions side by side."""
 
 
 def load_scattered(here: Here, place: Layout, type_: Coopmatrix) -> Matrix:
@@ -74,8 +76,9 @@ def _write(here: Here, place: Place, vector: str, mask: str | None) -> None:
 
 
 def _is_wide(here: Here, place: Place, feature: str) -> bool:
-    """Whether an instruction of the target handles all lanes; there are none for numbers of less than four bytes."""
-    return place.alignment >= WORD and f"+{feature}" in here.target.features.split(",")
+    """Whether an instruction of the target handles the lanes of a vector: never those of less than four bytes."""
+    has = f"+{feature}" in here.target.features.split(",")
+    return has and place.alignment >= WORD and place.count <= LONGEST
 
 
 def store_atomically(here: Here, place: Layout, matrix: Matrix, flag: str) -> None:

@@ -98,6 +98,8 @@ class Walk:
         """Name a result."""
         for value in statement.results[:1]:
             self.state.values[value.name] = known
+            if isinstance(known, Number) and known.form is not None:
+                self.state.symbols.name(known.form, f"%{value.name}")
 
     # --- loops ----------------------------------------------------------------------------------------------
 

@@ -26,10 +26,6 @@ from lamella.lang.tensor.nodes import (
     Yield,
 )
 
-VIEWS = (Subview, Expand, Fuse)
-POSITIONS = (Arith, Cast, Constant, SizeOf)
-"""What a loop may compute beside its products."""
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from lamella.lang.tensor.check.memory.forms.affine import ZERO, Affine
@@ -57,6 +57,13 @@ class Symbols:
         if symbol.high is not None:
             self.state(Affine(symbol.high, ((number, -1),)))
         return number
+
+    def name(self, form: Affine, name: str) -> None:
+        """Call a symbol that has no name yet by the value it is."""
+        if form.constant == 0 and len(form.terms) == 1 and form.terms[0][1] == 1:
+            number = form.terms[0][0]
+            if not self.table[number].name:
+                self.table[number] = replace(self.table[number], name=name)
 
     def state(self, fact: Affine) -> None:
         """A form is 0 or more, always."""

@@ -1,0 +1,95 @@
+"""Measure kernels over rows and attention, those of `examples/kernels`, beside torch and beside a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+from bench.contest import OURS, Report, Work, contest, copy_seconds, fill, tell, view
+from bench.kernels_gemm import compiled, flops, named, peak_rate
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "kernels"
+ROWS = ((128, 768), (512, 1024), (1024, 4096), (4096, 4096))
+L2_BYTES = 2 << 20
+"""Tensors that together are larger come from beyond the second cache."""
+EPSILON = 1e-5
+ATTENTION = ((12, 128, 128), (12, 512, 512), (4, 2048, 2048))
+
+
+def example(name: str) -> str:
+    """The text of an example."""
+    return (EXAMPLES / f"{name}.tensor").read_text(encoding="utf-8")
+
+
+def row_calls(report: Report, rows: int, width: int) -> dict[str, tuple[Work, Work, int, float]]:
+    """By kernel: our call, torch's, how many tensors are moved, and the share of a copy's speed to be reached."""
+    x, r, y = fill(rows, width), fill(rows, width), torch.empty(rows, width)
+    scale, shift = fill(width), fill(width)
+    kernels = compiled(example("rows"), report.threads)
+    cx, cr, cy = view(x), view(r), view(y)
+    g, b = scale.numpy(), shift.numpy()
+    size = (width,)
+    return {
+        "softmax": (
+            partial(kernels.softmax, cx, cy, groups=rows),
+            lambda: torch.softmax(x, 1),
+            2,
+            0.6,
+        ),
+        "layernorm": (
+            partial(kernels.layernorm, cx, g, b, EPSILON, cy, groups=rows),
+            lambda: F.layer_norm(x, size, scale, shift, EPSILON),
+            2,
+            0.6,
+        ),
+        "residual + rmsnorm": (
+            partial(kernels.residual_rmsnorm, cx, cr, g, EPSILON, cy, groups=rows),
+            lambda: F.rms_norm(x + r, size, scale, EPSILON),
+            3,
+            0.6,
+        ),
+        "bias + gelu": (
+            partial(kernels.bias_gelu, cx, b, cy, groups=rows),
+            lambda: F.gelu(x + shift, approximate="tanh"),
+            2,
+            0.45,
+        ),
+    }
+
+
+def measure_rows(report: Report, quick: bool) -> None:
+    """Kernels over rows: faster than torch everywhere, and near a copy where the tensors leave the second cache."""
+    for rows, width in ROWS[:3] if quick else ROWS:
+        for name, (ours, theirs, tensors, share) in row_calls(report, rows, width).items():
+            moved = 4 * rows * width * tensors
+            times = contest(report, {OURS: ours, "torch eager": theirs})
+            copied = copy_seconds(report, moved)
+            what = f"{name}, {rows} x {width}"
+            tell(report, what, times, amount=moved, unit="GB/s", target=1.0, limit=copied)
+            target = share if moved > L2_BYTES * report.threads else None
+            pair = {OURS: times[OURS], "copy": copied}
+            tell(report, what, pair, amount=moved, unit="GB/s", target=target)
+
+
+def measure_attention(report: Report, quick: bool) -> None:
+    """Attention in blocks."""
+    kernels = compiled(example("flash_attention"), report.threads)
+    for heads, queries, keys in ATTENTION[:2] if quick else ATTENTION:
+        q, k, v = fill(heads, queries, 64), fill(heads, keys, 64), fill(heads, keys, 64)
+        o = torch.empty(heads, queries, 64)
+        groups = heads * queries // 64
+        work: dict[str, Work] = {
+            OURS: partial(kernels.flash_attention, view(q), view(k), view(v), view(o), groups=groups),
+            "torch SDPA": partial(F.scaled_dot_product_attention, q[None], k[None], v[None]),
+        }
+        amount = 2 * heads * flops((queries, keys, 64))
+        limit = amount / peak_rate() / report.threads
+        what = f"attention, {named((heads, queries, keys))}, 64"
+        tell(report, what, contest(report, work), amount=amount, unit="GF/s", limit=limit)
+
+
+PARTS: tuple[Callable[[Report, bool], None], ...] = (measure_rows, measure_attention)

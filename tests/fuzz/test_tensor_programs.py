@@ -1,0 +1,40 @@
+"""Random well-typed kernels run equal in the interpreter and as machine code.
+
+`make test` runs the same 500 every time, `make fuzz` other ones, and more of them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, seed, settings
+
+from tests.differential.running import agree, execute, judge, read
+from tests.strategies.tensor_programs import Kernel, kernels
+
+SHARES = 10
+"""So many tests that can run side by side."""
+FIRST = time.time_ns() if "LAMELLA_FUZZ" in os.environ else 0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let the object cache live in a new folder, so that tests neither use nor fill the user's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAMELLA_CACHE", str(tmp_path_factory.mktemp("objects") / "cache"))
+        yield
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_machine_code_computes_what_the_interpreter_does(share: int, mutations: int) -> None:
+    @seed(FIRST + share)
+    @settings(max_examples=mutations // (4 * SHARES), database=None)
+    @given(kernels())
+    def run(kernel: Kernel) -> None:
+        program = read(kernel.text)
+        agree(kernel, judge(kernel, program), execute(kernel, program))
+
+    run()
