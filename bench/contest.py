@@ -43,7 +43,7 @@ class Report:
             self.met += 1
             return f"  target {target:.2f} ok"
         self.below.append(f"{what}, {self.threads} threads: {ratio:.2f} of {target:.2f}")
-        return f"  target {target:.2f} BELOW"
+        return f"  target {target:.2f} missed"
 
     def finish(self) -> None:
         """Say how many targets were met, and name the others."""

@@ -112,7 +112,8 @@ def as_array(tensor: torch.Tensor) -> Array:
     if tensor.dtype != torch.bfloat16:
         found: Array = tensor.numpy()
         return found
-    return tensor.view(torch.int16).numpy().view("bfloat16")
+    bits: Array = tensor.view(torch.int16).numpy().view("bfloat16")
+    return bits
 
 
 def on_a_line(array: Array) -> Array:
@@ -142,16 +143,19 @@ def packed_peers(report: Report, x: torch.Tensor, w: torch.Tensor) -> dict[str, 
 
 def session(weights: torch.Tensor, threads: int, x: torch.Tensor) -> Work:
     """A model of one product with constant weights, which onnxruntime packs when it loads it."""
-    sides = [
+    given, found = (
         helper.make_tensor_value_info(name, TensorProto.FLOAT, [len(x), columns])
-        for name, columns in zip("xy", (len(weights), weights.shape[1]), strict=True)
-    ]
+        for name, columns in zip("xy", weights.shape, strict=True)
+    )
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
     constant = numpy_helper.from_array(weights.numpy(), "w")
-    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", *([side] for side in sides), [constant])
+    graph = helper.make_graph([node], "g", [given], [found], [constant])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    made = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    made = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     return partial(made.run, None, {"x": x.numpy()})
 
 

@@ -85,9 +85,7 @@ def measure_batches(report: Report, quick: bool) -> None:
         peer, target = ("NumPy matmul", 3.0) if tiny else ("bound", 0.7)
         for name, least in ((peer, target), ("torch.bmm", 1.0)):
             pair = {OURS: times[OURS], name: times[name]}
-            ratio = tell(
-                report, what, pair, amount=amount, unit="GF/s", target=least, limit=times["bound"]
-            )
+            ratio = tell(report, what, pair, amount=amount, unit="GF/s", target=least, limit=times["bound"])
             shares += [ratio] if name == "bound" else []
     tell_mean(report, "batches above 4, share of the bound", shares, 0.7)
 
@@ -127,9 +125,7 @@ def measure_chain(report: Report, quick: bool) -> None:
         torch.bmm(many_b.transpose(1, 2), a, out=t)
         d.baddbmm_(many_c, t, alpha=0.5)
 
-    fused = partial(
-        kernels.fused, 0.5, arrays["a"], arrays["b"], arrays["c"], arrays["d"], groups=COUNT
-    )
+    fused = partial(kernels.fused, 0.5, arrays["a"], arrays["b"], arrays["c"], arrays["d"], groups=COUNT)
     times = contest(report, {OURS: fused, "two calls": unfused, "torch.bmm twice": batched})
     amount = 2.0 * COUNT * (16 * 8 * 8 + 16 * 16 * 8)
     limit = bound_seconds(report, 4.0 * COUNT * (16 * 8 + 2 * 16 * 16), amount)

@@ -132,6 +132,8 @@ def test_branches_share_memory() -> None:
 }
 """
     assert local_bytes(place(read(text))) == 400
+    (function,) = place_locals(read(text), TARGET).functions
+    assert local_bytes(function) == 400, "the end of a region ends what it allocates"
 
 
 def test_alignment_is_kept_and_the_place_is_written() -> None:

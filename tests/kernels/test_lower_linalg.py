@@ -169,6 +169,7 @@ PLANS = st.builds(
     depth=st.integers(1, 3),
     block=st.sampled_from([None, 6, 12]),
     panels=st.integers(0, 2),
+    pack_a=st.booleans(),
     pack_b=st.booleans(),
 )
 
@@ -176,21 +177,20 @@ PLANS = st.builds(
 def legal(plan: Plan, product: Product) -> Plan:
     """A drawn plan within what a plan may say of a product."""
     block = plan.block if product.wide == product.c.type.element and not product.atomic else None
-    panels = plan.panels if block or (isinstance(product.k, int) and product.k) else 0
-    return replace(plan, block=block, panels=panels, pack_b=panels > 0 and plan.pack_b)
+    known = block is not None or isinstance(product.k, int)
+    pack_a = plan.pack_a and plan.panels > 0 and known
+    return replace(plan, block=block, pack_a=pack_a, pack_b=plan.pack_b and known)
 
 
 def packed(plan: Plan, product: Product) -> Plan:
     """A drawn plan for packs, where they are of a product's elements."""
-    found = legal(plan, product)
-    pack = {"bf16": 2, "i8": 4}.get(product.a.type.element, 1)
-    same = product.a.type.element == product.b.type.element and product.wide in ("f32", "i32")
+    element, pack = product.a.type.element, {"bf16": 2, "i8": 4}[product.a.type.element]
     block = None if plan.block is None else 2 * pack * plan.block
-    if not same or pack == 1 or not (found.panels or block):
-        return found
-    found = legal(replace(plan, block=block), product)
-    place = found.pack_b or not isinstance(product.k, int) or product.k % (2 * pack) != 0
-    return replace(found, depth=2 * pack, pack=pack, unit=2, pack_b=place) if found.panels else found
+    plan = legal(replace(plan, block=block, panels=plan.panels + 1, pack_a=True), product)
+    if not plan.pack_a or (element, product.wide) not in (("bf16", "f32"), ("i8", "i32")):
+        return plan
+    in_place = isinstance(product.k, int) and product.k % (2 * pack) == 0 and product.b.row_stride == 1
+    return replace(plan, depth=2 * pack, pack=pack, unit=2, pack_b=plan.pack_b or not in_place)
 
 
 @given(CASES, PLANS, st.integers(0, 99), st.sampled_from(["bf16", "i8"]), st.booleans())
@@ -226,7 +226,7 @@ def test_atomic_products(element: str, beta: float, static: bool) -> None:
         (element,) * 3, (5, 4, 3), static=static, factors=(2.0, beta), known=(False, True), atomic=True
     )
     agree(case)
-    agree(case, lambda _, __: Plan(2, 3, 2, None, 0, False))
+    agree(case, lambda _, __: Plan(2, 3, 2, None))
 
 
 @pytest.mark.parametrize("transposes", list(product((False, True), repeat=2)))

@@ -1,0 +1,1 @@
+"""Calls of every operator of the library, in several types and shapes."""

@@ -76,11 +76,10 @@ def draw(told: str, seed: int) -> Array:
     element, random = dtype.find(found[1]), np.random.default_rng(seed)
     assert element is not None, told
     shape = [int(word) for word in found[2].split()]
-    if element.is_integer or found[1] == "bool":
-        numbers = random.integers(int(found[3] or 0), int(found[4] or 1) + 1, shape)
-    else:
-        numbers = random.uniform(float(found[3] or -3), float(found[4] or 3), shape)
-    return np.asarray(numbers).astype(numpy_dtype(element))
+    low, high = float(found[3] or 0), float(found[4] or 1)
+    numbers = np.asarray(random.uniform(low, high + (not element.is_float), shape))
+    whole = numbers if element.is_float else np.floor(numbers)
+    return whole.astype(numpy_dtype(element))
 
 
 def natives(kernels: KernelGraph) -> set[str]:
@@ -96,7 +95,7 @@ def _is_empty(outputs: Sequence[Argument]) -> bool:
 Run: TypeAlias = Callable[..., Mapping[str, Array]]
 
 
-def by_kernels(model: Model, wide: bool = False, **data: object) -> Run:
+def by_kernels(model: Model, wide: bool = False) -> Run:
     """A model whose operations run as machine code."""
     kernels = graph_to_kernels(model, wide=wide)
     compiled = compile_program(kernels.program)

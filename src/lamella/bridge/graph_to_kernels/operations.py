@@ -14,7 +14,7 @@ from lamella.bridge.graph_to_kernels.contraction import (
 )
 from lamella.bridge.graph_to_kernels.products import Product, find_product, memref_shape, write_product
 from lamella.bridge.graph_to_kernels.steps import Unsupported, elements, plan_steps
-from lamella.bridge.graph_to_kernels.terms import Held, Writing, stored_type
+from lamella.bridge.graph_to_kernels.terms import Held, Writing, is_picked, stored_type
 from lamella.graph.binding import bind_operation
 from lamella.graph.nodes import Operation, Tensor
 from lamella.kernels.build import Builder, Names
@@ -200,8 +200,12 @@ def _used(formula: Contraction, tensors: Mapping[Key, Held]) -> dict[Key, Held]:
     """The tensors that a formula names, targets first; none of them may be empty or unknown."""
     found: dict[Key, Held] = {}
     for element in (*formula.targets, *elements(formula)):
-        key = _key(element)
-        if key not in tensors or 0 in tensors[key].shape:
+        keys = _pack(element.tensor, tensors) if is_picked(element) else [_key(element)]
+        if not keys or any(key not in tensors or 0 in tensors[key].shape for key in keys):
             raise Unsupported(f"'{element.tensor}' has no memref")
-        found.setdefault(key, tensors[key])
+        found.update((key, tensors[key]) for key in keys)
     return found
+
+
+def _pack(name: str, tensors: Mapping[Key, Held]) -> list[Key]:
+    return [key for key in tensors if key[0] == name]

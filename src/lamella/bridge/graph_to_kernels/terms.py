@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lamella.base.dtype import ElementType, Kind
 from lamella.bridge.graph_to_kernels.affine import find_range, is_integer
@@ -29,6 +29,11 @@ def stored_type(element: ElementType) -> str:
     if name not in STORED:
         raise Unsupported(f"elements of type {element} have no memref")
     return name
+
+
+def is_picked(element: Element) -> bool:
+    """Whether the run picks the tensor of a pack."""
+    return element.item is not None and not is_integer(element.item)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +108,9 @@ class Writing:
         return self._movable[key]
 
     def _is_inside(self, element: Element) -> bool:
-        held = self.held(element)
-        pairs = zip(element.indices, held.shape, strict=True)
+        pairs = [*zip(element.indices, self.held(element).shape, strict=True)]
+        if is_picked(element):
+            pairs.append((element.item or 0, len(self._pack(element))))
         return all(not isinstance(item, Guard) and self.is_within(item, size) for item, size in pairs)
 
     def is_within(self, index: Term, size: int) -> bool:
@@ -127,12 +133,19 @@ class Writing:
         return self._depths[key]
 
     def held(self, element: Element) -> Held:
-        """The tensor of an element."""
-        if element.item is not None and not is_integer(element.item):
-            raise Unsupported("it picks a tensor of a pack at run time")
+        """The tensor of an element; of a pack whose tensors are alike any one."""
+        if is_picked(element):
+            return self._pack(element)[0]
         found = self.tensors.get((element.tensor, element.item if is_integer(element.item) else None))
         if found is None:
             raise Unsupported(f"'{element.tensor}' is no tensor here")
+        return found
+
+    def _pack(self, element: Element) -> list[Held]:
+        """The tensors of a pack of which the run picks one."""
+        found = [held for (name, item), held in self.tensors.items() if name == element.tensor]
+        if len({(item.element, item.shape) for item in found}) != 1 or len(found) > LONGEST_TABLE:
+            raise Unsupported(f"it picks one of {len(found)} tensors at run time")
         return found
 
     # --- values ---------------------------------------------------------------------------------------------
@@ -253,10 +266,23 @@ class Writing:
 
     def load(self, element: Element) -> Value:
         """The element of a tensor, in the type that is computed with."""
+        if is_picked(element):
+            return self._pick(element)
         held = self.held(element)
         places = self.places(element, held)
         found = self.here.load(held.memref, places, Scalar(stored_type(held.element)))
         return self._widen(found, held.element, self.kind(element))
+
+    def _pick(self, element: Element) -> Value:
+        """An element of the tensor that the run picks: those of all tensors are read, and one is taken."""
+        count, kind = len(self._pack(element)), self.kind(element)
+        chosen = self._place(element.item or 0, count)
+        found = self.load(replace(element, item=count - 1))
+        for number in reversed(range(count - 1)):
+            equal = self.here.compare("eq", chosen, self.here.constant(number))
+            other = self.load(replace(element, item=number))
+            found = self.here.arith("select", equal, other, found, type_=kind)
+        return found
 
     def _widen(self, value: Value, element: ElementType, kind: Scalar) -> Value:
         stored = Scalar(stored_type(element))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,13 +24,14 @@ from lamella.lang.tensor.nodes import Function, Group, Memref, Parameter, Progra
 from lamella.pipeline.languages import part_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.tensor.draws import draw_array, empty_array
-from lamella.pipeline.tensor.program import KernelFile, read_checked
+from lamella.pipeline.tensor.program import KernelFile, find_doubts, read_checked
 from lamella.pipeline.tensor.tracing import Tracer
 
 if TYPE_CHECKING:
     from lamella.pipeline.tensor.lowering import Lowered
 
 BACKENDS = ("cpu", "interpreter")
+INTERPRETED = "so the interpreter ran it, which tests every access; --backend cpu runs machine code"
 
 
 def load(path: Path, options: Options) -> KernelFile:
@@ -78,12 +80,19 @@ def save(model: KernelFile | Lowered, path: Path) -> None:
 
 
 class KernelRun:
-    """One kernel with its arguments, run like any other model; its outputs are the arrays after the call."""
+    """One kernel with its arguments, run like any other model; its outputs are the arrays after the call.
+
+    Without a backend it runs as machine code where every access is proved, else in the interpreter, which tests them.
+    """
 
     def __init__(self, model: KernelFile, backend: str | None, options: Options) -> None:
         self.findings: list[Diagnostic] = []
         self.watch: Watch = unwatched
+        self._doubts: list[Diagnostic] = []
         self._function = _find(model, options.kernel or None)
+        if backend is None and options.target is None:
+            self._doubts = [replace(item, hint=INTERPRETED) for item in find_doubts(model, self._function)]
+            backend = "interpreter" if self._doubts else None
         self._kernels = compile_kernels(model.program, backend, options)
         self._options = options
 
@@ -108,6 +117,7 @@ class KernelRun:
         values = {
             item.value.name: _argument(item, given, self._options.seed) for item in self._function.parameters
         }
+        self.findings = list(self._doubts)
         self._kernels.call(self._function.name, list(values.values()), self._options.groups)
         return {key: value for key in self.outputs if (value := _stacked(values[key])) is not None}
 

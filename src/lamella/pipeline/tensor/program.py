@@ -11,7 +11,8 @@ from lamella.base.limits import Limits
 from lamella.base.paths import read_text, shown
 from lamella.base.source import Source
 from lamella.lang.tensor import check, parse
-from lamella.lang.tensor.nodes import Program
+from lamella.lang.tensor.nodes import Function, Program
+from lamella.lang.tensor.rules import memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +47,10 @@ def read_checked(path: Path, limits: Limits) -> KernelFile:
     if errors(found.findings):
         raise LamellaError(errors(found.findings))
     return found
+
+
+def find_doubts(model: KernelFile, function: Function) -> list[Diagnostic]:
+    """The accesses of a kernel of which `check` has not proved that they stay inside; a launch verifies the rest."""
+    codes = {rule.code for rule in (memory.LEAVES, memory.CAN_LEAVE, memory.UNPROVED, memory.WRONG_EXPANSION)}
+    start, end = function.span.start, function.span.end
+    return [item for item in model.findings if item.code in codes and start <= item.span.start < end]

@@ -85,13 +85,13 @@ class Nest:
             self._write_strip(builder, part, Strip(full, m, m - full))
 
     def _write_strip(self, builder: Builder, part: Part, rows: Strip) -> None:
-        if self.buffers.panels is None:
+        if self.plan.panels == 0:
             self._write_columns(builder, part, rows)
             return
         height = rows.size * self.plan.panels
         with each(builder, rows.begin, rows.end, height) as (inner, begin):
             block = replace(rows, begin=begin, end=least(inner, add(inner, begin, height), rows.end))
-            if not self.buffers.ready:
+            if self.plan.pack_a:
                 self._pack_a(inner, part, block)
             self._write_columns(inner, part, block)
 
@@ -255,7 +255,7 @@ def lower_product(builder: Builder, product: Product, plan: Plan, subgroups: int
     """Write a product as loops; one without elements is nothing."""
     if 0 in (product.m, product.n):
         return
-    empty_plan = replace(plan, columns=1, block=None, panels=0, pack_b=False, pack=1)
+    empty_plan = Plan(plan.rows, 1, 1, None)
     if isinstance(product.k, int):
         _write_nest(builder, product, plan if product.k else empty_plan, subgroups)
         return

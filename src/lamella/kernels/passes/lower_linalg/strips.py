@@ -71,7 +71,7 @@ def make_buffers(builder: Builder, product: Product, plan: Plan) -> Buffers:
         return Buffers(None, product.a.type, None)
     whole = -(-depth // plan.depth) * plan.depth if plan.pack > 1 else depth
     panels, type_ = None, product.a.type
-    if plan.panels:
+    if plan.pack_a:
         shape: tuple[int, ...] = (plan.rows, whole // plan.pack, plan.panels)
         if plan.pack > 1:
             shape = (plan.pack, *shape)

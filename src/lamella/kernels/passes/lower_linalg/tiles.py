@@ -59,9 +59,11 @@ class Plan:
     """Columns of A in one step of the inner loop."""
     block: int | None
     """Columns of A in a block; None where all of them are one block."""
-    panels: int
-    """Tiles of A that are copied together; 0 where A is read in place."""
-    pack_b: bool
+    panels: int = 0
+    """Tiles of A, one above the other, in a block of rows; 0 where all of them are one block."""
+    pack_a: bool = False
+    """Whether the tiles of a block of A are copied together."""
+    pack_b: bool = False
     """Whether the columns of B that a tile needs are copied together."""
     pack: int = 1
     """Elements of a row that copies of A keep together, for targets that multiply packs."""
@@ -71,18 +73,22 @@ class Plan:
 
 def plan_product(product: Product, target: Target) -> Plan:
     """Decide how to cut a product."""
-    if target.amx and _suits_packs(product):
-        return _plan_packs(product, target)
+    packs = _plan_packs(product, target) if target.amx and _suits_packs(product) else None
+    if packs is not None:
+        return packs
     lanes = max(1, target.vector_bytes // BYTES[product.wide])
     room = _room(target)
     height = _height(product, lanes, room)
     columns = max(1, room // height)
     rows = min(height * lanes, product.m) if isinstance(product.m, int) else height * lanes
     depth = _depth(product, rows, lanes)
-    plan = Plan(max(1, rows), columns, depth, _block(product, BLOCK_BYTES), 0, False)
-    panels = _panels(product, plan, target) if _must_pack_a(product, plan) else 0
-    pack_b = _must_pack_b(product, plan) and _is_known(plan.block or product.k)
-    return replace(plan, panels=panels, pack_b=pack_b)
+    plan = Plan(max(1, rows), columns, depth, _block(product, BLOCK_BYTES))
+    plan = replace(plan, panels=_panels(product, plan, target))
+    pack_a = plan.panels > 0 and _must_pack_a(product, plan)
+    if not pack_a and not _is_large(product, plan):
+        plan = replace(plan, panels=0)
+    pack_b = _must_pack_b(product, plan) and _fits(product, plan, target)
+    return replace(plan, pack_a=pack_a, pack_b=pack_b)
 
 
 def _suits_packs(product: Product) -> bool:
@@ -92,30 +98,28 @@ def _suits_packs(product: Product) -> bool:
         return False
     few = isinstance(product.n, int) and product.n < FEWEST_COLUMNS
     short = isinstance(product.k, int) and product.k < FEWEST_COLUMNS
-    return (
-        not few
-        and not short
-        and (isinstance(product.k, int) or _block(product, PACK_BLOCK_BYTES) is not None)
-    )
+    return not few and not short
 
 
-def _plan_packs(product: Product, target: Target) -> Plan:
+def _plan_packs(product: Product, target: Target) -> Plan | None:
+    """How a product of packs is cut; None where its copies have no room."""
     pack = PACKED[product.a.type.element]
-    rows = 2 * UNIT if not isinstance(product.m, int) else min(2 * UNIT, product.m)
+    rows = 2 * UNIT if not isinstance(product.m, int) else max(1, min(2 * UNIT, product.m))
     depth, block = UNIT * pack, _block(product, PACK_BLOCK_BYTES)
-    plan = Plan(max(1, rows), 2 * UNIT, depth, block, 0, False, pack, UNIT)
+    plan = Plan(rows, 2 * UNIT, depth, block, pack_a=True, pack=pack, unit=UNIT)
     whole = isinstance(product.k, int) and product.k % depth == 0
     pack_b = not whole or product.b.row_stride != 1 or _must_pack_b(product, plan)
-    return replace(plan, panels=max(1, _panels(product, plan, target)), pack_b=pack_b)
+    plan = replace(plan, panels=_panels(product, plan, target), pack_b=pack_b)
+    return plan if plan.panels and _fits(product, plan, target) else None
 
 
 def start_panels(element: str, wide: str, target: Target) -> Plan:
     """The tiles of products whose A lies in panels already: those of the most rows and columns."""
     pack = PACKED[element] if target.amx and (element, wide) in PRODUCTS else 1
     if pack > 1:
-        return Plan(2 * UNIT, 2 * UNIT, UNIT * pack, None, PANELS, False, pack, UNIT)
+        return Plan(2 * UNIT, 2 * UNIT, UNIT * pack, None, PANELS, pack=pack, unit=UNIT)
     lanes = max(1, target.vector_bytes // BYTES[wide])
-    return Plan(2 * lanes, _room(target) // 2, DEPTH, None, PANELS, False)
+    return Plan(2 * lanes, _room(target) // 2, DEPTH, None, PANELS)
 
 
 def plan_panels(product: Product, plan: Plan, target: Target) -> Plan:
@@ -123,7 +127,8 @@ def plan_panels(product: Product, plan: Plan, target: Target) -> Plan:
     block = _block(product, PACK_BLOCK_BYTES if plan.pack > 1 else BLOCK_BYTES)
     plan = replace(plan, block=block)
     whole = isinstance(product.k, int) and product.k % plan.depth == 0
-    pack_b = _must_pack_b(product, plan) or (plan.pack > 1 and not whole)
+    pack_b = _must_pack_b(product, plan) and _fits(product, plan, target)
+    pack_b = pack_b or (plan.pack > 1 and not whole)
     return replace(plan, panels=max(1, _panels(product, plan, target)), pack_b=pack_b)
 
 
@@ -212,8 +217,19 @@ def _must_pack_b(product: Product, plan: Plan) -> bool:
     return stride is None or (product.n > 1 and stride * product.b.element_bytes % ALIAS_BYTES == 0)
 
 
-def _is_known(extent: IndexOrSize) -> bool:
-    return isinstance(extent, int)
+def _is_large(product: Product, plan: Plan) -> bool:
+    """Whether a block of all rows of A leaves the second cache before its next column of tiles."""
+    size = _bytes(product.a, product.m, plan.block or product.k)
+    again = not isinstance(product.n, int) or product.n > plan.columns
+    return again and (size is None or size > PACKED_BYTES)
+
+
+def _fits(product: Product, plan: Plan, target: Target) -> bool:
+    """Whether a copy of the columns of B has room in local memory."""
+    depth = plan.block or product.k
+    if not isinstance(depth, int):
+        return False
+    return (depth + plan.depth) * plan.columns * BYTES[product.wide] <= target.local_bytes // 4
 
 
 def _bytes(operand: Operand, rows: IndexOrSize, columns: IndexOrSize) -> int | None:
