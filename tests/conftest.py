@@ -1,9 +1,10 @@
-"""What all tests share: generated counts, and skips that say why."""
+"""What all tests share: generated counts, a folder for compiled objects, and skips that say why."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,11 @@ pytest_plugins = ["tests.ops.judges.summary"]
 FUZZ = Path(__file__).parent / "fuzz"
 MUTATIONS = int(os.environ.get("LAMELLA_FUZZ", "2000"))
 
+IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+if not IS_WORKER:
+    # Set before the workers start, which then share it: no test touches the user's own folder.
+    os.environ["LAMELLA_CACHE"] = tempfile.mkdtemp(prefix="lamella-objects-")
+
 # A slow machine is no failure; `make test` sees the same cases every time, `make fuzz` sees new ones.
 settings.register_profile(
     "test", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -21,6 +27,12 @@ settings.register_profile(
     "fuzz", settings.get_profile("test"), max_examples=MUTATIONS // 100, derandomize=False
 )
 settings.load_profile("fuzz" if "LAMELLA_FUZZ" in os.environ else "test")
+
+
+def pytest_unconfigure() -> None:
+    """Remove the objects that the tests compiled."""
+    if not IS_WORKER:
+        shutil.rmtree(os.environ["LAMELLA_CACHE"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

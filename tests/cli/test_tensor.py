@@ -125,6 +125,6 @@ def test_kernels_are_functions_in_python(kernels: Path, tmp_path: Path) -> None:
     scale(3.0, laid_out)
     assert np.array_equal(laid_out, 3 * x)
     lamella.save(model, tmp_path / "again.tensor")
-    assert not lamella.check(tmp_path / "again.tensor")
+    assert not [item for item in lamella.check(tmp_path / "again.tensor") if item.severity != "note"]
     with pytest.raises(LamellaError):
         lamella.lower(model, "nem")

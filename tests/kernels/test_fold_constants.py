@@ -176,3 +176,13 @@ def test_division_by_zero_is_left_to_the_run() -> None:
     assert words(text) == ["Constant", "Arith", "Store"]
     with pytest.raises(LamellaError, match="by zero"):
         compile_program(parse(Source("a.tensor", text)).program).f(np.zeros((), np.int32))
+
+
+def test_constants_too_large_for_their_type_keep_their_low_bits() -> None:
+    text = "func @f(%A: memref<i8>) {\n%a = constant 300 : i8\n%b = constant 2 : i8\n"
+    text += "%c = arith.div %a, %b : i8\nstore %c, %A[]\n}\n"
+    (constant, _) = folded(text)
+    assert constant.instruction == n.Constant(22, n.Scalar("i8"))
+    found = np.zeros((), np.int8)
+    compile_program(parse(Source("a.tensor", text)).program).f(found)
+    assert found == 22

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, cast, get_args
 
 from lamella.kernels.build import Names, names_of, regions
+from lamella.kernels.fold import wrap
 from lamella.lang.tensor import result_types
 from lamella.lang.tensor.check.context import defined_values
 from lamella.lang.tensor.nodes import (
@@ -31,6 +32,7 @@ from lamella.lang.tensor.nodes import (
     Value,
     Yield,
 )
+from lamella.lang.tensor.nodes.types import INTEGERS
 
 Renaming: TypeAlias = Mapping[str, Value]
 Visit: TypeAlias = Callable[[Region, bool], Region]
@@ -272,13 +274,20 @@ def _defined_types(statement: Statement) -> Iterator[tuple[str, Type]]:
 
 def constants_of(function: Function) -> dict[str, Number]:
     """The scalar constants of a function in which no name stands for two values."""
-    return {
-        statement.results[0].name: statement.instruction.value
-        for statement in walk(function.body)
-        if isinstance(statement.instruction, Constant)
-        and isinstance(statement.instruction.type, Scalar)
-        and statement.results
-    }
+    found: dict[str, Number] = {}
+    for statement in walk(function.body):
+        number = constant_value(statement.instruction)
+        if number is not None and statement.results:
+            found[statement.results[0].name] = number
+    return found
+
+
+def constant_value(instruction: Instruction) -> Number | None:
+    """The number that a scalar constant is: an integer that is too large for its type keeps its low bits."""
+    if not isinstance(instruction, Constant) or not isinstance(instruction.type, Scalar):
+        return None
+    value, element = instruction.value, instruction.type.name
+    return wrap(value, element) if isinstance(value, int) and element in INTEGERS else value
 
 
 def split_yield(region: Region) -> tuple[tuple[Statement, ...], tuple[Value, ...]]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.cpu import emit as emit_kernels
+from lamella.backend.cpu.compile import emit as emit_kernels
 from lamella.backend.cpu.compile import load_kernels
 from lamella.backend.cpu.jit import Machine, assembly, has_tiles, host_machine
 from lamella.kernels.target import find_target

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from docs.generate import RIGHT, expected, repaired
-from lamella.backend.cpu import emit
+from lamella.backend.cpu.compile import emit
 from lamella.backend.interpreter import Arrays, compile_program
 from lamella.base.diagnostic import Diagnostic, LamellaError, Rule
 from lamella.base.source import Source

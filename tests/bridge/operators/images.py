@@ -135,7 +135,7 @@ CALLS = (
         "image.grid_sample",
         "f64 1 2 5 6 -9..9",
         "f64 1 2 1 2 -2..2",
-        mode="NEAREST",
+        mode="CUBIC",
         padding="REPLICATE",
         aligned=True,
     ),

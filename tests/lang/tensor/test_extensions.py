@@ -100,7 +100,7 @@ def access(memory: str, matrix: str, flag: str = ".n") -> tuple[list[str], list[
     ]
     found = [[item.code for item in findings_of(text)] for text in texts]
     # what the proof of bounds says is of no concern here
-    loaded, stored = ([code for code in item if not "TEN170" <= code <= "TEN199"] for item in found)
+    loaded, stored = ([code for code in item if not "TEN140" <= code <= "TEN199"] for item in found)
     return loaded, stored
 
 

@@ -17,7 +17,7 @@ from lamella.base.source import Source
 from lamella.lang.tensor import check, parse
 from lamella.lang.tensor.nodes import Memref
 
-LEAVES, CAN_LEAVE, UNPROVED = "TEN170", "TEN171", "TEN172"
+LEAVES, CAN_LEAVE, UNPROVED = "TEN140", "TEN141", "TEN142"
 BOUNDS = (LEAVES, CAN_LEAVE, UNPROVED)
 WRITTEN = "TEN118"
 """What is wrong with offsets and sizes in the text is told without a proof."""

@@ -14,7 +14,7 @@ from lamella.base.diagnostic import ERROR
 from lamella.base.source import Source
 from lamella.lang.tensor import check, parse
 
-ALIAS, UNINITIALISED = "TEN177", "TEN178"
+ALIAS, UNINITIALISED = "TEN147", "TEN148"
 
 
 def lines_of(text: str, code: str) -> list[int]:

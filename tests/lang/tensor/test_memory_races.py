@@ -12,7 +12,7 @@ from lamella.base.diagnostic import ERROR
 from lamella.base.source import Source
 from lamella.lang.tensor import check, parse
 
-STORES, ACCESSES = "TEN175", "TEN176"
+STORES, ACCESSES = "TEN145", "TEN146"
 COEFFICIENTS = st.integers(0, 4)
 LANES = 8
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lamella.backend.cpu.compile import compile_program, emit
+from lamella.backend.cpu.compile import compile_program
 from lamella.backend.cpu.run.kernels import Kernels
 
-__all__ = ["Kernels", "compile_program", "emit"]
+__all__ = ["Kernels", "compile_program"]

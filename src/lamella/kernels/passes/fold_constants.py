@@ -9,6 +9,7 @@ from lamella.kernels.fold import fold_arith, fold_cast, fold_compare, simplify_a
 from lamella.kernels.passes.drop_unused import drop_unused
 from lamella.kernels.rewrite import (
     change_functions,
+    constant_value,
     rename_region,
     rewrite,
     split_yield,
@@ -39,6 +40,9 @@ from lamella.lang.tensor.nodes import (
     Type,
     Value,
 )
+
+WIDE = (Scalar("i32"), Scalar("i64"), INDEX)
+"""Types that hold the number of any work-item."""
 
 
 def fold_constants(program: Program, _: Target) -> Program:
@@ -84,13 +88,14 @@ class _Folding:
             self.same[name] = self._resolve(other)
         elif isinstance(instruction, Builtin):
             self._bound(name, instruction)
-        elif isinstance(instruction, Cast) and instruction.operand.name in self.bounds:
-            self.bounds[name] = self.bounds[instruction.operand.name]
+        elif isinstance(instruction, Cast) and instruction.type in WIDE:
+            bounds = self.bounds.get(self._resolve(instruction.operand).name)
+            self.bounds.update({} if bounds is None else {name: bounds})
 
     def _value(self, instruction: Instruction) -> Number | None:
         match instruction:
-            case Constant(value=value, type=Scalar()):
-                return value
+            case Constant():
+                return constant_value(instruction)
             case Arith(function=function, operands=operands, type=type_):
                 numbers = [item for item in map(self._number, operands) if item is not None]
                 return fold_arith(function, numbers, type_) if len(numbers) == len(operands) else None

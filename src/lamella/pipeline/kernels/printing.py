@@ -13,7 +13,7 @@ from lamella.kernels.nodes import KernelGraph
 from lamella.lang.tensor import write
 from lamella.pipeline.kernels.execution import compile
 from lamella.pipeline.options import Options
-from lamella.pipeline.tensor.program import read_checked
+from lamella.pipeline.tensor.checked import read_checked
 
 
 def printed(model: KernelGraph) -> str:

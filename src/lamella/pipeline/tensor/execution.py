@@ -23,8 +23,9 @@ from lamella.lang.tensor import write, write_type
 from lamella.lang.tensor.nodes import Function, Group, Memref, Parameter, Program, Scalar
 from lamella.pipeline.languages import part_of
 from lamella.pipeline.options import Options
+from lamella.pipeline.tensor.checked import read_checked
 from lamella.pipeline.tensor.draws import draw_array, empty_array
-from lamella.pipeline.tensor.program import KernelFile, find_doubts, read_checked
+from lamella.pipeline.tensor.program import KernelFile, find_doubts
 from lamella.pipeline.tensor.tracing import Tracer
 
 if TYPE_CHECKING:

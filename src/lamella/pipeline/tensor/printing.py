@@ -13,10 +13,11 @@ from lamella.base.arrays import Array
 from lamella.lang.tensor.nodes import Function, Memref, Program, Scalar
 from lamella.lang.tensor.nodes.types import INTEGERS
 from lamella.pipeline.options import Options
+from lamella.pipeline.tensor.checked import read_checked
 from lamella.pipeline.tensor.draws import draw_array
 from lamella.pipeline.tensor.execution import KernelRun
 from lamella.pipeline.tensor.lowering import Lowered, save_stages
-from lamella.pipeline.tensor.program import KernelFile, find_doubts, read_checked
+from lamella.pipeline.tensor.program import KernelFile, find_doubts
 
 Pairs: TypeAlias = "dict[str, tuple[Array, Array]]"
 """What two runs gave, by name."""

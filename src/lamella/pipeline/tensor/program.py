@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from lamella.base.collector import collector_paused
-from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
+from lamella.base.diagnostic import Diagnostic, errors, sort_findings
 from lamella.base.limits import Limits
 from lamella.base.paths import read_text, shown
 from lamella.base.source import Source
@@ -15,13 +14,15 @@ from lamella.lang.tensor.nodes import Function, Program
 from lamella.lang.tensor.rules import memory
 
 
-@dataclass(frozen=True, slots=True)
 class KernelFile:
-    """The kernels of a file and what was found."""
+    """The kernels of a file and what was found; checks that nobody has asked for yet are made when somebody does."""
 
-    source: Source
-    program: Program
-    findings: tuple[Diagnostic, ...]
+    def __init__(
+        self, source: Source, program: Program, findings: tuple[Diagnostic, ...] | None = None
+    ) -> None:
+        self.source = source
+        self.program = program
+        self._findings = findings
 
     def __repr__(self) -> str:
         return f"<kernels of {self.source.name}: {', '.join(item.name for item in self.program.functions)}>"
@@ -31,6 +32,14 @@ class KernelFile:
         """The language that the model is written in."""
         return "tensor"
 
+    @property
+    def findings(self) -> tuple[Diagnostic, ...]:
+        """What was found, in the order of the text."""
+        if self._findings is None:
+            with collector_paused():
+                self._findings = tuple(check(self.program))
+        return self._findings
+
 
 def read_kernels(path: Path, limits: Limits) -> KernelFile:
     """Read and check a file; findings are carried, nothing is raised for them."""
@@ -39,14 +48,6 @@ def read_kernels(path: Path, limits: Limits) -> KernelFile:
         program, findings = parse(source, limits)
         found = [*findings, *([] if errors(findings) else check(program))]
     return KernelFile(source, program, tuple(sort_findings(found)))
-
-
-def read_checked(path: Path, limits: Limits) -> KernelFile:
-    """Read and check a file; LamellaError holds its findings when there are errors among them."""
-    found = read_kernels(path, limits)
-    if errors(found.findings):
-        raise LamellaError(errors(found.findings))
-    return found
 
 
 def find_doubts(model: KernelFile, function: Function) -> list[Diagnostic]:

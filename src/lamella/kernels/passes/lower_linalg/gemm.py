@@ -218,18 +218,20 @@ class Nest:
         own = rows.span(builder, row)
         pieces = cut_tile(self.product.wide, (rows.size, columns.size), self.plan.unit)
         totals = start_sums(builder, pieces) if b is None else []
+        # what is read in place has a strip of its own for the last tile, which is never full
+        partial = (
+            rows.ragged and self.buffers.panels is None,
+            columns.ragged and self.buffers.b is None,
+        )
         if b is not None:
-            a = self._panel(builder, rows, row, part)
-            in_place = (self.buffers.panels is None, self.buffers.b is None)
-            checked = (rows.ragged and in_place[0], columns.ragged and in_place[1])
-            tile = Tile(a, b, pieces, self.plan.depth, checked)
+            tile = Tile(self._panel(builder, rows, row, part), b, pieces, self.plan.depth, partial)
             totals = tile.sum(builder, self._reach(builder, part.depth), self._is_whole)
         sums = Sums(part.scaling, pieces, tuple(totals))
         store = Storing(self.product.c.view(builder, own, span), CHECKED[rows.ragged, columns.ragged])
         full = [
             strip.is_full(builder, item) for strip, item in ((rows, own), (columns, span)) if strip.ragged
         ]
-        if not full or self.buffers.panels is None:
+        if not full or any(partial):
             sums.finish(builder, store)
             return
         both = full[0] if len(full) == 1 else builder.arith("and", *full, type_=BOOL)

@@ -1,4 +1,4 @@
-"""Bounds, races, aliases and uninitialised memory: TEN170 to TEN199."""
+"""Bounds, races, aliases and uninitialised memory: TEN140 to TEN199."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from lamella.base.diagnostic import NOTE, WARNING, Rule
 
 # Bounds
 LEAVES = Rule(
-    "TEN170",
+    "TEN140",
     "Memref type",
     "{what} of '%{name}' reaches {value}{example}; the mode has {size}",
     hint="positions run from 0 to the size of the mode minus 1",
 )
 CAN_LEAVE = Rule(
-    "TEN171",
+    "TEN141",
     "Memref type",
     "{what} of '%{name}' reaches {value}{example} where this is executed; the mode has {size}",
     WARNING,
     "positions run from 0 to the size of the mode minus 1",
 )
 UNPROVED = Rule(
-    "TEN172",
+    "TEN142",
     "Memref type",
     "it cannot be proved that {what} of '%{name}' {stays}{unknown}",
     NOTE,
     "compare it with the size in an if around the access to have it proved",
 )
 UP_TO_LAUNCH = Rule(
-    "TEN173",
+    "TEN143",
     "Execution model",
     "kernel '@{function}' uses group_id as a position, here in '%{name}': the launch decides whether it stays inside",
     NOTE,
     "launch no more work-groups than there are elements",
 )
 WRONG_EXPANSION = Rule(
-    "TEN174",
+    "TEN144",
     "Expand",
     "mode {mode} of '%{name}' has {size}, and its new sizes make {product}",
     WARNING,
@@ -42,14 +42,14 @@ WRONG_EXPANSION = Rule(
 
 # Work-items
 STORE_RACE = Rule(
-    "TEN175",
+    "TEN145",
     "Execution model",
     "work-items with {first} and {second} store to one element of '%{name}', and their values may differ",
     WARNING,
     "let the indices tell work-items apart, store from one of them, or use an atomic store",
 )
 ACCESS_RACE = Rule(
-    "TEN176",
+    "TEN146",
     "Execution model",
     "the work-item with {first} {does} an element of '%{name}' that the one with {second} {other}, without a barrier",
     WARNING,
@@ -58,7 +58,7 @@ ACCESS_RACE = Rule(
 
 # Collective instructions
 ALIAS = Rule(
-    "TEN177",
+    "TEN147",
     "Collective instructions",
     "'{instruction}' writes to '%{output}' while it reads '%{input}', and they share memory",
     WARNING,
@@ -67,7 +67,7 @@ ALIAS = Rule(
 
 # Local memory
 UNINITIALISED = Rule(
-    "TEN178",
+    "TEN148",
     "Alloca",
     "'{instruction}' reads '%{name}', and nothing was written to that local memory before",
     WARNING,

@@ -100,11 +100,8 @@ def near_exp(rest: Vector) -> Vector:
 
 def exp(here: Here, x: Vector, low: Vector | None = None) -> Vector:
     """The exponential function; denormal results are rounded once, NaN stays NaN."""
-    first, second = LN2[x.kind]
-    inside = clamp(x, *RANGE[x.kind])
-    count, exponent = nearest(inside, LOG2_E)
-    rest = count.fma(-second, count.fma(-first, inside))
-    return scale(here, near_exp(rest if low is None else rest + low), exponent, count)
+    rest, exponent = reduced(clamp(x, *RANGE[x.kind]), low)
+    return scale(here, near_exp(rest), exponent)
 
 
 def exp2(here: Here, x: Vector) -> Vector:

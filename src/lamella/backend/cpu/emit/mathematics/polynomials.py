@@ -11,8 +11,6 @@ from lamella.backend.cpu.emit.scalars.vectors import Vector, shaped
 FRACTION = {"float": 23, "double": 52}
 """Bits behind the leading one."""
 BIAS = {"float": 127, "double": 1023}
-REGISTER = {"float": 16, "double": 8}
-"""Lanes of a register of 512 bits."""
 
 
 def polynomial(x: Vector, coefficients: Sequence[float]) -> Vector:
@@ -39,14 +37,9 @@ def power_of_two(exponent: Vector, kind: str) -> Vector:
     return ((exponent + BIAS[kind]) << FRACTION[kind]).cast("bitcast", kind)
 
 
-def scale(here: Here, value: Vector, exponent: Vector, count: Vector | None = None) -> Vector:
-    """`value * 2^exponent`, rounded once; the exponent may lead to infinity or to denormal numbers.
-
-    `count` is the exponent as a floating-point number, for those who have it: it saves its conversion.
-    """
+def scale(here: Here, value: Vector, exponent: Vector) -> Vector:
+    """`value * 2^exponent`, rounded once; the exponent may lead to infinity or to denormal numbers."""
     if "+avx512f" in here.target.features.split(","):
-        if count is not None and value.count % REGISTER[value.kind] == 0:
-            return _scale_registers(value, count)
         return _scale_at_once(value, exponent)
     half = exponent >> 1
     return value * power_of_two(half, value.kind) * power_of_two(exponent - half, value.kind)
@@ -60,29 +53,6 @@ def _scale_at_once(value: Vector, exponent: Vector) -> Vector:
     name = f"llvm.ldexp.{lanes}{ending}.{lanes}i32"
     text = value.out.intrinsic(shaped(value.kind, value.count), name, f"{value.typed}, {short.typed}")
     return replace(value, operand=text)
-
-
-def _scale_registers(value: Vector, count: Vector) -> Vector:
-    """The instruction itself, which takes the exponent as a floating-point number, for each register."""
-    width = REGISTER[value.kind]
-    kind, name = shaped(value.kind, width), f"llvm.x86.avx512.mask.scalef.p{value.kind[0].replace('f', 's')}.512"
-    found = []
-    for first in range(0, value.count, width):
-        part, power = (_lanes(item, item, range(first, first + width)) for item in (value, count))
-        operands = f"{part.typed}, {power.typed}, {kind} zeroinitializer, i{width} -1, i32 4"
-        found.append(replace(part, operand=value.out.intrinsic(kind, name, operands)))
-    while len(found) > 1:
-        found = [_lanes(a, b, range(2 * a.count)) for a, b in zip(found[::2], found[1::2], strict=True)]
-    return found[0]
-
-
-def _lanes(one: Vector, two: Vector, lanes: range) -> Vector:
-    """Some lanes of two vectors, one behind the other."""
-    if one is two and len(lanes) == one.count:
-        return one
-    chosen = ", ".join(f"i32 {lane}" for lane in lanes)
-    text = one.out.value(f"shufflevector {one.typed}, {two.typed}, <{len(lanes)} x i32> <{chosen}>")
-    return replace(one, count=len(lanes), operand=text)
 
 
 def clamp(x: Vector, low: float, high: float) -> Vector:

@@ -8,7 +8,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.lang.tensor.check.memory.forms.affine import ZERO, Affine
 from lamella.lang.tensor.check.memory.forms.integers import Integers
 from lamella.lang.tensor.check.memory.forms.symbols import FREE, NOBODY, Symbol, Symbols
-from lamella.lang.tensor.check.memory.known import Facts, Known, Number, View
+from lamella.lang.tensor.check.memory.known import Condition, Facts, Known, Number, View
 from lamella.lang.tensor.nodes import IndexOrSize, Memref, Size, Value
 
 
@@ -130,10 +130,10 @@ class State:
         match known:
             case View(address=address):
                 return self.symbols.depends(form for _, form in address or ())
-            case Number(depends=depends):
+            case Number(depends=depends) | Condition(depends=depends):
                 return depends
             case _:
-                return getattr(known, "depends", NOBODY)
+                return NOBODY
 
     def new_root(self) -> int:
         """A memory that was not seen before."""

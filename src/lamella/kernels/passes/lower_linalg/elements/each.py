@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from lamella.kernels.build import Builder
+from lamella.kernels.passes.lower_linalg.elements.sums import write_cumsum, write_sum
+from lamella.kernels.passes.lower_linalg.elements.transposes import is_tiled, write_transpose
 from lamella.kernels.passes.lower_linalg.extents import as_value
 from lamella.kernels.passes.lower_linalg.operands import Known
-from lamella.kernels.passes.lower_linalg.sums import write_cumsum, write_sum
-from lamella.kernels.passes.lower_linalg.transposes import is_tiled, write_transpose
 from lamella.kernels.passes.lower_linalg.updates import Array, Update, shared_extent, write_updates
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import Blas, Fuse, Memref, Number, Type, Value

@@ -1,0 +1,71 @@
+"""Whole graphs by kernels: random ones, with states, branches and loops, agree with the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lamella.backend.cpu import compile_program
+from lamella.backend.cpu.graphs import compile_graph
+from lamella.backend.interpreter import compile_program as interpret
+from lamella.backend.reference import Executable, compile_model
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import LamellaError
+from lamella.base.source import Source
+from lamella.bridge.graph_to_kernels import graph_to_kernels
+from lamella.graph.model import Model
+from lamella.graph.rewrite import members
+from lamella.lang.tensor import check, parse, write
+from lamella.lang.tensor.nodes import Program
+from tests.graph.running import random_arrays, same
+from tests.strategies.graph import models
+
+EXTENTS = st.integers(1, 4).map(lambda size: {"n": size})
+
+
+def checked(program: Program) -> Program:
+    """A program that is right, says nothing worse than a note, and is the same when it is read again."""
+    assert [item for item in check(program) if item.severity != "note"] == []
+    if not program.functions:
+        return program
+    text = write(program)
+    again, findings = parse(Source("again.tensor", text))
+    assert not findings
+    assert write(again) == text
+    return again
+
+
+def run_twice(executable: Executable, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs and state after two runs; the findings of a run that has no value."""
+    try:
+        executable(**inputs)
+        found = dict(executable(**inputs))
+    except LamellaError as error:
+        return {"findings": np.asarray(str(error))}
+    return {**found, **{f"state of {name}": np.asarray(item) for name, item in executable.state.items()}}
+
+
+def judge(model: Model, extents: Mapping[str, int], machine: bool) -> None:
+    """A graph computes the same on the reference and by its kernels, which are sound."""
+    data = random_arrays(model.graph.variables, {}, 1)
+    model = Model(model.graph, model.library, data)
+    inputs = random_arrays(list(members(model.graph.inputs)), extents, 0)
+    kernels = graph_to_kernels(model)
+    program = checked(kernels.program)
+    call = compile_program(program).call if machine else interpret(program).call
+    found = run_twice(compile_graph(kernels, call), inputs)
+    same(found, run_twice(compile_model(model), inputs), exact=False)
+
+
+@given(model=models(), extents=EXTENTS)
+def test_random_graphs_as_machine_code(model: Model, extents: dict[str, int]) -> None:
+    judge(model, extents, machine=True)
+
+
+@given(model=models(open_extents=False))
+def test_random_graphs_in_the_interpreter(model: Model) -> None:
+    judge(model, {}, machine=False)
