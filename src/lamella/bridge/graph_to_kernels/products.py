@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lamella.bridge.graph_to_kernels.affine import is_integer
+from lamella.bridge.graph_to_kernels.affine import Form, find_form, is_integer
 from lamella.bridge.graph_to_kernels.terms import Held, stored_type
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import Blas, Memref, Scalar, Slice, Value
 from lamella.lang.tensor.nodes.types import packed_stride
-from lamella.ops.formula import Apply, Contraction, Element, Index
+from lamella.ops.formula import Apply, Contraction, Element, Guard
 
 SMALLEST = 512
 """Multiplications below which a matrix product is not worth its tiles."""
@@ -85,15 +85,29 @@ def _shape(tensors: Mapping[tuple[str, int | None], Held], element: Element) -> 
 def _plain_indices(
     element: Element, extents: Mapping[str, int], shape: Sequence[int]
 ) -> tuple[str, ...] | None:
-    """The loops of the dimensions that are longer than 1; None where an index is anything but a whole loop."""
-    found = []
+    """The loops that count a tensor through, the outermost first; None where an index does anything else.
+
+    A dimension may be counted by several loops at once, as by the groups of a convolution and the channels of each.
+    """
+    found: list[str] = []
     for index, size in zip(element.indices, shape, strict=True):
-        if size == 1 and (index == 0 or (isinstance(index, Index) and extents[index.name] == 1)):
-            continue
-        if not isinstance(index, Index) or extents[index.name] != size:
+        form = find_form(index.index if isinstance(index, Guard) else index, extents)
+        names = None if form is None else _digits(form, extents, size)
+        if names is None:
             return None
-        found.append(index.name)
+        found += names
     return tuple(found) if len(set(found)) == len(found) else None
+
+
+def _digits(form: Form, extents: Mapping[str, int], size: int) -> list[str] | None:
+    """The loops whose indices are the digits of a number that runs from 0 to the end of a dimension."""
+    names = [name for name, _ in sorted(form.factors, key=lambda item: -item[1])]
+    factor = 1
+    for name in reversed(names):
+        if (name, factor) not in form.factors:
+            return None
+        factor *= extents[name]
+    return names if form.constant == 0 and factor == size else None
 
 
 # --- which index is what ------------------------------------------------------------------------------------
@@ -104,17 +118,18 @@ def _arrange(
 ) -> Product | None:
     rows, sizes = _fuse(list(rows), dict(extents))
     target, left, right = rows
-    batch = [name for name in target if name in left and name in right]
     first = [name for name in target if name in left and name not in right]
     second = [name for name in target if name in right and name not in left]
     summed = [name for name in left if name in right and name not in target]
-    whole = {*batch, *first, *second, *summed}
-    if (len(first), len(second), len(summed)) != (1, 1, 1) or not {*left, *right, *target} <= whole:
+    whole = {*target, *summed}
+    if not first or not second or len(summed) != 1 or not {*left, *right} <= whole <= {*left, *right}:
         return None
-    if sizes[first[0]] * sizes[second[0]] * sizes[summed[0]] < SMALLEST:
+    # What one factor has alone is rows or columns in its closest dimension only; the others are steps of their own.
+    row, column = first[-1], second[-1]
+    batch = [name for name in target if name not in (row, column)]
+    if sizes[row] * sizes[column] * sizes[summed[0]] < SMALLEST:
         return None
     goal, one, other = (Factor(item, row) for item, row in zip(elements, rows, strict=True))
-    row, column = first[0], second[0]
     if target.index(row) < target.index(column):
         # The rows of gemm lie closest: they belong to the dimension of the target that comes last.
         row, column, one, other = column, row, other, one
