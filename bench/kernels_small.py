@@ -10,9 +10,11 @@ import torch
 
 from bench.contest import OURS, Report, Work, contest, copy_seconds, fill, tell, tell_mean, view
 from bench.kernels_gemm import compiled, named, peak_rate
-from lamella.kernels.library import BLOCK_ROWS, Shape, batched_gemm, tall_gemm
+from lamella.kernels.library import BLOCK_ROWS, Shape, batched_gemm, stream_result, tall_gemm
 
 COUNT = 10_000
+STREAMED_BYTES = 8 << 20
+"""Results of more bytes will not be found in a cache when they are read again."""
 SHAPES = 40
 SMALLEST = ((2, 2, 2), (3, 3, 3), (4, 4, 4), (2, 4, 3))
 LARGEST = ((16, 16, 16), (32, 32, 32), (64, 64, 64))
@@ -63,7 +65,9 @@ def bound_seconds(report: Report, moved: float, amount: float) -> float:
 def batch_contest(report: Report, m: int, n: int, k: int) -> dict[str, float]:
     """Many products of one shape."""
     a, b, c = fill(COUNT, k, m), fill(COUNT, n, k), torch.empty(COUNT, n, m)
-    kernels = compiled(batched_gemm(Shape(m, n, k)), report.threads)
+    program = batched_gemm(Shape(m, n, k))
+    large = 4 * COUNT * m * n > STREAMED_BYTES
+    kernels = compiled(stream_result(program) if large else program, report.threads)
     views = [view(item).transpose(0, 1, 2) for item in (a, b, c)]
     work: dict[str, Work] = {
         OURS: partial(kernels.kernel, *views, groups=COUNT),
@@ -94,7 +98,7 @@ def measure_tall(report: Report, quick: bool) -> None:
     """A matrix of a million rows."""
     m, n, k = (TALL[0] // 10 if quick else TALL[0]), TALL[1], TALL[2]
     a, b, c = fill(k, m), fill(n, k), torch.empty(n, m)
-    kernels = compiled(tall_gemm(Shape(m, n, k)), report.threads)
+    kernels = compiled(stream_result(tall_gemm(Shape(m, n, k))), report.threads)
     times = contest(
         report,
         {

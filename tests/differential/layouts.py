@@ -11,6 +11,9 @@ Array = npt.NDArray[Any]
 LAYOUTS = ("packed", "padded", "dynamic", "scattered")
 """Packed, with known gaps, with unknown gaps behind columns, with unknown gaps everywhere."""
 GAP = 3
+MARGIN = 80
+"""Elements before and behind an array."""
+MARK = 0x5A
 
 
 def strides_of(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
@@ -36,12 +39,22 @@ def spell_memref(element: str, shape: tuple[int, ...], dynamic: bool, layout: st
 
 
 def arrange(array: Array, layout: str) -> Array:
-    """The same numbers in an array of a layout."""
+    """The same numbers in an array of a layout, with memory around it and between them that belongs to nobody."""
     strides = strides_of(array.shape, layout)
     length = 1 + sum(step * (size - 1) for step, size in zip(strides, array.shape, strict=True))
-    memory = np.zeros(max(1, length), array.dtype)
-    found = np.lib.stride_tricks.as_strided(
-        memory, array.shape, tuple(step * array.itemsize for step in strides)
-    )
+    memory = np.full((2 * MARGIN + max(1, length)) * array.itemsize, MARK, np.uint8)
+    steps = tuple(step * array.itemsize for step in strides)
+    found: Array = np.ndarray(array.shape, array.dtype, memory, MARGIN * array.itemsize, steps)
     found[...] = array
     return found
+
+
+def is_marked(array: Array) -> bool:
+    """Whether the memory that belongs to nobody is as it was."""
+    memory = array.base
+    if not isinstance(memory, np.ndarray):
+        raise TypeError("the array was not arranged here")
+    free = np.ones(len(memory), bool)
+    steps = (*array.strides, 1)
+    np.ndarray((*array.shape, array.itemsize), bool, free, MARGIN * array.itemsize, steps)[...] = False
+    return bool(np.all(memory[free] == MARK))

@@ -14,7 +14,7 @@ from lamella.base.source import Source
 from lamella.lang.tensor import check, parse
 from lamella.lang.tensor.nodes import Program
 from tests.backend.interpreter.kernels import COMPLEX, DTYPES, INTEGERS, draw_array
-from tests.differential.layouts import arrange
+from tests.differential.layouts import arrange, is_marked
 from tests.strategies.tensor_programs import Array, Kernel
 
 Numbers = npt.NDArray[Any]
@@ -77,6 +77,7 @@ def execute(kernel: Kernel, program: Program, threads: int = 1) -> list[Numbers]
 def agree(kernel: Kernel, expected: Sequence[Numbers], found: Sequence[Numbers], what: str = "") -> None:
     """Hold two runs against each other: the same bits, and the last array close."""
     elements = [*(item.element for item in (*kernel.arrays[:-1], *kernel.members)), kernel.arrays[-1].element]
+    assert all(is_marked(item) for item in found), f"memory beside the arrays\n{kernel.text}{what}"
     *exact, loose = zip(expected, found, elements, strict=True)
     for number, (one, other, element) in enumerate(exact):
         assert np.all(_same(one, other)), f"array {number} of {element}\n{one}\n{other}\n{kernel.text}{what}"

@@ -13,6 +13,7 @@ from lamella.base.source import Source
 from lamella.lang.tensor import parse
 from tests.backend.interpreter.kernels import INTEGERS, widen
 from tests.differential.collective import FUNCTIONS, Array, Case, expect, make_arguments, write_case
+from tests.differential.layouts import is_marked
 from tests.differential.varieties import PROMOTION, make_cases
 
 PARTS = 8
@@ -32,6 +33,7 @@ def judge(case: Case, kernels: interpreter.Kernels | cpu.Kernels, name: str, see
     kernels.call(name, arguments, case.launches)
     *inputs, result = arrays_of(case, arguments)
     assert all(np.array_equal(one, other) for one, other in zip(inputs, before, strict=False)), case
+    assert all(is_marked(item) for item in (*inputs, result)), f"{case}\n{write_case(case, name)}"
     if case.result in INTEGERS:
         np.testing.assert_array_equal(result, value, err_msg=str(case))
         return

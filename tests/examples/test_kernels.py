@@ -153,3 +153,15 @@ def test_rows(count: int, width: int, seed: int) -> None:
             # A row of one number has no variance: the factor is large and so is the error.
             tolerance = 1e-3 if width == 1 else 1e-5
             np.testing.assert_allclose(found, expected.numpy(), rtol=tolerance, atol=tolerance)
+
+
+@given(st.sampled_from([5, 64, 200, 1000]), st.sampled_from([0, 1, 63]), st.integers(0, 2**16))
+@settings(max_examples=8)
+def test_layernorm_of_rows_whose_squares_are_large(width: int, place: int, seed: int) -> None:
+    x, one, zero = 300 + rows_of(seed, 2, width), torch.ones(width), torch.zeros(width)
+    x[1, place % width] = -1e4
+    expected = F.layer_norm(x.double(), (width,), eps=1e-5).numpy()
+    for kernels in both("rows"):
+        found = np.empty((2, width), "f4")
+        kernels.layernorm(x.numpy().T, one.numpy(), zero.numpy(), 1e-5, found.T, groups=2)
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)

@@ -24,6 +24,8 @@ from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import (
     INDEX,
     Blas,
+    Dictionary,
+    Entry,
     Function,
     IndexOrSize,
     Memref,
@@ -38,8 +40,10 @@ from lamella.lang.tensor.nodes import (
 
 NAME = "kernel"
 NAMES = ("A", "B", "C")
-BLOCK_ROWS = 512
+BLOCK_ROWS = 4096
 """Rows of a tall matrix that one work-group takes."""
+LINE_BYTES = 64
+"""Bytes of a line of the caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,14 @@ def tall_gemm(shape: Shape, element: str = "f32", block: int = BLOCK_ROWS) -> Pr
             write_block(then, rest)
             write_block(otherwise, block)
     return _finish(builder, types)
+
+
+def stream_result(program: Program) -> Program:
+    """The same kernel for a C that is larger than the caches and begins at a line of them: it is written past them."""
+    promise = Dictionary((Entry("alignment", LINE_BYTES), Entry("streamed", True)))
+    (function,) = program.functions
+    *others, result = function.parameters
+    return Program((replace(function, parameters=(*others, replace(result, attributes=promise))),))
 
 
 def _columns(operand: Operand) -> int:

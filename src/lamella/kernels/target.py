@@ -81,6 +81,11 @@ class Target:
         """Whether products of bf16 and of i8 may run on the matrix tiles of x86."""
         return all(f"+{name}" in self.features.split(",") for name in TILES)
 
+    @property
+    def has_lane_masks(self) -> bool:
+        """Whether x86 has registers for masks of lanes."""
+        return "+avx512f" in self.features.split(",")
+
     def max_subgroups(self, subgroup_size: int) -> int:
         """How many subgroups of a size a work-group may have."""
         most = max(1, self.max_work_group_size // subgroup_size)

@@ -69,6 +69,8 @@ class Memory:
     strides: tuple[Lanes, ...]
     alignment: int = 1
     """Bytes that divide the pointer (without the offset)."""
+    streamed: bool = False
+    """Whether what is written here need not stay in a cache."""
 
 
 @dataclass(frozen=True, slots=True)

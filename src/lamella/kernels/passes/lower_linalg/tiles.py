@@ -39,6 +39,8 @@ ALIAS_BYTES = 2 << 10
 """Columns at a multiple of so many bytes fall on the same few lines of the first cache."""
 FAR_BYTES = 1 << 20
 """A matrix of more bytes does not stay in the second cache."""
+WIDE_BYTES = 16 << 20
+"""A part of a matrix that spreads over more bytes does not either."""
 STREAMS = 8
 """Columns of a far matrix that are read side by side."""
 STREAM_COLUMNS = 24
@@ -172,19 +174,21 @@ def _block(product: Product, block_bytes: int) -> int | None:
     if product.wide != product.c.type.element or (product.atomic and not product.beta.is_known(1)):
         return None
     size = max(DEPTH, block_bytes // BYTES[product.wide])
-    if _is_streamed(product):
-        size = min(size, STREAMS if product.n in (1, 2) else 2 * STREAMS)
+    size = min(size, _streams(product) or size)
     whole = isinstance(product.k, int) and product.k <= size + size // 3
     return None if whole else size
 
 
-def _is_streamed(product: Product) -> bool:
-    """Whether A is read from far memory once or a few times: then along its columns, a few of them at a time."""
-    size, column = _bytes(product.a, product.m, product.k), product.a.column_stride
-    if size is None or column is None or product.a.row_stride != 1:
-        return False
-    few = isinstance(product.n, int) and product.n < STREAM_COLUMNS
-    return few and size > FAR_BYTES and column * product.a.element_bytes >= ALIAS_BYTES
+def _streams(product: Product) -> int | None:
+    """Columns of A that are read side by side where it comes from far memory once or a few times; None elsewhere."""
+    stride, n, k = product.a.column_stride, product.n, product.k
+    if stride is None or not isinstance(n, int) or not isinstance(k, int) or product.a.row_stride != 1:
+        return None
+    column, size = stride * product.a.element_bytes, _bytes(product.a, product.m, k)
+    far = column * k > WIDE_BYTES or (size is not None and size > FAR_BYTES)
+    if n >= STREAM_COLUMNS or not far or column < ALIAS_BYTES:
+        return None
+    return STREAMS if n <= STREAMS or k < 4 * STREAMS else 2 * STREAMS
 
 
 def _must_pack_a(product: Product, plan: Plan) -> bool:

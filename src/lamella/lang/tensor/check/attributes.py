@@ -10,9 +10,11 @@ from lamella.base.source import Span
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Attribute, Dictionary, Entry, Group, Memref, Size, Text, Type
 from lamella.lang.tensor.rules import types as rules
+from lamella.lang.tensor.rules.syntax import EXTENSION
 
 DEFAULT_ALIGNMENT = 128
 INTEGER, INTEGERS, UNROLLED = "an integer", "an array of integers", "true, false or an integer"
+BOOLEAN = "true or false"
 KINDS = {
     "alignment": INTEGER,
     "shape_gcd": INTEGERS,
@@ -21,6 +23,7 @@ KINDS = {
     "work_group_size": INTEGERS,
     "unroll": UNROLLED,
     "stack_offset": INTEGER,
+    "streamed": BOOLEAN,
 }
 
 
@@ -32,7 +35,8 @@ class Owner:
     keys: tuple[str, ...]
 
 
-MEMORY = Owner("a parameter of this type", ("alignment", "shape_gcd", "stride_gcd"))
+PROMISES = ("alignment", "shape_gcd", "stride_gcd")
+MEMORY = Owner("a parameter of this type", (*PROMISES, "streamed"))
 SCALAR = Owner("a parameter of this type", ())
 FUNCTION = Owner("a function", ("subgroup_size", "work_group_size"))
 ALLOCA = Owner("an alloca", ("alignment", "stack_offset"))
@@ -49,6 +53,8 @@ def check_parameter_attributes(dictionary: Dictionary, type_: Type) -> Iterator[
     for entry in _usable(dictionary, MEMORY):
         if entry.key == "alignment":
             yield from _check_alignment(entry, memref)
+        elif entry.key == "streamed":
+            yield EXTENSION.at(entry.span, feature="attribute 'streamed'", instead=", ".join(PROMISES))
         else:
             values = memref.shape if entry.key == "shape_gcd" else memref.stride
             yield from _check_divisors(entry, values)
@@ -132,7 +138,9 @@ def _has_kind(entry: Entry) -> bool:
     kind, value = KINDS[entry.key], entry.value
     if kind == INTEGERS:
         return isinstance(value, tuple) and all(map(_is_integer, value))
-    return _is_integer(value) or (kind == UNROLLED and isinstance(value, bool))
+    return (kind != BOOLEAN and _is_integer(value)) or (
+        kind in (UNROLLED, BOOLEAN) and isinstance(value, bool)
+    )
 
 
 def _is_integer(value: Attribute) -> bool:

@@ -99,6 +99,11 @@ def store_lanes(here: Here, element: str, vector: str, pointer: str, count: int,
     store_vector(here, Place(LLVM[element], count, pointer, part_bytes(element)), vector, mask)
 
 
+def stream_lanes(here: Here, element: str, vector: str, pointer: str, count: int, alignment: int) -> None:
+    """A vector into memory past the caches, where it is aligned."""
+    store_vector(here, Place(LLVM[element], count, pointer, alignment, streamed=True), vector)
+
+
 def load_scalar(here: Here, element: str, pointer: str) -> tuple[str, ...]:
     """The parts of one element."""
     return tuple(load_lanes(here, element, item, 1, None) for item in part_pointers(here, element, pointer))

@@ -13,6 +13,7 @@ from lamella.backend.cpu.emit.matrices.bounds import (
     mask_lanes,
     restrict,
     store_lanes,
+    stream_lanes,
 )
 from lamella.backend.cpu.emit.matrices.places import Layout, component
 from lamella.backend.cpu.emit.matrices.shapes import width_of
@@ -78,7 +79,11 @@ def store_columns(here: Here, place: Layout, matrix: Matrix) -> None:
         slots = [part[column] for column in columns for part in matrix.parts]
         slots += ["poison"] * (run.woven - len(slots))
         whole = _weave(here, type_.element, slots, matrix.width)
-        store_lanes(here, type_.element, whole, run.pointer, matrix.width * run.woven, run.mask)
+        count = matrix.width * run.woven
+        if place.streamed and run.mask is None:
+            stream_lanes(here, type_.element, whole, run.pointer, count, place.alignment)
+        else:
+            store_lanes(here, type_.element, whole, run.pointer, count, run.mask)
 
 
 def _weave(here: Here, element: str, slots: Sequence[str], width: int) -> str:

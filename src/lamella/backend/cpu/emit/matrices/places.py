@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import gcd
 
 from lamella.backend.cpu.emit.here import Here
 from lamella.backend.cpu.emit.integers import add, dynamic, multiply, number
-from lamella.backend.cpu.emit.memory.addresses import step_pointer
+from lamella.backend.cpu.emit.memory.addresses import alignment_of, step_pointer
 from lamella.backend.cpu.emit.memory.lanes import first_lane, pick_lane
 from lamella.backend.cpu.emit.values import Lanes, Memory
 from lamella.lang.tensor.nodes import CoopLoad, CoopStore
@@ -41,6 +42,10 @@ class Layout:
     columns: Axis
     pack: int = 1
     within: Lanes = NOT_AT_ALL
+    alignment: int = 1
+    """Bytes that divide the place of the first component of each column."""
+    streamed: bool = False
+    """Whether what is written need not stay in a cache."""
 
 
 def find_layout(here: Here, access: CoopLoad | CoopStore) -> Layout:
@@ -62,6 +67,7 @@ def find_layout(here: Here, access: CoopLoad | CoopStore) -> Layout:
     axes = [Axis(*found) for found in zip(steps[-2:], starts, sizes[-2:], checked, strict=True)]
     rows, columns = reversed(axes) if transposed else axes
     place = Layout(memory.type.element, _first(here, memory, axes), rows, columns, pack)
+    place = replace(place, alignment=_alignment(memory, axes, columns.step), streamed=memory.streamed)
     return replace(place, within=steps[0]) if pack > 1 else place
 
 
@@ -86,6 +92,13 @@ def _first(here: Here, memory: Memory, axes: list[Axis]) -> str:
     for axis in axes:
         offset = add(here, offset, multiply(here, axis.start, axis.step))
     return move(here, memory.type.element, uniform(here, memory.pointer).operand, offset)
+
+
+def _alignment(memory: Memory, axes: list[Axis], step: Lanes) -> int:
+    moved = (axis.start.divisor * axis.step.divisor for axis in axes)
+    return alignment_of(
+        memory.type.element, memory.alignment, gcd(memory.offset.divisor, *moved, step.divisor)
+    )
 
 
 def move(here: Here, element: str, pointer: str, distance: Lanes) -> str:

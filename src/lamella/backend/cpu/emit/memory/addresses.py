@@ -24,6 +24,7 @@ class Address:
     offset: Lanes
     alignment: int
     """Bytes that divide the place; of lane 0 where lanes have their own."""
+    streamed: bool = False
 
     @property
     def step(self) -> int | None:
@@ -52,7 +53,8 @@ def address(here: Here, memory: Memory, indices: Sequence[Lanes]) -> Address:
     for index, stride in zip(indices, memory.strides, strict=True):
         offset = integers.add(here, offset, integers.multiply(here, index, stride))
     element = memory.type.element
-    return Address(element, memory.pointer, offset, alignment_of(element, memory.alignment, offset.divisor))
+    alignment = alignment_of(element, memory.alignment, offset.divisor)
+    return Address(element, memory.pointer, offset, alignment, memory.streamed)
 
 
 def alignment_of(element: str, alignment: int, divisor: int) -> int:

@@ -79,7 +79,7 @@ def lowest_place(here: Here, place: Address, step: int) -> Place:
     if moved:
         alignment = part_bytes(place.element)
     parts = 1 if part_of(place.element) == place.element else 2
-    return Place(LLVM[place.element], here.lanes * parts, pointer, alignment)
+    return Place(LLVM[place.element], here.lanes * parts, pointer, alignment, place.streamed)
 
 
 def widened_mask(here: Here, element: str, step: int) -> str | None:

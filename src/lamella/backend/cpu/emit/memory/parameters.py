@@ -80,7 +80,8 @@ def _load_memref(slots: _Slots, kind: Memref, promises: Dictionary) -> Memory:
     shape_gcd, stride_gcd = _divisors(promises, "shape_gcd"), _divisors(promises, "stride_gcd")
     sizes = _numbers(slots, kind.shape, shape_gcd)
     strides = _numbers(slots, kind.stride, stride_gcd)
-    return Memory(kind, pointer, integers.number(0), sizes, strides, _alignment(kind, promises))
+    streamed = promises.find("streamed") is True
+    return Memory(kind, pointer, integers.number(0), sizes, strides, _alignment(kind, promises), streamed)
 
 
 def _numbers(slots: _Slots, values: tuple[Size, ...], divisors: tuple[int, ...]) -> tuple[Lanes, ...]:

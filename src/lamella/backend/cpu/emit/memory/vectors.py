@@ -9,6 +9,10 @@ from lamella.backend.cpu.emit.here import Here
 
 MANGLED = {"half": "f16", "float": "f32", "double": "f64", "ptr": "p0"}
 """How the names of intrinsic functions spell a type that is no integer."""
+NARROW = ("i8", "i16", "i32")
+"""Types that wider numbers may be cut to."""
+STREAMED = "!0 = !{i32 1}"
+"""What the hint about caches refers to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,8 @@ class Place:
     pointer: str
     alignment: int = 1
     """Bytes that divide the pointer, or each of the pointers."""
+    streamed: bool = False
+    """Whether what is written need not stay in a cache."""
 
     @property
     def kind(self) -> str:
@@ -45,11 +51,37 @@ def load_vector(here: Here, place: Place, mask: str | None = None) -> str:
 def store_vector(here: Here, place: Place, value: str, mask: str | None = None) -> None:
     """Write neighbours in memory; lanes that a mask leaves out are not written."""
     if mask is None or place.count == 1:
-        here.out.line(f"store {place.kind} {value}, ptr {place.pointer}, align {place.alignment}")
+        hint = _streaming(here, place)
+        here.out.line(f"store {place.kind} {value}, ptr {place.pointer}, align {place.alignment}{hint}")
         return
     kinds = (place.kind, "ptr", "i32", f"<{place.count} x i1>")
-    values = (value, place.pointer, str(place.alignment), mask)
+    values = (value, place.pointer, str(place.alignment), _hidden(here, place, mask))
     _call(here, f"llvm.masked.store.{place.suffix}.p0", kinds, values)
+
+
+def _hidden(here: Here, place: Place, mask: str) -> str:
+    """A mask of which LLVM knows nothing, where it must not.
+
+    With AVX-512, LLVM 22 writes the whole of a number that was made narrower if it knows that a mask has one lane
+    only: the neighbours in memory are lost.
+    """
+    shown = mask.startswith("<") and mask.count("true") != 1
+    if shown or place.part not in NARROW or not here.target.has_lane_masks:
+        return mask
+    kind = f"<{place.count} x i1>"
+    zero = here.out.value('call i32 asm "", "=r,0"(i32 0)')
+    bit = here.out.value(f"trunc i32 {zero} to i1")
+    first = here.out.value(f"insertelement {kind} poison, i1 {bit}, i64 0")
+    none = shuffle(here, kind, first, "poison", [0] * place.count)
+    return here.out.value(f"or {kind} {mask}, {none}")
+
+
+def _streaming(here: Here, place: Place) -> str:
+    """What tells LLVM to write past the caches; machines do so for whole aligned vectors."""
+    if not place.streamed or place.alignment % here.target.vector_bytes:
+        return ""
+    here.out.need(STREAMED)
+    return ", !nontemporal !0"
 
 
 def gather(here: Here, place: Place, mask: str | None = None) -> str:
