@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from bench.contest import OURS, Report, Work, contest, copy_seconds, fill, tell, tell_mean, view
+from bench.contest import OURS, Report, Work, contest, copy_call, fill, tell, tell_mean, view
 from bench.kernels_gemm import compiled, named, peak_rate
 from lamella.kernels.library import BLOCK_ROWS, Shape, batched_gemm, stream_result, tall_gemm
 
@@ -48,6 +48,7 @@ func @second(%alpha: f32, %T: memref<f32x16x8x?>, %C: memref<f32x8x16>, %D: memr
 }
 """
 """The chain of the specification's last sample, whole and in two calls; all matrices lie one behind the other."""
+CHAIN_FLOPS = 2.0 * (16 * 8 * 8 + 16 * 16 * 8)
 
 
 def sampled_shapes() -> list[tuple[int, int, int]]:
@@ -57,9 +58,11 @@ def sampled_shapes() -> list[tuple[int, int, int]]:
     return [*SMALLEST, *((int(m), int(n), int(k)) for m, n, k in drawn), *LARGEST]
 
 
-def bound_seconds(report: Report, moved: float, amount: float) -> float:
-    """What no kernel can be faster than: a copy of the same bytes, or the arithmetic where it takes longer."""
-    return max(copy_seconds(report, int(moved)), amount / peak_rate() / report.threads)
+def bounded_contest(report: Report, work: dict[str, Work], moved: float, amount: float) -> dict[str, float]:
+    """A contest with a bound that no kernel passes: a copy of the same bytes, or the arithmetic if it takes longer."""
+    times = contest(report, {**work, "bound": copy_call(int(moved))})
+    times["bound"] = max(times["bound"], amount / peak_rate() / report.threads)
+    return times
 
 
 def batch_contest(report: Report, m: int, n: int, k: int) -> dict[str, float]:
@@ -68,15 +71,13 @@ def batch_contest(report: Report, m: int, n: int, k: int) -> dict[str, float]:
     program = batched_gemm(Shape(m, n, k))
     large = 4 * COUNT * m * n > STREAMED_BYTES
     kernels = compiled(stream_result(program) if large else program, report.threads)
-    views = [view(item).transpose(0, 1, 2) for item in (a, b, c)]
     work: dict[str, Work] = {
-        OURS: partial(kernels.kernel, *views, groups=COUNT),
+        OURS: partial(kernels.kernel, *map(view, (a, b, c)), groups=COUNT),
         "torch.bmm": lambda: torch.bmm(b, a, out=c),
         "NumPy matmul": lambda: np.matmul(b.numpy(), a.numpy(), out=c.numpy()),
     }
-    times = contest(report, work)
-    times["bound"] = bound_seconds(report, 4.0 * COUNT * (m * k + k * n + m * n), 2.0 * COUNT * m * n * k)
-    return times
+    moved = 4.0 * COUNT * (m * k + k * n + m * n)
+    return bounded_contest(report, work, moved, 2.0 * COUNT * m * n * k)
 
 
 def measure_batches(report: Report, quick: bool) -> None:
@@ -99,42 +100,49 @@ def measure_tall(report: Report, quick: bool) -> None:
     m, n, k = (TALL[0] // 10 if quick else TALL[0]), TALL[1], TALL[2]
     a, b, c = fill(k, m), fill(n, k), torch.empty(n, m)
     kernels = compiled(stream_result(tall_gemm(Shape(m, n, k))), report.threads)
-    times = contest(
-        report,
-        {
-            OURS: partial(kernels.kernel, view(a), view(b), view(c), groups=-(-m // BLOCK_ROWS)),
-            "torch.mm": lambda: torch.mm(b, a, out=c),
-        },
-    )
+    work: dict[str, Work] = {
+        OURS: partial(kernels.kernel, view(a), view(b), view(c), groups=-(-m // BLOCK_ROWS)),
+        "torch.mm": lambda: torch.mm(b, a, out=c),
+    }
     moved = 4.0 * (m * k + k * n + m * n)
-    bound = bound_seconds(report, moved, 2.0 * m * n * k)
-    what = f"tall and skinny, {named((m, n, k))}"
-    tell(report, what, times, amount=moved, unit="GB/s", target=1.0, limit=bound)
-    tell(report, what, {OURS: times[OURS], "bound": bound}, amount=moved, unit="GB/s", target=0.7)
+    times = bounded_contest(report, work, moved, 2.0 * m * n * k)
+    for peer, target in (("torch.mm", 1.0), ("bound", 0.7)):
+        pair = {OURS: times[OURS], peer: times[peer]}
+        what = f"tall and skinny, {named((m, n, k))}"
+        tell(report, what, pair, amount=moved, unit="GB/s", target=target, limit=times["bound"])
 
 
-def measure_chain(report: Report, quick: bool) -> None:
+def chain_contest(report: Report, count: int) -> dict[str, float]:
     """The fused chain beside the same work in two calls, ours and torch's."""
-    a, b, c = fill(COUNT, 8, 16), fill(8, 8), fill(16, 8)
-    d, t = torch.zeros(COUNT, 16, 16), torch.empty(COUNT, 8, 16)
-    many_b, many_c = b.expand(COUNT, 8, 8), c.expand(COUNT, 16, 8)
+    a, b, c = fill(count, 8, 16), fill(8, 8), fill(16, 8)
+    d, t = torch.zeros(count, 16, 16), torch.empty(count, 8, 16)
+    many_b, many_c = b.expand(count, 8, 8), c.expand(count, 16, 8)
     kernels = compiled(CHAIN, report.threads)
     arrays = {name: view(item) for name, item in zip("abcdt", (a, b, c, d, t), strict=True)}
 
     def unfused() -> None:
-        kernels.first(arrays["a"], arrays["b"], arrays["t"], groups=COUNT)
-        kernels.second(0.5, arrays["t"], arrays["c"], arrays["d"], groups=COUNT)
+        kernels.first(arrays["a"], arrays["b"], arrays["t"], groups=count)
+        kernels.second(0.5, arrays["t"], arrays["c"], arrays["d"], groups=count)
 
     def batched() -> None:
         torch.bmm(many_b.transpose(1, 2), a, out=t)
         d.baddbmm_(many_c, t, alpha=0.5)
 
-    fused = partial(kernels.fused, 0.5, arrays["a"], arrays["b"], arrays["c"], arrays["d"], groups=COUNT)
-    times = contest(report, {OURS: fused, "two calls": unfused, "torch.bmm twice": batched})
-    amount = 2.0 * COUNT * (16 * 8 * 8 + 16 * 16 * 8)
-    limit = bound_seconds(report, 4.0 * COUNT * (16 * 8 + 2 * 16 * 16), amount)
-    what = f"fused chain, {COUNT:,} matrices"
-    tell(report, what, times, amount=amount, unit="GF/s", target=1.5, limit=limit)
+    given = [arrays[name] for name in "abcd"]
+    fused = partial(kernels.fused, 0.5, *given, groups=count)
+    work: dict[str, Work] = {OURS: fused, "own two calls": unfused, "torch two calls": batched}
+    return bounded_contest(report, work, 4.0 * count * (16 * 8 + 2 * 16 * 16), count * CHAIN_FLOPS)
+
+
+def measure_chain(report: Report, quick: bool) -> None:
+    """The fused chain: in a cache, and in memory, where leaving out what is between the products pays most."""
+    for count in (COUNT, 10 * COUNT)[: 1 if quick else 2]:
+        times = chain_contest(report, count)
+        amount, limit = count * CHAIN_FLOPS, times["bound"]
+        for peer, target in (("torch two calls", 1.5), ("own two calls", None)):
+            pair = {OURS: times[OURS], peer: times[peer]}
+            what = f"fused chain, {count:,} matrices"
+            tell(report, what, pair, amount=amount, unit="GF/s", target=target, limit=limit)
 
 
 PARTS: tuple[Callable[[Report, bool], None], ...] = (measure_batches, measure_tall, measure_chain)

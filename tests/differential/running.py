@@ -9,8 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.backend import cpu, interpreter
+from lamella.backend.cpu.compile import emit
+from lamella.backend.cpu.jit import MACHINES, assemble, load
 from lamella.base.diagnostic import errors
 from lamella.base.source import Source
+from lamella.kernels.target import find_target
 from lamella.lang.tensor import check, parse
 from lamella.lang.tensor.nodes import Program
 from tests.backend.interpreter.kernels import COMPLEX, DTYPES, INTEGERS, draw_array
@@ -71,6 +74,15 @@ def execute(kernel: Kernel, program: Program, threads: int = 1) -> list[Numbers]
     """What machine code leaves in the arrays."""
     arguments = make_arguments(kernel)
     cpu.compile_program(program, threads=threads).call("f", arguments, kernel.groups)
+    return arrays_of(kernel, arguments)
+
+
+def execute_for(name: str, kernel: Kernel, program: Program) -> list[Numbers]:
+    """What machine code for a named target leaves in the arrays; this processor must be able to run it."""
+    arguments = make_arguments(kernel)
+    compiled = emit(program, find_target(name))
+    code = load(assemble(compiled.text, MACHINES[name]), [entry.symbol for entry in compiled.entries])
+    cpu.Kernels(compiled, code, threads=1).call("f", arguments, kernel.groups)
     return arrays_of(kernel, arguments)
 
 

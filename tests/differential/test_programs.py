@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 
+from lamella.backend.cpu.jit import host_machine
 from lamella.base.diagnostic import errors
 from lamella.kernels.passes import PASSES, lower
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import check, write
-from tests.differential.running import agree, execute, judge, read
+from tests.differential.running import agree, execute, execute_for, judge, read
 from tests.strategies.tensor_programs import Kernel, kernels
 
 
@@ -17,6 +19,13 @@ from tests.strategies.tensor_programs import Kernel, kernels
 def test_threads_change_nothing(kernel: Kernel) -> None:
     program = read(kernel.text)
     agree(kernel, execute(kernel, program), execute(kernel, program, threads=2))
+
+
+@pytest.mark.skipif(host_machine().level not in ("avx2", "avx512"), reason="the processor has no AVX2")
+@given(kernels())
+def test_narrow_vectors_compute_the_same(kernel: Kernel) -> None:
+    program = read(kernel.text)
+    agree(kernel, judge(kernel, program), execute_for("cpu-avx2", kernel, program))
 
 
 @given(kernels())
@@ -28,6 +37,7 @@ def test_work_items_have_no_order(kernel: Kernel) -> None:
 
 
 @given(kernels())
+@settings(max_examples=30)
 def test_every_pass_keeps_the_numbers(kernel: Kernel) -> None:
     program, target = read(kernel.text), find_target("cpu-avx512")
     expected = judge(kernel, program)

@@ -48,7 +48,14 @@ def test_panels_hold_the_matrix(m: int, k: int, rows: int, pack: int) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("element", ["f32", "f64", "bf16", "i8"])
 @pytest.mark.parametrize(
-    ("shape", "groups"), [(Shape(70, 5, 9), 1), (Shape(96, 33, 40), 3), (Shape(100, 1, 3), 2)]
+    ("shape", "groups"),
+    [
+        (Shape(70, 5, 9), 1),
+        (Shape(96, 33, 40), 3),
+        (Shape(100, 1, 3), 2),
+        (Shape(300, 2, 13), 1),
+        (Shape(320, 4, 8), 3),
+    ],
 )
 def test_packed_products(target: str, element: str, shape: Shape, groups: int) -> None:
     random = np.random.default_rng(1)

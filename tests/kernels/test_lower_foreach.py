@@ -71,6 +71,27 @@ def test_each_tuple_comes_once(
     assert np.array_equal(found, expected)
 
 
+@pytest.mark.parametrize("kind", ["i8", "i16"])
+@pytest.mark.parametrize("sizes", [(1, 200, 1), (16, 16, 1), (32, 256, 1), (64, 128, 4)])
+def test_ranges_as_long_as_their_type(kind: str, sizes: tuple[int, int, int]) -> None:
+    least, most = -(1 << 7), (1 << 7) - 1
+    head = f"subgroup_size={sizes[0]}, work_group_size=[{sizes[1]},{sizes[2]}]"
+    text = f"""func @f(%A: memref<i32x256>) attributes{{{head}}} {{
+  %a = constant {least} : {kind}
+  %z = constant {most} : {kind}
+  %shift = constant {-least} : index
+  %one = constant 1 : i32
+  foreach (%i):{kind}=(%a),(%z) {{
+    %j = cast %i : index
+    %k = arith.add %j, %shift : index
+    store.atomic_add %one, %A[%k]
+  }}
+}}"""
+    found = np.zeros(256, np.int32)
+    compile_program(lowered(text)).f(found)
+    assert found.tolist() == [1] * 255 + [0]
+
+
 def instructions(text: str) -> list[n.Instruction]:
     return [item.instruction for item in walk(lowered(text).functions[0].body)]
 

@@ -65,7 +65,7 @@ class Options(Common, ModelOptions):
     "--backend",
     type=click.Choice(["cpu", "interpreter", "npu", "reference"]),
     default=None,
-    help="How to run it: plans on npu; graphs on reference or cpu; kernels on cpu or interpreter.",
+    help="How to run it: plans on npu; graphs on reference; graphs and kernels on cpu or interpreter.",
 )
 @click.option("--kernel", metavar="NAME", default="", help="The kernel to run; by default the only one.")
 @click.option(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lamella.base.arrays import Array
+from lamella.kernels.abreast import Abreast, count_streams
 from lamella.kernels.build import Builder, Names
 from lamella.kernels.passes.lower_linalg.extents import add, as_value, least, multiply, subtract
 from lamella.kernels.passes.lower_linalg.gemm import write_panels
@@ -77,6 +78,11 @@ def packed_gemm(
     types.append(make_memref(kind, (shape.m, shape.n)))
     builder, (a, b, c) = _start()
     share = Share(-(-count // max(1, groups)), count, builder)
+    if start.pack == 1 and element == kind and count_streams(shape.n) > 1:
+        end = least(builder, add(builder, share.first, share.size), count)
+        operands = (Operand(item, type_) for item, type_ in zip((a, b, c), types, strict=True))
+        Abreast(*operands).write(builder, share.first, end)
+        return _finish(builder, types)
     begin = multiply(builder, share.first, start.rows)
     m = (
         shape.m

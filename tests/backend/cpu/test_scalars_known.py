@@ -247,6 +247,16 @@ def test_divisors_follow_the_values() -> None:
     assert scalars.convert(here, value, "i32").divisor == 8
 
 
+@pytest.mark.parametrize(("element", "divisors"), [("i8", (1, 6, 8)), ("i32", (1, 6, 8)), ("i64", (4, 6, 24))])
+def test_only_powers_of_two_divide_what_may_have_wrapped(element: str, divisors: tuple[int, int, int]) -> None:
+    """22 * 6 in i8 is -124, which is no multiple of 6; a third of it is odd."""
+    here = here_with(16)
+    value = integers.dynamic("%n", element, divisor=24)
+    found = [scalars.combine(here, "div", value, integers.number(known, element)) for known in (6, 4)]
+    found.append(scalars.convert(here, value, "index"))
+    assert tuple(item.divisor for item in found) == divisors
+
+
 def test_known_comparisons_and_selections_write_nothing() -> None:
     here = here_with(16)
     here.values["a"], here.values["b"] = integers.number(3), integers.number(4)

@@ -49,6 +49,17 @@ def _round(operand: Number) -> Number:
     return found
 
 
+def _multiply(left: Number, right: Number) -> Number:
+    """Complex numbers part by part: NumPy rounds once or twice as the processor has it."""
+    if not is_complex(left.dtype):
+        found: Number = np.multiply(left, right)
+        return found
+    product = np.empty(np.broadcast_shapes(np.shape(left), np.shape(right)), left.dtype)
+    product.real = left.real * right.real - left.imag * right.imag
+    product.imag = left.real * right.imag + left.imag * right.real
+    return product[()]
+
+
 def _divide(left: Number, right: Number) -> Number:
     """Integers truncate toward zero; complex numbers multiply by the conjugate, without scaling."""
     if is_integer(left.dtype):
@@ -59,7 +70,7 @@ def _divide(left: Number, right: Number) -> Number:
     if not is_complex(left.dtype):
         found: Number = np.divide(left, right)
         return found
-    whole = left * np.conj(right)
+    whole = _multiply(left, np.conj(right))
     square = right.real * right.real + right.imag * right.imag
     quotient = np.empty(np.shape(whole), left.dtype)
     quotient.real, quotient.imag = whole.real / square, whole.imag / square
@@ -106,11 +117,18 @@ def _each(function: Callable[[float], float]) -> Unary:
     return applied
 
 
+def _power(base: Number, exponent: Number) -> Number:
+    # NumPy takes the square root where all exponents are 0.5, which minus infinity has not.
+    root = np.equal(exponent, 0.5) & np.equal(base, -np.inf)
+    found: Number = np.where(root, np.inf, np.power(base, exponent)).astype(np.result_type(base, exponent))
+    return found
+
+
 BINARY: Mapping[str, Binary] = MappingProxyType(
     {
         "add": np.add,
         "sub": np.subtract,
-        "mul": np.multiply,
+        "mul": _multiply,
         "div": _divide,
         "rem": _remainder,
         "min": np.fmin,
@@ -160,7 +178,7 @@ MATH: Mapping[str, Callable[..., Number]] = MappingProxyType(
         "asinh": np.arcsinh,
         "acosh": np.arccosh,
         "atanh": np.arctanh,
-        "pow": np.power,
+        "pow": _power,
         "sqrt": np.sqrt,
         "rsqrt": lambda operand: 1 / np.sqrt(operand),
         "erf": _each(math.erf),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.ops.formula import Contraction, Counter, Element, Guard
@@ -11,6 +12,8 @@ from lamella.ops.lower import operands
 
 GROUP_STEPS = 1 << 14
 """Steps that are worth a work-group of their own."""
+MOST_STEPS = 1 << 40
+"""Steps of one formula; what takes more is left to the host, which refuses it or knows a shorter way."""
 UNKNOWN = ""
 """Stands for the index of a place that no affine form tells."""
 
@@ -39,6 +42,8 @@ class Steps:
 def plan_steps(contraction: Contraction, shapes: Mapping[str, tuple[int, ...]]) -> Steps:
     """Decide how the steps are taken; `shapes` are those of the targets."""
     extents = {loop.index: _known(loop.extent) for loop in contraction.loops}
+    if prod(extents.values()) > MOST_STEPS:
+        raise Unsupported(f"it takes more than {MOST_STEPS} steps")
     forms = [_forms(target, extents) for target in contraction.targets]
     free = _free(contraction, forms, extents)
     order = [name for name in _order(forms[0]) if name in free]

@@ -88,7 +88,8 @@ def _lower(statement: Statement, names: Names, places: _Places) -> Sequence[Stat
     if any(item.count == 0 for item in ranges):
         return ()
     builder = Builder(names, statement.span)
-    kind = foreach.type if foreach.type.name in ("index", "i64") or _is_small(ranges) else INDEX
+    wide = foreach.type.name in ("index", "i64") or (foreach.type == I32 and _is_small(ranges))
+    kind = foreach.type if wide else INDEX
     with builder.parallel() as inner:
         _write(inner, foreach, ranges, _Mapping(places, kind))
     return builder.statements
@@ -101,7 +102,7 @@ def _range(begin: Value, end: Value, places: _Places) -> _Range:
 
 
 def _is_small(ranges: Sequence[_Range]) -> bool:
-    """Whether indices stay so small that none is near the end of a narrow type, whatever is added to them."""
+    """Whether indices stay so small that none is near the end of i32, whatever is added to them."""
     bound = 1 << 30
     return all(
         item.first is not None and item.count is not None and abs(item.first) + item.count < bound

@@ -38,6 +38,8 @@ OTHER_ENDINGS = ({*ENDINGS, *STREAM_ENDINGS, ".npy", ".onnx"}) - {ENDING, STORE_
 """Files that are no graph; any other name is that of a folder, whatever it ends with."""
 KERNEL_FORMS = ("tensor", "llvm", "asm", "ptx")
 """What kernels are lowered to."""
+BY_KERNELS = ("cpu", "interpreter")
+"""Backends that run the kernels of a graph."""
 
 
 def load(path: Path, options: Options) -> Model:
@@ -101,10 +103,11 @@ def compile(  # the API's word: lamella.compile
     model: Model, backend: str | None, options: Options
 ) -> languages.Executable:
     """Make a graph executable; inputs that a call leaves out are random, from the seed."""
-    if backend == "cpu":
-        return execution_of("kernels").compile(to_kernels(model, options), "cpu", options)
+    if backend in BY_KERNELS:
+        return execution_of("kernels").compile(to_kernels(model, options), backend, options)
     if backend not in (None, "reference"):
-        raise InputError(f"there is no backend '{backend}' for a graph", hint="graphs run on: reference, cpu")
+        hint = f"graphs run on: {', '.join(('reference', *BY_KERNELS))}"
+        raise InputError(f"there is no backend '{backend}' for a graph", hint=hint)
     return compile_model(
         model,
         seed=options.seed,
@@ -134,6 +137,9 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
     if to not in KERNEL_FORMS:
         return model
     kernels = to_kernels(model, options)
+    if not kernels.program.functions:
+        hint = "kernels need formulas and known shapes; extents that are left open are given with 'shape'"
+        raise InputError("no operation of this graph becomes a kernel", hint=hint)
     if to == "tensor" and options.after is None:
         return kernels
     return execution_of("kernels").lower(kernels, to, options)

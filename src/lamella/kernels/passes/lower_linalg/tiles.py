@@ -19,7 +19,7 @@ TALLEST = 8
 """Vectors that the rows of a tile may fill."""
 LOWEST = 4
 """Vectors that a tile of all rows may fill where columns are many."""
-BLOCK_BYTES = 1536
+BLOCK_BYTES = 1024
 """Bytes of one column of B in a block, so that the columns of a tile stay in the first cache."""
 PACK_BLOCK_BYTES = 4096
 """The same where the target multiplies packs: a tile of them has more columns, of smaller elements."""

@@ -176,6 +176,8 @@ class Regions(Statements):
         """`'foreach' '(' value,+ ')' (':' type)? '=' '(' value,+ ')' ',' '(' value,+ ')' region`."""
         first = self.first
         variables = self.value_list("a loop variable")
+        if len(variables) > self.limits.max_rank:
+            raise self.exceed(first, "the number of loop variables", self.limits.max_rank, "max_rank")
         written = self._loop_type()
         self.expect("=", "after the loop variables")
         begins = self.value_list("a lower bound")

@@ -11,7 +11,7 @@ from lamella.backend.cpu.emit.matrices import emit_tile_loop
 from lamella.backend.cpu.emit.control.carry import Merge, choose, settle
 from lamella.backend.cpu.emit.control.masks import any_lane, both, less, masked
 from lamella.backend.cpu.emit.here import Here
-from lamella.backend.cpu.emit.integers import add, number, spread
+from lamella.backend.cpu.emit.integers import WIDTHS, add, number, spread
 from lamella.backend.cpu.emit.values import LLVM, Lanes, RunValue
 from lamella.lang.tensor.nodes import Coopmatrix, For, Foreach, If, Region, Value
 
@@ -128,8 +128,14 @@ def _has_even_lanes(here: Here, course: Course) -> bool:
         and course.end.is_uniform
         and isinstance(step, int)
         and step > 0
+        and _ahead(here, begin) < 1 << (WIDTHS[begin.element] - 1)
         and _is_small(course.node.body)
     )
+
+
+def _ahead(here: Here, begin: Lanes) -> int:
+    """How far the last lane is ahead of the first."""
+    return (here.lanes - 1) * begin.step
 
 
 def _is_small(region: Region) -> bool:
@@ -140,9 +146,10 @@ def _is_small(region: Region) -> bool:
 
 def _whole_vectors(here: Here, course: Course, start: list[RunValue]) -> tuple[Lanes, list[RunValue]]:
     """The trips in which every lane runs: as long as the last one does."""
-    begin = course.begin
-    ahead = number((here.lanes - 1) * begin.step, begin.element)
-    limit = here.out.value(f"sub {LLVM[begin.element]} {course.end.operand}, {ahead.operand}")
+    begin, kind = course.begin, LLVM[course.begin.element]
+    # An end near the least number must not wrap to a limit near the largest.
+    operands = f"{kind} {course.end.operand}, {kind} {_ahead(here, begin)}"
+    limit = here.out.intrinsic(kind, f"llvm.ssub.sat.{kind}", operands)
     divisor = gcd(begin.divisor, course.step.divisor)
     return _trips(here, course, start, begin, limit, divisor)
 

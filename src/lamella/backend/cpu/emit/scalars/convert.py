@@ -87,8 +87,8 @@ def _resize(here: Here, value: Lanes, element: str) -> Lanes:
     bits, wanted = WIDTHS[value.element], WIDTHS[element]
     if bits == wanted:
         return replace(value, element=element)
-    # The low bits of a multiple of 12 are a multiple of 4 only.
-    divisor = value.divisor if wanted > bits else gcd(value.divisor, 1 << wanted)
+    # The low bits of a multiple of 12 are a multiple of 4 only, and a sum in a narrow type is low bits, too.
+    divisor = gcd(value.divisor, 1 << min(bits, wanted))
     if value.base is not None and (wanted < bits or _stays_inside(here, value)):
         base = _resize_operand(here, value.base, value.element, element)
         return integers.affine(here, base, value.step, element, divisor)

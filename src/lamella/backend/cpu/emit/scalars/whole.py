@@ -14,6 +14,8 @@ from lamella.backend.cpu.emit.scalars.lanes import lanes_of, level, vector_of
 from lamella.backend.cpu.emit.scalars.vectors import BITS, Vector
 from lamella.backend.cpu.emit.values import Lanes
 
+WIDEST = max(integers.WIDTHS.values())
+
 
 def combine_integers(here: Here, function: str, left: Lanes, right: Lanes) -> Lanes:
     """`left FUNCTION right` on integers of one type, with what is known about them."""
@@ -54,7 +56,9 @@ def _divisor(function: str, left: Lanes, right: Lanes) -> int:
     known = right.constant if isinstance(right.constant, int) else 0
     if function == "shr":
         known = 1 << known if 0 <= known < left.divisor.bit_length() else 0
-    if function in ("div", "shr") and known and left.divisor % known == 0:
+    # What wrapped in a narrow type is a multiple of the power of two in its divisor, of nothing else.
+    exact = integers.WIDTHS[left.element] == WIDEST or known & (known - 1) == 0
+    if function in ("div", "shr") and known and exact and left.divisor % known == 0:
         return max(1, left.divisor // abs(known))
     return 1
 

@@ -1,0 +1,68 @@
+"""Kernels that were once compiled wrong, as small as they can be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lamella.backend import cpu, interpreter
+from tests.backend.interpreter.kernels import DTYPES
+from tests.differential.layouts import arrange, is_marked
+from tests.differential.running import read
+
+FOLDED = """
+func @f(%A: memref<indexx4>) attributes{subgroup_size=1, work_group_size=[1,4]} {
+  %g = builtin.group_id : index
+  %one = constant 1 : index
+  %skipped = for %i:index=%one,%one,%one init(%x=%g) -> (index) {
+    yield (%i)
+  }
+  %true = constant true : bool
+  %same = arith.select %true, %skipped, %one : index
+  %taken = if %true -> (index) {
+    yield (%same)
+  } else {
+    yield (%one)
+  }
+  %again = arith.max %taken, %taken : index
+  store %again, %A[%taken]
+}
+"""
+
+
+def test_what_a_folded_value_stands_for_may_be_folded_itself() -> None:
+    program = read(FOLDED)
+    for compiled in (interpreter.compile_program(program), cpu.compile_program(program)):
+        array = np.full(4, 7)
+        compiled.call("f", [array], 1)
+        assert array.tolist() == [0, 7, 7, 7]
+
+
+@pytest.mark.parametrize("element", ["i8", "i16", "i32", "i64", "bf16", "f16", "f32", "f64"])
+@pytest.mark.parametrize("size", [2, 4, 8, 16, 32, 64])
+@pytest.mark.parametrize("lane", [0, 1])
+def test_one_lane_writes_one_element(element: str, size: int, lane: int) -> None:
+    """LLVM writes the number before it was cut where it sees a single lane."""
+    wide = "i64" if element.startswith("i") else "f64"
+    text = f"""
+func @f(%A: memref<{element}x{size}>, %x: {wide}) attributes{{subgroup_size={size}, work_group_size=[{size},1]}} {{
+  parallel {{
+    %l = builtin.subgroup_local_id : i32
+    %i = cast %l : index
+    %only = constant {lane} : i32
+    %is = cmp.eq %l, %only : bool
+    if %is {{
+      %w = cast %l : {wide}
+      %s = arith.add %w, %x : {wide}
+      %v = cast %s : {element}
+      store %v, %A[%i]
+    }}
+  }}
+}}
+"""
+    array = arrange(np.full(size, 7, DTYPES[element]), "packed")
+    cpu.compile_program(read(text)).call("f", [array, -2 if wide == "i64" else -2.0], 1)
+    expected = [7] * size
+    expected[lane] = lane - 2
+    assert array.astype(np.float64).tolist() == expected
+    assert is_marked(array)
