@@ -10,7 +10,8 @@ import torch
 
 from bench.contest import OURS, Report, Work, contest, copy_call, fill, tell, tell_mean, view
 from bench.kernels_gemm import compiled, named, peak_rate
-from lamella.kernels.library import BLOCK_ROWS, Shape, batched_gemm, stream_result, tall_gemm
+from lamella.backend.cpu.host import host_target
+from lamella.kernels.library import BLOCK_ROWS, Shape, batched_gemm, stream_result, streamed_gemm
 
 COUNT = 10_000
 STREAMED_BYTES = 8 << 20
@@ -99,7 +100,7 @@ def measure_tall(report: Report, quick: bool) -> None:
     """A matrix of a million rows."""
     m, n, k = (TALL[0] // 10 if quick else TALL[0]), TALL[1], TALL[2]
     a, b, c = fill(k, m), fill(n, k), torch.empty(n, m)
-    kernels = compiled(stream_result(tall_gemm(Shape(m, n, k))), report.threads)
+    kernels = compiled(streamed_gemm(Shape(m, n, k), host_target()), report.threads)
     work: dict[str, Work] = {
         OURS: partial(kernels.kernel, view(a), view(b), view(c), groups=-(-m // BLOCK_ROWS)),
         "torch.mm": lambda: torch.mm(b, a, out=c),

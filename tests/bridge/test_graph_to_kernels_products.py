@@ -138,6 +138,7 @@ NO_PRODUCTS = {
     "three factors": "Z[i, j] += A[i, k] * B[k, j] * C[i, j], i < 16, j < 16, k < 16;",
     "a sum": "Z[i, j] += A[i, k] + B[k, j], i < 16, j < 16, k < 16;",
     "backwards": "Z[i, j] += A[i, 15 - k] * B[k, j], i < 16, j < 16, k < 16;",
+    "its own target": "Z[i, j] = A[i, j], i < 16, j < 16; Z[i, j] += Z[i, k] * B[k, j], i < 16, j < 16, k < 16;",
     "no sum": "Z[i, j] = A[i, j] * B[j, i], i < 16, j < 16;",
     "another sum": "Z[i, j] += A[i, j] * B[k, l], i < 16, j < 16, k < 16, l < 16;",
 }

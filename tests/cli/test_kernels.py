@@ -40,7 +40,7 @@ graph G { @output { y: real[4]; } @compose { y = rand.uniform{shape=[4]}(); } }
 """
 OPEN = """\
 import math;
-graph G { @input { x: real[n->n..(9)]; } @output { y: real; } @compose { y = math.exp(x); } }
+graph G { @input { x: real[n|9]; } @output { y: real; } @compose { y = math.exp(x); } }
 """
 NAMES = [item.name for item in PASSES]
 
@@ -218,14 +218,19 @@ def test_a_pass_of_the_kernels_of_a_graph(graph: Path) -> None:
     assert "foreach" in text
 
 
-@pytest.mark.parametrize("text", [NATIVE])
+@pytest.mark.parametrize("text", [NATIVE, OPEN])
 def test_a_graph_without_kernels_is_told(graph: Path, tmp_path: Path, text: str) -> None:
     graph.write_text(text, encoding="utf-8")
     for words in ([], ["-o", str(tmp_path / "out")]):
         done = call("lower", graph, "--to", "tensor", *words)
         assert done.exit_code == 1
         assert "no operation of this graph becomes a kernel" in done.output
-    assert "float32[4]" in right("run", graph, "--backend", "cpu")
+    assert "y: float32" in right("run", graph, "--backend", "cpu")
+
+
+def test_open_extents_are_given(graph: Path) -> None:
+    graph.write_text(OPEN, encoding="utf-8")
+    assert "memref<f32x7>" in right("lower", graph, "--to", "tensor", "--shape", "n=7")
 
 
 # --- run ----------------------------------------------------------------------------------------------------

@@ -90,7 +90,8 @@ class Program(Writer):
 
     def collective_statement(self, depth: int) -> None:
         choices: list[Callable[[], None]] = [self.write_alloca, self.write_access, self.write_view]
-        choices += [self.write_foreach, self.write_parallel, self.write_parallel, lambda: write_linear(self)]
+        choices += [self.write_foreach, self.write_parallel, self.write_parallel]
+        choices += [lambda: write_linear(self), lambda: write_linear(self)]
         if depth:
             choices += [lambda: self.write_for(depth), lambda: self.write_if(depth)]
         self.draw(st.sampled_from(choices))()
@@ -179,7 +180,7 @@ class Program(Writer):
         """Work-items that know their number; they meet at barriers and in their subgroup."""
         own = self.fresh(self.pick(*self.elements), (self.items,))
         shared = self.fresh(self.pick(*self.elements), (self.items,))
-        matrices = make_matrices(self, self.items // self.subgroup) if self.chance(3) else None
+        matrices = make_matrices(self, self.items // self.subgroup) if self.chance() else None
         self.put("parallel {")
         with self.region():
             lane = self.value("builtin.subgroup_local_id : i32")
@@ -206,6 +207,7 @@ class Program(Writer):
         self.refs = [item for item in refs if item.root not in taken]
         self.task = task
         self.work(2, task.shared is None)
+        self.write_products()
         self.store_own()
         self.task, self.refs = None, refs
 
@@ -225,8 +227,8 @@ class Program(Writer):
             choices += [lambda: self.write_for(depth, diverged or self.chance())]
             choices += [lambda: self.write_if(depth, diverged or self.chance())]
         if not diverged:
-            choices += [self.exchange, self.exchange, lambda: write_together(self, self.subgroup)]
-            choices += [self.write_loose, self.write_products]
+            together: list[Callable[[], None]] = [self.exchange, lambda: write_together(self, self.subgroup)]
+            choices += [*together, *together, self.write_loose, self.write_products]
         self.draw(st.sampled_from(choices))()
         self.compute(self.pick("bool", *self.elements))
 

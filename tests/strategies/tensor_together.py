@@ -22,14 +22,20 @@ CHECKED = ("", ".both_checked")
 
 def write_linear(text: Writer) -> None:
     """One of the collective instructions, on local memory and on what there is."""
-    target = text.draw(st.sampled_from(text.refs))
+    known = [item for item in text.refs if item.element not in COMPLEX and None not in item.sizes]
+    if not known or text.chance(3):
+        element = text.pick(*(item for item in text.elements if item not in COMPLEX))
+        shape = tuple(text.number(1, 20) for _ in range(text.number(1, 2)))
+        known = [text.fresh(element, shape)]
+        text.refs += known
+    target = text.draw(st.sampled_from(known))
     order, whole = len(target.shape), target.element in INTEGERS
     functions = ["axpby.n", "axpby.t", "hadamard"] if order <= 2 else []
     functions += ["ger"] if order == 2 else []
     functions += ["cumsum"] if whole else []
     functions += ["sum.n", "sum.t", "gemv.n", "gemv.t"] if whole and order == 1 else []
     functions += ["gemm.n.n", "gemm.t.n", "gemm.n.t", "gemm.t.t"] if whole and order == 2 else []
-    if functions and target.element not in COMPLEX and None not in target.sizes:
+    if functions:
         _put_linear(text, text.pick(*functions), target)
 
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lamella.base.arrays import Array
-from lamella.kernels.abreast import Abreast, count_streams
 from lamella.kernels.build import Builder, Names
+from lamella.kernels.direct.abreast import Abreast, count_streams
+from lamella.kernels.direct.streamed import Streamed
 from lamella.kernels.passes.lower_linalg.extents import add, as_value, least, multiply, subtract
 from lamella.kernels.passes.lower_linalg.gemm import write_panels
 from lamella.kernels.passes.lower_linalg.operands import WIDER, Factor, Operand, Product, Span
@@ -156,8 +157,22 @@ def tall_gemm(shape: Shape, element: str = "f32", block: int = BLOCK_ROWS) -> Pr
     return _finish(builder, types)
 
 
+def streamed_gemm(shape: Shape, target: Target, element: str = "f32", block: int = BLOCK_ROWS) -> Program:
+    """`C := A B` for an A of many rows and a C that is larger than the caches and begins at a line of them."""
+    sizes = ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n))
+    types = [make_memref(element, size) for size in sizes]
+    builder, values = _start()
+    a, b, c = (Operand(value, type_) for value, type_ in zip(values, types, strict=True))
+    begin = multiply(builder, builder.builtin("group_id", INDEX), block)
+    Streamed(a, b, c, target).write(builder, begin, block)
+    return stream_result(_finish(builder, types))
+
+
 def stream_result(program: Program) -> Program:
-    """The same kernel for a C that is larger than the caches and begins at a line of them: it is written past them."""
+    """The same kernel for a C that is larger than the caches and begins at a line of them: it is written past them.
+
+    A kernel that reads its own C again is slower so.
+    """
     promise = Dictionary((Entry("alignment", LINE_BYTES), Entry("streamed", True)))
     (function,) = program.functions
     *others, result = function.parameters

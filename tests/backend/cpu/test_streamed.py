@@ -7,11 +7,13 @@ import pytest
 
 from lamella.backend.cpu import compile_program
 from lamella.backend.cpu.compile import emit
+from lamella.backend.cpu.host import host_target
 from lamella.backend.cpu.jit import MACHINES, assembly
+from lamella.backend.interpreter import compile_program as interpret
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.source import Source
-from lamella.kernels.library import BLOCK_ROWS, Shape, batched_gemm, stream_result, tall_gemm
+from lamella.kernels.library import Shape, batched_gemm, stream_result, streamed_gemm
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import check, parse
 from lamella.lang.tensor.nodes import Program
@@ -92,15 +94,22 @@ def test_the_attribute_is_an_extension_and_a_boolean() -> None:
     assert ["true or false" in finding.message for finding in wrong] == [True]
 
 
-@pytest.mark.parametrize("rows", [2 * BLOCK_ROWS, 2 * BLOCK_ROWS + 48])
-def test_tall_results(rows: int) -> None:
-    random = np.random.default_rng(1)
-    a, b, c = aligned(rows, 8), aligned(8, 4), aligned(rows, 4)
+@pytest.mark.parametrize("sizes", [(256, 4, 8), (300, 17, 1), (5, 3, 7), (1056, 9, 6)])
+@pytest.mark.parametrize("target", ["cpu-avx512", "cpu-avx2", None])
+def test_tall_results(sizes: tuple[int, int, int], target: str | None) -> None:
+    random, block, (m, n, k) = np.random.default_rng(1), 128, sizes
+    a, b, c = aligned(m, k), aligned(k, n), aligned(m, n)
     a[...], b[...] = random.normal(size=a.shape), random.normal(size=b.shape)
-    kernels = compile_program(stream_result(tall_gemm(Shape(rows, 4, 8))))
-    assert HINT in kernels.llvm
-    kernels.call("kernel", [a, b, c], -(-rows // BLOCK_ROWS))
+    found = host_target() if target is None else find_target(target)
+    program = streamed_gemm(Shape(m, n, k), found, block=block)
+    run = compile_program(program) if target is None else interpret(program)
+    run.call("kernel", [a, b, c], -(-m // block))
     np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_tall_results_are_streamed() -> None:
+    text = emit(streamed_gemm(Shape(1024, 16, 16), find_target("cpu-avx512")), find_target("cpu-avx512")).text
+    assert text.count("store <32 x float>") == text.count(HINT) > 0
 
 
 @pytest.mark.parametrize(("m", "hinted"), [(16, True), (24, False), (5, False)])

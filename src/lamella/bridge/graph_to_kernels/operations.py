@@ -28,6 +28,7 @@ from lamella.ops.lower import contractions
 
 Key = tuple[str, int | None]
 FAULT = make_memref("i32", (1,))
+FAULT_NAME = "fault"
 
 
 @dataclass(slots=True)
@@ -82,8 +83,8 @@ class Kernels:
         if product is not None:
             return self._product(instance, product, tensors, real, started)
         used = _used(formula, tensors)
-        names = Names({item.memref.name for item in used.values()} | {"fault"})
-        builder, fault = Builder(names), Value("fault")
+        names = Names({item.memref.name for item in used.values()} | {FAULT_NAME})
+        builder, fault = Builder(names), Value(FAULT_NAME)
         groups, faults = write_contraction(builder, formula, used, real, fault, started)
         operands = [
             Operand(name, item, held.shape[::-1], stored_type(held.element))
@@ -162,23 +163,34 @@ def _tensors(instance: Instance, formulas: Sequence[Contraction], wide: bool) ->
         *((item.name, item.tensors()) for item in instance.outputs),
         *((item.name, item.tensors()) for item, _ in instance.constants),
     ]
+    taken = {FAULT_NAME}
     for name, value in declared:
         items = value if isinstance(value, tuple) else (value,)
         for number, item in enumerate(items):
-            held = _held(name, number if isinstance(value, tuple) else None, item, wide)
+            key = name, number if isinstance(value, tuple) else None
+            held = _held(_memref_name(*key, taken), item, wide)
             if held is not None:
-                yield (name, number if isinstance(value, tuple) else None), held
+                yield key, held
 
 
-def _held(name: str, number: int | None, item: object, wide: bool) -> Held | None:
+def _memref_name(name: str, number: int | None, taken: set[str]) -> str:
+    """The name of a tensor as the language has it, unlike every other."""
+    stem = "".join(char if char.isascii() and char.isalnum() else "_" for char in name).lstrip("_0123456789")
+    found = f"{stem or 't'}{'' if number is None else f'_{number}'}"
+    while found in taken:
+        found += "_"
+    taken.add(found)
+    return found
+
+
+def _held(name: str, item: object, wide: bool) -> Held | None:
     if not isinstance(item, Tensor | Declared) or item.shape is None:
         return None
     shape = tuple(extent for extent in item.shape if isinstance(extent, int))
     if len(shape) != len(item.shape):
         return None
     element = F64 if wide and item.element.is_float else item.element
-    stem = "".join(char if char.isascii() and char.isalnum() else "_" for char in name).lstrip("_0123456789")
-    return Held(Value(f"{stem or 't'}{'' if number is None else f'_{number}'}"), element, shape)
+    return Held(Value(name), element, shape)
 
 
 def _computed(held: Held, key: Key, formulas: Sequence[Contraction], real: Scalar) -> Held:

@@ -62,7 +62,7 @@ def find_product(
 
 
 def _factors(contraction: Contraction) -> list[Element] | None:
-    """The target and the two factors of a sum of products without conditions."""
+    """The target and the two factors of a sum of products without conditions that does not read what it writes."""
     if contraction.sign != "+=" or contraction.condition is not None or len(contraction.targets) != 1:
         return None
     value = contraction.values[0]
@@ -70,7 +70,8 @@ def _factors(contraction: Contraction) -> list[Element] | None:
         return None
     found = [contraction.targets[0], *value.operands]
     elements = [item for item in found if isinstance(item, Element)]
-    return elements if len(elements) == 3 else None
+    apart = all(item.tensor != contraction.targets[0].tensor for item in elements[1:])
+    return elements if len(elements) == 3 and apart else None
 
 
 def _element_type(tensors: Mapping[tuple[str, int | None], Held], element: Element) -> str:

@@ -21,6 +21,8 @@ NARROW = {"bool": "i8", "u8": "i8", "u16": "i16", "u32": "i32", "u64": "i64"}
 """Element types of graphs that the tensor language has not, and what holds their bits."""
 STORED = ("i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64")
 LONGEST_TABLE = 64
+MOST_TERMS = 3000
+"""Terms of one kernel; one that several branches need is written in each, so that nesting may multiply them."""
 
 
 def stored_type(element: ElementType) -> str:
@@ -67,6 +69,7 @@ class Writing:
     _movable: dict[int, bool] = field(default_factory=dict)
     _depths: dict[int, int] = field(default_factory=dict)
     _integers: dict[str, Value] = field(default_factory=dict)
+    _count: int = 0
 
     @property
     def here(self) -> Builder:
@@ -194,6 +197,9 @@ class Writing:
         self._integers[name] = self.here.cast(value, I64)
 
     def _write(self, term: Term) -> Value:
+        self._count += 1
+        if self._count > MOST_TERMS:
+            raise Unsupported(f"it has more than {MOST_TERMS} terms")
         if isinstance(term, Element):
             return self.load(term)
         if isinstance(term, Lookup):

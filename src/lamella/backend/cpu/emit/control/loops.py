@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
-from lamella.backend.cpu.emit.matrices import emit_tile_loop
-
 from lamella.backend.cpu.emit.control.carry import Merge, choose, settle
 from lamella.backend.cpu.emit.control.masks import any_lane, both, less, masked
 from lamella.backend.cpu.emit.here import Here
 from lamella.backend.cpu.emit.integers import WIDTHS, add, number, spread
+from lamella.backend.cpu.emit.matrices import emit_tile_loop
 from lamella.backend.cpu.emit.values import LLVM, Lanes, RunValue
 from lamella.lang.tensor.nodes import Coopmatrix, For, Foreach, If, Region, Value
 

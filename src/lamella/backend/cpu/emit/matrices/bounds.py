@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lamella.backend.cpu.emit.here import Here
 from lamella.backend.cpu.emit.integers import add, number
@@ -15,6 +15,8 @@ from lamella.backend.cpu.emit.values import LLVM, llvm
 
 LARGEST = 16
 """Bytes of the largest element."""
+ASIDE = 64
+"""Bytes that divide the places of zeros and of what nobody reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,40 +87,42 @@ def _all(count: int) -> str:
 # --- numbers in memory --------------------------------------------------------------------------------------
 
 
-def load_lanes(here: Here, element: str, pointer: str, count: int, mask: str | None) -> str:
+def run_place(element: str, pointer: str, count: int, alignment: int = 1, streamed: bool = False) -> Place:
+    """Where parts of numbers lie one behind the other; no more is said of alignment than holds for `or_zeros`."""
+    bytes_ = min(max(alignment, part_bytes(element)), ASIDE)
+    return Place(LLVM[element], count, pointer, bytes_, streamed)
+
+
+def load_lanes(here: Here, place: Place, mask: str | None) -> str:
     """A vector from memory; lanes that a mask leaves out are 0."""
-    if mask is not None and count == 1:
-        pointer = or_zeros(here, pointer, mask)
-    return load_vector(here, Place(LLVM[element], count, pointer, part_bytes(element)), mask)
+    if mask is not None and place.count == 1:
+        place = replace(place, pointer=or_zeros(here, place.pointer, mask))
+    return load_vector(here, place, mask)
 
 
-def store_lanes(here: Here, element: str, vector: str, pointer: str, count: int, mask: str | None) -> None:
+def store_lanes(here: Here, place: Place, vector: str, mask: str | None) -> None:
     """A vector into memory; lanes that a mask leaves out stay as they are."""
-    if mask is not None and count == 1:
-        pointer = or_aside(here, pointer, mask)
-    store_vector(here, Place(LLVM[element], count, pointer, part_bytes(element)), vector, mask)
-
-
-def stream_lanes(here: Here, element: str, vector: str, pointer: str, count: int, alignment: int) -> None:
-    """A vector into memory past the caches, where it is aligned."""
-    store_vector(here, Place(LLVM[element], count, pointer, alignment, streamed=True), vector)
+    if mask is not None and place.count == 1:
+        place = replace(place, pointer=or_aside(here, place.pointer, mask))
+    store_vector(here, place, vector, mask)
 
 
 def load_scalar(here: Here, element: str, pointer: str) -> tuple[str, ...]:
     """The parts of one element."""
-    return tuple(load_lanes(here, element, item, 1, None) for item in part_pointers(here, element, pointer))
+    pointers = part_pointers(here, element, pointer)
+    return tuple(load_lanes(here, run_place(element, item, 1), None) for item in pointers)
 
 
 def store_scalar(here: Here, element: str, parts: Sequence[str], pointer: str) -> None:
     """The parts of one element into memory."""
     for part, item in zip(parts, part_pointers(here, element, pointer), strict=True):
-        store_lanes(here, element, part, item, 1, None)
+        store_lanes(here, run_place(element, item, 1), part, None)
 
 
 def or_zeros(here: Here, pointer: str, condition: str, size: int = LARGEST) -> str:
     """A pointer, or one to so many bytes of zeros where a condition does not hold."""
     name = f"@lamella_zeros_{size}"
-    here.out.need(f"{name} = private unnamed_addr constant [{size} x i8] zeroinitializer, align 64")
+    here.out.need(f"{name} = private unnamed_addr constant [{size} x i8] zeroinitializer, align {ASIDE}")
     return here.out.value(f"select i1 {condition}, ptr {pointer}, ptr {name}")
 
 

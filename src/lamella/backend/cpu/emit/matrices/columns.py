@@ -12,8 +12,8 @@ from lamella.backend.cpu.emit.matrices.bounds import (
     load_lanes,
     mask_lanes,
     restrict,
+    run_place,
     store_lanes,
-    stream_lanes,
 )
 from lamella.backend.cpu.emit.matrices.places import Layout, component
 from lamella.backend.cpu.emit.matrices.shapes import width_of
@@ -58,7 +58,8 @@ def load_columns(here: Here, place: Layout, type_: Coopmatrix) -> Matrix:
     width, parts = width_of(type_), part_count(type_.element)
     found: list[list[str]] = [[] for _ in range(parts)]
     for run in _runs(here, place, type_):
-        whole = load_lanes(here, type_.element, run.pointer, width * run.woven, run.mask)
+        held = run_place(type_.element, run.pointer, width * run.woven, place.alignment)
+        whole = load_lanes(here, held, run.mask)
         slots = [_unweave(here, type_.element, whole, width, run.woven, slot) for slot in range(run.woven)]
         for part in range(parts):
             found[part] += slots[part : run.columns * parts : parts]
@@ -79,11 +80,9 @@ def store_columns(here: Here, place: Layout, matrix: Matrix) -> None:
         slots = [part[column] for column in columns for part in matrix.parts]
         slots += ["poison"] * (run.woven - len(slots))
         whole = _weave(here, type_.element, slots, matrix.width)
-        count = matrix.width * run.woven
-        if place.streamed and run.mask is None:
-            stream_lanes(here, type_.element, whole, run.pointer, count, place.alignment)
-        else:
-            store_lanes(here, type_.element, whole, run.pointer, count, run.mask)
+        count, streamed = matrix.width * run.woven, place.streamed and run.mask is None
+        held = run_place(type_.element, run.pointer, count, place.alignment, streamed)
+        store_lanes(here, held, whole, run.mask)
 
 
 def _weave(here: Here, element: str, slots: Sequence[str], width: int) -> str:

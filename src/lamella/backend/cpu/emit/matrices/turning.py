@@ -12,6 +12,7 @@ from lamella.backend.cpu.emit.matrices.bounds import (
     load_lanes,
     mask_lanes,
     restrict,
+    run_place,
     store_lanes,
 )
 from lamella.backend.cpu.emit.matrices.places import Layout, component
@@ -116,7 +117,8 @@ def _load_piece(turn: Turn, block: Block, row: int) -> str:
     if row >= turn.type.rows:
         return "poison"
     pointer = component(turn.here, turn.place, row, block.first)
-    return load_lanes(turn.here, turn.element, pointer, block.count, block.mask_row(turn, row))
+    place = run_place(turn.element, pointer, block.count)
+    return load_lanes(turn.here, place, block.mask_row(turn, row))
 
 
 def store_turned(here: Here, place: Layout, matrix: Matrix) -> None:
@@ -138,7 +140,8 @@ def _store_pieces(turn: Turn, block: Block, vector: str, first: int) -> None:
         lanes = range(start * block.count, (start + 1) * block.count)
         piece = _slice(turn, vector, turn.group, lanes)
         pointer = component(turn.here, turn.place, row, block.first)
-        store_lanes(turn.here, turn.element, piece, pointer, block.count, block.mask_row(turn, row))
+        place = run_place(turn.element, pointer, block.count)
+        store_lanes(turn.here, place, piece, block.mask_row(turn, row))
 
 
 def _slice(turn: Turn, vector: str, count: int, lanes: range) -> str:

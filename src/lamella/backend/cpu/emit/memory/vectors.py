@@ -11,8 +11,6 @@ MANGLED = {"half": "f16", "float": "f32", "double": "f64", "ptr": "p0"}
 """How the names of intrinsic functions spell a type that is no integer."""
 NARROW = ("i8", "i16", "i32")
 """Types that wider numbers may be cut to."""
-STREAMED = "!0 = !{i32 1}"
-"""What the hint about caches refers to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +76,8 @@ def _hidden(here: Here, place: Place, mask: str) -> str:
 
 def _streaming(here: Here, place: Place) -> str:
     """What tells LLVM to write past the caches; machines do so for whole aligned vectors."""
-    if not place.streamed or place.alignment % here.target.vector_bytes:
-        return ""
-    here.out.need(STREAMED)
-    return ", !nontemporal !0"
+    whole = place.streamed and place.alignment % here.target.vector_bytes == 0
+    return ", !nontemporal !{i32 1}" if whole else ""
 
 
 def gather(here: Here, place: Place, mask: str | None = None) -> str:

@@ -9,18 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lamella.kernels.build import Builder
+from lamella.kernels.direct.products import Corner, Tiles
 from lamella.kernels.passes.lower_linalg.extents import add, as_value, multiply, subtract, whole_part
 from lamella.kernels.passes.lower_linalg.operands import Operand
-from lamella.lang.tensor.nodes import (
-    CoopLoad,
-    Coopmatrix,
-    CoopMulAdd,
-    CoopStore,
-    IndexOrSize,
-    Memref,
-    Slice,
-    Value,
-)
+from lamella.lang.tensor.nodes import Coopmatrix, CoopStore, IndexOrSize, Memref, Slice, Value
 
 DEPTH = 4
 """Columns of a panel in one step of the inner loop."""
@@ -60,42 +52,17 @@ class Abreast:
 
     def _write_tile(self, builder: Builder, panels: Sequence[IndexOrSize]) -> None:
         """Some panels at once."""
-        depth = self.b.type.shape[0] or 0
-        views = [self._view(builder, panel) for panel in panels]
-        sums = [builder.constant(0.0, self._sum) for _ in panels]
-        main = depth - depth % DEPTH
-        if main:
-            sums = self._loop(builder, views, sums, main)
-        if depth % DEPTH:
-            sums = self._add(builder, views, sums, builder.constant(main), depth % DEPTH)
+        zero = builder.constant(0)
+        left = tuple(Corner(self._view(builder, panel), zero, zero) for panel in panels)
+        tiles = Tiles(left, Corner(self.b.value, zero, zero), self._sum, DEPTH)
+        sums = tiles.multiply(builder, self.b.type.shape[0] or 0)
         checked = "rows" if (self.c.type.shape[0] or 0) % self._sum.rows else ""
         for panel, value in zip(panels, sums, strict=True):
             row = as_value(builder, multiply(builder, panel, self._sum.rows))
-            builder.put(CoopStore(value, self.c.value, row, builder.constant(0), checked))
+            builder.put(CoopStore(value, self.c.value, row, zero, checked))
 
     def _view(self, builder: Builder, panel: IndexOrSize) -> Value:
         type_ = self.a.type
         shown = Memref(type_.element, type_.shape[:2], type_.stride[:2])
         slices = [*(Slice(0, size or 0) for size in type_.shape[:2]), Slice(as_value(builder, panel))]
         return builder.subview(self.a.value, slices, shown)
-
-    def _loop(self, builder: Builder, views: list[Value], sums: list[Value], end: int) -> list[Value]:
-        carried = [(value, self._sum) for value in sums]
-        bounds = [builder.constant(number) for number in (0, end, DEPTH)]
-        with builder.loop(bounds[0], bounds[1], bounds[2], carried) as loop:
-            loop.body.give(*self._add(loop.body, views, loop.carried, loop.variable, DEPTH))
-        return loop.results
-
-    def _add(
-        self, builder: Builder, views: list[Value], sums: list[Value], position: Value, depth: int
-    ) -> list[Value]:
-        """Add the products of some columns of all panels."""
-        zero, kind = builder.constant(0), self._sum
-        left = Coopmatrix(kind.element, kind.rows, depth, "matrix_a")
-        right = Coopmatrix(kind.element, depth, kind.columns, "matrix_b")
-        b = builder.value(CoopLoad(self.b.value, position, zero, right))
-        found = []
-        for view, value in zip(views, sums, strict=True):
-            a = builder.value(CoopLoad(view, zero, position, left))
-            found.append(builder.value(CoopMulAdd(a, b, value, kind)))
-        return found

@@ -1,0 +1,1 @@
+"""Products written directly as tiles, for shapes whose memory traffic decides."""
