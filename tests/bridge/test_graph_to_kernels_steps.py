@@ -11,13 +11,13 @@ from lamella.backend.cpu import compile_program
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.base.arrays import Array, element_type_of
 from lamella.bridge.graph_to_kernels.contraction import write_contraction
-from lamella.bridge.graph_to_kernels.steps import Unsupported
+from lamella.bridge.graph_to_kernels.steps import Unsupported, terms
 from lamella.bridge.graph_to_kernels.terms import Held, stored_type
 from lamella.kernels.build import Builder, Names
 from lamella.lang.tensor import check
 from lamella.lang.tensor.nodes import Function, Parameter, Program, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
-from lamella.ops.formula import Contraction
+from lamella.ops.formula import Contraction, Guard
 from tests.backend.reference.drawing import Case, cases
 from tests.backend.reference.steps import Refused, copy_tensors, run_slowly
 
@@ -72,9 +72,17 @@ def judge(case: Case, machine: bool) -> None:
     except Refused:
         assert fault[0]
         return
-    assert not fault[0]
+    if fault[0]:
+        assert _computed_guards(case.contraction) > 1, "a false alarm"
+        return
     for key, array in flatten(expected).items():
         np.testing.assert_allclose(arrays[key], array, rtol=1e-12, atol=0, err_msg=str(key))
+
+
+def _computed_guards(contraction: Contraction) -> int:
+    """How many indices are tested that are read from tensors: one may skip the step in which another has no value."""
+    found = [item for item in terms(contraction) if isinstance(item, Guard)]
+    return sum("Element" in repr(item.index) for item in found)
 
 
 @settings(max_examples=120)

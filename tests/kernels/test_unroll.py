@@ -30,18 +30,18 @@ def loops(program: n.Program) -> int:
     return sum(isinstance(item.instruction, n.For) for item in walk(program.functions[0].body))
 
 
-def write_loop(kind: str, bounds: tuple[int, int, int], form: str, dynamic: bool = False) -> str:
+def write_loop(kind: str, bounds: tuple[int, int, int], form: str, dynamic: str = "") -> str:
     """A loop that adds its trips up in two ways and notes how many there were."""
     begin, end, step = bounds
-    last = "%n" if dynamic else "%e"
-    return f"""func @f(%A: memref<i64x3>, %n: {kind}) {{
+    first, last = "%m0" if "begin" in dynamic else "%b", "%n" if dynamic else "%e"
+    return f"""func @f(%A: memref<i64x3>, %m0: {kind}, %n: {kind}) {{
   %b = constant {begin} : {kind}
   %e = constant {end} : {kind}
   %s = constant {step} : {kind}
   %zero = constant 0 : i64
   %one = constant 1 : i64
   %three = constant 3 : i64
-  %x,%y,%z = for %i:{kind}=%b,{last},%s init(%p=%zero,%q=%one,%r=%zero) -> (i64,i64,i64) {{
+  %x,%y,%z = for %i:{kind}={first},{last},%s init(%p=%zero,%q=%one,%r=%zero) -> (i64,i64,i64) {{
     %j = cast %i : i64
     %k = arith.add %p, %j : i64
     %l = arith.mul %q, %three : i64
@@ -75,19 +75,19 @@ FORMS = ("", " {unroll=true}", " {unroll=false}", " {unroll=1}", " {unroll=2}", 
     st.integers(-5, 100),
     st.integers(1, 9),
     st.sampled_from(FORMS),
-    st.booleans(),
+    st.sampled_from(["", "end", "begin and end"]),
 )
-def test_all_trips_are_made_once(
-    kind: str, begin: int, end: int, step: int, form: str, dynamic: bool
-) -> None:
+def test_all_trips_are_made_once(kind: str, begin: int, end: int, step: int, form: str, dynamic: str) -> None:
     program = unrolled(write_loop(kind, (begin, end, step), form, dynamic))
     found = np.zeros(3, np.int64)
-    compile_program(program).f(found, end)
+    compile_program(program).f(found, begin, end)
     assert found.tolist() == expected(range(begin, end, step))
     trips = len(range(begin, end, step))
     if form == " {unroll=true}" and not dynamic:
         assert loops(program) == 0
-    if form == " {unroll=2}" and begin >= 0 and (dynamic or trips > 2):
+    if form == " {unroll=2}" and (dynamic or trips > 2):
+        assert loops(program) == 2
+    if form == " {unroll=true}" and dynamic:
         assert loops(program) == 2
 
 
@@ -111,5 +111,21 @@ def test_nested_loops_do_not_explode() -> None:
 def test_a_variable_at_the_end_of_its_type() -> None:
     program = unrolled(write_loop("i8", (120, 126, 1), " {unroll=2}"))
     found = np.zeros(3, np.int64)
-    compile_program(program).f(found, 0)
+    compile_program(program).f(found, 0, 0)
     assert found.tolist() == expected(range(120, 126))
+
+
+@pytest.mark.parametrize("form", [" {unroll=2}", " {unroll=true}"])
+@pytest.mark.parametrize("kind", ["i8", "i16"])
+def test_a_distance_too_long_for_its_type(kind: str, form: str) -> None:
+    bits = 8 if kind == "i8" else 16
+    least, most, step = -(1 << (bits - 1)), (1 << (bits - 1)) - 1, 1 << (bits - 4)
+    program = unrolled(write_loop(kind, (0, 0, step), form, "begin and end"))
+    found = np.zeros(3, np.int64)
+    compile_program(program).f(found, least, most - step)
+    assert found.tolist() == expected(range(least, most - step, step))
+
+
+def test_the_newer_spelling_is_obeyed() -> None:
+    text = write_loop("index", (0, 9, 2), " attributes{unroll=true}")
+    assert loops(unrolled(text)) == 0

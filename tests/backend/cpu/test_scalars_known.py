@@ -247,8 +247,12 @@ def test_divisors_follow_the_values() -> None:
     assert scalars.convert(here, value, "i32").divisor == 8
 
 
-@pytest.mark.parametrize(("element", "divisors"), [("i8", (1, 6, 8)), ("i32", (1, 6, 8)), ("i64", (4, 6, 24))])
-def test_only_powers_of_two_divide_what_may_have_wrapped(element: str, divisors: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(
+    ("element", "divisors"), [("i8", (1, 6, 8)), ("i32", (1, 6, 8)), ("i64", (4, 6, 24))]
+)
+def test_only_powers_of_two_divide_what_may_have_wrapped(
+    element: str, divisors: tuple[int, int, int]
+) -> None:
     """22 * 6 in i8 is -124, which is no multiple of 6; a third of it is odd."""
     here = here_with(16)
     value = integers.dynamic("%n", element, divisor=24)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import numpy as np
 import pytest
 
+from lamella.backend.cpu import compile_program
 from lamella.backend.interpreter import Step
+from lamella.backend.named import NamedKernels
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import Limits
+from lamella.base.source import Source
+from lamella.lang.tensor import parse
 from tests.backend.interpreter.kernels import compile_text
 
 
@@ -63,6 +70,19 @@ def test_scalars_arrive() -> None:
     assert (complex(x), int(y)) == (1 - 2j, -7)
 
 
+Backend: TypeAlias = Callable[[str], NamedKernels]
+
+
+def compile_interpreted(text: str) -> NamedKernels:
+    """Kernels that the interpreter runs."""
+    return compile_text(text)
+
+
+def compile_machine_code(text: str) -> NamedKernels:
+    """The same kernels as machine code."""
+    return compile_program(parse(Source("kernels.tensor", text)).program)
+
+
 def aligned(count: int, offset: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     """Floats that begin some bytes behind a multiple of 64."""
     memory = np.zeros(4 * count + 128, np.uint8)
@@ -88,6 +108,15 @@ def test_promises_pass_through_groups() -> None:
     with pytest.raises(LamellaError) as found:
         kernels.f([np.zeros(n, np.float32) for n in (2, 3, 4, 5)])
     assert [item.code for item in found.value.findings] == ["TEN213", "TEN213"]
+
+
+@pytest.mark.parametrize("backend", [compile_interpreted, compile_machine_code])
+def test_the_alignment_of_a_group_holds_behind_its_offset(backend: Backend) -> None:
+    """It is that of the memrefs that are loaded from the group."""
+    kernels = backend("func @f(%a: group<memref<f32x4>x?, offset: 4> {alignment=64}) {}")
+    kernels.call("f", [[aligned(16, 48)[:4], aligned(16, 48)[:4]]], 1)
+    with pytest.raises(LamellaError, match=r"TEN212.*lies 16 bytes"):
+        kernels.call("f", [[aligned(16, 48)[:4], aligned(16, 0)[:4]]], 1)
 
 
 def test_layouts_are_verified_all_at_once() -> None:

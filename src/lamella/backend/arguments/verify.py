@@ -127,7 +127,9 @@ def _fits(kind: Scalar, argument: complex | np.generic) -> bool:
 # --- arrays -------------------------------------------------------------------------------------------------
 
 
-def _verify_array(parameter: Parameter, kind: Memref, argument: object) -> Iterator[Diagnostic]:
+def _verify_array(
+    parameter: Parameter, kind: Memref, argument: object, offset: int = 0
+) -> Iterator[Diagnostic]:
     if not isinstance(argument, np.ndarray):
         yield _wrong_kind(parameter, argument)
     elif argument.dtype != dtype_of(kind.element):
@@ -136,7 +138,7 @@ def _verify_array(parameter: Parameter, kind: Memref, argument: object) -> Itera
         yield _find(rules.ARGUMENT_ORDER, parameter, given=argument.ndim, wanted=kind.order)
     else:
         layout = [*_verify_sizes(parameter, kind, argument), *_verify_strides(parameter, kind, argument)]
-        yield from layout or _verify_promises(parameter, kind, argument)
+        yield from layout or _verify_promises(parameter, kind, argument, offset)
 
 
 def _verify_sizes(parameter: Parameter, kind: Memref, array: Array) -> Iterator[Diagnostic]:
@@ -158,9 +160,10 @@ def _verify_strides(parameter: Parameter, kind: Memref, array: Array) -> Iterato
         yield _find(rules.ARGUMENT_STRIDE, parameter, given=given, wanted=wanted)
 
 
-def _verify_promises(parameter: Parameter, kind: Memref, array: Array) -> Iterator[Diagnostic]:
+def _verify_promises(parameter: Parameter, kind: Memref, array: Array, offset: int) -> Iterator[Diagnostic]:
+    first = array.ctypes.data + offset * array.itemsize
     for divisor in promised(parameter.attributes, "alignment"):
-        rest = array.ctypes.data % divisor if array.size else 0
+        rest = first % divisor if array.size else 0
         if rest:
             yield _find(rules.BROKEN_ALIGNMENT, parameter, rest=rest, alignment=divisor)
     for mode, (divisor, given) in enumerate(
@@ -172,7 +175,7 @@ def _verify_promises(parameter: Parameter, kind: Memref, array: Array) -> Iterat
     for mode, (divisor, given) in enumerate(
         zip(promised(parameter.attributes, "stride_gcd"), strides, strict=False)
     ):
-        if given % divisor and array.shape[mode] > 1:
+        if given % divisor and array.shape[mode] > 1 and array.size:
             yield _find(rules.BROKEN_STRIDE_GCD, parameter, mode=mode, given=given, divisor=divisor)
 
 
@@ -192,4 +195,4 @@ def _verify_group(parameter: Parameter, kind: Group, argument: object) -> Iterat
         wanted = "?" if kind.offset is None else kind.offset
         yield _find(rules.ARGUMENT_OFFSET, parameter, given=offset, wanted=wanted)
     for item in items:
-        yield from _verify_array(parameter, kind.memref, item)
+        yield from _verify_array(parameter, kind.memref, item, offset)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from lamella.bridge.graph_to_kernels.affine import find_range
 from lamella.bridge.graph_to_kernels.functions import I64, apply, extreme
 from lamella.bridge.graph_to_kernels.steps import Steps, Unsupported, plan_steps, terms
-from lamella.bridge.graph_to_kernels.terms import Held, Writing
+from lamella.bridge.graph_to_kernels.terms import Held, Writing, is_picked
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import If, Scalar, Value
 from lamella.lang.tensor.nodes.types import BOOL
@@ -34,6 +34,8 @@ def write_contraction(
 
     `started` says that the target holds values to go on from.
     """
+    if any(is_picked(target) for target in contraction.targets):
+        raise Unsupported("the run picks the tensor that it writes")
     shapes = {target.tensor: _shape(tensors, target) for target in contraction.targets}
     steps = plan_steps(contraction, shapes)
     written = frozenset(target.tensor for target in contraction.targets)
@@ -243,6 +245,8 @@ def _tests(writing: Writing, contraction: Contraction) -> list[Test]:
     for term in terms(contraction):
         if isinstance(term, Element):
             found += _tests_of(writing, term)
+    # A step that one index skips is skipped even if another has no value: what always has one is tested first.
+    found.sort(key=lambda test: writing.is_risky(_tested(test[0])))
     return found if contraction.condition is None else [*found, (contraction.condition, 0)]
 
 

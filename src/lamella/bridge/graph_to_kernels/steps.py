@@ -98,8 +98,8 @@ def _read_form(element: Element, place: int, extents: Mapping[str, int]) -> Form
 
 
 def _order(forms: list[Form]) -> list[str]:
-    """The indices of the target in the order of its dimensions."""
-    return [form.factors[0][0] for form in forms if len(form.factors) == 1]
+    """The indices of the target in the order of its dimensions, one that counts several of them once."""
+    return list(dict.fromkeys(form.factors[0][0] for form in forms if len(form.factors) == 1))
 
 
 def _reads_target(contraction: Contraction) -> bool:

@@ -21,6 +21,8 @@ from lamella.lang.tensor.nodes import Dictionary, For, Function, Number, Program
 
 LOOPS = 5
 """How many loops of the largest size the loops of a function together may become."""
+COPIES = 4
+"""Trips at a time where all of them are asked for and their number is known only at run time."""
 
 
 def unroll(program: Program, target: Target) -> Program:
@@ -77,6 +79,8 @@ class _Unrolling:
         trips = self._trips(loop)
         if trips is not None and (wanted is True or wanted >= trips.count):
             return self._whole(statement, loop, trips)
+        if wanted is True and trips is None:
+            return self._partly(statement, loop, COPIES)
         if wanted is not True and wanted > 1:
             return self._partly(statement, loop, wanted)
         return (statement,)
@@ -116,10 +120,10 @@ class _Unrolling:
 
     def _partly(self, statement: Statement, loop: For, copies: int) -> Sequence[Statement]:
         """A loop whose body is so many copies, and one for the trips that are left."""
-        begin, step = self._integer(loop.begin), 1 if loop.step is None else self._integer(loop.step)
-        if begin is None or begin < 0 or step is None or step < 1:
+        step = 1 if loop.step is None else self._integer(loop.step)
+        if step is None or step < 1:
             return (statement,)
-        if begin + copies * step > _largest(loop.type.name) or not self._allow(copies, loop):
+        if copies * step > _largest(loop.type.name) or not self._allow(copies, loop):
             return (statement,)
         builder = Builder(self.names, statement.span)
         middle, stride = _middle(builder, loop, copies * step)
@@ -147,9 +151,11 @@ def _add_trip(builder: Builder, loop: For, variable: Value, carried: Sequence[Va
 def _middle(builder: Builder, loop: For, stride: int) -> tuple[Value, Value]:
     """Where whole groups of trips end, and the distance from one group to the next."""
     kind = loop.type
-    step = builder.constant(stride, kind)
+    step, none = builder.constant(stride, kind), builder.constant(0, kind)
     end = builder.arith("max", loop.end, loop.begin, type_=kind)
-    groups = builder.arith("div", builder.arith("sub", end, loop.begin, type_=kind), step, type_=kind)
+    # A distance too long for its type wraps to less than nothing: then there are no groups, and the rest does all.
+    distance = builder.arith("max", builder.arith("sub", end, loop.begin, type_=kind), none, type_=kind)
+    groups = builder.arith("div", distance, step, type_=kind)
     length = builder.arith("mul", groups, step, type_=kind)
     return builder.arith("add", loop.begin, length, type_=kind), step
 

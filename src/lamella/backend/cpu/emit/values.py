@@ -88,6 +88,7 @@ class Members:
     size_divisors: tuple[int, ...] = ()
     """Integers that divide the sizes of all members, as far as they are promised, from the first mode on."""
     stride_divisors: tuple[int, ...] = ()
+    streamed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,7 +225,7 @@ class _Plan:
         filled = tables.slots(kind)
         slots[slot : slot + len(filled)] = filled
         lows, highs = bounds_of(tables)
-        if (tables.addresses[lows < highs] % alignment).any():
+        if (lows[lows < highs] % alignment).any():
             raise BrokenError
         extents.extend(zip(lows.tolist(), highs.tolist(), repeat(written)))
         return tables

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lamella.backend.cpu.emit import integers
 from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.memory.addresses import unit
 from lamella.backend.cpu.emit.memory.vectors import Place, gather, load_vector
 from lamella.backend.cpu.emit.values import LLVM, Lanes, Members, Memory
 from lamella.lang.tensor.nodes import Size
@@ -15,10 +18,20 @@ SLOT = 8
 def load_member(here: Here, members: Members, index: Lanes) -> Memory:
     """The memref at a position of a group."""
     kind = members.type.memref
-    pointer = _read(here, "ptr", members.pointers, index)
+    pointer = _behind(here, members, _read(here, "ptr", members.pointers, index))
     sizes = _read_numbers(here, (kind.shape, members.sizes, members.size_divisors), index)
     strides = _read_numbers(here, (kind.stride, members.strides, members.stride_divisors), index)
-    return Memory(kind, pointer, members.offset, sizes, strides, members.alignment)
+    start = integers.number(0)
+    return Memory(kind, pointer, start, sizes, strides, members.alignment, members.streamed)
+
+
+def _behind(here: Here, members: Members, pointer: Lanes) -> Lanes:
+    """The pointer to the first element, which is the one that promises of alignment are about."""
+    if members.offset.constant == 0:
+        return pointer
+    kind = "ptr" if pointer.is_uniform else f"<{pointer.count} x ptr>"
+    moved = f"{unit(members.type.memref.element)}, {kind} {pointer.operand}, i64 {members.offset.operand}"
+    return replace(pointer, parts=(here.out.value(f"getelementptr {moved}"),))
 
 
 def _read_numbers(

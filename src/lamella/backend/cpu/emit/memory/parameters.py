@@ -80,8 +80,8 @@ def _load_memref(slots: _Slots, kind: Memref, promises: Dictionary) -> Memory:
     shape_gcd, stride_gcd = _divisors(promises, "shape_gcd"), _divisors(promises, "stride_gcd")
     sizes = _numbers(slots, kind.shape, shape_gcd)
     strides = _numbers(slots, kind.stride, stride_gcd)
-    streamed = promises.find("streamed") is True
-    return Memory(kind, pointer, integers.number(0), sizes, strides, _alignment(kind, promises), streamed)
+    alignment, streamed = _alignment(kind, promises), _is_streamed(promises)
+    return Memory(kind, pointer, integers.number(0), sizes, strides, alignment, streamed)
 
 
 def _numbers(slots: _Slots, values: tuple[Size, ...], divisors: tuple[int, ...]) -> tuple[Lanes, ...]:
@@ -104,6 +104,7 @@ def _load_group(slots: _Slots, kind: Group, promises: Dictionary) -> Members:
         _alignment(memref, promises),
         _divisors(promises, "shape_gcd"),
         _divisors(promises, "stride_gcd"),
+        _is_streamed(promises),
     )
 
 
@@ -111,6 +112,10 @@ def _alignment(kind: Memref, promises: Dictionary) -> int:
     """The alignment that is promised; without a promise that of the parts of an element."""
     found = promises.find("alignment")
     return found if isinstance(found, int) and found > 0 else part_bytes(kind.element)
+
+
+def _is_streamed(promises: Dictionary) -> bool:
+    return promises.find("streamed") is True
 
 
 def _divisors(promises: Dictionary, key: str) -> tuple[int, ...]:

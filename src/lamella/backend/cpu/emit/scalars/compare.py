@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from lamella.backend.cpu.emit.here import Here
 from lamella.backend.cpu.emit.integers import WIDTHS
+from lamella.backend.cpu.emit.scalars.constants import wrap
 from lamella.backend.cpu.emit.scalars.floats import widen
 from lamella.backend.cpu.emit.scalars.lanes import lanes_of, level, vectors_of
 from lamella.backend.cpu.emit.scalars.vectors import Vector
@@ -37,8 +38,8 @@ def emit_compare(here: Here, instruction: Compare) -> Lanes:
 
 def compare(here: Here, function: str, left: Lanes, right: Lanes) -> Lanes:
     """A bool in each lane."""
-    if left.element in WIDTHS and isinstance(left.constant, int) and isinstance(right.constant, int):
-        known = FOLD[function](left.constant, right.constant)
+    known = _fold(here, function, left, right) if left.element in WIDTHS else None
+    if known is not None:
         return Lanes("bool", (str(known).lower(),), constant=known)
     left, right = level(here, left, right)
     pairs = zip(vectors_of(here, left), vectors_of(here, right), strict=True)
@@ -46,6 +47,22 @@ def compare(here: Here, function: str, left: Lanes, right: Lanes) -> Lanes:
     if len(found) == 2:
         found = [found[0] & found[1] if function == "eq" else found[0] | found[1]]
     return lanes_of("bool", found[0])
+
+
+def _fold(here: Here, function: str, left: Lanes, right: Lanes) -> bool | None:
+    """The answer of all lanes, where it is known and the same."""
+    pairs = zip(_numbers(here, left), _numbers(here, right), strict=False)
+    found = {FOLD[function](*pair) for pair in pairs}
+    return found.pop() if len(found) == 1 else None
+
+
+def _numbers(here: Here, value: Lanes) -> list[int]:
+    """The numbers of all lanes; none where they are not known before the run."""
+    if isinstance(value.constant, int):
+        return [value.constant] * here.lanes
+    if value.base is None or not value.base.lstrip("-").isdigit():
+        return []
+    return [wrap(int(value.base) + value.step * lane, value.element) for lane in range(here.lanes)]
 
 
 def _compare(function: str, element: str, left: Vector, right: Vector) -> Vector:

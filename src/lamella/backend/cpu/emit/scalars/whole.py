@@ -23,6 +23,8 @@ def combine_integers(here: Here, function: str, left: Lanes, right: Lanes) -> La
         folded = _fold(function, left.constant, right.constant, integers.WIDTHS[left.element])
         if folded is not None:
             return integers.number(wrap(folded, left.element), left.element)
+    if function == "rem" and left.is_uniform and _is_multiple(left, right.constant):
+        return integers.number(0, left.element)
     if _is_plain(here, left, right):
         if function in EVEN:
             return EVEN[function](here, left, right)
@@ -56,11 +58,19 @@ def _divisor(function: str, left: Lanes, right: Lanes) -> int:
     known = right.constant if isinstance(right.constant, int) else 0
     if function == "shr":
         known = 1 << known if 0 <= known < left.divisor.bit_length() else 0
-    # What wrapped in a narrow type is a multiple of the power of two in its divisor, of nothing else.
-    exact = integers.WIDTHS[left.element] == WIDEST or known & (known - 1) == 0
-    if function in ("div", "shr") and known and exact and left.divisor % known == 0:
+    if function in ("div", "shr") and _is_multiple(left, known):
         return max(1, left.divisor // abs(known))
     return 1
+
+
+def _is_multiple(value: Lanes, number: object) -> bool:
+    """Whether a number is known and divides a value.
+
+    What wrapped in a narrow type is a multiple of the power of two in its divisor, of nothing else.
+    """
+    if not isinstance(number, int) or number == 0 or value.divisor % number:
+        return False
+    return integers.WIDTHS[value.element] == WIDEST or number & (number - 1) == 0
 
 
 # --- known operands -----------------------------------------------------------------------------------------
