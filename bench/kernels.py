@@ -21,6 +21,10 @@ def measure(quick: bool) -> None:
         torch.set_num_threads(threads)
         report.threads = threads
         print(f"\n{threads} thread{'s' * (threads > 1)}: rates, and ratios to the best peer of the same run")
+        load = os.getloadavg()[0]
+        report.judged = threads == 1 or load <= threads + 1
+        if not report.judged:
+            print(f"other work keeps the processors busy (load {load:.1f}): these ratios are not judged")
         for part in PARTS:
             part(report, quick)
     report.finish()

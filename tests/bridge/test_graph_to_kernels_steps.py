@@ -17,7 +17,7 @@ from lamella.kernels.build import Builder, Names
 from lamella.lang.tensor import check
 from lamella.lang.tensor.nodes import Function, Parameter, Program, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
-from lamella.ops.formula import Contraction, Guard
+from lamella.ops.formula import Contraction, Guard, Lookup
 from tests.backend.reference.drawing import Case, cases
 from tests.backend.reference.steps import Refused, copy_tensors, run_slowly
 
@@ -73,25 +73,29 @@ def judge(case: Case, machine: bool) -> None:
         assert fault[0]
         return
     if fault[0]:
-        assert _computed_guards(case.contraction) > 1, "a false alarm"
+        assert _may_alarm(case.contraction)
         return
     for key, array in flatten(expected).items():
         np.testing.assert_allclose(arrays[key], array, rtol=1e-12, atol=0, err_msg=str(key))
 
 
-def _computed_guards(contraction: Contraction) -> int:
-    """How many indices are tested that are read from tensors: one may skip the step in which another has no value."""
-    found = [item for item in terms(contraction) if isinstance(item, Guard)]
-    return sum("Element" in repr(item.index) for item in found)
+def _may_alarm(contraction: Contraction) -> bool:
+    """Whether a kernel may tell of a step that has a value after all; the host then computes the operation.
+
+    It looks at every value of a table, and at a tested index before another one that is read from a tensor too.
+    """
+    found = list(terms(contraction))
+    computed = [item for item in found if isinstance(item, Guard) and "Element" in repr(item.index)]
+    return len(computed) > 1 or any(isinstance(item, Lookup) for item in found)
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(cases(finite=True))
 def test_formulas_as_machine_code(case: Case) -> None:
     judge(case, machine=True)
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(cases())
 def test_formulas_in_the_interpreter(case: Case) -> None:
     judge(case, machine=False)

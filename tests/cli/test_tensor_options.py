@@ -48,6 +48,13 @@ func @f() {
   }
 }
 """
+STEPS = """\
+func @f(%s: i64) {
+  %a = constant 0 : i64
+  %z = constant 9 : i64
+  for %i:i64=%a,%z,%s {}
+}
+"""
 
 
 def written(folder: Path, text: str) -> Path:
@@ -158,3 +165,11 @@ def test_a_file_named_like_a_target_is_shown_as_a_file(
     done = run("show", "pvc", "--language", "tensor")
     assert done.exit_code == 0
     assert "1 kernel" in done.stdout
+
+
+def test_loops_that_may_not_end_are_interpreted(tmp_path: Path) -> None:
+    file = written(tmp_path, STEPS)
+    done = run("run", file, "--arg", "s=0", "--limit", "max_steps=100")
+    assert done.exit_code == 1
+    assert "TEN226" in done.output
+    assert run("run", file, "--arg", "s=4").exit_code == 0

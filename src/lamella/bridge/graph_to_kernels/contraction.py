@@ -97,8 +97,7 @@ def _write_steps(writing: Writing, contraction: Contraction, steps: Steps, start
             _step_in_place(writing, contraction)
         return
     target = contraction.targets[0]
-    guards = [guard for guard in _guards(contraction) if _is_of(guard, target)]
-    if guards or (contraction.sign in ASSIGNMENTS and not steps.inner):
+    if writing.is_risky(target) or (contraction.sign in ASSIGNMENTS and not steps.inner):
         with _open_loops(writing, steps.inner, ()):
             _step_in_place(writing, contraction)
         return
@@ -110,10 +109,6 @@ def _write_steps(writing: Writing, contraction: Contraction, steps: Steps, start
     with _open_loops(writing, steps.inner, ((first, kind),)) as found:
         found.append(_joined(writing, contraction, found[0], _tests(writing, contraction)))
     writing.store(found[-1], target)
-
-
-def _is_of(guard: Guard, target: Element) -> bool:
-    return any(guard is index for index in target.indices)
 
 
 @contextmanager
@@ -233,10 +228,6 @@ def neutral_value(writing: Writing, sign: str, target: Element) -> Value:
 
 
 # --- steps that are skipped ---------------------------------------------------------------------------------
-
-
-def _guards(contraction: Contraction) -> list[Guard]:
-    return [item for item in terms(contraction) if isinstance(item, Guard)]
 
 
 def _tests(writing: Writing, contraction: Contraction) -> list[Test]:

@@ -51,7 +51,8 @@ def read_kernels(path: Path, limits: Limits) -> KernelFile:
 
 
 def find_doubts(model: KernelFile, function: Function) -> list[Diagnostic]:
-    """The accesses of a kernel of which `check` has not proved that they stay inside; a launch verifies the rest."""
-    codes = {rule.code for rule in (memory.LEAVES, memory.CAN_LEAVE, memory.UNPROVED, memory.WRONG_EXPANSION)}
+    """What `check` has not proved of a kernel, accesses inside and loops that end; a launch verifies the rest."""
+    accesses = (memory.LEAVES, memory.CAN_LEAVE, memory.UNPROVED, memory.WRONG_EXPANSION)
+    codes = {rule.code for rule in (*accesses, memory.MAY_NOT_END)}
     start, end = function.span.start, function.span.end
     return [item for item in model.findings if item.code in codes and start <= item.span.start < end]

@@ -73,3 +73,12 @@ UNINITIALISED = Rule(
     WARNING,
     "write to it first; a constant beta of 0 writes without reading",
 )
+
+# Loops
+MAY_NOT_END = Rule(
+    "TEN149",
+    "For",
+    "it cannot be proved that the loop over '%{name}' ends: {why}",
+    NOTE,
+    "let the step be 1 or more for every argument, and the end a step below the largest number of the type",
+)

@@ -17,7 +17,7 @@ GROUP_COUNT = Rule(
     "TEN202",
     "Execution model",
     "kernel '@{name}' cannot be launched with groups={groups}",
-    hint="the number of work-groups is an integer, 0 or more",
+    hint="the number of work-groups is an integer from 0 to 2^62",
 )
 ARGUMENT_KIND = Rule(
     "TEN203",

@@ -33,6 +33,7 @@ from lamella.lang.tensor.nodes import (
     Value,
     Yield,
 )
+from lamella.lang.tensor.rules import memory as rules
 
 
 @dataclass(slots=True)
@@ -147,7 +148,7 @@ class Walk:
         """Make the variable of a loop `begin + step * trip`; the trip is None where steps are not known."""
         state, (begin, end, step) = self.state, bounds
         name, depends = f"%{variable.name}", state.symbols.depends(bounds)
-        wraps = not end.terms and end.constant - 1 + step.constant > type_range(type_)[1]
+        wraps = _may_wrap(bounds, type_range(type_)[1])
         if step.terms or step.constant < 1 or wraps:
             self._define_stepping(variable, bounds, type_, wraps)
             return None
@@ -175,6 +176,11 @@ class Walk:
         state.symbols.state(end - ONE - form)
         if not wraps and state.symbols.proves(step - ONE, assuming=False):
             state.symbols.state(form - begin)
+        grows = state.symbols.proves(step - ONE)
+        if (wraps or not grows) and (step.terms or step.constant > 0):
+            most = type_range(type_)[1]
+            why = f"it may step past {most}" if grows else "its step may be less than 1"
+            state.report(rules.MAY_NOT_END.at(variable.span, name=variable.name, why=why))
         state.values[variable.name] = Number(form, state.symbols.depends([form]))
 
     def _enter_foreach(self, loop: Foreach) -> None:
@@ -263,3 +269,14 @@ class Walk:
                 state.values[value.name] = Number(state.integers.choice(forms, everybody), everybody)
             else:
                 state.values[value.name] = unknown_value(state, type_, everybody, f"%{value.name}")
+
+
+def _may_wrap(bounds: tuple[Affine, Affine, Affine], most: int) -> bool:
+    """Whether a loop with a known end may pass the largest number of its type instead of reaching the end."""
+    begin, end, step = bounds
+    if end.terms:
+        return False
+    if begin.terms or step.terms or step.constant < 1:
+        return end.constant - 1 + step.constant > most
+    trips = max(0, -((begin.constant - end.constant) // step.constant))
+    return begin.constant + trips * step.constant > most
