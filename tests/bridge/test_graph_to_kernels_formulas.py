@@ -185,6 +185,12 @@ def test_a_formula_that_reads_its_target_takes_its_steps_in_order() -> None:
     np.testing.assert_array_equal(found["y"], np.cumsum(x))
 
 
+def test_an_index_in_two_dimensions_takes_each_step_once() -> None:
+    formulas = "y[2 - i, i] += x[j,], i < 3, j < 4;"
+    found = run_all(operator("x: real[4];", "y: real[3, 3];", formulas), {"x": np.ones(4, REAL)})
+    np.testing.assert_array_equal(found["y"], 4 * np.eye(3)[::-1])
+
+
 def test_the_first_of_equal_elements_is_found() -> None:
     formulas = "k[i,] = 0, i < 2; k[i,] := j, i < 2, j < 5 | x[i, j] > x[i, k[i,]];"
     x = np.asarray([[1, 5, 2, 5, 0], [3, 3, 3, 1, 3]], REAL)
