@@ -15,7 +15,7 @@ from lamella.backend.cpu.emit.integers import dynamic, number
 from lamella.backend.cpu.emit.values import LLVM, Lanes, RunValue
 from lamella.backend.cpu.emit.varying import operands, yielded
 from lamella.kernels.build import regions
-from lamella.lang.tensor.nodes import Barrier, For, If, Instruction, Region, Statement, Value
+from lamella.lang.tensor.nodes import Barrier, For, If, Instruction, Region, Statement, Value, Yield
 
 
 @dataclass(slots=True)
@@ -89,7 +89,8 @@ def _emit_run(here: Here, run: Sequence[Statement], phases: Phases) -> None:
     """Each subgroup runs the statements; what is used elsewhere is kept."""
     if not run:
         return
-    inside = count_uses(Region(tuple(run)))
+    # What a run yields leaves it, for whoever carries it on.
+    inside = count_uses(Region(tuple(item for item in run if not isinstance(item.instruction, Yield))))
     results = [item.name for statement in run for item in statement.results]
     leaving = [name for name in results if phases.used.get(name, 0) > inside.get(name, 0)]
 
