@@ -173,3 +173,21 @@ def test_loops_that_may_not_end_are_interpreted(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert "TEN226" in done.output
     assert run("run", file, "--arg", "s=4").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "attributes", "code"),
+    [
+        ("pvc", "work_group_size=[17,1]", "TEN061"),
+        ("pvc", "subgroup_size=8", "TEN238"),
+        ("tgl", "subgroup_size=8", None),
+        ("cpu-avx2", "work_group_size=[17,1]", None),
+    ],
+)
+def test_sizes_are_those_of_the_target(
+    tmp_path: Path, target: str, attributes: str, code: str | None
+) -> None:
+    file = written(tmp_path, f"func @f() attributes{{{attributes}}} {{}}\n")
+    done = run("lower", file, "--to", "tensor", "--target", target)
+    assert done.exit_code == (code is not None)
+    assert code is None or code in done.output

@@ -66,3 +66,44 @@ func @f(%A: memref<{element}x{size}>, %x: {wide}) attributes{{subgroup_size={siz
     expected[lane] = lane - 2
     assert array.astype(np.float64).tolist() == expected
     assert is_marked(array)
+
+
+CARRIED = """
+func @f(%x: memref<i32x8>) attributes{subgroup_size=4, work_group_size=[8,1]} {
+  %4 = constant 4 : index
+  %0 = constant 0 : index
+  %2 = constant 2 : index
+  %yes = constant true : bool
+  parallel {
+    %l0 = builtin.subgroup_local_id : i32
+    %s0 = builtin.subgroup_id : i32
+    %l = cast %l0 : index
+    %s = cast %s0 : index
+    %o = arith.mul %s, %4 : index
+    %i = arith.add %o, %l : index
+    %v = load %x[%i] : i32
+    %e = for %k:index=%0,%2 init(%c=%v) -> (i32) {
+      barrier.local
+      %d = arith.add %c, %c : i32
+      yield (%d)
+    }
+    %z = cmp.lt %0, %4 : bool
+    %r = if %z -> (i32) {
+      barrier.local
+      %t = arith.add %e, %l0 : i32
+      yield (%t)
+    } else {
+      yield (%e)
+    }
+    store %r, %x[%i]
+  }
+}
+"""
+
+
+def test_each_subgroup_keeps_what_it_yields_round_a_barrier() -> None:
+    program = read(CARRIED)
+    for compiled in (interpreter.compile_program(program), cpu.compile_program(program)):
+        array = np.arange(1, 9, dtype=np.int32)
+        compiled.call("f", [array], 1)
+        assert array.tolist() == [4 * value + lane % 4 for lane, value in enumerate(range(1, 9))]

@@ -8,10 +8,32 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import InputError
 from lamella.lang.tensor.nodes import Function, Program
 from lamella.lang.tensor.rules import running as rules
 
 MOST_GROUPS = 1 << 62
+
+
+class NoKernelError(LamellaError, AttributeError):
+    """There is no kernel of a name; to Python it is an attribute that is not there."""
+
+
+def _in_order(
+    kernel: str, order: list[str], arguments: Sequence[object], named: dict[str, object]
+) -> list[object]:
+    """Arguments in the order of the parameters, those that are named in their places."""
+    rest = order[len(arguments) :]
+    wrong = next((name for name in named if name not in rest), None)
+    if wrong is not None:
+        known = ", ".join(order) or "none"
+        raise InputError(
+            f"kernel '{kernel}' has no parameter '{wrong}' left to give", hint=f"it has: {known}"
+        )
+    missing = next((name for name in rest if name not in named), None)
+    if missing is not None:
+        raise InputError(f"kernel '{kernel}' gets no '{missing}'", hint=f"its parameters: {', '.join(order)}")
+    return [*arguments, *(named[name] for name in rest)]
 
 
 class NamedKernels(ABC):
@@ -30,10 +52,11 @@ class NamedKernels(ABC):
         """A kernel by its name; one whose name is taken here is reached with `call`."""
         if name.startswith("_"):
             raise AttributeError(name)
-        self._find(name)
+        function = self._find(name)
+        order = [item.value.name for item in function.parameters]
 
-        def kernel(*arguments: object, groups: int = 1) -> None:
-            self.call(name, arguments, groups)
+        def kernel(*arguments: object, groups: int = 1, **named: object) -> None:
+            self.call(name, _in_order(name, order, arguments, named) if named else arguments, groups)
 
         self.__dict__[name] = kernel  # the next look finds it without coming here
         return kernel
@@ -46,7 +69,7 @@ class NamedKernels(ABC):
         found = self._functions.get(name)
         if found is None:
             shown = ", ".join(f"@{item}" for item in self._functions) or "none"
-            raise LamellaError([rules.UNKNOWN_KERNEL.at(self._program.span, name=name, kernels=shown)])
+            raise NoKernelError([rules.UNKNOWN_KERNEL.at(self._program.span, name=name, kernels=shown)])
         return found
 
 

@@ -41,6 +41,13 @@ class Block:
         steps = zip(self.shape, self.strides, strict=True)
         return self.low + self.width + sum((size - 1) * step for size, step in steps)
 
+    @property
+    def is_folded(self) -> bool:
+        """Whether several positions are one element: along a mode with a stride of 0."""
+        return 0 not in self.shape and any(
+            size > 1 and step == 0 for size, step in zip(self.shape, self.strides, strict=True)
+        )
+
     def view(self) -> Array:
         """The block as an array, which nobody reads: only its addresses are compared."""
         memory = memoryview((ctypes.c_char * (self.high - self.low)).from_address(self.low)).cast("B")
@@ -49,6 +56,9 @@ class Block:
 
 def find_overlap(blocks: Sequence[Block], written: Mapping[str, object]) -> tuple[str, str] | None:
     """Two parameters that certainly share memory, the first of them written, or None where no pair is certain."""
+    folded = next((item for item in blocks if item.name in written and item.is_folded), None)
+    if folded is not None:
+        return folded.name, folded.name
     active: list[Block] = []
     for block in sorted((item for item in blocks if 0 not in item.shape), key=lambda item: item.low):
         active = [item for item in active if item.high > block.low][-MOST_ACTIVE:]

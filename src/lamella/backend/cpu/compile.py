@@ -39,8 +39,11 @@ def compile_program(
     limits: Limits = DEFAULT,
     target: Target | None = None,
     threads: int | None = None,
+    proved: bool = False,
 ) -> Kernels:
     """Make the kernels of a program callable as machine code of this processor.
+
+    A launch follows accesses that the text leaves open, with its sizes and integers, unless the program is `proved`.
 
     Code that was made of the same text before is taken from the user's cache; what got that far has no errors.
     """
@@ -49,13 +52,13 @@ def compile_program(
     content = None if store is None else store.get(key)
     if content is not None:
         kept = Kept(program, entries_of(program, _sizes(content, program)), lambda: emit(program, chosen))
-        return _loaded(kept, content[_head_bytes(program) :], limits, threads)
+        return _loaded(kept, content[_head_bytes(program) :], limits, threads, proved)
     compiled = emit(program, chosen)
     machine_code = assemble(compiled.text, host_machine())
     if store is not None:
         sizes = b"".join(entry.local_bytes.to_bytes(8, "little") for entry in compiled.entries)
         store.put(key, sizes + machine_code)
-    return _loaded(compiled, machine_code, limits, threads)
+    return _loaded(compiled, machine_code, limits, threads, proved)
 
 
 def load_kernels(compiled: Compiled, *, limits: Limits = DEFAULT, threads: int | None = None) -> Kernels:
@@ -63,9 +66,11 @@ def load_kernels(compiled: Compiled, *, limits: Limits = DEFAULT, threads: int |
     return _loaded(compiled, assemble(compiled.text, host_machine()), limits, threads)
 
 
-def _loaded(compiled: Emitted, code: bytes, limits: Limits, threads: int | None) -> Kernels:
+def _loaded(
+    compiled: Emitted, code: bytes, limits: Limits, threads: int | None, proved: bool = False
+) -> Kernels:
     symbols = [entry.symbol for entry in compiled.entries]
-    return Kernels(compiled, load(code, symbols), limits=limits, threads=threads)
+    return Kernels(compiled, load(code, symbols), limits=limits, threads=threads, proved=proved)
 
 
 def _head_bytes(program: Program) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 
 import numpy as np
@@ -32,6 +33,11 @@ def draw_array(kind: Memref, name: str, seed: int) -> Array:
 
 def empty_array(kind: Memref, shape: tuple[int, ...], element: DType) -> Array:
     """An array of zeros in the layout of a memref, packed where its strides are not known."""
+    if math.prod(shape) * element.itemsize > DEFAULT.max_total_bytes:
+        raise InputError(
+            f"an array of {math.prod(shape)} elements is too large to make up",
+            hint="give a smaller one with --arg",
+        )
     packed: Array = np.zeros(shape, element, order="F")
     if None in kind.stride or not packed.size:
         return packed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,28 +10,34 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from lamella.backend.arguments import verify_arguments
 from lamella.backend.cpu import compile_program
 from lamella.backend.cpu.host import host_like
+from lamella.backend.cpu.run.launch import know_sizes
+from lamella.backend.cpu.run.proof import find_open, specialise
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.named import NamedKernels
 from lamella.backend.watch import Watch, unwatched
 from lamella.base.arrays import Array
-from lamella.base.diagnostic import Diagnostic, printable
+from lamella.base.diagnostic import ERROR, Diagnostic, printable
 from lamella.base.errors import InputError
 from lamella.base.writer import write_text
 from lamella.lang.tensor import write, write_type
 from lamella.lang.tensor.nodes import Function, Group, Memref, Parameter, Program, Scalar
+from lamella.lang.tensor.rules.memory import MAY_NOT_END
 from lamella.pipeline.languages import part_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.tensor.checked import read_checked
 from lamella.pipeline.tensor.draws import draw_array, empty_array
-from lamella.pipeline.tensor.program import KernelFile, find_doubts
+from lamella.pipeline.tensor.program import KernelFile
 from lamella.pipeline.tensor.tracing import Tracer
 
 if TYPE_CHECKING:
     from lamella.pipeline.tensor.lowering import Lowered
 
 BACKENDS = ("cpu", "interpreter")
+HUGE = 1 << 36
+"""Integers beyond this are left to the interpreter."""
 INTERPRETED = "so the interpreter ran it, which tests every access; --backend cpu runs machine code"
 
 
@@ -49,7 +55,9 @@ def compile(  # the API's word: lamella.compile
     return compile_kernels(model.program, backend, options)
 
 
-def compile_kernels(program: Program, backend: str | None, options: Options) -> NamedKernels:
+def compile_kernels(
+    program: Program, backend: str | None, options: Options, proved: bool = False
+) -> NamedKernels:
     """Kernels on a backend; what only the interpreter does, it does unasked."""
     if backend not in (None, *BACKENDS):
         known = ", ".join(BACKENDS)
@@ -61,7 +69,13 @@ def compile_kernels(program: Program, backend: str | None, options: Options) -> 
         trace = None if options.trace is None else Tracer(options.trace)
         return interpret(program, limits=options.limits, check_bounds=options.check_bounds, trace=trace)
     target = None if options.target is None else host_like(options.target)
-    return compile_program(program, limits=options.limits, target=target, threads=options.threads or None)
+    return compile_program(
+        program,
+        limits=options.limits,
+        target=target,
+        threads=options.threads or None,
+        proved=proved,
+    )
 
 
 def lower(model: KernelFile, to: str, options: Options) -> Lowered:
@@ -89,13 +103,13 @@ class KernelRun:
     def __init__(self, model: KernelFile, backend: str | None, options: Options) -> None:
         self.findings: list[Diagnostic] = []
         self.watch: Watch = unwatched
-        self._doubts: list[Diagnostic] = []
         self._function = _find(model, options.kernel or None)
-        if backend is None and options.target is None:
-            self._doubts = [replace(item, hint=INTERPRETED) for item in find_doubts(model, self._function)]
-            backend = "interpreter" if self._doubts else None
-        self._kernels = compile_kernels(model.program, backend, options)
+        self._program = model.program
         self._options = options
+        self._chosen = "cpu" if backend is None and options.target is not None else backend
+        self._kernels: dict[str | None, NamedKernels] = {}
+        if self._chosen is not None:
+            self._compiled(self._chosen)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -118,9 +132,39 @@ class KernelRun:
         values = {
             item.value.name: _argument(item, given, self._options.seed) for item in self._function.parameters
         }
-        self.findings = list(self._doubts)
-        self._kernels.call(self._function.name, list(values.values()), self._options.groups)
+        arguments = list(values.values())
+        backend = self._chosen or self._choose(arguments)
+        self._compiled(backend).call(self._function.name, arguments, self._options.groups)
         return {key: value for key in self.outputs if (value := _stacked(values[key])) is not None}
+
+    def _choose(self, arguments: Sequence[object]) -> str | None:
+        """Machine code where every access is proved for these arguments, else the interpreter."""
+        self.findings = []
+        if len(arguments) != len(self._function.parameters) or verify_arguments(self._function, arguments):
+            return "interpreter"
+        known = know_sizes(self._function, arguments)
+        doubts = find_open(specialise(self._function, known, arguments))
+        # A step of 0 is no constant that the checker would have let pass, so it is looked for before it is one.
+        whole = find_open(specialise(self._function, known, None))
+        doubts += [item for item in whole if item.code == MAY_NOT_END.code]
+        self.findings = [replace(item, hint=INTERPRETED) for item in doubts if item.severity != ERROR]
+        return "interpreter" if doubts or _has_huge(arguments) else None
+
+    def _compiled(self, backend: str | None) -> NamedKernels:
+        if backend not in self._kernels:
+            self._kernels[backend] = compile_kernels(self._program, backend, self._options)
+        return self._kernels[backend]
+
+
+def _has_huge(arguments: Sequence[object]) -> bool:
+    """Whether an argument holds integers with which sums may wrap, which proofs do not think of."""
+    arrays = [np.asarray(item) for item in arguments if not isinstance(item, list)]
+    arrays += [np.asarray(part) for item in arguments if isinstance(item, list) for part in item]
+    return any(item.dtype.kind == "i" and item.size and _reach(item) > HUGE for item in arrays)
+
+
+def _reach(array: Array) -> int:
+    return max(abs(int(array.min())), abs(int(array.max())))
 
 
 def _find(model: KernelFile, name: str | None) -> Function:

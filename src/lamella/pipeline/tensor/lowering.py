@@ -9,9 +9,11 @@ from pathlib import Path
 from lamella.backend.cpu.emission import emit
 from lamella.backend.cpu.host import host_target
 from lamella.backend.cpu.jit import Machine, readable_assembly
+from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.writer import make_folder, write_text
 from lamella.kernels.passes import PASSES, lower
+from lamella.kernels.sizes import check_sizes
 from lamella.kernels.target import Target, find_target
 from lamella.lang.tensor import write
 from lamella.lang.tensor.nodes import Program
@@ -55,6 +57,9 @@ def lower_program(program: Program, to: str, options: Options) -> Lowered:
             f"there is no road to '{to}' from here", hint=f"kernels lower to: {', '.join(FORMS)}"
         )
     target = _target(to, options)
+    wrong = [item for function in program.functions for item in check_sizes(function, target)]
+    if wrong:
+        raise LamellaError(wrong)
     return Lowered(program, tuple(_stages(program, to, options.after, target)))
 
 

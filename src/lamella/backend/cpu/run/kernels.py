@@ -13,7 +13,7 @@ from functools import cached_property
 from lamella.backend.cpu.compiled import Emitted, Entry
 from lamella.backend.cpu.jit import CodeError, Loaded, host_machine, readable_assembly
 from lamella.backend.cpu.run.launch import Packer
-from lamella.backend.cpu.run.pool import Runner, count_threads
+from lamella.backend.cpu.run.pool import Runner, checked_threads, count_threads
 from lamella.backend.named import NamedKernels, count_groups
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import DEFAULT, Limits
@@ -26,12 +26,19 @@ class Kernels(NamedKernels):
     """The kernels of a program as machine code: `kernels.name(A, B, groups=n)` runs one on NumPy arrays, in place."""
 
     def __init__(
-        self, compiled: Emitted, code: Loaded, *, limits: Limits = DEFAULT, threads: int | None = None
+        self,
+        compiled: Emitted,
+        code: Loaded,
+        *,
+        limits: Limits = DEFAULT,
+        threads: int | None = None,
+        proved: bool = False,
     ) -> None:
         super().__init__(compiled.program)
+        self._proved = proved
         self._compiled = compiled
         self._refuse_large(limits)
-        count = threads or count_threads()
+        count = count_threads() if threads is None else checked_threads(threads)
         self._code = code
         self._ready = {entry.name: self._prepare(entry, count) for entry in compiled.entries}
 
@@ -63,7 +70,7 @@ class Kernels(NamedKernels):
     def _prepare(self, entry: Entry, threads: int) -> tuple[Function, Packer, Runner]:
         function = self._find(entry.name)
         runner = Runner(self._code.address(entry.symbol), entry.local_bytes, threads)
-        return function, Packer(function), runner
+        return function, Packer(function, self._proved), runner
 
     def _refuse_large(self, limits: Limits) -> None:
         """Refuse kernels whose local memory passes the limit."""

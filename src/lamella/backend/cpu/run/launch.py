@@ -23,6 +23,7 @@ from lamella.backend.arguments import (
 )
 from lamella.backend.cpu.run.agree import Known, Shape, bound_groups, verify_shapes
 from lamella.backend.cpu.run.groups import Tables, bounds_of, group_format, make_tables, verify_offset
+from lamella.backend.cpu.run.proof import find_open, has_integers, specialise
 from lamella.backend.cpu.run.slots import (
     Argument,
     BrokenError,
@@ -34,7 +35,7 @@ from lamella.backend.cpu.run.slots import (
     scalar_readers,
 )
 from lamella.backend.named import MOST_GROUPS
-from lamella.base.diagnostic import Diagnostic, LamellaError
+from lamella.base.diagnostic import ERROR, Diagnostic, LamellaError
 from lamella.lang.tensor.nodes import Function, Group, Memref, Parameter
 from lamella.lang.tensor.rules import running as rules
 
@@ -60,10 +61,14 @@ def pack_arguments(function: Function, arguments: Sequence[object]) -> Packed:
 class Packer:
     """Packs the arguments of one kernel, faster when it has seen their layouts before."""
 
-    __slots__ = ("_function", "_plans", "_written")
+    __slots__ = ("_function", "_numbers", "_plans", "_proved", "_written")
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, proved: bool = False) -> None:
         self._function = function
+        self._proved = proved
+        """Whether no access needs to be proved any more, whatever the arguments."""
+        self._numbers: set[tuple[object, ...]] = set()
+        """Layouts and integers for which accesses have been followed."""
         self._written = written_parameters(function)
         self._plans: dict[tuple[object, ...], _Plan] = {}
 
@@ -87,6 +92,8 @@ class Packer:
             self._refuse(arguments)
         if groups > plan.most_groups:
             self._refuse_groups(arguments, groups)
+        if plan.is_open and groups:
+            self._follow(key, plan, arguments)
         return packed
 
     def _plan(self, key: tuple[object, ...], arguments: Sequence[object]) -> _Plan:
@@ -94,7 +101,26 @@ class Packer:
         if len(self._plans) >= MOST_PLANS:
             self._plans.clear()
         plan = self._plans[key] = _Plan(self._function, self._written.keys(), arguments)
+        plan.is_open = not self._proved
         return plan
+
+    def _follow(self, key: tuple[object, ...], plan: _Plan, arguments: Sequence[object]) -> None:
+        """Refuse sizes and integers with which an access leaves its memory; the same are not followed again."""
+        known = know_sizes(self._function, arguments)
+        if key not in self._numbers:
+            found = find_open(specialise(self._function, known, None))
+            _refuse_certain(found)
+            plan.is_open = bool(found) and has_integers(self._function)
+            self._remember(key)
+        numbers = (*key, *(item for item in arguments if isinstance(item, int | np.integer)))
+        if plan.is_open and numbers not in self._numbers:
+            _refuse_certain(find_open(specialise(self._function, known, arguments)))
+            self._remember(numbers)
+
+    def _remember(self, numbers: tuple[object, ...]) -> None:
+        if len(self._numbers) >= MOST_PLANS:
+            self._numbers.clear()
+        self._numbers.add(numbers)
 
     def _refuse(self, arguments: Sequence[object]) -> None:
         findings = verify_arguments(self._function, arguments) or self._verify_for_machine(arguments)
@@ -118,6 +144,12 @@ class Packer:
     def _fixed(self, parameter: Parameter) -> Diagnostic:
         name = parameter.value.name
         return rules.READ_ONLY.at(self._written[name], hint=None, labels=(), name=name, place="")
+
+
+def _refuse_certain(findings: Sequence[Diagnostic]) -> None:
+    certain = [item for item in findings if item.severity == ERROR]
+    if certain:
+        raise LamellaError(certain)
 
 
 def _describe(argument: object) -> object:
@@ -166,10 +198,12 @@ def _know_group(kind: Group, argument: object) -> tuple[int, Shape]:
 class _Plan:
     """How arguments of certain layouts are packed; what never changes already stands in the template."""
 
-    __slots__ = ("_arrays", "_groups", "_numbers", "_pack", "_template", "most_groups", "writes")
+    __slots__ = ("_arrays", "_groups", "_numbers", "_pack", "_template", "is_open", "most_groups", "writes")
 
     def __init__(self, function: Function, written: Collection[str], arguments: Sequence[object]) -> None:
         self.writes = bool(written)
+        self.is_open = False
+        """Whether integers of the host may still decide where an access goes."""
         bounds = bound_groups(function, know_sizes(function, arguments))
         self.most_groups = min((bound.most for bound in bounds), default=MOST_GROUPS)
         self._template: list[object] = []

@@ -133,6 +133,13 @@ def count_threads() -> int:
     return min(MOST_THREADS, int(named))
 
 
+def checked_threads(threads: int) -> int:
+    """A number of threads that somebody asks for."""
+    if isinstance(threads, bool) or not 1 <= threads <= MOST_THREADS:
+        raise InputError(f"kernels cannot run on {threads} threads", hint=f"from 1 to {MOST_THREADS}")
+    return threads
+
+
 def shared_pool(threads: int) -> Pool | None:
     """The pool of this process for a number of threads; None for one thread, which needs no pool."""
     return None if threads < 2 else _make_pool(os.getpid(), threads)

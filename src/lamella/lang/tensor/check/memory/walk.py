@@ -177,7 +177,7 @@ class Walk:
         if not wraps and state.symbols.proves(step - ONE, assuming=False):
             state.symbols.state(form - begin)
         grows = state.symbols.proves(step - ONE)
-        if (wraps or not grows) and (step.terms or step.constant > 0):
+        if wraps or not grows:
             most = type_range(type_)[1]
             why = f"it may step past {most}" if grows else "its step may be less than 1"
             state.report(rules.MAY_NOT_END.at(variable.span, name=variable.name, why=why))

@@ -12,6 +12,8 @@ from lamella.lang.tensor.check.memory.forms.symbols import GROUP, UNKNOWN, Bound
 BITS = {"i8": 8, "i16": 16, "i32": 32, "i64": 64, "index": 64}
 MOST_TERMS = 8
 LARGEST_COEFFICIENT = 1 << 64
+OPEN_COEFFICIENT, OPEN_CONSTANT = 1 << 20, 1 << 60
+"""In a sum of 64 bits whose symbols have no bounds: larger ones may make it wrap."""
 
 
 def type_range(type_: str) -> tuple[int, int]:
@@ -29,6 +31,13 @@ def wrap(value: int, type_: str) -> int:
 def assumed_range(type_: str) -> tuple[Bound, Bound]:
     """Bounds of an unknown integer; one of 64 bits counts as unbounded, and sums of such are not thought to wrap."""
     return type_range(type_) if BITS[type_] < 64 else (None, None)
+
+
+def _is_modest(form: Affine) -> bool:
+    """Whether a form does not wrap for integers of a size that somebody may mean."""
+    return abs(form.constant) <= OPEN_CONSTANT and all(
+        abs(item) <= OPEN_COEFFICIENT for _, item in form.terms
+    )
 
 
 class Integers:
@@ -65,7 +74,7 @@ class Integers:
             return None
         least, largest = type_range(type_)
         low, high = self.symbols.interval(form)
-        wide = BITS[type_] == 64
+        wide = BITS[type_] == 64 and _is_modest(form)
         fits_below = wide if low is None else low >= least
         fits_above = wide if high is None else high <= largest
         fits_below = fits_below or self.symbols.proves(form - Affine(least))
