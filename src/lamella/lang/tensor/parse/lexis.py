@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from difflib import get_close_matches
 
 from lamella.base.cursor import COMMENT, SHOWN, Lexer, SyntaxProblem
@@ -52,6 +53,10 @@ DEEPEST = 64
 """Deeper nesting would meet the limit of Python's own stack, here, in a later phase or where nodes are compared."""
 
 
+OTHER_TYPES = ("float", "double", "half", "bfloat", "int", "uint", "u8", "u16", "u32", "u64", "complex")
+"""What other languages call their numbers."""
+
+
 class Lexis(NotingCursor):
     """A cursor that knows the words of the tensor language."""
 
@@ -96,14 +101,26 @@ class Lexis(NotingCursor):
         if self.text in UNSUPPORTED:
             repair = "write what it does in the instructions of the specification"
             return self.report(syntax.UNSUPPORTED.at(span, word=text, repair=repair))
+        if not hint and self.text[:1] in "0123456789.+-" and wanted in ("a value", "an instruction"):
+            hint = f"a number is named first: %c = constant {text} : {'f32' if '.' in text else 'index'}"
         return super().problem(wanted, where, hint)
 
     def _suggestion(self) -> str:
+        """The word that somebody may have meant, the part behind a dot taken along."""
         self._suggested += 1
         if self._suggested > MOST_SUGGESTIONS:
             return ""
-        close = get_close_matches(self.text[:SHOWN], sorted(WORDS - UNSUPPORTED), 1)
+        written = self.text[:SHOWN] + self._part_behind()
+        if written.startswith(OTHER_TYPES):
+            return f"elements are {', '.join(SCALARS)}"
+        close = get_close_matches(written, sorted(WORDS - UNSUPPORTED), 1)
         return f"did you mean '{close[0]}'?" if close else "names begin with '%' or '@'"
+
+    def _part_behind(self) -> str:
+        """What follows a word at once: a misspelt `airth` of `airth.add`."""
+        end = self.span(self.index).end
+        found = re.match(r"\.\w{1,20}", self.source.text[end : end + 21])
+        return found.group() if found else ""
 
     def exceed(self, token: int, what: str, limit: int, option: str) -> SyntaxProblem:
         """Report that a limit is passed."""

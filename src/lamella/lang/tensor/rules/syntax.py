@@ -5,7 +5,12 @@ from __future__ import annotations
 from lamella.base.diagnostic import NOTE, WARNING, Rule
 
 SYNTAX = Rule("TEN001", "Core rules", "expected {wanted} {where}, found {found}")
-BAD_CHARACTER = Rule("TEN002", "Core rules", "the text '{text}' has no meaning here")
+BAD_CHARACTER = Rule(
+    "TEN002",
+    "Core rules",
+    "the text '{text}' has no meaning here",
+    hint="comments begin with ';', names with '%' or '@'",
+)
 UNKNOWN_WORD = Rule("TEN003", "Core rules", "there is no word '{text}'", hint="{repair}")
 IDENTIFIER_FORM = Rule(
     "TEN004",
