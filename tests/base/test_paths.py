@@ -18,6 +18,7 @@ from lamella.base.paths import (
     STANDARD_INPUT,
     Refusal,
     default_root,
+    map_bytes,
     read_bytes,
     read_included,
     read_shipped,
@@ -299,3 +300,50 @@ def test_paths_are_shown_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert shown(tmp_path / "x") == str(tmp_path / "x")
+
+
+@pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 5])
+def test_mapped_bytes_are_those_of_the_file(tmp_path: Path, size: int) -> None:
+    path, data = tmp_path / "weights.nac", os.urandom(size)
+    path.write_bytes(data)
+    mapped = map_bytes(path)
+    assert mapped.data == data
+    assert mapped.data.readonly
+    mapped.check_whole()
+
+
+def test_a_mapped_file_that_became_shorter_is_refused_before_it_is_touched(tmp_path: Path) -> None:
+    path = tmp_path / "weights.nac"
+    path.write_bytes(bytes(3 << 20))
+    mapped = map_bytes(path)
+    os.truncate(path, 1 << 20)
+    with pytest.raises(InputError, match="was 3145728 bytes long when it was opened, and now 1048576"):
+        mapped.check_whole()
+    os.truncate(path, 4 << 20)
+    mapped.check_whole()
+
+
+def test_a_mapped_file_survives_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "weights.nac"
+    path.write_bytes(b"x" * (2 << 20))
+    mapped = map_bytes(path)
+    path.unlink()
+    mapped.check_whole()
+    assert bytes(mapped.data[-3:]) == b"xxx"
+
+
+def test_what_cannot_be_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="not a regular file"):
+        map_bytes(tmp_path / "pipe")
+    with pytest.raises(InputError, match="is a folder"):
+        map_bytes(tmp_path)
+    with pytest.raises(InputError, match="no such file"):
+        map_bytes(tmp_path / "missing")
+    with pytest.raises(InputError, match="NUL"):
+        map_bytes(Path("a\0b"))
+    (tmp_path / "large").write_bytes(bytes(2 << 20))
+    with pytest.raises(InputError, match="max_data_bytes"):
+        map_bytes(tmp_path / "large", SMALL)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"abc")))
+    assert bytes(map_bytes(STANDARD_INPUT).data) == b"abc"

@@ -107,3 +107,44 @@ def test_an_error_can_be_told_of_a_file() -> None:
     told = caught.value.within("x.stcb")
     assert told.offset == 0
     assert str(told).startswith("x.stcb:1:1: error[LAM001]: u32 needs 4 bytes, 0 are left (at byte 0)")
+
+
+@given(st.binary(max_size=40), st.integers(0, 12), st.sampled_from("bBhHiIqQ"))
+def test_rows_of_integers_are_those_of_struct(data: bytes, count: int, code: str) -> None:
+    reader, size = Reader(data), struct.calcsize(f"<{code}")
+    if count * size <= len(data):
+        assert reader.integers(code, count) == struct.unpack_from(f"<{count}{code}", data)
+        assert reader.position == count * size
+    else:
+        with pytest.raises(InputError, match=f"needs {count * size} bytes"):
+            reader.integers(code, count)
+        assert reader.position == 0
+
+
+def test_rows_of_numbers() -> None:
+    data = struct.pack("<3f", 0.5, -1.5, math.inf)
+    assert Reader(data).f32s(3) == (0.5, -1.5, math.inf)
+    with pytest.raises(InputError, match="needs 16 bytes, 12 are left"):
+        Reader(data).f32s(4)
+
+
+def test_a_view_is_no_copy_and_cannot_be_written() -> None:
+    data = bytearray(b"abcdef")
+    view = Reader(memoryview(data), 1).view(3)
+    data[1] = ord("x")
+    assert bytes(view) == b"xcd"
+    assert view.readonly
+
+
+def test_a_part_ends_where_it_ends_and_tells_offsets_of_the_whole() -> None:
+    reader = Reader(b"abcdefgh", 2, 7)
+    part = reader.part(3, "a record")
+    assert (part.take(3), part.remaining, part.end) == (b"cde", 0, 5)
+    with pytest.raises(InputError) as caught:
+        part.u8()
+    assert caught.value.offset == 5
+    assert reader.take(2) == b"fg"
+    with pytest.raises(InputError, match="0 are left"):
+        reader.u8()
+    with pytest.raises(InputError, match="a record needs 3 bytes"):
+        reader.part(3, "a record")

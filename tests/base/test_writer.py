@@ -20,7 +20,7 @@ import pytest
 
 from lamella.base import writer
 from lamella.base.errors import OutputError
-from lamella.base.writer import write_bytes, write_text
+from lamella.base.writer import write_bytes, write_pieces, write_text
 
 OLD = b"old" * 1000
 NEW = b"new!" * 300_000
@@ -117,6 +117,16 @@ def test_a_write_that_takes_few_bytes_is_continued(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(layer, "write", lambda descriptor, data: 0, raising=False)
     with pytest.raises(OutputError, match=r"takes no more bytes \(0 of 3 bytes written\)"):
         write_bytes(tmp_path / "x", b"abc")
+
+
+def test_pieces_are_written_one_behind_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the system takes few bytes at a time."""
+    pieces: list[bytes | memoryview] = [b"", b"ab", memoryview(b"cdefg")[1:], b"h" * 100, b""]
+    real = os.write
+    layer = faulty(monkeypatch, 0, 0)
+    monkeypatch.setattr(layer, "write", lambda descriptor, data: real(descriptor, data[:3]), raising=False)
+    write_pieces(tmp_path / "out", pieces)
+    assert (tmp_path / "out").read_bytes() == b"abdefg" + b"h" * 100
 
 
 def test_an_interrupt_removes_the_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

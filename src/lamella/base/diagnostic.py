@@ -138,8 +138,7 @@ def render(finding: Diagnostic, lines: bool = True) -> str:
 
 
 def _position(span: Span) -> str:
-    line, column = span.source.place(span.start)
-    return f"{printable(span.source.name)}:{line}:{column}"
+    return f"{printable(span.source.name)}:{span.source.tell(span.start)}"
 
 
 WIDTH = 160

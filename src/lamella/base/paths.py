@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import stat
@@ -18,6 +19,8 @@ STANDARD_INPUT = Path("-")
 BOM = b"\xef\xbb\xbf"
 _PACKAGE = Path(__file__).resolve().parent.parent
 _CHUNK = 1 << 20
+_MAPPED = 1 << 20
+"""Smaller files are read: that is as fast, and what becomes of them later does not matter then."""
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
@@ -223,18 +226,65 @@ def _unreadable(path: Path, problem: OSError) -> InputError:
     return InputError(f"cannot read '{shown(path)}': {cause_of(problem)}", path=shown(path))
 
 
+class Mapped:
+    """The bytes of a file that are not read before they are touched.
+
+    A page that the file has lost since then ends the process when it is touched: `check_whole` comes before that.
+    """
+
+    __slots__ = ("_map", "data", "path")
+
+    def __init__(self, path: Path, data: bytes | mmap.mmap) -> None:
+        self.path = path
+        self.data = memoryview(data)
+        self._map = data if isinstance(data, mmap.mmap) else None
+
+    def check_whole(self) -> None:
+        """Refuse a file that has become shorter."""
+        if self._map is not None and self._map.size() < len(self.data):
+            sizes = f"{len(self.data)} bytes long when it was opened, and now {self._map.size()}"
+            raise InputError(f"'{shown(self.path)}' was {sizes}", path=shown(self.path))
+
+
+def map_bytes(path: Path, limits: Limits = DEFAULT) -> Mapped:
+    """The bytes of a binary file the user named, mapped read-only; standard input and small files are read."""
+    mapped = None if path == STANDARD_INPUT else _map(path, limits)
+    return Mapped(path, read_bytes(path, limits) if mapped is None else mapped)
+
+
+def _map(path: Path, limits: Limits) -> mmap.mmap | None:
+    """A large regular file; None for what is read instead, which also says why a file cannot be opened."""
+    try:
+        descriptor = os.open(path, _OPEN)
+    except (OSError, ValueError):
+        return None
+    try:
+        size = _regular_size(descriptor, path, "max_data_bytes", limits)
+        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) if size >= _MAPPED else None
+    except (OSError, ValueError):  # a file system without maps, or a file that shrinks meanwhile
+        return None
+    finally:
+        os.close(descriptor)
+
+
 def _read_all(descriptor: int, path: Path, limit: str, limits: Limits) -> bytes:
     """Read and close a descriptor that must be a regular file of a bearable size."""
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            kind = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
-            hint = "use - to read standard input"
-            raise InputError(f"'{shown(path)}' is {kind}", path=shown(path), hint=hint)
-        _keep_limit(found.st_size, path, limit, limits)
+        _regular_size(descriptor, path, limit, limits)
         return _collect(lambda size: os.read(descriptor, size), path, limit, limits)
     finally:
         os.close(descriptor)
+
+
+def _regular_size(descriptor: int, path: Path, limit: str, limits: Limits) -> int:
+    """The size of what must be a regular file of a bearable size."""
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
+        hint = "use - to read standard input"
+        raise InputError(f"'{shown(path)}' is {kind}", path=shown(path), hint=hint)
+    _keep_limit(found.st_size, path, limit, limits)
+    return found.st_size
 
 
 def _collect(read: Callable[[int], bytes], path: Path, limit: str, limits: Limits) -> bytes:

@@ -9,13 +9,17 @@ from lamella.base.limits import OutOfRange, mul
 
 
 class Reader:
-    """Little-endian fields one after another; every failure is an InputError with the byte offset."""
+    """Little-endian fields one after another; every failure is an InputError with the byte offset.
 
-    __slots__ = ("_data", "position")
+    A reader of a part of some bytes counts its positions from the start of them all.
+    """
 
-    def __init__(self, data: bytes | memoryview) -> None:
-        self._data = memoryview(data).cast("B")
-        self.position = 0
+    __slots__ = ("_data", "end", "position")
+
+    def __init__(self, data: bytes | memoryview, start: int = 0, end: int | None = None) -> None:
+        self._data = memoryview(data).toreadonly().cast("B")
+        self.end = len(self._data) if end is None else min(end, len(self._data))
+        self.position = start
 
     @property
     def size(self) -> int:
@@ -25,7 +29,12 @@ class Reader:
     @property
     def remaining(self) -> int:
         """Bytes not yet read."""
-        return len(self._data) - self.position
+        return self.end - self.position
+
+    def part(self, size: int, what: str = "a block") -> Reader:
+        """A reader of the next bytes, which are read by it and not by this one."""
+        start = self._need(size, what)
+        return Reader(self._data, start, start + size)
 
     def _need(self, size: int, what: str) -> int:
         """Claim bytes and give the offset at which they begin."""
@@ -36,8 +45,11 @@ class Reader:
         return start
 
     def _integer(self, size: int, signed: bool) -> int:
-        start = self._need(size, f"{'i' if signed else 'u'}{8 * size}")
-        return int.from_bytes(self._data[start : start + size], "little", signed=signed)
+        start, end = self.position, self.position + size
+        if end > self.end:
+            self._need(size, f"{'i' if signed else 'u'}{8 * size}")
+        self.position = end
+        return int.from_bytes(self._data[start:end], "little", signed=signed)
 
     def u8(self) -> int:
         """An unsigned byte."""
@@ -85,6 +97,20 @@ class Reader:
         """The next bytes."""
         start = self._need(size, what)
         return bytes(self._data[start : start + size])
+
+    def view(self, size: int, what: str = "a block") -> memoryview:
+        """The next bytes where they lie, without a copy."""
+        start = self._need(size, what)
+        return self._data[start : start + size]
+
+    def integers(self, code: str, count: int, what: str = "a list") -> tuple[int, ...]:
+        """Integers in a row, all of the type that `struct` calls by a letter."""
+        start = self._need(count * struct.calcsize(f"<{code}"), what)
+        return struct.unpack_from(f"<{count}{code}", self._data, start)
+
+    def f32s(self, count: int, what: str = "a list") -> tuple[float, ...]:
+        """Single-precision numbers in a row."""
+        return struct.unpack_from(f"<{count}f", self._data, self._need(4 * count, what))
 
     def string(self, size: int, what: str = "a string") -> str:
         """Strict UTF-8 of a given number of bytes, without NUL."""

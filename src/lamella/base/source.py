@@ -30,11 +30,27 @@ class Source:
         line = bisect_right(self.line_starts, offset)
         return line, offset - self.line_starts[line - 1] + 1
 
+    def tell(self, offset: int) -> str:
+        """An offset as messages name it."""
+        line, column = self.place(offset)
+        return f"{line}:{column}"
+
     def line(self, number: int) -> str:
         """The text of one line without its newline."""
         starts = self.line_starts
         end = starts[number] - 1 if number < len(starts) else len(self.text)
         return self.text[starts[number - 1] : end].rstrip("\r")
+
+
+class Binary(Source):
+    """A named file of bytes; offsets into it count bytes, and it has no lines to show."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "")
+
+    def tell(self, offset: int) -> str:
+        """An offset as messages name it."""
+        return f"byte {offset}"
 
 
 EMPTY_SOURCE = Source("<nowhere>", "")

@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,22 +31,27 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, data: bytes | memoryview, *, durable: bool = True) -> None:
-    """Replace a file by these bytes, or leave it as it was and raise OutputError.
+    """Replace a file by these bytes, or leave it as it was and raise OutputError; see `write_pieces`."""
+    write_pieces(path, (data,), durable=durable)
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes | memoryview], *, durable: bool = True) -> None:
+    """Replace a file by these bytes, one piece behind the other, or leave it as it was and raise OutputError.
 
     A reader sees the old file or the new one, also after a crash; what need not be `durable`, because its reader
     verifies it, may be lost or cut where the power fails. A symbolic link that the user named is written through;
     pipes and character devices have no old content and are written directly.
     """
-    view = memoryview(data).cast("B")
-    progress = _Progress()
+    views = [memoryview(piece).cast("B") for piece in pieces]
+    progress = _Progress(sum(map(len, views)))
     try:
         target, old = _find_target(path)
         if old is not None and not stat.S_ISREG(old.st_mode):
-            _write_stream(target, view, progress)
+            _write_stream(target, views, progress)
         else:
-            _replace(target, _final_mode(old), view, progress, durable)
+            _replace(target, _final_mode(old), views, progress, durable)
     except OSError as problem:
-        raise _explain(path, problem, len(view), progress) from problem
+        raise _explain(path, problem, progress) from problem
     except ValueError:
         raise OutputError("the path holds a NUL character", path=str(path).replace("\0", "?")) from None
 
@@ -63,15 +69,16 @@ def make_folder(folder: Path) -> None:
 class _Progress:
     """How far a write came, for the error message."""
 
-    __slots__ = ("replaced", "written")
+    __slots__ = ("needed", "replaced", "written")
 
-    def __init__(self) -> None:
+    def __init__(self, needed: int) -> None:
+        self.needed = needed
         self.written = 0
         self.replaced = False
 
 
-def _explain(path: Path, problem: OSError, needed: int, progress: _Progress) -> OutputError:
-    done = f"{progress.written} of {needed} bytes written"
+def _explain(path: Path, problem: OSError, progress: _Progress) -> OutputError:
+    done = f"{progress.written} of {progress.needed} bytes written"
     state = "the new file is in place but may not survive a power failure" if progress.replaced else done
     return OutputError(f"cannot write '{path}': {cause_of(problem)} ({state})", path=path)
 
@@ -94,24 +101,24 @@ def _find_target(path: Path) -> tuple[str, os.stat_result | None]:
     return os.path.realpath(path), old
 
 
-def _write_stream(target: str, view: memoryview, progress: _Progress) -> None:
+def _write_stream(target: str, views: list[memoryview], progress: _Progress) -> None:
     """Write to a pipe or device; opening never waits for a reader that does not come."""
     descriptor = os.open(target, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         os.set_blocking(descriptor, True)
-        _write_all(descriptor, view, progress)
+        _write_all(descriptor, views, progress)
     finally:
         os.close(descriptor)
 
 
-def _replace(target: str, mode: int, view: memoryview, progress: _Progress, durable: bool) -> None:
+def _replace(target: str, mode: int, views: list[memoryview], progress: _Progress, durable: bool) -> None:
     folder, name = os.path.split(target)
     prefix = f".{os.fsdecode(os.fsencode(name)[:200])}"
     _remove_stale(folder, prefix)
-    _check_space(folder, len(view))
+    _check_space(folder, progress.needed)
     temporary, descriptor = _create(folder, prefix)
     try:
-        _write_all(descriptor, view, progress)
+        _write_all(descriptor, views, progress)
         os.fchmod(descriptor, mode)
         if durable:
             os.fsync(descriptor)
@@ -128,12 +135,15 @@ def _replace(target: str, mode: int, view: memoryview, progress: _Progress, dura
         _sync_folder(folder)
 
 
-def _write_all(descriptor: int, view: memoryview, progress: _Progress) -> None:
-    while progress.written < len(view):
-        count = os.write(descriptor, view[progress.written :])
-        if count == 0:
-            raise OSError(errno.EIO, "the system takes no more bytes")
-        progress.written += count
+def _write_all(descriptor: int, views: list[memoryview], progress: _Progress) -> None:
+    for view in views:
+        rest = view
+        while rest:
+            count = os.write(descriptor, rest)
+            if count == 0:
+                raise OSError(errno.EIO, "the system takes no more bytes")
+            progress.written += count
+            rest = rest[count:]
 
 
 def _create(folder: str, prefix: str) -> tuple[str, int]:

@@ -1,0 +1,27 @@
+"""NAC, the portable binary of graphs: its container, its instructions and its memory schedule."""
+
+from lamella.lang.nac.assembly import assemble, disassemble
+from lamella.lang.nac.check import check
+from lamella.lang.nac.files import Opened, open_file, save_file
+from lamella.lang.nac.nodes import File
+from lamella.lang.nac.parse import Parsed, parse
+from lamella.lang.nac.restate import restate
+from lamella.lang.nac.rules import RULES
+from lamella.lang.nac.write import find_unwritable, write, write_pieces
+
+__all__ = [
+    "RULES",
+    "File",
+    "Opened",
+    "Parsed",
+    "assemble",
+    "check",
+    "disassemble",
+    "find_unwritable",
+    "open_file",
+    "parse",
+    "restate",
+    "save_file",
+    "write",
+    "write_pieces",
+]

@@ -1,0 +1,183 @@
+"""The tokenizer manifest: instructions by name, texts as texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from lamella.base.errors import InputError
+from lamella.base.reader import Reader
+from lamella.lang.nac.assembly.nodes import Step, StepOperand
+from lamella.lang.nac.assembly.programs.problem import (
+    StepProblem,
+    WrongOperandError,
+    miscounted,
+    pack_number,
+    pack_text,
+)
+from lamella.lang.nac.check.sections.manifest import BEHAVES, MAGIC, TRIMS
+from lamella.lang.nac.nodes import Data
+
+Operands = tuple[StepOperand, ...]
+
+
+def decode_manifest(data: Data) -> tuple[Step, ...] | None:
+    """The instructions of a manifest, or None where they would not give the same bytes again."""
+    reader = Reader(data)
+    found: list[Step] = []
+    try:
+        reader.expect(MAGIC, "a manifest")
+        while reader.remaining:
+            found.append(_take(reader))
+        return tuple(found) if encode_manifest(found) == bytes(data) else None
+    except (InputError, StepProblem):
+        return None
+
+
+def _take(reader: Reader) -> Step:
+    name = _NAMES.get(reader.u8())
+    if name is None:
+        raise StepProblem("is no instruction")
+    payload = Reader(reader.take(reader.u32()))
+    operands = _RECORDS[name].take(payload)
+    payload.finish(name)
+    return Step(name, operands)
+
+
+def encode_manifest(steps: Sequence[Step]) -> bytes:
+    """The bytes of a manifest; StepProblem where an instruction has none."""
+    return MAGIC + b"".join(map(encode_manifest_step, steps))
+
+
+def encode_manifest_step(step: Step) -> bytes:
+    """The bytes of one instruction; StepProblem where it has none."""
+    record = _RECORDS[step.name]
+    try:
+        payload = record.pack(step.operands)
+    except WrongOperandError as problem:
+        raise StepProblem(str(problem)) from None
+    return bytes([record.code]) + len(payload).to_bytes(4, "little") + payload
+
+
+# --- payloads -----------------------------------------------------------------------------------------------
+
+
+class _Record(NamedTuple):
+    """How the payload of an instruction is read and written."""
+
+    code: int
+    take: Callable[[Reader], Operands]
+    pack: Callable[[Operands], bytes]
+
+
+def _texts(code: int, *sizes: int) -> _Record:
+    """Some texts, whose lengths have these numbers of bytes."""
+
+    def take(reader: Reader) -> Operands:
+        return tuple(_text(reader, size) for size in sizes)
+
+    def pack(operands: Operands) -> bytes:
+        _expect(operands, len(sizes))
+        return b"".join(map(pack_text, operands, sizes))
+
+    return _Record(code, take, pack)
+
+
+def _text(reader: Reader, size: int) -> str:
+    return reader.string(reader.u8() if size == 1 else reader.u16())
+
+
+def _expect(operands: Sequence[StepOperand], count: int) -> None:
+    if len(operands) != count:
+        raise WrongOperandError(miscounted(count, len(operands)))
+
+
+def _take_suffix(reader: Reader) -> Operands:
+    return (_text(reader, 1),) if reader.remaining else ()
+
+
+def _pack_suffix(operands: Operands) -> bytes:
+    _expect(operands, min(len(operands), 1))
+    return b"".join(pack_text(item, 1) for item in operands)
+
+
+def _take_categories(reader: Reader) -> Operands:
+    return tuple(_text(reader, 1) for _ in range(reader.u8()))
+
+
+def _pack_categories(operands: Operands) -> bytes:
+    return pack_number(len(operands), 1) + b"".join(pack_text(item, 1) for item in operands)
+
+
+def _take_rules(reader: Reader) -> Operands:
+    return tuple(_take_rule(reader) for _ in range(reader.u16()))
+
+
+def _take_rule(reader: Reader) -> tuple[int | str, ...]:
+    flags = reader.u8()
+    found: tuple[int | str, ...] = (flags, _text(reader, 2))
+    if flags & BEHAVES:
+        found += (reader.u8(),)
+    return (*found, _text(reader, 1)) if flags & TRIMS else found
+
+
+def _pack_rules(operands: Operands) -> bytes:
+    return pack_number(len(operands), 2) + b"".join(map(_pack_rule, operands))
+
+
+def _pack_rule(operand: StepOperand) -> bytes:
+    """`[flags, pattern]`, then the behaviour and the trim that the flags announce."""
+    if not isinstance(operand, tuple) or len(operand) < 2:
+        raise WrongOperandError("takes rules as [flags, pattern, …]")
+    flags = operand[0] if isinstance(operand[0], int) else 0
+    behaves, trims = bool(flags & BEHAVES), bool(flags & TRIMS)
+    _expect(operand, 2 + behaves + trims)
+    data = pack_number(operand[0], 1) + pack_text(operand[1], 2)
+    if behaves:
+        data += pack_number(operand[2], 1)
+    return data + pack_text(operand[-1], 1) if trims else data
+
+
+def _take_template(reader: Reader) -> Operands:
+    return tuple(_take_item(reader) for _ in range(reader.u8()))
+
+
+def _take_item(reader: Reader) -> StepOperand:
+    if not reader.u8():
+        return ()
+    return reader.i32() if reader.u8() else _text(reader, 1)
+
+
+def _pack_template(operands: Operands) -> bytes:
+    return pack_number(len(operands), 1) + b"".join(map(_pack_item, operands))
+
+
+def _pack_item(operand: StepOperand) -> bytes:
+    """`[]` is the place of the sequence, a number is an id, a text is a token."""
+    if isinstance(operand, tuple):
+        _expect(operand, 0)
+        return b"\0"
+    if isinstance(operand, int):
+        return b"\1\1" + pack_number(operand, 4, signed=True)
+    return b"\1\0" + pack_text(operand, 1)
+
+
+_RECORDS: Mapping[str, _Record] = MappingProxyType(
+    {
+        "LOWERCASE": _texts(0x01),
+        "UNICODE_NORM": _texts(0x02, 1),
+        "REPLACE": _texts(0x03, 2, 2),
+        "FILTER_CATEGORY": _Record(0x04, _take_categories, _pack_categories),
+        "PREPEND": _texts(0x07, 2),
+        "PARTITION_RULES": _Record(0x10, _take_rules, _pack_rules),
+        "BYTE_ENCODE": _texts(0x15),
+        "BPE_ENCODE": _Record(0x20, _take_suffix, _pack_suffix),
+        "WORDPIECE_ENCODE": _texts(0x21, 1),
+        "UNIGRAM_ENCODE": _texts(0x22),
+        "COMPOSE": _Record(0x30, _take_template, _pack_template),
+    }
+)
+_NAMES: Mapping[int, str] = MappingProxyType({record.code: name for name, record in _RECORDS.items()})
+MANIFEST_NAMES = tuple(_RECORDS)
+"""The instructions of a manifest."""

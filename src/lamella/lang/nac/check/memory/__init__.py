@@ -1,0 +1,1 @@
+"""What the memory schedule keeps, and for how long."""

@@ -1,0 +1,40 @@
+"""Who uses the result of which instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lamella.lang.nac.nodes import INPUT, OUTPUT, Instruction
+from lamella.lang.nac.operations import PARAMETER
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The uses of each result: the first and the last instruction that takes it, -1 where none does."""
+
+    first: list[int]
+    last: list[int]
+    outputs: set[int]
+    """Results that the program gives to its caller."""
+
+
+def read_flow(instructions: Sequence[Instruction]) -> Flow:
+    """The uses in a program; offsets that lead nowhere are none."""
+    flow = Flow([-1] * len(instructions), [-1] * len(instructions), set())
+    for index, item in enumerate(instructions):
+        for offset in item.offsets:
+            source = index + offset
+            if offset >= 0 or source < 0:
+                continue
+            if flow.first[source] < 0:
+                flow.first[source] = index
+            flow.last[source] = index
+            if item.operation == OUTPUT:
+                flow.outputs.add(source)
+    return flow
+
+
+def is_load(item: Instruction) -> bool:
+    """Whether an instruction loads a parameter."""
+    return item.operation == INPUT and item.variant == PARAMETER

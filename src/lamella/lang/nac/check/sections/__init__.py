@@ -1,0 +1,1 @@
+"""Sections beside the program: resources, the tokenizer manifest, the orchestrator's plan."""

@@ -1,0 +1,181 @@
+"""The tokenizer manifest, instruction by instruction: every payload holds the fields that belong to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import InputError
+from lamella.base.reader import Reader
+from lamella.lang.nac.nodes import File
+from lamella.lang.nac.rules import sections as rules
+
+MAGIC = b"TISA\x01"
+FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+PROTECTED, BEHAVES, TRIMS = 1, 2, 4
+_HEAD = 5
+
+
+class _UnknownValueError(Exception):
+    """A field holds what has no meaning; with the words for it, and the repair."""
+
+    def __init__(self, problem: str, repair: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.repair = repair
+
+
+def check_manifest(file: File) -> Iterator[Diagnostic]:
+    """The manifest of a file, where there is one."""
+    data = memoryview(file.manifest)
+    if not data:
+        return
+    if data[: len(MAGIC)] != MAGIC:
+        yield rules.MANIFEST_HEAD.at(file.manifest_span)
+        return
+    position = len(MAGIC)
+    while position < len(data):
+        name = _name(data[position])
+        left = len(data) - position - _HEAD
+        length = int.from_bytes(data[position + 1 : position + _HEAD], "little")
+        if left < length:
+            problem = f"needs {max(length, -left)} bytes; {max(left, 0)} are left"
+            yield rules.MANIFEST_CUT.at(file.manifest_span, name=name, offset=position, problem=problem)
+            return
+        start = position + _HEAD
+        yield from _check_record(file, position, data[start : start + length])
+        position = start + length
+
+
+def _name(opcode: int) -> str:
+    return _RECORDS[opcode].name if opcode in _RECORDS else f"instruction {opcode}"
+
+
+def _check_record(file: File, offset: int, payload: memoryview) -> Iterator[Diagnostic]:
+    opcode = memoryview(file.manifest)[offset]
+    record = _RECORDS.get(opcode)
+    if record is None:
+        yield rules.MANIFEST_OPCODE.at(file.manifest_span, offset=offset, opcode=opcode)
+        return
+    reader = Reader(payload)
+    try:
+        record.read(reader)
+        reader.finish("its fields")
+    except InputError as problem:
+        yield rules.MANIFEST_CUT.at(
+            file.manifest_span, name=record.name, offset=offset, problem=f"is wrong: {problem.message}"
+        )
+    except _UnknownValueError as wrong:
+        yield rules.MANIFEST_VALUE.at(
+            file.manifest_span, name=record.name, offset=offset, problem=wrong.problem, repair=wrong.repair
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """An instruction of the manifest: its name and how its payload is read."""
+
+    name: str
+    read: Callable[[Reader], None]
+
+
+def _nothing(reader: Reader) -> None:
+    """A payload without fields."""
+
+
+def _text(reader: Reader, length: int) -> str:
+    data = reader.take(length, "a text")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise _UnknownValueError("holds a text that is not UTF-8", "texts are UTF-8") from None
+
+
+def _short_text(reader: Reader) -> str:
+    return _text(reader, reader.u8())
+
+
+def _long_text(reader: Reader) -> str:
+    return _text(reader, reader.u16())
+
+
+def _form(reader: Reader) -> None:
+    form = _short_text(reader)
+    if form not in FORMS:
+        raise _UnknownValueError(f"asks for the form '{form}'", f"forms are {', '.join(FORMS)}")
+
+
+def _replacement(reader: Reader) -> None:
+    if not _long_text(reader):
+        raise _UnknownValueError("replaces an empty text", "name the text that is replaced")
+    _long_text(reader)
+
+
+def _categories(reader: Reader) -> None:
+    for _ in range(reader.u8()):
+        category = _short_text(reader)
+        if not category.isalpha() or len(category) > 2:
+            raise _UnknownValueError(f"names the category '{category}'", "categories are like 'Mn' or 'Cc'")
+
+
+def _prefix(reader: Reader) -> None:
+    _long_text(reader)
+
+
+def _rules(reader: Reader) -> None:
+    for _ in range(reader.count(reader.u16(), 3, "a list of rules")):
+        flags = reader.u8()
+        if flags > PROTECTED | BEHAVES | TRIMS:
+            raise _UnknownValueError(f"has a rule with the flags {flags}", "flags are 1, 2, 4 and their sums")
+        _long_text(reader)
+        behaviour = reader.u8() if flags & BEHAVES else 1
+        if behaviour not in (1, 2):
+            raise _UnknownValueError(f"has a rule with behaviour {behaviour}", "1 removes, 2 isolates")
+        if flags & TRIMS:
+            _short_text(reader)
+
+
+def _suffix(reader: Reader) -> None:
+    """Newer versions give the text that ends words; older ones have nothing here."""
+    if reader.remaining:
+        _short_text(reader)
+
+
+def _marker(reader: Reader) -> None:
+    _short_text(reader)
+
+
+def _template(reader: Reader) -> None:
+    for _ in range(reader.u8()):
+        if not _flag(reader):
+            continue
+        if _flag(reader):
+            reader.i32()
+        else:
+            _short_text(reader)
+
+
+def _flag(reader: Reader) -> bool:
+    value = reader.u8()
+    if value > 1:
+        raise _UnknownValueError(f"has {value} where 0 or 1 stands", "a flag is 0 or 1")
+    return bool(value)
+
+
+_RECORDS: Mapping[int, _Record] = MappingProxyType(
+    {
+        0x01: _Record("LOWERCASE", _nothing),
+        0x02: _Record("UNICODE_NORM", _form),
+        0x03: _Record("REPLACE", _replacement),
+        0x04: _Record("FILTER_CATEGORY", _categories),
+        0x07: _Record("PREPEND", _prefix),
+        0x10: _Record("PARTITION_RULES", _rules),
+        0x15: _Record("BYTE_ENCODE", _nothing),
+        0x20: _Record("BPE_ENCODE", _suffix),
+        0x21: _Record("WORDPIECE_ENCODE", _marker),
+        0x22: _Record("UNIGRAM_ENCODE", _nothing),
+        0x30: _Record("COMPOSE", _template),
+    }
+)

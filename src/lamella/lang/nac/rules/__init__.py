@@ -1,0 +1,28 @@
+"""Every normative statement of NAC: code, place in the specification, sentence, repair."""
+
+from __future__ import annotations
+
+from lamella.base.diagnostic import Rule
+from lamella.lang.nac.rules import (
+    assembly,
+    container,
+    data,
+    instructions,
+    schedule,
+    sections,
+    tables,
+    writing,
+)
+
+RULES: tuple[Rule, ...] = tuple(
+    sorted(
+        (
+            rule
+            for module in (container, tables, instructions, schedule, data, sections, assembly, writing)
+            for rule in vars(module).values()
+            if isinstance(rule, Rule)
+        ),
+        key=lambda rule: rule.code,
+    )
+)
+"""All rules, by code."""

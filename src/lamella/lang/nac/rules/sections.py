@@ -1,0 +1,134 @@
+"""Resources, the tokenizer manifest, the orchestrator, the training graph and arrays: NAC160 to NAC179."""
+
+from __future__ import annotations
+
+from lamella.base.diagnostic import WARNING, Rule
+
+# Resources
+RESOURCE_NAME = Rule(
+    "NAC160",
+    "6.3 RSRC",
+    "resource '{name}' {reason}",
+    hint="a resource is named like a file of one folder: 'vocab.json'",
+)
+RESOURCE_TWICE = Rule(
+    "NAC161",
+    "6.3 RSRC",
+    "resource '{name}' is there as '{first}' already",
+    hint="names differ in more than upper and lower case",
+)
+
+# The tokenizer manifest
+MANIFEST_HEAD = Rule(
+    "NAC162",
+    "6.2 PROC",
+    "the manifest does not begin with 'TISA' and version 1",
+    hint="other manifests cannot be read",
+)
+MANIFEST_OPCODE = Rule(
+    "NAC163",
+    "6.2 PROC",
+    "byte {offset} of the manifest is {opcode}, which is no instruction",
+    hint="instructions are 1 to 4, 7, 16, 21, 32 to 34 and 48",
+)
+MANIFEST_CUT = Rule(
+    "NAC164",
+    "6.2 PROC",
+    "{name} at byte {offset} of the manifest {problem}",
+    hint="a payload holds the fields of its instruction, no more and no fewer",
+)
+MANIFEST_VALUE = Rule(
+    "NAC165",
+    "6.2 PROC",
+    "{name} at byte {offset} of the manifest {problem}",
+    hint="{repair}",
+)
+
+# The orchestrator
+PLAN_OPCODE = Rule(
+    "NAC166",
+    "9 ORCH",
+    "byte {offset} of the plan is {opcode}, which is no instruction of version {version}",
+    hint="what follows it cannot be told apart",
+)
+PLAN_CUT = Rule(
+    "NAC167",
+    "9 ORCH",
+    "{name} at byte {offset} of the plan needs {wanted} bytes; {left} are left",
+    hint="the bytecode is cut short",
+)
+PLAN_JUMP = Rule(
+    "NAC168",
+    "9 ORCH",
+    "{name} at byte {offset} of the plan jumps to byte {target}, where no instruction begins",
+    hint="distances count from the byte behind them",
+)
+PLAN_CONSTANT = Rule(
+    "NAC169",
+    "9 ORCH",
+    "{name} at byte {offset} of the plan uses constant {id}, which the plan does not have",
+    hint="add the constant",
+)
+PLAN_LOOP = Rule(
+    "NAC170",
+    "9 ORCH",
+    "{name} at byte {offset} of the plan {problem}",
+    hint="each FLOW_LOOP_START has one FLOW_LOOP_END behind it, which jumps back to what follows the start",
+)
+PLAN_CONSTANT_TWICE = Rule(
+    "NAC171",
+    "9 ORCH",
+    "constant id {id} of the plan has two values",
+    hint="each id stands for one constant",
+)
+PLAN_CHOICE = Rule(
+    "NAC172",
+    "9 ORCH",
+    "{name} at byte {offset} of the plan has no variant {choice}",
+    hint="variants are {known}",
+)
+PLAN_END = Rule(
+    "NAC173",
+    "9 ORCH",
+    "the plan runs past its end",
+    WARNING,
+    "end it with EXEC_RETURN or EXEC_HALT",
+)
+PLAN_SLOT = Rule(
+    "NAC174",
+    "9 ORCH",
+    "{name} at byte {offset} of the plan reads slot {slot}, which nothing writes",
+    hint="write the slot before",
+)
+PLAN_MODEL = Rule(
+    "NAC175",
+    "9 ORCH",
+    "{name} at byte {offset} of the plan uses model {model}, which is never loaded",
+    hint="load it with RES_LOAD_MODEL",
+)
+
+# The training graph and arrays
+TRAINING_SAVED = Rule(
+    "NAC176",
+    "TRNG",
+    "instruction {index} takes the saved result of instruction {target}, which does not exist or has none",
+    hint="it names an instruction that computes",
+)
+TRAINING_END = Rule(
+    "NAC177",
+    "TRNG",
+    "the training graph does not end with <OUTPUT> of variant 4",
+    hint="that instruction ends it",
+)
+ARRAY_TWICE = Rule(
+    "NAC178",
+    "ARRS",
+    "array '{name}' is given twice",
+    hint="each array has a name of its own",
+)
+PLAN_LENGTH = Rule(
+    "NAC179",
+    "9 ORCH",
+    "the plan has {length} bytes; no more than {limit} are verified",
+    hint="a plan that is not verified is not taken",
+)
