@@ -107,3 +107,30 @@ def test_each_subgroup_keeps_what_it_yields_round_a_barrier() -> None:
         array = np.arange(1, 9, dtype=np.int32)
         compiled.call("f", [array], 1)
         assert array.tolist() == [4 * value + lane % 4 for lane, value in enumerate(range(1, 9))]
+
+
+PASSED = """
+func @f(%x: memref<i32x4>) attributes{subgroup_size=1, work_group_size=[1,4]} {
+  %0 = constant 0 : i32
+  %1 = constant 1 : i32
+  parallel {
+    %s = builtin.subgroup_id : i32
+    %i = cast %s : index
+    %z = cmp.lt %s, %1 : bool
+    %r = for %k:i32=%0,%1,%1 init(%c=%z) -> (bool) {
+      barrier.local
+      yield (%c)
+    }
+    %v = arith.select %r, %1, %0 : i32
+    store %v, %x[%i]
+  }
+}
+"""
+
+
+def test_what_a_loop_round_a_barrier_hands_on_unchanged() -> None:
+    program = read(PASSED)
+    for compiled in (interpreter.compile_program(program), cpu.compile_program(program)):
+        array = np.full(4, 7, np.int32)
+        compiled.call("f", [array], 1)
+        assert array.tolist() == [1, 0, 0, 0]

@@ -54,11 +54,13 @@ class Block:
         return np.ndarray(self.shape, np.dtype((np.void, self.width)), memory, 0, self.strides)
 
 
+def find_folded(blocks: Sequence[Block], written: Mapping[str, object]) -> str | None:
+    """A parameter that is written and has several positions for one element, or None."""
+    return next((item.name for item in blocks if item.name in written and item.is_folded), None)
+
+
 def find_overlap(blocks: Sequence[Block], written: Mapping[str, object]) -> tuple[str, str] | None:
     """Two parameters that certainly share memory, the first of them written, or None where no pair is certain."""
-    folded = next((item for item in blocks if item.name in written and item.is_folded), None)
-    if folded is not None:
-        return folded.name, folded.name
     active: list[Block] = []
     for block in sorted((item for item in blocks if 0 not in item.shape), key=lambda item: item.low):
         active = [item for item in active if item.high > block.low][-MOST_ACTIVE:]

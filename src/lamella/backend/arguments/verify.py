@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lamella.backend.arguments.elements import dtype_of
-from lamella.backend.arguments.overlap import Block, find_overlap, overlap_finding
+from lamella.backend.arguments.overlap import Block, find_folded, find_overlap, overlap_finding
 from lamella.backend.arguments.written import written_parameters
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, Rule
@@ -74,7 +74,8 @@ def promised(attributes: Dictionary | None, key: str) -> list[int]:
 def _verify_apart(function: Function, pairs: Sequence[tuple[Parameter, object]]) -> list[Diagnostic]:
     written = written_parameters(function)
     blocks = [block for parameter, argument in pairs for block in _blocks(parameter, argument)]
-    names = find_overlap(blocks, written)
+    folded = find_folded(blocks, written)
+    names = find_overlap(blocks, written) if folded is None else (folded, folded)
     return [] if names is None else [overlap_finding(function, names, written)]
 
 

@@ -89,10 +89,11 @@ def _emit_run(here: Here, run: Sequence[Statement], phases: Phases) -> None:
     """Each subgroup runs the statements; what is used elsewhere is kept."""
     if not run:
         return
+    inside = count_uses(Region(tuple(run)))
     # What a run yields leaves it, for whoever carries it on.
-    inside = count_uses(Region(tuple(item for item in run if not isinstance(item.instruction, Yield))))
+    passed = count_uses(Region(tuple(item for item in run if not isinstance(item.instruction, Yield))))
     results = [item.name for statement in run for item in statement.results]
-    leaving = [name for name in results if phases.used.get(name, 0) > inside.get(name, 0)]
+    leaving = [name for name in results if phases.used.get(name, 0) > passed.get(name, 0)]
 
     def body() -> None:
         _fetch(here, inside, phases)
