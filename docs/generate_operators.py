@@ -31,6 +31,29 @@ TITLES = {
     "layer": "operators that hold their own variables",
     "misc": "grids",
     "rand": "random numbers",
+    "aten": "operators by the names and attributes of ATen",
+}
+INTRODUCTIONS = {
+    "aten": """\
+These operators compute what those of ATen compute, the operators of PyTorch, in inference; other languages name theirs
+after them. Attributes have the names of ATen's schemas, and every operator is composed of the rest of the library where
+that can say it.
+
+- **Names.** Overloads that differ in types alone are one operator: `aten.eq(x, 1.0)` is `eq.Scalar`, `aten.eq(x, y)`
+  is `eq.Tensor`. Those that compute something else have a name of their own: `max.other` is `max_other`, `max.dim` is
+  `max_dim`. A leading `_` is left out, since it makes a name private: `_softmax` is `softmax`.
+- **Types.** Nothing is converted. Operands have one type, scalars included, results have it too, comparisons give
+  `bool`, positions `i64`. Where ATen promotes (an integer plus a real, `div` or `mean` of integers, `sum` of truth
+  values) the caller casts first, with `to_copy`.
+- **Broadcasting** is that of ATen: shapes are aligned at their ends, and extents of 1 are stretched.
+- **Numbers.** `round` goes to the even neighbour, unlike `math.round`. `upsample_nearest2d` finds its places in whole
+  numbers; ATen does so in 32 bits and can land one pixel lower. NaN wins every maximum and minimum,
+  as in ATen, but the positions of `argmax`, `argmin`, `max_dim` and `min_dim` pass it over. `cumsum` and `cumprod` take
+  time by the square of the extent.
+- **Left out** is what a shape cannot tell: `nonzero`, `masked_select`, `unique`, `index` by a mask. So are bits of
+  integers, unbatched convolutions, the positions that `max_pool2d_with_indices` finds, negative and circular padding,
+  random numbers, and everything that differentiates.
+""",
 }
 KINDS = {"lower": "a formula", "compose": "a composition", "intrinsic": "intrinsic"}
 SECTIONS = {
@@ -112,6 +135,8 @@ def _link(module: Module, operator: Operator) -> str:
 
 def _page(module: Module, judges: Mapping[str, list[str]]) -> Iterator[str]:
     yield from (f"# {module.name}: {TITLES[module.name]}", "", f"{HEAD} [All operators](README.md).", "")
+    if module.name in INTRODUCTIONS:
+        yield INTRODUCTIONS[module.name]
     yield " · ".join(f"[{item.name}](#{item.name})" for item in module.public)
     for operator in (*module.public, *(item for item in module.operators if item.name.startswith("_"))):
         name = f"{module.name}.{operator.name}"

@@ -19,6 +19,7 @@ from lamella.base.paths import (
     Refusal,
     default_root,
     map_bytes,
+    map_bytes_in,
     read_bytes,
     read_included,
     read_shipped,
@@ -347,3 +348,33 @@ def test_what_cannot_be_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         map_bytes(tmp_path / "large", SMALL)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"abc")))
     assert bytes(map_bytes(STANDARD_INPUT).data) == b"abc"
+
+
+@pytest.mark.parametrize("size", [0, 5, (1 << 20) + 3])
+def test_bytes_mapped_in_a_folder_are_those_of_its_file(tmp_path: Path, size: int) -> None:
+    data = bytes(index % 251 for index in range(size))
+    (tmp_path / "data").write_bytes(data)
+    before = len(os.listdir("/proc/self/fd"))
+    mapped = map_bytes_in(tmp_path, "data")
+    assert bytes(mapped.data) == data
+    # a map keeps a descriptor of its own
+    assert len(os.listdir("/proc/self/fd")) - before == (size >= 1 << 20)
+
+
+def test_what_cannot_be_mapped_in_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(bytes(21))
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    before = len(os.listdir("/proc/self/fd"))
+    for name, words in (
+        ("link", "symbolic link"),
+        ("pipe", "not a regular file"),
+        ("folder", "is a folder"),
+        ("missing", "no such file"),
+        ("a\0b", "NUL"),
+        ("data", "max_data_bytes"),
+    ):
+        with pytest.raises(InputError, match=words):
+            map_bytes_in(tmp_path, name, SMALL)
+    assert len(os.listdir("/proc/self/fd")) == before

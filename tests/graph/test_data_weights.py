@@ -22,7 +22,7 @@ from lamella.graph.data import (
     write_safetensors,
     write_weights,
 )
-from lamella.graph.data.safetensors import decode_safetensors, encode_safetensors
+from lamella.graph.data.safetensors import decode_safetensors, decode_store, encode_safetensors
 from lamella.graph.nodes import Graph, Quantization, Tensor
 from tests.graph.data_files import findings, store_header
 
@@ -266,3 +266,22 @@ def test_names_that_lead_elsewhere_are_refused(name: str, tmp_path: Path) -> Non
     assert finding.code == "SKR353"
     assert not (tmp_path / "w").exists()
     assert not (tmp_path / "outside.dat").exists()
+
+
+def test_texts_travel_beside_the_arrays(tmp_path: Path) -> None:
+    library = pytest.importorskip("safetensors")
+    texts = {"b": "ü", "a": '{"x": 1}', "": ""}
+    write_safetensors(tmp_path / "w.safetensors", {"w": np.arange(3)}, texts)
+    with library.safe_open(tmp_path / "w.safetensors", "numpy") as theirs:
+        assert theirs.metadata() == texts
+    data = (tmp_path / "w.safetensors").read_bytes()
+    assert decode_store(memoryview(data), "w").metadata == texts
+    assert decode_safetensors(data, "w")["w"].tolist() == [0, 1, 2]
+    assert encode_safetensors({"w": np.arange(3)}, "w", dict(reversed(texts.items()))) == data
+    assert decode_store(encode_safetensors({"w": np.arange(3)}, "w"), "w").metadata == {}
+
+
+def test_no_array_is_called_like_the_texts() -> None:
+    assert [
+        item.code for item in findings(lambda: encode_safetensors({"__metadata__": np.ones(1)}, "w"))
+    ] == ["SKR355"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.house.tree import ROOT, environment
 
-HEAVY = {"numpy", "ml_dtypes", "rich", "torch", "lark", "hypothesis"}
+HEAVY = {"numpy", "ml_dtypes", "rich", "torch", "lark", "llvmlite", "hypothesis"}
 
 
 def loaded(*arguments: str) -> set[str]:
@@ -30,11 +31,12 @@ def test_help_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("language", "path"),
     [
+        ("nac", "examples/nac/words.nacs"),
         ("nem", "examples/npu/conv_relu.nem"),
         ("skriptnd", "examples/alexnet"),
         ("skriptnd", "examples/operator/window_attention.sknd"),
     ],
-    ids=["nem", "skriptnd", "operators"],
+    ids=["nac", "nem", "skriptnd", "operators"],
 )
 def test_check_loads_one_language_and_no_numpy(language: str, path: str) -> None:
     modules = loaded("check", path)
@@ -47,6 +49,18 @@ def test_show_of_a_model_loads_one_language_and_no_numpy() -> None:
     modules = loaded("show", "examples/alexnet")
     assert languages_of(modules) == {"lamella.lang.skriptnd"}
     assert not modules & HEAVY
+
+
+def test_nac_is_shown_and_converted_without_numpy(tmp_path: Path) -> None:
+    target = str(tmp_path / "words.nac")
+    for words in (
+        ("convert", "examples/nac/words.nacs", target),
+        ("show", target),
+        ("show", target, "--listing"),
+    ):
+        modules = loaded(*words)
+        assert languages_of(modules) == {"lamella.lang.nac"}
+        assert not modules & HEAVY
 
 
 def languages_of(modules: set[str]) -> set[str]:

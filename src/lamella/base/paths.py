@@ -191,14 +191,19 @@ def read_bytes_in(folder: Path, name: str, limits: Limits = DEFAULT) -> bytes:
 
 
 def _read_below(top: Path, parts: list[str], path: Path, limit: str, limits: Limits) -> bytes:
+    return _read_all(_open_named(top, parts, path), path, limit, limits)
+
+
+def _open_named(top: Path, parts: list[str], path: Path) -> int:
     try:
-        descriptor = _open_below(top, parts)
+        return _open_below(top, parts)
     except _RefusedError as problem:
         refusal = problem.refusal
         raise InputError(f"'{shown(path)}' {refusal.reason}", path=shown(path), hint=refusal.hint) from None
     except OSError as problem:
         raise _unreadable(path, problem) from problem
-    return _read_all(descriptor, path, limit, limits)
+    except ValueError:
+        raise InputError("the path holds a NUL character") from None
 
 
 def read_text(path: Path, limits: Limits = DEFAULT) -> str:
@@ -252,6 +257,19 @@ def map_bytes(path: Path, limits: Limits = DEFAULT) -> Mapped:
     return Mapped(path, read_bytes(path, limits) if mapped is None else mapped)
 
 
+def map_bytes_in(folder: Path, name: str, limits: Limits = DEFAULT) -> Mapped:
+    """The bytes of a file as `map_bytes` gives them; as with `read_bytes_in`, a link in the folder is not followed."""
+    path = folder / name
+    descriptor = _open_named(folder, [name], path)
+    try:
+        mapped = _map_open(descriptor, path, limits)
+        return Mapped(
+            path, _read_open(descriptor, path, "max_data_bytes", limits) if mapped is None else mapped
+        )
+    finally:
+        os.close(descriptor)
+
+
 def _map(path: Path, limits: Limits) -> mmap.mmap | None:
     """A large regular file; None for what is read instead, which also says why a file cannot be opened."""
     try:
@@ -259,21 +277,30 @@ def _map(path: Path, limits: Limits) -> mmap.mmap | None:
     except (OSError, ValueError):
         return None
     try:
+        return _map_open(descriptor, path, limits)
+    finally:
+        os.close(descriptor)
+
+
+def _map_open(descriptor: int, path: Path, limits: Limits) -> mmap.mmap | None:
+    try:
         size = _regular_size(descriptor, path, "max_data_bytes", limits)
         return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) if size >= _MAPPED else None
     except (OSError, ValueError):  # a file system without maps, or a file that shrinks meanwhile
         return None
-    finally:
-        os.close(descriptor)
 
 
 def _read_all(descriptor: int, path: Path, limit: str, limits: Limits) -> bytes:
     """Read and close a descriptor that must be a regular file of a bearable size."""
     try:
-        _regular_size(descriptor, path, limit, limits)
-        return _collect(lambda size: os.read(descriptor, size), path, limit, limits)
+        return _read_open(descriptor, path, limit, limits)
     finally:
         os.close(descriptor)
+
+
+def _read_open(descriptor: int, path: Path, limit: str, limits: Limits) -> bytes:
+    _regular_size(descriptor, path, limit, limits)
+    return _collect(lambda size: os.read(descriptor, size), path, limit, limits)
 
 
 def _regular_size(descriptor: int, path: Path, limit: str, limits: Limits) -> int:
@@ -302,6 +329,12 @@ def _keep_limit(size: int, path: Path, limit: str, limits: Limits) -> None:
     sentence = limits.excess(limit, size, f"the size of '{shown(path)}' in bytes")
     if sentence:
         raise InputError(sentence, path=shown(path), hint=hint_for(limit))
+
+
+def decode_text(data: bytes | memoryview, path: Path, limits: Limits = DEFAULT) -> str:
+    """The text of bytes that were read before anybody knew that they are text."""
+    _keep_limit(len(data), path, "max_file_bytes", limits)
+    return _decode(bytes(data), path)
 
 
 def _decode(data: bytes, path: Path) -> str:

@@ -20,6 +20,7 @@ COMMANDS = {
     "fmt": "print a file in canonical form",
     "show": "say what is in a file",
     "run": "execute a program or a model",
+    "convert": "write a model under another ending of its language",
     "lower": "write a model in a form below it",
     "sim": "schedule a plan to cycles and explain it",
     "bind": "lower a plan to a task-control stream",
@@ -50,9 +51,11 @@ class _Lazy(click.Group):
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, message="lamella %(version)s  (SkriptND of NNEF 2.0, NEM 1.0, STCB 1.0)")
+@click.version_option(
+    __version__, message="lamella %(version)s  (SkriptND of NNEF 2.0, NAC 1.6, NEM 1.0, STCB 1.0)"
+)
 def lamella() -> None:
-    """Neural networks through five published languages; today SkriptND, the tensor language and NEM."""
+    """Neural networks through five published languages; today SkriptND, NAC, the tensor language and NEM."""
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from lamella.base.limits import Limits
 from lamella.base.writer import write_text
 from lamella.cli.options import Guarded, file_argument, language_option, limit_option
 from lamella.pipeline.check import canonical_text
+from lamella.pipeline.languages import is_binary
 
 
 @click.command(cls=Guarded)
@@ -20,7 +21,9 @@ from lamella.pipeline.check import canonical_text
 @language_option
 @limit_option
 def fmt(file: Path, in_place: bool, only_check: bool, language: str | None, limits: Limits) -> None:
-    """Print a file in canonical form; comments are kept."""
+    """Print a file in canonical form; comments are kept. Of a binary the text is printed that says the same."""
+    if (in_place or only_check) and is_binary(file):
+        raise click.UsageError(f"'{printable(file.name)}' is binary: fmt only prints its text")
     before, after = canonical_text(file, language, limits)
     if only_check:
         if before != after:

@@ -7,7 +7,7 @@ from typing import Unpack
 
 import click
 
-from lamella.base.diagnostic import errors
+from lamella.base.diagnostic import errors, printable
 from lamella.base.limits import Limits
 from lamella.cli.options import (
     Guarded,
@@ -29,12 +29,14 @@ class Options(ModelOptions):
     file: str
     as_json: bool
     language: str | None
+    listing: bool
     limits: Limits
 
 
 @click.command(cls=Guarded)
 @click.argument("file")
 @json_option
+@click.option("--listing", is_flag=True, help="NAC: the instructions as pseudo-code, with memory commands.")
 @model_options
 @language_option
 @limit_option
@@ -48,6 +50,8 @@ def show(**options: Unpack[Options]) -> None:
         key: value for key, value in options.items() if key not in ("file", "as_json")
     }
     language = shown_language(options["file"], options["language"])
+    if options["listing"] and language != "nac":
+        raise click.UsageError(f"--listing is for NAC, and '{printable(options['file'])}' is {language}")
     description = files_of(language).describe(options["file"], options_of(words))
     wrong = errors(description.findings)
     if options["as_json"]:

@@ -23,13 +23,18 @@ if TYPE_CHECKING:
     from lamella.backend.watch import Watch
     from lamella.base.arrays import Array
 
-LANGUAGES = MappingProxyType({"nem": ".nem", "skriptnd": ".sknd", "tensor": ".tensor"})
+LANGUAGES = MappingProxyType({"nac": ".nac", "nem": ".nem", "skriptnd": ".sknd", "tensor": ".tensor"})
 """Each language with the ending of its files."""
 DATA = "data"
 """Not a language: files that hold the numbers of a model."""
 ENDINGS = MappingProxyType(
-    {**{ending: name for name, ending in LANGUAGES.items()}, ".dat": DATA, ".safetensors": DATA}
+    {
+        **{ending: name for name, ending in LANGUAGES.items()},
+        **{".nacs": "nac", ".dat": DATA, ".safetensors": DATA},
+    }
 )
+BINARY_ENDINGS = (".nac",)
+"""Languages whose files are bytes, with a text under another ending."""
 STREAM_ENDINGS = (".stcb", ".json")
 
 
@@ -148,7 +153,7 @@ def language_of(path: Path, language: str | None) -> str:
     if name is None and is_folder(path):
         name = "skriptnd"
     if name is None or name not in (*LANGUAGES, DATA):
-        known = ", ".join(LANGUAGES.values())
+        known = ", ".join(ending for ending, name in ENDINGS.items() if name != DATA)
         raise InputError(
             f"cannot tell the language of '{path}'", path=path, hint=f"known endings are {known}"
         )
@@ -173,6 +178,11 @@ def standard_modules() -> list[str]:
 def is_stream(path: Path) -> bool:
     """Whether a file is a task-control stream, by its ending."""
     return path.suffix.lower() in STREAM_ENDINGS
+
+
+def is_binary(path: Path) -> bool:
+    """Whether a file of a language is bytes, by its ending: there is no text of it to replace."""
+    return path.suffix.lower() in BINARY_ENDINGS
 
 
 def rules_of(language: str) -> tuple[Rule, ...]:

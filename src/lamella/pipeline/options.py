@@ -18,6 +18,7 @@ KINDS = MappingProxyType(
         "allow_future": bool,
         "config": Mapping,
         "quantized": bool,
+        "listing": bool,
         "seed": int,
         "groups": int,
         "threads": int,
@@ -65,6 +66,8 @@ class Options:
     """Tensor language: what kernels are compiled for; by default this machine."""
     threads: int = 0
     """Tensor language: how many threads run the work-groups; 0 for as many as there are processors."""
+    listing: bool = False
+    """NAC: show the instructions as pseudo-code."""
     model: str | None = None
     """Which graph of several; by default the first."""
     config: Mapping[str, object] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from lamella.base.dtype import ElementType
 from lamella.base.limits import DEFAULT, Limits, OutOfRange, product
 from lamella.base.paths import read_bytes, shown
 from lamella.base.shape import MOST_AXES, bytes_for
-from lamella.base.writer import write_bytes
+from lamella.base.writer import write_pieces
 from lamella.graph.data.header import refuse, whole
 from lamella.lang.skriptnd.rules import data as rules
 
@@ -32,6 +32,15 @@ _TYPES: Mapping[ElementType, str] = MappingProxyType({element: name for name, el
 _PREFIX = 8
 _LARGEST_HEADER = 100_000_000
 _MOST_TENSORS = 200_000
+_METADATA = "__metadata__"
+"""The key of the header under which no tensor stands."""
+
+
+class Store(NamedTuple):
+    """The arrays of a file by name, and the texts that stand beside them."""
+
+    arrays: dict[str, Array]
+    metadata: dict[str, str]
 
 
 class _Entry(NamedTuple):
@@ -51,18 +60,39 @@ def read_safetensors(path: Path, limits: Limits = DEFAULT) -> dict[str, Array]:
     return decode_safetensors(read_bytes(path, limits), shown(path))
 
 
-def decode_safetensors(data: bytes, name: str) -> dict[str, Array]:
+def decode_safetensors(data: bytes | memoryview, name: str) -> dict[str, Array]:
     """All arrays of a file's bytes by name; nothing is made before all of its header is believed."""
+    return _decode(data, name)[0]
+
+
+def decode_store(data: bytes | memoryview, name: str) -> Store:
+    """Arrays as `decode_safetensors` gives them, and the texts of the header, which must be texts."""
+    arrays, metadata = _decode(data, name)
+    if not isinstance(metadata, dict):
+        reason = f"{_METADATA} is no object"
+        refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=_PREFIX, reason=reason))
+    for key, value in metadata.items():
+        if not isinstance(value, str):
+            reason = f"'{key[:80]}' in {_METADATA} is no text"
+            refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=_PREFIX, reason=reason))
+    return Store(arrays, metadata)
+
+
+def _decode(data: bytes | memoryview, name: str) -> tuple[dict[str, Array], object]:
+    """The arrays, and what stands beside them in the header, whatever that is."""
     size = _header_size(data, name)
-    entries = [
-        _entry(key, value, name) for key, value in _header(data[_PREFIX : _PREFIX + size], name).items()
-    ]
+    header = _header(bytes(data[_PREFIX : _PREFIX + size]), name)
+    metadata = header.pop(_METADATA, {})
+    if len(header) > _MOST_TENSORS:
+        reason = f"the header names {len(header)} tensors, and {_MOST_TENSORS} is the most"
+        refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=_PREFIX, reason=reason))
+    entries = [_entry(key, value, name) for key, value in header.items()]
     image = np.frombuffer(data, np.uint8, offset=_PREFIX + size)
     _check_ranges(entries, len(image), name)
-    return {item.name: _array(image, item, name) for item in entries}
+    return {item.name: _array(image, item, name) for item in entries}, metadata
 
 
-def _header_size(data: bytes, name: str) -> int:
+def _header_size(data: bytes | memoryview, name: str) -> int:
     def wrong(offset: int, reason: str) -> NoReturn:
         refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=offset, reason=reason))
 
@@ -95,10 +125,6 @@ def _header(text: bytes, name: str) -> dict[str, object]:
             "nests too deeply" if isinstance(problem, RecursionError) else f"is no JSON: {str(problem)[:100]}"
         )
         refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=_PREFIX, reason=f"the header {reason}"))
-    found.pop("__metadata__", None)
-    if len(found) > _MOST_TENSORS:
-        reason = f"the header names {len(found)} tensors, and {_MOST_TENSORS} is the most"
-        refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=_PREFIX, reason=reason))
     return found
 
 
@@ -169,28 +195,46 @@ def _array(image: Array, item: _Entry, name: str) -> Array:
         )
 
 
-def write_safetensors(path: Path, arrays: Mapping[str, Array]) -> None:
+def write_safetensors(
+    path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, str] | None = None
+) -> None:
     """Write arrays by name, whole or not at all; equal arrays give equal bytes."""
-    write_bytes(path, encode_safetensors(arrays, shown(path)))
+    write_pieces(path, _pieces(arrays, shown(path), metadata or {}))
 
 
-def encode_safetensors(arrays: Mapping[str, Array], name: str) -> bytes:
-    """The bytes of a file with these arrays, in the order of their names."""
-    header: dict[str, object] = {}
-    images, position = [], 0
+def encode_safetensors(
+    arrays: Mapping[str, Array], name: str, metadata: Mapping[str, str] | None = None
+) -> bytes:
+    """The bytes of a file with these arrays and texts, in the order of their names."""
+    return b"".join(_pieces(arrays, name, metadata or {}))
+
+
+def _pieces(arrays: Mapping[str, Array], name: str, metadata: Mapping[str, str]) -> list[bytes | memoryview]:
+    """The header and the arrays as they lie in memory."""
+    header: dict[str, object] = {_METADATA: dict(sorted(metadata.items()))} if metadata else {}
+    images: list[bytes | memoryview] = []
+    position = 0
     for key in sorted(arrays):
-        element = element_type_of(arrays[key].dtype)
-        if element is None or element not in _TYPES:
-            refuse(
-                rules.WRONG_STORE_ENTRY.at(
-                    whole(name), name=key, reason=f"would need a type for {arrays[key].dtype}"
-                )
-            )
+        kind = _type_name(key, arrays[key], name)
         image = to_memory(arrays[key])
         offsets = [position, position + len(image)]
-        header[key] = {"dtype": _TYPES[element], "shape": list(arrays[key].shape), "data_offsets": offsets}
-        images.append(image.tobytes())
+        header[key] = {"dtype": kind, "shape": list(arrays[key].shape), "data_offsets": offsets}
+        images.append(image.data if len(image) else b"")
         position += len(image)
     text = json.dumps(header, separators=(",", ":")).encode("ascii")
     text += b" " * (-len(text) % 8)
-    return b"".join([len(text).to_bytes(8, "little"), text, *images])
+    if len(text) > _LARGEST_HEADER:
+        reason = f"the header would have {len(text)} bytes, and {_LARGEST_HEADER} is the most"
+        refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=_PREFIX, reason=reason))
+    return [len(text).to_bytes(8, "little"), text, *images]
+
+
+def _type_name(key: str, values: Array, name: str) -> str:
+    """What the format calls the elements of an array that is to stand under a key."""
+    if key == _METADATA:
+        refuse(rules.WRONG_STORE_ENTRY.at(whole(name), name=key, reason="would not be taken for a tensor"))
+    element = element_type_of(values.dtype)
+    if element is None or element not in _TYPES:
+        reason = f"would need a type for {values.dtype}"
+        refuse(rules.WRONG_STORE_ENTRY.at(whole(name), name=key, reason=reason))
+    return _TYPES[element]

@@ -11,6 +11,7 @@ from lamella.lang.nac.rules import (
     schedule,
     sections,
     tables,
+    weights,
     writing,
 )
 
@@ -18,7 +19,17 @@ RULES: tuple[Rule, ...] = tuple(
     sorted(
         (
             rule
-            for module in (container, tables, instructions, schedule, data, sections, assembly, writing)
+            for module in (
+                container,
+                tables,
+                instructions,
+                schedule,
+                data,
+                weights,
+                sections,
+                assembly,
+                writing,
+            )
             for rule in vars(module).values()
             if isinstance(rule, Rule)
         ),

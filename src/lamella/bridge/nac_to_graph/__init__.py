@@ -1,0 +1,1 @@
+"""What a NAC file says, as a graph and its data."""

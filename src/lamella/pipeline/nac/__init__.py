@@ -1,0 +1,1 @@
+"""NAC files and their assembly texts, from the file to the API."""

@@ -1,0 +1,59 @@
+"""NAC files for the commands: check, format, show; loads no numpy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.base.errors import InputError
+from lamella.base.limits import Limits
+from lamella.base.paths import Mapped, shown
+from lamella.lang.nac import disassemble, parse
+from lamella.lang.nac.assembly import parse_assembly, write_assembly
+from lamella.lang.nac.nodes import File
+from lamella.pipeline.languages import Description
+from lamella.pipeline.nac.describe import describe_file, file_to_json, list_file
+from lamella.pipeline.nac.model import check_model, open_either, read_model
+from lamella.pipeline.nac.sections import data_size, find_sections
+from lamella.pipeline.options import Options
+
+
+def check(path: Path, options: Options) -> list[Diagnostic]:
+    """What is wrong with the bytes or the text, and with what they say."""
+    return check_model(read_model(path, options.limits))
+
+
+def canonical(path: Path, limits: Limits) -> tuple[str, str]:
+    """A text and its canonical form; bytes have no text of their own, so that both are their assembly."""
+    opened = open_either(path, limits)
+    if isinstance(opened, Mapped):
+        file, wrong = parse(opened.data, shown(path), limits)
+        _refuse_errors(wrong)
+        text = _disassembled(path, file, limits)
+        return text, text
+    assembly, found = parse_assembly(opened, limits)
+    _refuse_errors(found)
+    return opened.text, write_assembly(assembly)
+
+
+def _refuse_errors(findings: tuple[Diagnostic, ...]) -> None:
+    if errors(findings):
+        raise LamellaError(errors(findings))
+
+
+def _disassembled(path: Path, file: File, limits: Limits) -> str:
+    """The assembly of a file, unless its data would make a text that nobody can read."""
+    problem = limits.excess("max_file_bytes", data_size(file), f"the data of '{shown(path)}' in bytes")
+    if problem:
+        hint = f"`lamella convert {path.name} {path.stem}.nacs` puts large data into a file beside the text"
+        raise InputError(problem, path=shown(path), hint=hint)
+    return disassemble(file)
+
+
+def describe(name: str, options: Options) -> Description:
+    """Header, sections, operations, inputs, parameters and resources; or the code as a person reads it."""
+    model = read_model(Path(name), options.limits)
+    if not find_sections(model):
+        _refuse_errors(model.findings)
+    text = list_file(model) if options.listing else describe_file(model)
+    return Description(text, file_to_json(model, options.listing), model.findings)
