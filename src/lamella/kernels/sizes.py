@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.source import Span
+from lamella.kernels.rewrite import walk
 from lamella.kernels.target import Target
 from lamella.lang.tensor import result_types
-from lamella.lang.tensor.check.context import regions_of
 from lamella.lang.tensor.check.kinds import BYTES
-from lamella.lang.tensor.nodes import Blas, Function, Memref, Region, Size, Statement, Type
+from lamella.lang.tensor.nodes import Blas, Function, Memref, Size, Type
 from lamella.lang.tensor.nodes.types import COMPLEX
 from lamella.lang.tensor.rules import running as rules
 from lamella.lang.tensor.rules.types import WORK_GROUP_MULTIPLE
@@ -53,24 +53,12 @@ def blas_shapes(function: Function) -> list[BlasShape]:
     types: dict[str, Type] = {item.value.name: item.type for item in function.parameters}
     found: list[BlasShape] = []
     # names may come again in another region; the type at hand is that of the last definition
-    for statement in _statements(function.body):
+    for statement in walk(function.body):
         if isinstance(statement.instruction, Blas):
             found += _shape(statement.instruction, types)
         results = result_types(statement.instruction)
         types.update((value.name, type_) for value, type_ in zip(statement.results, results, strict=False))
     return found
-
-
-def _statements(region: Region) -> Iterator[Statement]:
-    """The statements of a region and of those inside it, in the order of the text."""
-    waiting = [iter(region.statements)]
-    while waiting:
-        statement = next(waiting[-1], None)
-        if statement is None:
-            waiting.pop()
-            continue
-        yield statement
-        waiting += [iter(inner.statements) for inner in reversed(regions_of(statement))]
 
 
 def _shape(blas: Blas, types: dict[str, Type]) -> Iterator[BlasShape]:

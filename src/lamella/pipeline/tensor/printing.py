@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from lamella.backend.cpu.run.proof import find_open
 from lamella.base.arrays import Array
 from lamella.lang.tensor.nodes import Function, Memref, Program, Scalar
 from lamella.lang.tensor.nodes.types import INTEGERS
@@ -17,7 +18,7 @@ from lamella.pipeline.tensor.checked import read_checked
 from lamella.pipeline.tensor.draws import draw_array
 from lamella.pipeline.tensor.execution import KernelRun
 from lamella.pipeline.tensor.lowering import Lowered, save_stages
-from lamella.pipeline.tensor.program import KernelFile, find_doubts
+from lamella.pipeline.tensor.program import KernelFile
 
 Pairs: TypeAlias = "dict[str, tuple[Array, Array]]"
 """What two runs gave, by name."""
@@ -45,9 +46,7 @@ def compare(before: object, lowered: Lowered, path: Path, options: Options) -> P
 
 def _compare_kernels(before: KernelFile, after: KernelFile, options: Options) -> Pairs:
     found: dict[str, tuple[Array, Array]] = {}
-    chosen = [
-        item for item in before.program.functions if _is_drawable(item) and not find_doubts(before, item)
-    ]
+    chosen = [item for item in before.program.functions if _is_drawable(item) and not find_open(item)]
     for function in chosen:
         pair = [_run(model.program, function, options) for model in (before, after)]
         for name in pair[0]:

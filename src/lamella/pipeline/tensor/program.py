@@ -10,8 +10,7 @@ from lamella.base.limits import Limits
 from lamella.base.paths import read_text, shown
 from lamella.base.source import Source
 from lamella.lang.tensor import check, parse
-from lamella.lang.tensor.nodes import Function, Program
-from lamella.lang.tensor.rules import memory
+from lamella.lang.tensor.nodes import Program
 
 
 class KernelFile:
@@ -48,11 +47,3 @@ def read_kernels(path: Path, limits: Limits) -> KernelFile:
         program, findings = parse(source, limits)
         found = [*findings, *([] if errors(findings) else check(program))]
     return KernelFile(source, program, tuple(sort_findings(found)))
-
-
-def find_doubts(model: KernelFile, function: Function) -> list[Diagnostic]:
-    """What `check` has not proved of a kernel, accesses inside and loops that end; a launch verifies the rest."""
-    accesses = (memory.LEAVES, memory.CAN_LEAVE, memory.UNPROVED, memory.WRONG_EXPANSION)
-    codes = {rule.code for rule in (*accesses, memory.MAY_NOT_END)}
-    start, end = function.span.start, function.span.end
-    return [item for item in model.findings if item.code in codes and start <= item.span.start < end]

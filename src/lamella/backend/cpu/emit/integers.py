@@ -82,7 +82,7 @@ def _combine(here: Here, word: str, left: Lanes, right: Lanes) -> Lanes:
     if left.constant == 0 and word == "add":
         return right
     if _is_even(left) and _is_even(right):
-        base = _apply(here, word, LLVM[left.element], _first(left), _first(right))
+        base = _apply(here, word, LLVM[left.element], first_of(left), first_of(right))
         return affine(here, base, left.step + sign * right.step, left.element, divisor)
     wide = [spread(here, item).operand for item in (left, right)]
     operand = _apply(here, word, llvm(left.element, here.lanes), *wide)
@@ -108,7 +108,7 @@ def _scale(here: Here, value: Lanes, factor: int) -> Lanes:
         return value
     if factor == 0:
         return number(0, value.element)
-    base = _apply(here, "mul", LLVM[value.element], _first(value), str(factor))
+    base = _apply(here, "mul", LLVM[value.element], first_of(value), str(factor))
     divisor = _bounded(value.divisor * abs(factor))
     return affine(here, base, value.step * factor, value.element, divisor)
 
@@ -123,7 +123,7 @@ def _is_even(value: Lanes) -> bool:
     return value.is_uniform or value.base is not None
 
 
-def _first(value: Lanes) -> str:
+def first_of(value: Lanes) -> str:
     """The value of lane 0."""
     return value.base if value.base is not None else value.operand
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lamella.backend.cpu.emit import integers
+from lamella.backend.cpu.emit import integers, subgroups
 from lamella.backend.cpu.emit.here import Here
 from lamella.backend.cpu.emit.scalars import combine, identity
 from lamella.backend.cpu.emit.values import LLVM, Lanes
@@ -54,20 +54,11 @@ def is_first_lane(here: Here) -> str:
 
 
 def emit_builtin(here: Here, instruction: Builtin) -> Lanes:
-    """Give the number that a builtin stands for."""
-    match instruction.name:
-        case "group_id":
-            return integers.dynamic(here.group_id)
-        case "group_size":
-            return integers.dynamic(here.group_count)
-        case "num_subgroups":
-            return integers.number(here.subgroups, "i32")
-        case "subgroup_size":
-            return integers.number(here.subgroup_size, "i32")
-        case "subgroup_id":
-            return integers.dynamic(here.subgroup_id, "i32")
-        case _:
-            return integers.dynamic(here.lane, "i32")
+    """Give the number that a builtin stands for; a work-item knows itself which one it is."""
+    own = {"subgroup_id": here.subgroup_id, "subgroup_local_id": here.lane}
+    if instruction.name in own:
+        return integers.dynamic(own[instruction.name], "i32")
+    return subgroups.emit_builtin(here, instruction)
 
 
 # --- what the work-items of a subgroup do together ----------------------------------------------------------

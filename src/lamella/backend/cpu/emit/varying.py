@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 
+from lamella.kernels.rewrite import used_values
 from lamella.lang.tensor.nodes import (
     Builtin,
     For,
@@ -13,7 +13,6 @@ from lamella.lang.tensor.nodes import (
     Instruction,
     Parallel,
     Region,
-    Slice,
     Statement,
     SubgroupBroadcast,
     SubgroupOperation,
@@ -85,20 +84,4 @@ def _differs(instruction: Instruction, found: set[str]) -> bool:
         return False
     if isinstance(instruction, SubgroupOperation):
         return instruction.form != "reduce"
-    return any(item.name in found for item in operands(instruction))
-
-
-def operands(instruction: Instruction) -> Iterator[Value]:
-    """The values that an instruction names itself, without those of its regions."""
-    for field in fields(instruction):
-        yield from _values(getattr(instruction, field.name))
-
-
-def _values(item: object) -> Iterator[Value]:
-    if isinstance(item, Value):
-        yield item
-    elif isinstance(item, Slice):
-        yield from _values((item.offset, item.size))
-    elif isinstance(item, tuple):
-        for part in item:
-            yield from _values(part)
+    return any(item.name in found for item in used_values(instruction))

@@ -9,7 +9,7 @@ from math import gcd
 from lamella.backend.cpu.emit.control.carry import Merge, choose, settle
 from lamella.backend.cpu.emit.control.masks import any_lane, both, less, masked
 from lamella.backend.cpu.emit.here import Here
-from lamella.backend.cpu.emit.integers import WIDTHS, add, number, spread
+from lamella.backend.cpu.emit.integers import WIDTHS, add, first_of, number, spread
 from lamella.backend.cpu.emit.matrices import emit_tile_loop
 from lamella.backend.cpu.emit.values import LLVM, Lanes, RunValue
 from lamella.lang.tensor.nodes import Coopmatrix, For, Foreach, If, Region, Value
@@ -78,7 +78,7 @@ def _trips(
     now, *carried = merge.values
     values = _body(here, course, now, carried)
     following = add(here, _as_lanes(now), course.step)
-    condition = out.value(f"icmp slt {kind} {_first(following)}, {end}")
+    condition = out.value(f"icmp slt {kind} {first_of(following)}, {end}")
     merge.receive([following, *values], out.block)
     merge.close()
     end_block = out.block
@@ -103,10 +103,6 @@ def _as_lanes(value: RunValue) -> Lanes:
     if not isinstance(value, Lanes):
         raise TypeError("a loop counts integers")
     return value
-
-
-def _first(value: Lanes) -> str:
-    return value.base if value.base is not None else value.operand
 
 
 def _body(here: Here, course: Course, now: RunValue, carried: Sequence[RunValue]) -> list[RunValue]:

@@ -13,8 +13,9 @@ from lamella.backend.cpu.emit.control.carry import operands_of, settle, with_ope
 from lamella.backend.cpu.emit.here import Here
 from lamella.backend.cpu.emit.integers import dynamic, number
 from lamella.backend.cpu.emit.values import LLVM, Lanes, RunValue
-from lamella.backend.cpu.emit.varying import operands, yielded
+from lamella.backend.cpu.emit.varying import yielded
 from lamella.kernels.build import regions
+from lamella.kernels.rewrite import used_values
 from lamella.lang.tensor.nodes import Barrier, For, If, Instruction, Region, Statement, Value, Yield
 
 
@@ -65,7 +66,7 @@ def count_uses(region: Region) -> dict[str, int]:
     waiting = [region]
     while waiting:
         for statement in waiting.pop().statements:
-            for item in operands(statement.instruction):
+            for item in used_values(statement.instruction):
                 found[item.name] = found.get(item.name, 0) + 1
             waiting += regions(statement.instruction)
     return found

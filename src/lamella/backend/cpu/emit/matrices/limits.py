@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.kernels.build import regions
+from lamella.kernels.rewrite import walk
 from lamella.lang.tensor.nodes import (
     CoopLoad,
     Coopmatrix,
@@ -14,8 +14,6 @@ from lamella.lang.tensor.nodes import (
     Function,
     Instruction,
     Program,
-    Region,
-    Statement,
 )
 from lamella.lang.tensor.rules import running as rules
 
@@ -39,7 +37,7 @@ def find_long_code(program: Program) -> list[Diagnostic]:
 def _judge(function: Function) -> Iterator[Diagnostic]:
     known: dict[str, Coopmatrix] = {}
     total = 0
-    for statement in _statements(function.body):
+    for statement in walk(function.body):
         type_ = _matrix_of(statement.instruction, known)
         if type_ is None:
             continue
@@ -54,17 +52,6 @@ def _judge(function: Function) -> Iterator[Diagnostic]:
         if total > MAX_VECTORS:
             yield rules.MATRIX_CODE.at(statement.span, name=function.name, count=total, limit=MAX_VECTORS)
             return
-
-
-def _statements(region: Region) -> Iterator[Statement]:
-    waiting = [iter(region.statements)]
-    while waiting:
-        statement = next(waiting[-1], None)
-        if statement is None:
-            waiting.pop()
-            continue
-        yield statement
-        waiting += [iter(inner.statements) for inner in reversed(regions(statement.instruction))]
 
 
 def _matrix_of(instruction: Instruction, known: dict[str, Coopmatrix]) -> Coopmatrix | None:
