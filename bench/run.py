@@ -1,6 +1,6 @@
 """Measure the tools: ratios against named peers in the same run, and the targets beside them.
 
-usage: python -m bench.run [--quick] [nem] [skriptnd] [start] [kernels]     all of them where none is named
+usage: python -m bench.run [--quick] [nem] [skriptnd] [start] [kernels] [nac] [nacvm]     all where none is named
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_FP16"
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-from bench import kernels, nem, skriptnd, start
+from bench import kernels, nac, nacvm, nem, skriptnd, start
 
 QUICK = "--quick" in sys.argv[1:]
 SECTIONS: dict[str, Callable[[], None]] = {
@@ -23,6 +23,8 @@ SECTIONS: dict[str, Callable[[], None]] = {
     "skriptnd": skriptnd.measure,
     "start": start.measure,
     "kernels": partial(kernels.measure, QUICK),
+    "nac": nac.measure,
+    "nacvm": nacvm.measure,
 }
 
 if __name__ == "__main__":

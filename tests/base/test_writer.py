@@ -48,10 +48,14 @@ class FaultyOs:
         def counted(*arguments: object) -> object:
             self.calls.append(name)
             if len(self.calls) == self._fail_at:
-                raise OSError(self._code, os.strerror(self._code))
+                self.fail()
             return call(*arguments)
 
         return counted
+
+    def fail(self) -> None:
+        """What happens in the place of the call."""
+        raise OSError(self._code, os.strerror(self._code))
 
 
 def leftovers(folder: Path) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,9 @@ def described(text: str) -> tuple[n.File, bytes]:
             name, values = _typed(rest)
             assert values is not None
             arrays[name] = values
+        elif word == "resource":
+            key, _, content = rest.partition(": ")
+            file = replace(file, resources=(n.Resource(key, content.encode()),))
         elif word:
             key, _, metadata_text = rest.partition(": ")
             metadata[key] = metadata_text
@@ -79,7 +83,7 @@ def _with_parameter(file: n.File, name: str, values: Array | None) -> n.File:
     number = len(file.parameters) + 1
     parameters = (*file.parameters, n.Parameter(number, name))
     if values is None:
-        return n.File(file.header, parameters=parameters, tensors=file.tensors)
+        return replace(file, parameters=parameters)
     tensor = n.Tensor(number, TYPES.index(str(values.dtype)), values.shape, n.Unscaled(), values.tobytes())
     header = n.Header(method=file.header.method, internal=True)
     return n.File(header, parameters=parameters, tensors=(*file.tensors, tensor))

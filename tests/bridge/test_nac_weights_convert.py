@@ -28,6 +28,7 @@ from lamella.bridge.nac_to_graph.weights import (
     with_external,
     with_internal,
 )
+from lamella.bridge.nac_to_graph.weights.pairing import part
 from lamella.lang.nac import check, open_file, parse, save_file, write
 from lamella.lang.nac import nodes as n
 from tests.bridge.nac_numbers import drawn, tensor_of
@@ -60,8 +61,8 @@ def sections(data: bytes) -> dict[str, bytes]:
 
 
 def assert_only_weights_differ(one: n.File, other: n.File) -> None:
-    """All sections but DATA are equal, and of that the names."""
-    first, second = sections(write(one)), sections(write(other))
+    """All sections but DATA are equal, and of that the names; notes tell which weights lie beside a file."""
+    first, second = sections(write(part(one))), sections(write(part(other)))
     data, changed = first.pop("DATA"), second.pop("DATA")
     assert first == second
     names = 4 + 4 + sum(4 + len(item.name) for item in one.parameters) + 4 + 4 + len("x")

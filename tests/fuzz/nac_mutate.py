@@ -63,20 +63,20 @@ def nudge(data: bytearray, places: Places, chance: random.Random) -> None:
 
 def leave_out(data: bytearray, places: Places, chance: random.Random) -> None:
     """Take a record away."""
-    _splice(data, *places.pick(data, chance), b"")
+    splice(data, *places.pick(data, chance), b"")
 
 
 def double(data: bytearray, places: Places, chance: random.Random) -> None:
     """Put a record twice."""
     start, end = places.pick(data, chance)
-    _splice(data, end, end, bytes(data[start:end]))
+    splice(data, end, end, bytes(data[start:end]))
 
 
 def exchange(data: bytearray, places: Places, chance: random.Random) -> None:
     """Put a record in the place of another."""
     start, end = places.pick(data, chance)
     other = places.pick(data, chance)
-    _splice(data, start, end, bytes(data[slice(*other)]))
+    splice(data, start, end, bytes(data[slice(*other)]))
 
 
 def move_section(data: bytearray, places: Places, chance: random.Random) -> None:
@@ -96,7 +96,7 @@ def cut_off(data: bytearray, places: Places, chance: random.Random) -> None:
     del data[chance.randrange(len(data)) :]
 
 
-def _splice(data: bytearray, start: int, end: int, new: bytes) -> None:
+def splice(data: bytearray, start: int, end: int, new: bytes) -> None:
     """Put bytes in the place of others; sections behind them move."""
     data[start:end] = new
     table = TABLE + 8 * (SLOTS if data[3:4] == b"\2" else SLOTS - 2)

@@ -7,16 +7,11 @@ and `LAMELLA_SEED=… LAMELLA_CASE=…` walks that case alone.
 from __future__ import annotations
 
 import os
-import resource
-import signal
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from types import FrameType
 
 import pytest
 
@@ -24,6 +19,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.pipeline.nem.program import read_program
 from tests.fuzz.mutate import Seed, mutate_bytes, mutate_text, read_seed
 from tests.fuzz.nem_road import SMALL, judge, judge_refusal, walk
+from tests.fuzz.watch import TooSlowError, watched
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {"tests/lang/nem/good": 3, "tests/lang/nem/bad": 1, "examples/npu": 8}
@@ -36,29 +32,6 @@ NEW = str(time.time_ns()) if "LAMELLA_FUZZ" in os.environ else "0"
 SEED = os.environ.get("LAMELLA_SEED", NEW)
 CASE = os.environ.get("LAMELLA_CASE", "")
 DEVICES = (None, None, "npm_lite", "npm_mid", "npm_pro", "npm_pro_x1")
-
-
-class TooSlowError(Exception):
-    """A case used more processor time than it may."""
-
-
-@contextmanager
-def watched() -> Iterator[None]:
-    """Bound the processor time, which other processes do not lengthen, and the growth of the memory."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    old = signal.signal(signal.SIGPROF, _stop)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, old)
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert grown < MEBIBYTES << 10, f"{grown >> 10} MiB more"
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise TooSlowError(f"more than {SECONDS} s")
 
 
 def read_seeds() -> list[Seed]:
@@ -94,7 +67,7 @@ def test_mutated_programs(share: int, mutations: int, tmp_path: Path) -> None:
     for number in numbers:
         place = tmp_path / "case.nem"
         try:
-            with watched():
+            with watched(SECONDS, MEBIBYTES):
                 reached.update(walk_case(seeds, number, place))
         except Exception as problem:  # noqa: BLE001  any kind of exception is what is looked for
             _keep(failures, problem, number, place)

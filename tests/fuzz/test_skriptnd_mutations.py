@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-import resource
-import signal
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from types import FrameType
 
 import numpy as np
 import pytest
@@ -30,6 +26,7 @@ from tests.fuzz.nem_road import judge_refusal
 from tests.fuzz.skriptnd_mutate import mutate_text
 from tests.fuzz.skriptnd_road import walk
 from tests.fuzz.skriptnd_seeds import read_seeds
+from tests.fuzz.watch import TooSlowError, watched
 
 SEED = os.environ.get("LAMELLA_SEED", "3")
 CASE = os.environ.get("LAMELLA_CASE", "")
@@ -37,29 +34,6 @@ SHARES = 4
 SECONDS = 8
 MEBIBYTES = 600
 MOST_TOLD = 25
-
-
-class TooSlowError(Exception):
-    """A case took longer than any of its size should."""
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise TooSlowError(f"more than {SECONDS} s")
-
-
-@contextmanager
-def watched() -> Iterator[None]:
-    """Bound the processor time, which other processes do not lengthen, and the growth of the memory."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    old = signal.signal(signal.SIGPROF, _stop)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, old)
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert grown < MEBIBYTES << 10, f"{grown >> 10} MiB more"
 
 
 @pytest.mark.parametrize("share", range(SHARES))
@@ -74,7 +48,7 @@ def test_mutated_texts(share: int, mutations: int, tmp_path: Path, monkeypatch: 
         text = mutate_text(random, seeds)
         dialect = random.choice(("specification", "specification", "newer"))
         try:
-            with watched():
+            with watched(SECONDS, MEBIBYTES):
                 reached.update(walk(text, dialect))
         except Exception as problem:  # noqa: BLE001  any kind of exception is what is looked for
             _keep(failures, problem, number, text, tmp_path)
@@ -197,7 +171,7 @@ def test_mutated_data(kind: str, mutations: int) -> None:
         is_header = kind == "safetensors" and random.random() < 0.5
         data = mutate_header(random, seed) if is_header else mutate_bytes(random, seed)
         try:
-            with watched():
+            with watched(SECONDS, MEBIBYTES):
                 found = reads[kind](data, "case")
         except LamellaError as problem:
             judge_refusal(problem)

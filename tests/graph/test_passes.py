@@ -63,7 +63,7 @@ CASES: Mapping[str, tuple[str, str, str, str]] = {
     ),
     "size of the opposite": (
         "simplify",
-        X,
+        N,
         "z = math.neg(x); y = math.abs(z);",
         "z = math.neg(x); y = math.abs(x);",
     ),

@@ -14,7 +14,7 @@ AXIS = "'dim' must be at least -2 and below 2"
 ONCE = "'dim' must name each dimension once"
 PAIRS = (
     *("add", "sub", "rsub", "mul", "div", "floor_divide", "remainder", "fmod", "pow", "lerp", "minimum"),
-    *("maximum", "min_other", "max_other", "lt", "le", "gt", "ge", "eq", "ne"),
+    *("maximum", "min_other", "max_other", "lt", "le", "gt", "ge", "eq", "ne", "atan2", "hypot", "copysign"),
     *("logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"),
 )
 REDUCTIONS = (
@@ -28,6 +28,9 @@ ALONG: dict[str, dict[str, Given]] = {
     "min_dim": {},
     "cumsum": {},
     "cumprod": {},
+    "cummax": {},
+    "cummin": {},
+    "logcumsumexp": {},
     "topk": {"k": 1},
     "sort": {},
     "glu": {},
@@ -45,7 +48,12 @@ ALONG: dict[str, dict[str, Given]] = {
 }
 """Operators along one dimension, and what else they must be told."""
 PLAIN = ("conv1d", 3), ("conv2d", 4), ("conv3d", 5)
-TRANSPOSED = ("conv_transpose1d", 3), ("conv_transpose2d", 4), ("convolution", 4)
+TRANSPOSED = ("conv_transpose1d", 3), ("conv_transpose2d", 4), ("conv_transpose3d", 5), ("convolution", 4)
+POOLS = (
+    *(("max_pool1d", 1), ("avg_pool1d", 1), ("max_pool2d", 2), ("avg_pool2d", 2), ("max_pool3d", 3)),
+    *(("avg_pool3d", 3), ("max_pool2d_with_indices", 2), ("max_pool3d_with_indices", 3)),
+)
+ADAPTIVE = ("adaptive_avg_pool1d", 1), ("adaptive_avg_pool2d", 2), ("adaptive_avg_pool3d", 3)
 MAKERS = ("zeros", "ones")
 NAMES = ("view", "size"), ("reshape", "shape")
 
@@ -99,7 +107,7 @@ def _convolutions() -> Iterator[Refusal]:
         x, large = (1, 2, 4, 4, 4)[:rank], (2, 2, 5, 5, 5)[:rank]
         yield Refusal(f"aten.{name}", "does not fit into the padded input", (x, large))
     for name, rank in TRANSPOSED:
-        x, weight = (1, 2, 1, 1)[:rank], (2, 2, 1, 1)[:rank]
+        x, weight = (1, 2, 1, 1, 1)[:rank], (2, 2, 1, 1, 1)[:rank]
         more: dict[str, Given] = {"transposed": True} if name == "convolution" else {}
         yield Refusal(f"aten.{name}", "the output would have extents", (x, weight), {**more, "padding": 1})
         given = {**more, "output_padding": 1}
@@ -107,8 +115,8 @@ def _convolutions() -> Iterator[Refusal]:
 
 
 def _pools() -> Iterator[Refusal]:
-    for name, rank in (("max_pool1d", 1), ("avg_pool1d", 1), ("max_pool2d", 2), ("avg_pool2d", 2)):
-        operator, flat, whole = f"aten.{name}", ((4, 4)[:rank],), ((2, 4, 4)[: rank + 1],)
+    for name, rank in POOLS:
+        operator, flat, whole = f"aten.{name}", ((4, 4, 4)[:rank],), ((2, 4, 4, 4)[: rank + 1],)
         fragment = f"must have at least {rank + 1} dimensions"
         yield Refusal(operator, fragment, flat, {"kernel_size": 2})
         yield Refusal(operator, "'kernel_size' must be at least 1", whole, {"kernel_size": 0})
@@ -118,16 +126,11 @@ def _pools() -> Iterator[Refusal]:
         if name.startswith("max"):
             given = {"kernel_size": 2, "dilation": 0}
             yield Refusal(operator, "'dilation' must be at least 1", whole, given)
-    for name, rank in (("adaptive_avg_pool1d", 1), ("adaptive_avg_pool2d", 2)):
-        operator, flat, whole = f"aten.{name}", ((4, 4)[:rank],), ((2, 4, 4)[: rank + 1],)
+    for name, rank in ADAPTIVE:
+        operator, flat, whole = f"aten.{name}", ((4, 4, 4)[:rank],), ((2, 4, 4, 4)[: rank + 1],)
         yield Refusal(operator, f"must have at least {rank + 1} dim", flat, {"output_size": 2})
         yield Refusal(operator, "'output_size' must be positive", whole, {"output_size": 0})
-        yield Refusal(operator, "has no mean", ((2, 0, 0)[: rank + 1],), {"output_size": 2})
-    for name in ("upsample_nearest2d", "upsample_bilinear2d"):
-        operator, factors = f"aten.{name}", {"scale_factors": (1.3, 2.0)}
-        yield Refusal(operator, "either 'output_size' or 'scale_factors'", (IMAGE,))
-        yield Refusal(operator, "'scale_factors' must make whole extents", (IMAGE,), factors)
-        yield Refusal(operator, "images must not be empty", (IMAGE,), {"output_size": 0})
+        yield Refusal(operator, "has no mean", ((2, 0, 0, 0)[: rank + 1],), {"output_size": 2})
 
 
 REFUSALS = (
@@ -137,6 +140,7 @@ REFUSALS = (
     *_convolutions(),
     *_pools(),
     Refusal("aten.avg_pool2d", "must not be zero", (IMAGE,), {"kernel_size": 2, "divisor_override": 0}),
+    Refusal("aten.avg_pool3d", "must not be zero", (IMAGE,), {"kernel_size": 2, "divisor_override": 0}),
     Refusal("aten.gelu", "'approximate' must be one of", ((2,),), {"approximate": "TANH"}),
     Refusal("aten.celu", "'alpha' must not be zero", ((2,),), {"alpha": 0.0}),
     Refusal("aten.prelu", "'weight' has 3 items, neither one nor one for each channel", ((2, 4), (3,))),
@@ -168,7 +172,7 @@ REFUSALS = (
     Refusal("aten.scatter", AXIS, ((2, 3), (2, 3), (2, 3)), {"dim": 2}, "f32 i64 f32"),
     Refusal("aten.scatter_add", AXIS, ((2, 3), (2, 3), (2, 3)), {"dim": 2}, "f32 i64 f32"),
     Refusal("aten.constant_pad_nd", "'pad' has 4 items for 1 dimensions", ((4,),), {"pad": (1, 1, 1, 1)}),
-    Refusal("aten.constant_pad_nd", "'pad' must not be negative", ((4,),), {"pad": (-1, 0)}),
+    Refusal("aten.constant_pad_nd", "'pad' takes away more than there is", ((4,),), {"pad": (-3, -2)}),
     Refusal("aten.index", "must hold at least one tensor", ((2, 3), []), {"dims": ()}, "f32 i64"),
     Refusal("aten.index", "'dims' must be at least -2", ((2, 3), [(4,)]), {"dims": (2,)}, "f32 i64"),
     Refusal("aten.index", "'dims' must ascend", ((2, 3), [(4,), (4,)]), {"dims": (1, 0)}, "f32 i64"),
@@ -199,9 +203,9 @@ REFUSALS = (
     ),
     Refusal("aten.group_norm", "cannot be divided into 2 groups", ((1, 3, 2),), {"num_groups": 2}),
     Refusal("aten.pixel_shuffle", "'upscale_factor' must be positive", (IMAGE,), {"upscale_factor": 0}),
-    Refusal("aten.pad", "'mode' must be one of", ((4,),), {"pad": (1, 1), "mode": "circular"}),
+    Refusal("aten.pad", "'mode' must be one of", ((4,),), {"pad": (1, 1), "mode": "mirror"}),
     Refusal("aten.pad", "'pad' has 4 items for 1 dimensions", ((4,),), {"pad": (1, 1, 1, 1)}),
-    Refusal("aten.pad", "'pad' must not be negative", ((4,),), {"pad": (-1, 0)}),
+    Refusal("aten.pad", "'pad' takes away more than there is", ((4,),), {"pad": (-3, -2)}),
     Refusal("aten.pad", "there are too few elements", ((2, 4),), {"pad": (4, 0), "mode": "reflect"}),
     Refusal("aten.pad", "there are too few elements", ((2, 0),), {"pad": (1, 0), "mode": "replicate"}),
     Refusal("aten.where", "do not broadcast", ((2, 3), (2, 4), (2, 3)), element="bool f32 f32"),

@@ -10,6 +10,7 @@ from mmap import mmap
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -154,17 +155,19 @@ def test_a_file_with_errors_is_not_loaded(tmp_path: Path) -> None:
     assert list(map(str, problem.value.findings)) == list(map(str, lamella.check(path)))
 
 
-def test_what_is_to_come_is_said(tmp_path: Path) -> None:
+def test_a_file_runs_once_its_inputs_are_known(tmp_path: Path) -> None:
     path = tmp_path / "a.nac"
     path.write_bytes(write(perceptron()))
     model = load(path)
     assert repr(model) == f"<NAC 1.6 {path}: 7 instructions, 2 parameters>"
-    with pytest.raises(LamellaError, match="virtual machine is to come"):
-        lamella.compile(model)
-    with pytest.raises(LamellaError, match="no road from NAC to 'sknd'"):
-        lamella.lower(model, "sknd")
-    with pytest.raises(LamellaError, match="no ending for a NAC file"):
-        lamella.save(model, tmp_path / "a.sknd")
+    with pytest.raises(LamellaError, match="'x'"):
+        lamella.compile(model)()
+    x = np.ones((1, 2), np.float32)
+    found = lamella.compile(model)(x=x)
+    again = lamella.compile(model, backend="reference", types={"x": "f32[1, 2]"})(x=x)
+    assert found.keys() == again.keys()
+    for name in found:
+        np.testing.assert_array_equal(found[name], again[name])
 
 
 def test_a_text_has_the_limit_of_texts(tmp_path: Path) -> None:

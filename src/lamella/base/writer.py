@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lamella.base.errors import OutputError, cause_of
 
-_TAIL = re.compile(r"\.lamella-[0-9a-f]{8}\.tmp")
+_LEFTOVER = re.compile(r"\.(.*)\.lamella-[0-9a-f]{8}\.tmp", re.DOTALL)
 _LARGE = 1 << 20
 # Some file systems cannot sync a folder, and a folder may be writable without being readable.
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
@@ -35,17 +35,20 @@ def write_bytes(path: Path, data: bytes | memoryview, *, durable: bool = True) -
     write_pieces(path, (data,), durable=durable)
 
 
-def write_pieces(path: Path, pieces: Iterable[bytes | memoryview], *, durable: bool = True) -> None:
+def write_pieces(
+    path: Path, pieces: Iterable[bytes | memoryview], *, durable: bool = True, through_links: bool = True
+) -> None:
     """Replace a file by these bytes, one piece behind the other, or leave it as it was and raise OutputError.
 
     A reader sees the old file or the new one, also after a crash; what need not be `durable`, because its reader
     verifies it, may be lost or cut where the power fails. A symbolic link that the user named is written through;
-    pipes and character devices have no old content and are written directly.
+    one that only lies where a companion of a named file goes is refused, without `through_links`. Pipes and character
+    devices have no old content and are written directly.
     """
     views = [memoryview(piece).cast("B") for piece in pieces]
     progress = _Progress(sum(map(len, views)))
     try:
-        target, old = _find_target(path)
+        target, old = _find_target(path, through_links)
         if old is not None and not stat.S_ISREG(old.st_mode):
             _write_stream(target, views, progress)
         else:
@@ -66,6 +69,11 @@ def make_folder(folder: Path) -> None:
         raise OutputError("the path holds a NUL character", path=str(folder).replace("\0", "?")) from None
 
 
+def remove_leftovers(folder: Path, names: re.Pattern[str]) -> None:
+    """Remove what killed writers left of files whose names differ with their content; others are as good as new."""
+    _remove_stale(str(folder), names)
+
+
 class _Progress:
     """How far a write came, for the error message."""
 
@@ -83,12 +91,18 @@ def _explain(path: Path, problem: OSError, progress: _Progress) -> OutputError:
     return OutputError(f"cannot write '{path}': {cause_of(problem)} ({state})", path=path)
 
 
-def _find_target(path: Path) -> tuple[str, os.stat_result | None]:
+def _find_target(path: Path, through_links: bool) -> tuple[str, os.stat_result | None]:
     """Where the bytes go, and what is there now."""
+    if not through_links and os.path.islink(path):
+        raise OSError(errno.ELOOP, "it is a symbolic link that was not named")
+    # What is not to be followed keeps its own name, so that a link made meanwhile is replaced and not followed.
+    target = (
+        os.path.realpath(path) if through_links else os.path.join(os.path.realpath(path.parent), path.name)
+    )
     try:
         old = os.stat(path)
     except FileNotFoundError:
-        return os.path.realpath(path), None
+        return target, None
     if stat.S_ISDIR(old.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if stat.S_ISCHR(old.st_mode) or stat.S_ISFIFO(old.st_mode):
@@ -98,7 +112,7 @@ def _find_target(path: Path) -> tuple[str, os.stat_result | None]:
     # A rename would replace a file that its owner protected.
     if not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    return os.path.realpath(path), old
+    return target, old
 
 
 def _write_stream(target: str, views: list[memoryview], progress: _Progress) -> None:
@@ -113,10 +127,10 @@ def _write_stream(target: str, views: list[memoryview], progress: _Progress) -> 
 
 def _replace(target: str, mode: int, views: list[memoryview], progress: _Progress, durable: bool) -> None:
     folder, name = os.path.split(target)
-    prefix = f".{os.fsdecode(os.fsencode(name)[:200])}"
-    _remove_stale(folder, prefix)
+    short = os.fsdecode(os.fsencode(name)[:200])
+    _remove_stale(folder, re.compile(re.escape(short)))
     _check_space(folder, progress.needed)
-    temporary, descriptor = _create(folder, prefix)
+    temporary, descriptor = _create(folder, f".{short}")
     try:
         _write_all(descriptor, views, progress)
         os.fchmod(descriptor, mode)
@@ -125,14 +139,23 @@ def _replace(target: str, mode: int, views: list[memoryview], progress: _Progres
         os.replace(temporary, target)
         progress.replaced = True
     finally:
-        if not progress.replaced:
-            with suppress(OSError):
-                os.unlink(temporary)
-        # Closing gives up the lock, so it comes last; what closing could report, fsync has reported.
-        with suppress(OSError):
-            os.close(descriptor)
+        _let_go(temporary, descriptor, progress.replaced)
     if durable:
         _sync_folder(folder)
+
+
+def _let_go(temporary: str, descriptor: int, finished: bool) -> None:
+    """Close a file, and remove it where it was not finished.
+
+    Closing gives up the lock, so it comes last; what closing could report, fsync has reported.
+    """
+    try:
+        if not finished:
+            with suppress(OSError):
+                os.unlink(temporary)
+    finally:
+        with suppress(OSError):
+            os.close(descriptor)
 
 
 def _write_all(descriptor: int, views: list[memoryview], progress: _Progress) -> None:
@@ -155,28 +178,34 @@ def _create(folder: str, prefix: str) -> tuple[str, int]:
             descriptor = os.open(temporary, flags, 0o600)
         except FileExistsError:
             continue
-        # Without locks (some network file systems) nobody can claim a leftover either.
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if _still_there(descriptor):
+        ours = False
+        try:
+            ours = _claim(descriptor)
+        finally:
+            if not ours:
+                _let_go(temporary, descriptor, finished=False)
+        if ours:
             return temporary, descriptor
-        os.close(descriptor)
     raise OSError(errno.EEXIST, "no free name for a temporary file")
 
 
-def _still_there(descriptor: int) -> bool:
-    """Whether a file kept its name in the moment between its creation and its lock."""
+def _claim(descriptor: int) -> bool:
+    """Lock a new file; whether it kept its name in the moment between its creation and its lock."""
+    # Without locks (some network file systems) nobody can claim a leftover either.
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
         return os.fstat(descriptor).st_nlink > 0
     except OSError:
         return True
 
 
-def _remove_stale(folder: str, prefix: str) -> None:
-    """Remove what killed writers of the same file left; a living writer holds its lock."""
+def _remove_stale(folder: str, names: re.Pattern[str]) -> None:
+    """Remove what killed writers of files with these names left; a living writer holds its lock."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith(prefix) and _TAIL.fullmatch(entry.name[len(prefix) :]):
+            found = _LEFTOVER.fullmatch(entry.name)
+            if found is not None and names.fullmatch(found[1]):
                 _remove_if_unlocked(entry.path)
 
 

@@ -1,4 +1,4 @@
-"""`lamella convert`: write a model under another ending of its language."""
+"""`lamella convert`: write a model under another ending."""
 
 from __future__ import annotations
 
@@ -11,32 +11,65 @@ from lamella.base.diagnostic import printable
 from lamella.cli.options import (
     Common,
     Guarded,
+    ModelOptions,
     common_options,
+    model_options,
+    print_findings,
     print_json,
+    types_option,
+    weights_option,
 )
 from lamella.cli.watching.waiting import waiting
-from lamella.pipeline.api import load, save
+from lamella.pipeline.converting import convert as convert_file
+from lamella.pipeline.options import options_of
+
+METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
+LEVELS = ("none", "exact", "relaxed")
 
 
-class Options(Common):
+class Options(Common, ModelOptions):
     """What the command line gives to `convert`."""
 
     output: Path
+    weights: Path | None
+    types: dict[str, str]
+    quantize: str | None
+    axis: int
+    optimize: str | None
+    external: bool | None
+    plain_signatures: bool
+    seed: int
 
 
 @click.command(cls=Guarded)
 @common_options
 @click.argument("output", type=click.Path(path_type=Path))
+@click.option("--quantize", type=click.Choice(METHODS), help="NAC: store the weights by this method.")
+@click.option("--axis", type=click.IntRange(min=0), default=0, help="NAC: the axis of int8_channel's scales.")
+@click.option("--optimize", type=click.Choice(LEVELS), help="How far the graph is simplified before.")
+@click.option("--external/--internal", default=None, help="NAC: weights beside the file, or in it.")
+@click.option("--plain-signatures", is_flag=True, help="NAC: signatures without roles, all tensors T.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, help="Seed of inputs that outputs are compared on."
+)
+@weights_option
+@types_option
+@model_options
 def convert(**options: Unpack[Options]) -> None:
-    """Read FILE and write it as OUTPUT: .nac is assembled from .nacs, .nacs is the text of .nac.
+    """Read FILE and write it as OUTPUT: .sknd, .nac and .nacs into each other, and .pt2 (torch.export) into them.
 
-    What is large in a binary is put beside the text, into a file whose name tells its content.
+    A graph that becomes NAC is optimised first, by what is exact. What is large in a binary is put beside a text, into
+    a file whose name tells its content. --weights gives a NAC file other numbers and leaves its code as it is.
     """
     own = ("file", "as_json", "output")
     words: dict[str, object] = {key: value for key, value in options.items() if key not in own}
     with waiting(f"converting {printable(str(options['file']))}"):
-        save(load(options["file"], **words), options["output"])
+        found = convert_file(options["file"], options["output"], options_of(words))
+    written = [printable(str(path)) for path in found.written]
     if options["as_json"]:
-        print_json({"ok": True, "diagnostics": [], "written": str(options["output"])})
-    else:
-        click.echo(printable(str(options["output"])))
+        told = [item.to_json() for item in found.findings]
+        print_json({"ok": True, "diagnostics": told, "written": written[-1], **(found.data or {})})
+        return
+    print_findings(found.findings)
+    for line in (*found.lines, *written):
+        click.echo(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn, Unpack
 
@@ -19,16 +20,17 @@ from lamella.cli.options import (
     common_options,
     model_options,
     print_json,
+    types_option,
     weights_option,
 )
 from lamella.cli.watching.bar import watch
 from lamella.cli.watching.waiting import waiting
-from lamella.pipeline.api import LOADING, compile, load, save
+from lamella.pipeline.api import compile, is_late, load, save
 from lamella.pipeline.api import lower as lower_model
 from lamella.pipeline.languages import Model, Printing, printing_of
 from lamella.pipeline.options import options_of
 
-FORMS = ("sknd", "tensor", "llvm", "asm", "ptx", "stcb")
+FORMS = ("sknd", "nac", "tensor", "llvm", "asm", "ptx", "stcb")
 TOLERANCE = 1e-3
 """How far numbers may lie apart after a pass has changed the order of sums, in parts of the largest."""
 
@@ -37,6 +39,7 @@ class Options(Common, ModelOptions):
     """What the command line gives to `lower`."""
 
     weights: Path | None
+    types: dict[str, str]
     to: str
     output: Path | None
     after: str | None
@@ -50,6 +53,7 @@ class Options(Common, ModelOptions):
 @common_options
 @model_options
 @weights_option
+@types_option
 @click.option("--to", type=click.Choice(FORMS), required=True, help="The form to lower to.")
 @click.option(
     "-o",
@@ -76,9 +80,9 @@ def lower(**options: Unpack[Options]) -> None:
     """Write FILE in a form below it into a folder; what was written is read again and compared."""
     own = ("file", "as_json", "to", "output", "compare")
     words: dict[str, object] = {key: value for key, value in options.items() if key not in own}
-    later = {key: words[key] for key in words if key not in LOADING}
     with waiting(f"lowering {printable(str(options['file']))}"):
         model = load(options["file"], **words)
+        later = {key: words[key] for key in words if not is_late(key, model)}
         lowered = lower_model(model, options["to"], **later)
     printing = printing_of(lowered.language)
     if options["output"] is None:
@@ -86,7 +90,7 @@ def lower(**options: Unpack[Options]) -> None:
     elif printing is None:
         target = _write(lowered, options["output"], options)
         again = load(target, limits=options["limits"])
-        _report(target, _compare(model, again, options) if options["compare"] else None, options["as_json"])
+        _report(target, _compare(model, again, later) if options["compare"] else None, options["as_json"])
     else:
         target = printing.write_into(lowered, options["output"], options["file"].stem)
         numbers = printing.compare(model, lowered, target, options_of(later)) if options["compare"] else {}
@@ -126,11 +130,13 @@ def _report(target: Path, difference: float | None, as_json: bool) -> NoReturn:
     sys.exit(0 if close else 1)
 
 
-def _compare(before: Model, after: Model, options: Options) -> float:
+def _compare(before: Model, after: Model, words: Mapping[str, object]) -> float:
     """The largest difference between the outputs of two models on the same random inputs."""
     found = []
-    for model in (before, after):
-        executable = compile(model, seed=options["seed"], limits=options["limits"])
+    both = {key: words[key] for key in ("seed", "limits")}
+    more = {key: words[key] for key in ("types", "shape", "weights") if not is_late(key, before)}
+    for model, given in ((before, {**both, **more}), (after, both)):
+        executable = compile(model, None, **given)
         executable.watch = watch
         found.append(executable())
     first, second = found

@@ -50,7 +50,11 @@ limit_option = click.option(
 def _pairs(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]) -> dict[str, str]:
     """`--set a=1 --set b=2`, or `--shape B=2,T=8`, as names and values."""
     found: dict[str, str] = {}
-    for word in value if parameter.name == "config" else [part for item in value for part in item.split(",")]:
+    for word in (
+        value
+        if parameter.name in ("config", "types")
+        else [part for item in value for part in item.split(",")]
+    ):
         name, equals, text = word.partition("=")
         if not equals or not name.strip():
             raise click.BadParameter(f"'{word}' is not NAME=VALUE")
@@ -99,6 +103,16 @@ weights_option = click.option(
     "--weights",
     type=click.Path(path_type=Path),
     help="A .safetensors file or a folder of .dat files; by default the model's folder, then the seed.",
+)
+
+
+types_option = click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="NAME=f32[2,8]",
+    callback=_pairs,
+    help="NAC: what an input is, where the file does not say; repeatable.",
 )
 
 

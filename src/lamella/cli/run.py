@@ -23,6 +23,7 @@ from lamella.cli.options import (
     model_options,
     print_findings,
     print_json,
+    types_option,
     weights_option,
 )
 from lamella.cli.watching.bar import watch
@@ -42,6 +43,7 @@ class Options(Common, ModelOptions):
     """What the command line gives to `run`."""
 
     weights: Path | None
+    types: dict[str, str]
     inputs: tuple[str, ...]
     kernel: str
     arguments: tuple[str, ...]
@@ -63,9 +65,9 @@ class Options(Common, ModelOptions):
 @click.option("--output", type=click.Path(path_type=Path), help="Write one .npy per output into this folder.")
 @click.option(
     "--backend",
-    type=click.Choice(["cpu", "interpreter", "npu", "reference"]),
+    type=click.Choice(["cpu", "interpreter", "nacvm", "npu", "reference"]),
     default=None,
-    help="How to run it: plans on npu; graphs on reference; graphs and kernels on cpu or interpreter.",
+    help="How to run it: plans on npu; NAC on nacvm; graphs on reference; graphs and kernels on cpu or interpreter.",
 )
 @click.option("--kernel", metavar="NAME", default="", help="The kernel to run; by default the only one.")
 @click.option(
@@ -89,6 +91,7 @@ class Options(Common, ModelOptions):
 )
 @model_options
 @weights_option
+@types_option
 @click.option(
     "--dtype", type=click.Choice(["f32", "f64"]), default=None, help="Compute real numbers in this type."
 )

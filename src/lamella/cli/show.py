@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Unpack
 
 import click
 
 from lamella.base.diagnostic import errors, printable
 from lamella.base.limits import Limits
+from lamella.base.writer import write_text
 from lamella.cli.options import (
     Guarded,
     ModelOptions,
@@ -18,8 +20,9 @@ from lamella.cli.options import (
     model_options,
     print_findings,
     print_json,
+    types_option,
 )
-from lamella.pipeline.languages import files_of, shown_language
+from lamella.pipeline.languages import files_of, part_of, shown_language
 from lamella.pipeline.options import options_of
 
 
@@ -30,6 +33,8 @@ class Options(ModelOptions):
     as_json: bool
     language: str | None
     listing: bool
+    picture: Path | None
+    types: dict[str, str]
     limits: Limits
 
 
@@ -37,6 +42,13 @@ class Options(ModelOptions):
 @click.argument("file")
 @json_option
 @click.option("--listing", is_flag=True, help="NAC: the instructions as pseudo-code, with memory commands.")
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path),
+    metavar="OUT.svg",
+    help="NAC: draw the bytes, coloured by section.",
+)
+@types_option
 @model_options
 @language_option
 @limit_option
@@ -47,11 +59,13 @@ def show(**options: Unpack[Options]) -> None:
     kernels (cpu-avx512) does too.
     """
     words: dict[str, object] = {
-        key: value for key, value in options.items() if key not in ("file", "as_json")
+        key: value for key, value in options.items() if key not in ("file", "as_json", "picture")
     }
     language = shown_language(options["file"], options["language"])
     if options["listing"] and language != "nac":
         raise click.UsageError(f"--listing is for NAC, and '{printable(options['file'])}' is {language}")
+    if options["picture"] is not None:
+        _draw(language, Path(options["file"]), options["picture"], options["limits"])
     description = files_of(language).describe(options["file"], options_of(words))
     wrong = errors(description.findings)
     if options["as_json"]:
@@ -64,3 +78,11 @@ def show(**options: Unpack[Options]) -> None:
             click.echo("what is in error is not shown", err=True)
     if wrong:
         sys.exit(1)
+
+
+def _draw(language: str, path: Path, target: Path, limits: Limits) -> None:
+    """Write the picture of a file."""
+    if language != "nac":
+        raise click.UsageError(f"--picture is for NAC, and '{printable(str(path))}' is {language}")
+    model = part_of("nac", "model").read_model(path, limits)
+    write_text(target, part_of("nac", "picture").byte_map(model))

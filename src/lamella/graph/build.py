@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import BOOL, F32, I64, ElementType
+from lamella.base.origin import Origin
 from lamella.base.source import NOWHERE
 from lamella.graph.nodes import (
     Argument,
@@ -111,6 +112,8 @@ class Builder:
     def __init__(self, library: Library, name: str) -> None:
         self.library = library
         self.name = name
+        self.origin: Origin | None = None
+        """What the operations are made from that are called from now on."""
         self._names = Fresh()
         self._inputs: list[Argument] = []
         self._variables: list[Tensor] = []
@@ -171,8 +174,14 @@ class Builder:
         given = {name: tuple(item) if isinstance(item, list) else item for name, item in attributes.items()}
         instance = bind(self.library, operator, inputs, given, types or {}, names)
         outputs = tuple(result(item, name) for item, name in zip(instance.outputs, names, strict=True))
+        types_found = tuple(instance.types.items())
         operation = Operation(
-            operator, self._arguments(instance), outputs, _plain(instance), tuple(instance.types.items())
+            operator,
+            self._arguments(instance),
+            outputs,
+            _plain(instance),
+            types_found,
+            origin=self.origin,
         )
         self._nodes.append(operation)
         return outputs

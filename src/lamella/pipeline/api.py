@@ -9,7 +9,7 @@ from lamella.pipeline.languages import Executable, Model, execution_of, language
 from lamella.pipeline.options import options_of
 
 LOADING = frozenset(("model", "config", "dialect", "keep", "decompose", "weights", "shape"))
-"""Options that only reading a file can honour."""
+"""Options that only reading a file can honour; a NAC file becomes a graph later, and so takes them later."""
 
 
 def load(path: str | Path, /, **options: object) -> Model:
@@ -41,7 +41,12 @@ def save(model: Model, path: str | Path) -> None:
 def _loaded(model: Model | str | Path, options: dict[str, object]) -> Model:
     if isinstance(model, str | Path):
         return load(model, **options)
-    late = next((name for name in options if name in LOADING), None)
+    late = next((name for name in options if is_late(name, model)), None)
     if late is not None:
         raise InputError(f"option '{late}' comes too late for a loaded model", hint=f"load(…, {late}=…)")
     return model
+
+
+def is_late(option: str, model: Model) -> bool:
+    """Whether an option can change nothing of a model that is loaded."""
+    return option in LOADING and model.language != "nac"

@@ -27,10 +27,12 @@ LANGUAGES = MappingProxyType({"nac": ".nac", "nem": ".nem", "skriptnd": ".sknd",
 """Each language with the ending of its files."""
 DATA = "data"
 """Not a language: files that hold the numbers of a model."""
+TORCH = "torch"
+"""Not a language of ours: programs that torch.export saved."""
 ENDINGS = MappingProxyType(
     {
         **{ending: name for name, ending in LANGUAGES.items()},
-        **{".nacs": "nac", ".dat": DATA, ".safetensors": DATA},
+        **{".nacs": "nac", ".dat": DATA, ".safetensors": DATA, ".pt2": TORCH},
     }
 )
 BINARY_ENDINGS = (".nac",)
@@ -152,7 +154,7 @@ def language_of(path: Path, language: str | None) -> str:
         name = "nem"
     if name is None and is_folder(path):
         name = "skriptnd"
-    if name is None or name not in (*LANGUAGES, DATA):
+    if name is None or name not in (*LANGUAGES, DATA, TORCH):
         known = ", ".join(ending for ending, name in ENDINGS.items() if name != DATA)
         raise InputError(
             f"cannot tell the language of '{path}'", path=path, hint=f"known endings are {known}"

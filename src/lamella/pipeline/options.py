@@ -19,6 +19,10 @@ KINDS = MappingProxyType(
         "config": Mapping,
         "quantized": bool,
         "listing": bool,
+        "types": Mapping,
+        "plain_signatures": bool,
+        "external": bool,
+        "axis": int,
         "seed": int,
         "groups": int,
         "threads": int,
@@ -32,6 +36,7 @@ OPTIONAL = frozenset(
     [
         *("language", "root", "device", "kernel", "after", "target"),
         *("model", "dialect", "weights", "dtype"),
+        *("quantize", "optimize", "external"),
     ]
 )
 """The options that may be None, as if they were not given."""
@@ -68,6 +73,18 @@ class Options:
     """Tensor language: how many threads run the work-groups; 0 for as many as there are processors."""
     listing: bool = False
     """NAC: show the instructions as pseudo-code."""
+    types: Mapping[str, str] = field(default_factory=dict)
+    """NAC: what an input is, such as `f32[2, 8]`, where the file does not say."""
+    plain_signatures: bool = False
+    """NAC: write signatures without roles, as the public compiler does."""
+    external: bool | None = None
+    """NAC: write weights into a .safetensors file beside the file; by default they stay where they are."""
+    quantize: str | None = None
+    """NAC: store weights by this method."""
+    axis: int = 0
+    """NAC: the axis along which INT8_CHANNEL has its scales."""
+    optimize: str | None = None
+    """How graphs are simplified before they are written: none, exact or relaxed."""
     model: str | None = None
     """Which graph of several; by default the first."""
     config: Mapping[str, object] = field(default_factory=dict)

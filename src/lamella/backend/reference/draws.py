@@ -6,18 +6,22 @@ The same seed and name give the same numbers, whatever else the graph has and in
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from lamella.backend.reference.storage import Storage
 from lamella.base import arrays
 from lamella.base.arrays import Array
+from lamella.base.diagnostic import LamellaError
 from lamella.base.dim import Extent, substitute
 from lamella.base.dtype import ElementType, Kind
-from lamella.graph.nodes import Graph, Tensor
+from lamella.graph.compose.decompose import compose_call
+from lamella.graph.nodes import Graph, Operation, Tensor, tensors
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Lookup
 from lamella.ops.instance import Instance
+from lamella.ops.library import Library
+from lamella.ops.problem import Problem
 
 SMALL = 8
 """Random integers that pick nothing are drawn below this number."""
@@ -87,6 +91,24 @@ def find_picks(
                 if parameters.get(parameter) in wanted:
                     found[parameters[parameter]].append(extent)
     return found
+
+
+def reading(library: Library, graph: Graph, operations: Iterable[Operation]) -> Iterator[Operation]:
+    """The operations that read an integer input; a composed one by what it is made of."""
+    wanted = {item.name for item in graph.inputs if isinstance(item, Tensor) and item.element.is_integer}
+    for operation in operations:
+        names = {item.name for argument in operation.inputs for item in tensors(argument)}
+        if wanted.isdisjoint(names):
+            continue
+        definition = library.find(operation.operator)
+        if definition is None or definition.operator.kind != "compose":
+            yield operation
+            continue
+        try:
+            inner = compose_call(library, operation).nodes
+        except (Problem, LamellaError):  # the run tells what is wrong with it
+            continue
+        yield from (node for node in inner if isinstance(node, Operation))
 
 
 def smallest(extents: Sequence[Extent], values: Mapping[str, int]) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.backend.reference.checks import require_checks
-from lamella.backend.reference.draws import draw_variable, find_picks, generator
+from lamella.backend.reference.draws import draw_variable, find_picks, generator, reading
 from lamella.backend.reference.findings import told
 from lamella.backend.reference.inputs import Inputs, Misfit, fit, list_parts
 from lamella.backend.reference.nodes.lifetimes import names_of
@@ -114,7 +114,7 @@ class Executable:
         """Run once; inputs that are not given are random, from the seed."""
         frame = Frame(self._machine, Extents(), np.random.default_rng(self._seed))
         graph = self.model.graph
-        self.findings = [*self.model.findings, *self._without_data()]
+        self.findings = [*self.model.findings, *self.find_random()]
         self._enter(frame, inputs)
         require_checks(graph.checks, frame.extents)
         needed = [*graph.outputs, *(item.value for item in graph.updates)]
@@ -152,7 +152,8 @@ class Executable:
         except Misfit as problem:
             raise Fault(WRONG_TYPE, name=name, type=kind, found=str(problem)) from None
 
-    def _without_data(self) -> list[Diagnostic]:
+    def find_random(self) -> list[Diagnostic]:
+        """That variables have random values, where the model has none for them."""
         graph, data = self.model.graph, self.model.data or {}
         names = [item.name for item in graph.variables if item.name not in data]
         if not names:
@@ -182,7 +183,8 @@ class Executable:
         return find_picks(self.model.graph, self._bound_operations())
 
     def _bound_operations(self) -> Iterator[tuple[Sequence[str], Instance, Sequence[Contraction]]]:
-        for operation in self.model.graph.operations():
+        model = self.model
+        for operation in reading(model.library, model.graph, model.graph.operations()):
             names = [item.name if isinstance(item, Tensor) else "" for item in operation.inputs]
             prepared = self._prepare(operation)
             if prepared is not None:

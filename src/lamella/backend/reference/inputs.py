@@ -16,12 +16,15 @@ from lamella.backend.reference.symbols import Extents
 from lamella.base import arrays
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
-from lamella.base.dim import Dim, Extent, bounds, substitute, symbols
+from lamella.base.dim import Extent, bounds, substitute, symbols
 from lamella.base.dtype import ElementType, Kind
 from lamella.base.source import Span
 from lamella.graph.nodes import Argument, Graph, Pack, Tensor, tensors
 from lamella.lang.skriptnd.rules.graphs import INPUT_TYPE, UNKNOWN_INPUT
 from lamella.ops.problem import Fault
+
+ENDLESS = 1 << 16
+"""Beyond it the bound of an extent is no size that somebody has in mind."""
 
 
 def list_parts(arguments: Sequence[Argument]) -> tuple[Tensor | Pack, ...]:
@@ -91,19 +94,19 @@ class Inputs:
 
     def _draw(self, part: Tensor | Pack, extents: Extents, picks: Callable[[str], Sequence[Extent]]) -> Held:
         random = generator(self.seed, part.name)
-        shape = [_choose_extent(extent, extents) for extent in part.shape]
+        shape = [choose_extent(extent, extents) for extent in part.shape]
         if isinstance(part, Pack):
-            count = _choose_extent(part.size, extents)
+            count = choose_extent(part.size, extents)
             return tuple(draw(random, part.element, shape, self.storage, SMALL) for _ in range(count))
         end = smallest(picks(part.name), extents) if part.element.is_integer else SMALL
         return draw(random, part.element, shape, self.storage, end)
 
 
-def _choose_extent(extent: int | Dim, extents: Extents) -> int:
-    """An extent of a random input: what others fixed, or the largest that is allowed."""
+def choose_extent(extent: Extent, extents: Extents) -> int:
+    """An extent of a random input: what others fixed, or the largest that is allowed; a small one of endless ones."""
     for item in symbols(extent):
         if item.name not in extents:
-            extents[item.name] = item.high
+            extents[item.name] = item.high if item.high <= ENDLESS else max(item.low, SMALL)
     found = substitute(extent, extents)
     return found if isinstance(found, int) else bounds(found)[1]
 

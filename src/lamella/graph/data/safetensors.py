@@ -196,10 +196,14 @@ def _array(image: Array, item: _Entry, name: str) -> Array:
 
 
 def write_safetensors(
-    path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, str] | None = None
+    path: Path,
+    arrays: Mapping[str, Array],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    through_links: bool = True,
 ) -> None:
     """Write arrays by name, whole or not at all; equal arrays give equal bytes."""
-    write_pieces(path, _pieces(arrays, shown(path), metadata or {}))
+    write_pieces(path, _pieces(arrays, shown(path), metadata or {}), through_links=through_links)
 
 
 def encode_safetensors(

@@ -1,6 +1,6 @@
 """Passes: pure functions from a model to a model, one file each.
 
-`fold_constants` and `specialise_shapes` need more than the model, and are imported from their files.
+`fold_constants`, `specialise_shapes` and `optimise` need more than the model, and are imported from their files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from lamella.graph.model import Model
 from lamella.graph.passes.cancel_transposes import cancel_transposes
 from lamella.graph.passes.merge_equal import merge_equal
 from lamella.graph.passes.propagate_layout import propagate_layout
+from lamella.graph.passes.relax import relax
 from lamella.graph.passes.remove_dead import remove_dead
+from lamella.graph.passes.remove_unused_variables import remove_unused_variables
 from lamella.graph.passes.simplify import simplify
 
 Pass: TypeAlias = Callable[[Model], Model]
@@ -25,6 +27,8 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
         "cancel_transposes": cancel_transposes,
         "merge_equal": merge_equal,
         "remove_dead": remove_dead,
+        "remove_unused_variables": remove_unused_variables,
+        "relax": relax,
     }
 )
-"""The passes that need nothing but the model, in the order in which they help each other."""
+"""The passes that need nothing but the model, in the order in which they help each other; the last changes numbers."""

@@ -1,6 +1,7 @@
 """Join transpositions that follow each other.
 
 `transpose(transpose(x, p), q) = transpose(x, p[q])`, and `transpose(x, p) = x` where `p` changes nothing.
+The transpositions of ATen are joined to `aten.permute`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,14 @@ from dataclasses import replace
 
 from lamella.graph.model import Model
 from lamella.graph.nodes import Node, Operation, Tensor
-from lamella.graph.passes.transposes import TRANSPOSE, compose, is_identity, order_of, transposed
+from lamella.graph.passes.laws.transposes import (
+    TRANSPOSITIONS,
+    compose,
+    is_identity,
+    order_of,
+    transposed,
+    transposition,
+)
 from lamella.graph.rewrite import Change, Walk, rewrite
 
 
@@ -20,7 +28,7 @@ def cancel_transposes(model: Model) -> Model:
 
 def join(node: Node, walk: Walk) -> Change | None:
     """One transposition for two that follow each other, or none where they undo each other."""
-    if not isinstance(node, Operation) or node.operator != TRANSPOSE:
+    if not isinstance(node, Operation) or node.operator not in TRANSPOSITIONS:
         return None
     (source,), (output,) = node.inputs, node.outputs
     order = order_of(node)
@@ -31,4 +39,4 @@ def join(node: Node, walk: Walk) -> Change | None:
         return Change(results={output.name: source})
     if first is None:
         return None
-    return Change((replace(node, inputs=(source,), attributes=(("axis", 0), ("perm", order))),))
+    return Change((transposition(node, source, order),))

@@ -25,17 +25,18 @@ class _Merger:
     """Remembers what was computed, and in which region."""
 
     def __init__(self) -> None:
-        self._known: dict[str, list[tuple[tuple[int, ...], Operation]]] = {}
+        self._known: dict[tuple[str, tuple[int, ...]], Operation] = {}
 
     def visit(self, node: Node, walk: Walk) -> Change | None:
-        """Let an earlier operation stand for an equal one."""
+        """Let an earlier operation stand for an equal one, where it is visible: here or in a region around."""
         if not isinstance(node, Operation) or node.operator.startswith(RANDOM):
             return None
-        found = self._known.setdefault(_key(node), [])
-        for path, earlier in found:
-            if walk.path[: len(path)] == path and (pairs := _pairs(node, earlier)) is not None:
+        key = _key(node)
+        for depth in range(len(walk.path) + 1):
+            earlier = self._known.get((key, walk.path[:depth]))
+            if earlier is not None and (pairs := _pairs(node, earlier)) is not None:
                 return Change(results=pairs)
-        found.append((walk.path, node))
+        self._known[key, walk.path] = node
         return None
 
 

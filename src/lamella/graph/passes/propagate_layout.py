@@ -6,7 +6,8 @@
     conv{data_format=NCX}(transpose(x, p)) = transpose(conv{data_format=NXC}(x), p)    where p leads from NXC to NCX
     conv{filter_format=NCX}(x, transpose(w, p)) = conv{filter_format=NXC}(x, w)        likewise
 
-A transposition moves only where nothing else reads it, so their number never grows; two that meet are joined.
+A transposition moves only where nothing else reads it, so their number never grows; two that meet are joined. Those of
+ATen stay where they are: a graph of ATen's operators keeps them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Node, Operation, Tensor, Value
 from lamella.graph.passes.cancel_transposes import join
 from lamella.graph.passes.elementwise import is_elementwise
-from lamella.graph.passes.transposes import TRANSPOSE, Order, order_of, transposed
+from lamella.graph.passes.laws.transposes import TRANSPOSE, Order, order_of, transposed
 from lamella.graph.rewrite import Change, Walk, members, rewrite, uses
 from lamella.ops.library import Library
 from lamella.ops.problem import Problem
@@ -96,7 +97,8 @@ class _Propagation:
     def _single(self, tensor: Argument, walk: Walk) -> Operation | None:
         """The transposition behind an input that nothing else reads."""
         found = transposed(walk, tensor)
-        return found if isinstance(tensor, Tensor) and self.reads.get(tensor.name) == 1 else None
+        ours = found is not None and found.operator == TRANSPOSE
+        return found if ours and isinstance(tensor, Tensor) and self.reads.get(tensor.name) == 1 else None
 
     def _is_elementwise(self, operator: str) -> bool:
         if operator not in self.elementwise:

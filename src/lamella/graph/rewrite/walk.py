@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TypeAlias
 
+from lamella.base.origin import Origin
 from lamella.graph.nodes import (
     Argument,
     Branch,
@@ -47,6 +48,7 @@ class Walk:
         """The regions around the current node, outermost first, as numbers."""
         self._makers: dict[str, Node] = {}
         self._results: dict[str, Tensor] = {}
+        self._origins: dict[str, Origin | None] = {}
         self._names = Fresh(item.name for item in defined(graph))
         self._regions = count()
         self._renewal = Renewal(self._current)
@@ -84,6 +86,7 @@ class Walk:
             for item in change.constants:
                 self.constants[item.tensor.name] = item
             self._results.update(change.results)
+            self._origins.update(dict.fromkeys(change.results, renewed.origin))
             for new in change.nodes:
                 self._makers.update((item.name, new) for item in made(new))
             found += change.nodes
@@ -139,7 +142,8 @@ class Walk:
             if free and new.quantization is None:
                 names[new.name] = output.name
             else:
-                copies.append(copy_of(new, output))
+                origin = self._origins.get(output.name) or output.origin
+                copies.append(replace(copy_of(new, output), origin=origin))
         graph = replace(graph, nodes=(*graph.nodes, *copies))
         return rename(graph, names) if names else graph
 

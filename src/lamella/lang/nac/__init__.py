@@ -7,6 +7,7 @@ from lamella.lang.nac.nodes import File
 from lamella.lang.nac.parse import Parsed, parse
 from lamella.lang.nac.restate import restate
 from lamella.lang.nac.rules import RULES
+from lamella.lang.nac.schedule import describe_schedule, plan_memory
 from lamella.lang.nac.write import find_unwritable, write, write_pieces
 
 __all__ = [
@@ -16,10 +17,12 @@ __all__ = [
     "Parsed",
     "assemble",
     "check",
+    "describe_schedule",
     "disassemble",
     "find_unwritable",
     "open_file",
     "parse",
+    "plan_memory",
     "restate",
     "save_file",
     "write",

@@ -17,20 +17,27 @@ GAP = "   "
 _ACTIONS: Mapping[int, str] = MappingProxyType({int(action): action.name for action in Action})
 
 
-def listing(file: File) -> str:
-    """The instructions, one on a line, with what each parameter holds and what the coprocessor does meanwhile."""
-    lister = _Lister(file)
+_NOTHING: Mapping[int, str] = MappingProxyType({})
+
+
+def listing(file: File, types: Mapping[int, str] = _NOTHING) -> str:
+    """The instructions, one on a line, with what each parameter holds and what the coprocessor does meanwhile.
+
+    `types` says what instructions give, where somebody knows it.
+    """
+    lister = _Lister(file, types)
     lines = lister.lines(file.instructions, file.schedule)
     if file.training:
-        lines += ["", "training:", *lister.lines(file.training, ())]
+        lines += ["", "training:", *_Lister(file, _NOTHING).lines(file.training, ())]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 class _Lister:
     """Knows what the ids of a file stand for."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: File, types: Mapping[int, str]) -> None:
         self._code = CodeDescriber(file)
+        self._types = types
         self._inputs = {item.index: item.name for item in file.inputs}
         names = {item.id: item.name for item in file.parameters}
         self._tensors = {names.get(item.parameter, item.parameter): item for item in file.tensors}
@@ -40,7 +47,10 @@ class _Lister:
         commands: dict[int, list[Command]] = {}
         for tick in schedule:
             commands.setdefault(tick.index, []).extend(tick.commands)
-        texts = [f"v{line.label.name} = {self._body(line)}" for line in self._code.lines(instructions)]
+        texts = [
+            f"v{line.label.name} = {self._body(line)}{self._typed(index, line)}"
+            for index, line in enumerate(self._code.lines(instructions))
+        ]
         width = max((len(text) for text in texts if len(text) <= WIDEST), default=0)
         return [
             f"{text:{width}}{GAP}{_commands(commands.get(index, []))}" for index, text in enumerate(texts)
@@ -54,6 +64,11 @@ class _Lister:
                 return f"{write_operand(operation)}({_joined(arguments)})"
             case System() as system:
                 return self._system(system, int(line.label.name))
+
+    def _typed(self, index: int, line: Line) -> str:
+        """What an instruction gives; of parameters that is told already."""
+        told = isinstance(line.body, System) and line.body.word == "parameter"
+        return f": {self._types[index]}" if index in self._types and not told else ""
 
     def _system(self, body: System, index: int) -> str:
         if body.word == "input":

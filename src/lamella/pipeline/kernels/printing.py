@@ -33,9 +33,8 @@ def compare(
     before: object, lowered: KernelGraph, path: Path, options: Options
 ) -> dict[str, tuple[Array, Array]]:
     """The numbers of the graph on the reference, and by its kernels as they were written."""
-    if not isinstance(before, Model):
-        return {}
+    graph = before if isinstance(before, Model) else lowered.model
     again = replace(lowered, program=read_checked(path, options.limits).program)
-    first = compile_model(before, seed=options.seed, limits=options.limits)()
+    first = compile_model(graph, seed=options.seed, limits=options.limits)()
     second = compile(again, "cpu", options)()
     return {name: (first[name], second[name]) for name in first}

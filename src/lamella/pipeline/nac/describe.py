@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from lamella.base.diagnostic import printable
 from lamella.base.paths import shown
@@ -22,8 +23,13 @@ from lamella.lang.nac.nodes import (
     Tensor,
 )
 from lamella.lang.nac.operations import SYSTEM_NAMES, standard_operations
-from lamella.pipeline.nac.model import Model
+from lamella.pipeline.languages import part_of
+from lamella.pipeline.nac.model import Model, is_described
 from lamella.pipeline.nac.sections import Section, count, count_commands, find_sections
+from lamella.pipeline.options import Options
+
+if TYPE_CHECKING:
+    from lamella.pipeline.nac.results import Results
 
 WIDEST = 60
 """Columns that a name takes before what follows it is no longer aligned."""
@@ -49,9 +55,20 @@ def _blocks(model: Model) -> Iterator[tuple[str, str, list[tuple[str, ...]]]]:
     yield "resources", "<>", [(printable(item.name), _size(item)) for item in file.resources]
 
 
-def list_file(model: Model) -> str:
-    """The instructions as pseudo-code."""
-    return f"{_title(model)}\n\n{listing(model.file)}".rstrip("\n")
+def list_file(model: Model, options: Options) -> str:
+    """The instructions as pseudo-code, with what they give and what memory that takes, where it can be known."""
+    known = _results(model, options)
+    text = f"{_title(model)}\n\n{listing(model.file, known.types if known else {})}".rstrip("\n")
+    report = known.schedule if known else None
+    return text if report is None else "\n".join([text, "", *report.lines()])
+
+
+def _results(model: Model, options: Options) -> Results | None:
+    """What instructions give; only a file that describes its inputs, or a user, lets that be known."""
+    if not is_described(model, options):
+        return None
+    found: Results | None = part_of("nac", "results").find_results(model, options)
+    return found
 
 
 def _title(model: Model) -> str:
@@ -147,7 +164,7 @@ def _quantization(item: Quantization) -> str:
 # --- the same as data ---------------------------------------------------------------------------------------
 
 
-def file_to_json(model: Model, with_listing: bool = False) -> dict[str, object]:
+def file_to_json(model: Model, options: Options) -> dict[str, object]:
     """What a file holds, as `--json` prints it."""
     file, header = model.file, model.file.header
     found: dict[str, object] = {
@@ -167,7 +184,10 @@ def file_to_json(model: Model, with_listing: bool = False) -> dict[str, object]:
         "arrays": [{"name": item.name, **_array_to_json(item)} for item in file.arrays],
         "resources": [{"name": item.name, "bytes": len(item.data)} for item in file.resources],
     }
-    return {**found, "listing": listing(file).splitlines()} if with_listing else found
+    if not options.listing:
+        return found
+    known = _results(model, options)
+    return {**found, "listing": listing(file, known.types if known else {}).splitlines()}
 
 
 def _section_to_json(item: Section) -> Mapping[str, object]:

@@ -1,16 +1,21 @@
-"""NAC files for the API: load and save; running them comes with the virtual machine."""
+"""NAC files for the API: load, compile, lower, save."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NoReturn
 
 from lamella.base.errors import InputError
-from lamella.base.paths import shown
+from lamella.base.paths import is_folder
 from lamella.lang.nac import restate, save_file
 from lamella.lang.nac.assembly.files import save_assembly
+from lamella.pipeline import languages
+from lamella.pipeline.languages import execution_of, part_of
 from lamella.pipeline.nac.model import BINARY, TEXT, Model, read_checked
 from lamella.pipeline.options import Options
+
+MACHINE = "nacvm"
+"""The backend that obeys the instructions and the memory schedule of a file."""
+GRAPHS = "skriptnd"
 
 
 def load(path: Path, options: Options) -> Model:
@@ -18,31 +23,46 @@ def load(path: Path, options: Options) -> Model:
     return read_checked(path, options.limits)
 
 
-def compile(
+def compile(  # the API's word: lamella.compile
     model: Model, backend: str | None, options: Options
-) -> NoReturn:  # the API's word: lamella.compile
-    """Say that nothing executes a NAC file yet."""
-    hint = "they are checked, shown and converted; `lamella show --listing` prints the instructions"
-    raise InputError(
-        "NAC files cannot be run yet: their virtual machine is to come", path=shown(model.path), hint=hint
-    )
+) -> languages.Executable:
+    """Make a file executable on the virtual machine, or its graph on a backend for graphs."""
+    if backend in (None, MACHINE):
+        running = part_of("nac", "running")
+        executable: languages.Executable = running.compile_file(model, options)
+        return executable
+    return execution_of(GRAPHS).compile(to_graph(model, options), backend, options)
 
 
-def lower(model: Model, to: str, options: Options) -> NoReturn:
-    """Say that no road leads away from a NAC file yet."""
-    hint = "NAC files are written as .nac or .nacs: `lamella convert`"
-    raise InputError(f"there is no road from NAC to '{to}' yet", path=shown(model.path), hint=hint)
+def lower(model: Model, to: str, options: Options) -> languages.Model:
+    """The graph of a file, after the passes that the options name, or its kernels."""
+    return execution_of(GRAPHS).lower(to_graph(model, options), to, options)
 
 
-def save(model: Model, path: Path) -> None:
-    """Write a model by the ending of the path: .nac (bytes of version 1.6) or .nacs (assembly text)."""
+def to_graph(model: Model, options: Options) -> languages.Model:
+    """The graph of a file, with the extents that the user gives."""
+    translation = part_of("nac", "translating").translate(model, options)
+    graph: languages.Model = part_of(GRAPHS, "shaping").with_extents(translation.model, options)
+    return graph
+
+
+def save(model: Model, path: Path, options: Options | None = None) -> None:
+    """Write a model by the ending of the path: .nac (bytes of version 1.6), .nacs (assembly text), or its graph."""
     ending = path.suffix.lower()
     if ending not in (BINARY, TEXT):
-        hint = "NAC is written as .nac (binary) or .nacs (text)"
-        raise InputError(f"'{path.name}' is no ending for a NAC file", hint=hint)
+        _save_graph(model, path, options or Options())
+        return
     if model.mapped is not None:
         model.mapped.check_whole()
     if ending == BINARY:
         save_file(path, restate(model.file))
     else:
         save_assembly(path, model.file)
+
+
+def _save_graph(model: Model, path: Path, options: Options) -> None:
+    """Write the graph of a file; endings that are not of graphs are refused before anything is read."""
+    if path.suffix.lower() not in ("", ".sknd") and not is_folder(path):
+        hint = "NAC is written as .nac (binary) or .nacs (text), its graph as .sknd or a folder"
+        raise InputError(f"'{path.name}' is no ending for a NAC file", hint=hint)
+    execution_of(GRAPHS).save(to_graph(model, options), path)

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import Mapped, shown
 from lamella.lang.nac import disassemble, parse
 from lamella.lang.nac.assembly import parse_assembly, write_assembly
 from lamella.lang.nac.nodes import File
-from lamella.pipeline.languages import Description
+from lamella.pipeline.languages import Description, part_of
 from lamella.pipeline.nac.describe import describe_file, file_to_json, list_file
-from lamella.pipeline.nac.model import check_model, open_either, read_model
+from lamella.pipeline.nac.model import check_model, is_described, open_either, read_model
 from lamella.pipeline.nac.sections import data_size, find_sections
 from lamella.pipeline.options import Options
 
 
 def check(path: Path, options: Options) -> list[Diagnostic]:
-    """What is wrong with the bytes or the text, and with what they say."""
-    return check_model(read_model(path, options.limits))
+    """What is wrong with the bytes or the text, with what they say and, where inputs are described, with its graph."""
+    model = read_model(path, options.limits)
+    found = check_model(model)
+    if errors(found) or not is_described(model, options):
+        return found
+    road: list[Diagnostic] = part_of("nac", "translating").check_road(model, options)
+    return sort_findings([*found, *road])
 
 
 def canonical(path: Path, limits: Limits) -> tuple[str, str]:
@@ -55,5 +60,5 @@ def describe(name: str, options: Options) -> Description:
     model = read_model(Path(name), options.limits)
     if not find_sections(model):
         _refuse_errors(model.findings)
-    text = list_file(model) if options.listing else describe_file(model)
-    return Description(text, file_to_json(model, options.listing), model.findings)
+    text = list_file(model, options) if options.listing else describe_file(model)
+    return Description(text, file_to_json(model, options), model.findings)

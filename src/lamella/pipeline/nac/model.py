@@ -12,8 +12,11 @@ from lamella.base.source import Source
 from lamella.lang.nac import File, assemble, check, find_unwritable, parse
 from lamella.lang.nac.layout import MAGIC
 from lamella.lang.nac.nodes import V1_6
+from lamella.pipeline.options import Options
 
 BINARY, TEXT = ".nac", ".nacs"
+NOTES = "lamella.json"
+"""The resource in which a file describes its inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +78,16 @@ def read_checked(path: Path, limits: Limits) -> Model:
     if errors(findings):
         raise LamellaError(findings)
     return Model(path, model.file, findings, model.mapped)
+
+
+def stays_whole(model: Model, target: Path) -> bool:
+    """Whether a file can be written elsewhere without its weights: it holds them, has none, or they lie there too."""
+    header = model.file.header
+    return (
+        header.internal or not model.file.parameters or model.path.with_suffix("") == target.with_suffix("")
+    )
+
+
+def is_described(model: Model, options: Options) -> bool:
+    """Whether it is known what the inputs of a file are, so that it can become a graph without a run."""
+    return bool(options.types) or any(item.name == NOTES for item in model.file.resources)

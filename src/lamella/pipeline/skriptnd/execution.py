@@ -21,7 +21,7 @@ from lamella.kernels.nodes import KernelGraph
 from lamella.lang.skriptnd.rules import data as data_rules
 from lamella.ops.problem import Problem
 from lamella.pipeline import languages
-from lamella.pipeline.languages import ENDINGS, STREAM_ENDINGS, execution_of
+from lamella.pipeline.languages import ENDINGS, STREAM_ENDINGS, execution_of, part_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.passing import apply_pass
 from lamella.pipeline.skriptnd.reading import chosen_graph, compose_graph, read_module
@@ -38,6 +38,8 @@ OTHER_ENDINGS = ({*ENDINGS, *STREAM_ENDINGS, ".npy", ".onnx"}) - {ENDING, STORE_
 """Files that are no graph; any other name is that of a folder, whatever it ends with."""
 KERNEL_FORMS = ("tensor", "llvm", "asm", "ptx")
 """What kernels are lowered to."""
+BINARY_FORM = "nac"
+"""The binary of a graph."""
 BY_KERNELS = ("cpu", "interpreter")
 """Backends that run the kernels of a graph."""
 
@@ -127,13 +129,15 @@ def to_kernels(model: Model, options: Options) -> KernelGraph:
 
 def lower(model: Model, to: str, options: Options) -> languages.Model:
     """The graph after the passes that the options name, or its kernels."""
-    if to not in ("sknd", "skriptnd", *KERNEL_FORMS):
+    if to not in ("sknd", "skriptnd", BINARY_FORM, *KERNEL_FORMS):
         raise InputError(f"there is no road to '{to}' from here", hint=f"a graph lowers to: {_listed()}")
     try:
         for name in options.passes:
             model = apply_pass(model, name, options.limits)
     except Problem as problem:
         raise LamellaError(problem.findings) from None
+    if to == BINARY_FORM:
+        return to_file(model, Path(f"{model.graph.name}.nac"), options)
     if to not in KERNEL_FORMS:
         return model
     kernels = to_kernels(model, options)
@@ -146,14 +150,22 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
 
 
 def _listed() -> str:
-    return ", ".join(("sknd", *KERNEL_FORMS))
+    return ", ".join(("sknd", BINARY_FORM, *KERNEL_FORMS))
+
+
+def to_file(model: Model, path: Path, options: Options) -> languages.Model:
+    """The NAC file of a graph."""
+    file: languages.Model = part_of("nac", "writing").to_nac(model, path, options)
+    return file
 
 
 def save(model: Model, path: Path) -> None:
-    """Write a model: a folder, a .sknd file with its data beside it, or the data alone as .safetensors."""
+    """Write a model: a folder, a .sknd file with its data beside it, a .nac file, or the data alone as .safetensors."""
     ending = path.suffix.lower()
     if ending == STORE_FILE:
         write_weights(path, model.graph, model.data or {})
+    elif ENDINGS.get(ending) == BINARY_FORM:
+        execution_of(BINARY_FORM).save(to_file(model, path, Options()), path)
     elif ending in OTHER_ENDINGS:
         hint = "graphs are written as a folder or .sknd, their data as .safetensors"
         raise InputError(f"'{path.name}' is no ending for a graph", hint=hint)

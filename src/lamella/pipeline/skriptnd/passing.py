@@ -2,40 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 
-from lamella.backend.reference import compile_model
+from lamella.backend.reference import Executable, compile_model
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.graph.model import Model
-from lamella.graph.nodes import Graph, Operation
+from lamella.graph.nodes import Graph, Operation, Tensor
 from lamella.graph.passes import PASSES
-from lamella.graph.passes.fold_constants import fold_constants
+from lamella.graph.passes.fold_constants import Evaluate, fold_constants
+from lamella.graph.passes.optimise import optimise
+from lamella.graph.rewrite import Renewal, made, members
 from lamella.ops.library import Library
 
-FOLD = "fold_constants"
-PASS_NAMES = (FOLD, *PASSES)
+FOLD, OPTIMISE = "fold_constants", "optimise"
+PASS_NAMES = (FOLD, *PASSES, OPTIMISE)
+MOST_KNOWN = 256
+"""Operations that an evaluator keeps compiled."""
 
 
 def apply_pass(model: Model, name: str, limits: Limits = DEFAULT) -> Model:
     """The model after one pass."""
     if name == FOLD:
         return fold_constants(model, evaluator(model.library, limits))
+    if name == OPTIMISE:
+        return optimise(model, evaluator(model.library, limits)).model
     if name not in PASSES:
         raise InputError(f"there is no pass '{name}'", hint=f"passes are: {', '.join(PASS_NAMES)}")
     return PASSES[name](model)
 
 
-def evaluator(
-    library: Library, limits: Limits = DEFAULT
-) -> Callable[[Operation, Mapping[str, Array]], tuple[Array, ...]]:
-    """What computes one operation on known arrays: the reference backend."""
+def evaluator(library: Library, limits: Limits = DEFAULT) -> Evaluate:
+    """What computes one operation on known arrays: the reference backend, which keeps equal operations compiled."""
+    known: dict[str, Executable] = {}
 
     def evaluate(operation: Operation, arrays: Mapping[str, Array]) -> tuple[Array, ...]:
-        graph = Graph("fold", operation.inputs, operation.outputs, (operation,))
-        executable = compile_model(Model(graph, library), limits=limits)
-        found = executable(**arrays)
+        names, plain = _numbered(operation)
+        key = repr(plain)
+        if key not in known:
+            if len(known) == MOST_KNOWN:
+                known.clear()
+            graph = Graph("fold", tuple(dict.fromkeys(members(plain.inputs))), plain.outputs, (plain,))
+            known[key] = compile_model(Model(graph, library), limits=limits)
+        executable = known[key]
+        found = executable(**{names[name]: array for name, array in arrays.items()})
         return tuple(found[name] for name in executable.outputs)
 
     return evaluate
+
+
+def _numbered(operation: Operation) -> tuple[Mapping[str, str], Operation]:
+    """An operation whose tensors have numbers for names, so that equal ones look alike; items of a pack keep theirs."""
+    names: dict[str, str] = {}
+    stems: dict[str, str] = {}
+    for item in (*members(operation.inputs), *made(operation)):
+        stem, colon, number = item.name.partition(":")
+        names[item.name] = stems.setdefault(stem, f"t{len(stems)}") + colon + number
+
+    def rename(tensor: Tensor) -> Tensor:
+        return replace(tensor, name=names[tensor.name], origin=None)
+
+    found = Renewal(rename).node(replace(operation, origin=None))
+    return names, found if isinstance(found, Operation) else operation

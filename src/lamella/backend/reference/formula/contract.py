@@ -22,9 +22,10 @@ from lamella.backend.reference.formula.affine import (
 from lamella.backend.reference.formula.cells import Access, Formula, prepare
 from lamella.backend.reference.formula.counted import condition_counts, counts, number_steps, resize
 from lamella.backend.reference.formula.evaluate import Evaluation, Tensors, join
-from lamella.backend.reference.formula.multiply import Product, find_product, multiply
 from lamella.backend.reference.formula.scalars import SINGLE, Real
-from lamella.backend.reference.formula.search import search
+from lamella.backend.reference.formula.shortcuts.multiply import Product, find_product, multiply
+from lamella.backend.reference.formula.shortcuts.prefix import find_prefix, run_prefix
+from lamella.backend.reference.formula.shortcuts.search import search
 from lamella.backend.reference.formula.store import ASSIGNMENTS, accumulate, assign, axis_strides, saturate
 from lamella.base.arrays import Array
 from lamella.base.limits import DEFAULT, Limits
@@ -189,6 +190,9 @@ class _Run:
         return number_steps(evaluation, active, before), active
 
     def _accumulate(self, box: Box, used: Sequence[int]) -> None:
+        prefix = find_prefix(self.formula)
+        if prefix is not None and run_prefix(self.evaluate(box), prefix):
+            return
         product = find_product(self.formula)
         steps = self._scattered_axes(box)
         if product is None or not product.pays(box):

@@ -23,22 +23,40 @@ _FAR = (
 )
 
 
+BLOCK = 4096
+"""Elements that are computed at once: few enough for all terms to stay in the nearest cache."""
+
+
 def erf(values: Array) -> Array:
     """The error function of each element, computed in double precision and rounded once."""
-    wide = np.asarray(values, np.float64)
+    found = np.empty(values.shape, values.dtype)
+    given, taken = np.ravel(values), found.reshape(-1)
+    for start in range(0, given.size, BLOCK):
+        taken[start : start + BLOCK] = _erf(np.asarray(given[start : start + BLOCK], np.float64))
+    return found
+
+
+def _erf(wide: Array) -> Array:
     size = np.minimum(np.abs(wide), _FAR_END)
-    near = size * _series(_NEAR, size * size, 0.0, _NEAR_END**2)
-    away = np.maximum(size, _NEAR_END)
-    ends = [(end - _MIDDLE) / (end + _MIDDLE) for end in (_NEAR_END, _FAR_END)]
-    tail = _series(_FAR, (away - _MIDDLE) / (away + _MIDDLE), *ends) * np.exp(-away * away)
-    found = np.where(size < _NEAR_END, near, 1.0 - tail)
-    return np.asarray(np.copysign(found, wide).astype(values.dtype))
+    found = size * _series(_NEAR, size * size, 0.0, _NEAR_END**2)
+    far = np.flatnonzero(~(size < _NEAR_END))
+    if far.size:
+        away = size[far]
+        ends = [(end - _MIDDLE) / (end + _MIDDLE) for end in (_NEAR_END, _FAR_END)]
+        tail = _series(_FAR, (away - _MIDDLE) / (away + _MIDDLE), *ends) * np.exp(-away * away)
+        found[far] = 1.0 - tail
+    return np.asarray(np.copysign(found, wide))
 
 
 def _series(factors: tuple[float, ...], place: Array, low: float, high: float) -> Array:
     """The sum of a Chebyshev series over an interval, by Clenshaw's recurrence."""
     scaled = (2.0 * place - (low + high)) / (high - low)
+    twice = 2.0 * scaled
     last, before = np.zeros_like(scaled), np.zeros_like(scaled)
+    spare = np.empty_like(scaled)
     for factor in factors[:0:-1]:
-        last, before = 2.0 * scaled * last - before + factor, last
+        np.multiply(twice, last, out=spare)
+        np.subtract(spare, before, out=spare)
+        np.add(spare, factor, out=spare)
+        last, before, spare = spare, last, before
     return np.asarray(scaled * last - before + factors[0])

@@ -47,7 +47,7 @@ class Evaluation:
         self.real = real
         self.trouble: list[Trouble] = []
         self.counted: Array | None = None
-        self._read = read
+        self.read = read
         self._data: dict[int, Array] = {}
         self._bad: dict[int, Array] = {}
 
@@ -132,7 +132,7 @@ class Evaluation:
 
     def _compute_access(self, number: int, access: Access) -> Array:
         before = len(self.trouble)
-        found = self._read(self, access)
+        found = self.read(self, access)
         own = [item.steps for item in self.trouble[before:]]
         self._spoil(number, [*own, *(self.bad(item) for item in self.formula.cells.access_inputs(access))])
         return found

@@ -26,9 +26,14 @@ BOOLEAN = np.dtype(np.bool_)
 
 def apply_function(function: str, operands: Sequence[Array]) -> Array:
     """Apply a function of the language, not `cast`, to arrays that broadcast together."""
-    if operands[0].dtype == INTEGER and function in _OF_INTEGERS:
-        return _OF_INTEGERS[function](*operands)
-    return _FUNCTIONS[function](*operands)
+    return find_function(function, operands[0].dtype == INTEGER)(*operands)
+
+
+def find_function(function: str, integers: bool) -> Callable[..., Array]:
+    """The NumPy function of one of the language, not `cast`; some are others where the first operand is integers."""
+    if integers and function in _OF_INTEGERS:
+        return _OF_INTEGERS[function]
+    return _FUNCTIONS[function]
 
 
 def is_function(function: str) -> bool:

@@ -124,10 +124,8 @@ def _last(value: Array, axes: Sequence[int]) -> Array:
 
 
 def _write(window: Array, value: Array, active: Array | None) -> None:
-    if active is None:
-        window[...] = value
-    else:
-        np.copyto(window, value, where=active, casting="unsafe")
+    # A copy wraps one integer round as it does many; an assignment refuses one that does not fit.
+    np.copyto(window, value, where=True if active is None else active, casting="unsafe")
 
 
 def _write_in_order(

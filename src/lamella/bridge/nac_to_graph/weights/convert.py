@@ -23,14 +23,16 @@ from lamella.bridge.nac_to_graph.weights.external import (
     own_weights,
 )
 from lamella.bridge.nac_to_graph.weights.metadata import write_entries
+from lamella.bridge.nac_to_graph.weights.pairing import KEY, digest_of, pair, part
 from lamella.bridge.nac_to_graph.weights.quantise import BLOCK, quantise
 from lamella.bridge.nac_to_graph.weights.report import Report, measure
 from lamella.graph.data import write_safetensors
 from lamella.lang.nac.check.data import check_parameters, check_tensors
 from lamella.lang.nac.check.tables import read_tables
 from lamella.lang.nac.check.tensors import DTYPES, check_tensor
-from lamella.lang.nac.nodes import BlockFp8, File, Int8Channel, Method, Tensor
+from lamella.lang.nac.nodes import V1_6, BlockFp8, File, Int8Channel, Method, Tensor
 from lamella.lang.nac.rules import weights as rules
+from lamella.lang.nac.write import find_unwritable
 
 
 class Converted(NamedTuple):
@@ -67,7 +69,8 @@ def with_internal(file: File, weights: Mapping[str, Array | Tensor]) -> Converte
     if errors(findings):
         raise LamellaError(findings)
     header = replace(file.header, internal=True)
-    return Converted(replace(file, header=header, tensors=tuple(tensors.values())), tuple(findings))
+    whole = replace(part(file), header=header, tensors=tuple(tensors.values()))
+    return Converted(whole, tuple(findings))
 
 
 def _made(name: str, given: Array | Tensor, own: Tensor | None, method: Method) -> Tensor:
@@ -120,18 +123,28 @@ def _wrong_type(name: str, wanted: str, found: object) -> LamellaError:
 def with_external(file: File, path: Path) -> File:
     """Write the weights of a file beside `path`, where the file is to lie, and give the file without them.
 
-    LamellaError: it has no weights of its own, something is wrong with them, or they cannot be written; then what
-    stood there before is still there.
+    Weights come first: the file, which the caller writes, tells whether they are its own. `path` may name the weights
+    themselves; then a link there is written through, as one that only lies beside a file is not. LamellaError: it has
+    no weights of its own, something is wrong with them, or they or the file cannot be written; then what stood there
+    before is still there.
     """
     if not file.header.internal:
         raise InputError("the weights of this file stand outside already", path=shown(path))
     _check_data(file)
     tensors = own_weights(file).tensors
-    target = path if path.suffix == ENDING else companion(path)
+    named, entries = path.suffix == ENDING, write_entries(tensors)
+    digest = digest_of(tensors, entries)
+    outside = replace(file, header=replace(file.header, internal=False), tensors=())
+    made = outside if KEY in entries else pair(outside, digest)
+    if file.header.version == V1_6:
+        _refuse(iter(find_unwritable(made)))
     write_safetensors(
-        target, {name: read_stored(item) for name, item in tensors.items()}, write_entries(tensors)
+        path if named else companion(path),
+        {name: read_stored(item) for name, item in tensors.items()},
+        {KEY: digest, **entries},
+        through_links=named,
     )
-    return replace(file, header=replace(file.header, internal=False), tensors=())
+    return made
 
 
 def _check_data(file: File) -> None:

@@ -17,6 +17,7 @@ from lamella.base.paths import STANDARD_INPUT, Mapped, map_bytes, map_bytes_in, 
 from lamella.base.source import Binary, Span
 from lamella.bridge.nac_to_graph.weights.arrays import original_shape, store_weight
 from lamella.bridge.nac_to_graph.weights.metadata import read_entries
+from lamella.bridge.nac_to_graph.weights.pairing import check_pair
 from lamella.graph.data import decode_store
 from lamella.lang.nac.check.tensors import INT8, check_tensor, show_shape
 from lamella.lang.nac.nodes import File, Method, Parameter, Quantization, Tensor, Unscaled
@@ -62,18 +63,18 @@ def read_external(file: File, path: Path, limits: Limits = DEFAULT) -> Weights:
     """The tensors of a file's parameters from beside it; LamellaError: they cannot be read at all.
 
     `path` is that of the `.nac` file, or names the `.safetensors` file itself; what only lies beside a file is not
-    followed through links. Where the file has weights of its own, the shapes must be theirs.
+    followed through links, and must not have been written for another file. Where the file has weights of its own,
+    the shapes must be theirs.
     """
-    if path.suffix == ENDING:
-        mapped = map_bytes(path, limits)
-    else:
-        beside = companion(path)
-        mapped = map_bytes_in(beside.parent, beside.name, limits)
+    named = path.suffix == ENDING
+    beside = path if named else companion(path)
+    mapped = map_bytes(path, limits) if named else map_bytes_in(beside.parent, beside.name, limits)
     arrays, metadata = decode_store(mapped.data, shown(mapped.path))
     place = Span(Binary(shown(mapped.path)), 0, 0)
     names = {item.name for item in file.parameters}
     entries = read_entries(metadata, names & arrays.keys(), place)
     findings = [*entries.findings, *find_strangers(file, arrays, place)]
+    findings += () if named else check_pair(file, metadata, place)
     reading = _Reading(file, entries.found, place)
     tensors: dict[str, Tensor] = {}
     for parameter in file.parameters:

@@ -9,7 +9,7 @@ from pathlib import Path
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import default_root, read_bytes_in, read_text, shown
 from lamella.base.source import Source
-from lamella.base.writer import write_pieces, write_text
+from lamella.base.writer import remove_leftovers, write_pieces, write_text
 from lamella.lang.nac.assembly import Assembled, assemble, disassemble_apart
 from lamella.lang.nac.nodes import Data, File
 
@@ -31,17 +31,18 @@ def save_assembly(path: Path, file: File) -> Path | None:
     ends. OutputError: it cannot be written; what stood there before is then still there.
     """
     parts = disassemble_apart(file, "").parts
-    name = _companion_name(path, parts)
+    stem = re.sub(r"[^0-9A-Za-z_.-]", "_", path.stem).lstrip(".") or "data"
+    name = f"{stem}-{_checksum(parts)}.bin"
     companion = path.parent / name if parts else None
     if companion is not None:
-        write_pieces(companion, parts)
+        remove_leftovers(path.parent, re.compile(rf"{re.escape(stem)}-[0-9a-f]{{{DIGITS}}}\.bin"))
+        write_pieces(companion, parts, through_links=False)
     write_text(path, disassemble_apart(file, name).text)
     return companion
 
 
-def _companion_name(path: Path, parts: tuple[Data, ...]) -> str:
+def _checksum(parts: tuple[Data, ...]) -> str:
     checksum = sha256()
     for part in parts:
         checksum.update(part)
-    stem = re.sub(r"[^0-9A-Za-z_.-]", "_", path.stem).lstrip(".") or "data"
-    return f"{stem}-{checksum.hexdigest()[:DIGITS]}.bin"
+    return checksum.hexdigest()[:DIGITS]

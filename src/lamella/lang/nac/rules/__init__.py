@@ -8,6 +8,9 @@ from lamella.lang.nac.rules import (
     container,
     data,
     instructions,
+    reading,
+    roads,
+    running,
     schedule,
     sections,
     tables,
@@ -29,6 +32,9 @@ RULES: tuple[Rule, ...] = tuple(
                 sections,
                 assembly,
                 writing,
+                roads,
+                reading,
+                running,
             )
             for rule in vars(module).values()
             if isinstance(rule, Rule)

@@ -55,3 +55,9 @@ CODES_WITHOUT_SCALE = Rule(
     "parameter '{name}' has elements of int8 in a file of method {method}, and no scales are given at all",
     hint="say in the weights' metadata how they are quantised",
 )
+WEIGHTS_OF_ANOTHER = Rule(
+    "NAC159",
+    _EXTERNAL,
+    "these weights have the digest {found}; the file was written together with weights of {wanted}",
+    hint="write both again, or name the weights themselves where they are to be taken",
+)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from lamella.base.diagnostic import Rule
 from lamella.lang.skriptnd.rules import (
+    aten,
     composition,
     data,
+    exports,
     graphs,
     invocation,
     lowering,
@@ -29,6 +31,8 @@ RULES: tuple[Rule, ...] = tuple(
                 invocation,
                 graphs,
                 data,
+                aten,
+                exports,
             )
             for rule in vars(module).values()
             if isinstance(rule, Rule)

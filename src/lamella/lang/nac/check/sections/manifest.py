@@ -15,6 +15,8 @@ from lamella.lang.nac.rules import sections as rules
 MAGIC = b"TISA\x01"
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 PROTECTED, BEHAVES, TRIMS = 1, 2, 4
+MOST_PARTS = 65536
+"""Instructions and rules of a manifest that are read; those of real tokenizers are some thousands."""
 _HEAD = 5
 
 
@@ -35,9 +37,16 @@ def check_manifest(file: File) -> Iterator[Diagnostic]:
     if data[: len(MAGIC)] != MAGIC:
         yield rules.MANIFEST_HEAD.at(file.manifest_span)
         return
-    position = len(MAGIC)
+    position, parts = len(MAGIC), 0
     while position < len(data):
         name = _name(data[position])
+        parts += _count_parts(data[position:])
+        if parts > MOST_PARTS:
+            problem, repair = f"is beyond {MOST_PARTS} instructions and rules", "the rest is not read"
+            yield rules.MANIFEST_VALUE.at(
+                file.manifest_span, name=name, offset=position, problem=problem, repair=repair
+            )
+            return
         left = len(data) - position - _HEAD
         length = int.from_bytes(data[position + 1 : position + _HEAD], "little")
         if left < length:
@@ -47,6 +56,12 @@ def check_manifest(file: File) -> Iterator[Diagnostic]:
         start = position + _HEAD
         yield from _check_record(file, position, data[start : start + length])
         position = start + length
+
+
+def _count_parts(record: memoryview) -> int:
+    """How much work a record says that it is: itself, and its rules."""
+    rules = record[_HEAD : _HEAD + 2] if record[0] == _PARTITION else b""
+    return 1 + int.from_bytes(rules, "little")
 
 
 def _name(opcode: int) -> str:
@@ -164,6 +179,7 @@ def _flag(reader: Reader) -> bool:
     return bool(value)
 
 
+_PARTITION = 0x10
 _RECORDS: Mapping[int, _Record] = MappingProxyType(
     {
         0x01: _Record("LOWERCASE", _nothing),
@@ -171,7 +187,7 @@ _RECORDS: Mapping[int, _Record] = MappingProxyType(
         0x03: _Record("REPLACE", _replacement),
         0x04: _Record("FILTER_CATEGORY", _categories),
         0x07: _Record("PREPEND", _prefix),
-        0x10: _Record("PARTITION_RULES", _rules),
+        _PARTITION: _Record("PARTITION_RULES", _rules),
         0x15: _Record("BYTE_ENCODE", _nothing),
         0x20: _Record("BPE_ENCODE", _suffix),
         0x21: _Record("WORDPIECE_ENCODE", _marker),

@@ -1,0 +1,8 @@
+"""The virtual machine of NAC: runs the instructions of a file and obeys its memory schedule."""
+
+from __future__ import annotations
+
+from lamella.backend.nacvm.machine import Machine, compile_program
+from lamella.backend.nacvm.program import Event, Program, Result
+
+__all__ = ["Event", "Machine", "Program", "Result", "compile_program"]

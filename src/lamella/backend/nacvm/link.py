@@ -1,0 +1,256 @@
+"""Links a program: for each instruction its steps, which read and write slots by the indices of instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter, methodcaller
+
+import numpy as np
+
+from lamella.backend.nacvm.inputs import Entry
+from lamella.backend.nacvm.operations import Env, Operations
+from lamella.backend.nacvm.preload import Load, Reader
+from lamella.backend.nacvm.program import Path, Program, Result, paths, size_of, tensor_bytes
+from lamella.backend.nacvm.schedule import Plan
+from lamella.backend.nacvm.tape import Register, Room, Slots, Step, Tape, bind
+from lamella.backend.nacvm.ticks import held_bytes
+from lamella.backend.reference.findings import told
+from lamella.base.arrays import Array, to_exchange
+from lamella.base.diagnostic import Rule
+from lamella.base.origin import Origin
+from lamella.graph.nodes import Tensor, tensors
+from lamella.lang.nac.nodes import CONTROL_FLOW, CONVERGENCE, INPUT, OUTPUT, Instruction
+from lamella.lang.nac.operations import FINAL, LIFTED, PARAMETER, SYSTEM_NAMES, USER
+from lamella.lang.nac.rules.running import RESULT_GONE
+from lamella.lang.skriptnd.rules.graphs import NO_MEANING, TOO_MUCH_MEMORY
+from lamella.ops.problem import Fault
+
+SMALL = 64
+"""Elements of a constant that formulas may compute with before the run; larger ones stand in one slot."""
+
+
+def last_instruction(program: Program) -> int:
+    """The instruction that ends a run: the first final output."""
+    for index, item in enumerate(program.file.instructions):
+        if item.operation == OUTPUT and item.variant == FINAL:
+            return index
+    return len(program.file.instructions) - 1
+
+
+def find_entries(program: Program) -> tuple[Entry, ...]:
+    """The inputs of a program in the order of its instructions; those without a name have the tensor's."""
+    names = {item.index: item.name for item in program.file.inputs}
+    found = []
+    for index, item in enumerate(program.file.instructions):
+        result = program.results[index]
+        if item.operation == INPUT and item.variant == USER and isinstance(result, Tensor):
+            found.append(Entry(index, names.get(index, result.name), result, item.span))
+    return tuple(found)
+
+
+def find_loads(program: Program) -> dict[int, Load]:
+    """The instructions that load a parameter."""
+    found = {}
+    for index, item in enumerate(program.file.instructions):
+        result = program.results[index]
+        if item.operation == INPUT and item.variant == PARAMETER and isinstance(result, Tensor):
+            found[index] = Load(index, item.constants[0] if item.constants else 0, result, item.span)
+    return found
+
+
+def find_sizes(program: Program) -> dict[int, int]:
+    """The bytes of each instruction's result, where it has any."""
+    return {
+        index: size_of(result)
+        for index, result in enumerate(program.results)
+        if isinstance(result, Tensor | tuple) and program.file.instructions[index].operation != OUTPUT
+    }
+
+
+def origin_of(program: Program, index: int) -> Origin:
+    """An instruction, for findings."""
+    item = program.file.instructions[index]
+    names = {entry.id: entry.name for entry in program.file.operations}
+    called = program.steps[index][0].operator if program.steps[index] else ""
+    word = names.get(item.operation) or SYSTEM_NAMES.get(item.operation) or called or str(item.operation)
+    return Origin(f"instruction {index} {word}", item.span)
+
+
+@dataclass(slots=True)
+class Linker:
+    """Makes the steps of instructions."""
+
+    program: Program
+    operations: Operations
+    reader: Reader
+    loads: Mapping[int, Load]
+    plan: Plan
+    room: Room
+    constants: dict[str, Array] = field(init=False)
+    _slots: dict[str, int] = field(default_factory=dict)
+    """Where large constants stand."""
+
+    def __post_init__(self) -> None:
+        self.constants = {}
+        for item in self.program.constants:
+            with told(item.tensor.name, item.tensor.origin):
+                self.constants[item.tensor.name] = self.operations.array(item)
+
+    def link(self, index: int) -> list[Step]:
+        """The steps of an instruction; what is wrong with it by the schedule is told when the run comes there."""
+        missing, item = self.plan.missing.get(index), self.program.file.instructions[index]
+        needed, limit = self.plan.alive[index], self.operations.storage.most_bytes
+        if missing is not None:
+            return [_refuse(RESULT_GONE, index=index, **missing._asdict())]
+        if needed > limit:
+            return [_refuse(TOO_MUCH_MEMORY, needed=needed, limit=limit)]
+        if item.operation == INPUT:
+            return self._link_input(index, item)
+        if item.operation in (CONTROL_FLOW, CONVERGENCE):
+            return [_refuse(NO_MEANING, reason="the machine runs instructions one after the other")]
+        return self._link_output(index, item) if item.operation == OUTPUT else self._link_operation(index)
+
+    def _link_input(self, index: int, item: Instruction) -> list[Step]:
+        """Inputs are there from the start; weights are read when their instruction comes."""
+        if item.variant == PARAMETER and index in self.loads:
+            return [_load(self.reader, self.loads[index])]
+        if item.variant == LIFTED:
+            return self._link_operation(index)
+        if item.variant != USER:
+            return [_refuse(NO_MEANING, reason=f"inputs of variant {item.variant} are not run")]
+        return []
+
+    def _link_output(self, index: int, item: Instruction) -> list[Step]:
+        if item.variant != FINAL:
+            return [_refuse(NO_MEANING, reason=f"outputs of variant {item.variant} are not run")]
+        sources = tuple(index + offset for offset in item.offsets)
+        results = tuple(self.program.results[source] for source in sources)
+
+        def step(slots: Slots) -> None:
+            slots[index] = [
+                array
+                for source, result in zip(sources, results, strict=True)
+                for array in _leave(result, slots[source])
+            ]
+
+        return [step]
+
+    def _link_operation(self, index: int) -> list[Step]:
+        tape, env = Tape(), dict[str, Register]()
+        self._enter(tape, env, index)
+        for operation in self.program.steps[index]:
+            with told(operation.operator, origin_of(self.program, index)):
+                self.operations.add(tape, operation, env)
+        result = self.program.results[index]
+        if not isinstance(result, Tensor | tuple):
+            return []
+        return bind(tape, self._gather(tape, env, result), index, self.room)
+
+    def _gather(self, tape: Tape, env: Env, result: Tensor | tuple[Result, ...]) -> Register:
+        """The value of a result: that of a tensor, or a tuple."""
+        if isinstance(result, tuple):
+            items = [item for item in result if isinstance(item, Tensor | tuple)]
+            return tape.do(_pack(result), *(self._gather(tape, env, item) for item in items))
+        if result.name not in env:
+            raise ValueError(f"nothing gives the tensor '{result.name}'")
+        register = env[result.name]
+        slot = tape.source(register)
+        if slot is None or register in tape.given or self._size(slot) <= tensor_bytes(result):
+            return register
+        # A part of an array would keep the whole alive when it is freed.
+        return tape.do(methodcaller("copy"), register)
+
+    def _size(self, slot: int) -> int:
+        """The bytes of what stands in a slot."""
+        results = self.program.results
+        return size_of(results[slot]) if slot < len(results) else held_bytes(self.room.template[slot])
+
+    def _enter(self, tape: Tape, env: Env, index: int) -> None:
+        """The tensors that an instruction may read: constants, and the results of its arguments."""
+        wanted = set(self._reads(index))
+        for name in wanted & self.constants.keys():
+            array = self.constants[name]
+            env[name] = tape.literal(array) if array.size <= SMALL else tape.read(self._slot(name))
+        for offset in self.program.file.instructions[index].offsets:
+            found = paths(self.program.results[index + offset]) if offset < 0 else ()
+            for tensor, path in found:
+                if tensor.name in wanted:
+                    env[tensor.name] = _select(tape, index + offset, path)
+
+    def _reads(self, index: int) -> Iterator[str]:
+        """The names of the tensors that the operations of an instruction read, or that it gives."""
+        for operation in self.program.steps[index]:
+            yield from (item.name for argument in operation.inputs for item in tensors(argument))
+        yield from (item.name for item, _ in paths(self.program.results[index]))
+
+    def _slot(self, name: str) -> int:
+        if name not in self._slots:
+            self._slots[name] = self.room.keep(self.constants[name])
+        return self._slots[name]
+
+
+def _load(reader: Reader, load: Load) -> Step:
+    index = load.index
+
+    def step(slots: Slots) -> None:
+        slots[index] = reader.take(load)
+
+    return step
+
+
+def _refuse(rule: Rule, **values: object) -> Step:
+    """A step that ends the run with a finding."""
+
+    def step(slots: Slots) -> None:
+        raise Fault(rule, **values)
+
+    return step
+
+
+def _select(tape: Tape, slot: int, path: Path) -> Register:
+    """An item of what stands in a slot."""
+    register = tape.read(slot)
+    for number in path:
+        register = tape.do(itemgetter(number), register)
+    return register
+
+
+def _pack(items: Sequence[Result]) -> Callable[..., tuple[object, ...]]:
+    """Makes a tuple of arrays, in which what is no tensor is None."""
+    places = tuple(place for place, item in enumerate(items) if isinstance(item, Tensor | tuple))
+    count = len(items)
+
+    def pack(*held: object) -> tuple[object, ...]:
+        found: list[object] = [None] * count
+        for place, item in zip(places, held, strict=True):
+            found[place] = item
+        return tuple(found)
+
+    return pack
+
+
+def _leave(result: Result, held: object) -> Iterator[Array]:
+    """What is given to the caller: arrays that nobody else writes to, sizes as arrays too."""
+    if isinstance(result, tuple) and isinstance(held, tuple):
+        for item, part in zip(result, held, strict=True):
+            yield from _leave(item, part)
+    elif isinstance(held, np.ndarray):
+        yield np.array(to_exchange(held))
+    elif isinstance(result, int):
+        yield np.asarray(result, np.int64)
+
+
+def name_outputs(program: Program, names: Sequence[str]) -> tuple[str, ...]:
+    """The names of the outputs: those that are given, else those of the tensors where they differ."""
+    last = last_instruction(program)
+    if last < 0 or program.file.instructions[last].operation != OUTPUT:
+        return ()
+    found: list[str] = []
+    for offset in program.file.instructions[last].offsets:
+        result = program.results[last + offset]
+        several = [tensor.name for tensor, _ in paths(result)]
+        found += several if isinstance(result, Tensor | tuple) else [""]
+    plain = len(set(found)) == len(found) and "" not in found
+    known = found if plain else [f"output{number}" for number in range(len(found))]
+    return tuple(names) if len(names) == len(known) else tuple(known)

@@ -1,0 +1,193 @@
+"""The virtual machine: runs the instructions of a program one after the other and obeys its memory schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import length_hint
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.backend.nacvm.inputs import Entry, take_inputs
+from lamella.backend.nacvm.link import (
+    Linker,
+    find_entries,
+    find_loads,
+    find_sizes,
+    last_instruction,
+    name_outputs,
+    origin_of,
+)
+from lamella.backend.nacvm.operations import Draws, Operations
+from lamella.backend.nacvm.preload import Reader
+from lamella.backend.nacvm.program import Event, Program
+from lamella.backend.nacvm.schedule import follow
+from lamella.backend.nacvm.tape import Room, Slots, Step
+from lamella.backend.nacvm.ticks import Account, Ticks
+from lamella.backend.reference.draws import find_picks, reading
+from lamella.backend.reference.findings import told
+from lamella.backend.reference.storage import Storage
+from lamella.backend.watch import Watch, unwatched
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic, LamellaError
+from lamella.base.dim import Extent
+from lamella.base.errors import InputError
+from lamella.base.limits import DEFAULT, Limits
+from lamella.graph.nodes import Graph, Tensor
+from lamella.lang.nac.check.memory.peak import peak_bytes
+from lamella.lang.nac.nodes import Command
+from lamella.ops.formula import Contraction
+from lamella.ops.instance import Instance
+from lamella.ops.problem import Fault, Problem
+
+
+def compile_program(
+    program: Program,
+    outputs: Sequence[str] = (),
+    *,
+    seed: int = 0,
+    limits: Limits = DEFAULT,
+    traced: bool = False,
+) -> Machine:
+    """Prepare a program: every instruction becomes a few callables on slots.
+
+    `outputs` are the names of the outputs, where the file does not say them; the seed picks random inputs and what
+    random operators draw. A traced machine tells in `trace` what it did to memory.
+    """
+    if seed < 0:
+        raise InputError(f"the seed is {seed}; seeds start at 0")
+    return Machine(program, outputs, seed, limits, traced)
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """Prepared steps: each with the instruction it belongs to, the slots they start from, what comes after them."""
+
+    steps: list[Step]
+    owners: list[int]
+    template: Slots
+    ticks: Ticks
+
+
+class Machine:
+    """A program ready to run: call it with arrays by the names of its inputs, get arrays by the names of its outputs.
+
+    `peak_bytes` is the largest sum of bytes of results that were held at once in the last call; values that an
+    instruction makes on its way to its result are not counted. `schedule_bytes` is what the schedule promises.
+    """
+
+    def __init__(
+        self, program: Program, outputs: Sequence[str], seed: int, limits: Limits, traced: bool
+    ) -> None:
+        self.program = program
+        self.findings: list[Diagnostic] = []
+        """What the last call found."""
+        self.watch: Watch = unwatched
+        """Wraps the steps of a call, for a progress bar."""
+        self.trace: list[Event] = []
+        """What the last call did to memory, where the machine is traced."""
+        self.peak_bytes = 0
+        self._seed = seed
+        self._storage = Storage(False, limits.max_total_bytes)
+        self._draws = Draws(seed)
+        self._account = Account()
+        self._reader = Reader(program.load, self._storage, self.trace if traced else None)
+        self._operations = Operations(program.library, self._storage, limits, self._draws)
+        self._entries: tuple[Entry, ...] = find_entries(program)
+        self._outputs = name_outputs(program, outputs)
+        self._last = last_instruction(program)
+        self._code = self._link()
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs, in order."""
+        return tuple(entry.name for entry in self._entries)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs, in order."""
+        return self._outputs
+
+    @cached_property
+    def schedule_bytes(self) -> int:
+        """The most bytes that are alive at once by the schedule of the file."""
+        return peak_bytes(self.program.file, find_sizes(self.program)).bytes
+
+    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
+        """Run once; inputs that are not given are random, from the seed."""
+        self.trace.clear()
+        self._draws.generator = None
+        account = self._account
+        account.now = account.most = 0
+        slots = self._code.template.copy()
+        taken = take_inputs(self._entries, inputs, self._storage, self._seed, lambda: self._picks)
+        for entry, array in zip(self._entries, taken, strict=True):
+            slots[entry.index] = array
+        try:
+            with np.errstate(all="ignore"):
+                self._run(slots)
+            self._code.ticks.count_rest(slots)
+        finally:
+            self._reader.close()
+            self.peak_bytes = account.most
+        found = slots[self._last] if self._outputs else []
+        return dict(zip(self._outputs, found, strict=True))
+
+    def _run(self, slots: Slots) -> None:
+        steps = self._code.steps
+        waiting = iter(steps)
+        try:
+            for step in self.watch(waiting, len(steps)):
+                step(slots)
+        except (Fault, Problem, ZeroDivisionError, MemoryError, LamellaError) as problem:
+            self._tell(self._code.owners[len(steps) - length_hint(waiting) - 1], problem)
+
+    def _tell(self, index: int, problem: Exception) -> None:
+        """Raise what went wrong in an instruction as findings that name it."""
+        origin = origin_of(self.program, index)
+        if isinstance(problem, LamellaError):
+            findings = [item.from_origin(*item.origins, *origin.words()) for item in problem.findings]
+            raise LamellaError(findings) from problem
+        with told(origin.what, origin):
+            raise problem
+
+    # --- preparing ------------------------------------------------------------------------------------------
+
+    def _link(self) -> _Code:
+        program, sizes, loads = self.program, find_sizes(self.program), find_loads(self.program)
+        plan = follow(program.file, sizes, self._last + 1)
+        room = Room([None] * len(program.file.instructions))
+        linker = Linker(program, self._operations, self._reader, loads, plan, room)
+        tuples = frozenset(index for index, item in enumerate(program.results) if isinstance(item, tuple))
+        ticks = Ticks(plan, sizes, tuples, self._account, self._reader, loads)
+        commands: Mapping[int, Sequence[Command]] = {
+            tick.index: tick.commands for tick in program.file.schedule
+        }
+        steps: list[Step] = []
+        owners: list[int] = []
+        for index in range(self._last + 1):
+            found = linker.link(index)
+            if self._reader.trace is not None:
+                found += ticks.note(index, commands.get(index, ()))
+            found += ticks.follow(index)
+            steps += found
+            owners += [index] * len(found)
+        return _Code(steps, owners, room.template, ticks)
+
+    # --- random inputs --------------------------------------------------------------------------------------
+
+    @cached_property
+    def _picks(self) -> Mapping[str, Sequence[Extent]]:
+        graph = Graph("", tuple(entry.tensor for entry in self._entries), (), ())
+        return find_picks(graph, self._bound_operations(graph))
+
+    def _bound_operations(
+        self, graph: Graph
+    ) -> Iterator[tuple[Sequence[str], Instance, Sequence[Contraction]]]:
+        operations = (item for row in self.program.steps for item in row)
+        for operation in reading(self.program.library, graph, operations):
+            names = [item.name if isinstance(item, Tensor) else "" for item in operation.inputs]
+            prepared = self._operations.operators.prepare(operation)
+            yield names, prepared.instance, prepared.formulas

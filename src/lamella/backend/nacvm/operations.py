@@ -1,0 +1,244 @@
+"""Graph operations as actions on a tape: by the structure of their formulas, by their components, or as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+import numpy as np
+
+from lamella.backend.nacvm.formula.lower import lower
+from lamella.backend.nacvm.formula.terms import Held, Tensors
+from lamella.backend.nacvm.formula.values import UnsupportedError
+from lamella.backend.nacvm.program import tensor_bytes
+from lamella.backend.nacvm.tape import Function, Register, Room, Slots, Step, Tape, bind
+from lamella.backend.reference.nodes.lifetimes import names_of
+from lamella.backend.reference.nodes.machine import Frame, Machine
+from lamella.backend.reference.nodes.operators import Held as Given
+from lamella.backend.reference.nodes.operators import Operators, Prepared
+from lamella.backend.reference.storage import Storage, known_shape, known_single
+from lamella.backend.reference.symbols import Extents
+from lamella.base.arrays import Array
+from lamella.base.limits import Limits
+from lamella.graph.binding import signature
+from lamella.graph.compose.decompose import Body, compose_call
+from lamella.graph.nodes import Argument, Constant, Operation, Pack, Tensor, tensors
+from lamella.ops.library import Library
+from lamella.ops.problem import Fault
+
+Env = dict[str, Register]
+"""The values of tensors by name."""
+
+MANY = 1 << 62
+"""More bytes than there are: nobody knows how large the values are that the reference makes on its way."""
+
+
+@dataclass(slots=True)
+class Draws:
+    """Random numbers of one call; the same seed gives the same ones in every call."""
+
+    seed: int
+    generator: np.random.Generator | None = None
+
+    def take(self) -> np.random.Generator:
+        """The generator of this call."""
+        if self.generator is None:
+            self.generator = np.random.default_rng(self.seed)
+        return self.generator
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A composed operation: the call that it was first met in, and its components under the names of that call."""
+
+    operation: Operation
+    body: Body
+    constants: Mapping[str, Array]
+
+
+@dataclass(slots=True)
+class Operations:
+    """Puts operations of a library on tapes; what operations share is done once."""
+
+    library: Library
+    storage: Storage
+    limits: Limits
+    draws: Draws
+    operators: Operators = field(init=False)
+    _patterns: dict[object, Pattern] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.operators = Operators(self.library, self.storage, self.limits)
+
+    def add(self, tape: Tape, operation: Operation, env: Env) -> None:
+        """Put an operation on a tape; its outputs join the values by name."""
+        prepared = self.operators.prepare(operation)
+        kind = prepared.instance.definition.operator.kind
+        if prepared.instance.checks:
+            self._add_whole(tape, operation, env)
+        elif kind == "compose":
+            self._add_composed(tape, operation, env)
+        elif kind != "lower" or not self._add_formulas(tape, prepared, operation, env):
+            self._add_whole(tape, operation, env)
+
+    def array(self, constant: Constant) -> Array:
+        """A constant as an array."""
+        value = constant.value
+        several = isinstance(value, tuple)
+        singles = [known_single(item, {}) for item in (value if isinstance(value, tuple) else (value,))]
+        shape = known_shape(constant.tensor.shape, {})
+        return self.storage.constant(constant.tensor.element, shape, singles if several else singles[0])
+
+    # --- formulas -------------------------------------------------------------------------------------------
+
+    def _add_formulas(self, tape: Tape, prepared: Prepared, operation: Operation, env: Env) -> bool:
+        """Put the formulas on the tape; False, and nothing done, where their structure is not known."""
+        before = len(tape.actions)
+        try:
+            found = self._lower(tape, prepared, operation, env)
+        except (UnsupportedError, Fault):
+            del tape.actions[before:]
+            tape.finite.clear()
+            return False
+        if tape.finite:
+            del tape.actions[before:]
+            tape.finite.clear()
+            return self._add_guarded(tape, prepared, operation, env)
+        env.update(zip(_names(operation.outputs), found, strict=True))
+        return True
+
+    def _lower(self, tape: Tape, prepared: Prepared, operation: Operation, env: Env) -> list[Register]:
+        storage, outputs = self.storage, prepared.instance.outputs
+        held = self._held(tape, prepared, operation, env)
+        types = [storage.dtype(item.element) for given in operation.inputs for item in tensors(given)]
+        real = storage.real([*types, *(storage.dtype(item.element) for item in outputs)])
+        return lower(tape, prepared.specialise({}), held, outputs, storage, real)
+
+    def _add_guarded(self, tape: Tape, prepared: Prepared, operation: Operation, env: Env) -> bool:
+        """Put the formulas on a tape of their own, which runs where some inputs are finite."""
+        names, inner = list(_names(operation.inputs)), Tape()
+        local = {name: inner.read(place) for place, name in enumerate(names)}
+        found = self._lower(inner, prepared, operation, local)
+        if len(found) != 1 or not inner.finite <= inner.given.keys():
+            return False
+        room = Room([None] * (len(names) + 1))
+        steps = bind(inner, found[0], len(names), room)
+        tested = tuple(sorted(inner.given[register] for register in inner.finite))
+        run = _guard(Inner(tuple(steps), room.template, tested), self._whole(operation))
+        tape.note(inner.largest)
+        env[next(_names(operation.outputs))] = tape.do(run, *(env[name] for name in names))
+        return True
+
+    def _held(self, tape: Tape, prepared: Prepared, operation: Operation, env: Env) -> Tensors:
+        """The inputs and the constants of an operation by the names that its definition gives them."""
+        found: dict[str, Held | tuple[Held, ...]] = {}
+        for (name, _), argument in zip(prepared.instance.inputs, operation.inputs, strict=True):
+            if isinstance(argument, Pack):
+                raise UnsupportedError("the length of a pack is not known")
+            items = tuple(self._one(tape, item, env) for item in tensors(argument))
+            if argument is not None:
+                found[name] = items[0] if isinstance(argument, Tensor) else items
+        nothing = [None] * len(operation.inputs)
+        for name, value in self.operators.tensors(prepared.instance, nothing, {}).items():
+            arrays = value if isinstance(value, tuple) else (value,)
+            known = tuple(Held(tape.literal(item), item.shape, item.dtype) for item in arrays)
+            found[name] = known if isinstance(value, tuple) else known[0]
+        return found
+
+    def _one(self, tape: Tape, tensor: Tensor, env: Env) -> Held:
+        shape = known_shape(tensor.shape, {})
+        tape.note(tensor_bytes(tensor))
+        return Held(env[tensor.name], shape, self.storage.dtype(tensor.element))
+
+    # --- components -----------------------------------------------------------------------------------------
+
+    def _add_composed(self, tape: Tape, operation: Operation, env: Env) -> None:
+        pattern = self._pattern(operation)
+        nodes = [node for node in pattern.body.nodes if isinstance(node, Operation)]
+        if len(nodes) != len(pattern.body.nodes):
+            self._add_whole(tape, operation, env)
+            return
+        given, meant = _names(operation.inputs), _names(pattern.operation.inputs)
+        inner = {name: env[other] for name, other in zip(meant, given, strict=True)}
+        inner |= {name: tape.literal(array) for name, array in pattern.constants.items()}
+        for node in nodes:
+            self.add(tape, node, inner)
+        made = zip(_names(operation.outputs), _names(pattern.operation.outputs), strict=True)
+        env.update({name: inner[other] for name, other in made})
+
+    def _pattern(self, operation: Operation) -> Pattern:
+        """The components of a call; calls that differ in names alone share them."""
+        names = list(_names(operation.inputs))
+        key = signature(operation), tuple(names.index(name) for name in names)
+        if key not in self._patterns:
+            body = compose_call(self.library, operation, limits=self.limits)
+            constants = {item.tensor.name: self.array(item) for item in body.constants}
+            self._patterns[key] = Pattern(operation, body, constants)
+        return self._patterns[key]
+
+    # --- the general way ------------------------------------------------------------------------------------
+
+    def _add_whole(self, tape: Tape, operation: Operation, env: Env) -> None:
+        """Let the reference run an operation."""
+        given = [env[name] for name in _names(operation.inputs)]
+        made = list(_names(operation.outputs))
+        tape.note(MANY)
+        result = tape.do(self._whole(operation), *given)
+        if len(made) == 1:
+            env[made[0]] = result
+            return
+        for number, name in enumerate(made):
+            env[name] = tape.do(itemgetter(number), result)
+
+    def _whole(self, operation: Operation) -> Callable[..., Array | tuple[Array, ...]]:
+        machine = Machine(self.library, self.storage, self.limits, False, self.operators)
+        nodes, draws = (operation,), self.draws
+        kept = list(names_of(operation.outputs))
+
+        def run(*arrays: Array) -> Array | tuple[Array, ...]:
+            frame = Frame(machine, Extents(), draws.take())
+            for argument, value in zip(operation.inputs, _arrange(operation.inputs, arrays), strict=True):
+                frame.put(argument, value)
+            frame.run(nodes, (), kept)
+            found = tuple(frame.array(item) for output in operation.outputs for item in tensors(output))
+            return found[0] if len(found) == 1 else found
+
+        return run
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """Steps of an operation of its own: its inputs stand in the first slots, then its output."""
+
+    steps: tuple[Step, ...]
+    template: Slots
+    tested: tuple[int, ...]
+
+
+def _guard(inner: Inner, otherwise: Callable[..., Array | tuple[Array, ...]]) -> Function:
+    """Run steps where the inputs that they ask for are finite, and the whole operation where one is not."""
+
+    def run(*arrays: Array) -> Array | tuple[Array, ...]:
+        for place in inner.tested:
+            if not np.isfinite(arrays[place]).all():
+                return otherwise(*arrays)
+        slots = [*arrays, *inner.template[len(arrays) :]]
+        for step in inner.steps:
+            step(slots)
+        found: Array = slots[len(arrays)]
+        return found
+
+    return run
+
+
+def _names(arguments: Sequence[Argument]) -> Iterator[str]:
+    return (item.name for argument in arguments for item in tensors(argument))
+
+
+def _arrange(arguments: Sequence[Argument], arrays: Sequence[Array]) -> Iterator[Given]:
+    """Arrays one after the other, as the arguments that they stand for."""
+    waiting = iter(arrays)
+    for argument in arguments:
+        items = tuple(next(waiting) for _ in tensors(argument))
+        yield None if argument is None else items[0] if isinstance(argument, Tensor) else items

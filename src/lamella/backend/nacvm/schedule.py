@@ -1,0 +1,145 @@
+"""The memory schedule followed before the run: what each tick drops and preloads, and which results come too late.
+
+Which result is there at which instruction depends on the schedule alone, so the run itself tests nothing. A file
+without a schedule keeps everything.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from lamella.lang.nac.check.memory.flow import Flow, is_load, read_flow
+from lamella.lang.nac.check.memory.schedule import LAST_TICK
+from lamella.lang.nac.nodes import INPUT, OUTPUT, Action, Command, File
+
+DROP, PRELOAD = "drop", "preload"
+NEVER_KEPT = "was neither saved nor forwarded"
+
+
+class Move(NamedTuple):
+    """What a tick does to memory: it drops a result, or begins to preload one."""
+
+    kind: str
+    target: int
+
+
+class Missing(NamedTuple):
+    """An argument of an instruction whose result is gone by then, and why."""
+
+    argument: int
+    source: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Plan:
+    """For each instruction what its tick does, the first argument that is missing, and what it asks of memory."""
+
+    moves: list[list[Move]] = field(default_factory=list)
+    missing: dict[int, Missing] = field(default_factory=dict)
+    preloaded: set[int] = field(default_factory=set)
+    alive: list[int] = field(default_factory=list)
+    """The bytes that are alive while an instruction gives its result, by the sizes of results."""
+
+
+def follow(file: File, sizes: Mapping[int, int], count: int) -> Plan:
+    """Follow the schedule of the first instructions of a file, whose results have these sizes in bytes."""
+    memory = _Memory(file, read_flow(file.instructions[:count]), sizes)
+    commands: Mapping[int, Sequence[Command]] = {tick.index: tick.commands for tick in file.schedule}
+    for index in range(count):
+        memory.execute(index)
+        memory.plan.moves.append([])
+        if file.schedule:
+            memory.obey(index, commands.get(index, ()))
+    return memory.plan
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is there while the schedule is followed."""
+
+    file: File
+    flow: Flow
+    sizes: Mapping[int, int]
+    plan: Plan = field(default_factory=Plan)
+    alive: set[int] = field(default_factory=set)
+    bytes: int = 0
+    saved: set[int] = field(default_factory=set)
+    forwarded: dict[int, int] = field(default_factory=dict)
+    arriving: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    gone: dict[int, str] = field(default_factory=dict)
+
+    def execute(self, index: int) -> None:
+        """Look for the arguments of an instruction and make room for its result."""
+        for argument, offset in enumerate(self.file.instructions[index].offsets):
+            reason = self._reason(index, index + offset) if offset < 0 else None
+            if reason is not None and index not in self.plan.missing:
+                self.plan.missing[index] = Missing(argument, index + offset, reason)
+        self._begin(index)
+        self.plan.alive.append(self.bytes)
+
+    def _reason(self, index: int, source: int) -> str | None:
+        """Why a result is not there for an instruction; None where it is."""
+        if source in self.gone:
+            return self.gone[source]
+        if source in self.saved or self._stays(source) or not self.file.schedule:
+            return None
+        if source in self.forwarded:
+            target = self.forwarded[source]
+            return None if target == index else f"is forwarded to instruction {target}"
+        return None if self.file.instructions[index].operation == OUTPUT else NEVER_KEPT
+
+    def _stays(self, index: int) -> bool:
+        """Whether a result is kept without a command: inputs are, and what no tick can name."""
+        return self.file.instructions[index].operation == INPUT or index > LAST_TICK
+
+    def obey(self, index: int, commands: Sequence[Command]) -> None:
+        """What was forwarded here ends, then the commands; a result that nobody keeps ends with its tick."""
+        for source in self.arriving.pop(index, ()):
+            if source not in self.saved:
+                self._end(source, index, f"was forwarded to instruction {index}")
+        for command in commands:
+            self._obey(index, command)
+        if not self._is_kept(index):
+            self._end(index, index, NEVER_KEPT)
+
+    def _is_kept(self, index: int) -> bool:
+        """Whether a result outlives its tick; what the program gives to its caller does."""
+        if index in self.saved or self.file.instructions[index].operation == OUTPUT:
+            return True
+        kept = index in self.forwarded or index in self.flow.outputs or self._stays(index)
+        return kept and self.flow.last[index] >= 0
+
+    def _obey(self, index: int, command: Command) -> None:
+        target = command.target
+        if command.action in (Action.SAVE_RESULT, Action.SAVE_FOR_GRAD):
+            self.saved.add(index)
+        elif command.action == Action.FORWARD and target > index:
+            self.forwarded[index] = target
+            self.arriving[target].append(index)
+        elif command.action == Action.FREE and target <= index:
+            self._end(target, index, f"was freed at tick {index}")
+        elif command.action == Action.PRELOAD and self._is_ahead(index, target):
+            self.plan.preloaded.add(target)
+            self.plan.moves[index].append(Move(PRELOAD, target))
+            self._begin(target)
+
+    def _is_ahead(self, index: int, target: int) -> bool:
+        """Whether a preload is the first of a load that is still to come."""
+        known = index < target < len(self.flow.last) and target not in self.plan.preloaded
+        return known and is_load(self.file.instructions[target])
+
+    def _begin(self, index: int) -> None:
+        if index not in self.alive:
+            self.alive.add(index)
+            self.bytes += self.sizes.get(index, 0)
+
+    def _end(self, index: int, tick: int, reason: str) -> None:
+        if index in self.alive and self.file.instructions[index].operation != OUTPUT:
+            self.alive.remove(index)
+            self.bytes -= self.sizes.get(index, 0)
+            self.gone[index] = reason
+            self.plan.moves[tick].append(Move(DROP, index))

@@ -1,0 +1,1 @@
+"""Calls as instructions: their arguments, their tables, their places."""

@@ -1,0 +1,43 @@
+"""`lamella.json`: what NAC has no field for, in one resource of the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from lamella.base.origin import Origin
+from lamella.bridge.graph_to_nac.code.sizes import own_symbols
+from lamella.graph.nodes import Tensor
+from lamella.lang.nac.nodes import Resource
+
+NAME = "lamella.json"
+FORMAT = 1
+
+
+def write_notes(
+    graph: str,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[tuple[str, Tensor]],
+    constants: Mapping[str, Sequence[int]],
+    origins: Mapping[int, Origin],
+) -> Resource:
+    """The resource: names and types of inputs and outputs, ranges of extents, stored constants, origins."""
+    extents = {name: list(ends) for item in inputs for name, ends in own_symbols(item).items()}
+    texts = {str(index): " <- ".join(origin.words()) for index, origin in origins.items()}
+    content = {
+        "format": FORMAT,
+        "graph": graph,
+        "inputs": [_described(item.name, item) for item in inputs],
+        "outputs": [_described(name, item) for name, item in outputs],
+        "extents": extents,
+        "constants": {name: list(places) for name, places in constants.items()},
+        "origins": texts,
+    }
+    kept = {key: value for key, value in content.items() if value or key in ("format", "graph")}
+    text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
+    return Resource(NAME, text.encode())
+
+
+def _described(name: str, tensor: Tensor) -> dict[str, object]:
+    shape = [extent if isinstance(extent, int) else str(extent) for extent in tensor.shape]
+    return {"name": name, "dtype": tensor.element.name, "shape": shape}

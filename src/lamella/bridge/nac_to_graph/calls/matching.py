@@ -1,0 +1,167 @@
+"""Arguments without names against a schema: flattened lists are gathered again, keywords find their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from lamella.bridge.aten.nodes import Call, Operand, Parameter, Schema
+from lamella.bridge.nac_to_graph.calls.kinds import (
+    IGNORED,
+    WITHOUT_EFFECT,
+    Fit,
+    fit,
+    fit_item,
+    fit_list,
+    read_kind,
+)
+from lamella.bridge.nac_to_graph.nodes import Given
+
+MOST_READINGS = 16
+"""Ways to read one instruction that are tried."""
+MOST_STEPS = 4096
+"""Parameters that are considered for one instruction and one overload."""
+
+
+class Reading(NamedTuple):
+    """A call that an instruction may stand for, and how far its arguments had to be bent for it."""
+
+    call: Call
+    cost: int
+
+
+Taken = tuple[tuple[str, Fit], ...]
+
+
+def find_readings(schemas: Sequence[Schema], given: Sequence[Given]) -> list[Reading]:
+    """The calls that arguments may stand for, the likeliest first."""
+    found = [
+        reading
+        for schema in schemas
+        for reading in islice(_Matching(schema, given).readings(), MOST_READINGS)
+    ]
+    return sorted(found, key=lambda item: item.cost)[:MOST_READINGS]
+
+
+class _Matching:
+    """One schema and the arguments that it may take.
+
+    Arguments stand in the order of the parameters. From some place on they may be the values of keywords, which stand
+    in any order and are told by what they are.
+    """
+
+    def __init__(self, schema: Schema, given: Sequence[Given]) -> None:
+        self.schema = schema
+        self.parameters = schema.parameters
+        self.given = given
+        self.operands = [item.value for item in given]
+        self.steps = 0
+        self.dead: set[tuple[int, int]] = set()
+
+    def readings(self) -> Iterator[Reading]:
+        """Every way to read the arguments, longest lists first."""
+        for taken in self._match(0, 0, ()):
+            yield Reading(Call(self.schema, dict(self._kept(taken))), sum(item.cost for _, item in taken))
+
+    def _kept(self, taken: Taken) -> Iterator[tuple[str, Operand]]:
+        """What has an effect."""
+        for name, found in taken:
+            parameter = self.schema.find(name)
+            if parameter is not None and not _is_ignored(parameter):
+                yield name, found.value
+
+    def _match(self, number: int, place: int, taken: Taken) -> Iterator[Taken]:
+        """Readings of the arguments from a place on by the parameters from a number on."""
+        self.steps += 1
+        if (number, place) in self.dead or self.steps > MOST_STEPS:
+            return
+        if place == len(self.operands):
+            if not any(map(_is_needed, self.parameters[number:])):
+                yield taken
+            return
+        alive = False
+        if number < len(self.parameters):
+            parameter = self.parameters[number]
+            for count, found in self._fits(parameter, place):
+                for reading in self._match(number + 1, place + count, (*taken, (parameter.name, found))):
+                    alive = True
+                    yield reading
+        keywords = self._keywords(number, place)
+        if keywords is not None:
+            alive = True
+            yield (*taken, *keywords)
+        if not alive:
+            self.dead.add((number, place))
+
+    def _fits(self, parameter: Parameter, place: int) -> Iterator[tuple[int, Fit]]:
+        """What a parameter can take from a place on, and how many arguments that is."""
+        kind, value = read_kind(parameter.type), self.operands[place]
+        if value is None and (kind.optional or kind.base in WITHOUT_EFFECT):
+            yield 1, Fit(None)
+        if not kind.many:
+            found = fit(kind.base, value)
+            if found is not None:
+                yield 1, found
+            return
+        whole = fit_list(kind, value) if isinstance(value, tuple) else None
+        if whole is not None:
+            yield 1, whole
+        run = self._run(parameter, place)
+        for count in range(len(run), 0, -1):
+            if kind.length in (None, 1, count):
+                yield count, self._gathered(run[:count], place)
+        if run and kind.length is not None and kind.length > 1:
+            yield 1, Fit((run[0].value,) * kind.length, run[0].cost + 1)
+
+    def _run(self, parameter: Parameter, place: int) -> list[Fit]:
+        """The items of a flattened list from a place on, as many as there may be."""
+        kind, run = read_kind(parameter.type), list[Fit]()
+        for value in self.operands[place:]:
+            found = fit_item(kind, value)
+            if found is None or (found.cost > 1 and kind.base == "Tensor"):
+                break
+            run.append(found)
+        return run
+
+    def _gathered(self, run: Sequence[Fit], place: int) -> Fit:
+        """A flattened list; one without anything computed would have been a constant as a whole."""
+        computed = any(item.computed for item in self.given[place : place + len(run)])
+        cost = sum(item.cost for item in run)
+        return Fit(tuple(item.value for item in run), cost if computed else cost + 1)
+
+    def _keywords(self, number: int, place: int) -> Taken | None:
+        """The rest of the arguments as values of keywords; None where they cannot be."""
+        rest = self.parameters[number:]
+        if any(map(_is_needed, rest)):
+            return None
+        free = sorted(rest, key=lambda item: not item.keyword)
+        taken: list[tuple[str, Fit]] = []
+        for value in self.operands[place:]:
+            fitting = [(item, fitted) for item in free if (fitted := self._alone(item, value))]
+            found = min(fitting, key=lambda item: item[1].cost, default=None)
+            if found is None or (not taken and rest and found[0] is rest[0]):
+                return None
+            free.remove(found[0])
+            taken.append((found[0].name, found[1]))
+        return tuple(taken)
+
+    def _alone(self, parameter: Parameter, value: Operand) -> Fit | None:
+        """One argument for one parameter."""
+        kind = read_kind(parameter.type)
+        if value is None:
+            return Fit(None) if kind.optional else None
+        if kind.many:
+            return fit_list(kind, value if isinstance(value, tuple) else (value,))
+        return fit(kind.base, value)
+
+
+def _is_needed(parameter: Parameter) -> bool:
+    """Whether a call must give a parameter."""
+    return parameter.default is None and not parameter.type.endswith("?")
+
+
+def _is_ignored(parameter: Parameter) -> bool:
+    """Whether a value changes nothing that a graph says."""
+    without = parameter.name in IGNORED or read_kind(parameter.type).base in WITHOUT_EFFECT
+    return without and not _is_needed(parameter)

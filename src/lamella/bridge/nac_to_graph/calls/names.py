@@ -1,0 +1,136 @@
+"""Names of operations and what they call: standard ones, ATen's, Python's on sizes, those of our library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lamella.base.dim import Dim
+from lamella.bridge.aten.build import build_call
+from lamella.bridge.aten.nodes import Operand, Result, Schema
+from lamella.bridge.aten.sizes import compute_size, is_size_operation
+from lamella.bridge.aten.table import DROP, find_schema, overloads
+from lamella.bridge.nac_to_graph.calls.matching import Reading, find_readings
+from lamella.bridge.nac_to_graph.calls.own import call_own
+from lamella.bridge.nac_to_graph.calls.standard import PASS, PREFIX, restate_standard
+from lamella.bridge.nac_to_graph.nodes import Failure, Given, Value, describe, first_tensor
+from lamella.bridge.nac_to_graph.recorder import Recorder
+from lamella.graph.nodes import Tensor
+from lamella.lang.nac.rules import reading as rules
+from lamella.ops.problem import Fault, Problem
+
+ATEN = "aten."
+
+
+def is_dropped(name: str) -> bool:
+    """Whether an operation only asserts something, so that nothing of it is computed."""
+    schema = find_schema(_spelled(name))
+    return schema is not None and schema.operator == DROP
+
+
+def is_in_place(name: str) -> bool:
+    """Whether an operation of ATen changes its first argument, which later instructions then see changed."""
+    stem = _spelled(name).split(".")
+    return len(stem) > 1 and stem[0] == "aten" and stem[1].endswith("_") and not stem[1].endswith("__")
+
+
+def call(builder: Recorder, name: str, given: tuple[Given, ...]) -> Value:
+    """What an instruction gives; a Fault says that it cannot be read, a Problem what is wrong with the call."""
+    operands = tuple(item.value for item in given)
+    if name == PASS:
+        return _pass(operands)
+    if name.startswith(PREFIX):
+        if _is_arithmetic(name, operands):
+            return _size(name.removeprefix(PREFIX), operands)
+        restated = restate_standard(name, given)
+        return _call_aten(builder, restated.name, restated.given)
+    if is_size_operation(name) and (name == "getitem" or first_of(operands) is None):
+        return _size(name, operands)
+    return _call_named(builder, name, given)
+
+
+def first_of(operands: Sequence[Operand]) -> Tensor | None:
+    """The first tensor among arguments."""
+    return next((found for item in operands if (found := first_tensor(item)) is not None), None)
+
+
+def _pass(operands: tuple[Operand, ...]) -> Value:
+    if not operands:
+        raise Fault(rules.ARGUMENTS_UNFIT, arguments="()", schema="nac.pass(x, …)")
+    return operands[0]
+
+
+def _is_arithmetic(name: str, operands: tuple[Operand, ...]) -> bool:
+    """Whether a standard operation computes with sizes alone."""
+    sizes = [item for item in operands if isinstance(item, int | Dim) and not isinstance(item, bool)]
+    short = name.removeprefix(PREFIX)
+    return short in ("add", "sub", "mul", "neg") and 0 < len(sizes) == len(operands) < 3
+
+
+def _size(name: str, operands: tuple[Operand, ...]) -> Value:
+    found = compute_size(name, operands)
+    return Failure("a truth value that only the run tells") if found is None else found
+
+
+def _call_named(builder: Recorder, name: str, given: tuple[Given, ...]) -> Value:
+    """An operation of ATen, of our library, or one of Python's on a tensor."""
+    spelled = _spelled(name)
+    if spelled.startswith(ATEN) and _schemas(spelled):
+        return _call_aten(builder, spelled, given)
+    definition = builder.library.find(spelled)
+    if definition is not None:
+        return call_own(builder, definition, [item.value for item in given])
+    if is_size_operation(name):
+        return _call_aten(builder, f"{ATEN}{name}", given)
+    raise Fault(rules.OPERATION_FOREIGN)
+
+
+def _spelled(name: str) -> str:
+    return name.replace("::", ".")
+
+
+def _schemas(name: str) -> tuple[Schema, ...]:
+    """The overloads that a name may stand for: the one that it names, or all where it names none."""
+    stem, exact = name.split("."), find_schema(name)
+    if exact is not None and len(stem) > 2:
+        return (exact,)
+    found = overloads(".".join(stem[:2]))
+    if not found and is_in_place(name):
+        return _schemas(".".join((stem[0], stem[1].removesuffix("_"), *stem[2:])))
+    first = () if exact is None else (exact,)
+    return (*first, *(item for item in found if item is not exact))
+
+
+def _call_aten(builder: Recorder, name: str, given: tuple[Given, ...]) -> Value:
+    schemas = _schemas(name)
+    if not schemas:
+        raise Fault(rules.OPERATION_FOREIGN)
+    readings = find_readings(schemas, given)
+    if not readings:
+        readings = find_readings(overloads(".".join(name.split(".")[:2])), given)
+    if not readings:
+        arguments = ", ".join(describe(item.value) for item in given[:16])
+        raise Fault(rules.ARGUMENTS_UNFIT, arguments=f"({arguments})", schema=_shown(schemas[0]))
+    found = _first_that_holds(builder, readings)
+    return Failure("no value") if found is None else found
+
+
+def _first_that_holds(builder: Recorder, readings: Sequence[Reading]) -> Result:
+    """The result of the likeliest reading that can be called; what is wrong with the likeliest where none can."""
+    problem: Problem | Fault | None = None
+    for reading in readings:
+        mark = builder.mark()
+        try:
+            return build_call(builder, reading.call, builder.origin)
+        except Problem as found:
+            builder.undo(mark)
+            problem = problem or found
+        except (ArithmeticError, ValueError) as found:
+            builder.undo(mark)
+            problem = problem or Fault(rules.CALL_REFUSED, problem=found)
+    raise problem or Fault(rules.OPERATION_FOREIGN)
+
+
+def _shown(schema: Schema) -> str:
+    """A schema as ATen writes it."""
+    words = [f"{item.type} {item.name}" for item in schema.parameters]
+    return f"{schema.name}({', '.join(words)})"

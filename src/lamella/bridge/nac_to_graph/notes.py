@@ -1,0 +1,184 @@
+"""The resource `lamella.json`: what a file says beyond NAC's own fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.dim import Extent
+from lamella.base.dtype import ElementType, find, find_in
+from lamella.base.limits import DEFAULT, LARGEST, Limits
+from lamella.bridge.nac_to_graph.extents import read_extent
+from lamella.bridge.nac_to_graph.nodes import InputType
+from lamella.lang.nac.nodes import File, Resource
+from lamella.lang.nac.rules import reading as rules
+
+NAME = "lamella.json"
+FORMAT = 1
+_MOST_FINDINGS = 100
+
+
+@dataclass(slots=True)
+class Notes:
+    """What the resource says: names and types of inputs, names of outputs, where instructions come from."""
+
+    graph: str = ""
+    inputs: dict[str, InputType] = field(default_factory=dict)
+    outputs: list[str] = field(default_factory=list)
+    constants: set[str] = field(default_factory=set)
+    """Parameters that were constants of the graph."""
+    origins: dict[int, str] = field(default_factory=dict)
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    findings: list[Diagnostic] = field(default_factory=list)
+
+
+def read_notes(file: File, limits: Limits = DEFAULT) -> Notes:
+    """The notes of a file; without the resource there are none. What is wrong with them is a finding each."""
+    resource = next((item for item in file.resources if item.name == NAME), None)
+    return Notes() if resource is None else _Reader(resource, limits).read()
+
+
+class _Reader:
+    """Reads the resource key by key; unknown keys are left, malformed ones are told."""
+
+    def __init__(self, resource: Resource, limits: Limits) -> None:
+        self._resource = resource
+        self._limits = limits
+        self._notes = Notes()
+
+    def _report(self, problem: str) -> None:
+        if len(self._notes.findings) < _MOST_FINDINGS:
+            finding = rules.NOTES_MALFORMED.at(self._resource.span, problem=problem)
+            self._notes.findings.append(finding)
+
+    def read(self) -> Notes:
+        """All that it says."""
+        content = self._load()
+        if content is None:
+            return self._notes
+        readers: Mapping[str, Callable[[object], None]] = {
+            "format": self._format,
+            "graph": self._graph,
+            "extents": self._extents,
+            "inputs": self._inputs,
+            "outputs": self._outputs,
+            "constants": self._constants,
+            "origins": self._origins,
+        }
+        for key, read in readers.items():
+            if key in content or key == "format":
+                read(content.get(key))
+        return self._notes
+
+    def _load(self) -> Mapping[str, object] | None:
+        size = len(self._resource.data)
+        problem = self._limits.excess("max_file_bytes", size, "its length in bytes")
+        if problem:
+            self._report(problem)
+            return None
+        try:
+            content = json.loads(bytes(self._resource.data).decode("utf-8"))
+        except (ValueError, RecursionError):
+            content = None
+        if not isinstance(content, dict):
+            self._report("it is no JSON object")
+            return None
+        return content
+
+    def _format(self, value: object) -> None:
+        if not _is_integer(value) or value != FORMAT:
+            self._report(f"its format is {_shown(value)}, and only {FORMAT} is known")
+
+    def _graph(self, value: object) -> None:
+        if isinstance(value, str) and self._fits(value):
+            self._notes.graph = value
+        else:
+            self._report("'graph' is no name")
+
+    def _fits(self, name: str) -> bool:
+        return 0 < len(name) <= self._limits.max_name
+
+    def _extents(self, value: object) -> None:
+        for name, ends in self._items(value, "extents"):
+            match ends:
+                case [int(low), int(high)] if 0 <= low <= high <= LARGEST and _are_integers(ends):
+                    self._notes.ranges[name] = (int(low), int(high))
+                case _:
+                    self._report(f"the range of extent '{name}' is no pair of numbers")
+
+    def _items(self, value: object, key: str) -> Iterator[tuple[str, object]]:
+        if isinstance(value, dict):
+            yield from value.items()
+        else:
+            self._report(f"'{key}' is no object")
+
+    def _described(self, value: object, key: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+        """The objects of a list, each with its name."""
+        if not isinstance(value, list):
+            self._report(f"'{key}' is no list")
+            return
+        for number, item in enumerate(value):
+            name = item.get("name") if isinstance(item, dict) else None
+            if isinstance(item, dict) and isinstance(name, str) and self._fits(name):
+                yield name, item
+            else:
+                self._report(f"item {number} of '{key}' has no name")
+
+    def _inputs(self, value: object) -> None:
+        for name, item in self._described(value, "inputs"):
+            element, shape = _element(item.get("dtype")), self._shape(item.get("shape"))
+            if element is None:
+                self._report(f"input '{name}' has element type {_shown(item.get('dtype'))}")
+            elif shape is None:
+                self._report(f"input '{name}' has shape {_shown(item.get('shape'))}")
+            elif name in self._notes.inputs:
+                self._report(f"input '{name}' is described twice")
+            else:
+                self._notes.inputs[name] = InputType(element, shape)
+
+    def _shape(self, value: object) -> tuple[Extent, ...] | None:
+        if not isinstance(value, list) or len(value) > self._limits.max_rank:
+            return None
+        found = [self._extent(item) for item in value]
+        shape = tuple(item for item in found if item is not None)
+        return shape if len(shape) == len(found) else None
+
+    def _extent(self, value: object) -> Extent | None:
+        if isinstance(value, str):
+            try:
+                return read_extent(value, self._notes.ranges)
+            except (ValueError, ArithmeticError):
+                return None
+        return value if isinstance(value, int) and _is_integer(value) and 0 <= value <= LARGEST else None
+
+    def _outputs(self, value: object) -> None:
+        self._notes.outputs = [name for name, _ in self._described(value, "outputs")]
+
+    def _constants(self, value: object) -> None:
+        self._notes.constants = {name for name, _ in self._items(value, "constants")}
+
+    def _origins(self, value: object) -> None:
+        for key, text in self._items(value, "origins"):
+            if key.isascii() and key.isdigit() and len(key) < 10 and isinstance(text, str):
+                self._notes.origins[int(key)] = text
+            else:
+                self._report(f"the origin of instruction '{key}' is no text for a number")
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _are_integers(values: Sequence[object]) -> bool:
+    return all(map(_is_integer, values))
+
+
+def _element(value: object) -> ElementType | None:
+    """An element type by one of our names; torch's are understood too."""
+    return (find(value) or find_in("nac", value)) if isinstance(value, str) else None
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value)[:80]

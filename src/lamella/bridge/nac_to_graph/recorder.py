@@ -1,0 +1,81 @@
+"""A builder that can say what one instruction added, and take it back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from lamella.graph.build import Builder
+from lamella.graph.nodes import Graph, Operation, Tensor
+from lamella.graph.rewrite import Fresh
+from lamella.ops.library import Library
+
+
+class _Names(Fresh):
+    """Names that can be given back, the last ones first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[tuple[str, int | None, str]] = []
+
+    def take(self, stem: str) -> str:
+        """A name that nothing has."""
+        before = self._next.get(stem)
+        found = super().take(stem)
+        self.given.append((stem, before, found))
+        return found
+
+    def give_back(self, count: int) -> None:
+        """Forget the names behind the first ones."""
+        while len(self.given) > count:
+            stem, before, found = self.given.pop()
+            self._taken.discard(found)
+            if before is None:
+                self._next.pop(stem, None)
+            else:
+                self._next[stem] = before
+
+
+class Mark(NamedTuple):
+    """A moment: how many names, constants and nodes there were."""
+
+    names: int
+    constants: int
+    nodes: int
+
+
+class Recorder(Builder):
+    """Builds a graph instruction by instruction."""
+
+    def __init__(self, library: Library, name: str) -> None:
+        super().__init__(library, name)
+        self._given = _Names()
+        self._names = self._given
+
+    def mark(self) -> Mark:
+        """Now."""
+        return Mark(len(self._given.given), len(self._constants), len(self._nodes))
+
+    def undo(self, mark: Mark) -> None:
+        """Forget everything since a moment."""
+        self._given.give_back(mark.names)
+        for key in list(islice(reversed(self._constants), len(self._constants) - mark.constants)):
+            del self._constants[key]
+        del self._nodes[mark.nodes :]
+
+    def append(self, operation: Operation) -> None:
+        """Add an operation that is made already."""
+        self._nodes.append(operation)
+
+    def close(self, outputs: Sequence[Tensor]) -> Graph:
+        """The graph with these outputs, which it computes."""
+        return Graph(
+            self.name,
+            tuple(self._inputs),
+            tuple(outputs),
+            tuple(self._nodes),
+            tuple(self._variables),
+            tuple(self._constants.values()),
+            tuple(self._updates),
+        )

@@ -1,0 +1,308 @@
+"""A NAC file as a graph: instruction by instruction, with everything that is wrong told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice, pairwise
+from types import MappingProxyType
+
+from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
+from lamella.base.dim import Dim
+from lamella.base.limits import DEFAULT, Limits
+from lamella.base.origin import Origin
+from lamella.bridge.nac_to_graph.calls import call, is_dropped, is_in_place
+from lamella.bridge.nac_to_graph.loads import Loads, Source, is_parameter, make_loads
+from lamella.bridge.nac_to_graph.measure import Excess, find_excess
+from lamella.bridge.nac_to_graph.nodes import (
+    FAILED,
+    Failure,
+    Given,
+    InputType,
+    Translation,
+    Value,
+    describe,
+    first_tensor,
+)
+from lamella.bridge.nac_to_graph.notes import read_notes
+from lamella.bridge.nac_to_graph.outputs import Outputs, output_names
+from lamella.bridge.nac_to_graph.recorder import Recorder
+from lamella.bridge.nac_to_graph.weights import Weights
+from lamella.graph.model import Model
+from lamella.graph.nodes import Operation, Tensor
+from lamella.lang.nac.check.data import check_inputs, check_parameters, check_tensors
+from lamella.lang.nac.check.instructions import check_instructions
+from lamella.lang.nac.check.tables import (
+    Tables,
+    check_constants,
+    check_operations,
+    check_signatures,
+    read_tables,
+)
+from lamella.lang.nac.nodes import CONTROL_FLOW, FIRST_REGULAR, INPUT, OUTPUT, File, Instruction
+from lamella.lang.nac.operations import FINAL, STATE
+from lamella.lang.nac.rules import reading as rules
+from lamella.lang.nac.rules.writing import FIELDS
+from lamella.lang.nac.signatures import coerce
+from lamella.ops.library import Library
+from lamella.ops.problem import Fault, Problem
+
+MAIN = "main"
+MOST_FINDINGS = 1000
+LONGEST_PACK = 4096
+"""Tensors that one instruction may give: a few bytes must not ask for thousands of thousands."""
+NO_INPUTS: Mapping[str, InputType] = MappingProxyType({})
+
+
+def nac_to_graph(
+    file: File,
+    weights: Weights | None = None,
+    inputs: Mapping[str, InputType] | None = None,
+    limits: Limits = DEFAULT,
+) -> Translation:
+    """The graph that a file says; LamellaError holds all that is wrong.
+
+    Weights are those of the file where none are given. `inputs` describes inputs that the file does not describe, and
+    is stronger where it does. Numbers are read when the model is asked for them.
+    """
+    translation, findings = _translate(file, weights, inputs or NO_INPUTS, limits)
+    if translation is None:
+        raise LamellaError(findings)
+    return replace(translation, findings=tuple(findings))
+
+
+def check_translation(
+    file: File,
+    inputs: Mapping[str, InputType] | None = None,
+    weights: Weights | None = None,
+    limits: Limits = DEFAULT,
+) -> list[Diagnostic]:
+    """What keeps a file from becoming a graph, element types and shapes included; no numbers are read."""
+    return _translate(file, weights, inputs or NO_INPUTS, limits, numbers=False)[1]
+
+
+def _translate(
+    file: File,
+    weights: Weights | None,
+    inputs: Mapping[str, InputType],
+    limits: Limits,
+    numbers: bool = True,
+) -> tuple[Translation | None, list[Diagnostic]]:
+    tables = read_tables(file)
+    wrong = _first_errors(_checks(file, tables))
+    if wrong:
+        return None, wrong
+    notes = read_notes(file, limits)
+    source = Source(file, tables, notes, weights, inputs, limits, numbers)
+    return _Translator(source).run()
+
+
+def _checks(file: File, tables: Tables) -> Iterator[Diagnostic]:
+    """What must hold before instructions mean anything; memory commands and attachments do not matter here."""
+    yield from check_operations(file, tables)
+    yield from check_signatures(file, tables)
+    yield from check_constants(file, tables)
+    yield from check_instructions(file, tables)
+    yield from check_parameters(file, tables)
+    yield from check_inputs(file)
+    yield from check_tensors(file, tables)
+
+
+def _first_errors(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
+    found = (item for item in findings if errors([item]))
+    return sort_findings(islice(found, MOST_FINDINGS))
+
+
+class _Translator:
+    """Goes through the instructions of one file."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._file = source.file
+        self._limits = source.limits
+        self._names: dict[int, str] = {}
+        limits = replace(source.limits, max_pack=min(source.limits.max_pack, LONGEST_PACK))
+        self._builder = Recorder(Library(limits=limits), source.notes.graph or MAIN)
+        self._loads = Loads()
+        self._values: list[Value] = []
+        self._steps: list[int] = [0]
+        """How many nodes there were before each instruction."""
+        self._tensors = 0
+        self._findings: list[Diagnostic] = list(source.notes.findings)
+
+    def _report(self, finding: Diagnostic) -> None:
+        if len(self._findings) < MOST_FINDINGS:
+            self._findings.append(finding)
+
+    def run(self) -> tuple[Translation | None, list[Diagnostic]]:
+        """The translation, unless there are findings."""
+        self._loads = make_loads(self._builder, self._source)
+        for finding in self._loads.findings:
+            self._report(finding)
+        end = self._end()
+        targets = [end + offset for offset in self._file.instructions[end].offsets]
+        outputs = Outputs(self._builder, output_names(self._source.notes.outputs, len(targets)))
+        for index, item in enumerate(self._file.instructions[:end]):
+            self._values.append(self._instruction(index, item))
+            self._steps.append(self._builder.mark().nodes)
+            if self._is_too_much(index, item):
+                break
+        tensors = [] if self._findings else self._outputs(targets, self._file.instructions[end])
+        if self._findings:
+            return None, sort_findings(self._findings)
+        return self._finish(outputs, tensors), []
+
+    def _end(self) -> int:
+        """The final output; the checks have found one."""
+        ends = (OUTPUT, FINAL)
+        items = enumerate(self._file.instructions)
+        return next(index for index, item in items if (item.operation, item.variant) == ends)
+
+    def _is_too_much(self, index: int, item: Instruction) -> bool:
+        """Whether the program has become too long to go on."""
+        count = max(self._builder.mark().nodes, self._tensors)
+        problem = self._limits.excess("max_operations", count, "the number of operations and results so far")
+        if problem:
+            name = self._source.tables.name_of(item.operation) or ""
+            excess = Excess(describe(self._values[-1]), problem, "max_operations")
+            self._report(excess.at(item.span, index, name))
+        return problem is not None
+
+    # --- instructions ---------------------------------------------------------------------------------------
+
+    def _instruction(self, index: int, item: Instruction) -> Value:
+        if item.operation >= FIRST_REGULAR:
+            return self._regular(index, item)
+        if item.operation == INPUT:
+            return self._input(index, item)
+        if item.operation == CONTROL_FLOW:
+            self._report(rules.BRANCH_REFUSED.at(item.span, index=index))
+            return FAILED
+        return Failure("no value")
+
+    def _input(self, index: int, item: Instruction) -> Value:
+        if item.variant == STATE:
+            told = item.constants[0] if item.constants else "without a number"
+            self._report(rules.STATE_REFUSED.at(item.span, index=index, id=told))
+            return FAILED
+        if not is_parameter(item):
+            return self._loads.inputs[index]
+        found = self._loads.parameters.get(item.constants[0])
+        if found is None:
+            name = self._source.tables.parameters[item.constants[0]].name
+            self._report(rules.WEIGHTS_MISSING.at(item.span, index=index, name=name))
+            found = self._loads.parameters[item.constants[0]] = FAILED
+        return found
+
+    def _regular(self, index: int, item: Instruction) -> Value:
+        name = self._source.tables.name_of(item.operation) or ""
+        if is_dropped(name):
+            return Failure("no value")
+        given = self._arguments(index, item, name)
+        if given is None:
+            return FAILED
+        self._builder.origin = self._origin(index, name)
+        mark = self._builder.mark()
+        try:
+            found = call(self._builder, name, given)
+        except Fault as fault:
+            self._report(
+                fault.rule.at(item.span, hint=None, labels=(), index=index, name=name, **fault.values)
+            )
+        except Problem as problem:
+            for finding in problem.findings:
+                self._report(self._told(finding, index, name))
+        except (ArithmeticError, ValueError) as problem:
+            self._report(rules.CALL_REFUSED.at(item.span, index=index, name=name, problem=problem))
+        else:
+            return self._kept(index, item, found)
+        self._builder.undo(mark)
+        return FAILED
+
+    def _kept(self, index: int, item: Instruction, value: Value) -> Value:
+        """A result that is small enough to go on with."""
+        name = self._source.tables.name_of(item.operation) or ""
+        excess = find_excess(value, self._limits)
+        self._tensors += _count(value)
+        if excess is not None:
+            self._report(excess.at(item.span, index, name))
+            return FAILED
+        tensor = first_tensor(value)
+        if is_in_place(name) and tensor is not None and item.offsets and item.offsets[0]:
+            self._values[index + item.offsets[0]] = tensor
+        return value
+
+    def _told(self, finding: Diagnostic, index: int, name: str) -> Diagnostic:
+        """A finding about a call, at the instruction that makes it."""
+        origin = self._origin(index, name)
+        message = f"instruction {index}, '{name}': {finding.message}"
+        span = self._file.instructions[index].span
+        return replace(finding, message=message, span=span, origins=origin.words())
+
+    def _origin(self, index: int, name: str) -> Origin:
+        """What the operations of an instruction are made from."""
+        text = self._source.notes.origins.get(index)
+        above = None if text is None else Origin(text)
+        source = self._file.instructions[index].span.source.name
+        return Origin(f"{source} instruction {index} {name}", None, above)
+
+    # --- arguments ------------------------------------------------------------------------------------------
+
+    def _arguments(self, index: int, item: Instruction, name: str) -> tuple[Given, ...] | None:
+        """What an instruction is called with; None where something of it has no value."""
+        signature = self._source.tables.signatures.get(item.variant) if item.variant else None
+        codes, constants = "" if signature is None else signature.codes, iter(item.constants)
+        if len(codes) != len(item.offsets):
+            told = f"{len(item.offsets)} values"
+            self._report(FIELDS.at(item.span, index=index, given=told, field="D", wanted=len(codes)))
+            return None
+        given: list[Given] = []
+        for code, offset in zip(codes, item.offsets, strict=True):
+            if offset == 0:
+                constant = self._source.tables.constants[next(constants)]
+                given.append(Given(coerce(code, constant.value), computed=False))
+                continue
+            value = self._values[index + offset]
+            if isinstance(value, Failure):
+                if value.reason:
+                    self._report_use(index, index + offset, value.reason)
+                return None
+            given.append(Given(value, computed=True))
+        return tuple(given)
+
+    def _report_use(self, index: int, target: int, what: str) -> None:
+        item = self._file.instructions[index]
+        name = self._source.tables.name_of(item.operation)
+        self._report(rules.NO_VALUE.at(item.span, index=index, name=name, target=target, what=what))
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def _outputs(self, targets: Sequence[int], item: Instruction) -> list[Tensor]:
+        found: list[Tensor] = []
+        for number, target in enumerate(targets):
+            tensor = first_tensor(self._values[target])
+            if tensor is None:
+                what = describe(self._values[target])
+                self._report(rules.OUTPUT_KIND.at(item.span, number=number, target=target, what=what))
+            else:
+                found.append(tensor)
+        return found
+
+    def _finish(self, outputs: Outputs, tensors: Sequence[Tensor]) -> Translation:
+        end = len(self._values)
+        self._builder.origin = self._origin(end, "<OUTPUT>")
+        nodes = [node for node in self._builder.close(()).nodes if isinstance(node, Operation)]
+        graph = outputs.name(tensors, nodes)
+        made = [node for node in graph.nodes if isinstance(node, Operation)]
+        bounds = [*self._steps, len(made)]
+        steps = [tuple(made[start:stop]) for start, stop in pairwise(bounds)]
+        rest = len(self._file.instructions) - end
+        values = [*self._values, *[Failure()] * rest]
+        steps += [()] * (len(self._file.instructions) - len(steps))
+        model = Model(graph, self._builder.library, self._loads.data)
+        return Translation(model, tuple(steps), outputs.follow(graph, values))
+
+
+def _count(value: Value) -> int:
+    """How many tensors a result has."""
+    return len(value) if isinstance(value, tuple) else int(isinstance(value, Tensor | Dim))

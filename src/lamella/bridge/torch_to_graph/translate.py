@@ -1,0 +1,179 @@
+"""A program of torch.export as a model: its inputs and variables, its operations, its results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from lamella.base.diagnostic import LamellaError
+from lamella.base.dim import Dim
+from lamella.base.dtype import I64
+from lamella.base.limits import DEFAULT, Limits, hint_for
+from lamella.base.source import NOWHERE
+from lamella.bridge.torch_to_graph.decompose import can_decompose, decompose
+from lamella.bridge.torch_to_graph.elements import Numbers, element_of, is_tensor
+from lamella.bridge.torch_to_graph.extents import Symbols, expression_of
+from lamella.bridge.torch_to_graph.names import output_names
+from lamella.bridge.torch_to_graph.operands import LOST, Value
+from lamella.bridge.torch_to_graph.places import Places, modules_of, operation_of
+from lamella.bridge.torch_to_graph.program import Node, Program, Specification, kind_of
+from lamella.bridge.torch_to_graph.report import Report
+from lamella.bridge.torch_to_graph.stores import Stores
+from lamella.bridge.torch_to_graph.walk import Walk
+from lamella.graph.build import Builder
+from lamella.graph.model import Model
+from lamella.graph.nodes import Graph, Tensor
+from lamella.graph.rewrite import rename
+from lamella.lang.skriptnd.rules import exports, graphs
+from lamella.ops.library import Library
+
+CHANGES = ("BUFFER_MUTATION", "PARAMETER_MUTATION")
+ATTEMPTS = 3
+Axes = Mapping[str, Mapping[int, str]]
+"""Names of open extents: for each input, by axis."""
+
+
+def torch_to_graph(program: object, limits: Limits = DEFAULT, axes: Axes | None = None) -> Model:
+    """The model that a `torch.export.ExportedProgram` is; LamellaError holds everything that cannot be said.
+
+    Parameters and buffers keep the names of the state dictionary, inputs those of the arguments, results those of the
+    tree in which the module gives them. Numbers share memory with the tensors. Where an operator of ours does not take
+    a call, PyTorch says it in simpler operations.
+    """
+    broken: set[str] = set()
+    for _ in range(ATTEMPTS):
+        found = _Translation(decompose(cast("Program", program), broken), limits, axes or {})
+        model = found.run()
+        more = {operation_of(node) for node in found.report.refused} - broken
+        broken |= {name for name in more if can_decompose(name)}
+        findings = found.report.findings()
+        if not findings:
+            return model
+        if not more & broken:
+            break
+    raise LamellaError(findings)
+
+
+class _Translation:
+    """One attempt."""
+
+    def __init__(self, program: Program, limits: Limits, axes: Axes) -> None:
+        self._program = program
+        self._axes = axes
+        self._limits = limits
+        self.report = Report(Places())
+        nodes = list(program.graph_module.graph.nodes)
+        self._require_room(len(nodes))
+        self._builder = Builder(Library(limits=limits), _graph_name(nodes))
+        self._stores = Stores(program, self._builder, self.report)
+        self._walk = Walk(self._builder, Symbols(program.range_constraints), self.report, self._stores)
+        self._inputs = {node.name: node for node in nodes if node.op == "placeholder"}
+        self._variables: dict[str, Tensor] = {}
+
+    def _require_room(self, count: int) -> None:
+        """Refuse a program that is larger than the limits allow."""
+        limit = self._limits.max_operations
+        if count > limit:
+            raise LamellaError([graphs.TOO_MANY.at(NOWHERE, hint=hint_for("max_operations"), limit=limit)])
+
+    def run(self) -> Model:
+        """The model, which is whole where the report is empty."""
+        signature = self._program.graph_signature
+        changed = {item.target for item in signature.output_specs if kind_of(item) in CHANGES}
+        self._declare_extents(signature.input_specs)
+        for item in signature.input_specs:
+            node = self._inputs[item.arg.name]
+            if node.users or item.target in changed or kind_of(item) == "USER_INPUT":
+                self._walk.values[node] = self._enter(item, node)
+        results = [item for item in signature.output_specs if kind_of(item) == "USER_OUTPUT"]
+        names = output_names(self._program.call_spec.out_spec, len(results))
+        reserved = [self._builder.fresh(name) for name in names]
+        values = self._walk.run(self._program.graph_module)
+        return self._finish(dict(zip(map(id, results), reserved, strict=True)), values)
+
+    # --- inputs ---------------------------------------------------------------------------------------------
+
+    def _declare_extents(self, items: Sequence[Specification]) -> None:
+        for node in (self._inputs[item.arg.name] for item in items if kind_of(item) == "USER_INPUT"):
+            value = node.meta.get("val")
+            axes = self._axes.get(node.name, {})
+            if is_tensor(value):
+                for axis, size in enumerate(cast("Numbers", value).shape):
+                    self._walk.symbols.declare(size, axes.get(axis, f"{node.name}_{axis}"))
+
+    def _enter(self, item: Specification, node: Node) -> Value:
+        kind = kind_of(item)
+        if kind == "USER_INPUT":
+            return self._user_input(node)
+        tensor = self._stores.find(item.target or node.name)
+        if tensor is None:
+            return LOST
+        name = item.target or node.name
+        if kind == "CONSTANT_TENSOR":
+            return self._stores.constant(name, tensor) or LOST
+        found = self._stores.variable(name, tensor)
+        if found is not None:
+            self._variables[name] = found
+        return found or LOST
+
+    def _user_input(self, node: Node) -> Value:
+        value = node.meta.get("val")
+        if is_tensor(value):
+            return self._tensor_input(node.name, cast("Numbers", value))
+        if expression_of(value) is not None:
+            if node.users:
+                self._refuse_input(node.name, f"an open number of type {type(value).__name__}")
+            return LOST
+        return value if value is None or isinstance(value, int | float | str) else LOST
+
+    def _tensor_input(self, name: str, value: Numbers) -> Value:
+        element = element_of(value.dtype)
+        if element is None:
+            self._refuse_input(name, f"a tensor of {value.dtype}")
+            return LOST
+        shape = [self._walk.symbols.extent(size) for size in value.shape]
+        known = [size for size in shape if size is not None]
+        if len(known) != len(shape):
+            self._refuse_input(name, f"a tensor of shape {list(value.shape)}")
+            return LOST
+        return self._builder.input(name, element, known)
+
+    def _refuse_input(self, name: str, what: str) -> None:
+        self.report.tell(exports.OPEN_NUMBER.at(NOWHERE, name=name, what=what))
+
+    # --- results --------------------------------------------------------------------------------------------
+
+    def _finish(self, names: Mapping[int, str], values: Sequence[Value]) -> Model:
+        outputs: list[Tensor] = []
+        called: list[str] = []
+        for item, value in zip(self._program.graph_signature.output_specs, values, strict=False):
+            if kind_of(item) in CHANGES:
+                self._update(item.target or "", value)
+            elif kind_of(item) == "USER_INPUT_MUTATION":
+                self.report.tell(exports.CHANGED_INPUT.at(NOWHERE, name=item.target))
+            elif isinstance(value, Tensor | Dim) and id(item) in names:
+                outputs.append(value if isinstance(value, Tensor) else self._builder.constant(value, I64))
+                called.append(names[id(item)])
+        return Model(self._named(outputs, called), self._builder.library, self._stores.data)
+
+    def _update(self, name: str, value: Value) -> None:
+        if isinstance(value, Tensor) and name in self._variables:
+            self._builder.update(self._variables[name], value)
+
+    def _named(self, outputs: Sequence[Tensor], called: Sequence[str]) -> Graph:
+        """The graph; tensors are called as the export calls them, results as the module does."""
+        graph = self._builder.finish(*outputs)
+        results = {cast("Tensor", item).name: name for item, name in zip(graph.outputs, called, strict=True)}
+        kept = {cast("Tensor", item).name for item in graph.inputs} | {item.name for item in graph.variables}
+        inner = {
+            name: self._builder.fresh(wanted)
+            for name, wanted in self._walk.names.items()
+            if name not in results and name not in kept and name != wanted
+        }
+        return rename(graph, {**inner, **results})
+
+
+def _graph_name(nodes: Sequence[Node]) -> str:
+    """The class of the exported module, else `main`."""
+    found = next((modules_of(node) for node in nodes if modules_of(node)), [])
+    return found[0][1] if found and found[0][1].isidentifier() else "main"

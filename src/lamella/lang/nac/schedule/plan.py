@@ -1,0 +1,174 @@
+"""A complete memory schedule, as version 1.6 words it: no FREE and no PRELOAD is lost.
+
+FORWARD: a result that has one user, with nothing but loads before it. SAVE_RESULT: every other result that is used.
+FREE: what was saved or loaded and is no output, at the tick after its last use. PRELOAD: a run of loads that follow
+each other, at one of the three computing ticks before it (`lifetimes` says at which). Inputs belong to the caller and
+outputs go to it: neither is freed. A result that nobody uses needs no command. Loads before anything is computed are
+read where they stand.
+
+The ticks of loads carry no commands where it can be helped: the public compiler leaves them out. So a FREE waits for
+the next computing tick. A tick holds 255 commands; a FREE that finds no room waits likewise, a PRELOAD goes to a later
+computing tick before its load, or to a load of its own run. What finds no tick before the program ends is freed by
+that end.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lamella.lang.nac.check.memory.flow import Flow, is_load, read_flow
+from lamella.lang.nac.check.memory.schedule import LAST_TICK
+from lamella.lang.nac.nodes import INPUT, Action, Command, File, Tick
+from lamella.lang.nac.schedule.lifetimes import Lives, Memory
+
+MOST_COMMANDS = 255
+"""Commands that one tick can hold."""
+_STEPS, _COMPUTING = 12, 3
+"""How far a PRELOAD stands before its loads: ticks in all, and ticks that compute."""
+
+
+def plan_memory(file: File, sizes: Mapping[int, int] | None = None) -> tuple[Tick, ...]:
+    """The schedule of a checked program; none where a tick cannot name every instruction.
+
+    `sizes` are the bytes of results by instruction. Where they are not given those of the weights in the file count.
+    """
+    if len(file.instructions) > LAST_TICK + 1:
+        return ()
+    program = _Program(file, read_flow(file.instructions), [is_load(item) for item in file.instructions])
+    plan = _Plan()
+    program.keep(plan)
+    program.free(plan)
+    program.preload(plan, Memory(stored_sizes(file) if sizes is None else sizes, program.lives(plan)))
+    return plan.ticks()
+
+
+def stored_sizes(file: File) -> dict[int, int]:
+    """The bytes of the weights that stand in a file itself, by the instructions that load them."""
+    stored = {item.parameter: len(item.data) for item in file.tensors}
+    loads = ((index, item) for index, item in enumerate(file.instructions) if is_load(item))
+    named = ((index, number) for index, item in loads for number in item.constants[:1])
+    return {index: stored[number] for index, number in named if number in stored}
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The commands so far, by tick; `kept` has the one that says where a tick's own result goes."""
+
+    kept: dict[int, Command] = field(default_factory=dict)
+    freed: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    preloaded: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def room(self, tick: int) -> int:
+        """How many commands a tick still takes."""
+        return MOST_COMMANDS - (tick in self.kept) - len(self.freed[tick]) - len(self.preloaded[tick])
+
+    def ticks(self) -> tuple[Tick, ...]:
+        """The records of the section."""
+        used = {*self.kept, *self.freed, *self.preloaded}
+        found = ((tick, tuple(self._commands(tick))) for tick in sorted(used))
+        return tuple(Tick(tick, commands) for tick, commands in found if commands)
+
+    def _commands(self, tick: int) -> Iterator[Command]:
+        """In the order FORWARD, FREE, SAVE_RESULT, PRELOAD, targets ascending."""
+        kept = self.kept.get(tick)
+        if kept is not None and kept.action == Action.FORWARD:
+            yield kept
+        yield from (Command(Action.FREE, target) for target in sorted(self.freed[tick]))
+        if kept is not None and kept.action == Action.SAVE_RESULT:
+            yield kept
+        yield from (Command(Action.PRELOAD, target) for target in sorted(self.preloaded[tick]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A program and who uses what in it."""
+
+    file: File
+    flow: Flow
+    loads: Sequence[bool]
+    """Whether an instruction loads a parameter."""
+
+    def keep(self, plan: _Plan) -> None:
+        """FORWARD or SAVE_RESULT for each computed result that is used."""
+        computing = -1  # the next tick behind this one that does not load
+        for index in reversed(range(len(self.loads))):
+            user = self.flow.last[index]
+            if user >= 0 and self.file.instructions[index].operation != INPUT:
+                alone = user == self.flow.first[index] == computing and index not in self.flow.outputs
+                action, target = (Action.FORWARD, user) if alone else (Action.SAVE_RESULT, index)
+                plan.kept[index] = Command(action, target)
+            computing = computing if self.loads[index] else index
+
+    def free(self, plan: _Plan) -> None:
+        """FREE for all that is saved or loaded and no output, in the order of last uses."""
+        due: defaultdict[int, list[int]] = defaultdict(list)
+        for index in range(len(self.loads)):
+            if self._is_owned(plan, index):
+                due[max(index, self.flow.last[index]) + 1].append(index)
+        last = max((tick for tick, load in enumerate(self.loads) if not load), default=-1)
+        waiting: list[int] = []
+        for tick, load in enumerate(self.loads):
+            waiting += due[tick]
+            if waiting and (not load or tick > last):
+                # One place is for a PRELOAD: a FREE can wait, the first load of a run cannot.
+                room = plan.room(tick) - any(self.loads[tick + 1 : tick + 2])
+                plan.freed[tick], waiting = waiting[:room], waiting[room:]
+
+    def _is_owned(self, plan: _Plan, index: int) -> bool:
+        """Whether the memory of a result is the schedule's to free."""
+        kept = plan.kept.get(index)
+        saved = kept is not None and kept.action == Action.SAVE_RESULT
+        return (saved or self.loads[index]) and index not in self.flow.outputs
+
+    def preload(self, plan: _Plan, memory: Memory) -> None:
+        """PRELOAD for each run of loads behind the first computing tick."""
+        before = -1  # the last tick that carries a PRELOAD
+        for run in self._runs():
+            chosen = memory.advance(run, self._window(run.start, before))
+            computing = (tick for tick in range(chosen, run.start) if not self.loads[tick])
+            before = _place(plan, run, (*computing, *run))
+
+    def _runs(self) -> Iterator[range]:
+        """Maximal runs of loads, without one at the very start."""
+        start = None
+        for tick, load in enumerate((*self.loads, False)):
+            if load and start is None:
+                start = tick
+            elif not load and start is not None:
+                if start > 0:
+                    yield range(start, tick)
+                start = None
+
+    def _window(self, start: int, before: int) -> list[int]:
+        """The computing ticks at which a run can be preloaded, the nearest first."""
+        ticks = range(start - 1, max(start - 1 - _STEPS, before), -1)
+        return [tick for tick in ticks if not self.loads[tick]][:_COMPUTING]
+
+    def lives(self, plan: _Plan) -> Lives:
+        """When each result begins and ends, each run preloaded as late as can be."""
+        lives = Lives(len(self.loads))
+        for run in self._runs():
+            for load in run:
+                lives.begin[load] = Lives.settled(run.start - 1)
+        for index, command in plan.kept.items():
+            if command.action == Action.FORWARD:
+                lives.end[index] = Lives.settled(command.target)
+        for tick, targets in plan.freed.items():
+            for target in targets:
+                lives.end[target] = Lives.settled(tick)
+        for index, last in enumerate(self.flow.last):
+            if last < 0:
+                lives.end[index] = Lives.executing(index + 1)
+        return lives
+
+
+def _place(plan: _Plan, run: range, ticks: Sequence[int]) -> int:
+    """Put the PRELOADs of a run at the first of these ticks that have room; the last tick that got one."""
+    place = 0
+    for load in run:
+        while plan.room(ticks[place]) <= 0:
+            place += 1
+        plan.preloaded[ticks[place]].append(load)
+    return ticks[place]

@@ -1,0 +1,70 @@
+"""One file into another, by their endings: what `lamella convert` does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, cast
+
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import InputError
+from lamella.pipeline.languages import ENDINGS, Model, execution_of, language_of, part_of
+from lamella.pipeline.options import Options
+
+FOR_NAC = ("quantize", "optimize", "external", "plain_signatures")
+"""Options that say how a NAC file is written."""
+
+
+class Conversion(Protocol):
+    """What was written, and what there is to tell about it."""
+
+    @property
+    def written(self) -> tuple[Path, ...]:
+        """The files, the main one last."""
+
+    @property
+    def findings(self) -> tuple[Diagnostic, ...]:
+        """Warnings and notes."""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """A report as people read it."""
+
+    @property
+    def data(self) -> Mapping[str, object] | None:
+        """The report as data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A file that was written as it was read."""
+
+    written: tuple[Path, ...]
+    findings: tuple[Diagnostic, ...] = ()
+    lines: tuple[str, ...] = ()
+    data: Mapping[str, object] | None = None
+
+
+def convert(source: Path, target: Path, options: Options) -> Conversion:
+    """Read a file and write it under another ending; LamellaError tells what cannot be said there."""
+    model = execution_of(language_of(source, options.language)).load(source, options)
+    if ENDINGS.get(target.suffix.lower()) == "nac":
+        return _to_nac(model, target, options)
+    asked = next((name for name in FOR_NAC if getattr(options, name) not in (None, False)), None)
+    if asked is not None:
+        word = asked.replace("_", "-")
+        raise InputError(f"--{word} is for NAC, and '{target.name}' is none", hint="write a .nac or .nacs")
+    execution_of(model.language).save(model, target)
+    return Plain((target,))
+
+
+def _to_nac(model: Model, target: Path, options: Options) -> Conversion:
+    """Write a NAC file; one that stays as it is needs no graph and no arrays."""
+    asked = options.weights is not None or any(
+        getattr(options, name) not in (None, False) for name in FOR_NAC
+    )
+    if model.language == "nac" and not asked and part_of("nac", "model").stays_whole(model, target):
+        execution_of("nac").save(model, target)
+        return Plain((target,))
+    return cast(Conversion, part_of("nac", "converting").convert_to_nac(model, target, options))

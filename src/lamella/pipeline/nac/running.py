@@ -1,0 +1,135 @@
+"""NAC files on their virtual machine: translated for the shapes of each call, run, and kept for the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.backend.nacvm import Machine, Program, compile_program
+from lamella.backend.reference.findings import told
+from lamella.backend.reference.inputs import choose_extent
+from lamella.backend.reference.symbols import Extents
+from lamella.backend.watch import Watch, unwatched
+from lamella.base.arrays import Array, element_type_of
+from lamella.base.diagnostic import NOTE, Diagnostic
+from lamella.base.dim import symbols
+from lamella.base.errors import InputError
+from lamella.bridge.nac_to_graph import InputType, nac_to_graph
+from lamella.bridge.nac_to_graph.notes import read_notes
+from lamella.bridge.nac_to_graph.outputs import output_names
+from lamella.bridge.nac_to_graph.weights import read_weight
+from lamella.pipeline.nac.model import Model
+from lamella.pipeline.nac.translating import weights_of
+from lamella.pipeline.nac.types import read_types
+from lamella.pipeline.options import Options
+
+MOST_MACHINES = 4
+"""How many sets of shapes stay prepared."""
+
+
+def compile_file(model: Model, options: Options) -> Executable:
+    """Make a file callable; what can be known before a call is checked at once."""
+    return Executable(model, options)
+
+
+class Executable:
+    """Runs a file; inputs that a call leaves out are random, from the seed."""
+
+    def __init__(self, model: Model, options: Options) -> None:
+        self._told = [item for item in model.findings if item.severity != NOTE]
+        self.findings: list[Diagnostic] = self._told
+        """What the last call found."""
+        self.watch: Watch = unwatched
+        """Wraps the instructions of a call, for a progress bar."""
+        self.machine: Machine | None = None
+        """The machine of the last call, with what it measured."""
+        self._model = model
+        self._options = options
+        self._weights = weights_of(model, options)
+        notes = read_notes(model.file, options.limits)
+        self._declared = {**notes.inputs, **read_types(options.types, model.file)}
+        _require_extents(self._declared, options)
+        self._outputs = tuple(output_names(notes.outputs, model.file.header.outputs))
+        self._machines: dict[tuple[tuple[str, InputType], ...], Machine] = {}
+        if not any(_is_open(self._declared.get(name)) for name in self.inputs):
+            self._prepare({})
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs, in order."""
+        return tuple(item.name for item in self._model.file.inputs)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs, in order."""
+        return self._outputs
+
+    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
+        """Run once."""
+        given = {name: np.asarray(value) for name, value in inputs.items()}
+        machine = self._prepare(given)
+        machine.watch = self.watch
+        outputs = machine(**given)
+        self.findings = [*self._told, *machine.findings]
+        return outputs
+
+    def _prepare(self, given: Mapping[str, Array]) -> Machine:
+        """The machine for the shapes of a call."""
+        types = self._types(given)
+        key = tuple(sorted(types.items(), key=lambda item: item[0]))
+        if key not in self._machines:
+            while len(self._machines) >= MOST_MACHINES:
+                del self._machines[next(iter(self._machines))]
+            self._machines[key] = self._compile(types)
+        self.machine = self._machines[key]
+        return self.machine
+
+    def _compile(self, types: Mapping[str, InputType]) -> Machine:
+        file, options = self._model.file, self._options
+        found = nac_to_graph(file, self._weights, types, options.limits)
+        names = {item.id: item.name for item in file.parameters}
+        tensors, method = self._weights.tensors, file.header.method
+
+        def load(parameter: int) -> Array:
+            return read_weight(tensors[names[parameter]], method)
+
+        program = Program(
+            file, found.steps, found.results, found.model.graph.constants, found.model.library, load
+        )
+        return compile_program(program, self.outputs, seed=options.seed, limits=options.limits)
+
+    # --- what the inputs are --------------------------------------------------------------------------------
+
+    def _types(self, given: Mapping[str, Array]) -> dict[str, InputType]:
+        """What each input is in a call: as it is given, else as it is declared, with numbers for open extents."""
+        extents = Extents(dict(self._options.shape))
+        for name, array in given.items():
+            if name in self._declared:
+                with told(name, None, self._model.file.span):
+                    extents.bind(name, self._declared[name].shape, array.shape)
+        found = {name: self._type(name, given, extents) for name in self.inputs}
+        return {name: item for name, item in found.items() if item is not None}
+
+    def _type(self, name: str, given: Mapping[str, Array], extents: Extents) -> InputType | None:
+        declared = self._declared.get(name)
+        if declared is not None:
+            return replace(declared, shape=tuple(choose_extent(extent, extents) for extent in declared.shape))
+        element = element_type_of(given[name].dtype) if name in given else None
+        return None if element is None else InputType(element, given[name].shape)
+
+
+def _require_extents(declared: Mapping[str, InputType], options: Options) -> None:
+    """Every extent that the user gives is one of an input."""
+    known = {symbol.name for item in declared.values() for extent in item.shape for symbol in symbols(extent)}
+    unknown = next((name for name in options.shape if name not in known), None)
+    if unknown is not None:
+        hint = f"open extents are: {', '.join(sorted(known)) or 'none'}"
+        raise InputError(f"no input of the file has an open extent '{unknown[:80]}'", hint=hint)
+
+
+def _is_open(declared: InputType | None) -> bool:
+    """Whether only a call tells what an input is."""
+    return declared is None or any(not isinstance(extent, int) for extent in declared.shape)

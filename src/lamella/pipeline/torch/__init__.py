@@ -1,0 +1,1 @@
+"""Models of PyTorch: modules of a running program and .pt2 files."""

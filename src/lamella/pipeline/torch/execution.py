@@ -1,0 +1,54 @@
+"""Files of torch.export for the API: load; what is loaded is a graph."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from pathlib import Path
+from typing import cast
+
+from lamella.base.diagnostic import LamellaError
+from lamella.base.optional import need
+from lamella.base.paths import shown
+from lamella.base.source import Binary, Span
+from lamella.bridge.torch_to_graph import torch_to_graph
+from lamella.graph.model import Model
+from lamella.lang.skriptnd.rules.exports import BROKEN_FILE
+from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.shaping import with_extents
+from lamella.pipeline.torch.archive import first_line, inspect_archive
+
+
+def load(path: Path, options: Options) -> Model:
+    """The graph of a .pt2 file; LamellaError holds all findings when something is wrong.
+
+    PyTorch's own loader runs code that a file brings: it unpickles custom objects, imports compiled libraries and
+    evaluates texts. The file is inspected first, and everything of that kind is refused.
+    """
+    findings = inspect_archive(path, options.limits)
+    if findings:
+        raise LamellaError(findings)
+    try:
+        found = torch_to_graph(_program(path), options.limits)
+    except LamellaError:
+        raise
+    except Exception as problem:
+        # A file can say what no export says, and PyTorch finds out anywhere.
+        place = Span(Binary(shown(path)), 0, 0)
+        raise LamellaError([BROKEN_FILE.at(place, reason=first_line(problem))]) from problem
+    return with_extents(found, options)
+
+
+def _program(path: Path) -> object:
+    torch = need("torch")
+    logger = logging.getLogger("torch.export")
+    silent, logger.disabled = logger.disabled, True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = torch.export.load(str(path))
+    finally:
+        logger.disabled = silent
+    # Guards are Python text from the file, which would be run; a graph checks its extents itself.
+    found._guards_code = []
+    return cast("object", found)

@@ -1,0 +1,98 @@
+"""Modules of a running program as models: `lamella.from_torch`."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol, cast
+
+from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import InputError
+from lamella.base.limits import DEFAULT
+from lamella.base.optional import need
+from lamella.base.source import NOWHERE
+from lamella.bridge.torch_to_graph import torch_to_graph
+from lamella.graph.model import Model
+from lamella.lang.skriptnd.rules.exports import EXPORT_FAILED
+from lamella.pipeline.torch.dynamic import axes_of, named_arguments, shapes_of
+
+SHOWN = 3
+HINTS = (
+    ("specialized it to be a constant", "the module fixes this extent: leave it out of 'dynamic'"),
+    ("Constraints violated", "give the extent the range that torch asks for: torch.export.Dim(name, min=…)"),
+    ("data-dependent", "write the choice with torch.cond or torch.where, not with a Python condition"),
+    ("Could not guard", "write the choice with torch.cond or torch.where, not with a Python condition"),
+    ("dynamic_shapes", "'dynamic' has an entry for each argument, such as {'x': {0: 'N'}}"),
+)
+_NOISE = re.compile(
+    r"\s*(?:File \"|\^|For more information|Set TORCH|The error above occurred|If you're using).*"
+)
+FIXES = "Suggested fixes:"
+HINT = "the module must run under torch.export; torch.export.export shows the whole message"
+
+
+class Module(Protocol):
+    """What is used of a `torch.nn.Module`."""
+
+    training: bool
+    forward: Callable[..., object]
+
+    def modules(self) -> Iterator[Module]:
+        """The module and those in it."""
+
+
+def from_torch(
+    module: object,
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
+    dynamic: object = None,
+    strict: bool = False,
+) -> Model:
+    """The graph of a module of PyTorch, exported with these arguments; LamellaError says what cannot be taken.
+
+    The module is exported in evaluation mode and left as it was. `dynamic` names extents that stay open:
+    `{"input_ids": {1: "T"}}` for an axis of an argument, `{1: "T"}` for that axis of every tensor that has it, or what
+    torch.export itself takes as `dynamic_shapes`. The numbers of the model are the memory of the module's parameters.
+    """
+    torch = need("torch")
+    if not isinstance(module, torch.nn.Module):
+        raise InputError(f"a module of PyTorch is wanted, not {type(module).__name__}")
+    positional = tuple(args) if isinstance(args, list | tuple) else (args,)
+    named = dict(kwargs or {})
+    taken = cast("Module", module)
+    given = named_arguments(taken.forward, positional, named)
+    shapes = shapes_of(dynamic, given)
+    with _evaluating(taken), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            program = torch.export.export(module, positional, named, dynamic_shapes=shapes, strict=strict)
+        except Exception as problem:
+            raise failure(type(module).__name__, problem) from problem
+        return torch_to_graph(program, DEFAULT, axes_of(dynamic, given))
+
+
+@contextmanager
+def _evaluating(module: Module) -> Iterator[None]:
+    """The module and all in it in evaluation mode, as they were afterwards."""
+    training = [item for item in module.modules() if item.training]
+    for item in training:
+        item.training = False
+    try:
+        yield
+    finally:
+        for item in training:
+            item.training = True
+
+
+def failure(name: str, problem: BaseException) -> LamellaError:
+    """What torch.export says, cut to the lines that help."""
+    text = str(problem)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    useful = [_NOISE.sub("", line) for line in lines if not _NOISE.match(line)]
+    fixes = useful[useful.index(FIXES) + 1 :] if FIXES in useful else []
+    advice = next((advice for words, advice in HINTS if words in text), HINT)
+    hint = f"torch suggests: {'; '.join(fixes)}" if fixes else advice
+    reason = " / ".join(useful[:SHOWN]) or type(problem).__name__
+    return LamellaError([EXPORT_FAILED.at(NOWHERE, hint=hint, what=f"module {name}", reason=reason)])

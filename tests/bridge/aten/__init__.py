@@ -1,0 +1,1 @@
+"""Calls of ATen operations: drawn operands, and torch as the judge."""

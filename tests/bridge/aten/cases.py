@@ -1,0 +1,129 @@
+"""Which operands are drawn for which overload of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.bridge.aten.creation import created, identity, ranged, spaced, strode
+from tests.bridge.aten.draws import Draw
+from tests.bridge.aten.elements import (
+    clamp,
+    convert,
+    dropout,
+    fused,
+    gated,
+    lerp,
+    pair,
+    prelu,
+    replace,
+    single,
+)
+from tests.bridge.aten.layouts import (
+    classed,
+    copied,
+    crossed,
+    diagonal,
+    differing,
+    dims_of,
+    indexed,
+    joined,
+    masked,
+    numbered,
+    parted,
+    picked,
+    put,
+    repeated,
+    rolled,
+    scattered,
+    strided,
+    tiled,
+    triangle,
+    unflattened,
+    unfolded,
+    viewed,
+)
+from tests.bridge.aten.networks import (
+    attended,
+    columned,
+    convolved,
+    counted,
+    distant,
+    grouped,
+    multiplied,
+    normalised,
+    padded,
+    pooled,
+    resized,
+    sampled,
+    shuffled,
+    softened,
+    unshuffled,
+    weighted,
+)
+from tests.bridge.aten.reductions import ordered, reduced, running, searched
+
+CASES: Mapping[str, Draw] = {
+    **dict.fromkeys(("real", "whole", "finite", "relu", "magnitude", "square", "invert"), single),
+    **dict.fromkeys(("arithmetic", "division", "power", "extreme", "compare", "where"), pair),
+    **{"replace": replace, "clamp": clamp, "fused": fused, "prelu_kernel": prelu, "dropout": dropout},
+    **{
+        "convert": convert,
+        "squeeze": dims_of,
+        "view_as": viewed,
+        "view": viewed,
+        "swap": dims_of,
+        "reverse": dims_of,
+    },
+    **dict.fromkeys(("total", "norm", "extremum", "truth", "spread", "logsumexp"), reduced),
+    **{"pick": ordered, "picked": ordered, "order": ordered, "argsort": ordered, "running": running},
+    **{"fill": created, "create": strode, "like": created, "new": created, "scalar": created},
+    **{"arange": ranged, "last_two": triangle, "movedim": dims_of, "copy": copied},
+    **{"repeat_interleave": repeated, "roll": rolled, "join": joined, "split_sizes": parted},
+    **{"scattered": parted, "scatter_value": picked, "index": indexed, "softmax": softened},
+    **{"attention": attended, "group_norm": normalised, "rms_norm": normalised, "batch_norm": normalised},
+    **{"real_pair": pair, "logit": single, "nan_to_num": single, "native_dropout": dropout},
+    **{
+        "eye": identity,
+        "linspace": spaced,
+        "index_put": put,
+        "diff": differing,
+        "outer": crossed,
+        "tile": tiled,
+        "one_hot": classed,
+        "instance_norm": normalised,
+        "adaptive_max": pooled,
+        "search": searched,
+    },
+    **{"batch_stats": normalised, "safe_softmax": softened},
+    **{"convolution": convolved, "pool": pooled, "upsample": resized, "pad": padded},
+}
+"""The operands for each word of the table that says how they are fitted."""
+
+PLAIN: Mapping[str, Draw] = {
+    **dict.fromkeys(("aten.bitwise_not", "aten.neg", "aten.square", "aten.log_sigmoid"), single),
+    **dict.fromkeys(("aten.logical_and", "aten.logical_or", "aten.logical_xor"), pair),
+    **dict.fromkeys(("aten.bitwise_and", "aten.bitwise_or", "aten.bitwise_xor"), pair),
+    **dict.fromkeys(("aten.floor_divide", "aten.remainder", "aten.fmod"), pair),
+    **{"aten.type_as": convert, "aten.prelu": prelu, "aten.glu": gated, "aten.lerp": lerp},
+    **{"aten.expand": viewed},
+    **dict.fromkeys(("aten.flatten", "aten.unsqueeze", "aten.transpose", "aten.t"), dims_of),
+    **dict.fromkeys(("aten.permute", "aten.flip"), dims_of),
+    **{"aten.unflatten": unflattened, "aten.repeat": repeated, "aten.unbind": parted},
+    **dict.fromkeys(("aten.split", "aten.split_with_sizes", "aten.chunk", "aten.slice"), parted),
+    **{"aten.select": parted, "aten.narrow": parted, "aten.triu": triangle, "aten.tril": triangle},
+    **dict.fromkeys(("aten.embedding", "aten.index_select", "aten.gather"), picked),
+    **dict.fromkeys(("aten.scatter", "aten.scatter_add"), picked),
+    **dict.fromkeys(("aten.mm", "aten.bmm", "aten.mv", "aten.dot", "aten.matmul"), multiplied),
+    **dict.fromkeys(("aten.addmm", "aten.baddbmm", "aten.linear"), multiplied),
+    **dict.fromkeys(("aten.layer_norm", "aten.native_layer_norm", "aten.rms_norm"), normalised),
+    **{"aten.as_strided": strided, "aten.diagonal": diagonal, "aten.scatter_reduce": scattered},
+    **{"aten.masked_scatter": masked, "aten.cdist_forward": distant, "aten.pdist_forward": distant},
+    **{"aten.im2col": columned, "aten.col2im": columned, "aten.grid_sampler_2d": sampled},
+    **{"aten.weight_norm": weighted, "aten.histc": counted, "aten.grouped_mm": grouped},
+    **{"aten.pixel_unshuffle": unshuffled, "aten.unfold": unfolded, "aten.index_add": numbered},
+    **{"aten.index_copy": numbered, "aten.logcumsumexp": running, "aten.adaptive_avg_pool3d": pooled},
+    **{f"aten.{kind}_pad{rank}d": padded for kind in ("reflection", "replication") for rank in (1, 2, 3)},
+    **{"aten.native_group_norm": normalised, "aten.group_norm": normalised, "aten.pixel_shuffle": shuffled},
+    **dict.fromkeys(("aten.adaptive_avg_pool1d", "aten.adaptive_avg_pool2d"), pooled),
+}
+"""The operands for operators whose operands are taken as they are; others have one tensor."""
