@@ -18,6 +18,12 @@ from typing import Protocol
 
 from docs.generate_operators import operator_pages
 from docs.markdown import cell, fenced
+from lamella.base.limits import DEFAULT
+from lamella.base.paths import Mapped
+from lamella.base.source import Source
+from lamella.lang.nac import assemble, parse, write
+from lamella.pipeline.nac.model import Model
+from lamella.pipeline.nac.picture import byte_map
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "rules"
@@ -180,12 +186,21 @@ def excerpt(lines: list[str], code: str) -> list[str]:
     return ["…"] * (start > 0) + lines[start : start + LONGEST] + ["…"] * (start + LONGEST < len(lines))
 
 
+def nac_picture() -> str:
+    """The bytes of an example file."""
+    source = Source("xor.nacs", (ROOT / "examples" / "nac" / "xor.nacs").read_text("utf-8"))
+    data = write(assemble(source, lambda name: b"", DEFAULT)[0])
+    mapped = Mapped(Path("xor.nac"), data)
+    return byte_map(Model(Path("xor.nac"), parse(mapped.data, "xor.nac", DEFAULT)[0], (), mapped))
+
+
 def main(arguments: list[str]) -> int:
     """Write the pages, or with --check name those that are stale."""
     source = ROOT / "src" / "lamella" / "lang"
     pages = {PAGES / f"{name}.md": page(name) for name in languages()}
     pages |= {source / name / "wrong.txt": shipped_programs(name) for name in languages()}
     pages |= {ROOT / "docs" / "operators" / name: text for name, text in operator_pages().items()}
+    pages[ROOT / "docs" / "images" / "nac-bytes.svg"] = nac_picture()
     stale = [path for path, text in pages.items() if not path.is_file() or path.read_text("utf-8") != text]
     if arguments == ["--check"]:
         for path in stale:

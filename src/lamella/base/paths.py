@@ -168,7 +168,8 @@ def _refuse_unusual(found: os.stat_result, trusted: bool) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise _RefusedError(Refusal("is not a regular file"))
     # A hard link may be another name of a file outside the root; installers make them of our own data files.
-    if found.st_nlink != 1 and not trusted:
+    # One that was replaced after it was opened has no name left, and is still what was there.
+    if found.st_nlink > 1 and not trusted:
         hint = "copy the file instead of linking it"
         raise _RefusedError(Refusal(f"has {found.st_nlink} hard links", hint))
 

@@ -55,7 +55,10 @@ def convert(source: Path, target: Path, options: Options) -> Conversion:
     if asked is not None:
         word = asked.replace("_", "-")
         raise InputError(f"--{word} is for NAC, and '{target.name}' is none", hint="write a .nac or .nacs")
-    execution_of(model.language).save(model, target)
+    if model.language == "nac":
+        part_of("nac", "execution").save(model, target, options)
+    else:
+        execution_of(model.language).save(model, target)
     return Plain((target,))
 
 

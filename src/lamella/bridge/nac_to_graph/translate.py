@@ -235,9 +235,16 @@ class _Translator:
     def _told(self, finding: Diagnostic, index: int, name: str) -> Diagnostic:
         """A finding about a call, at the instruction that makes it."""
         origin = self._origin(index, name)
-        message = f"instruction {index}, '{name}': {finding.message}"
-        span = self._file.instructions[index].span
-        return replace(finding, message=message, span=span, origins=origin.words())
+        hint = finding.hint or f"`lamella explain {finding.code}` tells more"
+        told = rules.CALL_REFUSED.at(
+            self._file.instructions[index].span,
+            hint=hint,
+            labels=finding.labels,
+            index=index,
+            name=name,
+            problem=finding.message,
+        )
+        return told.from_origin(*origin.words())
 
     def _origin(self, index: int, name: str) -> Origin:
         """What the operations of an instruction are made from."""

@@ -17,6 +17,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.optional import need
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.table import REFUSE, rows
+from lamella.bridge.torch_to_graph.faults import faults, first_line
 from lamella.bridge.torch_to_graph.places import operation_of
 from lamella.bridge.torch_to_graph.program import Body, Node, Program
 from lamella.lang.skriptnd.rules.exports import EXPORT_FAILED
@@ -46,8 +47,8 @@ def decompose(program: Program, broken: Collection[str] = ()) -> Program:
         warnings.simplefilter("ignore")
         try:
             return program.run_decompositions(table)
-        except Exception as problem:
-            reason = next(iter(str(problem).strip().splitlines()), type(problem).__name__)
+        except faults() as problem:
+            reason = first_line(problem)
             finding = EXPORT_FAILED.at(NOWHERE, what="simpler operations for the program", reason=reason)
             raise LamellaError([finding]) from problem
 

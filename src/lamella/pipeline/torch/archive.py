@@ -21,6 +21,7 @@ from lamella.base.limits import Limits
 from lamella.base.optional import need
 from lamella.base.paths import map_bytes, shown
 from lamella.base.source import Binary, Span
+from lamella.bridge.torch_to_graph.faults import faults, first_line
 from lamella.lang.skriptnd.rules import exports
 
 WEIGHTS, CONSTANTS = "data/weights/model_weights_config.json", "data/constants/model_constants_config.json"
@@ -110,15 +111,9 @@ def inspect_archive(path: Path, limits: Limits) -> list[Diagnostic]:
         if broken is not None:
             return tell(exports.BROKEN_FILE, broken)
         unsafe = next(_what_is_unsafe(archive), None)
-    except (RuntimeError, ValueError, TypeError, KeyError, RecursionError) as problem:
+    except faults() as problem:
         return tell(exports.BROKEN_FILE, first_line(problem))
     return [] if unsafe is None else tell(exports.UNSAFE_FILE, unsafe)
-
-
-def first_line(problem: BaseException) -> str:
-    """What an exception says first, without the places in PyTorch's own code."""
-    text = str(problem).strip().splitlines()
-    return text[0][:300] if text else type(problem).__name__
 
 
 def _what_is_broken(archive: _Archive, limits: Limits) -> str | None:
@@ -184,9 +179,7 @@ def _is_plain(sample: bytes) -> bool:
     torch = need("torch")
     try:
         torch.load(BytesIO(sample), weights_only=True)
-    except Exception as problem:
-        if isinstance(problem, MemoryError):
-            raise
+    except faults():
         return False
     return True
 

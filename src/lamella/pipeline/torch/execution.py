@@ -12,11 +12,12 @@ from lamella.base.optional import need
 from lamella.base.paths import shown
 from lamella.base.source import Binary, Span
 from lamella.bridge.torch_to_graph import torch_to_graph
+from lamella.bridge.torch_to_graph.faults import faults, first_line
 from lamella.graph.model import Model
 from lamella.lang.skriptnd.rules.exports import BROKEN_FILE
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.shaping import with_extents
-from lamella.pipeline.torch.archive import first_line, inspect_archive
+from lamella.pipeline.torch.archive import inspect_archive
 
 
 def load(path: Path, options: Options) -> Model:
@@ -30,9 +31,7 @@ def load(path: Path, options: Options) -> Model:
         raise LamellaError(findings)
     try:
         found = torch_to_graph(_program(path), options.limits)
-    except LamellaError:
-        raise
-    except Exception as problem:
+    except faults() as problem:
         # A file can say what no export says, and PyTorch finds out anywhere.
         place = Span(Binary(shown(path)), 0, 0)
         raise LamellaError([BROKEN_FILE.at(place, reason=first_line(problem))]) from problem

@@ -14,6 +14,7 @@ from lamella.base.limits import DEFAULT
 from lamella.base.optional import need
 from lamella.base.source import NOWHERE
 from lamella.bridge.torch_to_graph import torch_to_graph
+from lamella.bridge.torch_to_graph.faults import faults
 from lamella.graph.model import Model
 from lamella.lang.skriptnd.rules.exports import EXPORT_FAILED
 from lamella.pipeline.torch.dynamic import axes_of, named_arguments, shapes_of
@@ -68,7 +69,7 @@ def from_torch(
         warnings.simplefilter("ignore")
         try:
             program = torch.export.export(module, positional, named, dynamic_shapes=shapes, strict=strict)
-        except Exception as problem:
+        except faults() as problem:
             raise failure(type(module).__name__, problem) from problem
         return torch_to_graph(program, DEFAULT, axes_of(dynamic, given))
 

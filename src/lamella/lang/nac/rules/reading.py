@@ -79,5 +79,5 @@ CALL_REFUSED = Rule(
     "NAC231",
     "8.2 Execution",
     "instruction {index}, '{name}': {problem}",
-    hint="sizes are signed 64-bit integers, and numbers are finite where an integer is made of them",
+    hint="sizes are signed 64-bit integers, and numbers are finite where sizes are made of them",
 )
