@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import lamella
 from lamella.backend.reference import compile_model
 from lamella.base.limits import Limits
+from lamella.graph.nodes import Tensor
 from lamella.pipeline.options import Options
 from lamella.pipeline.torch.execution import load
 from tests.bridge.torch_models.archives import Change, rewrite, save_small
@@ -51,6 +52,23 @@ def test_a_file_is_the_graph_of_its_module(tmp_path: Path) -> None:
     x = torch.randn(5, 3)
     found = compile_model(model)(x=x.numpy())["output"]
     np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_classes_of_results_need_not_be_loaded(small: Path, tmp_path: Path) -> None:
+    def changed(name: str, data: bytes) -> bytes:
+        if name != PROGRAM:
+            return data
+        tree = json.loads(data)
+        signature = tree["graph_module"]["module_call_graph"][0]["signature"]
+        version, leaf = json.loads(signature["out_spec"])
+        inner = {"type": "nowhere.Result", "context": '["logits"]', "children_spec": [leaf]}
+        signature["out_spec"] = json.dumps([version, inner])
+        return json.dumps(tree).encode()
+
+    rewrite(small, tmp_path / "other.pt2", changed)
+    for _ in range(2):
+        model = load(tmp_path / "other.pt2", Options())
+        assert [item.name for item in model.graph.outputs if isinstance(item, Tensor)] == ["logits"]
 
 
 class Payload:

@@ -70,11 +70,15 @@ def find_sizes(program: Program) -> dict[int, int]:
 
 def origin_of(program: Program, index: int) -> Origin:
     """An instruction, for findings."""
-    item = program.file.instructions[index]
-    names = {entry.id: entry.name for entry in program.file.operations}
+    return Origin(f"instruction {index} {word_of(program, index)}", program.file.instructions[index].span)
+
+
+def word_of(program: Program, index: int) -> str:
+    """What an instruction calls."""
+    number = program.file.instructions[index].operation
+    name = next((entry.name for entry in program.file.operations if entry.id == number), None)
     called = program.steps[index][0].operator if program.steps[index] else ""
-    word = names.get(item.operation) or SYSTEM_NAMES.get(item.operation) or called or str(item.operation)
-    return Origin(f"instruction {index} {word}", item.span)
+    return name or SYSTEM_NAMES.get(number) or called or str(number)
 
 
 @dataclass(slots=True)

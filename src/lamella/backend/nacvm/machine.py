@@ -19,6 +19,7 @@ from lamella.backend.nacvm.link import (
     last_instruction,
     name_outputs,
     origin_of,
+    word_of,
 )
 from lamella.backend.nacvm.operations import Draws, Operations
 from lamella.backend.nacvm.preload import Reader
@@ -59,6 +60,14 @@ def compile_program(
     if seed < 0:
         raise InputError(f"the seed is {seed}; seeds start at 0")
     return Machine(program, outputs, seed, limits, traced)
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A step as a watcher sees it."""
+
+    operator: str
+    step: Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +146,22 @@ class Machine:
 
     def _run(self, slots: Slots) -> None:
         steps = self._code.steps
-        waiting = iter(steps)
+        waiting: Iterator[Step] = iter(steps)
         try:
-            for step in self.watch(waiting, len(steps)):
-                step(slots)
+            if self.watch is unwatched:
+                for step in waiting:
+                    step(slots)
+            else:
+                self._run_watched(slots, waiting)
         except (Fault, Problem, ZeroDivisionError, MemoryError, LamellaError) as problem:
             self._tell(self._code.owners[len(steps) - length_hint(waiting) - 1], problem)
+
+    def _run_watched(self, slots: Slots, waiting: Iterator[Step]) -> None:
+        """The steps with the words of their instructions, for those who look."""
+        words = {index: word_of(self.program, index) for index in set(self._code.owners)}
+        named = (_Named(words[owner], step) for owner, step in zip(self._code.owners, waiting, strict=True))
+        for item in self.watch(named, len(self._code.steps)):
+            item.step(slots)
 
     def _tell(self, index: int, problem: Exception) -> None:
         """Raise what went wrong in an instruction as findings that name it."""

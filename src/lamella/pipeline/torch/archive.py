@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
@@ -97,6 +98,14 @@ class _Archive:
         return cast("bytes", self._reader.get_record(name))
 
 
+def trees_of(path: Path) -> list[str]:
+    """The texts of the trees in which the program of an inspected file takes arguments and gives results."""
+    entries = _entries(json.loads(_Archive(path).read(PROGRAM)))
+    return [
+        value for key, value in entries if key in ("in_spec", "out_spec") and isinstance(value, str) and value
+    ]
+
+
 def inspect_archive(path: Path, limits: Limits) -> list[Diagnostic]:
     """What makes a file unreadable or unsafe; nothing where PyTorch may load it."""
     map_bytes(path, limits)
@@ -177,10 +186,12 @@ def _is_plain(sample: bytes) -> bool:
     if not sample:
         return True
     torch = need("torch")
-    try:
-        torch.load(BytesIO(sample), weights_only=True)
-    except faults():
-        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            torch.load(BytesIO(sample), weights_only=True)
+        except faults():
+            return False
     return True
 
 

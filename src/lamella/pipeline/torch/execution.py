@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from pathlib import Path
 from typing import cast
@@ -17,7 +16,8 @@ from lamella.graph.model import Model
 from lamella.lang.skriptnd.rules.exports import BROKEN_FILE
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.shaping import with_extents
-from lamella.pipeline.torch.archive import inspect_archive
+from lamella.pipeline.torch.archive import inspect_archive, trees_of
+from lamella.pipeline.torch.containers import known_containers
 
 
 def load(path: Path, options: Options) -> Model:
@@ -30,7 +30,8 @@ def load(path: Path, options: Options) -> Model:
     if findings:
         raise LamellaError(findings)
     try:
-        found = torch_to_graph(_program(path), options.limits)
+        with known_containers(trees_of(path)):
+            found = torch_to_graph(_program(path), options.limits)
     except faults() as problem:
         # A file can say what no export says, and PyTorch finds out anywhere.
         place = Span(Binary(shown(path)), 0, 0)
@@ -39,15 +40,10 @@ def load(path: Path, options: Options) -> Model:
 
 
 def _program(path: Path) -> object:
-    torch = need("torch")
-    logger = logging.getLogger("torch.export")
-    silent, logger.disabled = logger.disabled, True
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = torch.export.load(str(path))
-    finally:
-        logger.disabled = silent
+    package = need("torch.export.pt2_archive._package")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = package.load_pt2(str(path)).exported_programs["model"]
     # Guards are Python text from the file, which would be run; a graph checks its extents itself.
     found._guards_code = []
     return cast("object", found)
