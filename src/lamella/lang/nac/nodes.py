@@ -6,7 +6,7 @@ bytes from the start of the file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from lamella.base.source import Span, where
@@ -221,6 +221,8 @@ class Orchestrator:
     bytecode: Data = b""
     constants: tuple[Constant, ...] = ()
     span: Span = where()
+    lines: tuple[Span, ...] = field(default=(), compare=False, repr=False)
+    """Where each instruction stands in the text that the plan was assembled from."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from lamella.lang.nac.rules import (
     container,
     data,
     instructions,
+    planning,
     reading,
     roads,
     running,
@@ -35,6 +36,7 @@ RULES: tuple[Rule, ...] = tuple(
                 roads,
                 reading,
                 running,
+                planning,
             )
             for rule in vars(module).values()
             if isinstance(rule, Rule)

@@ -18,7 +18,7 @@ from lamella.lang.nac.assembly.nodes import (
 )
 from lamella.lang.nac.assembly.parse.data import DATA, DataParser
 from lamella.lang.nac.assembly.parse.lexis import FLOAT, INT, LABEL, NAMES, SECTION, WORD
-from lamella.lang.nac.assembly.programs import MANIFEST_NAMES, PLAN_NAMES
+from lamella.lang.nac.assembly.programs import MANIFEST_NAMES, PLAN_WORDS
 from lamella.lang.nac.nodes import Constant, Input, Operation, Parameter, Signature
 from lamella.lang.nac.rules import assembly as rules
 
@@ -130,7 +130,7 @@ class AssemblyParser(DataParser):
     def _program(self, name: str, rows: list[Row]) -> None:
         """A manifest, or a plan with its constants: bytes or instructions."""
         is_plan = name == words.ORCHESTRATOR
-        names = PLAN_NAMES if is_plan else MANIFEST_NAMES
+        names = PLAN_WORDS if is_plan else MANIFEST_NAMES
         if self.kind == WORD and self.text in DATA:
             self._row(self.nameless, rows)
         elif self.kind == WORD or not is_plan:

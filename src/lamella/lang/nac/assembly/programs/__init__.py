@@ -8,16 +8,19 @@ from lamella.lang.nac.assembly.programs.manifest import (
     encode_manifest,
     encode_manifest_step,
 )
-from lamella.lang.nac.assembly.programs.plan import PLAN_NAMES, decode_plan, encode_plan_step
+from lamella.lang.nac.assembly.programs.jumps import resolve_jumps
+from lamella.lang.nac.assembly.programs.plan import PLAN_NAMES, PLAN_WORDS, decode_plan, encode_plan_step
 from lamella.lang.nac.assembly.programs.problem import StepProblem
 
 __all__ = [
     "MANIFEST_NAMES",
     "PLAN_NAMES",
+    "PLAN_WORDS",
     "StepProblem",
     "decode_manifest",
     "decode_plan",
     "encode_manifest",
     "encode_manifest_step",
     "encode_plan_step",
+    "resolve_jumps",
 ]

@@ -17,6 +17,9 @@ class Step:
     end: int
     code: int
     operands: tuple[tuple[Operand, int], ...]
+    """Every operand with its value; the slots of a list stand one by one."""
+    fields: tuple[int | tuple[int, ...], ...]
+    """The values alone, where a list of slots is one value."""
 
     @property
     def opcode(self) -> Opcode:
@@ -55,19 +58,20 @@ def decode(data: Data) -> Iterator[Step | Stop]:
         if taken.position > len(view):
             yield Stop(position, view[position], taken.position - position)
             return
-        yield Step(position, taken.position, view[position], tuple(taken.found))
+        yield Step(position, taken.position, view[position], tuple(taken.found), tuple(taken.fields))
         position = taken.position
 
 
 class _Taking:
     """Operands taken one after another; bytes behind the end read as 0 and leave the position behind the end."""
 
-    __slots__ = ("_view", "found", "position")
+    __slots__ = ("_view", "fields", "found", "position")
 
     def __init__(self, view: memoryview, position: int) -> None:
         self._view = view
         self.position = position
         self.found: list[tuple[Operand, int]] = []
+        self.fields: list[int | tuple[int, ...]] = []
 
     def operands_of(self, opcode: Opcode) -> None:
         """All operands of an instruction."""
@@ -81,9 +85,12 @@ class _Taking:
         value = self._number(operand.kind.size, operand.kind is Kind.JUMP)
         if operand.kind not in (Kind.READS, Kind.WRITES):
             self.found.append((operand, value))
+            self.fields.append(value)
             return
         slot = Operand(Kind.READ if operand.kind is Kind.READS else Kind.WRITE)
-        self.found += [(slot, self._number(1, signed=False)) for _ in range(value)]
+        listed = tuple(self._number(1, signed=False) for _ in range(value))
+        self.found += [(slot, item) for item in listed]
+        self.fields.append(listed)
 
     def _number(self, size: int, signed: bool) -> int:
         start, self.position = self.position, self.position + size

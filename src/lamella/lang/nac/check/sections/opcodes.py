@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
+LOAD_MODEL, LOAD_DATA, LOAD_EXTERN, LOAD_ARRAY, UNLOAD = 0x10, 0x11, 0x12, 0x14, 0x1F
+PROMPT, CONSTANT, GET_ID, FORMAT, DEBUG_PRINT, WRITE = 0x02, 0x04, 0x22, 0x2A, 0x5F, 0xF0
+TRAIN_STEP = 0x82
+RUN_BLOCK, RUN_PARALLEL = 0x90, 0x91
 LOOP_START, LOOP_END, BRANCH, BREAK = 0xA0, 0xA1, 0xA8, 0xA9
 RETURN, HALT = 0xFE, 0xFF
 
 
 class Kind(Enum):
-    """What an operand is; all but constants and jumps, which have two bytes, are one byte."""
+    """What an operand is; constants, jumps and indices have two bytes, all others one."""
 
     READ = "a slot that is read"
     WRITE = "a slot that is written"
@@ -23,13 +27,17 @@ class Kind(Enum):
     MODEL = "a model that is used"
     LOADED = "a model that is loaded"
     JUMP = "a signed distance"
+    INDEX = "an instruction of a model"
     PLAIN = "any byte"
     CHOICE = "one of a few variants"
 
     @property
     def size(self) -> int:
         """Bytes of the operand itself, without the slots that a count announces."""
-        return 2 if self in (Kind.CONSTANT, Kind.OPTIONAL, Kind.JUMP) else 1
+        return 2 if self in _WIDE else 1
+
+
+_WIDE = (Kind.CONSTANT, Kind.OPTIONAL, Kind.JUMP, Kind.INDEX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,7 @@ _LETTERS = MappingProxyType(
     {
         **{"r": Kind.READ, "w": Kind.WRITE, "r*": Kind.READS, "w*": Kind.WRITES, "c": Kind.CONSTANT},
         **{"o": Kind.OPTIONAL, "m": Kind.MODEL, "l": Kind.LOADED, "j": Kind.JUMP, "u": Kind.PLAIN},
+        "i": Kind.INDEX,
     }
 )
 
@@ -72,7 +81,7 @@ def _operand(word: str) -> Operand:
 
 
 def _old(name: str, text: str, **more: str) -> Opcode:
-    """An instruction of all versions; `more` names a variant like `v1`."""
+    """An instruction that a file of any version may have; `more` names a variant like `v1`."""
     return Opcode(name, _operands(text), {int(key[1:]): _operands(value) for key, value in more.items()})
 
 
@@ -83,26 +92,26 @@ def _new(name: str, text: str) -> Opcode:
 
 OPCODES: Mapping[int, Opcode] = MappingProxyType(
     {
-        0x02: _old("SRC_USER_PROMPT", "w 0/12 c"),
-        0x04: _old("SRC_CONSTANT", "w c"),
+        PROMPT: _old("SRC_USER_PROMPT", "w 0/12 c"),
+        CONSTANT: _old("SRC_CONSTANT", "w c"),
         0x05: _new("SRC_EXEC_MODE", "w"),
-        0x10: _old("RES_LOAD_MODEL", "l c"),
-        0x11: _old("RES_LOAD_DATAFILE", "w 2 c"),
-        0x12: _old("RES_LOAD_EXTERN", "w 01 c"),
+        LOAD_MODEL: _old("RES_LOAD_MODEL", "l c"),
+        LOAD_DATA: _old("RES_LOAD_DATAFILE", "w 2 c"),
+        LOAD_EXTERN: _old("RES_LOAD_EXTERN", "w 01 c"),
         0x13: _old("RES_LOAD_DYNAMIC", "w r 23"),
-        0x14: _new("RES_LOAD_ARRAY", "w c"),
-        0x1F: _old("RES_UNLOAD", "01 u"),
+        LOAD_ARRAY: _new("RES_LOAD_ARRAY", "w c"),
+        UNLOAD: _old("RES_UNLOAD", "01 u"),
         0x20: _old("PREPROC_ENCODE", "r r w"),
         0x21: _old("PREPROC_DECODE", "r r w"),
-        0x22: _old("PREPROC_GET_ID", "r c w"),
-        0x2A: _old("STRING_FORMAT", "w c r*"),
+        GET_ID: _old("PREPROC_GET_ID", "r c w"),
+        FORMAT: _old("STRING_FORMAT", "w c r*"),
         0x30: _old("TENSOR_CREATE", "w 05 012/3 r"),
         0x38: _old("TENSOR_MANIPULATE", "1/23 w r", v1="r r", v2="r", v3="r"),
         0x39: _old("TENSOR_COMBINE", "0 w r* r"),
         0x3A: _old("TENSOR_INFO", "012 w r", v1="r"),
         0x3B: _old("TENSOR_EXTRACT", "w r r"),
         0x59: _old("SYS_COPY", "w r"),
-        0x5F: _old("SYS_DEBUG_PRINT", "r c"),
+        DEBUG_PRINT: _old("SYS_DEBUG_PRINT", "r c"),
         0x60: _old("MATH_UNARY", "0/12345 w r"),
         0x61: _old("MATH_BINARY", "012/3456 w r r"),
         0x62: _old("MATH_AGGREGATE", "0 w r"),
@@ -110,17 +119,19 @@ OPCODES: Mapping[int, Opcode] = MappingProxyType(
         0x70: _new("ANALYSIS_TOP_K", "r r w w"),
         0x71: _new("ANALYSIS_SAMPLE", "r r r w"),
         0x80: _old("MODEL_RUN_STATIC", "m r* w*"),
-        0x82: _new("MODEL_TRAIN_STEP", "m 01 r* r* w r u o o"),
+        TRAIN_STEP: _new("MODEL_TRAIN_STEP", "m 01 r* r* w r u o o"),
         0x83: _new("MODEL_ZERO_GRAD", "m"),
         0x85: _new("MODEL_SAVE_WEIGHTS", "m r u"),
+        RUN_BLOCK: _old("MODEL_RUN_BLOCK", "m i i r* w*"),
+        RUN_PARALLEL: _old("MODEL_RUN_PARALLEL", "m i i r* w* m i i r* w*"),
         LOOP_START: _old("FLOW_LOOP_START", "r"),
         LOOP_END: _old("FLOW_LOOP_END", "j"),
         BRANCH: _old("FLOW_BRANCH_IF", "r j"),
         BREAK: _old("FLOW_BREAK_LOOP_IF", "r j"),
         0xE0: _old("SERIALIZE_OBJECT", "w r 012"),
-        0xF0: _old("IO_WRITE", "r 012 u 012"),
+        WRITE: _old("IO_WRITE", "r 012 u 012"),
         RETURN: _old("EXEC_RETURN", "r*"),
         HALT: _old("EXEC_HALT", ""),
     }
 )
-"""Every instruction, by opcode."""
+"""Every instruction, by opcode; MODEL_RUN_BLOCK and MODEL_RUN_PARALLEL are ours, for what section 9.3 speaks of."""
