@@ -195,3 +195,31 @@ def test_a_picture_of_the_bytes(folder: Path) -> None:
     assert text.startswith("<svg")
     assert all(f"<title>{name}</title>" in text for name in ("header", "OPS", "DATA", "RSRC"))
     assert "--picture is for NAC" in run("show", "nn.conv", "--picture", folder / "x.svg", fails=True).output
+
+
+def test_files_are_put_in_and_taken_out(folder: Path) -> None:
+    run("convert", folder / "m.sknd", folder / "m.nac")
+    (folder / "words.txt").write_bytes(b"one\0two")
+    run("convert", folder / "m.nac", folder / "n.nac", "--embed", f"vocab={folder / 'words.txt'}")
+    assert (folder / "m.nac").read_bytes() != (folder / "n.nac").read_bytes()
+    run("show", folder / "n.nac", "--extract", folder / "there")
+    assert (folder / "there" / "vocab").read_bytes() == b"one\0two"
+    assert sorted(path.name for path in (folder / "there").iterdir()) == ["lamella.json", "vocab"]
+    np.testing.assert_array_equal(result(folder / "m.nac", folder), result(folder / "n.nac", folder))
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "lamella.json", "CON"])
+def test_names_that_lead_elsewhere_are_refused(folder: Path, name: str) -> None:
+    run("convert", folder / "m.sknd", folder / "m.nac")
+    words = ("convert", folder / "m.nac", folder / "n.nac", "--embed", f"{name}={folder / 'm.sknd'}")
+    run(*words, fails=True)
+    assert not (folder / "n.nac").exists()
+
+
+def test_a_link_in_the_place_of_a_resource_is_not_followed(folder: Path) -> None:
+    run("convert", folder / "m.sknd", folder / "m.nac", "--embed", f"vocab={folder / 'm.sknd'}")
+    (folder / "victim").write_text("old", encoding="utf-8")
+    (folder / "there").mkdir()
+    (folder / "there" / "vocab").symlink_to(folder / "victim")
+    run("show", folder / "m.nac", "--extract", folder / "there", fails=True)
+    assert (folder / "victim").read_text(encoding="utf-8") == "old"

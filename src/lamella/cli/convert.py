@@ -14,6 +14,7 @@ from lamella.cli.options import (
     ModelOptions,
     common_options,
     model_options,
+    named_values,
     print_findings,
     print_json,
     types_option,
@@ -38,6 +39,7 @@ class Options(Common, ModelOptions):
     optimize: str | None
     external: bool | None
     plain_signatures: bool
+    embed: dict[str, str]
     seed: int
 
 
@@ -51,6 +53,13 @@ class Options(Common, ModelOptions):
 @click.option("--plain-signatures", is_flag=True, help="NAC: signatures without roles, all tensors T.")
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, help="Seed of inputs that outputs are compared on."
+)
+@click.option(
+    "--embed",
+    multiple=True,
+    metavar="NAME=FILE",
+    callback=named_values,
+    help="NAC: put a file into it under this name; repeatable.",
 )
 @weights_option
 @types_option

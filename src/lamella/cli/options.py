@@ -47,12 +47,12 @@ limit_option = click.option(
 )
 
 
-def _pairs(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]) -> dict[str, str]:
+def named_values(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]) -> dict[str, str]:
     """`--set a=1 --set b=2`, or `--shape B=2,T=8`, as names and values."""
     found: dict[str, str] = {}
     for word in (
         value
-        if parameter.name in ("config", "types")
+        if parameter.name in ("config", "types", "embed")
         else [part for item in value for part in item.split(",")]
     ):
         name, equals, text = word.partition("=")
@@ -63,7 +63,7 @@ def _pairs(ctx: click.Context, parameter: click.Parameter, value: Sequence[str])
 
 
 def _extents(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]) -> dict[str, int]:
-    found = _pairs(ctx, parameter, value)
+    found = named_values(ctx, parameter, value)
     wrong = next((f"{name}={text}" for name, text in found.items() if not text.isdecimal()), None)
     if wrong is not None or any(len(text) > 18 for text in found.values()):
         raise click.BadParameter(f"'{wrong or 'an extent'}' is not NAME=NUMBER")
@@ -77,7 +77,7 @@ MODEL_OPTIONS = (
         "config",
         multiple=True,
         metavar="NAME=VALUE",
-        callback=_pairs,
+        callback=named_values,
         help="An attribute or a type.",
     ),
     click.option(
@@ -111,7 +111,7 @@ types_option = click.option(
     "types",
     multiple=True,
     metavar="NAME=f32[2,8]",
-    callback=_pairs,
+    callback=named_values,
     help="NAC: what an input is, where the file does not say; repeatable.",
 )
 

@@ -25,6 +25,9 @@ from lamella.cli.options import (
 from lamella.pipeline.languages import files_of, part_of, shown_language
 from lamella.pipeline.options import options_of
 
+WRITING = ("picture", "extract")
+"""Options that write files."""
+
 
 class Options(ModelOptions):
     """What the command line gives to `show`."""
@@ -34,6 +37,7 @@ class Options(ModelOptions):
     language: str | None
     listing: bool
     picture: Path | None
+    extract: Path | None
     types: dict[str, str]
     limits: Limits
 
@@ -48,6 +52,12 @@ class Options(ModelOptions):
     metavar="OUT.svg",
     help="NAC: draw the bytes, coloured by section.",
 )
+@click.option(
+    "--extract",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="NAC: write the resources of the file into this folder.",
+)
 @types_option
 @model_options
 @language_option
@@ -59,13 +69,12 @@ def show(**options: Unpack[Options]) -> None:
     kernels (cpu-avx512) does too.
     """
     words: dict[str, object] = {
-        key: value for key, value in options.items() if key not in ("file", "as_json", "picture")
+        key: value for key, value in options.items() if key not in ("file", "as_json", *WRITING)
     }
     language = shown_language(options["file"], options["language"])
     if options["listing"] and language != "nac":
         raise click.UsageError(f"--listing is for NAC, and '{printable(options['file'])}' is {language}")
-    if options["picture"] is not None:
-        _draw(language, Path(options["file"]), options["picture"], options["limits"])
+    _write_files(language, options)
     description = files_of(language).describe(options["file"], options_of(words))
     wrong = errors(description.findings)
     if options["as_json"]:
@@ -80,9 +89,16 @@ def show(**options: Unpack[Options]) -> None:
         sys.exit(1)
 
 
-def _draw(language: str, path: Path, target: Path, limits: Limits) -> None:
-    """Write the picture of a file."""
+def _write_files(language: str, options: Options) -> None:
+    """Write what is asked for beside the text: a picture of the bytes, the resources."""
+    picture, folder = options["picture"], options["extract"]
+    if picture is None and folder is None:
+        return
     if language != "nac":
-        raise click.UsageError(f"--picture is for NAC, and '{printable(str(path))}' is {language}")
-    model = part_of("nac", "model").read_model(path, limits)
-    write_text(target, part_of("nac", "picture").byte_map(model))
+        word = "--picture" if picture is not None else "--extract"
+        raise click.UsageError(f"{word} is for NAC, and '{printable(options['file'])}' is {language}")
+    model = part_of("nac", "model").read_model(Path(options["file"]), options["limits"])
+    if picture is not None:
+        write_text(picture, part_of("nac", "picture").byte_map(model))
+    if folder is not None:
+        part_of("nac", "resources").extract(model, folder)

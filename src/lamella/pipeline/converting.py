@@ -12,7 +12,7 @@ from lamella.base.errors import InputError
 from lamella.pipeline.languages import ENDINGS, Model, execution_of, language_of, part_of
 from lamella.pipeline.options import Options
 
-FOR_NAC = ("quantize", "optimize", "external", "plain_signatures")
+FOR_NAC = ("quantize", "optimize", "external", "plain_signatures", "embed")
 """Options that say how a NAC file is written."""
 
 
@@ -51,7 +51,7 @@ def convert(source: Path, target: Path, options: Options) -> Conversion:
     model = execution_of(language_of(source, options.language)).load(source, options)
     if ENDINGS.get(target.suffix.lower()) == "nac":
         return _to_nac(model, target, options)
-    asked = next((name for name in FOR_NAC if getattr(options, name) not in (None, False)), None)
+    asked = next((name for name in FOR_NAC if getattr(options, name) not in (None, False, {})), None)
     if asked is not None:
         word = asked.replace("_", "-")
         raise InputError(f"--{word} is for NAC, and '{target.name}' is none", hint="write a .nac or .nacs")
@@ -65,7 +65,7 @@ def convert(source: Path, target: Path, options: Options) -> Conversion:
 def _to_nac(model: Model, target: Path, options: Options) -> Conversion:
     """Write a NAC file; one that stays as it is needs no graph and no arrays."""
     asked = options.weights is not None or any(
-        getattr(options, name) not in (None, False) for name in FOR_NAC
+        getattr(options, name) not in (None, False, {}) for name in FOR_NAC
     )
     if model.language == "nac" and not asked and part_of("nac", "model").stays_whole(model, target):
         execution_of("nac").save(model, target)

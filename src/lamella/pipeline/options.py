@@ -20,6 +20,7 @@ KINDS = MappingProxyType(
         "quantized": bool,
         "listing": bool,
         "types": Mapping,
+        "embed": Mapping,
         "plain_signatures": bool,
         "external": bool,
         "axis": int,
@@ -75,6 +76,8 @@ class Options:
     """NAC: show the instructions as pseudo-code."""
     types: Mapping[str, str] = field(default_factory=dict)
     """NAC: what an input is, such as `f32[2, 8]`, where the file does not say."""
+    embed: Mapping[str, str] = field(default_factory=dict)
+    """NAC: files to put into the file, by the names they get."""
     plain_signatures: bool = False
     """NAC: write signatures without roles, as the public compiler does."""
     external: bool | None = None

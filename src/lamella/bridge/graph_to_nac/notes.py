@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 
+from lamella.base.diagnostic import printable
 from lamella.base.origin import Origin
 from lamella.bridge.graph_to_nac.code.sizes import own_symbols
 from lamella.graph.nodes import Tensor
 from lamella.lang.nac.nodes import Resource
 
 NAME = "lamella.json"
+_INSTRUCTION = re.compile(r" instruction \d+ \S+$")
+"""An operation that was read from a file: in the next file it has another place."""
 FORMAT = 1
 
 
@@ -23,7 +28,7 @@ def write_notes(
 ) -> Resource:
     """The resource: names and types of inputs and outputs, ranges of extents, stored constants, origins."""
     extents = {name: list(ends) for item in inputs for name, ends in own_symbols(item).items()}
-    texts = {str(index): " <- ".join(origin.words()) for index, origin in origins.items()}
+    texts = {str(index): _told(origin) for index, origin in origins.items()}
     content = {
         "format": FORMAT,
         "graph": graph,
@@ -41,3 +46,14 @@ def write_notes(
 def _described(name: str, tensor: Tensor) -> dict[str, object]:
     shape = [extent if isinstance(extent, int) else str(extent) for extent in tensor.shape]
     return {"name": name, "dtype": tensor.element.name, "shape": shape}
+
+
+def _told(origin: Origin) -> str:
+    """The chain of an origin; files by their names alone, so that the bytes do not tell where somebody works."""
+    return " <- ".join(_link(item) for item in origin.chain() if not _INSTRUCTION.search(item.what))
+
+
+def _link(origin: Origin) -> str:
+    if origin.span is None:
+        return printable(origin.what)
+    return f"{printable(PurePath(origin.span.source.name).name)}:{origin.span.line} {printable(origin.what)}"

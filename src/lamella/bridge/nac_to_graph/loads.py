@@ -1,4 +1,4 @@
-"""What a program takes in: inputs, parameters as variables, and their numbers when somebody asks for them."""
+"""What a program takes in: inputs, parameters and states as variables, and their numbers when somebody asks for them."""
 
 from __future__ import annotations
 
@@ -13,31 +13,42 @@ from lamella.base.dtype import F32, ElementType
 from lamella.base.limits import Limits
 from lamella.base.paths import Mapped
 from lamella.base.shape import element_count
-from lamella.bridge.nac_to_graph.nodes import FAILED, InputType, Value
+from lamella.bridge.nac_to_graph.nodes import FAILED, InputType, State, Value
 from lamella.bridge.nac_to_graph.notes import Notes
 from lamella.bridge.nac_to_graph.recorder import Recorder
+from lamella.bridge.nac_to_graph.states import begin, find_misfit
 from lamella.bridge.nac_to_graph.weights import Weights, original_shape, read_weight
 from lamella.graph.nodes import Single
+from lamella.graph.nodes import Tensor as Variable
 from lamella.lang.nac.check.tables import Tables
 from lamella.lang.nac.check.tensors import DTYPES
 from lamella.lang.nac.nodes import INPUT, File, Instruction, Method, Tensor, Unscaled
 from lamella.lang.nac.operations import LIFTED, PARAMETER, USER
 from lamella.lang.nac.rules import reading as rules
+from lamella.lang.nac.rules.flow import STATE_INITIAL
 
 
 class LazyData(Mapping[str, "Array"]):
     """Weights by the names of their variables, read and dequantised each time they are asked for."""
 
-    def __init__(self, tensors: Mapping[str, Tensor], method: Method, mapped: Mapped | None) -> None:
+    def __init__(
+        self,
+        tensors: Mapping[str, Tensor | None],
+        method: Method,
+        mapped: Mapped | None,
+        states: Mapping[str, State],
+    ) -> None:
         self._tensors = tensors
         self._method = method
         self._mapped = mapped
+        self._states = states
 
     def __getitem__(self, name: str) -> Array:
         tensor = self._tensors[name]
         if self._mapped is not None:
             self._mapped.check_whole()
-        return read_weight(tensor, self._method)
+        values = None if tensor is None else read_weight(tensor, self._method)
+        return begin(self._states[name], values) if values is None or name in self._states else values
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
@@ -79,6 +90,8 @@ class Loads:
 
     inputs: dict[int, Value] = field(default_factory=dict)
     parameters: dict[int, Value] = field(default_factory=dict)
+    states: dict[int, Variable] = field(default_factory=dict)
+    """By their ids the variables that are states."""
     data: Mapping[str, Array] = field(default_factory=dict)
     findings: list[Diagnostic] = field(default_factory=list)
 
@@ -100,11 +113,12 @@ class _Maker:
     def make(self) -> Loads:
         """Inputs, variables, constants."""
         self._make_inputs()
-        tensors: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor | None] = {}
         constants: list[tuple[int, Tensor]] = []
+        initial = self._initial()
         for item in self._source.file.parameters:
             tensor = self._tensor(item.id, item.name)
-            if tensor is None or item.id in self._found.parameters:
+            if tensor is None or item.id in self._found.parameters or item.id in initial:
                 continue
             if item.name in self._source.notes.constants and self._is_short(tensor):
                 constants.append((item.id, tensor))
@@ -115,12 +129,50 @@ class _Maker:
             )
             self._found.parameters[item.id] = variable
             tensors[variable.name] = tensor
+        states = dict(self._make_states(tensors))
         for id_, tensor in constants:
             self._make_constant(id_, tensor)
         weights = self._source.weights
         mapped = None if weights is None else weights.mapped
-        self._found.data = LazyData(tensors, self._source.file.header.method, mapped)
+        self._found.data = LazyData(tensors, self._source.file.header.method, mapped, states)
         return self._found
+
+    # --- states ---------------------------------------------------------------------------------------------
+
+    def _initial(self) -> set[int]:
+        """The parameters that are nothing but the beginning of a state."""
+        loads = (item for item in self._source.file.instructions if is_parameter(item))
+        loaded = {number for item in loads for number in item.constants}
+        states = self._source.notes.states or []
+        return {item.initial for item in states if item.initial is not None} - loaded
+
+    def _make_states(self, tensors: dict[str, Tensor | None]) -> Iterator[tuple[str, State]]:
+        """Declare the states, each with the tensor that it begins with."""
+        for state in self._source.notes.states or []:
+            found = self._begins(state)
+            if isinstance(found, Diagnostic):
+                self._found.findings.append(found)
+                found = None
+            variable = self._builder.variable(state.name, state.element, state.shape)
+            self._found.states.setdefault(state.id, variable)
+            tensors[variable.name] = found
+            yield variable.name, state
+
+    def _begins(self, state: State) -> Tensor | Diagnostic | None:
+        """The tensor that a state begins with, none for zeros."""
+        if state.initial is None:
+            return None
+        span, parameter = self._source.notes.span, self._source.tables.parameters.get(state.initial)
+        tensor = None if parameter is None else self._tensor(parameter.id, parameter.name)
+        if tensor is None:
+            problem = "does not exist" if parameter is None else "has no numbers"
+            return STATE_INITIAL.at(
+                span, name=state.name, type=state.type, id=state.initial, problem=problem
+            )
+        element = element_read(tensor, self._source.file.header.method)
+        return find_misfit(state, element, original_shape(tensor), span) or tensor
+
+    # --- parameters and inputs ------------------------------------------------------------------------------
 
     def _tensor(self, id_: int, name: str) -> Tensor | None:
         weights = self._source.weights

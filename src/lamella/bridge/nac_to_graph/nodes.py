@@ -22,6 +22,23 @@ class InputType:
 
 
 @dataclass(frozen=True, slots=True)
+class State:
+    """What a file keeps between runs: it begins as a parameter, or as zeros, and becomes one of the outputs."""
+
+    id: int
+    name: str
+    element: ElementType
+    shape: tuple[int, ...]
+    initial: int | None
+    update: int
+
+    @property
+    def type(self) -> str:
+        """Its element type and shape, in words."""
+        return f"{self.element}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
 class Translation:
     """A file as a model, and for each instruction the operations that it became and what it gives.
 
@@ -33,6 +50,8 @@ class Translation:
     steps: tuple[tuple[Operation, ...], ...]
     results: tuple[Result, ...]
     findings: tuple[Diagnostic, ...] = ()
+    states: tuple[tuple[State, Tensor], ...] = ()
+    """What is kept between runs, each with its variable."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Extent
 from lamella.base.dtype import ElementType, find, find_in
 from lamella.base.limits import DEFAULT, LARGEST, Limits
+from lamella.base.source import NOWHERE, Span
 from lamella.bridge.nac_to_graph.extents import read_extent
-from lamella.bridge.nac_to_graph.nodes import InputType
+from lamella.bridge.nac_to_graph.nodes import InputType, State
+from lamella.lang.nac.check.tables import LAST_CONSTANT
 from lamella.lang.nac.nodes import File, Resource
 from lamella.lang.nac.rules import reading as rules
 
@@ -31,6 +34,10 @@ class Notes:
     """Parameters that were constants of the graph."""
     origins: dict[int, str] = field(default_factory=dict)
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    states: list[State] | None = None
+    """What is kept between runs; None where the file does not speak of it."""
+    span: Span = NOWHERE
+    """Where the resource stands."""
     findings: list[Diagnostic] = field(default_factory=list)
 
 
@@ -46,7 +53,7 @@ class _Reader:
     def __init__(self, resource: Resource, limits: Limits) -> None:
         self._resource = resource
         self._limits = limits
-        self._notes = Notes()
+        self._notes = Notes(span=resource.span)
 
     def _report(self, problem: str) -> None:
         if len(self._notes.findings) < _MOST_FINDINGS:
@@ -66,6 +73,7 @@ class _Reader:
             "outputs": self._outputs,
             "constants": self._constants,
             "origins": self._origins,
+            "states": self._states,
         }
         for key, read in readers.items():
             if key in content or key == "format":
@@ -153,6 +161,32 @@ class _Reader:
                 return None
         return value if isinstance(value, int) and _is_integer(value) and 0 <= value <= LARGEST else None
 
+    def _states(self, value: object) -> None:
+        self._notes.states = []
+        for name, item in self._described(value, "states"):
+            found = self._state(name, item)
+            if isinstance(found, State):
+                self._notes.states.append(found)
+            else:
+                self._report(f"state '{name}' has {found} {_shown(item.get(found))}")
+
+    def _state(self, name: str, item: Mapping[str, object]) -> State | str:
+        """A state, or the key whose value is no such thing."""
+        element, shape = _element(item.get("dtype")), self._shape(item.get("shape"))
+        id_, update, initial = (item.get(key) for key in ("id", "update", "initial"))
+        if element is None:
+            return "dtype"
+        known = None if shape is None else tuple(extent for extent in shape if isinstance(extent, int))
+        if shape is None or known != shape:
+            return "shape"
+        if not _is_id(id_):
+            return "id"
+        if not _is_id(update):
+            return "update"
+        if initial is not None and not _is_id(initial):
+            return "initial"
+        return State(id_, name, element, known, initial, update)
+
     def _outputs(self, value: object) -> None:
         self._notes.outputs = [name for name, _ in self._described(value, "outputs")]
 
@@ -169,6 +203,10 @@ class _Reader:
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_id(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LAST_CONSTANT
 
 
 def _are_integers(values: Sequence[object]) -> bool:

@@ -19,6 +19,7 @@ from lamella.bridge.nac_to_graph.nodes import (
     Failure,
     Given,
     InputType,
+    State,
     Translation,
     Value,
     describe,
@@ -27,6 +28,7 @@ from lamella.bridge.nac_to_graph.nodes import (
 from lamella.bridge.nac_to_graph.notes import read_notes
 from lamella.bridge.nac_to_graph.outputs import Outputs, output_names
 from lamella.bridge.nac_to_graph.recorder import Recorder
+from lamella.bridge.nac_to_graph.states import check_update, find_misfits, state_id
 from lamella.bridge.nac_to_graph.weights import Weights
 from lamella.graph.model import Model
 from lamella.graph.nodes import Operation, Tensor
@@ -137,20 +139,23 @@ class _Translator:
     def run(self) -> tuple[Translation | None, list[Diagnostic]]:
         """The translation, unless there are findings."""
         self._loads = make_loads(self._builder, self._source)
-        for finding in self._loads.findings:
+        misfits = find_misfits(self._file, self._source.notes, self._limits)
+        for finding in (*self._loads.findings, *misfits):
             self._report(finding)
         end = self._end()
         targets = [end + offset for offset in self._file.instructions[end].offsets]
-        outputs = Outputs(self._builder, output_names(self._source.notes.outputs, len(targets)))
+        count = max(len(targets) - len(self._source.notes.states or ()), 0)
+        outputs = Outputs(self._builder, output_names(self._source.notes.outputs, count))
         for index, item in enumerate(self._file.instructions[:end]):
             self._values.append(self._instruction(index, item))
             self._steps.append(self._builder.mark().nodes)
             if self._is_too_much(index, item):
                 break
         tensors = [] if self._findings else self._outputs(targets, self._file.instructions[end])
+        states = [] if self._findings else self._update(tensors)
         if self._findings:
             return None, sort_findings(self._findings)
-        return self._finish(outputs, tensors), []
+        return replace(self._finish(outputs, tensors[:count]), states=tuple(states)), []
 
     def _end(self) -> int:
         """The final output; the checks have found one."""
@@ -182,9 +187,7 @@ class _Translator:
 
     def _input(self, index: int, item: Instruction) -> Value:
         if item.variant == STATE:
-            told = item.constants[0] if item.constants else "without a number"
-            self._report(rules.STATE_REFUSED.at(item.span, index=index, id=told))
-            return FAILED
+            return self._state(index, item)
         if not is_parameter(item):
             return self._loads.inputs[index]
         found = self._loads.parameters.get(item.constants[0])
@@ -193,6 +196,12 @@ class _Translator:
             self._report(rules.WEIGHTS_MISSING.at(item.span, index=index, name=name))
             found = self._loads.parameters[item.constants[0]] = FAILED
         return found
+
+    def _state(self, index: int, item: Instruction) -> Value:
+        """A state; without notes on any nobody knows what it is, and one that they lack is told already."""
+        if self._source.notes.states is None:
+            self._report(rules.STATE_REFUSED.at(item.span, index=index, id=state_id(item)))
+        return self._loads.states.get(item.constants[0], FAILED) if item.constants else FAILED
 
     def _regular(self, index: int, item: Instruction) -> Value:
         name = self._source.tables.name_of(item.operation) or ""
@@ -293,6 +302,19 @@ class _Translator:
                 self._report(rules.OUTPUT_KIND.at(item.span, number=number, target=target, what=what))
             else:
                 found.append(tensor)
+        return found
+
+    def _update(self, tensors: Sequence[Tensor]) -> list[tuple[State, Tensor]]:
+        """What is kept between runs takes the outputs behind those of the caller."""
+        found: list[tuple[State, Tensor]] = []
+        for state in self._source.notes.states or ():
+            problem = check_update(state, tensors[state.update], self._source.notes.span)
+            variable = self._loads.states[state.id]
+            if problem is not None:
+                self._report(problem)
+            else:
+                self._builder.update(variable, tensors[state.update])
+                found.append((state, variable))
         return found
 
     def _finish(self, outputs: Outputs, tensors: Sequence[Tensor]) -> Translation:

@@ -18,8 +18,8 @@ from lamella.base.optional import need
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.table import REFUSE, rows
 from lamella.bridge.torch_to_graph.faults import faults, first_line
-from lamella.bridge.torch_to_graph.places import operation_of
 from lamella.bridge.torch_to_graph.program import Body, Node, Program
+from lamella.bridge.torch_to_graph.report import operation_of
 from lamella.lang.skriptnd.rules.exports import EXPORT_FAILED
 
 READY = frozenset(

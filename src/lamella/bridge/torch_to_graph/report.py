@@ -1,14 +1,87 @@
-"""What is wrong with an export, told once for each operation, with how often and where first."""
+"""What is wrong with an export, told once for each operation; where operations come from: modules and lines."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lamella.base.diagnostic import Diagnostic, Rule
-from lamella.base.origin import tell_origin
-from lamella.bridge.torch_to_graph.places import Places, module_of, operation_of
+from lamella.base.origin import Origin, tell_origin
+from lamella.base.source import NOWHERE, Source, Span
 from lamella.bridge.torch_to_graph.program import Node
 from lamella.lang.skriptnd.rules import exports
+
+_FRAME = re.compile(r'File "([^"\n]*)", line (\d{1,6}), in [^\n]*(?:\n[ \t]+([^\n]*))?')
+_INSTALLED = re.compile(r".*(?:site|dist)-packages/")
+_OWN = re.compile(r"(?:^|/)torch/|^<")
+"""Frames of PyTorch itself, and of code that it made."""
+_HOOK = "_empty_nn_module_stack_from_metadata_hook"
+
+
+class Places:
+    """The places of nodes; a line that many operations share is told once."""
+
+    def __init__(self) -> None:
+        self._spans: dict[tuple[str, int], Span] = {}
+
+    def span(self, node: Node) -> Span:
+        """The innermost line that is not PyTorch's own."""
+        frames = _FRAME.findall(str(node.meta.get("stack_trace") or ""))
+        chosen = next((item for item in reversed(frames) if not _OWN.search(item[0])), None)
+        if chosen is None:
+            return NOWHERE
+        path, number, code = chosen
+        key = (_INSTALLED.sub("", path), int(number))
+        if key not in self._spans:
+            self._spans[key] = _line(*key, code)
+        return self._spans[key]
+
+    def origin(self, node: Node) -> Origin:
+        """The line of an operation, then the modules around it, innermost first."""
+        above: Origin | None = None
+        for path, kind in modules_of(node):
+            above = Origin(f"{path} ({kind})" if path else kind, above=above)
+        span = self.span(node)
+        return Origin(operation_of(node), span if span is not NOWHERE else None, above)
+
+
+def _line(name: str, number: int, code: str) -> Span:
+    """A place in a file of which one line is known."""
+    start = number - 1
+    return Span(Source(name, "\n" * start + code), start, start + len(code))
+
+
+def modules_of(node: Node) -> list[tuple[str, str]]:
+    """The modules that a node was called in, outermost first: the path of each and its class."""
+    stack = node.meta.get("nn_module_stack")
+    found = list(stack.values()) if isinstance(stack, Mapping) else []
+    names = [(str(item[0]), _class_name(item[1])) for item in found if isinstance(item, tuple | list)]
+    return [(path, kind) for path, kind in names if path != _HOOK]
+
+
+def _class_name(kind: object) -> str:
+    return (kind.__name__ if isinstance(kind, type) else str(kind)).rpartition(".")[2]
+
+
+def module_of(node: Node) -> str:
+    """The path of the module that calls a node."""
+    found = modules_of(node)
+    if not found:
+        return "the module"
+    path, kind = found[-1]
+    return f"'{path}' ({kind})" if path else f"the module itself ({kind})"
+
+
+def operation_of(node: Node) -> str:
+    """What a node calls, in PyTorch's words: `aten.add.Tensor`, `higher_order.cond`, `floordiv`."""
+    if hasattr(node.target, "_schema"):
+        return str(node.target)
+    name = getattr(node.target, "__name__", None) or str(node.target)
+    return f"higher_order.{name}" if getattr(node.target, "namespace", "") == "higher_order" else str(name)
+
+
+# --- findings -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 from lamella.base.diagnostic import LamellaError
@@ -13,11 +14,9 @@ from lamella.base.source import NOWHERE
 from lamella.bridge.torch_to_graph.decompose import can_decompose, decompose
 from lamella.bridge.torch_to_graph.elements import Numbers, element_of, is_tensor
 from lamella.bridge.torch_to_graph.extents import Symbols, expression_of
-from lamella.bridge.torch_to_graph.names import output_names
 from lamella.bridge.torch_to_graph.operands import LOST, Value
-from lamella.bridge.torch_to_graph.places import Places, modules_of, operation_of
-from lamella.bridge.torch_to_graph.program import Node, Program, Specification, kind_of
-from lamella.bridge.torch_to_graph.report import Report
+from lamella.bridge.torch_to_graph.program import Node, Program, Specification, Tree, kind_of
+from lamella.bridge.torch_to_graph.report import Places, Report, modules_of, operation_of
 from lamella.bridge.torch_to_graph.stores import Stores
 from lamella.bridge.torch_to_graph.walk import Walk
 from lamella.graph.build import Builder
@@ -29,6 +28,8 @@ from lamella.ops.library import Library
 
 CHANGES = ("BUFFER_MUTATION", "PARAMETER_MUTATION")
 ATTEMPTS = 3
+SINGLE = "output"
+_ODD = re.compile(r"\W+")
 Axes = Mapping[str, Mapping[int, str]]
 """Names of open extents: for each input, by axis."""
 
@@ -177,3 +178,45 @@ def _graph_name(nodes: Sequence[Node]) -> str:
     """The class of the exported module, else `main`."""
     found = next((modules_of(node) for node in nodes if modules_of(node)), [])
     return found[0][1] if found and found[0][1].isidentifier() else "main"
+
+
+# --- names of results ---------------------------------------------------------------------------------------
+
+
+def output_names(tree: Tree | None, count: int) -> list[str]:
+    """A name for each leaf: keys and fields by their names, items by their places, a single tensor `output`."""
+    paths = list(_leaves(tree, ())) if tree is not None else []
+    if len(paths) != count:
+        return [f"{SINGLE}_{number}" for number in range(count)]
+    return [_joined(path) for path in paths]
+
+
+def _joined(path: tuple[str, ...]) -> str:
+    words = (SINGLE, *path) if not path or path[0].isdigit() else path
+    return _ODD.sub("_", "_".join(words)) or SINGLE
+
+
+def _leaves(tree: Tree, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    if tree.type is None:
+        yield path
+        return
+    children = tree.children()
+    for word, child in zip(_words(tree, len(children)), children, strict=True):
+        yield from _leaves(child, (*path, word))
+
+
+def _words(tree: Tree, count: int) -> list[str]:
+    """The names of the children: the fields of a named tuple, the keys of a mapping, the fields of a dataclass."""
+    context = tree.context
+    candidates = [getattr(context, "_fields", None), getattr(tree.type, "_fields", None), context]
+    candidates += list(context) if isinstance(context, list | tuple) else []
+    found = next((words for words in map(_as_words, candidates) if len(words) == count), None)
+    return [str(number) for number in range(count)] if found is None else found
+
+
+def _as_words(found: object) -> list[str]:
+    """The words that a list holds; none where it holds anything else."""
+    if not isinstance(found, list | tuple):
+        return []
+    words = [item for item in found if isinstance(item, str)]
+    return words if len(words) == len(found) else []

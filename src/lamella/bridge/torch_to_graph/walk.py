@@ -16,9 +16,8 @@ from lamella.bridge.torch_to_graph.elements import Numbers, element_of, is_tenso
 from lamella.bridge.torch_to_graph.extents import Symbols, is_unbacked
 from lamella.bridge.torch_to_graph.flow import Misshapen, translate_flow
 from lamella.bridge.torch_to_graph.operands import LOST, Unsaid, Value, call_of, operand
-from lamella.bridge.torch_to_graph.places import operation_of
 from lamella.bridge.torch_to_graph.program import Body, Item, Node, is_node
-from lamella.bridge.torch_to_graph.report import Report
+from lamella.bridge.torch_to_graph.report import Report, operation_of
 from lamella.bridge.torch_to_graph.stores import Stores
 from lamella.graph.build import Builder
 from lamella.graph.nodes import Tensor

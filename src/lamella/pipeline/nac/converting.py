@@ -14,6 +14,7 @@ from lamella.pipeline.languages import Model as AnyModel
 from lamella.pipeline.nac.execution import save
 from lamella.pipeline.nac.model import Model, stays_whole
 from lamella.pipeline.nac.quantizing import Cost, cost_lines, cost_to_json, quantize
+from lamella.pipeline.nac.resources import embed
 from lamella.pipeline.nac.translating import translate, weights_of
 from lamella.pipeline.nac.writing import simplify, to_nac
 from lamella.pipeline.options import Options
@@ -39,6 +40,9 @@ def convert_to_nac(model: AnyModel, target: Path, options: Options) -> Conversio
     else:
         hint = "graphs become NAC: .sknd, .pt2, .nac"
         raise InputError(f"a file of {model.language} is no graph", hint=hint)
+    if options.embed:
+        paths = {name: Path(path) for name, path in options.embed.items()}
+        made = replace(made, file=embed(made.file, paths, options.limits))
     external = _is_external(model, options)
     cost = None
     if options.quantize is not None:

@@ -26,7 +26,12 @@ from lamella.lang.nac.assembly.nodes import (
     Zeros,
 )
 from lamella.lang.nac.assembly.numbers import pack_singles
-from lamella.lang.nac.assembly.programs import StepProblem, encode_manifest_step, encode_plan_step
+from lamella.lang.nac.assembly.programs import (
+    StepProblem,
+    encode_manifest_step,
+    encode_plan_step,
+    resolve_jumps,
+)
 from lamella.lang.nac.assembly.tables import Tables
 from lamella.lang.nac.check.sections.manifest import MAGIC
 from lamella.lang.nac.nodes import (
@@ -206,9 +211,11 @@ class _Builder:
 
     def _orchestrator(self) -> Orchestrator:
         constants = self._rows(words.ORCHESTRATOR, Constant)
-        rows = self._rows(words.ORCHESTRATOR, Blob) + self._rows(words.ORCHESTRATOR, Step)
+        steps = resolve_jumps(self._rows(words.ORCHESTRATOR, Step))
+        rows = (*self._rows(words.ORCHESTRATOR, Blob), *steps)
         places = [item.span for item in rows or constants] or [self._assembly.span]
-        return Orchestrator(self._program(rows, b"", encode_plan_step), constants, places[0].to(places[-1]))
+        span, lines = places[0].to(places[-1]), tuple(item.span for item in steps)
+        return Orchestrator(self._program(rows, b"", encode_plan_step), constants, span, lines)
 
     def _program(self, rows: Sequence[Blob | Step], head: bytes, encode: Callable[[Step], bytes]) -> Data:
         """The bytes of a manifest or a plan, given as bytes or as instructions."""

@@ -7,6 +7,7 @@ from lamella.lang.nac.rules import (
     assembly,
     container,
     data,
+    flow,
     instructions,
     planning,
     reading,
@@ -36,6 +37,7 @@ RULES: tuple[Rule, ...] = tuple(
                 roads,
                 reading,
                 running,
+                flow,
                 planning,
             )
             for rule in vars(module).values()

@@ -35,7 +35,7 @@ STATE_REFUSED = Rule(
     "NAC224",
     "7.1 <INPUT>",
     "instruction {index} loads state {id}; no field says what it is and what updates it",
-    hint="give what is kept between runs as an input, and take it from an output",
+    hint='describe it under the key "states" of the resource lamella.json',
 )
 BRANCH_REFUSED = Rule(
     "NAC225",

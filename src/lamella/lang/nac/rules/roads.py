@@ -15,8 +15,8 @@ CONTROL_FLOW = Rule(
 UPDATED = Rule(
     "NAC209",
     "7.1 <INPUT>",
-    "variable '{name}' takes a new value after a run; NAC has no field for what a state becomes",
-    hint="make it an input of the graph, and its new value an output",
+    "variable '{name}' is {type} and becomes {found} after a run; a state of NAC keeps its type and its shape",
+    hint="give the new value the type and the shape of the variable",
 )
 OPEN_PACK = Rule(
     "NAC210",

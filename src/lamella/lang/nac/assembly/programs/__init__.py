@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from lamella.lang.nac.assembly.programs.jumps import resolve_jumps
 from lamella.lang.nac.assembly.programs.manifest import (
     MANIFEST_NAMES,
     decode_manifest,
     encode_manifest,
     encode_manifest_step,
 )
-from lamella.lang.nac.assembly.programs.jumps import resolve_jumps
 from lamella.lang.nac.assembly.programs.plan import PLAN_NAMES, PLAN_WORDS, decode_plan, encode_plan_step
 from lamella.lang.nac.assembly.programs.problem import StepProblem
 

@@ -3,45 +3,102 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from lamella.base.diagnostic import Diagnostic, Label
+from lamella.base.diagnostic import Diagnostic, Label, Rule
+from lamella.base.source import Span
+from lamella.lang.nac.blocks import block_problem, find_block
+from lamella.lang.nac.check.sections.bounds import Unbounded, step_bound
 from lamella.lang.nac.check.sections.decode import Step, Stop, decode
+from lamella.lang.nac.check.sections.flow import (
+    Graph,
+    Values,
+    follow,
+    loop_counts,
+    model_bit,
+    models_used,
+    read_graph,
+    slot_bit,
+    slots_read,
+)
 from lamella.lang.nac.check.sections.loops import check_jumps
-from lamella.lang.nac.check.sections.opcodes import HALT, OPCODES, RETURN, Kind
+from lamella.lang.nac.check.sections.opcodes import (
+    HALT,
+    LOAD_MODEL,
+    OPCODES,
+    RETURN,
+    RUN_BLOCK,
+    RUN_PARALLEL,
+    Kind,
+)
+from lamella.lang.nac.check.sections.uses import SELF, text_of, use_problems
 from lamella.lang.nac.nodes import V1_5, V1_6, Constant, File
+from lamella.lang.nac.rules import planning
 from lamella.lang.nac.rules import sections as rules
 
 MOST_BYTES = 1 << 18
 """The longest bytecode that is taken apart; jumps reach 32767 bytes."""
+MOST_BLOCKED = 1 << 20
+"""Instructions of all blocks together whose results are counted before a plan runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan taken apart: its instructions, its constants by id, and where it stands."""
+
+    file: File
+    steps: Sequence[Step]
+    values: Values
+
+    def place(self, number: int) -> Span:
+        """Where an instruction stands: its line in a text, or else the whole plan."""
+        plan = self.file.orchestrator
+        return plan.lines[number] if len(plan.lines) == len(self.steps) else plan.span
+
+    def tell(self, rule: Rule, number: int, **values: object) -> Diagnostic:
+        """A finding that names an instruction and its byte."""
+        step = self.steps[number]
+        return rule.at(self.place(number), name=step.opcode.name, offset=step.offset, **values)
+
+
+def read_plan(file: File) -> Plan:
+    """The plan of a file, as far as its bytes are instructions."""
+    items = decode(file.orchestrator.bytecode)
+    values = {item.id: item.value for item in file.orchestrator.constants}
+    return Plan(file, [item for item in items if isinstance(item, Step)], values)
 
 
 def check_plan(file: File) -> Iterator[Diagnostic]:
-    """The plan of a file: opcodes, operands, constants, slots, models, jumps and its end."""
+    """The plan of a file: opcodes, operands, constants, slots, models, jumps, its ways and its end."""
     yield from _check_pool(file)
     length = len(file.orchestrator.bytecode)
     if length > MOST_BYTES:
         yield rules.PLAN_LENGTH.at(file.orchestrator.span, length=length, limit=MOST_BYTES)
         return
-    items = list(decode(file.orchestrator.bytecode))
-    steps = [item for item in items if isinstance(item, Step)]
-    yield from _check_versions(file, steps)
-    yield from _check_references(file, steps)
-    if len(steps) < len(items):
-        yield _stopped(file, items[-1])
+    plan = read_plan(file)
+    yield from _check_versions(plan)
+    yield from _check_references(plan)
+    yield from _check_uses(plan)
+    if (plan.steps[-1].end if plan.steps else 0) < length:
+        yield _stopped(file)
         return
-    yield from check_jumps(steps, file.orchestrator.span)
-    if steps and steps[-1].code not in (RETURN, HALT):
-        yield rules.PLAN_END.at(file.orchestrator.span)
+    jumps = list(check_jumps(plan.steps, file.orchestrator.span))
+    yield from jumps
+    if not jumps:
+        yield from _check_ways(plan)
+    if plan.steps and plan.steps[-1].code not in (RETURN, HALT):
+        yield rules.PLAN_END.at(plan.place(len(plan.steps) - 1))
 
 
-def _stopped(file: File, stop: Step | Stop) -> Diagnostic:
+def _stopped(file: File) -> Diagnostic:
     """Why the bytecode cannot be read to its end."""
-    span, offset = file.orchestrator.span, stop.offset
+    span = file.orchestrator.span
+    *_, stop = decode(file.orchestrator.bytecode)
     if stop.code not in OPCODES:
-        return rules.PLAN_OPCODE.at(span, offset=offset, opcode=stop.code, version=file.header.version)
+        return rules.PLAN_OPCODE.at(span, offset=stop.offset, opcode=stop.code, version=file.header.version)
     wanted = stop.wanted if isinstance(stop, Stop) else 0
-    left = len(file.orchestrator.bytecode) - offset
-    return rules.PLAN_CUT.at(span, name=OPCODES[stop.code].name, offset=offset, wanted=wanted, left=left)
+    left = len(file.orchestrator.bytecode) - stop.offset
+    return rules.PLAN_CUT.at(span, name=OPCODES[stop.code].name, offset=stop.offset, wanted=wanted, left=left)
 
 
 def _check_pool(file: File) -> Iterator[Diagnostic]:
@@ -53,36 +110,139 @@ def _check_pool(file: File) -> Iterator[Diagnostic]:
             yield rules.PLAN_CONSTANT_TWICE.at(item.span, id=item.id, labels=labels)
 
 
-def _check_versions(file: File, steps: Sequence[Step]) -> Iterator[Diagnostic]:
+def _check_versions(plan: Plan) -> Iterator[Diagnostic]:
     """Instructions and their variants exist in the version of the file."""
-    span, version = file.orchestrator.span, file.header.version
+    version = plan.file.header.version
     old = version in (V1_5, V1_6)
-    for step in steps:
+    for number, step in enumerate(plan.steps):
         if old and step.opcode.is_new:
-            yield rules.PLAN_OPCODE.at(span, offset=step.offset, opcode=step.code, version=version)
+            yield rules.PLAN_OPCODE.at(
+                plan.place(number), offset=step.offset, opcode=step.code, version=version
+            )
         for operand, value in step.operands:
             known = operand.variants if old else operand.variants + operand.newer
             if operand.kind is Kind.CHOICE and value not in known:
                 shown = ", ".join(map(str, known))
-                yield rules.PLAN_CHOICE.at(
-                    span, name=step.opcode.name, offset=step.offset, choice=value, known=shown
-                )
+                yield plan.tell(rules.PLAN_CHOICE, number, choice=value, known=shown)
 
 
-def _check_references(file: File, steps: Sequence[Step]) -> Iterator[Diagnostic]:
+def _check_references(plan: Plan) -> Iterator[Diagnostic]:
     """What an instruction uses is there: constants in the pool, slots and models that some instruction fills."""
-    span = file.orchestrator.span
-    constants = {item.id for item in file.orchestrator.constants}
-    written = {slot for step in steps for slot in step.values(Kind.WRITE)}
-    loaded = {model for step in steps for model in step.values(Kind.LOADED)}
-    for step in steps:
-        name, offset = step.opcode.name, step.offset
+    written, loaded = _filled(plan, Kind.WRITE), _filled(plan, Kind.LOADED)
+    for number, step in enumerate(plan.steps):
         for id_ in (*step.values(Kind.CONSTANT), *filter(None, step.values(Kind.OPTIONAL))):
-            if id_ not in constants:
-                yield rules.PLAN_CONSTANT.at(span, name=name, offset=offset, id=id_)
-        for slot in step.values(Kind.READ):
+            if id_ not in plan.values:
+                yield plan.tell(rules.PLAN_CONSTANT, number, id=id_)
+        for slot in slots_read(step):
             if slot not in written:
-                yield rules.PLAN_SLOT.at(span, name=name, offset=offset, slot=slot)
-        for model in step.values(Kind.MODEL):
+                yield plan.tell(rules.PLAN_SLOT, number, slot=slot)
+        for model in models_used(step, plan.values):
             if model not in loaded:
-                yield rules.PLAN_MODEL.at(span, name=name, offset=offset, model=model)
+                yield plan.tell(rules.PLAN_MODEL, number, model=model)
+
+
+def _filled(plan: Plan, kind: Kind) -> set[int]:
+    """The slots or the models that some instruction fills."""
+    return {value for step in plan.steps for value in step.values(kind)}
+
+
+def _check_uses(plan: Plan) -> Iterator[Diagnostic]:
+    """Constants are what they are used for."""
+    arrays = {item.name for item in plan.file.arrays}
+    for number, step in enumerate(plan.steps):
+        for id_, problem, repair in use_problems(step, plan.values, arrays):
+            yield plan.tell(planning.CONSTANT_USE, number, id=id_, problem=problem, repair=repair)
+
+
+# --- the ways through it ------------------------------------------------------------------------------------
+
+
+def _check_ways(plan: Plan) -> Iterator[Diagnostic]:
+    """On every way slots are written and models loaded before they are used; every instruction is on a way."""
+    counts = loop_counts(plan.steps, plan.values)
+    before = follow(read_graph(plan.steps, counts), plan.values)
+    yield from _check_unreached(plan, before)
+    written, loaded = _filled(plan, Kind.WRITE), _filled(plan, Kind.LOADED)
+    for number, (step, held) in enumerate(zip(plan.steps, before, strict=True)):
+        if held is None:
+            continue
+        for slot in dict.fromkeys(slots_read(step)):
+            if slot in written and not held & slot_bit(slot):
+                yield plan.tell(planning.UNWRITTEN, number, slot=slot)
+        for model in dict.fromkeys(models_used(step, plan.values)):
+            if model in loaded and not held & model_bit(model):
+                problem = f"uses model {model}, which is not loaded on every way to it"
+                yield plan.tell(planning.RUN, number, problem=problem, repair="load it before")
+    yield from _check_blocks(plan)
+    bound = step_bound(plan.steps, counts)
+    if isinstance(bound, Unbounded):
+        yield plan.tell(planning.UNBOUNDED, bound.number, reason=bound.reason)
+
+
+def _check_unreached(plan: Plan, before: Sequence[int | None]) -> Iterator[Diagnostic]:
+    """The first instruction of each stretch that no way leads to."""
+    number = 0
+    while number < len(before):
+        end = number
+        while end < len(before) and before[end] is None:
+            end += 1
+        if end > number:
+            yield plan.tell(planning.UNREACHED, number, count=end - number - 1)
+        number = end + 1
+
+
+def _check_blocks(plan: Plan) -> Iterator[Diagnostic]:
+    """Blocks of the file's own instructions exist, and take and give as much as the plan says."""
+    own = _own_models(plan)
+    left = MOST_BLOCKED
+    for number, step in enumerate(plan.steps):
+        for block in blocks_of(step):
+            left -= len(plan.file.instructions)
+            if block.model in own and left >= 0:
+                problem = _block_problem(plan.file, block)
+                if problem:
+                    repair = "blocks hold instructions of the model, from the first to the last"
+                    yield plan.tell(planning.RUN, number, problem=problem, repair=repair)
+
+
+def _own_models(plan: Plan) -> set[int]:
+    """The numbers under which only the file's own model is loaded."""
+    found: dict[int, bool] = {}
+    for step in plan.steps:
+        if step.code == LOAD_MODEL:
+            (_, model), (_, id_) = step.operands
+            found[model] = found.get(model, True) and text_of(plan.values.get(id_)) == SELF
+    return {model for model, is_own in found.items() if is_own}
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCall:
+    """A block that a plan runs: its model, its instructions, the slots it takes from and gives to."""
+
+    model: int
+    first: int
+    last: int
+    takes: tuple[int, ...]
+    gives: tuple[int, ...]
+
+
+def blocks_of(step: Step) -> Iterator[BlockCall]:
+    """The blocks that an instruction runs."""
+    if step.code not in (RUN_BLOCK, RUN_PARALLEL):
+        return
+    for start in range(0, len(step.fields), 5):
+        match step.fields[start : start + 5]:
+            case int(model), int(first), int(last), tuple(takes), tuple(gives):
+                yield BlockCall(model, first, last, takes, gives)
+
+
+def _block_problem(file: File, call: BlockCall) -> str:
+    problem = block_problem(file, call.first, call.last)
+    if problem:
+        return problem
+    block = find_block(file, call.first, call.last)
+    if len(block.takes) == len(call.takes) and len(block.gives) == len(call.gives):
+        return ""
+    wanted = f"{len(block.takes)} values and gives {len(block.gives)}"
+    given = f"{len(call.takes)} and {len(call.gives)} slots"
+    return f"runs instructions {call.first} to {call.last}, a block that takes {wanted}; {given} are named"
