@@ -1,6 +1,6 @@
 """Measure the tools: ratios against named peers in the same run, and the targets beside them.
 
-usage: python -m bench.run [--quick] [nem] [skriptnd] [start] [kernels] [nac] [nacvm]     all where none is named
+usage: python -m bench.run [--quick] [nem] [skriptnd] [start] [kernels] [nac] [nacvm] [tokenizers]     none: all
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_FP16"
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-from bench import kernels, nac, nacvm, nem, skriptnd, start
+from bench import kernels, nac, nacvm, nem, skriptnd, start, tokenizers
 
 QUICK = "--quick" in sys.argv[1:]
 SECTIONS: dict[str, Callable[[], None]] = {
@@ -25,6 +25,7 @@ SECTIONS: dict[str, Callable[[], None]] = {
     "kernels": partial(kernels.measure, QUICK),
     "nac": nac.measure,
     "nacvm": nacvm.measure,
+    "tokenizers": tokenizers.measure,
 }
 
 if __name__ == "__main__":

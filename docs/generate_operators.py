@@ -31,6 +31,7 @@ TITLES = {
     "layer": "operators that hold their own variables",
     "misc": "grids",
     "rand": "random numbers",
+    "nac": "operators of NAC files",
     "aten": "operators by the names and attributes of ATen",
 }
 INTRODUCTIONS = {

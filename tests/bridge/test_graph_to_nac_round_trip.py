@@ -37,7 +37,7 @@ from tests.strategies.graph_aten import aten_models
 from tests.strategies.graph_moves import MOVES
 
 ROOT = Path(__file__).parents[2]
-SAYABLE = tuple(name for name in MOVES if name not in ("branch", "fold", "repeat", "state", "quantized"))
+SAYABLE = tuple(name for name in MOVES if name not in ("branch", "fold", "repeat", "quantized"))
 REFUSED = {"NAC210", "NAC213"}
 """What generated graphs may have that NAC cannot say: packs of unknown length, sizes that nothing tells."""
 

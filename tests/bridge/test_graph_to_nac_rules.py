@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from lamella.bridge.graph_to_nac.code.words import Ref, Word
 from lamella.graph.build import Builder
 from lamella.graph.compose import compose
 from lamella.graph.model import Model
-from lamella.graph.nodes import Graph, Operation, Tensor
+from lamella.graph.nodes import Graph, Operation, Tensor, Update
 from lamella.lang.nac import check
 from lamella.lang.nac.nodes import INPUT, V1_6
 from lamella.lang.nac.operations import PARAMETER, USER, standard_operations
@@ -84,7 +85,9 @@ def described(text: str) -> Model:
     if variables:
         kept = tuple(tensor(*item.split(": ")) for item in variables)
         data = {name: np.zeros(typed(kind)[1], typed(kind)[0]) for name, kind in arrays.items()}
-        return Model(Graph("G", (), (), (), kept), library(), data)
+        updates = tuple(_updates(lines, {item.name: item for item in kept}))
+        inputs = tuple(item.value for item in updates)
+        return Model(Graph("G", inputs, (), (), kept, updates=updates), library(), data)
     word, _, rest = lines[0].partition(" ")
     if word == "operation":
         name, kinds = rest.split(": ")
@@ -93,6 +96,14 @@ def described(text: str) -> Model:
         return Model(Graph("G", (given_,), (result,), (node,)), library())
     count = int(rest)
     return chain(OPERATORS[:count] if word == "operators" else ["math.neg"] * (count - 2))
+
+
+def _updates(lines: list[str], variables: dict[str, Tensor]) -> Iterator[Update]:
+    """Variables that become inputs."""
+    for line in lines:
+        if line.startswith("update "):
+            name, kind = line.removeprefix("update ").split(": ")
+            yield Update(variables[name], tensor(f"new_{name}", kind))
 
 
 def model_from(path: Path, text: str) -> Model:
@@ -147,14 +158,14 @@ def test_findings_say_from_what_an_operation_was_made() -> None:
 def test_all_findings_at_once() -> None:
     model = model_of(
         graph_text(
-            "x: real[2]; c: bool[];",
-            "a = if c then math.exp(x) else x; b = if c then math.sin(x) else x; y = math.add(a, b);",
+            "x: real[2]; c: int[];",
+            "a = with s = x do..(c) math.exp(s); b = with s = x do..(c) math.sin(s); y = math.add(a, b);",
             blocks="@variable { w: real[2]; } @update { w = y; }",
         )
     )
     with pytest.raises(LamellaError) as caught:
         graph_to_nac(model)
-    assert Counter(item.code for item in caught.value.findings) == {"NAC208": 2, "NAC209": 1}
+    assert Counter(item.code for item in caught.value.findings) == {"NAC208": 2}
     with pytest.raises(LamellaError):
         canonical(model)
 

@@ -313,6 +313,26 @@ def test_any_bytes_of_notes_are_told(data: bytes) -> None:
     assert [item.code for item in found] == ["NAC223"]
 
 
+@pytest.mark.parametrize(
+    ("key", "names", "problem"),
+    [
+        ("inputs", ["x"] * 2, "input 'x' is described twice"),
+        ("outputs", ["y"] * 2, "output 'y' is described twice"),
+        ("outputs", [f"y{number}" for number in range(1000)], "'outputs' has 1000 items"),
+        ("states", [f"s{number}" for number in range(1000)], "'states' has 1000 items"),
+    ],
+)
+def test_notes_speak_once_of_each_thing(key: str, names: list[str], problem: str) -> None:
+    items = [{"name": name, "dtype": "f32", "shape": [2], "id": 1, "update": 1} for name in names]
+    text = json.dumps({"format": 1, key: items}).encode()
+    file = replace(
+        program("%x = input()\n%z = output(%x, %x)", "x"), resources=(n.Resource("lamella.json", text),)
+    )
+    found = check_translation(file, {"x": TYPES["x"]})
+    assert [item.code for item in found] == ["NAC223"]
+    assert problem in found[0].message
+
+
 def test_long_programs_take_as_long_as_they_are() -> None:
     def work(count: int) -> int:
         lines = "\n".join(f"%{k + 1} = nac.neg:T(%{k})" for k in range(count))

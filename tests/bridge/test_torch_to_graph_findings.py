@@ -114,6 +114,9 @@ def test_arguments_that_do_not_fit_are_told() -> None:
         lamella.from_torch(linear, ())
     with pytest.raises(lamella.LamellaError, match="'y', which is no argument"):
         lamella.from_torch(linear, torch.ones(1, 2), dynamic={"y": {0: "N"}})
+    for axis in (2, -1):
+        with pytest.raises(lamella.LamellaError, match=f"opens axis {axis} of 'input', which has 2"):
+            lamella.from_torch(linear, torch.ones(1, 2), dynamic={"input": {axis: "N"}})
     with pytest.raises(lamella.LamellaError, match="a module of PyTorch is wanted, not int"):
         lamella.from_torch(3)
     with pytest.raises(lamella.LamellaError, match=r"(?s)SKR383.*leave it out of 'dynamic'"):

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from safetensors.numpy import save_file
 
+from lamella.base.arrays import Array
 from lamella.cli import lamella as command
 
 MODEL = """
@@ -34,19 +36,20 @@ def run(*words: str | Path, fails: bool = False) -> Result:
     return done
 
 
-def numbers() -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
+def numbers() -> dict[str, Array]:
     random = np.random.default_rng(7)
     shapes = {"x": (4, 16), "w": (32, 16), "b": (32,), "v": (8, 32)}
     return {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def expected(**other: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> object:
+def expected(**other: Array) -> Array:
     """The model in NumPy."""
     of = {**numbers(), **other}
     hidden = np.maximum(of["x"] @ of["w"].T + of["b"], 0)
     scores = hidden @ of["v"].T
     powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
+    found: Array = powers / powers.sum(axis=-1, keepdims=True)
+    return found
 
 
 @pytest.fixture
@@ -59,15 +62,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def store(arrays: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]], path: Path) -> None:
-    from safetensors.numpy import save_file
-
+def store(arrays: dict[str, Array], path: Path) -> None:
     save_file(arrays, str(path))
 
 
-def result(path: Path, folder: Path, *more: str) -> object:
+def result(path: Path, folder: Path, *more: str) -> Array:
     run("run", path, "--input", f"x={folder / 'x.npy'}", "--output", folder / "out", *more)
-    return np.load(folder / "out" / "y.npy")
+    found: Array = np.load(folder / "out" / "y.npy")
+    return found
 
 
 @pytest.mark.parametrize("backend", ["nacvm", "reference", "cpu"])
@@ -123,7 +125,7 @@ def test_quantisation_tells_its_cost(folder: Path, method: str, most: float) -> 
     (output,) = report["outputs"]
     assert 0 < output["max_abs"] < most
     found = result(folder / "q.nac", folder)
-    assert 0 < np.abs(np.asarray(found) - np.asarray(exact)).max() < most
+    assert 0 < np.abs(found - exact).max() < most
     assert "output y: max abs" in run(*words).stdout
 
 
@@ -139,6 +141,20 @@ def test_other_weights_leave_the_code_alone(folder: Path) -> None:
         text = (folder / f"{name}.nacs").read_text(encoding="utf-8")
         texts.append(text[text.index(".code") :].partition("\n.")[0])
     assert texts[0] == texts[1]
+
+
+def test_weights_of_another_model_are_told(folder: Path) -> None:
+    run("convert", folder / "m.sknd", folder / "m.nac")
+    given = {"w": numbers()["w"], "stranger": numbers()["b"]}
+    store({"stranger": given["stranger"]}, folder / "none.safetensors")
+    store(given, folder / "some.safetensors")
+    done = run(
+        "convert", folder / "m.nac", folder / "n.nac", "--weights", folder / "none.safetensors", fails=True
+    )
+    assert "no parameter of" in done.output
+    assert not (folder / "n.nac").exists()
+    done = run("convert", folder / "m.nac", folder / "n.nac", "--weights", folder / "some.safetensors")
+    assert "weights are given for 'stranger', which is no parameter" in done.output
 
 
 def test_weights_move_out_and_in_and_along(folder: Path) -> None:
@@ -223,3 +239,48 @@ def test_a_link_in_the_place_of_a_resource_is_not_followed(folder: Path) -> None
     (folder / "there" / "vocab").symlink_to(folder / "victim")
     run("show", folder / "m.nac", "--extract", folder / "there", fails=True)
     assert (folder / "victim").read_text(encoding="utf-8") == "old"
+
+
+def test_weights_beside_a_file_are_not_replaced_by_its_conversion(folder: Path) -> None:
+    run("convert", folder / "m.sknd", folder / "e.nac", "--external")
+    before = (folder / "e.safetensors").read_bytes()
+    done = run("convert", folder / "e.nac", folder / "e.sknd", fails=True)
+    assert "e.safetensors' holds the weights of 'e.nac', and 'e.sknd' would replace them" in done.output
+    run("convert", folder / "e.nac", folder / "e.nacs", "--quantize", "fp16", fails=True)
+    run("convert", folder / "m.sknd", folder / "m.nac", "--external", fails=True)
+    run("convert", folder / "e.nac", folder / "e.nacs")
+    assert (folder / "e.safetensors").read_bytes() == before
+    run("convert", folder / "e.nac", folder / "e.nac", "--quantize", "fp16")
+    np.testing.assert_allclose(result(folder / "e.nac", folder), expected(), atol=1e-2)
+
+
+@pytest.mark.parametrize("method", ["fp16", "int8_channel"])
+def test_a_file_that_would_no_longer_run_is_not_written(folder: Path, method: str) -> None:
+    wide = MODEL.replace("real[", "f64[").replace("same = math.mul(h, 1.0);", "same = aten.relu(h);")
+    (folder / "wide.sknd").write_text(f"import aten;\n{wide}", encoding="utf-8")
+    run("convert", folder / "wide.sknd", folder / "wide.nac")
+    done = run("convert", folder / "wide.nac", folder / "small.nac", "--quantize", method, fails=True)
+    assert f"by {method} this file no longer runs" in done.output
+    assert "'input' of aten.linear is f64, 'weight' is f32" in done.output
+    assert not (folder / "small.nac").exists()
+
+
+def test_diff_names_ranges_that_differ(folder: Path) -> None:
+    body = "@input { x: real[n|9]; } @output { y: real[~]; } @compose { y = aten.relu(x); }"
+    text = f"import aten;\ngraph G {{ {body} }}"
+    (folder / "one.sknd").write_text(text, encoding="utf-8")
+    (folder / "two.sknd").write_text(text.replace("9", "7"), encoding="utf-8")
+    done = run("diff", folder / "one.sknd", folder / "two.sknd", fails=True)
+    assert "input x: f32[n of 0 to 9] | f32[n of 0 to 7]" in done.output
+    assert "--shape gives open extents one size" in done.output
+    assert run("diff", folder / "one.sknd", folder / "two.sknd", "--shape", "n=5").exit_code == 0
+
+
+@pytest.mark.parametrize("backend", ["nacvm", "reference"])
+def test_extents_stay_in_their_range(folder: Path, backend: str) -> None:
+    body = "@input { x: real[n|9]; } @output { y: real[~]; } @compose { y = aten.relu(x); }"
+    (folder / "open.sknd").write_text(f"import aten;\ngraph G {{ {body} }}", encoding="utf-8")
+    run("convert", folder / "open.sknd", folder / "open.nac")
+    assert "float32[9]" in run("run", folder / "open.nac", "--backend", backend, "--shape", "n=9").output
+    done = run("run", folder / "open.nac", "--backend", backend, "--shape", "n=10", fails=True)
+    assert "extent 'n' is to be 10; it lies between 0 and 9" in done.output

@@ -58,7 +58,7 @@ def instructions() -> Wrong:
     yield "N8 a cycle", _code(Instruction(202, 2, (2,), (1, 0)), Instruction(202, 2, (2,), (-1, 0))), "NAC078"
     yield "N8 a code that is none", _with_signature(9, "T?"), "NAC052"
     branch = Instruction(6, 0, (0, 0), (-1,))
-    yield "N8 the result of a branch", _code(branch, Instruction(202, 2, (2,), (-1, 0))), "NAC080"
+    yield "N8 a branch without blocks", _code(branch, Instruction(202, 2, (2,), (-1, 0))), "NAC265"
     output = Instruction(n.OUTPUT, 0, (), (-1,))
     yield "N8 the result of an output", _code(output, Instruction(202, 2, (2,), (-1, 0))), "NAC080"
     yield "N10 two final outputs", _code(output), "NAC087"
@@ -83,7 +83,7 @@ def _ended(code: tuple[Instruction, ...]) -> n.File:
 
 
 def branches() -> Wrong:
-    """N11: branches that leave the program or each other, and the operation that nobody agrees on."""
+    """N11: branches that leave the program or each other, or run back."""
     yield "N11 a branch past the end", _code(Instruction(6, 0, (1, 1), (-1,))), "NAC094"
     yield "N11 a branch of 32767", _code(Instruction(6, 0, (32767, 0), (-1,))), "NAC094"
     yield "N11 a branch of -1", _code(Instruction(6, 0, (-1, 1), (-1,))), "NAC094"
@@ -94,7 +94,7 @@ def branches() -> Wrong:
         {"OPS ": count(b"\2\0", b"\7\0" + i16(2, 5, -5) + i16(-1), b"\3\0" + i16(1, 0) + i16(-2))},
         counts=(1, 1, 0),
     )
-    yield "N11 branches that run back", convergence, "NAC096"
+    yield "N11 branches that run back", convergence, "NAC094"
 
 
 def _neg(offset: int) -> Instruction:

@@ -40,6 +40,8 @@ class Options(Common, ModelOptions):
     external: bool | None
     plain_signatures: bool
     embed: dict[str, str]
+    tokenizer: Path | None
+    plan: Path | None
     seed: int
 
 
@@ -54,6 +56,12 @@ class Options(Common, ModelOptions):
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, help="Seed of inputs that outputs are compared on."
 )
+@click.option(
+    "--tokenizer",
+    type=click.Path(path_type=Path),
+    help="NAC: put this tokenizer.json into it, as a manifest.",
+)
+@click.option("--plan", type=click.Path(path_type=Path), help="NAC: put the plan of this .nacs into it.")
 @click.option(
     "--embed",
     multiple=True,

@@ -26,11 +26,14 @@ from lamella.cli.options import (
     types_option,
     weights_option,
 )
+from lamella.cli.planning import PlanOptions, plan_options, run_plan, wants_plan
 from lamella.cli.watching.bar import watch
 from lamella.cli.watching.stopwatch import Stopwatch
 from lamella.cli.watching.waiting import waiting
 from lamella.pipeline.api import compile
 from lamella.pipeline.arrays import Array, read_array, write_array
+from lamella.pipeline.generating import generate, read_tokens
+from lamella.pipeline.languages import Executable
 
 
 def _order(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -39,7 +42,7 @@ def _order(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     return value
 
 
-class Options(Common, ModelOptions):
+class Options(Common, ModelOptions, PlanOptions):
     """What the command line gives to `run`."""
 
     weights: Path | None
@@ -57,6 +60,9 @@ class Options(Common, ModelOptions):
     dtype: str | None
     quantized: bool
     profile: bool
+    generate: str | None
+    start: str
+    max_tokens: int
 
 
 @click.command(cls=Guarded)
@@ -100,11 +106,34 @@ class Options(Common, ModelOptions):
     "--order", default="program", callback=_order, metavar="program|random[:N]", help="Another legal order."
 )
 @click.option("--profile", is_flag=True, help="Say where the time went.")
+@click.option(
+    "--generate",
+    metavar="INPUT=OUTPUT",
+    default=None,
+    help="NAC: give the likeliest of an output to an integer input, again and again, and print the numbers.",
+)
+@click.option(
+    "--start", metavar="ID,ID…", default="0", show_default=True, help="What --generate begins with."
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=0, max=1_000_000),
+    default=16,
+    show_default=True,
+    help="How many numbers --generate makes.",
+)
+@plan_options
 def run(**options: Unpack[Options]) -> None:
     """Execute FILE; without --input the inputs are random, from the seed, and so are missing weights."""
-    own = ("file", "as_json", "inputs", "arguments", "output", "backend", "profile", "trace")
+    own = (
+        *("file", "as_json", "inputs", "arguments", "output", "backend", "profile", "trace"),
+        *("generate", "start", "max_tokens", "prompt", "plan", "allow", "patch", "rewrite"),
+    )
     words: dict[str, object] = {key: value for key, value in options.items() if key not in own}
     words["trace"] = _print_line if options["trace"] else None
+    if wants_plan(options):
+        run_plan(options["file"], options, words, options["as_json"])
+        return
     arrays = _read_inputs((*options["inputs"], *options["arguments"]), options["limits"])
     with waiting(f"reading {printable(str(options['file']))}"):
         start = time.perf_counter()
@@ -112,6 +141,9 @@ def run(**options: Unpack[Options]) -> None:
         loaded = time.perf_counter() - start
     stopwatch = Stopwatch(watch)
     executable.watch = stopwatch if options["profile"] else watch
+    if options["generate"] is not None:
+        _generate(executable, options, arrays)
+        return
     start = time.perf_counter()
     outputs = executable(**arrays)
     elapsed = time.perf_counter() - start
@@ -128,6 +160,21 @@ def run(**options: Unpack[Options]) -> None:
         click.echo(f"loaded in {loaded * 1000:.1f} ms, run in {elapsed * 1000:.1f} ms", err=True)
         for line in stopwatch.lines():
             click.echo(line, err=True)
+
+
+def _generate(executable: Executable, options: Options, arrays: dict[str, Array]) -> None:
+    """Print the tokens that follow the given ones."""
+    target, equals, source = (options["generate"] or "").partition("=")
+    if not equals or not source or target in arrays:
+        raise click.UsageError("--generate is INPUT=OUTPUT, an input that is not given otherwise")
+    start = read_tokens(options["start"])
+    tokens = generate(executable, (target, source), start, options["max_tokens"], arrays)
+    if options["as_json"]:
+        told = [item.to_json() for item in executable.findings]
+        print_json({"ok": True, "diagnostics": told, "tokens": tokens})
+        return
+    print_findings(executable.findings)
+    click.echo(",".join(map(str, tokens)))
 
 
 def _print_line(line: str) -> None:

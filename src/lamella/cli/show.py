@@ -99,6 +99,6 @@ def _write_files(language: str, options: Options) -> None:
         raise click.UsageError(f"{word} is for NAC, and '{printable(options['file'])}' is {language}")
     model = part_of("nac", "model").read_model(Path(options["file"]), options["limits"])
     if picture is not None:
-        write_text(picture, part_of("nac", "picture").byte_map(model))
+        write_text(picture, part_of("nac", "showing.picture").byte_map(model))
     if folder is not None:
-        part_of("nac", "resources").extract(model, folder)
+        part_of("nac", "converting.resources").extract(model, folder)

@@ -9,10 +9,12 @@ from typing import Protocol, cast
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
+from lamella.base.paths import is_there, shown
 from lamella.pipeline.languages import ENDINGS, Model, execution_of, language_of, part_of
 from lamella.pipeline.options import Options
 
-FOR_NAC = ("quantize", "optimize", "external", "plain_signatures", "embed")
+STORE_FILE = ".safetensors"
+FOR_NAC = ("quantize", "optimize", "external", "plain_signatures", "embed", "tokenizer", "plan")
 """Options that say how a NAC file is written."""
 
 
@@ -49,6 +51,7 @@ class Plain:
 def convert(source: Path, target: Path, options: Options) -> Conversion:
     """Read a file and write it under another ending; LamellaError tells what cannot be said there."""
     model = execution_of(language_of(source, options.language)).load(source, options)
+    _refuse_own_weights(model, source, target, options)
     if ENDINGS.get(target.suffix.lower()) == "nac":
         return _to_nac(model, target, options)
     asked = next((name for name in FOR_NAC if getattr(options, name) not in (None, False, {})), None)
@@ -62,6 +65,25 @@ def convert(source: Path, target: Path, options: Options) -> Conversion:
     return Plain((target,))
 
 
+def _refuse_own_weights(model: Model, source: Path, target: Path, options: Options) -> None:
+    """The weights beside a source stay: names and numbers of a target beside it may be others."""
+    store = target.with_suffix(STORE_FILE)
+    beside = source != target and source.with_suffix(STORE_FILE) == store and is_there(store)
+    from_nac, to_nac = model.language == "nac", ENDINGS.get(target.suffix.lower()) == "nac"
+    if (
+        not beside
+        or source.suffix.lower() == ".pt2"
+        or (from_nac and part_of("nac", "model").is_whole(model))
+    ):
+        return
+    anew = from_nac and (options.quantize is not None or options.weights is not None)
+    if not to_nac or options.external or anew:
+        raise InputError(
+            f"'{shown(store)}' holds the weights of '{source.name}', and '{target.name}' would replace them",
+            hint="give the output another name or folder",
+        )
+
+
 def _to_nac(model: Model, target: Path, options: Options) -> Conversion:
     """Write a NAC file; one that stays as it is needs no graph and no arrays."""
     asked = options.weights is not None or any(
@@ -70,4 +92,4 @@ def _to_nac(model: Model, target: Path, options: Options) -> Conversion:
     if model.language == "nac" and not asked and part_of("nac", "model").stays_whole(model, target):
         execution_of("nac").save(model, target)
         return Plain((target,))
-    return cast(Conversion, part_of("nac", "converting").convert_to_nac(model, target, options))
+    return cast(Conversion, part_of("nac", "converting.convert").convert_to_nac(model, target, options))

@@ -30,6 +30,8 @@ KINDS = MappingProxyType(
         "check_bounds": bool,
         "root": Path,
         "weights": Path,
+        "tokenizer": Path,
+        "plan": Path,
     }
 )
 """The kinds of the options that are no words."""
@@ -37,7 +39,7 @@ OPTIONAL = frozenset(
     [
         *("language", "root", "device", "kernel", "after", "target"),
         *("model", "dialect", "weights", "dtype"),
-        *("quantize", "optimize", "external"),
+        *("quantize", "optimize", "external", "tokenizer", "plan"),
     ]
 )
 """The options that may be None, as if they were not given."""
@@ -78,6 +80,10 @@ class Options:
     """NAC: what an input is, such as `f32[2, 8]`, where the file does not say."""
     embed: Mapping[str, str] = field(default_factory=dict)
     """NAC: files to put into the file, by the names they get."""
+    tokenizer: Path | None = None
+    """NAC: a `tokenizer.json` to put into the file."""
+    plan: Path | None = None
+    """NAC: a file whose plan is put into the file."""
     plain_signatures: bool = False
     """NAC: write signatures without roles, as the public compiler does."""
     external: bool | None = None
@@ -129,7 +135,7 @@ def options_of(words: Mapping[str, object]) -> Options:
 
 def _taken(name: str, value: object) -> object:
     """The value of an option in the type that it has; a single word is taken for a list of one."""
-    if name in ("root", "weights") and isinstance(value, str | Path):
+    if name in ("root", "weights", "tokenizer", "plan") and isinstance(value, str | Path):
         return Path(value)
     if name in ("keep", "decompose", "passes"):
         return (value,) if isinstance(value, str) else _words(name, value)

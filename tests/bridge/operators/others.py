@@ -33,6 +33,7 @@ CALLS = (
         max_outputs_per_class=0,
         iou_threshold=0.0,
     ),
+    call("nac.converge", ["f32 2 3 -4..4", "f32 2 3 -4..4", "f32 2 3 -1..9"], threshold=30),
     call("linalg.dot", "bf16 4 -8..8.75", "bf16 4 0.75..8", "bf16 -9..-9"),
     call("linalg.dot", "f32 4 -2..3.5", "f32 4 -9..6.25", "f32 -1.25..-1.25"),
     call("linalg.dot", "f32 4 -4.25..6.5", "f32 4 -4.25..6.5"),

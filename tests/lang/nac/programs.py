@@ -25,14 +25,19 @@ from lamella.lang.nac.layout import CONTAINERS, SLOT, TABLE
 from lamella.lang.nac.nodes import V1_6
 from lamella.lang.nac.parse import parse
 from lamella.lang.nac.write import find_unwritable, write
+from tests.backend.mep.wrong import plan_findings
 
 DIRECTIVE = re.compile(r"^\.(patch|insert|cut|append)\b([^;\n]*)", re.MULTILINE)
 PLACE = re.compile(r"([A-Za-z]*)([+-]?(?:0x[0-9a-f]+|\d+))?")
 EXPECT = re.compile(r";\s*expect\s+((?:NAC\d{3}[ ,]*)+)")
 WRITING = 200
 """Programs from this code on are wrong only because they cannot be written."""
-READING = range(220, 235)
+READING = {*range(220, 235), *range(260, 265), 272}
 """Programs of these codes are wrong only because they cannot become graphs."""
+FLOW = range(265, 275)
+"""Programs of these codes are wrong in how their blocks stand."""
+PLANNING = range(240, 250)
+"""Programs of these codes have a plan that is wrong, perhaps only when it runs."""
 
 
 def expectations(text: str) -> Counter[tuple[int, str]]:
@@ -92,6 +97,8 @@ def findings_of(name: str, text: str) -> list[Diagnostic]:
         return list(found)
     if int(name[3:6]) in READING:
         return check_translation(file)
-    if int(name[3:6]) >= WRITING:
+    if int(name[3:6]) in PLANNING:
+        return plan_findings(file)
+    if int(name[3:6]) >= WRITING and int(name[3:6]) not in FLOW:
         return find_unwritable(file)
     return [*found, *check(file)]

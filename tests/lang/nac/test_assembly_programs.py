@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn
+from hypothesis.strategies import DrawFn, SearchStrategy
 
 from lamella.base.source import Source
 from lamella.lang.nac import nodes as n
@@ -45,6 +45,31 @@ def item(kind: int, number: int, text: str) -> bytes:
     return (b"\0", struct.pack("<BBi", 1, 1, number), b"\1\0" + s8(text))[kind]
 
 
+def our_payloads(some: SearchStrategy[str]) -> dict[int, SearchStrategy[bytes]]:
+    """Payloads of the instructions from 0x80 on."""
+    byte, short = st.binary(min_size=1, max_size=1), st.binary(min_size=2, max_size=2)
+    token = st.builds(
+        lambda flags, number, text: flags + number + s16(text), byte, st.binary(min_size=4, max_size=4), some
+    )
+    bare = dict.fromkeys((0x90, 0x93, 0x95), st.just(b""))
+    named = dict.fromkeys((0x97, 0x98), some.map(s8))
+    marked = dict.fromkeys((0x91, 0x92), st.builds(lambda text, flag: s8(text) + flag, some, byte))
+    changing = dict.fromkeys(
+        (0x83, 0x96), st.builds(lambda flag, a, b: flag + s16(a) + s16(b), byte, some, some)
+    )
+    return {
+        **bare,
+        **named,
+        **marked,
+        **changing,
+        0x80: st.lists(token, max_size=3).map(lambda all_: struct.pack("<H", len(all_)) + b"".join(all_)),
+        0x81: st.builds(lambda flags, text: flags + s16(text), short, some),
+        0x82: st.builds(lambda flag, text: flag + s16(text), byte, some),
+        0x84: st.builds(lambda flag, count, a, b: flag + count + s8(a) + s8(b), byte, short, some, some),
+        0x94: st.builds(lambda text, a, b: s8(text) + a + b, some, short, short),
+    }
+
+
 @st.composite
 def manifests(draw: DrawFn) -> bytes:
     """Manifests as the format describes them."""
@@ -65,6 +90,7 @@ def manifests(draw: DrawFn) -> bytes:
         0x30: st.lists(
             st.builds(item, st.integers(0, 2), st.integers(-(1 << 31), (1 << 31) - 1), some), max_size=3
         ).map(lambda all_: bytes([len(all_)]) + b"".join(all_)),
+        **our_payloads(some),
     }
     data = b"TISA\x01"
     for _ in range(draw(few) + 1):

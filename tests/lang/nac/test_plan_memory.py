@@ -309,3 +309,9 @@ def test_a_report_without_a_schedule() -> None:
         "without the schedule: 3 bytes",
         "commands: none",
     ]
+
+
+def test_a_report_passes_over_actions_without_a_name() -> None:
+    file, sizes = chain([1, 2])
+    strange = replace(file, schedule=(Tick(1, (Command(99, 0), Command(PRELOAD, 2))),))
+    assert describe_schedule(strange, sizes).commands == {PRELOAD: 1}

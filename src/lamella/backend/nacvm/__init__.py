@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from lamella.backend.nacvm.machine import Machine, compile_program
-from lamella.backend.nacvm.program import Event, Program, Result
+from lamella.backend.nacvm.program import Event, Program, Result, State
 
-__all__ = ["Event", "Machine", "Program", "Result", "compile_program"]
+__all__ = ["Event", "Machine", "Program", "Result", "State", "compile_program"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter, methodcaller
 
@@ -20,8 +20,10 @@ from lamella.base.arrays import Array, to_exchange
 from lamella.base.diagnostic import Rule
 from lamella.base.origin import Origin
 from lamella.graph.nodes import Tensor, tensors
-from lamella.lang.nac.nodes import CONTROL_FLOW, CONVERGENCE, INPUT, OUTPUT, Instruction
+from lamella.lang.nac.check.memory.flow import is_state
+from lamella.lang.nac.nodes import INPUT, OUTPUT, Instruction
 from lamella.lang.nac.operations import FINAL, LIFTED, PARAMETER, SYSTEM_NAMES, USER
+from lamella.lang.nac.regions import Block, Blocks, has_blocks, is_handing, read_blocks
 from lamella.lang.nac.rules.running import RESULT_GONE
 from lamella.lang.skriptnd.rules.graphs import NO_MEANING, TOO_MUCH_MEMORY
 from lamella.ops.problem import Fault
@@ -49,6 +51,14 @@ def find_entries(program: Program) -> tuple[Entry, ...]:
     return tuple(found)
 
 
+def find_states(program: Program) -> tuple[tuple[int, str], ...]:
+    """The instructions that load a state, each with the name of its variable."""
+    names = {state.id: state.tensor.name for state in program.states}
+    items = enumerate(program.file.instructions)
+    loads = [(index, item.constants[0]) for index, item in items if is_state(item) and item.constants]
+    return tuple((index, names[id_]) for index, id_ in loads if id_ in names)
+
+
 def find_loads(program: Program) -> dict[int, Load]:
     """The instructions that load a parameter."""
     found = {}
@@ -70,7 +80,11 @@ def find_sizes(program: Program) -> dict[int, int]:
 
 def origin_of(program: Program, index: int) -> Origin:
     """An instruction, for findings."""
-    return Origin(f"instruction {index} {word_of(program, index)}", program.file.instructions[index].span)
+    steps = program.steps[index]
+    made = steps[0].origin if steps else None
+    above = None if made is None else made.above
+    span = program.file.instructions[index].span
+    return Origin(f"instruction {index} {word_of(program, index)}", span, above)
 
 
 def word_of(program: Program, index: int) -> str:
@@ -91,11 +105,15 @@ class Linker:
     loads: Mapping[int, Load]
     plan: Plan
     room: Room
+    states: Collection[int] = ()
+    """The instructions whose states are there from the start."""
+    blocks: Blocks = field(init=False)
     constants: dict[str, Array] = field(init=False)
     _slots: dict[str, int] = field(default_factory=dict)
     """Where large constants stand."""
 
     def __post_init__(self) -> None:
+        self.blocks = read_blocks(self.program.file.instructions)
         self.constants = {}
         for item in self.program.constants:
             with told(item.tensor.name, item.tensor.origin):
@@ -111,34 +129,70 @@ class Linker:
             return [_refuse(TOO_MUCH_MEMORY, needed=needed, limit=limit)]
         if item.operation == INPUT:
             return self._link_input(index, item)
-        if item.operation in (CONTROL_FLOW, CONVERGENCE):
-            return [_refuse(NO_MEANING, reason="the machine runs instructions one after the other")]
+        if has_blocks(item):
+            fits = index in self.blocks.owned
+            return [] if fits else [_refuse(NO_MEANING, reason="its blocks do not fit behind it")]
         return self._link_output(index, item) if item.operation == OUTPUT else self._link_operation(index)
 
     def _link_input(self, index: int, item: Instruction) -> list[Step]:
-        """Inputs are there from the start; weights are read when their instruction comes."""
+        """Inputs and states are there from the start; weights are read when their instruction comes."""
         if item.variant == PARAMETER and index in self.loads:
             return [_load(self.reader, self.loads[index])]
         if item.variant == LIFTED:
             return self._link_operation(index)
-        if item.variant != USER:
+        if item.variant != USER and index not in self.states:
             return [_refuse(NO_MEANING, reason=f"inputs of variant {item.variant} are not run")]
         return []
 
     def _link_output(self, index: int, item: Instruction) -> list[Step]:
+        block = self.blocks.at(index)
+        if is_handing(item) and block is not None:
+            return [self._hand_over(index, item, block)]
         if item.variant != FINAL:
-            return [_refuse(NO_MEANING, reason=f"outputs of variant {item.variant} are not run")]
-        sources = tuple(index + offset for offset in item.offsets)
-        results = tuple(self.program.results[source] for source in sources)
+            return [_refuse(NO_MEANING, reason=f"outputs of variant {item.variant} are not run here")]
+        kept = {state.update for state in self.program.states}
+        sources = [index + offset for number, offset in enumerate(item.offsets) if number not in kept]
+        results = [self.program.results[source] for source in sources]
+        renewed = [index + item.offsets[state.update] for state in self.program.states]
 
         def step(slots: Slots) -> None:
-            slots[index] = [
+            given = [
                 array
                 for source, result in zip(sources, results, strict=True)
                 for array in _leave(result, slots[source])
             ]
+            slots[index] = given, [_keep(slots[source]) for source in renewed]
 
         return [step]
+
+    def _hand_over(self, index: int, item: Instruction, block: Block) -> Step:
+        """Add results of a block to that of its instruction; of convergences one for each block."""
+        owner, result = block.owner, self.program.results[block.owner]
+        sources = [index + offset for offset in item.offsets]
+        if not isinstance(result, tuple):
+            first = self.blocks.handing(self.program.file.instructions, block).start
+            sources = sources[:1] if index == first else []
+        count = len(result) if isinstance(result, tuple) else len(self.blocks.owned[owner])
+
+        def step(slots: Slots) -> None:
+            before = slots[owner] or ()
+            slots[owner] = (*before, *(_first(slots[source]) for source in sources))[:count]
+
+        return step
+
+    def link_join(self, owner: int, last: int) -> list[Step]:
+        """The steps of a convergence, whose blocks have handed over what its operation reads."""
+        tape, env = Tape(), dict[str, Register]()
+        whole = tape.read(owner)
+        for operation in self.program.steps[last]:
+            read = (item for argument in operation.inputs for item in tensors(argument))
+            env |= {item.name: tape.do(itemgetter(number), whole) for number, item in enumerate(read)}
+            with told(operation.operator, origin_of(self.program, owner)):
+                self.operations.add(tape, operation, env)
+        result = self.program.results[owner]
+        if not isinstance(result, Tensor):
+            return []
+        return bind(tape, self._gather(tape, env, result), owner, self.room)
 
     def _link_operation(self, index: int) -> list[Step]:
         tape, env = Tape(), dict[str, Register]()
@@ -194,6 +248,13 @@ class Linker:
         return self._slots[name]
 
 
+def _first(held: object) -> object:
+    """What a block hands over: of several values the first."""
+    while isinstance(held, tuple):
+        held = held[0]
+    return held
+
+
 def _load(reader: Reader, load: Load) -> Step:
     index = load.index
 
@@ -245,13 +306,21 @@ def _leave(result: Result, held: object) -> Iterator[Array]:
         yield np.asarray(result, np.int64)
 
 
+def _keep(held: object) -> Array:
+    """What stays for the next run: an array that nobody else writes to, of several the first."""
+    return np.array(_first(held))
+
+
 def name_outputs(program: Program, names: Sequence[str]) -> tuple[str, ...]:
     """The names of the outputs: those that are given, else those of the tensors where they differ."""
     last = last_instruction(program)
     if last < 0 or program.file.instructions[last].operation != OUTPUT:
         return ()
     found: list[str] = []
-    for offset in program.file.instructions[last].offsets:
+    kept = {state.update for state in program.states}
+    for number, offset in enumerate(program.file.instructions[last].offsets):
+        if number in kept:
+            continue
         result = program.results[last + offset]
         several = [tensor.name for tensor, _ in paths(result)]
         found += several if isinstance(result, Tensor | tuple) else [""]

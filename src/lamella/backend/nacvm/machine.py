@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from operator import length_hint
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
 from lamella.backend.nacvm.inputs import Entry, take_inputs
+from lamella.backend.nacvm.jumps import Cursor, Jumps
 from lamella.backend.nacvm.link import (
     Linker,
     find_entries,
     find_loads,
     find_sizes,
+    find_states,
     last_instruction,
     name_outputs,
     origin_of,
@@ -51,23 +55,25 @@ def compile_program(
     seed: int = 0,
     limits: Limits = DEFAULT,
     traced: bool = False,
+    state: dict[str, Array] | None = None,
 ) -> Machine:
     """Prepare a program: every instruction becomes a few callables on slots.
 
     `outputs` are the names of the outputs, where the file does not say them; the seed picks random inputs and what
-    random operators draw. A traced machine tells in `trace` what it did to memory.
+    random operators draw. A traced machine tells in `trace` what it did to memory. Machines that are given the same
+    `state` share what they keep between calls.
     """
     if seed < 0:
         raise InputError(f"the seed is {seed}; seeds start at 0")
-    return Machine(program, outputs, seed, limits, traced)
+    return Machine(program, outputs, seed, limits, traced, {} if state is None else state)
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A step as a watcher sees it."""
+    """An instruction as a watcher sees it: what it calls, and the steps that it takes."""
 
     operator: str
-    step: Step
+    steps: Iterator[Step]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,13 @@ class Machine:
     """
 
     def __init__(
-        self, program: Program, outputs: Sequence[str], seed: int, limits: Limits, traced: bool
+        self,
+        program: Program,
+        outputs: Sequence[str],
+        seed: int,
+        limits: Limits,
+        traced: bool,
+        state: dict[str, Array],
     ) -> None:
         self.program = program
         self.findings: list[Diagnostic] = []
@@ -107,6 +119,11 @@ class Machine:
         self._entries: tuple[Entry, ...] = find_entries(program)
         self._outputs = name_outputs(program, outputs)
         self._last = last_instruction(program)
+        self._cursor = Cursor(())
+        self._states = find_states(program)
+        self._state = state
+        if any(item.tensor.name not in state for item in program.states):
+            self.reset()
         self._code = self._link()
 
     @property
@@ -124,8 +141,17 @@ class Machine:
         """The most bytes that are alive at once by the schedule of the file."""
         return peak_bytes(self.program.file, find_sizes(self.program)).bytes
 
+    @property
+    def state(self) -> Mapping[str, Array]:
+        """What is kept between calls, by name, as it is now."""
+        return MappingProxyType(self._state)
+
+    def reset(self) -> None:
+        """Give the states the values that they started with."""
+        self._state.update({item.tensor.name: item.start() for item in self.program.states})
+
     def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
-        """Run once; inputs that are not given are random, from the seed."""
+        """Run once; inputs that are not given are random, from the seed. A run that fails changes no state."""
         self.trace.clear()
         self._draws.generator = None
         account = self._account
@@ -134,6 +160,8 @@ class Machine:
         taken = take_inputs(self._entries, inputs, self._storage, self._seed, lambda: self._picks)
         for entry, array in zip(self._entries, taken, strict=True):
             slots[entry.index] = array
+        for index, name in self._states:
+            slots[index] = self._state[name]
         try:
             with np.errstate(all="ignore"):
                 self._run(slots)
@@ -141,12 +169,18 @@ class Machine:
         finally:
             self._reader.close()
             self.peak_bytes = account.most
-        found = slots[self._last] if self._outputs else []
+        found, renewed = slots[self._last] if self._outputs or self.program.states else ([], [])
+        # All states at once, from what the run computed.
+        for state, array in zip(self.program.states, renewed, strict=True):
+            self._state[state.tensor.name] = array
         return dict(zip(self._outputs, found, strict=True))
 
     def _run(self, slots: Slots) -> None:
         steps = self._code.steps
         waiting: Iterator[Step] = iter(steps)
+        if self._cursor.steps:
+            self._cursor.place = 0
+            waiting = self._cursor
         try:
             if self.watch is unwatched:
                 for step in waiting:
@@ -154,14 +188,20 @@ class Machine:
             else:
                 self._run_watched(slots, waiting)
         except (Fault, Problem, ZeroDivisionError, MemoryError, LamellaError) as problem:
-            self._tell(self._code.owners[len(steps) - length_hint(waiting) - 1], problem)
+            self._tell(self._owner(waiting), problem)
+
+    def _owner(self, waiting: Iterator[Step]) -> int:
+        """The instruction of the step that was taken last."""
+        return self._code.owners[len(self._code.steps) - length_hint(waiting) - 1]
 
     def _run_watched(self, slots: Slots, waiting: Iterator[Step]) -> None:
-        """The steps with the words of their instructions, for those who look."""
+        """Instruction by instruction, each with its word, for those who look; a branch leaves some out."""
         words = {index: word_of(self.program, index) for index in set(self._code.owners)}
-        named = (_Named(words[owner], step) for owner, step in zip(self._code.owners, waiting, strict=True))
-        for item in self.watch(named, len(self._code.steps)):
-            item.step(slots)
+        taken = groupby(waiting, lambda step: self._owner(waiting))
+        named = (_Named(words[owner], steps) for owner, steps in taken)
+        for item in self.watch(named, len(words)):
+            for step in item.steps:
+                step(slots)
 
     def _tell(self, index: int, problem: Exception) -> None:
         """Raise what went wrong in an instruction as findings that name it."""
@@ -178,21 +218,28 @@ class Machine:
         program, sizes, loads = self.program, find_sizes(self.program), find_loads(self.program)
         plan = follow(program.file, sizes, self._last + 1)
         room = Room([None] * len(program.file.instructions))
-        linker = Linker(program, self._operations, self._reader, loads, plan, room)
+        known = {index for index, _ in self._states}
+        linker = Linker(program, self._operations, self._reader, loads, plan, room, known)
         tuples = frozenset(index for index, item in enumerate(program.results) if isinstance(item, tuple))
-        ticks = Ticks(plan, sizes, tuples, self._account, self._reader, loads)
+        blocks = linker.blocks
+        ticks = Ticks(plan, sizes, tuples, self._account, self._reader, loads, blocks.owned)
+        jumps = Jumps(blocks, linker, ticks, self._cursor)
         commands: Mapping[int, Sequence[Command]] = {
             tick.index: tick.commands for tick in program.file.schedule
         }
         steps: list[Step] = []
         owners: list[int] = []
         for index in range(self._last + 1):
-            found = linker.link(index)
+            jumps.begin(index, len(steps))
+            found = linker.link(index) + jumps.test(index)
             if self._reader.trace is not None:
                 found += ticks.note(index, commands.get(index, ()))
             found += ticks.follow(index)
+            found += jumps.behind(index, len(steps) + len(found))
             steps += found
             owners += [index] * len(found)
+        if blocks.owned:
+            self._cursor.steps = steps
         return _Code(steps, owners, room.template, ticks)
 
     # --- random inputs --------------------------------------------------------------------------------------

@@ -52,6 +52,12 @@ class Reader:
         self.note("load", load.index, load.index)
         return self._fit(load, self.read(load.parameter) if pending is None else pending.result())
 
+    def forget(self, load: Load) -> None:
+        """Let go of weights that nobody will take."""
+        pending = self._pending.pop(load.index, None)
+        if pending is not None:
+            pending.cancel()
+
     def note(self, kind: str, tick: int, target: int) -> None:
         """Remember an event where the run is traced."""
         if self.trace is not None:

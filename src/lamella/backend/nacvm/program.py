@@ -19,11 +19,24 @@ Path: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class State:
+    """What is kept between runs: the id by which instructions load it, and the number of the output it becomes.
+
+    `start` gives the numbers of the first run.
+    """
+
+    id: int
+    tensor: Tensor
+    update: int
+    start: Callable[[], Array]
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A file with its meaning: for each instruction its graph operations, often one, and what it gives.
 
     All shapes are numbers. `constants` are tensors that operations read and no instruction gives; `load` reads and
-    dequantises the weights of a parameter id, on any thread.
+    dequantises the weights of a parameter id, on any thread. Outputs that states become are not given to callers.
     """
 
     file: File
@@ -32,6 +45,7 @@ class Program:
     constants: tuple[Constant, ...]
     library: Library
     load: Callable[[int], Array]
+    states: tuple[State, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

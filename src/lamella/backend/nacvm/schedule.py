@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from lamella.lang.nac.check.memory.flow import Flow, is_load, read_flow
+from lamella.lang.nac.check.memory.flow import Flow, is_end, is_load, read_flow
 from lamella.lang.nac.check.memory.schedule import LAST_TICK
 from lamella.lang.nac.nodes import INPUT, OUTPUT, Action, Command, File
 
@@ -90,7 +90,7 @@ class _Memory:
         if source in self.forwarded:
             target = self.forwarded[source]
             return None if target == index else f"is forwarded to instruction {target}"
-        return None if self.file.instructions[index].operation == OUTPUT else NEVER_KEPT
+        return None if is_end(self.file.instructions[index]) else NEVER_KEPT
 
     def _stays(self, index: int) -> bool:
         """Whether a result is kept without a command: inputs are, and what no tick can name."""

@@ -128,7 +128,7 @@ def bind(tape: Tape, result: Register | None, slot: int, room: Room) -> list[Ste
     if result is not None and (not actions or actions[-1].result != result):
         steps.append(_move(places[result], slot))
     # What is small may wait until the next instruction takes its place.
-    return [*steps, _clear(sorted(lent))] if lent and tape.largest > SMALL else steps
+    return [*steps, clear(sorted(lent))] if lent and tape.largest > SMALL else steps
 
 
 def _needed(tape: Tape, result: Register | None) -> list[Action]:
@@ -177,7 +177,8 @@ def _move(source: int, target: int) -> Step:
     return step
 
 
-def _clear(places: Sequence[int]) -> Step:
+def clear(places: Sequence[int]) -> Step:
+    """A step that empties slots."""
     fixed = tuple(places)
 
     def step(slots: Slots) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -44,19 +44,23 @@ class Ticks:
     account: Account
     reader: Reader
     loads: Mapping[int, Load]
+    owners: Collection[int] = ()
+    """Instructions whose results come where their blocks join."""
     made: list[int] = field(default_factory=list)
 
     def follow(self, index: int) -> list[Step]:
         """What the tick of an instruction does; nothing where it only keeps results."""
-        if self.sizes.get(index) and index not in self.plan.preloaded:
+        if self.sizes.get(index) and index not in self.plan.preloaded and index not in self.owners:
             self.made.append(index)
         moves = self.plan.moves[index]
         if not moves:
             return []
         made, self.made = tuple(self.made), []
         named = {*made, *(move.target for move in moves)}
-        if all(move.kind == DROP and self.sizes.get(move.target) for move in moves) and not (
-            named & self.tuples
+        if (
+            not self.owners
+            and all(move.kind == DROP and self.sizes.get(move.target) for move in moves)
+            and not (named & self.tuples)
         ):
             return [_drop(made, tuple(move.target for move in moves), self.account)]
         return [self._obey(index, made, moves)]
@@ -77,6 +81,21 @@ class Ticks:
                     reader.start(loads[target], index)
 
         return step
+
+    def flush(self) -> list[Step]:
+        """Count what was made so far: what follows may not run."""
+        made, self.made = tuple(self.made), []
+        account = self.account
+
+        def step(slots: Slots) -> None:
+            account.add(sum(held_bytes(slots[place]) for place in made))
+
+        return [step] if made else []
+
+    def join(self, index: int) -> None:
+        """The result of an instruction is there, now that its blocks are over."""
+        if self.sizes.get(index):
+            self.made.append(index)
 
     def note(self, index: int, commands: Iterable[Command]) -> list[Step]:
         """A step that tells the trace what the commands of a tick do."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.source import NOWHERE
 from lamella.bridge.graph_to_nac.calls.plan import find_refused, plan_graph
-from lamella.bridge.graph_to_nac.calls.replay import Replayed, replay
+from lamella.bridge.graph_to_nac.calls.replay import Replayed, flat_calls, forks, replay
 from lamella.bridge.graph_to_nac.code.items import write_items
 from lamella.bridge.graph_to_nac.code.layout import Placed, place
 from lamella.bridge.graph_to_nac.code.tables import Tables
 from lamella.bridge.graph_to_nac.notes import write_notes
-from lamella.bridge.graph_to_nac.values import constant_array, store_variable
+from lamella.bridge.graph_to_nac.values import begins_as_zeros, constant_array, store_variable
 from lamella.bridge.graph_to_nac.width import model_width
 from lamella.bridge.nac_to_graph.weights import store_weight
 from lamella.graph.model import Model
@@ -97,33 +97,36 @@ class _FileWriter:
         self.model, self.replayed, self.how = model, replayed, how
         self.tables = Tables()
         self.findings: list[Diagnostic] = []
-        fresh = Fresh(item.name for item in replayed.variables)
+        self.states = [item.variable for item in replayed.updates]
+        fresh = Fresh(item.name for item in (*replayed.variables, *self.states))
         self.stored = {
             item.tensor.name: fresh.take(f"constant.{number}")
             for number, item in enumerate(replayed.constants, 1)
         }
         names = [*(item.name for item in replayed.variables), *self.stored]
         self.parameters = {name: number for number, name in enumerate(names, 1)}
+        stored = [item.name for item in self.states if not begins_as_zeros(model, item)]
+        self.initial = {name: number for number, name in enumerate(stored, len(names) + 1)}
+        """By the names of states the parameters that they begin with; the others begin as zeros."""
 
     def write(self) -> n.File:
         """The file, with what is wrong with it in `findings`."""
         items = write_items(self.replayed, self.parameters, self.how.plain_signatures)
         names = [item.name for item in self.replayed.inputs]
-        placed = place(names, items, self.parameters, self.tables)
+        states = {item.name: number for number, item in enumerate(self.states)}
+        placed = place(names, items, self.parameters, self.tables, states)
+        records = {**self.parameters, **self.initial}
         self.findings += self.tables.find_full()
-        if len(self.parameters) > LAST_CONSTANT:
-            count = len(self.parameters)
-            full = rules.TOO_MANY.at(NOWHERE, count=count, what="parameters", limit=LAST_CONSTANT)
-            self.findings.append(full)
+        for what, count in (("parameters", len(records)), ("states", len(states))):
+            if count > LAST_CONSTANT:
+                self.findings.append(rules.TOO_MANY.at(NOWHERE, count=count, what=what, limit=LAST_CONSTANT))
         file = n.File(
             header=self._header(),
             operations=self.tables.operations,
             signatures=self.tables.signatures,
             constants=self.tables.records,
             instructions=placed.instructions,
-            parameters=tuple(
-                n.Parameter(id_, self.stored.get(name, name)) for name, id_ in self.parameters.items()
-            ),
+            parameters=tuple(n.Parameter(id_, self.stored.get(name, name)) for name, id_ in records.items()),
             inputs=tuple(n.Input(index, name) for index, name in enumerate(names)),
             tensors=() if self.how.external else tuple(self._tensors()),
             resources=(self._notes(placed),),
@@ -137,7 +140,7 @@ class _FileWriter:
         return n.Header(
             internal=not self.how.external,
             inputs=len(self.replayed.inputs),
-            outputs=len(self.replayed.outputs),
+            outputs=len(self.replayed.outputs) + len(self.states),
             d_model=width if width <= LAST_INDEX else 0,
         )
 
@@ -145,16 +148,20 @@ class _FileWriter:
         self.findings.append(rules.LEFT_OUT.at(NOWHERE, what=what, reason=reason))
 
     def _tensors(self) -> Iterator[n.Tensor]:
-        for variable in self.replayed.variables:
-            found = store_variable(self.model, variable, self.parameters[variable.name])
-            if isinstance(found, Diagnostic):
-                self.findings.append(found)
-            else:
-                yield found
+        yield from self._variables(self.replayed.variables, self.parameters)
         for constant in self.replayed.constants:
             stored = store_weight(constant_array(constant), self.parameters[constant.tensor.name])
             if stored is not None:
                 yield stored
+        yield from self._variables([item for item in self.states if item.name in self.initial], self.initial)
+
+    def _variables(self, variables: Sequence[Tensor], ids: Mapping[str, int]) -> Iterator[n.Tensor]:
+        for variable in variables:
+            found = store_variable(self.model, variable, ids[variable.name])
+            if isinstance(found, Diagnostic):
+                self.findings.append(found)
+            else:
+                yield found
 
     def _notes(self, placed: Placed) -> n.Resource:
         loads: dict[str, list[int]] = {name: [] for name in self.stored.values()}
@@ -163,7 +170,10 @@ class _FileWriter:
                 loads[self.stored[key]].append(index)
         outputs = list(zip(self.replayed.names, self.replayed.outputs, strict=True))
         name = self.replayed.graph.name
-        return write_notes(name, self.replayed.inputs, outputs, loads, placed.origins)
+        states = [(item, self.initial.get(item.name)) for item in self.states]
+        return write_notes(
+            name, self.replayed.inputs, outputs, loads, placed.origins, states, placed.branches
+        )
 
     def _schedule(self, file: n.File, placed: Placed) -> tuple[n.Tick, ...]:
         if not self.how.schedule:
@@ -181,10 +191,12 @@ class _FileWriter:
         return {index: size for index, size in found.items() if size}
 
     def _all_tensors(self) -> Iterator[Tensor]:
-        yield from (*self.replayed.inputs, *self.replayed.variables)
+        yield from (*self.replayed.inputs, *self.replayed.variables, *self.states)
         yield from (item.tensor for item in self.replayed.constants)
-        for call in self.replayed.calls:
-            results = (call.result,) if isinstance(call.result, Tensor) else call.result
+        calls = self.replayed.calls
+        found = [*(call.result for call in flat_calls(calls)), *(fork.result for fork in forks(calls))]
+        for result in found:
+            results = (result,) if isinstance(result, Tensor) else result
             yield from (item for item in results if item is not None)
 
 

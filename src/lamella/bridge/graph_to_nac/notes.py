@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
+from types import MappingProxyType
 
 from lamella.base.diagnostic import printable
 from lamella.base.origin import Origin
@@ -25,8 +26,14 @@ def write_notes(
     outputs: Sequence[tuple[str, Tensor]],
     constants: Mapping[str, Sequence[int]],
     origins: Mapping[int, Origin],
+    states: Sequence[tuple[Tensor, int | None]] = (),
+    branches: Mapping[int, int] = MappingProxyType({}),
 ) -> Resource:
-    """The resource: names and types of inputs and outputs, ranges of extents, stored constants, origins."""
+    """The resource: names and types of inputs and outputs, ranges of extents, stored constants, origins, states.
+
+    A state has the parameter that it begins with, or none for zeros; its new value is an output behind those of the
+    caller, in the order of states.
+    """
     extents = {name: list(ends) for item in inputs for name, ends in own_symbols(item).items()}
     texts = {str(index): _told(origin) for index, origin in origins.items()}
     content = {
@@ -37,6 +44,11 @@ def write_notes(
         "extents": extents,
         "constants": {name: list(places) for name, places in constants.items()},
         "origins": texts,
+        "branches": {str(index): count for index, count in branches.items()},
+        "states": [
+            {"id": number, **_described(item.name, item), "initial": initial, "update": len(outputs) + number}
+            for number, (item, initial) in enumerate(states)
+        ],
     }
     kept = {key: value for key, value in content.items() if value or key in ("format", "graph")}
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"))

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from lamella.base.arrays import Array, cast, element_type_of
+from lamella.base.arrays import Array, cast, element_type_of, to_memory
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dtype import name_in
 from lamella.base.source import NOWHERE
@@ -59,3 +59,11 @@ def store_variable(model: Model, variable: Tensor, id_: int) -> n.Tensor | Diagn
     if stored is None:
         return rules.ELEMENT.at(NOWHERE, what="variable", name=variable.name, element=found)
     return stored
+
+
+def begins_as_zeros(model: Model, variable: Tensor) -> bool:
+    """Whether all the bits of a variable are known to be zero, so that nothing need be stored."""
+    values = None if model.data is None else model.data.get(variable.name)
+    if values is None or (element_type_of(values.dtype), values.shape) != (variable.element, variable.shape):
+        return False
+    return name_in("nac", variable.element) is not None and not to_memory(values).any()

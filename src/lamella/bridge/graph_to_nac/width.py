@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from lamella.base.dim import Extent
-from lamella.bridge.graph_to_nac.calls.replay import Said
+from lamella.bridge.graph_to_nac.calls.replay import Said, Spoken, flat_calls
 from lamella.bridge.graph_to_nac.calls.said import tensors_of
 from lamella.graph.nodes import Tensor
 
@@ -24,9 +24,9 @@ _PRODUCTS = frozenset(
 _TURNS = frozenset(("aten.t", "aten.transpose", "aten.permute", "layout.transpose"))
 
 
-def model_width(calls: Sequence[Said], variables: Sequence[Tensor]) -> int:
+def model_width(spoken: Sequence[Spoken], variables: Sequence[Tensor]) -> int:
     """The number for the header; 0 where nothing is known."""
-    sources = {item.name: item for item in variables}
+    sources, calls = {item.name: item for item in variables}, list(flat_calls(spoken))
     for call in calls:
         if call.operator in _TURNS and isinstance(call.result, Tensor):
             found = next((item for item in tensors_of(call.saying) if item.name in sources), None)

@@ -1,4 +1,4 @@
-"""What a program takes in: inputs, parameters and states as variables, and their numbers when somebody asks for them."""
+"""What a program takes in: inputs, parameters and states as variables, and their numbers when they are asked for."""
 
 from __future__ import annotations
 
@@ -166,9 +166,7 @@ class _Maker:
         tensor = None if parameter is None else self._tensor(parameter.id, parameter.name)
         if tensor is None:
             problem = "does not exist" if parameter is None else "has no numbers"
-            return STATE_INITIAL.at(
-                span, name=state.name, type=state.type, id=state.initial, problem=problem
-            )
+            return STATE_INITIAL.at(span, name=state.name, type=state.type, id=state.initial, problem=problem)
         element = element_read(tensor, self._source.file.header.method)
         return find_misfit(state, element, original_shape(tensor), span) or tensor
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
@@ -34,6 +35,8 @@ class Notes:
     """Parameters that were constants of the graph."""
     origins: dict[int, str] = field(default_factory=dict)
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    branches: dict[int, int] = field(default_factory=dict)
+    """By the instructions of branches how many results their blocks hand over."""
     states: list[State] | None = None
     """What is kept between runs; None where the file does not speak of it."""
     span: Span = NOWHERE
@@ -44,15 +47,22 @@ class Notes:
 def read_notes(file: File, limits: Limits = DEFAULT) -> Notes:
     """The notes of a file; without the resource there are none. What is wrong with them is a finding each."""
     resource = next((item for item in file.resources if item.name == NAME), None)
-    return Notes() if resource is None else _Reader(resource, limits).read()
+    if resource is None:
+        return Notes()
+    most = len(file.instructions) + sum(len(item.offsets) for item in file.instructions)
+    return _Reader(resource, limits, most).read()
 
 
 class _Reader:
-    """Reads the resource key by key; unknown keys are left, malformed ones are told."""
+    """Reads the resource key by key; unknown keys are left, malformed ones are told.
 
-    def __init__(self, resource: Resource, limits: Limits) -> None:
+    No list describes more things than the instructions of the file make and take.
+    """
+
+    def __init__(self, resource: Resource, limits: Limits, most: int) -> None:
         self._resource = resource
         self._limits = limits
+        self._most = most
         self._notes = Notes(span=resource.span)
 
     def _report(self, problem: str) -> None:
@@ -73,6 +83,7 @@ class _Reader:
             "outputs": self._outputs,
             "constants": self._constants,
             "origins": self._origins,
+            "branches": self._branches,
             "states": self._states,
         }
         for key, read in readers.items():
@@ -127,7 +138,12 @@ class _Reader:
         if not isinstance(value, list):
             self._report(f"'{key}' is no list")
             return
+        if len(value) > self._most:
+            self._report(f"'{key}' has {len(value)} items, more than the instructions of the file speak of")
+            return
         for number, item in enumerate(value):
+            if len(self._notes.findings) >= _MOST_FINDINGS:
+                return
             name = item.get("name") if isinstance(item, dict) else None
             if isinstance(item, dict) and isinstance(name, str) and self._fits(name):
                 yield name, item
@@ -136,13 +152,14 @@ class _Reader:
 
     def _inputs(self, value: object) -> None:
         for name, item in self._described(value, "inputs"):
+            if name in self._notes.inputs:
+                self._report(f"input '{name}' is described twice")
+                continue
             element, shape = _element(item.get("dtype")), self._shape(item.get("shape"))
             if element is None:
                 self._report(f"input '{name}' has element type {_shown(item.get('dtype'))}")
             elif shape is None:
                 self._report(f"input '{name}' has shape {_shown(item.get('shape'))}")
-            elif name in self._notes.inputs:
-                self._report(f"input '{name}' is described twice")
             else:
                 self._notes.inputs[name] = InputType(element, shape)
 
@@ -189,16 +206,30 @@ class _Reader:
 
     def _outputs(self, value: object) -> None:
         self._notes.outputs = [name for name, _ in self._described(value, "outputs")]
+        twice = (name for name, count in Counter(self._notes.outputs).items() if count > 1)
+        for name in twice:
+            self._report(f"output '{name}' is described twice")
 
     def _constants(self, value: object) -> None:
         self._notes.constants = {name for name, _ in self._items(value, "constants")}
 
+    def _branches(self, value: object) -> None:
+        for key, count in self._items(value, "branches"):
+            if _is_index(key) and isinstance(count, int) and _is_integer(count) and count > 0:
+                self._notes.branches[int(key)] = count
+            else:
+                self._report(f"the results of branch '{key}' are no count for a number")
+
     def _origins(self, value: object) -> None:
         for key, text in self._items(value, "origins"):
-            if key.isascii() and key.isdigit() and len(key) < 10 and isinstance(text, str):
+            if _is_index(key) and isinstance(text, str):
                 self._notes.origins[int(key)] = text
             else:
                 self._report(f"the origin of instruction '{key}' is no text for a number")
+
+
+def _is_index(key: str) -> bool:
+    return key.isascii() and key.isdigit() and len(key) < 10
 
 
 def _is_integer(value: object) -> bool:

@@ -9,7 +9,7 @@ from lamella.base.dim import Dim, Extent, substitute, symbol, symbols
 from lamella.bridge.aten.nodes import Result
 from lamella.bridge.nac_to_graph.nodes import Value
 from lamella.bridge.nac_to_graph.recorder import Recorder
-from lamella.graph.nodes import Graph, Operation, Tensor
+from lamella.graph.nodes import Graph, Node, Tensor
 from lamella.graph.rewrite import copy_of, defined, made, rename
 
 
@@ -28,7 +28,7 @@ class Outputs:
         self._names = [builder.fresh(name) for name in names]
         self._renamed: dict[str, str] = {}
 
-    def name(self, tensors: Sequence[Tensor], nodes: Sequence[Operation]) -> Graph:
+    def name(self, tensors: Sequence[Tensor], nodes: Sequence[Node]) -> Graph:
         """The graph whose outputs these are, in the order of the names."""
         inner = {item.name for node in nodes for item in made(node)}
         found: list[Tensor] = []

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
 from lamella.graph.build import Builder
-from lamella.graph.nodes import Graph, Operation, Tensor
+from lamella.graph.nodes import Branch, Graph, Node, Operation, Region, Tensor
 from lamella.graph.rewrite import Fresh
 from lamella.ops.library import Library
 
@@ -52,6 +53,34 @@ class Recorder(Builder):
         super().__init__(library, name)
         self._given = _Names()
         self._names = self._given
+        self._outer: list[list[Node]] = []
+        self._closed = 0
+        """Operations in regions that are over, less the branches that they belong to."""
+
+    @property
+    def count(self) -> int:
+        """How many operations there are, those in regions too."""
+        return self._closed + len(self._nodes) + sum(map(len, self._outer))
+
+    def open_region(self) -> None:
+        """Put what is called from now on into a region."""
+        self._outer.append(self._nodes)
+        self._nodes = []
+
+    def close_region(self, outputs: Sequence[Tensor]) -> Region:
+        """The region that was opened last."""
+        region = Region((), tuple(self._nodes), tuple(outputs))
+        self._closed += len(self._nodes)
+        self._nodes = self._outer.pop()
+        return region
+
+    def add_branch(self, condition: Tensor, regions: Sequence[Region]) -> tuple[Tensor, ...]:
+        """Choose between regions that give the same types; the results."""
+        outputs = tuple(replace(item, name=self.fresh("r")) for item in regions[0].outputs)
+        test = Region((), (), (condition,))
+        self._nodes.append(Branch((test,), tuple(regions), outputs, origin=self.origin))
+        self._closed -= 1
+        return outputs
 
     def mark(self) -> Mark:
         """Now."""

@@ -15,17 +15,12 @@ from lamella.bridge.nac_to_graph.measure import find_excess
 from lamella.bridge.nac_to_graph.nodes import State, Value, describe
 from lamella.bridge.nac_to_graph.notes import Notes
 from lamella.graph.nodes import Tensor
-from lamella.lang.nac.nodes import INPUT, File, Instruction
-from lamella.lang.nac.operations import STATE
+from lamella.lang.nac.check.memory.flow import is_state
+from lamella.lang.nac.nodes import File, Instruction
 from lamella.lang.nac.rules import flow as rules
 from lamella.lang.nac.rules import reading
 
 MOST_NAMES = 16
-
-
-def is_state(item: Instruction) -> bool:
-    """Whether an instruction loads a state."""
-    return item.operation == INPUT and item.variant == STATE
 
 
 def state_id(item: Instruction) -> int | str:
@@ -34,13 +29,13 @@ def state_id(item: Instruction) -> int | str:
 
 
 def find_misfits(file: File, notes: Notes, limits: Limits) -> Iterator[Diagnostic]:
-    """What of the notes on states does not fit the file or themselves."""
-    states = notes.states or []
-    yield from _find_twice(states, notes.span)
-    yield from _find_places(states, file.header.outputs, notes.span)
-    yield from _find_sizes(states, limits, notes.span)
-    if notes.states is not None:
-        yield from _find_undescribed(file, states)
+    """What of the notes on states does not fit the file or themselves; those that cannot be read are told already."""
+    if notes.states is None or notes.findings:
+        return
+    yield from _find_twice(notes.states, notes.span)
+    yield from _find_places(notes.states, file.header.outputs, notes.span)
+    yield from _find_sizes(notes.states, limits, notes.span)
+    yield from _find_undescribed(file, notes.states)
 
 
 def _find_twice(states: Sequence[State], span: Span) -> Iterator[Diagnostic]:

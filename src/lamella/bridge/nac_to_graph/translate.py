@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, pairwise
 from types import MappingProxyType
@@ -12,6 +12,7 @@ from lamella.base.dim import Dim
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.origin import Origin
 from lamella.bridge.nac_to_graph.calls import call, is_dropped, is_in_place
+from lamella.bridge.nac_to_graph.flow import Flow
 from lamella.bridge.nac_to_graph.loads import Loads, Source, is_parameter, make_loads
 from lamella.bridge.nac_to_graph.measure import Excess, find_excess
 from lamella.bridge.nac_to_graph.nodes import (
@@ -31,7 +32,7 @@ from lamella.bridge.nac_to_graph.recorder import Recorder
 from lamella.bridge.nac_to_graph.states import check_update, find_misfits, state_id
 from lamella.bridge.nac_to_graph.weights import Weights
 from lamella.graph.model import Model
-from lamella.graph.nodes import Operation, Tensor
+from lamella.graph.nodes import Tensor
 from lamella.lang.nac.check.data import check_inputs, check_parameters, check_tensors
 from lamella.lang.nac.check.instructions import check_instructions
 from lamella.lang.nac.check.tables import (
@@ -41,8 +42,9 @@ from lamella.lang.nac.check.tables import (
     check_signatures,
     read_tables,
 )
-from lamella.lang.nac.nodes import CONTROL_FLOW, FIRST_REGULAR, INPUT, OUTPUT, File, Instruction
-from lamella.lang.nac.operations import FINAL, STATE
+from lamella.lang.nac.nodes import FIRST_REGULAR, INPUT, OUTPUT, File, Instruction
+from lamella.lang.nac.operations import FINAL, STATE, SYSTEM_NAMES
+from lamella.lang.nac.regions import has_blocks
 from lamella.lang.nac.rules import reading as rules
 from lamella.lang.nac.rules.writing import FIELDS
 from lamella.lang.nac.signatures import coerce
@@ -129,6 +131,8 @@ class _Translator:
         self._values: list[Value] = []
         self._steps: list[int] = [0]
         """How many nodes there were before each instruction."""
+        counts = source.notes.branches
+        self._flow = Flow(self._builder, source.file.instructions, counts, self._report)
         self._tensors = 0
         self._findings: list[Diagnostic] = list(source.notes.findings)
 
@@ -147,8 +151,12 @@ class _Translator:
         count = max(len(targets) - len(self._source.notes.states or ()), 0)
         outputs = Outputs(self._builder, output_names(self._source.notes.outputs, count))
         for index, item in enumerate(self._file.instructions[:end]):
+            self._flow.enter(index)
             self._values.append(self._instruction(index, item))
-            self._steps.append(self._builder.mark().nodes)
+            joined = self._flow.leave(index, self._values)
+            if joined is not None:
+                self._values[joined] = self._join(joined)
+            self._steps.append(self._builder.count)
             if self._is_too_much(index, item):
                 break
         tensors = [] if self._findings else self._outputs(targets, self._file.instructions[end])
@@ -165,7 +173,7 @@ class _Translator:
 
     def _is_too_much(self, index: int, item: Instruction) -> bool:
         """Whether the program has become too long to go on."""
-        count = max(self._builder.mark().nodes, self._tensors)
+        count = max(self._builder.count, self._tensors)
         problem = self._limits.excess("max_operations", count, "the number of operations and results so far")
         if problem:
             name = self._source.tables.name_of(item.operation) or ""
@@ -180,10 +188,7 @@ class _Translator:
             return self._regular(index, item)
         if item.operation == INPUT:
             return self._input(index, item)
-        if item.operation == CONTROL_FLOW:
-            self._report(rules.BRANCH_REFUSED.at(item.span, index=index))
-            return FAILED
-        return Failure("no value")
+        return FAILED if has_blocks(item) else Failure("no value")
 
     def _input(self, index: int, item: Instruction) -> Value:
         if item.variant == STATE:
@@ -210,10 +215,20 @@ class _Translator:
         given = self._arguments(index, item, name)
         if given is None:
             return FAILED
+        return self._made(index, item, name, lambda: call(self._builder, name, given))
+
+    def _join(self, index: int) -> Value:
+        """What an instruction gives whose blocks are over."""
+        item = self._file.instructions[index]
+        name = SYSTEM_NAMES[item.operation]
+        return self._made(index, item, name, lambda: self._flow.join(index, self._values))
+
+    def _made(self, index: int, item: Instruction, name: str, make: Callable[[], Value]) -> Value:
+        """The result that a call gives, or what is wrong with it as findings."""
         self._builder.origin = self._origin(index, name)
         mark = self._builder.mark()
         try:
-            found = call(self._builder, name, given)
+            found = make()
         except Fault as fault:
             self._report(
                 fault.rule.at(item.span, hint=None, labels=(), index=index, name=name, **fault.values)
@@ -238,7 +253,12 @@ class _Translator:
             return FAILED
         tensor = first_tensor(value)
         if is_in_place(name) and tensor is not None and item.offsets and item.offsets[0]:
-            self._values[index + item.offsets[0]] = tensor
+            target = index + item.offsets[0]
+            if self._flow.is_outside(index, target):
+                problem = f"it changes instruction {target}, which stands before its block"
+                self._report(rules.CALL_REFUSED.at(item.span, index=index, name=name, problem=problem))
+                return FAILED
+            self._values[target] = tensor
         return value
 
     def _told(self, finding: Diagnostic, index: int, name: str) -> Diagnostic:
@@ -320,9 +340,8 @@ class _Translator:
     def _finish(self, outputs: Outputs, tensors: Sequence[Tensor]) -> Translation:
         end = len(self._values)
         self._builder.origin = self._origin(end, "<OUTPUT>")
-        nodes = [node for node in self._builder.close(()).nodes if isinstance(node, Operation)]
-        graph = outputs.name(tensors, nodes)
-        made = [node for node in graph.nodes if isinstance(node, Operation)]
+        graph = outputs.name(tensors, self._builder.close(()).nodes)
+        made = list(graph.operations())
         bounds = [*self._steps, len(made)]
         steps = [tuple(made[start:stop]) for start, stop in pairwise(bounds)]
         rest = len(self._file.instructions) - end

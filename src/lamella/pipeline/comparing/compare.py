@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
+from lamella.base.dim import Extent, bounds
 from lamella.base.errors import InputError
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Graph, Operation, Tensor, tensors
@@ -97,10 +98,16 @@ def _compare_interfaces(left: Graph, right: Graph) -> Iterator[str]:
 
 def _types(arguments: tuple[Argument, ...]) -> dict[str, str]:
     return {
-        item.name: f"{item.element}[{', '.join(map(str, item.shape))}]"
+        item.name: f"{item.element}[{', '.join(map(_extent, item.shape))}]"
         for argument in arguments
         for item in tensors(argument)
     }
+
+
+def _extent(extent: Extent) -> str:
+    """An extent with its range where it is open: two of one name may differ in that alone."""
+    low, high = bounds(extent)
+    return str(extent) if low == high else f"{extent} of {low} to {high}"
 
 
 def _compare_weights(left: Model, right: Model) -> Iterator[Apart]:
@@ -124,7 +131,7 @@ def comparison_lines(found: Comparison) -> Iterator[str]:
         if operations:
             yield f"  only {word}: {printable(count_operators(operations), 200)}"
     if not found.compared:
-        yield "numbers: not compared, because inputs or outputs differ"
+        yield "numbers: not compared, because inputs or outputs differ; --shape gives open extents one size"
     for item in found.outputs:
         yield f"output {printable(item.name)}: max abs {item.largest:.3g}, of numbers up to {item.scale:.3g}"
     if found.diverging is not None:

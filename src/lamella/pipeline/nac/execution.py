@@ -26,8 +26,12 @@ def load(path: Path, options: Options) -> Model:
 def compile(  # the API's word: lamella.compile
     model: Model, backend: str | None, options: Options
 ) -> languages.Executable:
-    """Make a file executable on the virtual machine, or its graph on a backend for graphs."""
-    if backend in (None, MACHINE):
+    """Make a file executable on the virtual machine, or its graph on a backend for graphs, as for 64 bits."""
+    wide = options.dtype == "f64"
+    if backend == MACHINE and wide:
+        hint = "--backend reference computes in 64 bits"
+        raise InputError("the virtual machine computes in the types of the file", hint=hint)
+    if backend in (None, MACHINE) and not wide:
         running = part_of("nac", "running")
         executable: languages.Executable = running.compile_file(model, options)
         return executable

@@ -12,9 +12,9 @@ from lamella.lang.nac import disassemble, parse
 from lamella.lang.nac.assembly import parse_assembly, write_assembly
 from lamella.lang.nac.nodes import File
 from lamella.pipeline.languages import Description, part_of
-from lamella.pipeline.nac.describe import describe_file, file_to_json, list_file
 from lamella.pipeline.nac.model import check_model, is_described, open_either, read_model
-from lamella.pipeline.nac.sections import data_size, find_sections
+from lamella.pipeline.nac.showing.describe import describe_file, file_to_json, list_file
+from lamella.pipeline.nac.showing.sections import data_size, find_sections
 from lamella.pipeline.options import Options
 
 

@@ -82,10 +82,12 @@ def read_checked(path: Path, limits: Limits) -> Model:
 
 def stays_whole(model: Model, target: Path) -> bool:
     """Whether a file can be written elsewhere without its weights: it holds them, has none, or they lie there too."""
-    header = model.file.header
-    return (
-        header.internal or not model.file.parameters or model.path.with_suffix("") == target.with_suffix("")
-    )
+    return is_whole(model) or model.path.with_suffix("") == target.with_suffix("")
+
+
+def is_whole(model: Model) -> bool:
+    """Whether nothing beside a file belongs to it: it holds its weights, or has none."""
+    return model.file.header.internal or not model.file.parameters
 
 
 def is_described(model: Model, options: Options) -> bool:

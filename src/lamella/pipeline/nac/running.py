@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
-from lamella.backend.nacvm import Machine, Program, compile_program
+from lamella.backend.nacvm import Machine, Program, State, compile_program
 from lamella.backend.reference.findings import told
 from lamella.backend.reference.inputs import choose_extent
 from lamella.backend.reference.symbols import Extents
 from lamella.backend.watch import Watch, unwatched
 from lamella.base.arrays import Array, element_type_of
-from lamella.base.diagnostic import NOTE, Diagnostic
+from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError
 from lamella.base.dim import symbols
 from lamella.base.errors import InputError
-from lamella.bridge.nac_to_graph import InputType, nac_to_graph
+from lamella.base.source import NOWHERE
+from lamella.bridge.nac_to_graph import InputType, Translation, nac_to_graph
 from lamella.bridge.nac_to_graph.notes import read_notes
 from lamella.bridge.nac_to_graph.outputs import output_names
 from lamella.bridge.nac_to_graph.weights import read_weight
+from lamella.lang.skriptnd.rules.data import EXTENT_OUT_OF_BOUND
 from lamella.pipeline.nac.model import Model
 from lamella.pipeline.nac.translating import weights_of
 from lamella.pipeline.nac.types import read_types
@@ -36,7 +40,7 @@ def compile_file(model: Model, options: Options) -> Executable:
 
 
 class Executable:
-    """Runs a file; inputs that a call leaves out are random, from the seed."""
+    """Runs a file; inputs that a call leaves out are random, from the seed. States stay from call to call."""
 
     def __init__(self, model: Model, options: Options) -> None:
         self._told = [item for item in model.findings if item.severity != NOTE]
@@ -52,7 +56,9 @@ class Executable:
         notes = read_notes(model.file, options.limits)
         self._declared = {**notes.inputs, **read_types(options.types, model.file)}
         _require_extents(self._declared, options)
-        self._outputs = tuple(output_names(notes.outputs, model.file.header.outputs))
+        count = max(model.file.header.outputs - len(notes.states or ()), 0)
+        self._outputs = tuple(output_names(notes.outputs, count))
+        self._state: dict[str, Array] = {}
         self._machines: dict[tuple[tuple[str, InputType], ...], Machine] = {}
         if not any(_is_open(self._declared.get(name)) for name in self.inputs):
             self._prepare({})
@@ -66,6 +72,23 @@ class Executable:
     def outputs(self) -> tuple[str, ...]:
         """The names of the outputs, in order."""
         return self._outputs
+
+    @property
+    def state(self) -> Mapping[str, Array]:
+        """What is kept between calls, by name, as it is now; nothing before a call that tells what the inputs are."""
+        return MappingProxyType(self._state)
+
+    def reset(self) -> None:
+        """Give the states the values that they started with."""
+        if self.machine is not None:
+            self.machine.reset()
+
+    def shape_of(self, name: str) -> tuple[int | None, ...] | None:
+        """The extents of an input, None for those that a call tells; None where nothing is known."""
+        declared = self._declared.get(name)
+        if declared is None:
+            return None
+        return tuple(extent if isinstance(extent, int) else None for extent in declared.shape)
 
     def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
         """Run once."""
@@ -97,9 +120,17 @@ class Executable:
             return read_weight(tensors[names[parameter]], method)
 
         program = Program(
-            file, found.steps, found.results, found.model.graph.constants, found.model.library, load
+            file,
+            found.steps,
+            found.results,
+            found.model.graph.constants,
+            found.model.library,
+            load,
+            tuple(_states(found)),
         )
-        return compile_program(program, self.outputs, seed=options.seed, limits=options.limits)
+        return compile_program(
+            program, self.outputs, seed=options.seed, limits=options.limits, state=self._state
+        )
 
     # --- what the inputs are --------------------------------------------------------------------------------
 
@@ -121,13 +152,26 @@ class Executable:
         return None if element is None else InputType(element, given[name].shape)
 
 
+def _states(found: Translation) -> Iterator[State]:
+    """What is kept between runs; the first numbers are read when a machine asks for them."""
+    data = found.model.data or {}
+    for state, variable in found.states:
+        yield State(state.id, variable, state.update, partial(data.__getitem__, variable.name))
+
+
 def _require_extents(declared: Mapping[str, InputType], options: Options) -> None:
-    """Every extent that the user gives is one of an input."""
-    known = {symbol.name for item in declared.values() for extent in item.shape for symbol in symbols(extent)}
+    """Every extent that the user gives is one of an input, and in its range."""
+    extents = (extent for item in declared.values() for extent in item.shape)
+    known = {symbol.name: symbol for extent in extents for symbol in symbols(extent)}
     unknown = next((name for name in options.shape if name not in known), None)
     if unknown is not None:
         hint = f"open extents are: {', '.join(sorted(known)) or 'none'}"
         raise InputError(f"no input of the file has an open extent '{unknown[:80]}'", hint=hint)
+    for name, value in options.shape.items():
+        low, high = known[name].low, known[name].high
+        if not low <= value <= high:
+            finding = EXTENT_OUT_OF_BOUND.at(NOWHERE, name=name, value=value, low=low, high=high)
+            raise LamellaError([finding])
 
 
 def _is_open(declared: InputType | None) -> bool:

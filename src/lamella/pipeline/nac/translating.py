@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.base.errors import InputError
+from lamella.base.paths import shown
 from lamella.bridge.nac_to_graph import InputType, Translation, check_translation, nac_to_graph
 from lamella.bridge.nac_to_graph.weights import Weights, find_weights, read_external
 from lamella.pipeline.nac.model import Model
@@ -24,6 +26,9 @@ def weights_of(model: Model, options: Options) -> Weights:
             mapped.check_whole()
     if errors(found.findings):
         raise LamellaError(found.findings)
+    if options.weights is not None and file.parameters and not found.tensors:
+        message = f"no parameter of '{shown(model.path)}' has weights in '{shown(options.weights)}'"
+        raise InputError(message, hint="weights bear the names of parameters; `lamella show` lists both")
     return found
 
 

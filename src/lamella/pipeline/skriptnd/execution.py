@@ -155,7 +155,7 @@ def _listed() -> str:
 
 def to_file(model: Model, path: Path, options: Options) -> languages.Model:
     """The NAC file of a graph."""
-    file: languages.Model = part_of("nac", "writing").to_nac(model, path, options)
+    file: languages.Model = part_of("nac", "converting.writing").to_nac(model, path, options)
     return file
 
 

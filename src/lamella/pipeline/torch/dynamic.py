@@ -41,7 +41,19 @@ def shapes_of(dynamic: object, given: Mapping[str, object]) -> object:
         raise InputError(
             f"'dynamic' names '{unknown}', which is no argument", hint=f"arguments are: {', '.join(given)}"
         )
+    for name, value in given.items():
+        _require_axes(name, dynamic.get(name), value)
     return {name: _opened(dynamic.get(name)) for name in given}
+
+
+def _require_axes(name: str, axes: object, value: object) -> None:
+    """torch.export passes over axes that a tensor does not have, and leaves the extent fixed."""
+    if not isinstance(value, need("torch").Tensor) or not isinstance(axes, Mapping):
+        return
+    wrong = next((axis for axis in axes if isinstance(axis, int) and not 0 <= axis < value.dim()), None)
+    if wrong is not None:
+        hint = f"its axes are 0 to {value.dim() - 1}" if value.dim() else "it is a single number"
+        raise InputError(f"'dynamic' opens axis {wrong} of '{name}', which has {value.dim()}", hint=hint)
 
 
 def _everywhere(axes: Mapping[int, object], value: object) -> object:

@@ -38,7 +38,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A part some times; without `high` any number of times. An `eager` one takes what it can, a `final` one keeps it."""
+    """A part some times, without `high` any; an `eager` one takes what it can, a `final` one keeps it."""
 
     item: Node
     low: int

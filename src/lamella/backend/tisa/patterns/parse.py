@@ -1,4 +1,4 @@
-"""Reading a pattern: Unicode classes, groups, choices, counts, a look at the next character; nothing that needs memory."""
+"""Reading a pattern: Unicode classes, groups, choices, counts, a look at the next character."""
 
 from __future__ import annotations
 
@@ -256,14 +256,15 @@ class _Parser:
 
     def _repeated(self, item: Node) -> Node:
         counts = self._counts()
-        while counts is not None:
-            if isinstance(item, Look | Begin):
-                raise PatternError("repeats what takes no character")
-            low, high = counts
-            lazy = self._take("?")
-            item = Repeat(item, low, high, not lazy, not lazy and self._take("+"))
-            counts = self._counts()
-        return item
+        if counts is None:
+            return item
+        if isinstance(item, Look | Begin):
+            raise PatternError("repeats what takes no character")
+        lazy = self._take("?")
+        final = not lazy and self._take("+")
+        if self._counts() is not None:
+            raise PatternError(f"repeats a repetition at character {self.position - 1}")
+        return Repeat(item, *counts, eager=not lazy, final=final)
 
     def _counts(self) -> tuple[int, int | None] | None:
         for word_, low, high in (("*", 0, None), ("+", 1, None), ("?", 0, 1)):

@@ -97,7 +97,7 @@ def _categories() -> Mapping[str, Chars]:
 
 @cache
 def category(name: str) -> Chars | None:
-    """The characters of a general category such as `Lu`, or of a group of them such as `L`; None where there is none."""
+    """The characters of a general category such as `Lu`, or of a group of them such as `L`."""
     named = [item for item in _categories() if item == name or item[0] == name]
     ranges = [piece for item in named for piece in _categories()[item].ranges]
     return merge(ranges) if named else None

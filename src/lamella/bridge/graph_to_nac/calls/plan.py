@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic
@@ -10,13 +10,28 @@ from lamella.base.dim import Dim
 from lamella.base.origin import tell_origin
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.describe import describe
+from lamella.bridge.graph_to_nac.calls.arrange import Arranged, Merge, arrange
 from lamella.bridge.graph_to_nac.calls.own import say_own
 from lamella.bridge.graph_to_nac.calls.restate import is_pass, restate_call
-from lamella.bridge.graph_to_nac.calls.said import Plan, Saying, Step, tensors_of
+from lamella.bridge.graph_to_nac.calls.said import Fork, Move, Part, Plan, Saying, Step, tensors_of, type_of
 from lamella.bridge.graph_to_nac.values import stored_constant
 from lamella.graph.model import Model
-from lamella.graph.nodes import Argument, Branch, Constant, Graph, Node, Operation, Pack, Tensor, tensors
+from lamella.graph.nodes import (
+    Argument,
+    Branch,
+    Constant,
+    Graph,
+    Loop,
+    Node,
+    Operation,
+    Pack,
+    Region,
+    Tensor,
+    tensors,
+    walk,
+)
 from lamella.graph.rewrite import copy_of, defined, made, members
+from lamella.lang.nac.regions import MOST_NESTED
 from lamella.lang.nac.rules import roads as rules
 from lamella.ops.library import Library
 from lamella.ops.problem import Problem
@@ -30,8 +45,9 @@ def find_refused(model: Model) -> Iterator[Diagnostic]:
     """What of a graph NAC has no words for, once for each thing."""
     graph = model.graph
     for update in graph.updates:
-        if update.value != update.variable:
-            yield rules.UPDATED.at(NOWHERE, name=update.variable.name)
+        before, after = update.variable, update.value
+        if (before.element, before.shape) != (after.element, after.shape):
+            yield rules.UPDATED.at(NOWHERE, name=before.name, type=type_of(before), found=type_of(after))
     for item in defined(graph):
         if isinstance(item, Pack):
             told = rules.OPEN_PACK.at(NOWHERE, name=item.name, size=item.size)
@@ -39,15 +55,15 @@ def find_refused(model: Model) -> Iterator[Diagnostic]:
         elif item.quantization is not None:
             told = rules.QUANTIZED.at(NOWHERE, name=item.name, operator=item.quantization.operator)
             yield tell_origin(told, item.origin)
-    for node in graph.nodes:
+    for node in walk(graph.nodes):
         yield from _find_in_node(node, model.library)
 
 
 def _find_in_node(node: Node, library: Library) -> Iterator[Diagnostic]:
     name = _first_name(node)
+    if isinstance(node, Loop):
+        yield tell_origin(rules.CONTROL_FLOW.at(NOWHERE, tensor=name, what="'do'"), node.origin)
     if not isinstance(node, Operation):
-        what = "'if'" if isinstance(node, Branch) else "'do'"
-        yield tell_origin(rules.CONTROL_FLOW.at(NOWHERE, tensor=name, what=what), node.origin)
         return
     definition = library.find(node.operator)
     if definition is None or not definition.standard:
@@ -63,15 +79,18 @@ def plan_graph(model: Model) -> Plan:
     """All operations of a graph that has nothing refused; a Problem where one of them cannot be said."""
     planner = _Planner(model)
     findings: list[Diagnostic] = []
-    for node in model.graph.nodes:
-        if isinstance(node, Operation):
-            try:
-                planner.take(node)
-            except Problem as problem:
-                findings += (tell_origin(item, node.origin) for item in problem.findings)
+    graph = model.graph
+    kept = (*members(graph.outputs), *(update.value for update in graph.updates))
+    for node in arrange(graph.nodes, {item.name for item in kept}, planner.constants):
+        try:
+            planner.take_node(node)
+        except Problem as problem:
+            origin = node.node.origin if isinstance(node, Merge) else node.origin
+            findings += (tell_origin(item, origin) for item in problem.findings)
     if findings:
         raise Problem(*findings)
     planner.take_outputs()
+    planner.take_updates()
     return planner.plan
 
 
@@ -97,7 +116,72 @@ class _Planner:
         self.made: set[str] = set()
         self.claimed: set[str] = set()
         self.plan = Plan()
+        self.steps: list[Move] = self.plan.steps
+        """Where steps go: those of the graph, or of the block that is being planned."""
+        self.depth = 0
         self._equal: dict[tuple[str, object, object], str] = {}
+
+    def take_node(self, node: Arranged) -> None:
+        """An operation, or a branch or a convergence with its blocks."""
+        if isinstance(node, Merge):
+            self._take_merge(node)
+        elif isinstance(node, Branch):
+            self._take_branch(node)
+        elif isinstance(node, Operation):
+            self.take(node)
+
+    def _take_branch(self, node: Branch) -> None:
+        """A branch of one condition; further ones are tested in the block of those that fail."""
+        if not node.outputs:
+            return
+        test, *tests = node.conditions
+        self._take_all(test)
+        condition, first = self._handed(test.outputs[0]), self._part(node.branches[0])
+        second = node.branches[1]
+        if tests:
+            outputs = tuple(replace(item, name=f"{item.name}\0") for item in node.outputs)
+            rest = Branch(tuple(tests), node.branches[1:], outputs, origin=node.origin)
+            second = Region((), (rest,), outputs)
+        self._add(Fork(node, condition, (first, self._part(second))))
+
+    def _take_merge(self, node: Merge) -> None:
+        parts = [
+            self._part(Region((), (), (tensor,)), block)
+            for tensor, block in zip(node.merged, node.blocks, strict=True)
+        ]
+        self._add(Fork(node.node, self._handed(node.shared), tuple(parts)))
+
+    def _add(self, fork: Fork) -> None:
+        self.steps.append(fork)
+        self.made.update(item.name for item in made(fork.node))
+
+    def _part(self, region: Region, nodes: Sequence[Arranged] | None = None) -> Part:
+        """The block that a region becomes; of a convergence its nodes are given."""
+        outer, self.steps = self.steps, []
+        self.depth += 1
+        if self.depth > MOST_NESTED:
+            what = "blocks inside each other"
+            raise Problem(rules.TOO_MANY.at(NOWHERE, count=self.depth, what=what, limit=MOST_NESTED))
+        try:
+            if nodes is None:
+                self._take_all(region)
+            for node in nodes or ():
+                self.take_node(node)
+            return Part(tuple(self.steps), tuple(map(self._handed, region.outputs)))
+        finally:
+            self.steps = outer
+            self.depth -= 1
+
+    def _take_all(self, region: Region) -> None:
+        kept = {item.name for item in region.outputs}
+        for node in arrange(region.nodes, kept, self.constants):
+            self.take_node(node)
+
+    def _handed(self, tensor: Tensor) -> Tensor:
+        """A tensor that an instruction gives: a constant is stored."""
+        root = self.plan.root(tensor)
+        self._store_tensor(root)
+        return root
 
     def take(self, node: Operation) -> None:
         """One operation: an alias of what it reads, or a step."""
@@ -109,22 +193,32 @@ class _Planner:
         saying = self._say(node)
         if not isinstance(saying, Tensor):
             self._store(saying)
-            self.plan.steps.append(Step(node, saying))
+            self.steps.append(Step(node, saying))
             self.made.update(item.name for item in made(node))
         else:
             self._alias(node, saying)
 
     def take_outputs(self) -> None:
-        """The outputs; a constant is none by itself, and is copied."""
-        for number, item in enumerate(members(self.graph.outputs)):
-            if not isinstance(item, Tensor):
-                continue
-            root = self.plan.root(item)
-            if root.name in self.constants:
-                copy = copy_of(root, replace(root, name=f"{OUTPUT_KEY}{number}"))
-                self.take(copy)
-                root = next(found for found in made(copy) if isinstance(found, Tensor))
-            self.plan.outputs.append(root)
+        """The outputs; a constant is none by itself."""
+        for item in members(self.graph.outputs):
+            if isinstance(item, Tensor):
+                self.plan.outputs.append(self._given(item))
+
+    def take_updates(self) -> None:
+        """What states become; a variable that becomes itself is none. The last update of a variable counts."""
+        for update in self.graph.updates:
+            self.plan.updates.pop(update.variable.name, None)
+            if self.plan.root(update.value).name != update.variable.name:
+                self.plan.updates[update.variable.name] = self._given(update.value)
+
+    def _given(self, tensor: Tensor) -> Tensor:
+        """The tensor that an output is; a constant is copied."""
+        root = self.plan.root(tensor)
+        if root.name not in self.constants:
+            return root
+        copy = copy_of(root, replace(root, name=f"{OUTPUT_KEY}{len(self.plan.steps)}"))
+        self.take(copy)
+        return next(found for found in made(copy) if isinstance(found, Tensor))
 
     def _renewed(self, argument: Argument) -> Argument:
         if isinstance(argument, Tensor):

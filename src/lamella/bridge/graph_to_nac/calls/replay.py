@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Dim, Extent, Symbol, TooComplex
@@ -12,10 +13,20 @@ from lamella.base.source import NOWHERE
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.nodes import Call, Result
 from lamella.bridge.graph_to_nac.calls.restate import Inexpressible
-from lamella.bridge.graph_to_nac.calls.said import OwnCall, Plan, Saying, Step, renew
+from lamella.bridge.graph_to_nac.calls.said import (
+    Fork,
+    Move,
+    OwnCall,
+    Part,
+    Plan,
+    Saying,
+    Step,
+    renew,
+    type_of,
+)
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
-from lamella.graph.nodes import Argument, Constant, Graph, Node, Tensor
+from lamella.graph.nodes import Argument, Branch, Constant, Graph, Node, Operation, Tensor, Update
 from lamella.graph.rewrite import copy_of, made, members, rename
 from lamella.lang.nac.rules import roads as rules
 from lamella.ops.problem import Problem
@@ -36,6 +47,47 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
+class SaidBlock:
+    """The calls of a block, and what it hands over."""
+
+    calls: tuple[Spoken, ...]
+    outputs: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SaidFork:
+    """A branch, which gives a tuple, or a convergence with its threshold, which gives a tensor."""
+
+    given: Tensor
+    blocks: tuple[SaidBlock, ...]
+    result: Tensor | tuple[Tensor, ...]
+    threshold: int
+    origin: Origin | None
+
+
+Spoken: TypeAlias = Said | SaidFork
+
+
+def flat_calls(calls: Iterable[Spoken]) -> Iterator[Said]:
+    """The calls, those in blocks too."""
+    for item in calls:
+        if isinstance(item, Said):
+            yield item
+        else:
+            for block in item.blocks:
+                yield from flat_calls(block.calls)
+
+
+def forks(calls: Iterable[Spoken]) -> Iterator[SaidFork]:
+    """The branches and convergences, those in blocks too."""
+    for item in calls:
+        if isinstance(item, SaidFork):
+            yield item
+            for block in item.blocks:
+                yield from forks(block.calls)
+
+
+@dataclass(frozen=True, slots=True)
 class Replayed:
     """A graph made again: what it takes and gives, under the names of its calls, and itself as a reader gets it."""
 
@@ -43,11 +95,13 @@ class Replayed:
     variables: tuple[Tensor, ...]
     constants: tuple[Constant, ...]
     """Constants that are stored like weights."""
-    calls: tuple[Said, ...]
+    calls: tuple[Spoken, ...]
     outputs: tuple[Tensor, ...]
     names: tuple[str, ...]
     """The names of the outputs in the graph that was given."""
     graph: Graph
+    updates: tuple[Update, ...] = ()
+    """What states become, under the names of the calls; states are no `variables` here."""
 
 
 def replay(model: Model, plan: Plan) -> Replayed:
@@ -56,9 +110,9 @@ def replay(model: Model, plan: Plan) -> Replayed:
     findings: list[Diagnostic] = []
     for step in plan.steps:
         try:
-            player.call(step)
+            player.take(step)
         except Problem as problem:
-            findings += (tell_origin(item, step.operation.origin) for item in problem.findings)
+            findings += (tell_origin(item, step.origin) for item in problem.findings)
             break
     if findings:
         raise Problem(*findings)
@@ -74,9 +128,12 @@ class _Player:
         self.builder = Builder(model.library, graph.name)
         self.tensors: dict[str, Tensor] = {}
         self.extents: dict[str, Extent] = {}
-        self.calls: list[Said] = []
+        self.calls: list[Spoken] = []
         self.inputs = [self._input(item) for item in members(graph.inputs) if isinstance(item, Tensor)]
-        self.variables = [self._variable(item) for item in graph.variables]
+        plain = (item for item in graph.variables if item.name not in plan.updates)
+        self.variables = [self._variable(item) for item in plain]
+        kept = (item for item in graph.variables if item.name in plan.updates)
+        self.states = {item.name: self._variable(item) for item in kept}
         self.constants = dict(self._constant(name, item) for name, item in plan.stored.items())
         self.names = [item.name for item in members(graph.outputs)]
         self.reserved = [self.builder.fresh(name) for name in self.names]
@@ -97,6 +154,53 @@ class _Player:
         return tensor.name, Constant(tensor, item.value)
 
     # --- calls ----------------------------------------------------------------------------------------------
+
+    def take(self, move: Move) -> None:
+        """A call, or a branch or a convergence with its blocks."""
+        if isinstance(move, Step):
+            self.call(move)
+        elif isinstance(move.node, Branch):
+            self._branch(move, move.node)
+        else:
+            self._converge(move, move.node)
+
+    def _branch(self, fork: Fork, node: Branch) -> None:
+        blocks: list[SaidBlock] = []
+
+        def play(part: Part) -> tuple[Tensor, ...]:
+            blocks.append(self._block(part))
+            return blocks[-1].outputs
+
+        given, (first, second) = self.tensors[fork.given.name], fork.parts
+        self.builder.origin = node.origin
+        results = self.builder.branch(given, lambda: play(first), lambda: play(second))
+        pairs = zip(node.outputs, results, blocks[1].outputs, strict=True)
+        for before, after, other in pairs:
+            self._learn(fork, before, after)
+            if (after.element, after.shape) != (other.element, other.shape):
+                raise self._differs(fork, type_of(after), type_of(other))
+        self.calls.append(SaidFork(given, tuple(blocks), results, 0, node.origin))
+
+    def _converge(self, fork: Fork, node: Operation) -> None:
+        blocks = tuple(map(self._block, fork.parts))
+        threshold = dict(node.attributes).get("threshold")
+        known = threshold if isinstance(threshold, int) else 0
+        self.builder.origin = node.origin
+        merged = tuple(block.outputs[0] for block in blocks)
+        result = self.builder.call(node.operator, merged, threshold=known)
+        for before in made(node):
+            if isinstance(before, Tensor):
+                self._learn(fork, before, result)
+        given = self.tensors[fork.given.name]
+        self.calls.append(SaidFork(given, blocks, result, known, node.origin))
+
+    def _block(self, part: Part) -> SaidBlock:
+        """What a block calls, in the region that the builder is in."""
+        outer, self.calls = self.calls, []
+        for move in part.steps:
+            self.take(move)
+        found, self.calls = tuple(self.calls), outer
+        return SaidBlock(found, tuple(self.tensors[item.name] for item in part.outputs))
 
     def call(self, step: Step) -> None:
         """Make one call, and learn which tensors it made."""
@@ -129,7 +233,7 @@ class _Player:
         found = self.builder.call_all(call.operator, *call.inputs, types=call.types, results=(), **attributes)
         return found[0] if len(found) == 1 and isinstance(found[0], Tensor) else _items(found)
 
-    def _learn(self, step: Step, old: Tensor, new: Tensor) -> None:
+    def _learn(self, step: Move, old: Tensor, new: Tensor) -> None:
         """What a tensor is now; extents that only it tells have its new name."""
         alike = old.element == new.element and len(old.shape) == len(new.shape)
         for before, after in zip(old.shape, new.shape, strict=False):
@@ -138,12 +242,13 @@ class _Player:
                 self.extents[symbol.name] = after
             alike = alike and not (isinstance(before, int) and isinstance(after, int) and before != after)
         if not alike:
-            raise self._differs(step, _type(old), _type(new))
+            raise self._differs(step, type_of(old), type_of(new))
         self.tensors[old.name] = new
 
-    def _differs(self, step: Step, wanted: str, found: str) -> Problem:
-        names = ", ".join(item.name for item in made(step.operation))
-        operator = step.operation.operator
+    def _differs(self, step: Move, wanted: str, found: str) -> Problem:
+        node = step.operation if isinstance(step, Step) else step.node
+        names = ", ".join(item.name for item in made(node))
+        operator = node.operator if isinstance(node, Operation) else "if"
         told = rules.OTHERWISE.at(NOWHERE, operator=operator, tensor=names, wanted=wanted, found=found)
         return Problem(told)
 
@@ -151,7 +256,10 @@ class _Player:
 
     def finish(self) -> Replayed:
         """The new graph, its outputs under the names they had."""
-        graph = self.builder.finish()
+        updates = tuple(
+            Update(item, self.tensors[self.plan.updates[name].name]) for name, item in self.states.items()
+        )
+        graph = replace(self.builder.finish(), updates=updates)
         outputs = [self.tensors[item.name] for item in self.plan.outputs]
         return Replayed(
             tuple(self.inputs),
@@ -161,6 +269,7 @@ class _Player:
             tuple(outputs),
             tuple(self.names),
             with_outputs(graph, outputs, self.reserved),
+            updates,
         )
 
 
@@ -195,7 +304,3 @@ def _lone(extent: Extent) -> Symbol | None:
         if factor == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol):
             return monomial[0]
     return None
-
-
-def _type(tensor: Tensor) -> str:
-    return f"{tensor.element}[{', '.join(map(str, tensor.shape))}]"

@@ -8,9 +8,10 @@ from typing import TypeAlias
 
 from lamella.base.dim import Dim, Values
 from lamella.base.dtype import ElementType
+from lamella.base.origin import Origin
 from lamella.bridge.aten.nodes import Call, Operand
 from lamella.bridge.graph_to_nac.calls.restate import restate_extent, restate_operand
-from lamella.graph.nodes import Constant, Operation, Single, Tensor, Value
+from lamella.graph.nodes import Branch, Constant, Operation, Single, Tensor, Value
 
 Input: TypeAlias = Tensor | tuple[Tensor, ...] | Single | None
 """An input of a call: what a graph passes, or the number that is the same everywhere in a constant."""
@@ -38,16 +39,48 @@ class Step:
     operation: Operation
     saying: Saying
 
+    @property
+    def origin(self) -> Origin | None:
+        """What the operation was made from."""
+        return self.operation.origin
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A block: what runs in it, and the tensors that it hands over."""
+
+    steps: tuple[Move, ...]
+    outputs: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A branch or a convergence with its blocks, and the condition or the tensor that the blocks share."""
+
+    node: Branch | Operation
+    given: Tensor
+    parts: tuple[Part, ...]
+
+    @property
+    def origin(self) -> Origin | None:
+        """What the node was made from."""
+        return self.node.origin
+
+
+Move: TypeAlias = Step | Fork
+
 
 @dataclass(slots=True)
 class Plan:
     """All operations in order; tensors that are others; constants that are stored like weights."""
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Move] = field(default_factory=list)
     aliases: dict[str, Tensor] = field(default_factory=dict)
     stored: dict[str, Constant] = field(default_factory=dict)
     """By the names of the constants in the graph; equal ones share one."""
     outputs: list[Tensor] = field(default_factory=list)
+    updates: dict[str, Tensor] = field(default_factory=dict)
+    """By the names of the variables that are states, what they become."""
 
     def root(self, tensor: Tensor) -> Tensor:
         """The tensor that another one is."""
@@ -94,3 +127,8 @@ def _value(value: Value, values: Values) -> Value:
     if isinstance(value, tuple):
         return tuple(restate_extent(item, values) if isinstance(item, Dim) else item for item in value)
     return restate_extent(value, values) if isinstance(value, Dim) else value
+
+
+def type_of(tensor: Tensor) -> str:
+    """The element type and the shape of a tensor, in words."""
+    return f"{tensor.element}[{', '.join(map(str, tensor.shape))}]"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -26,11 +27,21 @@ class SizeWriter:
 
     def __init__(self, emit: Emit) -> None:
         self.emit = emit
+        self.count = 0
         self.computed: dict[tuple[str, tuple[Word, ...]], Ref] = {}
         self.sources: dict[str, tuple[Tensor, int]] = {}
         """Symbols that are an extent of a tensor."""
         self.linear: dict[str, tuple[Tensor, int, int, int]] = {}
         """Symbols of which an extent is a multiple plus a number."""
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """Forget in the end what is seen and computed in the meantime: it is not there behind a block."""
+        before = dict(self.computed), dict(self.sources), dict(self.linear)
+        try:
+            yield
+        finally:
+            self.computed, self.sources, self.linear = before
 
     def see(self, tensor: Tensor) -> None:
         """A tensor that can be asked for its sizes from now on."""
@@ -99,7 +110,8 @@ class SizeWriter:
     def _once(self, name: str, words: tuple[Word, ...]) -> Ref:
         """The result of an instruction, which is written only the first time."""
         if (name, words) not in self.computed:
-            key = f"{SIZE_KEY}{len(self.computed)}"
+            key = f"{SIZE_KEY}{self.count}"
+            self.count += 1
             self.computed[name, words] = Ref(key)
             self.emit(name, words, key)
         return self.computed[name, words]

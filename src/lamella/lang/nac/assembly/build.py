@@ -212,7 +212,7 @@ class _Builder:
     def _orchestrator(self) -> Orchestrator:
         constants = self._rows(words.ORCHESTRATOR, Constant)
         steps = resolve_jumps(self._rows(words.ORCHESTRATOR, Step))
-        rows = (*self._rows(words.ORCHESTRATOR, Blob), *steps)
+        rows: tuple[Blob | Step, ...] = (*self._rows(words.ORCHESTRATOR, Blob), *steps)
         places = [item.span for item in rows or constants] or [self._assembly.span]
         span, lines = places[0].to(places[-1]), tuple(item.span for item in steps)
         return Orchestrator(self._program(rows, b"", encode_plan_step), constants, span, lines)

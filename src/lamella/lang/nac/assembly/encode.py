@@ -24,7 +24,7 @@ from lamella.lang.nac.assembly.nodes import (
 from lamella.lang.nac.assembly.numbers import write_string, write_value
 from lamella.lang.nac.assembly.tables import Table, Tables
 from lamella.lang.nac.assembly.words import SYSTEM
-from lamella.lang.nac.nodes import Command, ConstantType, Instruction, Parameter, Signature, Tick
+from lamella.lang.nac.nodes import CONVERGENCE, Command, ConstantType, Instruction, Parameter, Signature, Tick
 from lamella.lang.nac.rules import assembly as rules
 
 _CODES: Mapping[ConstantType, str] = MappingProxyType(
@@ -65,6 +65,9 @@ class Encoder:
         operation, variant = SYSTEM[body.word]
         constants = tuple(self._operand(item, line.span) for item in body.operands)
         offsets = tuple(self._offset(index, label, line) for label in body.labels)
+        if operation == CONVERGENCE:
+            variant, *lengths = constants
+            constants = tuple(lengths)
         return Instruction(operation, variant, constants, offsets, line.span)
 
     def _operand(self, operand: int | str | Value | Id, span: Span) -> int:

@@ -6,7 +6,18 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from lamella.lang.nac.nodes import CONTROL_FLOW, INPUT, OUTPUT, V1_5, V1_6, V1_7, V1_8, Action, Method
+from lamella.lang.nac.nodes import (
+    CONTROL_FLOW,
+    CONVERGENCE,
+    INPUT,
+    OUTPUT,
+    V1_5,
+    V1_6,
+    V1_7,
+    V1_8,
+    Action,
+    Method,
+)
 from lamella.lang.nac.operations import (
     FINAL,
     LIFTED,
@@ -52,9 +63,10 @@ SYSTEM: Mapping[str, tuple[int, int]] = MappingProxyType(
         **{"constant": (INPUT, LIFTED), "saved": (INPUT, SAVED), "target": (INPUT, TARGET)},
         **{"output": (OUTPUT, FINAL), "suboutput": (OUTPUT, SUBGRAPH), "update": (OUTPUT, UPDATE)},
         **{"finish": (OUTPUT, TRAINED), "branch": (CONTROL_FLOW, 0)},
+        **{"converge": (CONVERGENCE, 0)},
     }
 )
-"""The instructions that have no signature: field A and field B."""
+"""The instructions that have no signature: field A and field B; that of `converge` is its threshold."""
 RAW = "raw"
 RESERVED = frozenset({*SYSTEM, RAW, "inf", "nan"})
 """Words that are not read as the name of an operation."""

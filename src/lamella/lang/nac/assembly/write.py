@@ -100,8 +100,8 @@ def write_body(body: System | Call | Raw) -> str:
     match body:
         case Raw(operation, variant, constants, offsets):
             return f"raw({operation}, {variant}, {write_integers(constants)}, {write_integers(offsets)})"
-        case System("branch", operands, labels):
-            return f"branch({_joined(labels)}, {_joined(operands)})"
+        case System("branch" | "converge" as word, operands, labels):
+            return f"{word}({_joined(labels)}, {_joined(operands)})"
         case System(word, operands, labels):
             return f"{word}({_joined([*operands, *labels])})"
         case Call(operation, signature, arguments):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.lang.nac.check.tables import Tables
-from lamella.lang.nac.nodes import CONTROL_FLOW, NONE, OUTPUT, Constant, Instruction, Signature
+from lamella.lang.nac.nodes import NONE, OUTPUT, Constant, Instruction, Signature
 from lamella.lang.nac.operations import SYSTEM_NAMES
 from lamella.lang.nac.rules import instructions as rules
 from lamella.lang.nac.signatures import CONSTANT_CODES, TENSOR_CODES, UnfitError, coerce
@@ -83,7 +83,7 @@ def _check_offset(here: Here, number: int, offset: int) -> Iterator[Diagnostic]:
         yield rules.BEFORE_FIRST.at(span, number=number, index=here.index, offset=offset)
         return
     operation = here.code.instructions[target].operation
-    if operation in (OUTPUT, CONTROL_FLOW):
+    if operation == OUTPUT:
         yield rules.NO_RESULT.at(span, number=number, target=target, name=SYSTEM_NAMES[operation])
     elif operation == NONE:
         yield rules.CONSTANT_LOST.at(span, user=here.index, index=target)

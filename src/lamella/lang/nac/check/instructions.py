@@ -63,7 +63,7 @@ def _has_saved(file: File, item: Instruction) -> bool:
     target = _only(item.constants)
     if not 0 <= target < len(file.instructions):
         return False
-    return file.instructions[target].operation not in (NONE, OUTPUT, CONTROL_FLOW)
+    return file.instructions[target].operation not in (NONE, OUTPUT)
 
 
 def _only(values: tuple[int, ...]) -> int:
@@ -125,16 +125,12 @@ def _check_output(here: Here) -> Iterator[Diagnostic]:
     yield from check_offsets(here)
 
 
-def _check_convergence(here: Here) -> Iterator[Diagnostic]:
-    yield rules.CONVERGENCE_REFUSED.at(here.instruction.span)
-
-
 _SYSTEM: Mapping[int, Callable[[Here], Iterator[Diagnostic]]] = MappingProxyType(
     {
         INPUT: _check_input,
         OUTPUT: _check_output,
         CONTROL_FLOW: check_offsets,
-        CONVERGENCE: _check_convergence,
+        CONVERGENCE: check_offsets,
     }
 )
 

@@ -16,6 +16,7 @@ from lamella.lang.nac.rules import (
     schedule,
     sections,
     tables,
+    tokenizing,
     weights,
     writing,
 )
@@ -37,6 +38,7 @@ RULES: tuple[Rule, ...] = tuple(
                 roads,
                 reading,
                 running,
+                tokenizing,
                 flow,
                 planning,
             )

@@ -15,7 +15,7 @@ UNUSED_SYSTEM = Rule(
     "NAC071",
     "3.2 Field A",
     "there is no system operation {id}",
-    hint="system operations are 2 <INPUT>, 3 <OUTPUT> and 6 <CONTROL_FLOW>",
+    hint="system operations are 2 <INPUT>, 3 <OUTPUT>, 6 <CONTROL_FLOW> and 7 <CONVERGENCE>",
 )
 CONSTANT_LOST = Rule(
     "NAC072",
@@ -156,10 +156,4 @@ BRANCH_CROSSES = Rule(
     "7.3 <CONTROL_FLOW>",
     "branches of {lengths} instructions leave the branch around them, which ends before instruction {end}",
     hint="an inner branch ends inside the outer one",
-)
-CONVERGENCE_REFUSED = Rule(
-    "NAC096",
-    "7.3 <CONVERGENCE>",
-    "<CONVERGENCE> has no layout that readers and writers agree on",
-    hint="write the branches and how they are merged as operations",
 )

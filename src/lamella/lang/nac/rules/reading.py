@@ -37,11 +37,11 @@ STATE_REFUSED = Rule(
     "instruction {index} loads state {id}; no field says what it is and what updates it",
     hint='describe it under the key "states" of the resource lamella.json',
 )
-BRANCH_REFUSED = Rule(
+CONDITION = Rule(
     "NAC225",
     "7.3 <CONTROL_FLOW>",
-    "instruction {index} is <CONTROL_FLOW>, which is not translated",
-    hint="compute both branches and choose with nac.where",
+    "instruction {index} chooses by {what}",
+    hint="a condition is one truth value: a bool tensor without dimensions",
 )
 OPERATION_FOREIGN = Rule(
     "NAC226",

@@ -9,8 +9,8 @@ _OPERATIONS = "3.2 Field A"
 CONTROL_FLOW = Rule(
     "NAC208",
     "7.3 <CONTROL_FLOW>",
-    "'{tensor}' is made by {what}, and nobody executes <CONTROL_FLOW> of NAC",
-    hint="choose the branch or unroll the loop before the model is written",
+    "'{tensor}' is made by {what}, and instructions of NAC never run twice",
+    hint="unroll the loop before the model is written, or let a plan run the model several times",
 )
 UPDATED = Rule(
     "NAC209",

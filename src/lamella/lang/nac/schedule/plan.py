@@ -4,7 +4,10 @@ FORWARD: a result that has one user, with nothing but loads before it. SAVE_RESU
 FREE: what was saved or loaded and is no output, at the tick after its last use. PRELOAD: a run of loads that follow
 each other, at one of the three computing ticks before it (`lifetimes` says at which). Inputs belong to the caller and
 outputs go to it: neither is freed. A result that nobody uses needs no command. Loads before anything is computed are
-read where they stand.
+read where they stand, in each block of a branch too.
+
+In a block of a branch or of a convergence nothing is freed that comes from before it: that waits for a tick behind the
+blocks, and so do results that a block hands over. Nothing is preloaded across the border of a block.
 
 The ticks of loads carry no commands where it can be helped: the public compiler leaves them out. So a FREE waits for
 the next computing tick. A tick holds 255 commands; a FREE that finds no room waits likewise, a PRELOAD goes to a later
@@ -14,6 +17,7 @@ that end.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +25,7 @@ from dataclasses import dataclass, field
 from lamella.lang.nac.check.memory.flow import Flow, is_load, read_flow
 from lamella.lang.nac.check.memory.schedule import LAST_TICK
 from lamella.lang.nac.nodes import INPUT, Action, Command, File, Tick
+from lamella.lang.nac.regions import Block
 from lamella.lang.nac.schedule.lifetimes import Lives, Memory
 
 MOST_COMMANDS = 255
@@ -81,6 +86,42 @@ class _Plan:
         yield from (Command(Action.PRELOAD, target) for target in sorted(self.preloaded[tick]))
 
 
+class _Waiting:
+    """Results that wait for a FREE: those from before a block wait behind it, since it may not run."""
+
+    def __init__(self) -> None:
+        self.open: list[Block] = []
+        self.starts: list[int] = [0]
+        self.results: list[list[int]] = [[]]
+
+    def enter(self, block: Block | None) -> None:
+        """Come to an instruction of a block: others end before it, and it may begin."""
+        while self.open and self.open[-1] is not block and not _holds(self.open[-1], block):
+            self.open.pop()
+            self.starts.pop()
+            left = self.results.pop()
+            self.results[-1] += left
+        if block is not None and (not self.open or self.open[-1] is not block):
+            self.open.append(block)
+            self.starts.append(block.start)
+            self.results.append([])
+
+    def add(self, found: Sequence[int]) -> None:
+        """Results that are free from now on, each in the block that it belongs to."""
+        for index in found:
+            self.results[bisect_right(self.starts, index) - 1].append(index)
+
+    def take(self, room: int) -> list[int]:
+        """As many as there is room for."""
+        waiting = self.results[-1]
+        found, self.results[-1] = waiting[:room], waiting[room:]
+        return found
+
+
+def _holds(outer: Block, inner: Block | None) -> bool:
+    return inner is not None and outer.start <= inner.start and inner.stop <= outer.stop
+
+
 @dataclass(frozen=True, slots=True)
 class _Program:
     """A program and who uses what in it."""
@@ -108,13 +149,14 @@ class _Program:
             if self._is_owned(plan, index):
                 due[max(index, self.flow.last[index]) + 1].append(index)
         last = max((tick for tick, load in enumerate(self.loads) if not load), default=-1)
-        waiting: list[int] = []
+        waiting = _Waiting()
         for tick, load in enumerate(self.loads):
-            waiting += due[tick]
-            if waiting and (not load or tick > last):
+            waiting.enter(self.flow.blocks.at(tick))
+            waiting.add(due[tick])
+            if not load or tick > last:
                 # One place is for a PRELOAD: a FREE can wait, the first load of a run cannot.
                 room = plan.room(tick) - any(self.loads[tick + 1 : tick + 2])
-                plan.freed[tick], waiting = waiting[:room], waiting[room:]
+                plan.freed[tick] = waiting.take(room)
 
     def _is_owned(self, plan: _Plan, index: int) -> bool:
         """Whether the memory of a result is the schedule's to free."""
@@ -124,11 +166,15 @@ class _Program:
 
     def preload(self, plan: _Plan, memory: Memory) -> None:
         """PRELOAD for each run of loads behind the first computing tick."""
-        before = -1  # the last tick that carries a PRELOAD
+        before: dict[int, int] = {}  # by blocks the last tick that carries a PRELOAD
         for run in self._runs():
-            chosen = memory.advance(run, self._window(run.start, before))
-            computing = (tick for tick in range(chosen, run.start) if not self.loads[tick])
-            before = _place(plan, run, (*computing, *run))
+            block = self.flow.blocks.inside[run.start]
+            window = self._window(run.start, before.get(block, -1))
+            if not window:
+                continue
+            chosen = memory.advance(run, window)
+            computing = (tick for tick in range(chosen, run.start) if self._computes(tick, run.start))
+            before[block] = _place(plan, run, (*computing, *run))
 
     def _runs(self) -> Iterator[range]:
         """Maximal runs of loads, without one at the very start."""
@@ -137,21 +183,36 @@ class _Program:
             if load and start is None:
                 start = tick
             elif not load and start is not None:
-                if start > 0:
+                if start > 0 and start != self.flow.blocks.start(start):
                     yield range(start, tick)
                 start = None
 
     def _window(self, start: int, before: int) -> list[int]:
         """The computing ticks at which a run can be preloaded, the nearest first."""
-        ticks = range(start - 1, max(start - 1 - _STEPS, before), -1)
-        return [tick for tick in ticks if not self.loads[tick]][:_COMPUTING]
+        blocks, found = self.flow.blocks, list[int]()
+        tick, left = start - 1, _STEPS
+        while tick > before and tick >= blocks.start(start) and left and len(found) < _COMPUTING:
+            inner = blocks.at(tick)
+            if inner is not None and inner.start > blocks.start(start):
+                tick = inner.owner  # blocks that are over, and may not have run
+                continue
+            if not self.loads[tick]:
+                found.append(tick)
+            tick, left = tick - 1, left - 1
+        return found
+
+    def _computes(self, tick: int, load: int) -> bool:
+        """Whether a tick computes something whenever a load is executed, and only then."""
+        inside = self.flow.blocks.inside
+        return not self.loads[tick] and inside[tick] == inside[load]
 
     def lives(self, plan: _Plan) -> Lives:
         """When each result begins and ends, each run preloaded as late as can be."""
         lives = Lives(len(self.loads))
         for run in self._runs():
-            for load in run:
-                lives.begin[load] = Lives.settled(run.start - 1)
+            window = self._window(run.start, -1)
+            for load in run if window else ():
+                lives.begin[load] = Lives.settled(window[0])
         for index, command in plan.kept.items():
             if command.action == Action.FORWARD:
                 lives.end[index] = Lives.settled(command.target)

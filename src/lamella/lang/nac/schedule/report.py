@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from lamella.lang.nac.check.memory.peak import Peak, peak_bytes
 from lamella.lang.nac.nodes import Action, File
 
+_NAMED: frozenset[int] = frozenset(Action)
+
 
 @dataclass(frozen=True, slots=True)
 class ScheduleReport:
@@ -54,11 +56,11 @@ class ScheduleReport:
 
 
 def describe_schedule(file: File, sizes: Mapping[int, int]) -> ScheduleReport:
-    """Follow the schedule of a checked file, where the result of each instruction has a size in bytes."""
+    """Follow a schedule, where the result of each instruction has a size in bytes; unknown actions do nothing."""
     commands: Counter[Action] = Counter()
     distances: Counter[int] = Counter()
     for tick in file.schedule:
-        commands.update(Action(item.action) for item in tick.commands)
+        commands.update(Action(item.action) for item in tick.commands if item.action in _NAMED)
         preloads = (item.target for item in tick.commands if item.action == Action.PRELOAD)
         distances.update(target - tick.index for target in preloads)
     unscheduled = peak_bytes(replace(file, schedule=()), sizes).bytes

@@ -20,7 +20,7 @@ from lamella.lang.nac.assembly.nodes import (
     Value,
 )
 from lamella.lang.nac.assembly.tables import Tables
-from lamella.lang.nac.nodes import FIRST_REGULAR, Command, File, Instruction, Tick
+from lamella.lang.nac.nodes import CONVERGENCE, FIRST_REGULAR, Command, File, Instruction, Tick
 
 LONGEST_VALUE = 60
 """Characters of a constant that an instruction shows; longer ones are shown by id."""
@@ -58,6 +58,8 @@ class CodeDescriber:
         return found or Raw(item.operation, item.variant, item.constants, item.offsets)
 
     def _system(self, index: int, item: Instruction) -> System | None:
+        if item.operation == CONVERGENCE and len(item.offsets) == 1:
+            return System("converge", (item.variant, *item.constants), (_label(index, item.offsets[0]),))
         word = _WORDS.get((item.operation, item.variant))
         if word is None or len(item.constants) != _OPERANDS.get(word, 0):
             return None

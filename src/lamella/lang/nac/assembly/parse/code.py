@@ -62,6 +62,8 @@ class CodeParser(Lexis):
             return System(word, (self.parameter(),), self._more_labels())
         if word == "branch":
             return self._branch()
+        if word == "converge":
+            return self._converge()
         return System(word, (), self._labels(word))
 
     def parameter(self) -> int | str:
@@ -91,6 +93,14 @@ class CodeParser(Lexis):
         yes = self.integer("the length of the first branch", "in 'branch(…)'")
         self.expect(",", "in 'branch(…)'")
         return System("branch", (yes, self.integer("the length of the second", "in 'branch(…)'")), (label,))
+
+    def _converge(self) -> System:
+        label = self.label("in 'converge(…)'")
+        self.expect(",", "in 'converge(…)'")
+        found = [self.integer("the threshold in percent", "in 'converge(…)'")]
+        while self.accept(","):
+            found.append(self.integer("the length of a block", "in 'converge(…)'"))
+        return System("converge", tuple(found), (label,))
 
     # --- regular operations ---------------------------------------------------------------------------------
 

@@ -163,6 +163,55 @@ def _pack_item(operand: StepOperand) -> bytes:
     return b"\1\0" + pack_text(operand, 1)
 
 
+def _fields(code: int, *kinds: str) -> _Record:
+    """Numbers and texts in a row: `u8`, `u16` and `i32`, `s8` and `s16`."""
+
+    def take(reader: Reader) -> Operands:
+        return tuple(_take_field(reader, kind) for kind in kinds)
+
+    def pack(operands: Operands) -> bytes:
+        _expect(operands, len(kinds))
+        return b"".join(map(_pack_field, operands, kinds))
+
+    return _Record(code, take, pack)
+
+
+def _take_field(reader: Reader, kind: str) -> int | str:
+    match kind:
+        case "u8":
+            return reader.u8()
+        case "u16":
+            return reader.u16()
+        case "i32":
+            return reader.i32()
+    return _text(reader, 1 if kind == "s8" else 2)
+
+
+def _pack_field(operand: StepOperand, kind: str) -> bytes:
+    size = int(kind[1:]) // 8
+    if kind[0] == "s":
+        return pack_text(operand, 1 if kind == "s8" else 2)
+    return pack_number(operand, size, signed=kind[0] == "i")
+
+
+_ADDED = ("u8", "i32", "s16")
+
+
+def _take_added(reader: Reader) -> Operands:
+    return tuple(tuple(_take_field(reader, kind) for kind in _ADDED) for _ in range(reader.u16()))
+
+
+def _pack_added(operands: Operands) -> bytes:
+    return pack_number(len(operands), 2) + b"".join(map(_pack_token, operands))
+
+
+def _pack_token(operand: StepOperand) -> bytes:
+    if not isinstance(operand, tuple):
+        raise WrongOperandError("takes tokens as [flags, id, text]")
+    _expect(operand, len(_ADDED))
+    return b"".join(map(_pack_field, operand, _ADDED))
+
+
 _RECORDS: Mapping[str, _Record] = MappingProxyType(
     {
         "LOWERCASE": _texts(0x01),
@@ -176,6 +225,21 @@ _RECORDS: Mapping[str, _Record] = MappingProxyType(
         "WORDPIECE_ENCODE": _texts(0x21, 1),
         "UNIGRAM_ENCODE": _texts(0x22),
         "COMPOSE": _Record(0x30, _take_template, _pack_template),
+        # ours, from 0x80 on
+        "ADDED_TOKENS": _Record(0x80, _take_added, _pack_added),
+        "SPLIT": _fields(0x81, "u8", "u8", "s16"),
+        "PREPEND_WHERE": _fields(0x82, "u8", "s16"),
+        "REPLACE_PATTERN": _fields(0x83, "u8", "s16", "s16"),
+        "ENCODE_OPTIONS": _fields(0x84, "u8", "u16", "s8", "s8"),
+        "DECODE_BYTES": _fields(0x90),
+        "DECODE_WORDPIECES": _fields(0x91, "s8", "u8"),
+        "DECODE_SPACES": _fields(0x92, "s8", "u8"),
+        "DECODE_FUSE": _fields(0x93),
+        "DECODE_STRIP": _fields(0x94, "s8", "u16", "u16"),
+        "DECODE_FALLBACK": _fields(0x95),
+        "DECODE_REPLACE": _fields(0x96, "u8", "s16", "s16"),
+        "DECODE_SUFFIX": _fields(0x97, "s8"),
+        "DECODE_JOIN": _fields(0x98, "s8"),
     }
 )
 _NAMES: Mapping[int, str] = MappingProxyType({record.code: name for name, record in _RECORDS.items()})

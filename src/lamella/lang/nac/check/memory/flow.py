@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lamella.lang.nac.nodes import INPUT, OUTPUT, Instruction
-from lamella.lang.nac.operations import PARAMETER
+from lamella.lang.nac.operations import PARAMETER, STATE, SUBGRAPH
+from lamella.lang.nac.regions import Blocks, read_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +18,12 @@ class Flow:
     last: list[int]
     outputs: set[int]
     """Results that the program gives to its caller."""
+    blocks: Blocks
 
 
 def read_flow(instructions: Sequence[Instruction]) -> Flow:
     """The uses in a program; offsets that lead nowhere are none."""
-    flow = Flow([-1] * len(instructions), [-1] * len(instructions), set())
+    flow = Flow([-1] * len(instructions), [-1] * len(instructions), set(), read_blocks(instructions))
     for index, item in enumerate(instructions):
         for offset in item.offsets:
             source = index + offset
@@ -30,11 +32,21 @@ def read_flow(instructions: Sequence[Instruction]) -> Flow:
             if flow.first[source] < 0:
                 flow.first[source] = index
             flow.last[source] = index
-            if item.operation == OUTPUT:
+            if is_end(item):
                 flow.outputs.add(source)
     return flow
+
+
+def is_end(item: Instruction) -> bool:
+    """Whether an instruction gives results to the caller, and not to what is around its block."""
+    return item.operation == OUTPUT and item.variant != SUBGRAPH
 
 
 def is_load(item: Instruction) -> bool:
     """Whether an instruction loads a parameter."""
     return item.operation == INPUT and item.variant == PARAMETER
+
+
+def is_state(item: Instruction) -> bool:
+    """Whether an instruction loads a state."""
+    return item.operation == INPUT and item.variant == STATE

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.lang.nac.check.memory.flow import Flow, is_load, read_flow
-from lamella.lang.nac.nodes import INPUT, OUTPUT, V1_5, V1_6, Action, Command, File, Tick
+from lamella.lang.nac.check.memory.flow import Flow, is_end, is_load, read_flow
+from lamella.lang.nac.nodes import INPUT, V1_5, V1_6, Action, Command, File, Tick
+from lamella.lang.nac.rules import flow as blocks
 from lamella.lang.nac.rules import schedule as rules
 
 LAST_TICK = 65535
@@ -111,6 +112,8 @@ def _free(memory: Memory, tick: int, command: Command) -> Iterator[Diagnostic]:
         yield rules.FREE_UNSAVED.at(command.span, tick=tick, target=target)
     elif last == tick and memory.file.header.version in (V1_5, V1_6):
         yield rules.FREE_AT_USE.at(command.span, tick=tick, target=target)
+    elif target < memory.flow.blocks.start(tick):
+        yield blocks.FREE_INSIDE.at(command.span, tick=tick, target=target)
     memory.freed.add(target)
 
 
@@ -135,9 +138,11 @@ _FOLLOW: Mapping[int, Callable[[Memory, int, Command], Iterator[Diagnostic]]] = 
 
 def _check_left(memory: Memory) -> Iterator[Diagnostic]:
     """Results that are used without being kept, kept without being freed, loaded without being preloaded."""
-    computed = False  # whether a tick came that does not load
+    computed = False  # whether a tick came in this block that does not load
+    blocks = memory.flow.blocks
     for index, item in enumerate(memory.file.instructions[: LAST_TICK + 1]):
         load, last = is_load(item), memory.flow.last[index]
+        computed = computed and index != blocks.start(index)
         if item.operation != INPUT and _is_lost(memory, index):
             yield rules.NEVER_KEPT.at(item.span, user=memory.flow.first[index], index=index)
         if load and computed and index not in memory.preloaded:
@@ -151,7 +156,7 @@ def _is_lost(memory: Memory, index: int) -> bool:
     """Whether a later operation uses a result that no command keeps; outputs are kept without one."""
     first = memory.flow.first[index]
     kept = index in memory.saved or index in memory.forwarded
-    return first >= 0 and not kept and memory.file.instructions[first].operation != OUTPUT
+    return first >= 0 and not kept and not is_end(memory.file.instructions[first])
 
 
 def _leaks(memory: Memory, index: int) -> bool:

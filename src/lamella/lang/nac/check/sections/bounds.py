@@ -37,4 +37,4 @@ def step_bound(steps: Sequence[Step], counts: Mapping[int, int]) -> int | Unboun
             repeats.append(max(0, count))
         elif step.code == LOOP_END and len(totals) > 1:
             totals[-2:] = [min(LARGEST, totals[-2] + totals[-1] * repeats.pop())]
-    return totals[0]
+    return min(LARGEST, totals[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lamella.lang.nac.check.sections.opcodes import OPCODES, Kind, Opcode, Operand
+from lamella.lang.nac.check.sections.opcodes import JUMPS, OPCODES, Kind, Opcode, Operand
 from lamella.lang.nac.nodes import Data
 
 
@@ -26,14 +26,14 @@ class Step:
         """What the instruction is."""
         return OPCODES[self.code]
 
-    def values(self, *kinds: Kind) -> Iterator[int]:
-        """The values of the operands of some kinds."""
-        return (value for operand, value in self.operands if operand.kind in kinds)
+    def values(self, kind: Kind) -> list[int]:
+        """The values of the operands of a kind."""
+        return [value for operand, value in self.operands if operand.kind is kind]
 
     @property
     def target(self) -> int | None:
         """Where a jump leads; distances count from the end of the instruction."""
-        return next((self.end + value for value in self.values(Kind.JUMP)), None)
+        return self.end + self.operands[-1][1] if self.code in JUMPS else None
 
 
 @dataclass(frozen=True, slots=True)

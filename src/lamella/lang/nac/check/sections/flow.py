@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from lamella.lang.nac.check.sections.decode import Step
 from lamella.lang.nac.check.sections.opcodes import (
-    BRANCH,
-    BREAK,
     CONSTANT,
     HALT,
+    JUMPS,
     LOAD_EXTERN,
     LOOP_END,
     LOOP_START,
@@ -109,12 +108,12 @@ def _following(
         count = counts.get(step.operands[0][1])
         ways = (number + 1, skips.get(number, number + 1))
         return ways if count is None else ways[:1] if count > 0 else ways[1:]
-    if step.code in (LOOP_END, BRANCH, BREAK):
+    if step.code in JUMPS:
         return (number + 1, target)
     return (number + 1,)
 
 
-def follow(graph: Graph, values: Values) -> list[int | None]:
+def follow(graph: Graph) -> list[int | None]:
     """What holds before each step on every way to it: a bit for each written slot, then one for each loaded model.
 
     None where no way leads.

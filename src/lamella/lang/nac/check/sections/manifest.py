@@ -59,8 +59,8 @@ def check_manifest(file: File) -> Iterator[Diagnostic]:
 
 
 def _count_parts(record: memoryview) -> int:
-    """How much work a record says that it is: itself, and its rules."""
-    rules = record[_HEAD : _HEAD + 2] if record[0] == _PARTITION else b""
+    """How much work a record says that it is: itself, and its rules or tokens."""
+    rules = record[_HEAD : _HEAD + 2] if record[0] in (_PARTITION, _ADDED) else b""
     return 1 + int.from_bytes(rules, "little")
 
 
@@ -102,6 +102,8 @@ def _nothing(reader: Reader) -> None:
 
 def _text(reader: Reader, length: int) -> str:
     data = reader.take(length, "a text")
+    if b"\0" in data:
+        raise _UnknownValueError("holds a NUL character", "a pattern names it '\\x00'")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
@@ -179,7 +181,73 @@ def _flag(reader: Reader) -> bool:
     return bool(value)
 
 
-_PARTITION = 0x10
+# --- ours ---------------------------------------------------------------------------------------------------
+
+
+def _most(highest: int, *texts: Callable[[Reader], object]) -> Callable[[Reader], None]:
+    """A byte up to a number, and texts behind it."""
+
+    def read(reader: Reader) -> None:
+        _byte(reader, highest)
+        for text in texts:
+            text(reader)
+
+    return read
+
+
+def _byte(reader: Reader, highest: int) -> int:
+    value = reader.u8()
+    if value > highest:
+        raise _UnknownValueError(
+            f"has {value} where 0 to {highest} stand", f"{highest} is the highest number here"
+        )
+    return value
+
+
+def _added(reader: Reader) -> None:
+    for _ in range(reader.count(reader.u16(), 7, "a list of tokens")):
+        _byte(reader, 31)
+        if reader.i32() < 0:
+            raise _UnknownValueError("gives a token a negative id", "ids begin at 0")
+        if not _long_text(reader):
+            raise _UnknownValueError("has a token without text", "a token has a character at least")
+
+
+def _split(reader: Reader) -> None:
+    _byte(reader, 4)
+    _flag(reader)
+    _long_text(reader)
+
+
+def _options(reader: Reader) -> None:
+    _byte(reader, 7)
+    reader.u16()
+    _short_text(reader)
+    _short_text(reader)
+
+
+def _character(reader: Reader) -> None:
+    if len(_short_text(reader)) != 1:
+        raise _UnknownValueError("does not name one character", "name one character")
+
+
+def _two_counts(reader: Reader) -> None:
+    _character(reader)
+    reader.u16()
+    reader.u16()
+
+
+def _marked(mark: Callable[[Reader], object]) -> Callable[[Reader], None]:
+    """A text and a flag behind it."""
+
+    def read(reader: Reader) -> None:
+        mark(reader)
+        _flag(reader)
+
+    return read
+
+
+_PARTITION, _ADDED = 0x10, 0x80
 _RECORDS: Mapping[int, _Record] = MappingProxyType(
     {
         0x01: _Record("LOWERCASE", _nothing),
@@ -193,5 +261,19 @@ _RECORDS: Mapping[int, _Record] = MappingProxyType(
         0x21: _Record("WORDPIECE_ENCODE", _marker),
         0x22: _Record("UNIGRAM_ENCODE", _nothing),
         0x30: _Record("COMPOSE", _template),
+        _ADDED: _Record("ADDED_TOKENS", _added),
+        0x81: _Record("SPLIT", _split),
+        0x82: _Record("PREPEND_WHERE", _most(3, _long_text)),
+        0x83: _Record("REPLACE_PATTERN", _most(1, _long_text, _long_text)),
+        0x84: _Record("ENCODE_OPTIONS", _options),
+        0x90: _Record("DECODE_BYTES", _nothing),
+        0x91: _Record("DECODE_WORDPIECES", _marked(_short_text)),
+        0x92: _Record("DECODE_SPACES", _marked(_character)),
+        0x93: _Record("DECODE_FUSE", _nothing),
+        0x94: _Record("DECODE_STRIP", _two_counts),
+        0x95: _Record("DECODE_FALLBACK", _nothing),
+        0x96: _Record("DECODE_REPLACE", _most(1, _long_text, _long_text)),
+        0x97: _Record("DECODE_SUFFIX", _marker),
+        0x98: _Record("DECODE_JOIN", _marker),
     }
 )

@@ -11,7 +11,6 @@ from lamella.lang.nac.blocks import block_problem, find_block
 from lamella.lang.nac.check.sections.bounds import Unbounded, step_bound
 from lamella.lang.nac.check.sections.decode import Step, Stop, decode
 from lamella.lang.nac.check.sections.flow import (
-    Graph,
     Values,
     follow,
     loop_counts,
@@ -58,7 +57,8 @@ class Plan:
     def tell(self, rule: Rule, number: int, **values: object) -> Diagnostic:
         """A finding that names an instruction and its byte."""
         step = self.steps[number]
-        return rule.at(self.place(number), name=step.opcode.name, offset=step.offset, **values)
+        name, offset = step.opcode.name, step.offset
+        return rule.at(self.place(number), hint=None, labels=(), name=name, offset=offset, **values)
 
 
 def read_plan(file: File) -> Plan:
@@ -160,7 +160,7 @@ def _check_uses(plan: Plan) -> Iterator[Diagnostic]:
 def _check_ways(plan: Plan) -> Iterator[Diagnostic]:
     """On every way slots are written and models loaded before they are used; every instruction is on a way."""
     counts = loop_counts(plan.steps, plan.values)
-    before = follow(read_graph(plan.steps, counts), plan.values)
+    before = follow(read_graph(plan.steps, counts))
     yield from _check_unreached(plan, before)
     written, loaded = _filled(plan, Kind.WRITE), _filled(plan, Kind.LOADED)
     for number, (step, held) in enumerate(zip(plan.steps, before, strict=True)):

@@ -83,7 +83,7 @@ def _text_problems(
     elif step.code == LOAD_ARRAY and text not in arrays:
         yield id_, f"there is no array '{text}'", f"arrays are {', '.join(sorted(arrays)[:8]) or 'not there'}"
     elif step.code == FORMAT:
-        given, wanted = len(list(step.values(Kind.READ))), count_fields(text)
+        given, wanted = len(step.values(Kind.READ)), count_fields(text)
         if wanted is None:
             yield id_, "it has more than {} in braces", "only {} stands for a value; {{ and }} are braces"
         elif wanted > given:

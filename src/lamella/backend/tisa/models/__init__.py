@@ -1,0 +1,1 @@
+"""How the words of a text become ids: byte pairs, word pieces, the likeliest pieces."""

@@ -1,0 +1,99 @@
+"""Normalizers as instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from lamella.bridge.tokenizer_to_nac.document import Part
+from lamella.bridge.tokenizer_to_nac.patterns import (
+    CONTROL,
+    IDEOGRAPHS,
+    NMT_DROPPED,
+    NMT_SPACES,
+    read_pattern,
+)
+from lamella.lang.nac.assembly.nodes import Step
+
+Steps = list[Step]
+INSTEAD, AROUND = 0, 1
+ALWAYS, AT_START = 1, 2
+
+
+def normalizer_steps(part: Part) -> Steps:
+    """The instructions of a normalizer; none where there is none."""
+    if not part:
+        return []
+    if part.kind == "Sequence":
+        return [step for item in part["normalizers"].items() for step in normalizer_steps(item)]
+    if part.kind in ("NFC", "NFD", "NFKC", "NFKD"):
+        return [Step("UNICODE_NORM", (part.kind,))]
+    if part.kind not in _NORMALIZERS:
+        raise part.unsayable(f"the normalizer '{part.kind}'")
+    return _NORMALIZERS[part.kind](part)
+
+
+def _lowercase(_: Part) -> Steps:
+    """Letter by letter: a sigma at the end of a word is not another letter."""
+    return [Step("REPLACE", ("Σ", "σ")), Step("LOWERCASE", ())]
+
+
+def _replace(part: Part) -> Steps:
+    if part["pattern"]["String"]:
+        old = part["pattern"]["String"].text()
+        if not old:
+            raise part.unsayable("a replacement of nothing")
+        return [Step("REPLACE", (old, part["content"].text()))]
+    return [Step("REPLACE_PATTERN", (INSTEAD, read_pattern(part["pattern"]), part["content"].text()))]
+
+
+def _prepend(part: Part) -> Steps:
+    return [Step("PREPEND_WHERE", (ALWAYS, part["prepend"].text()))]
+
+
+def _strip(part: Part) -> Steps:
+    left = [Step("REPLACE_PATTERN", (INSTEAD, r"^\s+", ""))] if part["strip_left"].flag() else []
+    right = [Step("REPLACE_PATTERN", (INSTEAD, r"\s+$", ""))] if part["strip_right"].flag() else []
+    return left + right
+
+
+def _strip_accents(_: Part) -> Steps:
+    return [Step("FILTER_CATEGORY", ("M",))]
+
+
+def _bert(part: Part) -> Steps:
+    steps: Steps = []
+    if part["clean_text"].flag(True):
+        steps += [
+            Step("REPLACE_PATTERN", (INSTEAD, CONTROL, "")),
+            Step("REPLACE_PATTERN", (INSTEAD, r"\s", " ")),
+        ]
+    if part["handle_chinese_chars"].flag(True):
+        steps.append(Step("REPLACE_PATTERN", (AROUND, IDEOGRAPHS, " ")))
+    lowercase = part["lowercase"].flag(True)
+    if part["strip_accents"].flag(lowercase):
+        steps += [Step("UNICODE_NORM", ("NFD",)), Step("FILTER_CATEGORY", ("Mn",))]
+    return steps + _lowercase(part) * lowercase
+
+
+def _nmt(_: Part) -> Steps:
+    dropped = Step("REPLACE_PATTERN", (INSTEAD, NMT_DROPPED, ""))
+    return [dropped, Step("REPLACE_PATTERN", (INSTEAD, NMT_SPACES, " "))]
+
+
+def _byte_level(_: Part) -> Steps:
+    return [Step("BYTE_ENCODE", ())]
+
+
+_NORMALIZERS: Mapping[str, Callable[[Part], Steps]] = MappingProxyType(
+    {
+        "Lowercase": _lowercase,
+        "Replace": _replace,
+        "Prepend": _prepend,
+        "Strip": _strip,
+        "StripAccents": _strip_accents,
+        "BertNormalizer": _bert,
+        "Nmt": _nmt,
+        "ByteLevel": _byte_level,
+    }
+)

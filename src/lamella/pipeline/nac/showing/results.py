@@ -1,0 +1,59 @@
+"""What the instructions of a file give, and how much memory that takes: known where the inputs are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lamella.backend.nacvm.program import Result, size_of
+from lamella.base.diagnostic import LamellaError
+from lamella.base.dim import Dim
+from lamella.bridge.nac_to_graph.nodes import State
+from lamella.bridge.nac_to_graph.notes import read_notes
+from lamella.graph.nodes import Tensor
+from lamella.lang.nac.nodes import File
+from lamella.lang.nac.schedule import ScheduleReport, describe_schedule
+from lamella.pipeline.nac.model import Model
+from lamella.pipeline.nac.translating import translate
+from lamella.pipeline.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The type of each result in words, and what the schedule keeps where all extents are numbers."""
+
+    types: Mapping[int, str]
+    schedule: ScheduleReport | None = None
+
+
+def find_results(model: Model, options: Options) -> Results | None:
+    """What the instructions of a file give; None where its inputs are not known, or it is no graph."""
+    try:
+        results = translate(model, options).results
+    except LamellaError:
+        return None
+    types = {index: _words(item) for index, item in enumerate(results) if item is not None}
+    if not model.file.schedule or any(_is_open(item) for item in results):
+        return Results(types)
+    sizes = {index: size_of(item) for index, item in enumerate(results)}
+    return Results(types, describe_schedule(model.file, sizes))
+
+
+def find_states(file: File) -> list[State]:
+    """What a file keeps between runs, as far as its notes can be read."""
+    return read_notes(file).states or []
+
+
+def _words(result: Result) -> str:
+    if isinstance(result, Tensor):
+        return f"{result.element}[{', '.join(map(str, result.shape))}]"
+    if isinstance(result, tuple):
+        return f"({', '.join('-' if item is None else _words(item) for item in result)})"
+    return str(result)
+
+
+def _is_open(result: Result) -> bool:
+    """Whether an extent of a result is only known in a run."""
+    if isinstance(result, Tensor):
+        return any(isinstance(extent, Dim) for extent in result.shape)
+    return any(map(_is_open, result)) if isinstance(result, tuple) else isinstance(result, Dim)
