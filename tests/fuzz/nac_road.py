@@ -21,8 +21,8 @@ from lamella.lang.nac import (
 )
 from lamella.lang.nac.listing import listing
 from lamella.lang.nac.schedule.plan import stored_sizes
-from lamella.pipeline.nac.showing.describe import describe_file, file_to_json
 from lamella.pipeline.nac.model import Model
+from lamella.pipeline.nac.showing.describe import describe_file, file_to_json
 from lamella.pipeline.options import Options
 
 CODES = {rule.code for rule in RULES}

@@ -61,8 +61,8 @@ def run(file: File, load: Callable[[int], Array] = weights) -> tuple[Machine, li
 
 
 def looking(machine: Machine, look: Callable[[int], None]) -> Watch:
-    """A watch that looks before each step, with the instruction that the step belongs to."""
-    owners = machine._code.owners
+    """A watch that looks before each instruction that does something."""
+    owners = list(dict.fromkeys(machine._code.owners))
 
     def watch(items: Iterable[T], total: int, /) -> Iterable[T]:
         for number, item in enumerate(items):

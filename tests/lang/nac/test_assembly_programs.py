@@ -52,7 +52,7 @@ def our_payloads(some: SearchStrategy[str]) -> dict[int, SearchStrategy[bytes]]:
         lambda flags, number, text: flags + number + s16(text), byte, st.binary(min_size=4, max_size=4), some
     )
     bare = dict.fromkeys((0x90, 0x93, 0x95), st.just(b""))
-    named = dict.fromkeys((0x97, 0x98), some.map(s8))
+    named = dict.fromkeys((0x85, 0x97, 0x98), some.map(s8))
     marked = dict.fromkeys((0x91, 0x92), st.builds(lambda text, flag: s8(text) + flag, some, byte))
     changing = dict.fromkeys(
         (0x83, 0x96), st.builds(lambda flag, a, b: flag + s16(a) + s16(b), byte, some, some)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from lamella.backend.tisa import changes, cuts
 from lamella.backend.tisa.changes import Change
+from lamella.backend.tisa.charsmap import CharacterMap
 from lamella.backend.tisa.cuts import Added, Cut, Rule, Settling
 from lamella.backend.tisa.decoding import Decoder, build_decoder, is_decoder, published_decoders
 from lamella.backend.tisa.models.bpe import BytePairs
@@ -18,9 +19,11 @@ from lamella.backend.tisa.patterns import Node, PatternError, parse_pattern
 from lamella.backend.tisa.problem import TokenizerProblem
 from lamella.backend.tisa.running import Encode, join
 from lamella.backend.tisa.vocabulary import Vocabulary
+from lamella.base.errors import InputError
 from lamella.base.source import Span
 from lamella.lang.nac.assembly.nodes import Step, StepOperand
 from lamella.lang.nac.check.sections.manifest import BEHAVES, PROTECTED, TRIMS
+from lamella.lang.nac.nodes import Resource
 from lamella.lang.nac.rules import tokenizing as rules
 
 Operands = tuple[StepOperand, ...]
@@ -35,6 +38,7 @@ class Builder:
 
     vocabulary: Vocabulary
     span: Span
+    resources: Mapping[str, Resource] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     added: list[Added] = field(default_factory=list)
     options: Options | None = None
@@ -104,6 +108,18 @@ class Builder:
         self.added += tokens
         changing = [stage for stage in self.stages if isinstance(stage, Change)]
         self.stages.append(cuts.added_tokens([_normalized(token, changing) for token in tokens]))
+
+    def map_characters(self, operands: Operands) -> None:
+        """CHARSMAP: the table is a resource."""
+        name = str(operands[0])
+        resource = self.resources.get(name)
+        try:
+            if resource is None:
+                raise InputError("it is not there")
+            self.stages.append(CharacterMap(resource.data).change())
+        except InputError as wrong:
+            problem = f"cannot be read: {wrong.message}"
+            raise TokenizerProblem(rules.VOCABULARY.at(self.span, name=name, problem=problem)) from None
 
     def set_options(self, operands: Operands) -> None:
         """ENCODE_OPTIONS."""
@@ -238,6 +254,7 @@ _OTHERS: Mapping[str, Callable[[Builder, Operands], None]] = MappingProxyType(
     {
         "PARTITION_RULES": Builder.partition,
         "ADDED_TOKENS": Builder.add_tokens,
+        "CHARSMAP": Builder.map_characters,
         "ENCODE_OPTIONS": Builder.set_options,
         "BPE_ENCODE": Builder.byte_pairs,
         "WORDPIECE_ENCODE": Builder.word_pieces,

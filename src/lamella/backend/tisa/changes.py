@@ -51,13 +51,15 @@ def fuse(changes: Sequence[Change]) -> list[Change]:
     found: list[Change] = []
     for change in changes:
         if found and found[-1].single and change.single:
-            found[-1] = _characterwise(found[-1].apply, change.apply)
+            found[-1] = characterwise(found[-1].apply, change.apply)
         else:
             found.append(change)
     return found
 
 
-def _characterwise(*steps: Text) -> Change:
+def characterwise(*steps: Text) -> Change:
+    """A change of each character by itself, one step after another."""
+
     def change(character: str) -> str:
         for step in steps:
             character = step(character)
@@ -90,7 +92,7 @@ def drop_categories(names: Sequence[str]) -> Change:
         name = unicodedata.category(character)
         return "" if name in dropped or name[0] in dropped else character
 
-    return _characterwise(change)
+    return characterwise(change)
 
 
 def replace_pattern(mode: int, node: Node, value: str) -> Change:
@@ -101,7 +103,7 @@ def replace_pattern(mode: int, node: Node, value: str) -> Change:
 
     if isinstance(node, One):
         chars = node.chars
-        return _characterwise(lambda item: changed(item) if item in chars else item)
+        return characterwise(lambda item: changed(item) if item in chars else item)
     matcher = Matcher([node])
     return Change(lambda text: matcher.replace(text, changed))
 

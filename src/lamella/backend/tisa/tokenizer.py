@@ -85,7 +85,7 @@ def _load(file: File) -> Tokenizer:
         raise TokenizerProblem(finding)
     if vocabulary is None:
         raise TokenizerProblem(tokenizing.NO_VOCABULARY.at(file.manifest_span, name="the manifest"))
-    builder = Builder(vocabulary, file.manifest_span)
+    builder = Builder(vocabulary, file.manifest_span, {item.name: item for item in file.resources})
     builder.run(steps)
     tokens, ids = vocabulary.tokens(), dict(vocabulary.ids)
     for token in builder.added:

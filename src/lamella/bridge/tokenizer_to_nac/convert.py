@@ -9,7 +9,7 @@ from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.bridge.tokenizer_to_nac.document import Part, TokenizerProblem, read_document
 from lamella.bridge.tokenizer_to_nac.endings import decoder_steps, template_steps
 from lamella.bridge.tokenizer_to_nac.models import Tables, model_steps
-from lamella.bridge.tokenizer_to_nac.normalizers import Steps, normalizer_steps
+from lamella.bridge.tokenizer_to_nac.normalizers import CHARSMAP, Steps, find_charsmap, normalizer_steps
 from lamella.bridge.tokenizer_to_nac.splitting import splitting_steps
 from lamella.bridge.tokenizer_to_nac.tables import LONGEST, write_tables
 from lamella.lang.nac.assembly.nodes import Step
@@ -39,10 +39,12 @@ def tokenizer_to_nac(data: bytes, name: str = "tokenizer.json") -> TokenizerPart
         document = read_document(data, name)
         steps, tables = _steps(document)
         _check_tables(document["model"], tables)
+        table = find_charsmap(document["normalizer"])
         manifest = MAGIC + b"".join(_packed(document, step) for step in steps)
     except TokenizerProblem as problem:
         raise LamellaError([problem.finding]) from None
-    return TokenizerParts(manifest, write_tables(tables), tuple(_left_out(document)))
+    more = () if table is None else (Resource(CHARSMAP, table),)
+    return TokenizerParts(manifest, (*write_tables(tables), *more), tuple(_left_out(document)))
 
 
 def _steps(document: Part) -> tuple[Steps, Tables]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -16,6 +17,7 @@ from lamella.bridge.tokenizer_to_nac.patterns import (
 from lamella.lang.nac.assembly.nodes import Step
 
 Steps = list[Step]
+CHARSMAP = "charsmap.b"
 INSTEAD, AROUND = 0, 1
 ALWAYS, AT_START = 1, 2
 
@@ -81,6 +83,27 @@ def _nmt(_: Part) -> Steps:
     return [dropped, Step("REPLACE_PATTERN", (INSTEAD, NMT_SPACES, " "))]
 
 
+def _charsmap(_: Part) -> Steps:
+    return [Step("CHARSMAP", (CHARSMAP,))]
+
+
+def find_charsmap(part: Part) -> bytes | None:
+    """The table of a normalizer made by sentencepiece, where there is one."""
+    if not part:
+        return None
+    if part.kind == "Sequence":
+        tables = [table for item in part["normalizers"].items() if (table := find_charsmap(item)) is not None]
+        if len(tables) > 1:
+            raise part.unsayable("a normalizer with two tables of characters")
+        return tables[0] if tables else None
+    if part.kind != "Precompiled":
+        return None
+    try:
+        return b64decode(part["precompiled_charsmap"].text(), validate=True)
+    except ValueError:
+        raise part["precompiled_charsmap"].wrong("is not base64") from None
+
+
 def _byte_level(_: Part) -> Steps:
     return [Step("BYTE_ENCODE", ())]
 
@@ -94,6 +117,7 @@ _NORMALIZERS: Mapping[str, Callable[[Part], Steps]] = MappingProxyType(
         "StripAccents": _strip_accents,
         "BertNormalizer": _bert,
         "Nmt": _nmt,
+        "Precompiled": _charsmap,
         "ByteLevel": _byte_level,
     }
 )

@@ -29,7 +29,7 @@ MANIFEST_OPCODE = Rule(
     "NAC163",
     "6.2 PROC",
     "byte {offset} of the manifest is {opcode}, which is no instruction",
-    hint="instructions are 1 to 4, 7, 16, 21, 32 to 34 and 48; ours are 128 to 132 and 144 to 152",
+    hint="instructions are 1 to 4, 7, 16, 21, 32 to 34 and 48; ours are 128 to 133 and 144 to 152",
 )
 MANIFEST_CUT = Rule(
     "NAC164",

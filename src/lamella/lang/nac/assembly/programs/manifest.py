@@ -231,6 +231,7 @@ _RECORDS: Mapping[str, _Record] = MappingProxyType(
         "PREPEND_WHERE": _fields(0x82, "u8", "s16"),
         "REPLACE_PATTERN": _fields(0x83, "u8", "s16", "s16"),
         "ENCODE_OPTIONS": _fields(0x84, "u8", "u16", "s8", "s8"),
+        "CHARSMAP": _fields(0x85, "s8"),
         "DECODE_BYTES": _fields(0x90),
         "DECODE_WORDPIECES": _fields(0x91, "s8", "u8"),
         "DECODE_SPACES": _fields(0x92, "s8", "u8"),

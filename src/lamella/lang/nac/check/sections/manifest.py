@@ -266,6 +266,7 @@ _RECORDS: Mapping[int, _Record] = MappingProxyType(
         0x82: _Record("PREPEND_WHERE", _most(3, _long_text)),
         0x83: _Record("REPLACE_PATTERN", _most(1, _long_text, _long_text)),
         0x84: _Record("ENCODE_OPTIONS", _options),
+        0x85: _Record("CHARSMAP", _marker),
         0x90: _Record("DECODE_BYTES", _nothing),
         0x91: _Record("DECODE_WORDPIECES", _marked(_short_text)),
         0x92: _Record("DECODE_SPACES", _marked(_character)),
