@@ -254,15 +254,18 @@ def test_weights_beside_a_file_are_not_replaced_by_its_conversion(folder: Path) 
     np.testing.assert_allclose(result(folder / "e.nac", folder), expected(), atol=1e-2)
 
 
-@pytest.mark.parametrize("method", ["fp16", "int8_channel"])
-def test_a_file_that_would_no_longer_run_is_not_written(folder: Path, method: str) -> None:
-    wide = MODEL.replace("real[", "f64[").replace("same = math.mul(h, 1.0);", "same = aten.relu(h);")
-    (folder / "wide.sknd").write_text(f"import aten;\n{wide}", encoding="utf-8")
-    run("convert", folder / "wide.sknd", folder / "wide.nac")
-    done = run("convert", folder / "wide.nac", folder / "small.nac", "--quantize", method, fails=True)
-    assert f"by {method} this file no longer runs" in done.output
-    assert "'input' of aten.linear is f64, 'weight' is f32" in done.output
-    assert not (folder / "small.nac").exists()
+@pytest.mark.parametrize("kind", ["f16", "bf16", "f64"])
+@pytest.mark.parametrize("method", ["fp16", "int8_channel", "block_fp8"])
+def test_models_of_other_precisions_are_quantised_too(folder: Path, kind: str, method: str) -> None:
+    (folder / "h.sknd").write_text(
+        f"import aten, math;\n{MODEL.replace('real[', f'{kind}[')}", encoding="utf-8"
+    )
+    run("convert", folder / "h.sknd", folder / "h.nac", "--optimize", "none")
+    run("convert", folder / "h.nac", folder / "q.nac", "--quantize", method)
+    assert run("check", folder / "q.nac").stdout == "1 file checked: nothing found\n"
+    exact, found = (result(folder / name, folder) for name in ("h.nac", "q.nac"))
+    assert exact.dtype == found.dtype
+    assert np.abs(exact - found).max() < 0.1
 
 
 def test_diff_names_ranges_that_differ(folder: Path) -> None:

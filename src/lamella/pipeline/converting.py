@@ -52,6 +52,8 @@ def convert(source: Path, target: Path, options: Options) -> Conversion:
     """Read a file and write it under another ending; LamellaError tells what cannot be said there."""
     model = execution_of(language_of(source, options.language)).load(source, options)
     _refuse_own_weights(model, source, target, options)
+    if options.axis and options.quantize != "int8_channel":
+        raise InputError("--axis chooses the scales of int8_channel", hint="say --quantize int8_channel too")
     if ENDINGS.get(target.suffix.lower()) == "nac":
         return _to_nac(model, target, options)
     asked = next((name for name in FOR_NAC if getattr(options, name) not in (None, False, {})), None)

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lamella.base.arrays import Array, to_memory
+from lamella.base.arrays import Array, cast, element_type_of, to_memory
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dtype import F32, ElementType
 from lamella.base.limits import Limits
-from lamella.base.paths import Mapped
 from lamella.base.shape import element_count
 from lamella.bridge.nac_to_graph.nodes import FAILED, InputType, State, Value
 from lamella.bridge.nac_to_graph.notes import Notes
@@ -34,20 +33,23 @@ class LazyData(Mapping[str, "Array"]):
     def __init__(
         self,
         tensors: Mapping[str, Tensor | None],
-        method: Method,
-        mapped: Mapped | None,
+        source: Source,
         states: Mapping[str, State],
+        elements: Mapping[str, ElementType],
     ) -> None:
         self._tensors = tensors
-        self._method = method
-        self._mapped = mapped
+        self._method = source.file.header.method
+        self._mapped = None if source.weights is None else source.weights.mapped
         self._states = states
+        self._elements = elements
 
     def __getitem__(self, name: str) -> Array:
         tensor = self._tensors[name]
         if self._mapped is not None:
             self._mapped.check_whole()
         values = None if tensor is None else read_weight(tensor, self._method)
+        if values is not None and name in self._elements:
+            values = _as(values, self._elements[name])
         return begin(self._states[name], values) if values is None or name in self._states else values
 
     def __iter__(self) -> Iterator[str]:
@@ -55,6 +57,11 @@ class LazyData(Mapping[str, "Array"]):
 
     def __len__(self) -> int:
         return len(self._tensors)
+
+
+def _as(values: Array, element: ElementType) -> Array:
+    """Numbers in the type of their variable, which may be narrower than the one they are read in."""
+    return values if element_type_of(values.dtype) == element else cast(values, element)
 
 
 def element_read(tensor: Tensor, method: Method) -> ElementType:
@@ -114,6 +121,7 @@ class _Maker:
         """Inputs, variables, constants."""
         self._make_inputs()
         tensors: dict[str, Tensor | None] = {}
+        elements: dict[str, ElementType] = {}
         constants: list[tuple[int, Tensor]] = []
         initial = self._initial()
         for item in self._source.file.parameters:
@@ -123,19 +131,24 @@ class _Maker:
             if item.name in self._source.notes.constants and self._is_short(tensor):
                 constants.append((item.id, tensor))
                 continue
-            element = element_read(tensor, self._source.file.header.method)
+            element = self._element(item.name, tensor)
             variable = self._builder.variable(
                 item.name or f"parameter_{item.id}", element, original_shape(tensor)
             )
             self._found.parameters[item.id] = variable
             tensors[variable.name] = tensor
+            elements[variable.name] = element
         states = dict(self._make_states(tensors))
+        elements |= {name: state.element for name, state in states.items()}
         for id_, tensor in constants:
             self._make_constant(id_, tensor)
-        weights = self._source.weights
-        mapped = None if weights is None else weights.mapped
-        self._found.data = LazyData(tensors, self._source.file.header.method, mapped, states)
+        self._found.data = LazyData(tensors, self._source, states, elements)
         return self._found
+
+    def _element(self, name: str, tensor: Tensor) -> ElementType:
+        """What a parameter is once it is read; a quantised one may have been of another type than float32."""
+        read = element_read(tensor, self._source.file.header.method)
+        return self._source.notes.elements.get(name, read) if read == F32 else read
 
     # --- states ---------------------------------------------------------------------------------------------
 
@@ -167,7 +180,7 @@ class _Maker:
         if tensor is None:
             problem = "does not exist" if parameter is None else "has no numbers"
             return STATE_INITIAL.at(span, name=state.name, type=state.type, id=state.initial, problem=problem)
-        element = element_read(tensor, self._source.file.header.method)
+        element = self._element(parameter.name if parameter else "", tensor)
         return find_misfit(state, element, original_shape(tensor), span) or tensor
 
     # --- parameters and inputs ------------------------------------------------------------------------------
@@ -187,8 +200,9 @@ class _Maker:
             self._found.findings += problem.findings
             self._found.parameters[id_] = FAILED
             return
-        element = element_read(tensor, self._source.file.header.method)
-        self._found.parameters[id_] = self._builder.constant(_numbers(values), element, values.shape)
+        element = self._element(self._source.tables.parameters[id_].name, tensor)
+        numbers = _numbers(_as(values, element))
+        self._found.parameters[id_] = self._builder.constant(numbers, element, values.shape)
 
     def _make_inputs(self) -> None:
         names = {item.index: item.name for item in reversed(self._source.file.inputs)}

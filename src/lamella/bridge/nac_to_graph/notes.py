@@ -33,6 +33,8 @@ class Notes:
     outputs: list[str] = field(default_factory=list)
     constants: set[str] = field(default_factory=set)
     """Parameters that were constants of the graph."""
+    elements: dict[str, ElementType] = field(default_factory=dict)
+    """What parameters are once they are read, where that is not what their quantisation gives."""
     origins: dict[int, str] = field(default_factory=dict)
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
     branches: dict[int, int] = field(default_factory=dict)
@@ -82,6 +84,7 @@ class _Reader:
             "inputs": self._inputs,
             "outputs": self._outputs,
             "constants": self._constants,
+            "elements": self._elements,
             "origins": self._origins,
             "branches": self._branches,
             "states": self._states,
@@ -209,6 +212,14 @@ class _Reader:
         twice = (name for name, count in Counter(self._notes.outputs).items() if count > 1)
         for name in twice:
             self._report(f"output '{name}' is described twice")
+
+    def _elements(self, value: object) -> None:
+        for name, word in self._items(value, "elements"):
+            element = _element(word)
+            if element is None or not element.is_float:
+                self._report(f"parameter '{name}' has element type {_shown(word)}")
+            else:
+                self._notes.elements[name] = element
 
     def _constants(self, value: object) -> None:
         self._notes.constants = {name for name, _ in self._items(value, "constants")}

@@ -116,8 +116,11 @@ class Executable:
         names = {item.id: item.name for item in file.parameters}
         tensors, method = self._weights.tensors, file.header.method
 
+        data = found.model.data or {}
+
         def load(parameter: int) -> Array:
-            return read_weight(tensors[names[parameter]], method)
+            name = names[parameter]
+            return data[name] if name in data else read_weight(tensors[name], method)
 
         program = Program(
             file,

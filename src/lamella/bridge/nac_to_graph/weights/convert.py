@@ -11,6 +11,7 @@ import numpy as np
 
 from lamella.base.arrays import Array, cast, element_type_of
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.base.dtype import F32
 from lamella.base.errors import InputError
 from lamella.base.paths import shown
 from lamella.base.source import NOWHERE
@@ -23,7 +24,7 @@ from lamella.bridge.nac_to_graph.weights.external import (
     own_weights,
 )
 from lamella.bridge.nac_to_graph.weights.metadata import write_entries
-from lamella.bridge.nac_to_graph.weights.pairing import KEY, digest_of, pair, part
+from lamella.bridge.nac_to_graph.weights.pairing import KEY, digest_of, note_elements, pair, part
 from lamella.bridge.nac_to_graph.weights.quantise import BLOCK, quantise
 from lamella.bridge.nac_to_graph.weights.report import Report, measure
 from lamella.graph.data import write_safetensors
@@ -164,10 +165,14 @@ def quantise_file(file: File, method: Method, axis: int = 0) -> Quantised:
     _check_data(file)
     names = {item.id: item.name for item in file.parameters}
     tensors, measured = [], []
+    elements: dict[str, str] = {}
     for item in file.tensors:
         values = read_weight(item, file.header.method)
+        element = element_type_of(values.dtype)
+        if element is not None and element.is_float and element != F32:
+            elements[names[item.parameter]] = element.name
         made = quantise(values, method, item.parameter, min(axis, max(values.ndim - 1, 0)))
         tensors.append(made)
         measured.append(measure(names[item.parameter], values, made, method))
-    header = replace(file.header, method=method)
-    return Quantised(replace(file, header=header, tensors=tuple(tensors)), Report(method, tuple(measured)))
+    stored = replace(file, header=replace(file.header, method=method), tensors=tuple(tensors))
+    return Quantised(note_elements(stored, elements), Report(method, tuple(measured)))

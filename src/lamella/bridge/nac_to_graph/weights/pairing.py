@@ -1,4 +1,6 @@
-"""A file and the weights beside it know each other: both hold the digest of the weights that were written with them.
+"""What a file notes of its weights: the digest of those beside it, the types that quantised ones had.
+
+A file and the weights beside it know each other: both hold the digest of the weights that were written with them.
 
 Two files cannot be replaced in one step. Weights come first; where writing ends between the two, or other weights were
 put in their place by another conversion, the digests differ. Weights without a digest come from other tools: then there
@@ -20,7 +22,7 @@ from lamella.lang.nac.rules import weights as rules
 NOTES = "lamella.json"
 KEY = "lamella.weights"
 """Under which name the digest stands in the metadata of weights."""
-_NOTE, _FORMAT = "weights", "format"
+_NOTE, _FORMAT, _ELEMENTS = "weights", "format", "elements"
 _DIGITS = 32
 _LONGEST = 1 << 24
 
@@ -46,6 +48,16 @@ def part(file: File) -> File:
     if not notes or _NOTE not in notes:
         return file
     return _with_notes(file, {key: value for key, value in notes.items() if key != _NOTE})
+
+
+def note_elements(file: File, elements: Mapping[str, str]) -> File:
+    """The file with the types that parameters had before they were quantised, where they were not float32."""
+    notes = _read_notes(file)
+    if not elements or notes is None:
+        return file
+    known = notes.get(_ELEMENTS)
+    both = {**elements, **(known if isinstance(known, dict) else {})}
+    return _with_notes(file, {_FORMAT: 1, **notes, _ELEMENTS: both})
 
 
 def check_pair(file: File, metadata: Mapping[str, str], place: Span) -> Iterator[Diagnostic]:

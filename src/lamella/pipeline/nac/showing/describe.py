@@ -75,6 +75,8 @@ def list_file(model: Model, options: Options) -> str:
     """The instructions as pseudo-code, with what they give and what memory that takes, where it can be known."""
     known = _results(model, options)
     text = f"{_title(model)}\n\n{listing(model.file, known.types if known else {})}".rstrip("\n")
+    if known and known.reason:
+        return f"{text}\n\ntypes are not known: {printable(known.reason, 300)}"
     report = known.schedule if known else None
     return text if report is None else "\n".join([text, "", *report.lines()])
 

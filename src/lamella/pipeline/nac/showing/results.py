@@ -24,14 +24,16 @@ class Results:
 
     types: Mapping[int, str]
     schedule: ScheduleReport | None = None
+    reason: str = ""
+    """Why nothing is known."""
 
 
-def find_results(model: Model, options: Options) -> Results | None:
-    """What the instructions of a file give; None where its inputs are not known, or it is no graph."""
+def find_results(model: Model, options: Options) -> Results:
+    """What the instructions of a file give; a reason where it is no graph, or its inputs are not known."""
     try:
         results = translate(model, options).results
-    except LamellaError:
-        return None
+    except LamellaError as problem:
+        return Results({}, reason=problem.findings[0].message)
     types = {index: _words(item) for index, item in enumerate(results) if item is not None}
     if not model.file.schedule or any(_is_open(item) for item in results):
         return Results(types)
