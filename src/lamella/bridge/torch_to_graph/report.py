@@ -34,7 +34,7 @@ class Places:
         path, number, code = chosen
         key = (_INSTALLED.sub("", path), int(number))
         if key not in self._spans:
-            self._spans[key] = _line(*key, code)
+            self._spans[key] = line_of(*key, code)
         return self._spans[key]
 
     def origin(self, node: Node) -> Origin:
@@ -46,7 +46,7 @@ class Places:
         return Origin(operation_of(node), span if span is not NOWHERE else None, above)
 
 
-def _line(name: str, number: int, code: str) -> Span:
+def line_of(name: str, number: int, code: str) -> Span:
     """A place in a file of which one line is known."""
     start = number - 1
     return Span(Source(name, "\n" * start + code), start, start + len(code))

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
 from typing import Protocol, cast
 
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT
 from lamella.base.optional import need
-from lamella.base.source import NOWHERE
+from lamella.base.source import NOWHERE, Span
 from lamella.bridge.torch_to_graph import torch_to_graph
 from lamella.bridge.torch_to_graph.faults import faults
+from lamella.bridge.torch_to_graph.report import line_of
 from lamella.graph.model import Model
 from lamella.lang.skriptnd.rules.exports import EXPORT_FAILED
 from lamella.pipeline.torch.dynamic import axes_of, named_arguments, shapes_of
@@ -31,6 +35,8 @@ HINTS = (
 _NOISE = re.compile(
     r"\s*(?:File \"|\^|For more information|Set TORCH|The error above occurred|If you're using).*"
 )
+_OTHERS = re.compile(r"[/\\](?:torch|lamella)[/\\]|^<")
+"""Files of PyTorch and of our own."""
 FIXES = "Suggested fixes:"
 HINT = "the module must run under torch.export; torch.export.export shows the whole message"
 
@@ -66,7 +72,7 @@ def from_torch(
     taken = cast("Module", module)
     given = named_arguments(taken.forward, positional, named)
     shapes = shapes_of(dynamic, given)
-    with _evaluating(taken), torch.no_grad(), warnings.catch_warnings():
+    with _evaluating(taken), _silence(), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             program = torch.export.export(module, positional, named, dynamic_shapes=shapes, strict=strict)
@@ -88,6 +94,27 @@ def _evaluating(module: Module) -> Iterator[None]:
             item.training = True
 
 
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep PyTorch from logging and printing whole graphs: what is wrong is told as a finding."""
+    level = logging.root.manager.disable
+    logging.disable(max(level, logging.ERROR))
+    try:
+        with redirect_stderr(StringIO()):
+            yield
+    finally:
+        logging.disable(level)
+
+
+def _place(problem: BaseException) -> Span:
+    """The line of the user's code that PyTorch was in."""
+    frames = reversed(traceback.extract_tb(problem.__traceback__))
+    chosen = next((item for item in frames if not _OTHERS.search(item.filename)), None)
+    if chosen is None or chosen.lineno is None:
+        return NOWHERE
+    return line_of(chosen.filename, chosen.lineno, chosen.line or "")
+
+
 def failure(name: str, problem: BaseException) -> LamellaError:
     """What torch.export says, cut to the lines that help."""
     text = str(problem)
@@ -97,4 +124,4 @@ def failure(name: str, problem: BaseException) -> LamellaError:
     advice = next((advice for words, advice in HINTS if words in text), HINT)
     hint = f"torch suggests: {'; '.join(fixes)}" if fixes else advice
     reason = " / ".join(useful[:SHOWN]) or type(problem).__name__
-    return LamellaError([EXPORT_FAILED.at(NOWHERE, hint=hint, what=f"module {name}", reason=reason)])
+    return LamellaError([EXPORT_FAILED.at(_place(problem), hint=hint, what=f"module {name}", reason=reason)])
