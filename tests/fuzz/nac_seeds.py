@@ -50,10 +50,11 @@ def newer() -> bytes:
 def branching() -> File:
     """Branches, loads in their midst, a state, external weights and a schedule for all of it."""
     code = [Instruction(INPUT), Instruction(INPUT, 2, (1,)), Instruction(13, 2, (), (-2, -1))]
-    code.append(Instruction(6, 0, (3, 3), (-1,)))
+    code.append(Instruction(6, 0, (4, 4), (-1,)))
     for _ in range(2):
         code += [Instruction(INPUT, 1, (1,)), Instruction(INPUT, 1, (2,)), Instruction(11, 2, (), (-2, -1))]
-    code += [Instruction(11, 2, (), (-10, -1)), Instruction(OUTPUT, 0, (), (-1, -2))]
+        code.append(Instruction(OUTPUT, 1, (), (-1, -1)))
+    code += [Instruction(11, 2, (), (-12, -11)), Instruction(OUTPUT, 0, (), (-1, -11))]
     file = File(
         Header(inputs=1, outputs=2),
         signatures=(Signature(1, "T"), Signature(2, "TT")),
