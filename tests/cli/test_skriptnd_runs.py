@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from lamella import compile, load
 from lamella.cli.lower import _difference
-from lamella.cli.run import file_name
 from lamella.graph.data import write_dat, write_safetensors
+from lamella.pipeline.arrays import file_name
 from tests.cli.skriptnd_models import MODELS, call, report, write_models
 
 Floats = NDArray[np.float32]

@@ -27,6 +27,7 @@ from lamella.cli.watching.bar import watch
 from lamella.cli.watching.waiting import waiting
 from lamella.pipeline.api import compile, is_late, load, save
 from lamella.pipeline.api import lower as lower_model
+from lamella.pipeline.comparing.numbers import apart
 from lamella.pipeline.languages import Model, Printing, printing_of
 from lamella.pipeline.options import options_of
 
@@ -146,13 +147,6 @@ def _compare(before: Model, after: Model, words: Mapping[str, object]) -> float:
 
 
 def _difference(one: Array, other: Array) -> float:
-    """The largest difference, in parts of the largest number."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return float("inf")
-    left, right = (array.astype(np.float64) for array in (one, other))
-    same = (left == right) | (np.isnan(left) & np.isnan(right))
-    with np.errstate(invalid="ignore"):
-        apart = np.where(same, 0.0, np.abs(left - right))
-    size = np.abs(left[np.isfinite(left)]).max(initial=1.0)
-    worst = float(apart.max(initial=0.0) / size)
-    return worst if np.isfinite(worst) else float("inf")
+    """The largest difference, in parts of the largest number or of one."""
+    gap = apart("", one, other)
+    return gap.largest / max(gap.scale, 1.0)

@@ -31,7 +31,7 @@ from lamella.cli.watching.bar import watch
 from lamella.cli.watching.stopwatch import Stopwatch
 from lamella.cli.watching.waiting import waiting
 from lamella.pipeline.api import compile
-from lamella.pipeline.arrays import Array, read_array, write_array
+from lamella.pipeline.arrays import Array, file_name, read_array, write_array
 from lamella.pipeline.generating import generate, read_tokens
 from lamella.pipeline.languages import Executable
 
@@ -207,13 +207,6 @@ def _number(text: str) -> bool | int | float | complex | None:
         with suppress(ValueError):
             return kind(text)
     return None
-
-
-def file_name(name: str) -> str:
-    """The name of a tensor as that of a file: what would lead to another folder is spelled in numbers."""
-    return "".join(
-        f"%{ord(letter):02x}" if letter in "/\\%" or not letter.isprintable() else letter for letter in name
-    )
 
 
 def _digest(array: Array) -> str:

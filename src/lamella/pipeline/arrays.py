@@ -47,3 +47,10 @@ def write_array(path: Path, array: Array) -> None:
     stream = io.BytesIO()
     np.save(stream, array, allow_pickle=False)
     write_bytes(path, stream.getvalue())
+
+
+def file_name(name: str) -> str:
+    """The name of a tensor as that of a file: what would lead to another folder is spelled in numbers."""
+    return "".join(
+        f"%{ord(letter):02x}" if letter in "/\\%" or not letter.isprintable() else letter for letter in name
+    )

@@ -12,7 +12,7 @@ from lamella.base.dim import Extent, bounds
 from lamella.base.errors import InputError
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Graph, Operation, Tensor, tensors
-from lamella.pipeline.arrays import write_array
+from lamella.pipeline.arrays import file_name, write_array
 from lamella.pipeline.comparing.aligning import Alignment, align, count_operators, results
 from lamella.pipeline.comparing.numbers import Apart, Diverging, apart, find_diverging, values_of
 from lamella.pipeline.languages import execution_of, language_of
@@ -176,9 +176,5 @@ def write_reproducer(model: Model, found: Diverging, folder: Path, options: Opti
     values: Mapping[str, Array] = values_of(model, inputs, options)
     write_model(Model(graph, model.library), folder / "reproducer.sknd")
     for item in inputs:
-        write_array(folder / f"{_file_name(item.name)}.npy", values[item.name])
+        write_array(folder / f"{file_name(item.name)}.npy", values[item.name])
     return folder / "reproducer.sknd"
-
-
-def _file_name(name: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
