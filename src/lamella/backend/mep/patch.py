@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -11,10 +10,9 @@ import numpy as np
 from lamella.base.diagnostic import Diagnostic, LamellaError, printable
 from lamella.base.limits import LARGEST, SMALLEST
 from lamella.lang.nac.nodes import Constant, ConstantType, ConstantValue, File
+from lamella.lang.nac.notes import find_notes
 from lamella.lang.nac.rules import planning
 
-NOTES = "lamella.json"
-"""The resource whose key `plan` has `constants`: an object of names with the ids that they stand for."""
 _INTEGERS = (-(1 << 31), (1 << 31) - 1)
 
 
@@ -29,14 +27,8 @@ class _UnfitError(Exception):
 
 def constant_names(file: File) -> dict[str, int]:
     """The names of constants that `lamella.json` gives; what is malformed there names nothing."""
-    resource = next((item for item in file.resources if item.name == NOTES), None)
-    if resource is None:
-        return {}
-    try:
-        content = json.loads(bytes(resource.data).decode("utf-8"))
-    except (ValueError, RecursionError):
-        return {}
-    plan = content.get("plan") if isinstance(content, dict) else None
+    content = find_notes(file) or {}
+    plan = content.get("plan")
     named = plan.get("constants") if isinstance(plan, dict) else None
     pairs = named.items() if isinstance(named, dict) else ()
     return {name: id_ for name, id_ in pairs if isinstance(id_, int) and not isinstance(id_, bool)}

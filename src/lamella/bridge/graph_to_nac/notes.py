@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
@@ -13,11 +12,10 @@ from lamella.base.origin import Origin
 from lamella.bridge.graph_to_nac.code.sizes import own_symbols
 from lamella.graph.nodes import Tensor
 from lamella.lang.nac.nodes import Resource
+from lamella.lang.nac.notes import FORMAT, notes_resource
 
-NAME = "lamella.json"
 _INSTRUCTION = re.compile(r" instruction \d+ \S+$")
 """An operation that was read from a file: in the next file it has another place."""
-FORMAT = 1
 
 
 def write_notes(
@@ -51,8 +49,7 @@ def write_notes(
         ],
     }
     kept = {key: value for key, value in content.items() if value or key in ("format", "graph")}
-    text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
-    return Resource(NAME, text.encode())
+    return notes_resource(kept)
 
 
 def _described(name: str, tensor: Tensor) -> dict[str, object]:

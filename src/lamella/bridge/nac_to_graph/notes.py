@@ -17,10 +17,9 @@ from lamella.bridge.nac_to_graph.extents import read_extent
 from lamella.bridge.nac_to_graph.nodes import InputType, State
 from lamella.lang.nac.check.tables import LAST_CONSTANT
 from lamella.lang.nac.nodes import File, Resource
+from lamella.lang.nac.notes import FORMAT, NAME
 from lamella.lang.nac.rules import reading as rules
 
-NAME = "lamella.json"
-FORMAT = 1
 _MOST_FINDINGS = 100
 
 

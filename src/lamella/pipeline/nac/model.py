@@ -12,11 +12,10 @@ from lamella.base.source import Source
 from lamella.lang.nac import File, assemble, check, find_unwritable, parse
 from lamella.lang.nac.layout import MAGIC
 from lamella.lang.nac.nodes import V1_6
+from lamella.lang.nac.notes import NAME as NOTES
 from lamella.pipeline.options import Options
 
 BINARY, TEXT = ".nac", ".nacs"
-NOTES = "lamella.json"
-"""The resource in which a file describes its inputs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from lamella.base.paths import map_bytes, shown
 from lamella.base.writer import make_folder, write_pieces
 from lamella.lang.nac.check.sections.resources import check_resources
 from lamella.lang.nac.nodes import File, Resource
-from lamella.pipeline.nac.model import NOTES, Model
+from lamella.lang.nac.notes import NAME
+from lamella.pipeline.nac.model import Model
 
 
 def embed(file: File, paths: Mapping[str, Path], limits: Limits) -> File:
@@ -21,9 +22,9 @@ def embed(file: File, paths: Mapping[str, Path], limits: Limits) -> File:
     taken = {name: map_bytes(path, limits).data for name, path in paths.items()}
     kept = tuple(item for item in file.resources if item.name not in taken)
     made = replace(file, resources=(*kept, *(Resource(name, data) for name, data in taken.items())))
-    if NOTES in taken:
+    if NAME in taken:
         hint = "it says what the inputs and outputs are, and is written by lamella"
-        raise InputError(f"resource '{NOTES}' belongs to the file itself", hint=hint)
+        raise InputError(f"resource '{NAME}' belongs to the file itself", hint=hint)
     findings = list(check_resources(made))
     if findings:
         raise LamellaError(findings)

@@ -22,9 +22,10 @@ from lamella.lang.nac.nodes import (
     Resource,
     Tensor,
 )
+from lamella.lang.nac.notes import NAME
 from lamella.lang.nac.operations import SYSTEM_NAMES, standard_operations
 from lamella.pipeline.languages import part_of
-from lamella.pipeline.nac.model import NOTES, Model, is_described
+from lamella.pipeline.nac.model import Model, is_described
 from lamella.pipeline.nac.showing.sections import Section, count, count_commands, find_sections
 from lamella.pipeline.options import Options
 
@@ -59,7 +60,7 @@ def _blocks(model: Model) -> Iterator[tuple[str, str, list[tuple[str, ...]]]]:
 
 def _states(file: File) -> Sequence[State]:
     """What a file keeps between runs, by its notes."""
-    noted = next((bytes(item.data) for item in file.resources if item.name == NOTES), b"")
+    noted = next((bytes(item.data) for item in file.resources if item.name == NAME), b"")
     if b'"states"' not in noted:
         return ()
     found: Sequence[State] = part_of("nac", "showing.results").find_states(file)
