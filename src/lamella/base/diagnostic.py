@@ -85,6 +85,10 @@ class Rule:
     severity: str = ERROR
     hint: str = ""
 
+    def also(self, sentence: str, hint: str = "") -> Rule:
+        """The same rule as it is said of another situation."""
+        return replace(self, sentence=sentence, hint=hint)
+
     def at(
         self, span: Span, *, hint: str | None = None, labels: Iterable[Label] = (), **values: object
     ) -> Diagnostic:

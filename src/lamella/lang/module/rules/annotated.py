@@ -1,0 +1,20 @@
+"""Annotations and patterns: E008, E013, E025."""
+
+from __future__ import annotations
+
+from lamella.base.diagnostic import Rule
+
+UNKNOWN = Rule("E008", "7 Annotations", "there is no annotation '@{name}'", hint="{repair}")
+ARGUMENT = UNKNOWN.also("'@{name}' has no argument '{argument}'", hint="{repair}")
+VALUE = UNKNOWN.also("'{argument}' of '@{name}' is {found}, {wanted} is needed", hint="{repair}")
+MISSING = UNKNOWN.also("'@{name}' needs '{argument}'", hint="{repair}")
+TARGET = UNKNOWN.also("'@{name}' stands on {found}, it belongs on {wanted}")
+CLASH = UNKNOWN.also("'@{name}' and '@{other}' exclude each other")
+FUSION = Rule("E013", "7.5.1 @fuse", "the pattern '{name}' does not fit: {why}", hint="{repair}")
+RESIDUAL = FUSION.also("there is no residual pattern '{name}'", hint="{repair}")
+STAGES = Rule(
+    "E025",
+    "7.6.0 Distributed Execution Model",
+    "the @checkpoint region holds operations of the stages {stages}",
+    hint="end the region at the border of the stages",
+)

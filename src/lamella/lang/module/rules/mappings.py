@@ -1,0 +1,57 @@
+"""Weight mappings: E010, and what a checkpoint must hold: E110 to E119, W110."""
+
+from __future__ import annotations
+
+from lamella.base.diagnostic import WARNING, Rule
+
+UNKNOWN_PATH = Rule(
+    "E010", "8.2 Weight Mapping Syntax", "'{model}' has no parameter '{path}'", hint="{repair}"
+)
+FUNCTION = UNKNOWN_PATH.also("there is no transform function '{name}'", hint="{repair}")
+TWICE = UNKNOWN_PATH.also("'{path}' is mapped twice", hint="keep one of the entries")
+USED_TWICE = UNKNOWN_PATH.also(
+    "the checkpoint tensor '{name}' is used for '{first}' and for '{second}'",
+    hint="tie one to the other with tied_to",
+)
+PLACEHOLDER = UNKNOWN_PATH.also("the placeholder '{name}' stands on one side only")
+COVERING = UNKNOWN_PATH.also("the ranges of '{path}' {why}, its dimension {dim} has {extent}")
+FUSED_SHAPE = UNKNOWN_PATH.also("'{path}' has shape {wanted}, its sources make {found}{values}")
+FUSED_DTYPE = UNKNOWN_PATH.also(
+    "'{path}' is fused from {first} and {second}", hint="the sources of a fused tensor have one type"
+)
+UNMAPPED = UNKNOWN_PATH.also("'{path}' is mapped to no checkpoint tensor", hint="add it to hf_mapping:")
+ABSENT = Rule(
+    "E110", "8.2 Weight Mapping Syntax", "the checkpoint has no tensor '{name}' for '{path}'", hint="{repair}"
+)
+UNUSED = Rule(
+    "E111",
+    "8.2 Weight Mapping Syntax",
+    "the checkpoint tensor '{name}' belongs to no parameter of '{model}'",
+    hint="{repair}",
+)
+CHECKPOINT_SHAPE = Rule(
+    "E112",
+    "8.2 Weight Mapping Syntax",
+    "the checkpoint tensor '{name}' has shape {found}, '{path}' needs {wanted}{values}",
+)
+CHECKPOINT_DTYPE = Rule(
+    "E113",
+    "8.2 Weight Mapping Syntax",
+    "the checkpoint tensor '{name}' is {found}, which does not become {wanted}",
+)
+ARCHITECTURE = Rule(
+    "E114", "8.1 HuggingFace Config Mapping", "no model for the architecture {name}", hint="{repair}"
+)
+CONFIG = Rule(
+    "E115",
+    "8.1 HuggingFace Config Mapping",
+    "'{key}' in {file} is {found}, {wanted} is needed",
+    hint="{repair}",
+)
+FOLDER = Rule("E116", "8.1 HuggingFace Config Mapping", "{file}: {why}", hint="{repair}")
+CONVERTED = Rule(
+    "W110",
+    "8.2 Weight Mapping Syntax",
+    "{count} checkpoint tensors are converted from {found} to {wanted}",
+    WARNING,
+)
