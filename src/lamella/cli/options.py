@@ -78,8 +78,9 @@ MODEL_OPTIONS = (
         multiple=True,
         metavar="NAME=VALUE",
         callback=named_values,
-        help="An attribute or a type.",
+        help="An attribute, a type, or a config parameter.",
     ),
+    click.option("--preset", metavar="NAME", help="Module DSL: a named set of config values of the file."),
     click.option(
         "--dialect",
         type=click.Choice(DIALECTS),
@@ -121,6 +122,7 @@ class ModelOptions(TypedDict):
 
     model: str | None
     config: dict[str, str]
+    preset: str | None
     dialect: str | None
     keep: tuple[str, ...]
     decompose: tuple[str, ...]

@@ -8,7 +8,9 @@ from lamella.base.errors import InputError
 from lamella.pipeline.languages import Executable, Model, execution_of, language_of
 from lamella.pipeline.options import options_of
 
-LOADING = frozenset(("model", "config", "dialect", "keep", "decompose", "weights", "shape"))
+LOADING = frozenset(
+    ("model", "preset", "config", "dialect", "keep", "decompose", "weights", "allow", "shape")
+)
 """Options that only reading a file can honour; a NAC file becomes a graph later, and so takes them later."""
 
 

@@ -50,7 +50,10 @@ class Plain:
 
 def convert(source: Path, target: Path, options: Options) -> Conversion:
     """Read a file and write it under another ending; LamellaError tells what cannot be said there."""
-    model = execution_of(language_of(source, options.language)).load(source, options)
+    language = language_of(source, options.language)
+    if language == "module" and not target.suffix:
+        return Plain(part_of("module", "exporting").export(source, target, options))
+    model = execution_of(language).load(source, options)
     _refuse_own_weights(model, source, target, options)
     if options.axis and options.quantize != "int8_channel":
         raise InputError("--axis chooses the scales of int8_channel", hint="say --quantize int8_channel too")

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from lamella.backend.watch import Watch
     from lamella.base.arrays import Array
 
-LANGUAGES = MappingProxyType({"nac": ".nac", "nem": ".nem", "skriptnd": ".sknd", "tensor": ".tensor"})
+LANGUAGES = MappingProxyType(
+    {"module": ".module", "nac": ".nac", "nem": ".nem", "skriptnd": ".sknd", "tensor": ".tensor"}
+)
 """Each language with the ending of its files."""
 DATA = "data"
 """Not a language: files that hold the numbers of a model."""
@@ -146,14 +148,17 @@ def printing_of(language: str) -> Printing | None:
 
 
 def language_of(path: Path, language: str | None) -> str:
-    """The language of a file: as the user says, else by its ending; a folder is a SkriptND model."""
+    """The language of a file: as the user says, else by its ending.
+
+    A folder is a SkriptND model, or one of Hugging Face, which has a config and models of the Module DSL.
+    """
     if language is None and str(path) == "-":
         raise InputError("standard input has no ending", hint=f"say --language {' or '.join(LANGUAGES)}")
     name = language or ENDINGS.get(path.suffix.lower())
     if name is None and is_stream(path):
         name = "nem"
     if name is None and is_folder(path):
-        name = "skriptnd"
+        name = "module" if is_there(path / "config.json") else "skriptnd"
     if name is None or name not in (*LANGUAGES, DATA, TORCH):
         known = ", ".join(ending for ending, name in ENDINGS.items() if name != DATA)
         raise InputError(

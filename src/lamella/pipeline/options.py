@@ -19,6 +19,8 @@ KINDS = MappingProxyType(
         "config": Mapping,
         "quantized": bool,
         "listing": bool,
+        "training": bool,
+        "lr": float,
         "types": Mapping,
         "embed": Mapping,
         "plain_signatures": bool,
@@ -38,8 +40,8 @@ KINDS = MappingProxyType(
 OPTIONAL = frozenset(
     [
         *("language", "root", "device", "kernel", "after", "target"),
-        *("model", "dialect", "weights", "dtype"),
-        *("quantize", "optimize", "external", "tokenizer", "plan"),
+        *("model", "preset", "dialect", "weights", "dtype"),
+        *("quantize", "optimize", "external", "tokenizer", "plan", "lr"),
     ]
 )
 """The options that may be None, as if they were not given."""
@@ -76,6 +78,10 @@ class Options:
     """Tensor language: how many threads run the work-groups; 0 for as many as there are processors."""
     listing: bool = False
     """NAC: show the instructions as pseudo-code."""
+    training: bool = False
+    """NAC: run a step of the training graph, not the program alone."""
+    lr: float | None = None
+    """NAC: the learning rate of a step, in the place of those that the training graph has."""
     types: Mapping[str, str] = field(default_factory=dict)
     """NAC: what an input is, such as `f32[2, 8]`, where the file does not say."""
     embed: Mapping[str, str] = field(default_factory=dict)
@@ -98,6 +104,10 @@ class Options:
     """Which graph of several; by default the first."""
     config: Mapping[str, object] = field(default_factory=dict)
     """Values of the graph's attributes and generic types."""
+    preset: str | None = None
+    """Module DSL: a named set of config values of the file."""
+    allow: tuple[str, ...] = ()
+    """Module DSL: tensors of a checkpoint that may stay unused, as patterns."""
     dialect: str | None = None
     """SkriptND: which library gives operators of one name their meaning; by default the specification's."""
     keep: tuple[str, ...] = ()
@@ -137,12 +147,14 @@ def _taken(name: str, value: object) -> object:
     """The value of an option in the type that it has; a single word is taken for a list of one."""
     if name in ("root", "weights", "tokenizer", "plan") and isinstance(value, str | Path):
         return Path(value)
-    if name in ("keep", "decompose", "passes"):
+    if name in ("keep", "decompose", "passes", "allow"):
         return (value,) if isinstance(value, str) else _words(name, value)
     if name == "shape":
         return _extents(value)
     if name == "trace":
         return _function(value)
+    if name == "lr" and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
     wanted = KINDS.get(name, str)
     optional = name in OPTIONAL
     if isinstance(value, wanted) and not (wanted is int and isinstance(value, bool)):

@@ -9,6 +9,7 @@ ARITY = KIND.also("'{operation}' gives {given}, but {taken} are taken", hint="{r
 NONE_GIVEN = KIND.also("'{name}' is None where '{operation}' needs a tensor", hint="{repair}")
 DIVISION = KIND.also("{what} divides by zero", hint="{repair}")
 OUT_OF_RANGE = KIND.also("{what} is {found}, beyond what a number may be here", hint="{repair}")
+POSITION = KIND.also("{what} is {found}, but '{name}' has {count} elements", hint="{repair}")
 LENGTH = KIND.also("{what} has {found} elements, {wanted} are needed", hint="{repair}")
 MISSING = Rule("E012", "4.1 Module Declaration", "'{module}' needs a value for '{name}'", hint="{repair}")
 MISSING_SECTION = MISSING.also("'{module}' has no {section}", hint="{repair}")

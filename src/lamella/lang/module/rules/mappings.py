@@ -1,8 +1,8 @@
-"""Weight mappings: E010, and what a checkpoint must hold: E110 to E119, W110."""
+"""Weight mappings: E010, and what a checkpoint must hold: E110 to E119, W110, W111."""
 
 from __future__ import annotations
 
-from lamella.base.diagnostic import WARNING, Rule
+from lamella.base.diagnostic import NOTE, WARNING, Rule
 
 UNKNOWN_PATH = Rule(
     "E010", "8.2 Weight Mapping Syntax", "'{model}' has no parameter '{path}'", hint="{repair}"
@@ -20,6 +20,24 @@ FUSED_DTYPE = UNKNOWN_PATH.also(
     "'{path}' is fused from {first} and {second}", hint="the sources of a fused tensor have one type"
 )
 UNMAPPED = UNKNOWN_PATH.also("'{path}' is mapped to no checkpoint tensor", hint="add it to hf_mapping:")
+PARAMETER = UNKNOWN_PATH.also("param_mapping: there is no config parameter '{name}'", hint="{repair}")
+KEY = UNKNOWN_PATH.also(
+    "param_mapping: '{name}' is mapped to no key of config.json",
+    hint="write a key, a path of keys as in a.b, or first_of(a.b, c)",
+)
+FUNCTION_SHAPE = UNKNOWN_PATH.also("'{name}' of shape {found} cannot be given to {function}: {why}")
+FUNCTION_STACK = UNKNOWN_PATH.also(
+    "stack has nothing to count in '{name}'",
+    hint="write a placeholder that does not stand on the left side",
+)
+SLICES = UNKNOWN_PATH.also("{count} of the {extent} slices of '{path}' are mapped")
+SIZES = UNKNOWN_PATH.also(
+    "where to split '{path}' is not known without the checkpoint that it came from",
+    hint="say it with split(…) in hf_export:",
+)
+NO_NUMBERS = UNKNOWN_PATH.also("there are no numbers for '{path}'")
+NUMBERS_SHAPE = UNKNOWN_PATH.also("'{path}' has shape {wanted}, the numbers given for it have {found}")
+NUMBERS_DTYPE = UNKNOWN_PATH.also("the numbers given for '{path}' are {found}, which do not become {wanted}")
 ABSENT = Rule(
     "E110", "8.2 Weight Mapping Syntax", "the checkpoint has no tensor '{name}' for '{path}'", hint="{repair}"
 )
@@ -55,3 +73,4 @@ CONVERTED = Rule(
     "{count} checkpoint tensors are converted from {found} to {wanted}",
     WARNING,
 )
+IGNORED = Rule("W111", "8.1 HuggingFace Config Mapping", "{what} is ignored: {why}", NOTE)

@@ -1,4 +1,4 @@
-"""Names: what they mean, and that they mean one thing: E002, E009, E023, E024, W001, W002."""
+"""Names: what they mean, and that they mean one thing: E002, E009, E023, E024, E102, W001, W002."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ UNKNOWN = Rule("E002", "2.4 Identifiers", "'{name}' is not defined {where}", hin
 UNKNOWN_ARGUMENT = UNKNOWN.also("'{module}' has no parameter '{name}'", hint="{repair}")
 UNKNOWN_IMPORT = UNKNOWN.also("there is no '{name}' to import from {where}", hint="{repair}")
 UNKNOWN_VERSION = UNKNOWN.also("'{name}' has no version {version}", hint="there is {repair}")
+UNREADABLE_IMPORT = UNKNOWN.also("'{name}' cannot be imported: {why}", hint="{repair}")
 SWITCHED_OFF = UNKNOWN.also(
     "'{name}' does not exist here: its condition {condition} is false",
     hint="guard its use with the same condition",
@@ -28,6 +29,13 @@ ALIAS = Rule(
     "the alias '{name}' is already the name of {what}",
     hint="choose another alias",
 )
+LOCK = Rule(
+    "E102",
+    "4.7.1 Import Resolution Rules",
+    "'{name}' is {found} in the lock file, but the import leads to {wanted}",
+    hint="write the lock file again, or import the version that it names",
+)
+LOCK_FORM = LOCK.also("the lock file has '{text}' where {wanted} is needed", hint="write the lock file again")
 HIDES_PRIMITIVE = Rule(
     "W001",
     "4.7.1 Import Resolution Rules",

@@ -6,6 +6,11 @@ from lamella.base.diagnostic import NOTE, Rule
 
 SYNTAX = Rule("E001", "Appendix A", "expected {wanted} {where}, found {found}")
 BAD_CHARACTER = SYNTAX.also("the text '{text}' has no meaning here")
+OPEN_DOC = SYNTAX.also("this docstring never ends", hint='close it with """')
+TOO_LARGE = SYNTAX.also(
+    "the number {text} is too large", hint="integers have 64 bits, reals are finite doubles"
+)
+MISPLACED = SYNTAX.also("{what} cannot stand {where}", hint="{repair}")
 TAB = SYNTAX.also("a tab in the indentation", hint="indent with spaces")
 INDENTATION = SYNTAX.also("this line is indented by {found} spaces, {wanted}", hint="{repair}")
 STUB = SYNTAX.also("'{name}' is not finished: '...' stands in its body", hint="write the body")

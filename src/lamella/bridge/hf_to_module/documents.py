@@ -1,0 +1,77 @@
+"""The JSON files of a folder, read without trust: bounded, and with each key once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from lamella.base.diagnostic import Diagnostic, LamellaError
+from lamella.base.limits import DEFAULT, Limits
+from lamella.base.paths import read_text_in, shown
+from lamella.base.source import Source, Span
+from lamella.lang.module.rules import mappings as rules
+
+
+def whole(path: Path) -> Span:
+    """The place of findings about a file as a whole."""
+    return Span(Source(shown(path), ""), 0, 0)
+
+
+def wrong_file(path: Path, why: str, repair: str = "") -> Diagnostic:
+    """The finding that a file of a folder cannot be taken."""
+    return rules.FOLDER.at(whole(path), file=path.name, why=why, repair=repair)
+
+
+def refuse_link(folder: Path, name: str) -> None:
+    """Leave with a finding where a file of a folder is a link, as in the cache of a hub."""
+    if (folder / name).is_symlink():
+        hint = "copy the folder with what its links lead to: cp -rL FOLDER COPY"
+        raise LamellaError([wrong_file(folder / name, "it is a symbolic link, which is not followed", hint)])
+
+
+def read_object(folder: Path, name: str, limits: Limits = DEFAULT) -> dict[str, object]:
+    """The object that a JSON file of a folder holds; LamellaError says what is wrong with it."""
+    path = folder / name
+    refuse_link(folder, name)
+    text = read_text_in(folder, name, limits)
+    try:
+        found: object = json.loads(text, object_pairs_hook=_unique)
+    except _DuplicateError as problem:
+        raise LamellaError([wrong_file(path, f"the key '{problem.args[0]}' stands there twice")]) from None
+    except (ValueError, RecursionError) as problem:
+        deep = isinstance(problem, RecursionError)
+        why = "it nests too deeply" if deep else f"it is no JSON: {str(problem)[:100]}"
+        raise LamellaError([wrong_file(path, why)]) from None
+    if not isinstance(found, dict):
+        raise LamellaError([wrong_file(path, "it is no JSON object")])
+    if _is_deeper(found, limits.max_depth):
+        raise LamellaError([wrong_file(path, f"it nests more than {limits.max_depth} levels deep")])
+    return found
+
+
+class _DuplicateError(Exception):
+    """Carries a key that an object holds twice; never leaves this module."""
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        raise _DuplicateError(counts.most_common(1)[0][0][:200])
+    return found
+
+
+def _is_deeper(value: object, depth: int) -> bool:
+    """Whether a value nests more levels deep than a number."""
+    level = [value]
+    for _ in range(depth + 1):
+        level = [inner for item in level for inner in _inside(item)]
+    return bool(level)
+
+
+def _inside(value: object) -> list[object]:
+    if isinstance(value, Mapping):
+        return list(value.values())
+    return value if isinstance(value, list) else []

@@ -1,0 +1,92 @@
+"""The road from an instance of the Module DSL to a composed graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lamella.base.diagnostic import errors
+from lamella.base.dtype import I64
+from lamella.bridge.module_to_graph.frames import Frame, graph_name
+from lamella.bridge.module_to_graph.integers import is_integer
+from lamella.bridge.module_to_graph.nodes import Bound, Compiled, Mark, Settings, Weight
+from lamella.bridge.module_to_graph.road import Road
+from lamella.bridge.module_to_graph.shapes import declare_shape, element_of
+from lamella.bridge.module_to_graph.walk import (
+    find_forward,
+    find_inputs,
+    find_outputs,
+    order_flows,
+    run_graph,
+)
+from lamella.graph.model import Model
+from lamella.graph.nodes import Graph, Tensor
+from lamella.lang.module.instantiate.evaluate import Problem
+from lamella.lang.module.instantiate.nodes import Instance
+from lamella.lang.module.nodes import Flow, Forward, Port, TensorType
+from lamella.lang.module.rules.constants import MISSING_SECTION
+
+__all__ = ["Compiled", "Mark", "Settings", "Weight", "graph_name", "module_to_graph"]
+
+
+def module_to_graph(instance: Instance, settings: Settings | None = None) -> Compiled:
+    """The forward graph of an instance, all that it calls written in place; without a model where it is wrong."""
+    settings = settings or Settings()
+    road = Road(settings, instance.name)
+    frame = Frame(instance)
+    try:
+        graph = _build(frame, road)
+    except Problem as problem:
+        road.report(problem.finding)
+        graph = None
+    if errors(road.findings):
+        graph = None
+    model = None if graph is None else Model(graph, settings.library)
+    weights = tuple(road.weights.values())
+    return Compiled(model, weights, tuple(road.marks), road.constants, tuple(road.findings))
+
+
+def _build(frame: Frame, road: Road) -> Graph | None:
+    forward = find_forward(frame)
+    inputs = find_inputs(frame, forward)
+    flows = order_flows(Frame(frame.instance), forward, Road(road.settings, ""))
+    for port in inputs:
+        _declare(port, flows, frame, road)
+    results = run_graph(frame, forward, road)
+    names = [name for name, _ in find_outputs(forward, flows)]
+    return _finish(results, names, road)
+
+
+def _finish(results: Sequence[Bound], names: Sequence[str], road: Road) -> Graph | None:
+    tensors = [item for item in results if isinstance(item, Tensor)]
+    if len(tensors) != len(results) or not tensors:
+        return None
+    road.builder.origin = None
+    named = [
+        item if item.name == name else road.builder.call("math.iden", item, results=(name,))
+        for item, name in zip(tensors, names, strict=True)
+    ]
+    return road.builder.finish(*named)
+
+
+def _declare(port: Port, flows: Sequence[Flow], frame: Frame, road: Road) -> None:
+    """An input of the whole model; an optional one is left out."""
+    name, type = port.name or "in", port.type
+    if isinstance(type, TensorType) and type.optional:
+        frame.bound[name] = None
+        return
+    if not isinstance(type, TensorType):
+        repair = f"declare it: in: {name}: [B, …]"
+        raise Problem(
+            MISSING_SECTION.at(
+                port.span, module=frame.name, section=f"type for its input '{name}'", repair=repair
+            )
+        )
+    element = element_of(type, road.settings.element)
+    if type.dtype is None and is_integer(name, flows, frame.instance):
+        element = I64
+    frame.bound[name] = road.builder.input(name, element, declare_shape(type, frame, road.settings.extents))
+
+
+def is_complete(forward: Forward) -> bool:
+    """Whether a forward section says the types of its inputs, so that it can be built on its own."""
+    return forward.inputs is not None and all(isinstance(port.type, TensorType) for port in forward.inputs)

@@ -1,0 +1,63 @@
+"""The shapes of `constants:`; their numbers are computed where they are needed (`tables`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from lamella.base.limits import DEFAULT
+from lamella.lang.module.instantiate.evaluate import Problem
+from lamella.lang.module.instantiate.nodes import BuiltConstant, Value
+from lamella.lang.module.rules.constants import KIND, OUT_OF_RANGE
+
+MOST = DEFAULT.max_total_bytes // 8
+"""Elements of one constant."""
+
+
+def shape_of(name: str, built: BuiltConstant) -> tuple[int, ...]:
+    """The shape of a constant; a Problem says what is wrong with its arguments."""
+    try:
+        shape = SHAPES[built.function](*built.positional, **built.named)
+    except (TypeError, ValueError):
+        shape = (-1,)
+    extents = [item for item in shape if isinstance(item, int) and not isinstance(item, bool) and item >= 0]
+    if len(extents) != len(shape):
+        found = f"'{built.function}' with other arguments"
+        raise Problem(
+            KIND.at(built.span, what=f"'{name}'", found=found, wanted="what it declares", repair="")
+        )
+    count = math.prod(extents)
+    if count > MOST:
+        raise Problem(OUT_OF_RANGE.at(built.span, what=f"the size of '{name}'", found=count, repair=""))
+    return tuple(extents)
+
+
+def _angles(max_seq: Value, dim: Value, *further: Value, **named: Value) -> tuple[Value, ...]:
+    half = dim // 2 if isinstance(dim, int) and dim % 2 == 0 else -1
+    return (max_seq, half, 2)
+
+
+def _listed(*shape: Value, **named: Value) -> tuple[Value, ...]:
+    return shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+
+
+def _filled(shape: Value, value: Value) -> tuple[Value, ...]:
+    return shape if isinstance(shape, tuple) else (shape,)
+
+
+def _counted(end: Value) -> tuple[Value, ...]:
+    return (end,)
+
+
+SHAPES: Mapping[str, Callable[..., tuple[Value, ...]]] = MappingProxyType(
+    {
+        "precompute_rope_freqs": _angles,
+        "precompute_yarn_freqs": _angles,
+        "zeros": _listed,
+        "ones": _listed,
+        "full": _filled,
+        "arange": _counted,
+    }
+)
+"""For each function that `constants:` may name, the shape of what it gives."""

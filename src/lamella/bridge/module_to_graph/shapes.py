@@ -1,0 +1,88 @@
+"""Declared types against the shapes that tensors have; a name that is new becomes a dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from lamella.base import dim
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.dim import Dim, Extent
+from lamella.base.dtype import ElementType, find_in
+from lamella.base.source import Span
+from lamella.bridge.module_to_graph.frames import Frame
+from lamella.graph.nodes import Tensor
+from lamella.lang.module.instantiate.evaluate import Problem, evaluate
+from lamella.lang.module.instantiate.nodes import Known
+from lamella.lang.module.instantiate.telling import names_in, tell
+from lamella.lang.module.nodes import Expr, Name, Star, TensorType, Unchanged
+from lamella.lang.module.rules import graphs
+from lamella.lang.module.rules.constants import KIND
+
+LONGEST = (1 << 31) - 1
+"""The largest extent of a dimension that only the run tells."""
+
+
+def shape_text(shape: Sequence[Extent]) -> str:
+    """A shape as messages show it."""
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def element_of(type: TensorType, default: ElementType) -> ElementType:
+    """The element type that a declared type asks for."""
+    found = find_in("module", type.dtype) if type.dtype is not None else None
+    return default if found is None else found
+
+
+def evaluate_extent(expr: Expr, frame: Frame) -> Extent:
+    """A dimension that is not a new name."""
+    value = evaluate(expr, frame.known)
+    if isinstance(value, bool) or not isinstance(value, int | Dim):
+        found = f"'{value}'" if isinstance(value, str) else str(value)
+        raise Problem(KIND.at(expr.span, what="a dimension", found=found, wanted="an integer", repair=""))
+    return value
+
+
+def declare_shape(type: TensorType, frame: Frame, extents: Mapping[str, int]) -> tuple[Extent, ...]:
+    """The shape of an input of the whole model: names that are not known yet are open extents, or what is given."""
+    found: list[Extent] = []
+    for item in type.dims:
+        if isinstance(item, Star | Unchanged):
+            found.append(_open(frame, "N", item.span, extents))
+        elif isinstance(item, Name) and item.id not in frame.known:
+            found.append(_open(frame, item.id, item.span, extents))
+        else:
+            found.append(evaluate_extent(item, frame))
+    return tuple(found)
+
+
+def _open(frame: Frame, name: str, span: Span, extents: Mapping[str, int]) -> Extent:
+    if name in extents:
+        frame.dims[name] = Known(extents[name], "--shape", span)
+        return extents[name]
+    found = dim.symbol(name, LONGEST)
+    frame.dims.setdefault(name, Known(found if isinstance(found, Dim) else LONGEST, "open", span))
+    return found
+
+
+def match_type(what: str, tensor: Tensor, type: TensorType, frame: Frame) -> Iterator[Diagnostic]:
+    """Whether a tensor has its declared type; dimensions that are new get the extents of the tensor."""
+    dims = [item for item in type.dims if not isinstance(item, Star | Unchanged)]
+    rank = len(tensor.shape)
+    if len(dims) > rank or (len(dims) == len(type.dims) and len(dims) != rank):
+        yield _wrong(what, tensor, type, frame)
+        return
+    for item, extent in zip(dims, tensor.shape[rank - len(dims) :], strict=True):
+        if isinstance(item, Name) and item.id not in frame.known:
+            frame.dims[item.id] = Known(extent, f"'{what}'", item.span)
+        elif dim.equal(evaluate_extent(item, frame), extent) is False:
+            yield _wrong(what, tensor, type, frame)
+            return
+
+
+def _wrong(what: str, tensor: Tensor, type: TensorType, frame: Frame) -> Diagnostic:
+    """A tensor whose shape is not the declared one, with what its dimensions are and where that comes from."""
+    wanted = type.span.text if type.span.end > type.span.start else "another"
+    values = tell(names_in(*type.dims), frame.known)
+    return graphs.SHAPE.at(
+        type.span, what=f"'{what}'", found=shape_text(tensor.shape), wanted=wanted, values=values, repair=""
+    )

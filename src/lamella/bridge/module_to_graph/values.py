@@ -1,0 +1,229 @@
+"""What the sources and arguments of a statement mean in the data world."""
+
+from __future__ import annotations
+
+from lamella.base import dim
+from lamella.base.dim import Dim, Extent
+from lamella.bridge.module_to_graph.frames import Frame
+from lamella.bridge.module_to_graph.nodes import Bound, Members, Unknown
+from lamella.bridge.module_to_graph.road import Place, Road
+from lamella.graph.nodes import Tensor
+from lamella.lang.module.instantiate.evaluate import Problem, evaluate
+from lamella.lang.module.instantiate.nodes import Instance
+from lamella.lang.module.instantiate.telling import names_in, tell
+from lamella.lang.module.nodes import (
+    Chain,
+    Expr,
+    Index,
+    Integer,
+    Member,
+    Name,
+    Null,
+    Real,
+    Rest,
+    Select,
+    Slice,
+    Subscript,
+    Unary,
+)
+from lamella.lang.module.resolve.near import guess
+from lamella.lang.module.rules import constants, gradients, graphs, names
+
+SAVED = "saved"
+
+
+def is_data(expr: Expr, frame: Frame) -> bool:
+    """Whether an expression denotes a tensor, an instance or None, rather than a constant."""
+    if isinstance(expr, Name):
+        return find_name(expr.id, frame)
+    if isinstance(expr, Member | Index):
+        return is_data(expr.operand, frame) or _is_saved(expr)
+    if isinstance(expr, Select):
+        return any(isinstance(item, Null) or is_data(item, frame) for item in (expr.value, expr.otherwise))
+    return isinstance(expr, Null)
+
+
+def _is_saved(expr: Expr) -> bool:
+    return isinstance(expr, Member) and isinstance(expr.operand, Name) and expr.operand.id == SAVED
+
+
+def find_name(name: str, frame: Frame) -> bool:
+    """Whether the data world has a name."""
+    instance = frame.instance
+    return any(
+        name in world for world in (frame.bound, frame.given, instance.tensors, instance.children)
+    ) or (name in instance.constants)
+
+
+def value_of(expr: Expr, frame: Frame, road: Road) -> Bound:
+    """The value of an expression of the data world; a Problem says what is wrong with it."""
+    if isinstance(expr, Name):
+        return _named(expr, frame, road)
+    if isinstance(expr, Null):
+        return None
+    if isinstance(expr, Member):
+        return _member(expr, frame, road)
+    if isinstance(expr, Index):
+        return _indexed(expr, frame, road)
+    if isinstance(expr, Select):
+        holds = evaluate(expr.condition, frame.known)
+        return value_of(expr.value if holds else expr.otherwise, frame, road)
+    if isinstance(expr, Integer | Real | Unary | Chain):
+        number = evaluate(expr, frame.known)
+        if isinstance(number, int | float):
+            return number
+    raise Problem(names.UNKNOWN.at(expr.span, name=expr.span.text, where=f"in '{frame.name}'", repair=""))
+
+
+def _named(expr: Name, frame: Frame, road: Road) -> Bound:
+    name, instance = expr.id, frame.instance
+    if name in frame.bound:
+        return frame.bound[name]
+    if name in frame.given:
+        return frame.given[name]
+    if name in instance.tensors:
+        return road.parameter(frame, instance.tensors[name])
+    if name in instance.constants:
+        return road.constant(frame, name, instance.constants[name])
+    if name in instance.children:
+        return members(name, frame)
+    if name in instance.switched_off:
+        condition = instance.switched_off[name]
+        raise Problem(names.SWITCHED_OFF.at(expr.span, name=name, condition=condition))
+    repair = guess(name, frame.data_names())
+    raise Problem(names.UNKNOWN.at(expr.span, name=name, where=f"in '{frame.name}'", repair=repair))
+
+
+def members(name: str, frame: Frame) -> Members:
+    """The instances that a parameter holds, with their paths."""
+    child = frame.instance.children[name]
+    if isinstance(child, Instance):
+        return Members(((frame.place(name), child),))
+    return Members(tuple((frame.place(f"{name}[{number}]"), item) for number, item in enumerate(child)))
+
+
+def _member(expr: Member, frame: Frame, road: Road) -> Bound:
+    if _is_saved(expr):
+        return _saved(expr, frame)
+    owner = value_of(expr.operand, frame, road)
+    if isinstance(owner, Unknown):
+        return owner
+    if not isinstance(owner, Members) or len(owner.items) != 1:
+        raise Problem(names.UNKNOWN.at(expr.span, name=expr.span.text, where=f"in '{frame.name}'", repair=""))
+    path, instance = owner.items[0]
+    inner = Frame(instance, path, frame.origin)
+    return _named(Name(expr.field, expr.span), inner, road)
+
+
+def _saved(expr: Member, frame: Frame) -> Bound:
+    if expr.field not in frame.saved:
+        repair = (
+            f"add '{expr.field}' to save:" if expr.field not in frame.bound else "read it without 'saved.'"
+        )
+        raise Problem(gradients.NOT_SAVED.at(expr.span, name=expr.field, module=frame.name, repair=repair))
+    return frame.saved[expr.field]
+
+
+# --- indexing ---------------------------------------------------------------------------------------------------
+
+
+def _indexed(expr: Index, frame: Frame, road: Road) -> Bound:
+    owner = value_of(expr.operand, frame, road)
+    if isinstance(owner, Unknown):
+        return owner
+    if isinstance(owner, Members):
+        return select_members(owner, expr, frame)
+    if not isinstance(owner, Tensor):
+        raise Problem(
+            constants.KIND.at(expr.span, what="what is indexed", found="no tensor", wanted="one", repair="")
+        )
+    return index_tensor(owner, expr, frame, road)
+
+
+def select_members(owner: Members, expr: Index, frame: Frame) -> Members:
+    """One element of an array, or a range of them."""
+    item = expr.items[0]
+    count = len(owner.items)
+    if isinstance(item, Slice):
+        begin, end = (_bound(part, default, frame) for part, default in ((item.begin, 0), (item.end, count)))
+        if not (isinstance(begin, int) and isinstance(end, int) and 0 <= begin <= end <= count):
+            raise _outside(expr, f"{begin}:{end}", 0, count, frame)
+        return Members(owner.items[begin:end])
+    index = None if isinstance(item, Rest) else _bound(item, 0, frame)
+    if not isinstance(index, int) or not -count <= index < count:
+        raise _outside(expr, index, 0, count, frame)
+    return Members((owner.items[index],))
+
+
+def _bound(expr: Expr | None, default: Extent, frame: Frame) -> Extent:
+    if expr is None:
+        return default
+    if is_data(expr, frame):
+        raise Problem(
+            constants.NOT_CONSTANT.at(expr.span, what="the index", why=f"'{expr.span.text}' is a tensor")
+        )
+    value = evaluate(expr, frame.known)
+    if isinstance(value, bool) or not isinstance(value, int | Dim):
+        raise Problem(
+            constants.KIND.at(expr.span, what="an index", found=str(value), wanted="an integer", repair="")
+        )
+    return value
+
+
+def _outside(expr: Index, index: object, axis: int, extent: object, frame: Frame) -> Problem:
+    """An index that its dimension does not have, with what the names in it are."""
+    values = tell(names_in(expr), frame.known)
+    name = expr.operand.span.text
+    return Problem(graphs.INDEX.at(expr.span, index=index, dim=axis, name=name, extent=extent, values=values))
+
+
+def index_tensor(tensor: Tensor, expr: Index, frame: Frame, road: Road) -> Tensor:
+    """A view of a tensor: one index or range for each dimension, `...` for those that are not named."""
+    items = _spread(expr, len(tensor.shape), frame)
+    axes, begins, ends, dropped = [], [], [], []
+    for axis, item in enumerate(items):
+        extent = tensor.shape[axis]
+        if isinstance(item, Slice):
+            if item.begin is None and item.end is None:
+                continue
+            begin, end = _bound(item.begin, 0, frame), _bound(item.end, extent, frame)
+            begin, end = _positive(begin, extent), _positive(end, extent)
+        else:
+            begin = _positive(_bound(item, 0, frame), extent) if not isinstance(item, Rest) else 0
+            end = dim.add(begin, 1)
+            dropped.append(axis)
+        if dim.less(begin, 0) is True or dim.less(extent, end) is True or dim.less(end, begin) is True:
+            raise _outside(expr, item.span.text, axis, extent, frame)
+        axes.append(axis)
+        begins.append(begin)
+        ends.append(end)
+    place = Place("index", expr.span, frame.at("index", expr.span))
+    if axes:
+        attributes = {"axes": tuple(axes), "begin": tuple(begins), "end": tuple(ends)}
+        tensor = _only(road.call("layout.slice", (tensor,), attributes, ("view",), place))
+    if dropped:
+        tensor = _only(road.call("layout.squeeze", (tensor,), {"axes": tuple(dropped)}, ("view",), place))
+    return tensor
+
+
+def _only(results: tuple[object, ...]) -> Tensor:
+    """The one tensor that an operator gave."""
+    first = results[0]
+    if not isinstance(first, Tensor):
+        raise TypeError("an operator of one result gave none")
+    return first
+
+
+def _positive(index: Extent, extent: Extent) -> Extent:
+    return dim.add(index, extent) if dim.less(index, 0) is True else index
+
+
+def _spread(expr: Index, rank: int, frame: Frame) -> list[Subscript]:
+    """One subscript for each dimension."""
+    named = [item for item in expr.items if not isinstance(item, Rest)]
+    if len(named) > rank:
+        raise _outside(expr, f"of {len(named)} parts", rank, f"{rank} dimensions", frame)
+    full: list[Subscript] = [Slice(None, None)] * (rank - len(named))
+    at = next((number for number, item in enumerate(expr.items) if isinstance(item, Rest)), len(expr.items))
+    before = [item for item in expr.items[:at] if not isinstance(item, Rest)]
+    return [*before, *full, *(item for item in expr.items[at + 1 :] if not isinstance(item, Rest))]

@@ -1,0 +1,333 @@
+"""From statement to statement through an instance and all that it calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lamella.base.diagnostic import Diagnostic
+from lamella.bridge.module_to_graph.annotate import annotate
+from lamella.bridge.module_to_graph.binding import bind_parameters
+from lamella.bridge.module_to_graph.forms import adapt
+from lamella.bridge.module_to_graph.frames import Frame
+from lamella.bridge.module_to_graph.nodes import Bound, Members, Unknown
+from lamella.bridge.module_to_graph.order import DROPPED, Folding, find_rebound, reads, sort_flows
+from lamella.bridge.module_to_graph.patterns import expand_pattern
+from lamella.bridge.module_to_graph.primitives import bind, is_unknown, make
+from lamella.bridge.module_to_graph.road import Road
+from lamella.bridge.module_to_graph.shapes import match_type
+from lamella.bridge.module_to_graph.values import find_name, members, select_members, value_of
+from lamella.graph.nodes import Tensor
+from lamella.lang.module.instantiate.evaluate import Problem, evaluate
+from lamella.lang.module.nodes import (
+    Call,
+    Expr,
+    Flow,
+    Forward,
+    Index,
+    Member,
+    Module,
+    Name,
+    Operation,
+    Port,
+    Primitive,
+    ScalarType,
+    ShapeAssertion,
+    TensorType,
+)
+from lamella.lang.module.resolve.near import guess
+from lamella.lang.module.resolve.nodes import Declared
+from lamella.lang.module.rules import constants, graphs, inheritance
+
+UNKNOWN = Unknown()
+STACKED = "StackedBlocks"
+SUGAR = {
+    "Embedding": "embedding",
+    "RMSNorm": "rmsnorm",
+    "LayerNorm": "layernorm",
+    "Add": "add",
+    "ReLU": "relu",
+    "Split": "split",
+    "Fork": "fork",
+    "FlashAttention": "flash_attention",
+}
+"""Capitalised words of the specification's first chapters, and the primitives they mean."""
+
+
+# --- graphs -----------------------------------------------------------------------------------------------------
+
+
+def find_forward(frame: Frame) -> Forward:
+    """The forward section of an instance, written or made from its pattern."""
+    module = frame.instance.module
+    if module.sublayers is not None and (module.forward is None or module.forward.graph is None):
+        return expand_pattern(module.sublayers, module.forward)
+    if module.forward is None or module.forward.graph is None:
+        raise Problem(inheritance.NO_GRAPH.at(module.span, name=module.name))
+    return module.forward
+
+
+def run_graph(frame: Frame, forward: Forward, road: Road) -> tuple[Bound, ...]:
+    """Build the forward graph of a frame whose inputs are bound, and give its outputs."""
+    flows = order_flows(frame, forward, road)
+    for flow in flows:
+        run_flow(flow, frame, road)
+    return tuple(_output(name, port, frame, road) for name, port in find_outputs(forward, flows))
+
+
+def order_flows(frame: Frame, forward: Forward, road: Road) -> list[Flow]:
+    """The statements of a graph with guards decided, each behind what it reads."""
+    folding = Folding(frame)
+    folding.fold(forward.graph or (), folding.flows)
+    for finding in (*folding.findings, *find_rebound(folding.flows, set(frame.bound))):
+        road.report(finding, frame.origin)
+    for name in folding.lost:
+        frame.bound[name] = UNKNOWN
+    flows, cycle = sort_flows(folding.flows)
+    if cycle:
+        span = next(flow.span for flow in folding.flows if flow.targets[0].name == cycle[0])
+        road.report(graphs.CYCLE.at(span, name=cycle[0], cycle=" -> ".join(cycle)), frame.origin)
+        frame.bound.update({target.name: UNKNOWN for flow in folding.flows for target in flow.targets})
+    return flows
+
+
+def find_inputs(frame: Frame, forward: Forward) -> tuple[Port, ...]:
+    """The inputs of a graph; those that are not declared are the names that it reads and never binds."""
+    if forward.inputs is not None:
+        return forward.inputs
+    folding = Folding(frame)
+    folding.fold(forward.graph or (), folding.flows)
+    bound = {target.name for flow in folding.flows for target in flow.targets}
+    found: dict[str, Port] = {}
+    for flow in folding.flows:
+        for name in _ordered_reads(flow):
+            if name not in bound and not find_name(name, frame) and name not in frame.known:
+                found.setdefault(name, Port(name, None, span=flow.span))
+    return tuple(found.values())
+
+
+def _ordered_reads(flow: Flow) -> list[str]:
+    """What a statement reads, sources first and as they are written."""
+    sources = [item.id for item in flow.sources if isinstance(item, Name)]
+    return [*sources, *sorted(reads(flow) - set(sources))]
+
+
+def find_outputs(forward: Forward, flows: Sequence[Flow]) -> list[tuple[str, Port | None]]:
+    """The names of the outputs with their ports; where none are declared, `out` or what nothing reads."""
+    if forward.outputs is not None:
+        return [(port.name or "out", port) for port in forward.outputs]
+    made = [target.name for flow in flows for target in flow.targets if target.name != DROPPED]
+    if "out" in made:
+        return [("out", None)]
+    read = {name for flow in flows for name in reads(flow)}
+    unread = [name for name in made if name not in read]
+    return [(unread[-1], None)] if unread else []
+
+
+def _output(name: str, port: Port | None, frame: Frame, road: Road) -> Bound:
+    value = frame.bound.get(name, UNKNOWN)
+    if name not in frame.bound and port is not None:
+        text = f"'{frame.name}'"
+        finding = constants.MISSING_SECTION.at(
+            port.span,
+            module=frame.name,
+            section=f"statement that binds its output '{name}'",
+            repair=f"bind it in the graph of {text}",
+        )
+        road.report(finding, frame.origin)
+    if isinstance(value, Tensor) and port is not None and isinstance(port.type, TensorType):
+        try:
+            for finding in match_type(name, value, port.type, frame):
+                road.report(finding, frame.origin)
+        except Problem as problem:
+            road.report(problem.finding, frame.origin)
+    return value
+
+
+# --- statements -------------------------------------------------------------------------------------------------
+
+
+def run_flow(flow: Flow, frame: Frame, road: Road) -> None:
+    """Build one statement; where it is wrong, what it binds is unknown."""
+    try:
+        values = _flow_values(flow, frame, road)
+    except Problem as problem:
+        road.report(problem.finding, frame.origin)
+        values = [UNKNOWN] * len(flow.targets)
+    for target, value in zip(flow.targets, values, strict=False):
+        if target.name != DROPPED:
+            marks = (*target.annotations, *flow.annotations)
+            frame.bound[target.name] = annotate(value, marks, target.name, frame, road)
+
+
+def _flow_values(flow: Flow, frame: Frame, road: Road) -> list[Bound]:
+    values = [_source(item, frame, road) for item in flow.sources]
+    for number, step in enumerate(flow.steps):
+        last = number == len(flow.steps) - 1
+        if isinstance(step, ShapeAssertion):
+            _assert_shape(step, values[0], frame, road)
+            continue
+        targets = tuple(target.name for target in flow.targets) if last else ()
+        values = list(apply(step, values, targets, frame, road))
+        if not last:
+            values = [annotate(item, step.annotations, "", frame, road) for item in values[:1]]
+    if len(flow.targets) > len(values) and not any(isinstance(item, Unknown) for item in values):
+        operation = flow.steps[-1].span.text if flow.steps else flow.span.text
+        finding = constants.ARITY.at(
+            flow.span,
+            operation=operation,
+            given=f"{len(values)} tensor{'s' if len(values) != 1 else ''}",
+            taken=str(len(flow.targets)),
+            repair="",
+        )
+        raise Problem(finding)
+    return values + [UNKNOWN] * (len(flow.targets) - len(values))
+
+
+def _source(expr: Expr, frame: Frame, road: Road) -> Bound:
+    """A source: a value, or a call that makes one."""
+    if isinstance(expr, Call):
+        operation = Operation(expr.callee, expr.arguments, span=expr.span)
+        return apply(operation, [], (), frame, road)[0]
+    return value_of(expr, frame, road)
+
+
+def _assert_shape(step: ShapeAssertion, value: Bound, frame: Frame, road: Road) -> None:
+    if isinstance(value, Tensor):
+        for finding in match_type("the value here", value, step.type, frame):
+            road.report(finding, frame.origin)
+
+
+# --- operations -------------------------------------------------------------------------------------------------
+
+
+def apply(
+    operation: Operation, values: Sequence[Bound], targets: tuple[str, ...], frame: Frame, road: Road
+) -> Sequence[Bound]:
+    """What an operation gives for the values that flow into it."""
+    callee = operation.callee
+    if isinstance(callee, Name) and callee.id in frame.instance.children:
+        return fold_members(members(callee.id, frame), values, operation, frame, road)
+    if isinstance(callee, Name) and callee.id == STACKED:
+        return _stacked(operation, values, frame, road)
+    if isinstance(callee, Index):
+        owner = value_of(callee.operand, frame, road)
+        if isinstance(owner, Members):
+            return fold_members(select_members(owner, callee, frame), values, operation, frame, road)
+    if isinstance(callee, Member):
+        owner = value_of(callee, frame, road) if _is_child(callee, frame) else None
+        if isinstance(owner, Members):
+            return fold_members(owner, values, operation, frame, road)
+    declared = _find(callee, frame)
+    if declared is None:
+        raise Problem(_not_found(callee, frame))
+    if isinstance(declared.declaration, Primitive):
+        request = bind(declared.declaration, values, operation, targets, frame, road)
+        return [UNKNOWN] * max(len(targets), 1) if is_unknown(request) else make(adapt(request, road), road)
+    if isinstance(declared.declaration, Module):
+        return _call_declared(declared, values, operation, frame, road)
+    raise Problem(graphs.NOT_AN_OPERATION.at(callee.span, name=declared.name, found="a recipe", repair=""))
+
+
+def _is_child(callee: Member, frame: Frame) -> bool:
+    """Whether a dotted callee begins at a parameter."""
+    inner: Expr = callee
+    while isinstance(inner, Member | Index):
+        inner = inner.operand
+    return isinstance(inner, Name) and inner.id in frame.instance.children
+
+
+def _find(callee: Expr, frame: Frame) -> Declared | None:
+    name = callee.id if isinstance(callee, Name) else callee.span.text
+    scope = frame.instance.scope
+    found = scope.find(name)
+    if found is None and name in SUGAR:
+        found = scope.find(SUGAR[name])
+    return found or scope.standard(name)
+
+
+def _not_found(callee: Expr, frame: Frame) -> Diagnostic:
+    name = callee.span.text
+    if isinstance(callee, Name) and find_name(callee.id, frame):
+        repair = f"a tensor is an operand: (x, {name}) -> operation()"
+        return graphs.NOT_AN_OPERATION.at(callee.span, name=name, found="a tensor", repair=repair)
+    repair = guess(name, [*frame.instance.children, *frame.instance.scope.names()])
+    return graphs.UNKNOWN_OPERATION.at(callee.span, name=name, repair=repair)
+
+
+def _stacked(operation: Operation, values: Sequence[Bound], frame: Frame, road: Road) -> Sequence[Bound]:
+    """`StackedBlocks(blocks, n)`: every element of an array in turn."""
+    arguments = operation.arguments
+    owner = value_of(arguments[0].value, frame, road) if arguments else None
+    if not isinstance(owner, Members):
+        raise Problem(
+            constants.KIND.at(
+                operation.span,
+                what=f"the first argument of {STACKED}",
+                found="no array",
+                wanted="an array of blocks",
+                repair="",
+            )
+        )
+    count = evaluate(arguments[1].value, frame.known) if len(arguments) > 1 else len(owner.items)
+    if count != len(owner.items):
+        what = f"'{arguments[0].value.span.text}'"
+        raise Problem(
+            constants.LENGTH.at(operation.span, what=what, found=len(owner.items), wanted=count, repair="")
+        )
+    return fold_members(owner, values, Operation(operation.callee, span=operation.span), frame, road)
+
+
+def fold_members(
+    owner: Members, values: Sequence[Bound], operation: Operation, frame: Frame, road: Road
+) -> Sequence[Bound]:
+    """Call instances one behind the other; inputs beyond what each gives are passed on unchanged."""
+    state = [*values, *(value_of(item.value, frame, road) for item in operation.arguments)]
+    given = state
+    for path, instance in owner.items:
+        given = list(
+            call_instance(Frame(instance, path, frame.at(path, operation.span)), state, operation, road)
+        )
+        state = [*given, *state[len(given) :]]
+    return state if not owner.items else given
+
+
+def call_instance(inner: Frame, values: Sequence[Bound], operation: Operation, road: Road) -> Sequence[Bound]:
+    """Build an instance at its place, with these values as its inputs."""
+    forward = find_forward(inner)
+    inputs = find_inputs(inner, forward)
+    if len(values) > len(inputs):
+        finding = constants.KIND.at(
+            operation.span,
+            what=f"'{inner.name}'",
+            found=f"given {len(values)} tensors",
+            wanted=f"at most {len(inputs)}",
+            repair="",
+        )
+        raise Problem(finding)
+    for number, port in enumerate(inputs):
+        bind_input(port, values[number] if number < len(values) else None, inner, operation)
+    return run_graph(inner, forward, road)
+
+
+def bind_input(port: Port, value: Bound, inner: Frame, operation: Operation) -> None:
+    """Give an input its value, and compare it with its declared type."""
+    name = port.name or "in"
+    if value is None and not (isinstance(port.type, TensorType) and port.type.optional):
+        if isinstance(port.type, ScalarType):
+            return
+        repair = f"'{inner.name}' needs '{name}'"
+        raise Problem(constants.NONE_GIVEN.at(operation.span, name=name, operation=inner.name, repair=repair))
+    inner.bound[name] = value
+    if isinstance(value, Tensor) and isinstance(port.type, TensorType):
+        for finding in match_type(name, value, port.type, inner):
+            raise Problem(finding)
+
+
+def _call_declared(
+    declared: Declared, values: Sequence[Bound], operation: Operation, frame: Frame, road: Road
+) -> Sequence[Bound]:
+    """A module called by its name: its parameters are the tensors that the call gives."""
+    instance, given = bind_parameters(declared, operation, frame, road)
+    inner = Frame(instance, frame.place(declared.name), frame.at(declared.name, operation.span))
+    inner.given.update(given)
+    return call_instance(inner, values, Operation(operation.callee, span=operation.span), road)

@@ -1,0 +1,85 @@
+"""A Hugging Face folder written: tensors, the files of the tokenizer, and last of all the config."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import LamellaError, errors
+from lamella.base.errors import OutputError, cause_of
+from lamella.base.limits import DEFAULT, Limits
+from lamella.base.paths import is_there, read_bytes_in, shown
+from lamella.base.writer import make_folder, write_bytes, write_text
+from lamella.bridge.hf_to_module.folder import CONFIG, Folder
+from lamella.bridge.module_to_hf.store import Numbers, write_store
+from lamella.bridge.module_to_hf.tensors import Mapped, plan_export
+
+SHARD_BYTES = 5_000_000_000
+BESIDE = (
+    *("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json"),
+    *("added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "spiece.model"),
+    *("sentencepiece.bpe.model", "chat_template.jinja", "chat_template.json", "generation_config.json"),
+)
+"""What a folder holds beside a model and is copied with it; never code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What a folder is to hold: how weights become tensors, the config, and the folder that the model came from."""
+
+    mapped: Mapped
+    config: Mapping[str, object]
+    source: Folder | None = None
+    shard_bytes: int = SHARD_BYTES
+
+
+def export_folder(
+    destination: Path, weights: Mapping[str, Array], export: Export, limits: Limits = DEFAULT
+) -> tuple[Path, ...]:
+    """Write a folder that transformers loads, and give its files; LamellaError says why it cannot be.
+
+    The folder must be new or empty. `config.json` comes last: without it a folder is no model, so what was not
+    finished is not taken for one. One weight at a time is in memory.
+    """
+    source = export.source.checkpoint if export.source is not None else None
+    plan = plan_export(export.mapped, weights, source)
+    if errors(plan.findings):
+        raise LamellaError(plan.findings)
+    _make_empty(destination)
+    numbers = Numbers(weights, source, export.mapped.context.head_dim)
+    files = list(write_store(destination, plan.tensors, numbers, export.shard_bytes))
+    files += _copy_beside(destination, export.source, limits)
+    _write_config(destination / CONFIG, export, limits)
+    return (*files, destination / CONFIG)
+
+
+def _make_empty(folder: Path) -> None:
+    make_folder(folder)
+    try:
+        taken = next(iter(os.listdir(folder)), None)
+    except OSError as problem:
+        raise OutputError(f"cannot read '{shown(folder)}': {cause_of(problem)}", path=folder) from problem
+    if taken is not None:
+        hint = "name a new folder: files of another model would be taken for parts of this one"
+        raise OutputError(f"the folder '{shown(folder)}' is not empty", path=folder, hint=hint)
+
+
+def _copy_beside(destination: Path, source: Folder | None, limits: Limits) -> list[Path]:
+    names = () if source is None else tuple(name for name in BESIDE if is_there(source.path / name))
+    for name in names:
+        if source is not None:
+            write_bytes(destination / name, read_bytes_in(source.path, name, limits))
+    return [destination / name for name in names]
+
+
+def _write_config(path: Path, export: Export, limits: Limits) -> None:
+    """The config; one that has not changed is copied as it is."""
+    source = export.source
+    if source is not None and source.config == export.config:
+        write_bytes(path, read_bytes_in(source.path, CONFIG, limits))
+    else:
+        write_text(path, f"{json.dumps(dict(export.config), indent=2)}\n")

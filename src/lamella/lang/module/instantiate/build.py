@@ -1,0 +1,118 @@
+"""Instances are built from the outside in, without recursion, each distinct one once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+from lamella.base.diagnostic import Diagnostic, errors
+from lamella.base.limits import DEFAULT, Limits
+from lamella.lang.module.instantiate.collecting import Findings, with_label
+from lamella.lang.module.instantiate.construct import Steps, construct
+from lamella.lang.module.instantiate.evaluate import Problem
+from lamella.lang.module.instantiate.inherit import Merged
+from lamella.lang.module.instantiate.nodes import Instance, Instantiated, Known, Value
+from lamella.lang.module.instantiate.parameters import Wanted
+from lamella.lang.module.resolve.nodes import Declared, Scope
+from lamella.lang.module.rules import graphs, syntax
+
+
+def instantiate(
+    declared: Declared, config: Mapping[str, Known], scope: Scope, limits: Limits = DEFAULT
+) -> Instantiated:
+    """A declaration with the values of a config, and all that it holds; findings instead where it cannot be built."""
+    builder = _Builder(limits)
+    span = declared.declaration.span
+    instance = builder.build(Wanted(declared, scope, config, span))
+    found = tuple(builder.findings.items)
+    return Instantiated(None if errors(found) else instance, found)
+
+
+@dataclass(slots=True, eq=False)
+class _Frame:
+    """A construction under way."""
+
+    wanted: Wanted
+    steps: Steps
+    findings: Findings
+    key: Hashable
+
+
+class _Builder:
+    """All instances of one program so far, and those under way."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.findings = Findings()
+        self._built: dict[Hashable, Instance | None] = {}
+        self._merged: dict[int, Merged] = {}
+        self._frames: list[_Frame] = []
+
+    def build(self, wanted: Wanted) -> Instance | None:
+        """The instance that is wanted, or None with findings."""
+        value: Instance | None = None
+        self._open(wanted)
+        while self._frames:
+            frame = self._frames[-1]
+            try:
+                asked = frame.steps.send(value)
+            except StopIteration as done:
+                value = self._close(frame, done.value)
+            except Problem as problem:
+                frame.findings.add(problem.finding)
+                value = self._close(frame, None)
+            else:
+                value = self._answer(asked)
+        return value
+
+    def _open(self, wanted: Wanted) -> None:
+        findings = Findings()
+        steps = construct(wanted, findings, self.limits, self._merged)
+        self._frames.append(_Frame(wanted, steps, findings, _key(wanted)))
+
+    def _close(self, frame: _Frame, result: Instance | None) -> Instance | None:
+        self._frames.pop()
+        found: list[Diagnostic] = frame.findings.items
+        if self._frames:
+            found = with_label(found, frame.wanted.span, f"'{frame.wanted.name}' is made here")
+        self.findings.add(*found)
+        self._built[frame.key] = None if errors(found) else result
+        return self._built[frame.key]
+
+    def _answer(self, wanted: Wanted) -> Instance | None:
+        """An instance that was built before; otherwise its construction begins, and None tells it to start."""
+        key = _key(wanted)
+        if key in self._built:
+            return self._built[key]
+        problem = self._refuse(wanted)
+        if problem is None:
+            self._open(wanted)
+        else:
+            self.findings.add(problem)
+            self._built[key] = None
+        return None
+
+    def _refuse(self, wanted: Wanted) -> Diagnostic | None:
+        """Why a construction may not begin: it would never end."""
+        above = [frame.wanted.declared for frame in self._frames]
+        for index, declared in enumerate(above):
+            if declared.is_same(wanted.declared):
+                cycle = " -> ".join([*(item.name for item in above[index:]), declared.name])
+                return graphs.CONTAINS_ITSELF.at(wanted.span, name=declared.name, cycle=cycle)
+        if len(above) >= self.limits.max_depth:
+            what = f"the depth of instances at '{wanted.name}'"
+            return syntax.LIMIT.at(wanted.span, what=what, limit=self.limits.max_depth, option="max_depth")
+        return None
+
+
+def _key(wanted: Wanted) -> Hashable:
+    """What makes two instances one: the declaration, and the values with their sources."""
+    given = tuple((name, _exact(known.value), known.source) for name, known in sorted(wanted.given.items()))
+    return id(wanted.declared.declaration), given
+
+
+def _exact(value: Value) -> Hashable:
+    """A value such that 1, 1.0 and true are three."""
+    if isinstance(value, tuple):
+        return tuple(_exact(item) for item in value)
+    return type(value).__name__, value

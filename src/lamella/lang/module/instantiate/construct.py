@@ -1,0 +1,283 @@
+"""One instance: its values, then its parameters, in the order of the text."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeAlias
+
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.limits import Limits
+from lamella.base.source import Span
+from lamella.lang.module.instantiate.bind import Names, bind_missing, bind_params, run_bindings
+from lamella.lang.module.instantiate.collecting import Findings
+from lamella.lang.module.instantiate.evaluate import Problem, evaluate_bool
+from lamella.lang.module.instantiate.inherit import Merged, merge
+from lamella.lang.module.instantiate.nodes import Instance, TensorSlot
+from lamella.lang.module.instantiate.overrides import Change, Tree, changes_only, is_override
+from lamella.lang.module.instantiate.parameters import (
+    Wanted,
+    ask,
+    build_constants,
+    count_elements,
+    is_measurable,
+    measure,
+    uses_layer,
+    with_layer,
+)
+from lamella.lang.module.instantiate.restated import check_restated
+from lamella.lang.module.instantiate.telling import names_in, quote
+from lamella.lang.module.instantiate.ties import Ties
+from lamella.lang.module.instantiate.walk import Child, path_text, total
+from lamella.lang.module.nodes import (
+    ArrayType,
+    InstanceType,
+    Let,
+    Module,
+    Param,
+    ParamType,
+    RuntimeDim,
+    TensorType,
+    TiedType,
+)
+from lamella.lang.module.resolve.lineage import Generation, trace_lineage
+from lamella.lang.module.resolve.near import guess
+from lamella.lang.module.rules import constants, inheritance, syntax
+from lamella.lang.module.rules import names as name_rules
+
+Steps: TypeAlias = Generator[Wanted, Instance | None, Instance | None]
+"""A construction that asks for the instances it holds."""
+_Element: TypeAlias = Generator[Wanted, Instance | None, Child | None]
+
+
+@dataclass(slots=True, eq=False)
+class _Parts:
+    """What an instance holds, while it is built; `complete` until something could not be built."""
+
+    names: Names
+    limits: Limits
+    tensors: dict[str, TensorSlot] = field(default_factory=dict)
+    children: dict[str, Child] = field(default_factory=dict)
+    tied: dict[str, TiedType] = field(default_factory=dict)
+    switched_off: dict[str, str] = field(default_factory=dict)
+    complete: bool = True
+
+
+def construct(wanted: Wanted, findings: Findings, limits: Limits, cache: dict[int, Merged]) -> Steps:
+    """The construction of one instance; mistakes go to the findings."""
+    merged = _merged(wanted, limits, cache)
+    module = merged.module
+    _refuse_unfinished(merged, wanted)
+    names = _bind(merged, wanted, findings)
+    parts = _Parts(names, limits)
+    for param, generation in merged.tensors:
+        if not is_override(param):
+            yield from _add(param, generation, parts)
+    built = dict(build_constants(module.constants, names))
+    tree = _finish(merged, parts)
+    if not parts.complete:
+        return None
+    size = total(tree.tensors, tree.children)
+    if size > limits.max_operations:
+        raise Problem(_too_many(module.name, size, wanted.span, limits))
+    return Instance(
+        wanted.declared,
+        module,
+        dict(names.known),
+        tree.tensors,
+        tree.children,
+        built,
+        merged.graph.scope,
+        merged.backward.scope,
+        parts.switched_off,
+        size,
+    )
+
+
+def _merged(wanted: Wanted, limits: Limits, cache: dict[int, Merged]) -> Merged:
+    key = id(wanted.declared.declaration)
+    if key not in cache:
+        cache[key] = merge(trace_lineage(wanted.declared, wanted.scope, limits))
+    return cache[key]
+
+
+def _refuse_unfinished(merged: Merged, wanted: Wanted) -> None:
+    """What cannot be instantiated whatever its values are."""
+    module = merged.module
+    if module.abstract:
+        raise Problem(inheritance.ABSTRACT.at(wanted.span, name=module.name))
+    extends = isinstance(wanted.declared.declaration, Module) and wanted.declared.declaration.extends
+    graph = module.forward is not None and module.forward.graph is not None
+    if extends and not graph and module.sublayers is None:
+        raise Problem(inheritance.NO_GRAPH.at(module.span, name=module.name))
+    if module.stub:
+        raise Problem(syntax.STUB.at(module.span, name=module.name))
+
+
+def _bind(merged: Merged, wanted: Wanted, findings: Findings) -> Names:
+    """All values of the constant world."""
+    module = merged.module
+    params = [param.name for param in module.params or ()]
+    names = Names(module.name, findings, runtime=_runtime_names(module))
+    for name in wanted.given:
+        if name not in params:
+            repair = guess(name, params)
+            span = wanted.given[name].span
+            findings.add(name_rules.UNKNOWN_ARGUMENT.at(span, module=module.name, name=name, repair=repair))
+    bind_params(module, wanted.given, names, wanted.span)
+    bind_missing(merged.missing, names, wanted.span)
+    reserved = frozenset((*params, *(param.name for param in merged.missing)))
+    run_bindings(module.bindings, names, reserved)
+    return names
+
+
+def _runtime_names(module: Module) -> frozenset[str]:
+    """Names in the shapes of inputs that are neither parameters nor lets."""
+    inputs = module.forward.inputs if module.forward is not None else None
+    types = [port.type for port in inputs or ()]
+    used = {name for kind in types if isinstance(kind, TensorType) for name in names_in(*kind.dims)}
+    lets = {item.name for item in module.bindings if isinstance(item, Let | RuntimeDim)}
+    return frozenset(used - lets - {param.name for param in module.params or ()})
+
+
+def _add(param: Param, generation: Generation, parts: _Parts) -> Generator[Wanted, Instance | None, None]:
+    """One entry of `params:`."""
+    name = param.path.parts[0].name
+    try:
+        kind = _choose(param, name, parts)
+        match kind:
+            case TensorType():
+                _add_tensor(name, kind, param, parts)
+            case TiedType():
+                parts.tied[name] = kind
+                parts.tensors[name] = TensorSlot(name, (), annotations=param.annotations, span=param.span)
+            case InstanceType():
+                _keep(name, (yield from _single(name, kind, generation, parts)), parts)
+            case ArrayType(element=TensorType()):
+                _add_stacked(name, kind, param, parts)
+            case ArrayType():
+                _keep(name, (yield from _elements(name, kind, generation, parts)), parts)
+    except Problem as problem:
+        parts.names.findings.add(problem.finding)
+        parts.complete = False
+
+
+def _choose(param: Param, name: str, parts: _Parts) -> ParamType | None:
+    """The type that the condition picks; None where there is no parameter."""
+    condition, names = param.condition, parts.names
+    if condition is None:
+        return param.type
+    if not names.is_usable(condition):
+        parts.complete = False
+        return None
+    if evaluate_bool(condition, names.known, f"the condition of '{name}'", names.around):
+        return param.type
+    if param.otherwise is None:
+        parts.switched_off[name] = f"'{quote(condition.span, 'condition')}'"
+    return param.otherwise
+
+
+def _add_tensor(name: str, kind: TensorType, param: Param, parts: _Parts) -> None:
+    if is_measurable(kind, parts.names):
+        parts.tensors[name] = measure(name, kind, parts.names, parts.limits, param.annotations)
+    else:
+        parts.complete = False
+
+
+def _add_stacked(name: str, kind: ArrayType, param: Param, parts: _Parts) -> None:
+    """An array of tensors is one tensor with a dimension in front."""
+    if isinstance(kind.element, TensorType):
+        stacked = replace(kind.element, dims=(kind.size, *kind.element.dims), span=kind.span)
+        _add_tensor(name, stacked, param, parts)
+
+
+def _keep(name: str, child: Child | None, parts: _Parts) -> None:
+    if child is None:
+        parts.complete = False
+    else:
+        parts.children[name] = child
+
+
+def _single(
+    name: str, kind: InstanceType, generation: Generation, parts: _Parts, names: Names | None = None
+) -> Steps:
+    wanted = ask(name, kind, generation, names or parts.names)
+    return None if wanted is None else (yield wanted)
+
+
+def _elements(name: str, kind: ArrayType, generation: Generation, parts: _Parts) -> _Element:
+    """The elements of an array: one object as often as the array is long, unless their arguments use the index."""
+    if not parts.names.is_usable(kind.size):
+        return None
+    count = count_elements(name, kind, parts.names, parts.limits)
+    if count == 0 or not isinstance(kind.element, InstanceType):
+        return ()
+    if uses_layer(kind.element, parts.names):
+        return (yield from _numbered(name, kind, kind.element, count, generation, parts))
+    one = yield from _single(name, kind.element, generation, parts)
+    if one is None:
+        return None
+    _keep_budget(name, count * one.size, kind, parts)
+    return (one,) * count
+
+
+def _numbered(
+    name: str, kind: ArrayType, element: InstanceType, count: int, generation: Generation, parts: _Parts
+) -> _Element:
+    """The elements of an array whose arguments use the index; those with equal arguments are one object still."""
+    found: list[Instance] = []
+    size = 0
+    for index in range(count):
+        names = with_layer(parts.names, index)
+        item = yield from _single(f"{name}[{index}]", element, generation, parts, names)
+        if item is None:
+            return None
+        found.append(item)
+        size += item.size
+        _keep_budget(name, size, kind, parts)
+    return tuple(found)
+
+
+def _keep_budget(name: str, size: int, kind: ArrayType, parts: _Parts) -> None:
+    if size > parts.limits.max_operations:
+        raise Problem(_too_many(name, size, kind.span, parts.limits))
+
+
+def _too_many(name: str, size: int, span: Span, limits: Limits) -> Diagnostic:
+    what = f"the number of parts of '{name}', {size},"
+    return syntax.LIMIT.at(span, what=what, limit=limits.max_operations, option="max_operations")
+
+
+def _finish(merged: Merged, parts: _Parts) -> Tree:
+    """What needs all parameters: ties, restatements, overrides."""
+    findings = parts.names.findings
+    ties = Ties(merged.module.name, parts.tied, dict(parts.tensors), parts.children)
+    for name in parts.tied if parts.complete else ():
+        slot = findings.attempt(partial(ties.settle, name))
+        if slot is not None:
+            parts.tensors[name] = slot
+    check_restated(merged, parts.names, parts.limits)
+    tree = Tree(parts.tensors, parts.children, parts.switched_off)
+    for param, _ in merged.tensors if parts.complete else ():
+        if is_override(param):
+            changed = findings.attempt(partial(_override, param, tree, merged, parts))
+            tree = changed or tree
+    return tree
+
+
+def _override(param: Param, tree: Tree, merged: Merged, parts: _Parts) -> Tree:
+    """One entry of `params:` about what is below, or inherited."""
+    name = path_text(param.path)
+    kind = _choose(param, name, parts)
+    if kind is None:
+        return tree
+    added = None
+    if not changes_only(param):
+        if not isinstance(kind, TensorType):
+            what, found = f"'{name}'", f"'{quote(kind.span, 'an instance')}'"
+            raise Problem(
+                constants.KIND.at(param.span, what=what, found=found, wanted="a tensor type", repair="")
+            )
+        added = measure(name, kind, parts.names, parts.limits, param.annotations)
+    return Change(merged.module.name, param.path, param.annotations, added).apply(tree)

@@ -1,0 +1,159 @@
+"""Lines and blocks of them, and how reading goes on after an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from lamella.base.cursor import END, SyntaxProblem
+from lamella.base.limits import Limits
+from lamella.base.source import Source, Span
+from lamella.lang.module.parse.layout import DEDENT, INDENT, NEWLINE
+from lamella.lang.module.parse.lexis import DOC
+from lamella.lang.module.parse.types import Types
+from lamella.lang.module.rules import syntax
+
+T = TypeVar("T")
+
+
+class Blocks(Types):
+    """Reads the lines of a block one by one; what is wrong with one never keeps the others from being read."""
+
+    def __init__(self, source: Source, limits: Limits) -> None:
+        super().__init__(source, limits)
+        self._block_column = 0
+
+    def end_line(self, where: str) -> None:
+        """The end of a line."""
+        if self.kind != NEWLINE:
+            raise self.problem("the end of the line", where)
+        self.next()
+
+    def lines(self, parse: Callable[[], T | None]) -> tuple[list[T], tuple[str, ...]]:
+        """The lines of the block whose head ends here, and the comments at its end; a block may have no lines.
+
+        `parse` reads one line with its end, and the block below it.
+        """
+        self.end_line("at the head of a block")
+        if self.kind != INDENT:
+            return [], self.blocks.within(self._block_column + 1, self._next_start())
+        column = self._column()
+        self.next()
+        found = self.members(parse, column)
+        last = self.blocks.within(column, self._next_start())
+        if self.kind == DEDENT:
+            self.next()
+        return found, last
+
+    def members(self, parse: Callable[[], T | None], column: int) -> list[T]:
+        """What the lines up to the end of a block hold; one that is indented too far is read like the others.
+
+        A line that cannot be read is passed over, with the block below it.
+        """
+        found: list[T] = []
+        extra, depth, around = 0, self.depth_left, self._block_column
+        self._block_column = column
+        while self.kind != END and (extra or self.kind != DEDENT):
+            if self.kind in (INDENT, DEDENT):
+                extra += self._change(column)
+                continue
+            if self.kind == DOC:
+                self._skip_doc()
+                continue
+            try:
+                item = parse()
+            except SyntaxProblem:
+                self.depth_left = depth
+                self.pass_line()
+                continue
+            if item is not None:
+                found.append(item)
+        self._block_column = around
+        return found
+
+    def _change(self, column: int) -> int:
+        """Pass over a change of indentation inside a block; its beginning is reported."""
+        if self.kind == DEDENT:
+            self.next()
+            return -1
+        self._report_indent(column)
+        self.next()
+        return 1
+
+    def body(self, parse: Callable[[], T | None], where: str) -> tuple[tuple[T, ...], tuple[str, ...]]:
+        """What stands behind a colon: a block below it, or one line of it on the same line."""
+        if self.kind != NEWLINE:
+            item = parse()
+            return (() if item is None else (item,)), ()
+        self.descend(where)
+        found, last = self.lines(parse)
+        self.depth_left += 1
+        return tuple(found), last
+
+    def _skip_doc(self) -> None:
+        """A docstring where it documents nothing."""
+        self.next()
+        if self.kind == NEWLINE:
+            self.next()
+
+    def pass_line(self) -> None:
+        """Go to the end of a broken line, and over the block below it."""
+        self.pass_words()
+        if self.kind == NEWLINE:
+            self.next()
+        self.pass_block()
+
+    def pass_words(self) -> None:
+        """Go to the end of a broken line."""
+        self.skip_to(lambda: self.kind == NEWLINE)
+
+    def pass_block(self) -> None:
+        """Go over the block that begins here, if one does."""
+        opened = 0
+        while self.kind == INDENT or (opened and self.kind != END):
+            opened += (self.kind == INDENT) - (self.kind == DEDENT)
+            self.next()
+            if not opened:
+                break
+
+    def _column(self) -> int:
+        """How far the token ahead is indented."""
+        start = self.starts[self.index]
+        return start - self.source.text.rfind("\n", 0, start) - 1
+
+    def _next_start(self) -> int:
+        """Where the next token with a text begins."""
+        index = self.index
+        while self.kinds[index] == DEDENT:
+            index += 1
+        return self.starts[index]
+
+    def _report_indent(self, column: int) -> None:
+        start, width = self.starts[self.index], self._column()
+        finding = syntax.INDENTATION.at(
+            Span(self.source, start - width, start),
+            found=width,
+            wanted=f"the block it stands in by {column}",
+            repair=f"indent it by {column}",
+        )
+        self.report(finding)
+
+    # --- sections -------------------------------------------------------------------------------------------
+
+    def section_head(self) -> int:
+        """`name ':'` of a section that has no notes of its own."""
+        first = self.next()
+        self.expect(":", f"after '{self.texts[first]}'")
+        self.carry(first)
+        return first
+
+    def section(self, parse: Callable[[], T | None]) -> tuple[T, ...]:
+        """`name ':'` with the lines below it; the comments at its end go to the node that follows."""
+        self.section_head()
+        found, last = self.body(parse, "of sections")
+        self.carry_over(last)
+        return found
+
+    def twice(self, first: int, where: str) -> None:
+        """Report a section that was there before."""
+        self.report(syntax.TWICE.at(self.span(first), section=self.texts[first], where=where))

@@ -1,0 +1,1 @@
+"""Declarations with sections: modules, blocks, models and primitives."""

@@ -1,0 +1,167 @@
+"""Documents: imports, exports and declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+
+from lamella.base.cursor import SHOWN, SyntaxProblem
+from lamella.base.source import NO_NOTES, Notes, Span
+from lamella.lang.module.nodes import (
+    Broken,
+    Document,
+    Export,
+    Field,
+    Import,
+    Imported,
+    Item,
+    Preset,
+    Recipe,
+)
+from lamella.lang.module.parse.declarations.primitives import Primitives
+from lamella.lang.module.parse.layout import NAME
+from lamella.lang.module.parse.lexis import DOC, read_doc
+from lamella.lang.module.rules import syntax
+from lamella.lang.module.words import KINDS, OPENERS
+
+EXPORTED = KINDS | {"primitive", "recipe"}
+VERSION_DIGITS = 9
+
+
+class DocumentParser(Primitives):
+    """The rules of the grammar `program` and `import_decl`, and the declarations without sections."""
+
+    def document(self) -> Document:
+        """A file."""
+        notes, doc = NO_NOTES, ""
+        if self.kind == DOC:
+            notes = self.above(self.index)
+            doc = read_doc(self.text)
+        items: list[Item] = self.members(self.item, 0)
+        end = len(self.source.text)
+        last = self.blocks.within(0, end + 1)
+        return Document(tuple(items), doc, self.closed(notes, last), Span(self.source, 0, end))
+
+    def item(self) -> Item:
+        """An import, an export or a declaration; one that cannot be read is `Broken`."""
+        first, depth = self.index, self.depth_left
+        try:
+            return self._reader()()
+        except SyntaxProblem:
+            self.depth_left = depth
+            self.pass_line()
+            return Broken("", self.span(first))
+
+    def _reader(self) -> Callable[[], Item]:
+        readers: dict[str, Callable[[], Item]] = {
+            "import": self._import,
+            "from": self._from,
+            "export": self._export,
+            "primitive": self.primitive,
+            "recipe": self._recipe,
+            "preset": self._preset,
+            "abstract": self.module,
+            **dict.fromkeys(KINDS, self.module),
+        }
+        read = readers.get(self.text)
+        if read is None:
+            close = get_close_matches(self.text[:SHOWN], OPENERS, 1) if self.kind == NAME else []
+            hint = f"did you mean {close[0]}?" if close else ""
+            raise self.problem("an import or a declaration", "here", hint)
+        return read
+
+    # --- imports --------------------------------------------------------------------------------------------
+
+    def _import(self) -> Import:
+        """`'import' path ('as' name | '.' '*' | '.' '{' imported,+ '}')?`."""
+        first = self.next()
+        path = [self.name("the path of a module", "after 'import'")]
+        names: tuple[Imported, ...] | None = None
+        while names is None and self.accept("."):
+            if self.accept("*"):
+                names = ()
+            elif self.accept("{"):
+                names = self._imported("}")
+            else:
+                path.append(self.name("a name", "after '.'"))
+        version = self._version(path)
+        alias = self.name("a name", "after 'as'") if names is None and self.accept("as") else None
+        span, notes = self.settle(first)
+        self.end_line("after an import")
+        return Import(tuple(path), version, alias, names, notes, span)
+
+    def _from(self) -> Import:
+        """`'from' path 'import' (imported,+ | '(' imported,+ ')' | '*')`."""
+        first = self.next()
+        path = self.dotted("the path of a module", "after 'from'").split(".")
+        version = self._version(path)
+        self.expect("import", "after the path of a module")
+        if self.accept("*"):
+            names: tuple[Imported, ...] = ()
+        else:
+            names = self._imported(")" if self.accept("(") else "")
+        span, notes = self.settle(first)
+        self.end_line("after an import")
+        return Import(tuple(path), version, None, names, notes, span)
+
+    def _imported(self, end: str) -> tuple[Imported, ...]:
+        """`name ('as' name)?` in a row, up to a closing bracket if there is one."""
+        found = [self._imported_name()]
+        while self.accept(","):
+            if end and self.text == end:
+                break
+            found.append(self._imported_name())
+        if end:
+            self.expect(end, "after the names of an import")
+        return tuple(found)
+
+    def _imported_name(self) -> Imported:
+        first = self.index
+        name = self.name("the name of a declaration", "in an import")
+        alias = self.name("a name", "after 'as'") if self.accept("as") else None
+        return Imported(name, alias, self.span_from(first))
+
+    def _version(self, path: list[str]) -> int | None:
+        """Take a last part like `v2` from a path."""
+        digits = path[-1][1:]
+        if len(path) < 2 or not path[-1].startswith("v") or not (digits.isascii() and digits.isdigit()):
+            return None
+        if len(digits) > VERSION_DIGITS:
+            place, hint = self.span(self.index - 1), f"a version has at most {VERSION_DIGITS} digits"
+            raise self.report(syntax.TOO_LARGE.at(place, hint=hint, text=digits[:SHOWN]))
+        del path[-1]
+        return int(digits)
+
+    def _export(self) -> Export:
+        """`'export' kind name`."""
+        first = self.next()
+        if self.text not in EXPORTED:
+            raise self.problem("module, block, model, primitive or recipe", "after 'export'")
+        kind = self.name("a kind", "here")
+        name = self.name("the name of a declaration", f"after '{kind}'")
+        span, notes = self.settle(first)
+        self.end_line("after an export")
+        return Export(kind, name, notes, span)
+
+    # --- declarations without sections ----------------------------------------------------------------------
+
+    def _recipe(self) -> Recipe | Broken:
+        """`'recipe' name ':'` with fields."""
+        name, fields, doc, notes, span = self._named_fields()
+        return Recipe(name, fields, doc, notes, span) if fields is not None else Broken(name, span)
+
+    def _preset(self) -> Preset | Broken:
+        """`'preset' name ':'` with fields."""
+        name, fields, doc, notes, span = self._named_fields()
+        return Preset(name, fields, doc, notes, span) if fields is not None else Broken(name, span)
+
+    def _named_fields(self) -> tuple[str, tuple[Field, ...] | None, str, Notes, Span]:
+        """The parts of a recipe or a preset; its fields are None where the head is broken."""
+        first = self.index
+        notes = self.above(first)
+        name, is_broken = self.plain_head()
+        notes = self.headed(notes)
+        doc = self.doc_below()
+        fields, last = self.body(self.field, "of fields")
+        notes, span = self.closed(notes, last), self.span_from(first)
+        return name, None if is_broken else fields, doc, notes, span

@@ -1,0 +1,225 @@
+"""Names, numbers, strings and docstrings of the Module DSL, and the comments around them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from inspect import cleandoc
+
+from lamella.base.cursor import COMMENT, SHOWN, Lexer, SyntaxProblem
+from lamella.base.limits import LARGEST, Limits
+from lamella.base.margin import Margin, NotingCursor
+from lamella.base.source import Notes, Source, Span
+from lamella.lang.module.nodes import Integer, Real, Text
+from lamella.lang.module.parse.layout import DEDENT, INDENT, NAME, NEWLINE, SIGN, Layout
+from lamella.lang.module.rules import syntax
+
+INT, FLOAT, STRING, DOC, ODD, OPEN, OPEN_DOC = "int", "float", "string", "doc", "odd", "open", "opendoc"
+DIGITS_AND_LINES = r"[0-9]++(?:_[0-9]++)*+"
+EXPONENT = r"[eE][+\-]?[0-9]++"
+# What looks like a number and is none (`5.`, `2x`, `1__0`) is `odd`, as a whole.
+NUMBER_ENDS = r"(?![0-9A-Za-z_]|\.(?!\.\.))"
+LEXER = Lexer(
+    {
+        NAME: r"[A-Za-z_][0-9A-Za-z_]*+",
+        SIGN: r"->|=>|\.\.\.|\*\*|//|[=!<>]=|&&|\|\||[=,()\[\]:{}@*+\-/%<>?!×]|\.(?![0-9])",
+        NEWLINE: r"[\r\n][ \t\r\n]*+",
+        INT: rf"{DIGITS_AND_LINES}{NUMBER_ENDS}",
+        FLOAT: rf"{DIGITS_AND_LINES}(?:\.{DIGITS_AND_LINES}(?:{EXPONENT})?+|{EXPONENT}){NUMBER_ENDS}",
+        ODD: r"[0-9.](?:[eE][+\-][0-9]|[0-9A-Za-z_]|\.(?!\.\.))*+",
+        DOC: r'"""(?:[^"]|"(?!""))*+"""',
+        OPEN_DOC: r'"""[\s\S]*+',
+        STRING: r'"(?:[^"\\\x00-\x08\n-\x1f]|\\[^\x00-\x1f])*+"',
+        OPEN: r'"[^\r\n]*+',
+        COMMENT: r"#[^\r\n]*+",
+    },
+    skip=r"[ \t]*+",
+)
+LINE_END = re.compile(r"\r\n?|\n")
+ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))")
+ESCAPES = {'"': '"', "\\": "\\", "n": "\n", "t": "\t"}
+DIGITS = len(str(LARGEST))
+DEEPEST = 100
+"""Deeper nesting would meet the limit of Python's own stack, here or in a later phase."""
+FOUND = {NEWLINE: "the end of the line", INDENT: "an indented line", DEDENT: "the end of the block"}
+
+
+def read_doc(text: str) -> str:
+    """The text of a docstring token."""
+    lines = LINE_END.split(text[3:-3])
+    return cleandoc("\n".join(line.rstrip() for line in lines))
+
+
+class BlockMargin(Margin):
+    """Hands out comments also by their indentation."""
+
+    def within(self, column: int, ahead: int) -> tuple[str, ...]:
+        """The comments before an offset that are indented at least this far: they end a block."""
+        found: list[str] = []
+        while self._next < ahead and self._column(self._next) >= column:
+            if found and self._apart(self._next):
+                found.append("")
+            found.append(self._comment())
+        return tuple(found)
+
+    def _column(self, offset: int) -> int:
+        return offset - self._text.rfind("\n", 0, offset) - 1
+
+
+class Lexis(NotingCursor):
+    """A cursor that knows the words of the Module DSL."""
+
+    def __init__(self, source: Source, limits: Limits) -> None:
+        layout = Layout(source, LEXER.cut(source), limits.max_statements)
+        tokens = layout.lay_out()
+        super().__init__(source, tokens, syntax.SYNTAX, syntax.BAD_CHARACTER)
+        self.margin = self.blocks = BlockMargin(source, tokens.comments)
+        self.findings += layout.findings
+        self.limits = limits
+        self.depth_left = self._deepest = min(limits.max_depth, DEEPEST)
+        self.has_stub = False
+        """Whether `...` stood in the declaration being read, in a place that has no node for it."""
+        self._carried: list[str] = []
+        if layout.cut_at is not None:
+            place = Span(source, layout.cut_at, layout.cut_at)
+            self._exceed(place, "the number of lines", limits.max_statements, "max_statements")
+
+    # --- findings -------------------------------------------------------------------------------------------
+
+    def problem(self, wanted: str, where: str, hint: str = "") -> SyntaxProblem:
+        """Record what is wrong at the token ahead: what is no token at all is more wrong than a misplaced one."""
+        span = self.span(self.index)
+        if self.kind in FOUND:
+            start = self.end_of(max(0, self.index - 1)) if self.kind == NEWLINE else span.start
+            span, found = Span(self.source, start, start), FOUND[self.kind]
+            return self.report(
+                syntax.SYNTAX.at(span, hint=hint or None, wanted=wanted, where=where, found=found)
+            )
+        if self.kind == OPEN:
+            hint = "a string ends on the line it begins on"
+            return self.report(syntax.BAD_CHARACTER.at(span, hint=hint, text=self.text[:SHOWN]))
+        if self.kind == OPEN_DOC:
+            return self.report(syntax.OPEN_DOC.at(Span(self.source, span.start, span.start + 3)))
+        if self.kind == ODD:
+            hint = "numbers are written 5, 5.0, 0.5 or 1e-6"
+            return self.report(syntax.BAD_CHARACTER.at(span, hint=hint, text=self.text[:SHOWN]))
+        return super().problem(wanted, where, hint)
+
+    def too_deep(self, where: str) -> SyntaxProblem:
+        """Report that the nesting limit is reached."""
+        return self._exceed(self.span(self.index), f"the nesting {where}", self._deepest, "max_depth")
+
+    def _exceed(self, span: Span, what: str, limit: int, option: str) -> SyntaxProblem:
+        return self.report(syntax.LIMIT.at(span, what=what, limit=limit, option=option))
+
+    # --- names and literals ---------------------------------------------------------------------------------
+
+    def name(self, wanted: str, where: str) -> str:
+        """A name; keywords are names wherever a name is wanted."""
+        text = self.text
+        if self.kind != NAME:
+            raise self.problem(wanted, where)
+        if len(text) > self.limits.max_name:
+            what = f"a name of {len(text)} characters"
+            self._exceed(self.span(self.index), what, self.limits.max_name, "max_name")
+        self.next()
+        return text
+
+    def dotted(self, wanted: str, where: str) -> str:
+        """`name.name…` as one text."""
+        parts = [self.name(wanted, where)]
+        while self.accept("."):
+            parts.append(self.name("a name", "after '.'"))
+        return ".".join(parts)
+
+    def integer(self) -> Integer:
+        """An integer of at most 64 bits."""
+        text, start = self.text, self.starts[self.index]
+        digits = text
+        if len(text) >= DIGITS:
+            digits = text.replace("_", "").lstrip("0") or "0"
+            if len(digits) > DIGITS or int(digits) > LARGEST:
+                raise self._too_large()
+        self.next()
+        return Integer(int(digits), Span(self.source, start, start + len(text)))
+
+    def real(self) -> Real:
+        """A number with a point or an exponent that is a finite double."""
+        value = float(self.text)
+        if value == float("inf"):
+            raise self._too_large()
+        return Real(value, self.span(self.next()))
+
+    def _too_large(self) -> SyntaxProblem:
+        text = self.text
+        shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text)} characters)"
+        return self.report(syntax.TOO_LARGE.at(self.span(self.index), text=shown))
+
+    def string(self, wanted: str, where: str) -> Text:
+        """A string; the escapes are `\\"`, `\\\\`, `\\n`, `\\t` and `\\uXXXX`."""
+        value = self.text[1:-1]
+        token = self.expect_kind(STRING, wanted, where)
+        if "\\" in value:
+            value = ESCAPE.sub(lambda match: self._unescape(match, token), value)
+        return Text(value, self.span(token))
+
+    def _unescape(self, match: re.Match[str], token: int) -> str:
+        if match[1] is None:
+            found = ESCAPES.get(match[2])
+        else:
+            code = int(match[1], 16)
+            found = chr(code) if 0 < code < 0xD800 or code > 0xDFFF else None
+        if found is None:
+            start = self.starts[token] + 1 + match.start()
+            place = Span(self.source, start, start + len(match[0]))
+            hint = r"the escapes are \" \\ \n \t and \uXXXX"
+            raise self.report(syntax.BAD_CHARACTER.at(place, hint=hint, text=match[0]))
+        return found
+
+    def doc_below(self) -> str:
+        """The docstring that begins the block below this line, without the indentation that its lines share."""
+        if self.kinds[self.index + 1] != INDENT or self.kinds[self.index + 2] != DOC:
+            return ""
+        return read_doc(self.texts[self.index + 2])
+
+    # --- notes ----------------------------------------------------------------------------------------------
+
+    def settle(self, first: int) -> tuple[Span, Notes]:
+        """The span and the notes of a node that has just been read."""
+        span, notes = super().settle(first)
+        return span, self._with_carried(notes)
+
+    def above(self, first: int) -> Notes:
+        """The notes above a node whose parts have notes of their own, before they are read."""
+        start = self.starts[first]
+        return self._with_carried(self.margin.take(start, start, start))
+
+    def _with_carried(self, notes: Notes) -> Notes:
+        if not self._carried:
+            return notes
+        carried, self._carried = self._carried, []
+        return replace(notes, above=(*carried, *notes.above))
+
+    def headed(self, notes: Notes) -> Notes:
+        """The notes of a node whose head has just been read, with those between and behind the words of the head."""
+        last = self.index - 1
+        found = self.margin.take(self.starts[last], self.end_of(last), self.starts[self.index])
+        if not (found.above or found.behind):
+            return notes
+        return replace(notes, above=(*notes.above, *found.above), behind=found.behind)
+
+    def carry(self, first: int) -> None:
+        """Keep the comments beside the head of a section, which has no notes, for the node that follows."""
+        _, notes = super().settle(first)
+        self._carried += notes.above
+        if notes.behind:
+            self._carried.append(notes.behind)
+
+    def carry_over(self, comments: tuple[str, ...]) -> None:
+        """Keep the comments at the end of a section for the node that follows."""
+        self._carried += comments
+
+    def closed(self, notes: Notes, last: tuple[str, ...]) -> Notes:
+        """The notes of a node whose block has ended, with the comments at the end of the block."""
+        last, self._carried = (*self._carried, *last), []
+        return replace(notes, last=last) if last else notes

@@ -1,0 +1,23 @@
+"""Names that are nearly right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from itertools import islice
+
+_MOST = 500
+_LONGEST = 200
+
+
+def guess(name: str, names: Iterable[str]) -> str:
+    """A hint with the name that was probably meant, or an empty text."""
+    if len(name) > _LONGEST:
+        return ""
+    # Hints may be asked for thousands of names: those that begin otherwise are not worth the comparison.
+    first = name[:1].lower()
+    alike = (item for item in names if len(item) <= _LONGEST and item[:1].lower() == first)
+    known = dict.fromkeys(islice(alike, _MOST))
+    same_letters = [item for item in known if item.lower() == name.lower() and item != name]
+    close = same_letters or get_close_matches(name, known, n=1)
+    return f"did you mean '{close[0]}'?" if close else ""

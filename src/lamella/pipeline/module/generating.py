@@ -1,0 +1,147 @@
+"""Text from a model: a graph with caches is given the prompt, and then each token that it chose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, cast
+
+import numpy as np
+
+from lamella.backend.reference import compile_model
+from lamella.base.arrays import Array
+from lamella.base.errors import InputError
+from lamella.base.optional import need
+from lamella.base.paths import is_there, shown
+from lamella.bridge.hf_to_module import is_model_folder
+from lamella.bridge.module_to_graph import Settings
+from lamella.graph.model import Model
+from lamella.graph.nodes import Tensor
+from lamella.ops.library import Library
+from lamella.pipeline.module.execution import build
+from lamella.pipeline.module.folders import Source, read_source
+from lamella.pipeline.options import Options
+
+TOKENIZER = "tokenizer.json"
+BATCH = "B"
+LONGEST = ("max_seq", "max_position_embeddings")
+"""Parameters that say how many positions a model has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen: the likeliest, or by chance with a temperature."""
+
+    max_tokens: int = 16
+    temperature: float = 0.0
+    seed: int = 0
+
+
+class Tokenizer(Protocol):
+    """What is used of the package `tokenizers`."""
+
+    def encode(self, text: str) -> Encoding:
+        """The tokens of a text."""
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of tokens."""
+
+
+class Encoding(Protocol):
+    """The tokens of a text."""
+
+    ids: list[int]
+
+
+def open_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a folder."""
+    path = folder / TOKENIZER
+    if not is_there(path):
+        hint = "give the numbers of tokens with --start instead of --prompt"
+        raise InputError(f"'{shown(folder)}' has no {TOKENIZER}", path=shown(folder), hint=hint)
+    return cast("Tokenizer", need("tokenizers").Tokenizer.from_file(str(path)))
+
+
+class Generator:
+    """A model that is ready to continue tokens."""
+
+    def __init__(self, path: Path, length: int, options: Options) -> None:
+        source = read_source(path, is_model_folder(path), options)
+        _require_room(source, length)
+        settings = Settings(library=Library(limits=options.limits), extents={BATCH: 1}, cached=length)
+        model = build(source, options, settings)
+        self._input, self._output = _ends(model)
+        self._executable = compile_model(
+            model, seed=options.seed, dtype=options.dtype or "f32", limits=options.limits
+        )
+        self.stops = frozenset(stop_tokens(source))
+
+    def run(self, start: Sequence[int], sampling: Sampling) -> Iterator[int]:
+        """The tokens that follow, each as it is chosen; one that ends a text is the last, and is not given."""
+        chance = np.random.default_rng(sampling.seed)
+        self._executable.reset()
+        given = np.asarray([list(start)], np.int64)
+        for _ in range(sampling.max_tokens):
+            logits = self._executable(**{self._input: given})[self._output][0, -1]
+            token = choose_token(logits, sampling.temperature, chance)
+            if token in self.stops:
+                return
+            yield token
+            given = np.asarray([[token]], np.int64)
+
+
+def choose_token(logits: Array, temperature: float, chance: np.random.Generator) -> int:
+    """The likeliest token, or with a temperature one by chance."""
+    if temperature <= 0:
+        return int(logits.argmax())
+    scaled = logits.astype(np.float64) / temperature
+    weights = np.exp(scaled - scaled.max())
+    return int(chance.choice(len(weights), p=weights / weights.sum()))
+
+
+def _require_room(source: Source, length: int) -> None:
+    values = source.instance.values
+    longest = next((values[name].value for name in LONGEST if name in values), None)
+    if isinstance(longest, int) and length > longest:
+        hint = "shorten the prompt, or ask for fewer tokens with --max-tokens"
+        raise InputError(f"prompt and answer take {length} positions, the model has {longest}", hint=hint)
+
+
+def _ends(model: Model) -> tuple[str, str]:
+    """The input that takes tokens, and the output that rates the next."""
+    inputs = [item for item in model.graph.inputs if isinstance(item, Tensor) and item.element.is_integer]
+    outputs = [item for item in model.graph.outputs if isinstance(item, Tensor) and len(item.shape) == 3]
+    if len(inputs) != 1 or not outputs:
+        hint = "a model that generates takes the numbers of tokens, and gives logits for each"
+        raise InputError(f"'{model.graph.name}' does not generate text", hint=hint)
+    return inputs[0].name, outputs[0].name
+
+
+def stop_tokens(source: Source) -> Iterator[int]:
+    """The tokens at which a text ends, by the config of the folder."""
+    found = source.folder.config.get("eos_token_id") if source.folder is not None else None
+    for item in found if isinstance(found, list) else [found]:
+        if isinstance(item, int) and not isinstance(item, bool):
+            yield item
+
+
+def generate_text(
+    path: Path, prompt: str, sampling: Sampling, options: Options, tell: Callable[[str], None] | None = None
+) -> tuple[list[int], str]:
+    """The tokens and the text that follow a prompt; `tell` gets each piece of the text as it is known."""
+    tokenizer = open_tokenizer(path)
+    start = tokenizer.encode(prompt).ids
+    if not start:
+        raise InputError("the prompt has no tokens")
+    generator = Generator(path, len(start) + sampling.max_tokens, options)
+    tokens: list[int] = []
+    told = ""
+    for token in generator.run(start, sampling):
+        tokens.append(token)
+        text = tokenizer.decode(tokens)
+        # A character of several tokens is not complete before the last of them.
+        if tell is not None and text.startswith(told) and not text.endswith("�"):
+            tell(text[len(told) :])
+            told = text
+    return tokens, tokenizer.decode(tokens)

@@ -1,0 +1,90 @@
+"""A Module DSL file on its way to a graph: resolved, chosen, configured, instantiated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.base.errors import InputError
+from lamella.lang.module.instantiate import Instance, Known, instantiate
+from lamella.lang.module.nodes import Module
+from lamella.lang.module.resolve import Declared, Resolved, Workspace, resolve
+from lamella.pipeline.module.configuring import given_values, preset_values
+from lamella.pipeline.options import Options
+
+MODEL = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A file with all it imports; where a folder brought it, the model that it asks for."""
+
+    workspace: Workspace
+    resolved: Resolved
+    wanted: str | None = None
+
+    @property
+    def findings(self) -> tuple[Diagnostic, ...]:
+        """What is wrong with the texts."""
+        return self.resolved.findings
+
+    @property
+    def modules(self) -> list[Declared]:
+        """The modules, blocks and models of the file itself."""
+        items = self.resolved.unit.document.items
+        return [Declared(self.resolved.unit, item) for item in items if isinstance(item, Module)]
+
+
+def read_program(path: Path, options: Options) -> Program:
+    """The program of a file."""
+    workspace = Workspace(() if options.root is None else (options.root,), options.limits)
+    return Program(workspace, resolve(workspace.read(path), workspace))
+
+
+def choose(program: Program, options: Options) -> Declared:
+    """The declaration that is meant: the one that is named, else the first model, else the last declaration."""
+    found = {item.name: item for item in program.modules}
+    name = options.model or program.wanted
+    if name is not None:
+        if name not in found:
+            hint = f"the file has: {', '.join(found) or 'none'}"
+            raise InputError(f"there is no model '{name[:100]}'", hint=hint)
+        return found[name]
+    models = [item for item in found.values() if _kind(item) == MODEL]
+    concrete = [item for item in found.values() if not _is_abstract(item)]
+    if not models and not concrete:
+        unit = program.resolved.unit
+        raise InputError("the file declares no module", path=str(unit.path or unit.name))
+    return models[0] if models else concrete[-1]
+
+
+def _kind(declared: Declared) -> str:
+    return declared.declaration.kind if isinstance(declared.declaration, Module) else ""
+
+
+def _is_abstract(declared: Declared) -> bool:
+    return isinstance(declared.declaration, Module) and declared.declaration.abstract
+
+
+def configure(declared: Declared, read: Mapping[str, Known], options: Options) -> dict[str, Known]:
+    """The values of a declaration: what the user sets, over a preset, over what a config file says."""
+    module = declared.declaration
+    params = (module.params or ()) if isinstance(module, Module) else ()
+    preset = {} if options.preset is None else preset_values(declared.unit.document, options.preset)
+    return {**read, **preset, **given_values(options.config, params, declared.name)}
+
+
+def build_instance(
+    program: Program, declared: Declared, read: Mapping[str, Known], options: Options
+) -> Instance:
+    """A declaration with its values; LamellaError where something is wrong."""
+    wrong = errors(program.findings)
+    if wrong:
+        raise LamellaError(wrong)
+    scope = program.resolved.scope
+    found = instantiate(declared, configure(declared, read, options), scope, options.limits)
+    if found.instance is None or errors(found.findings):
+        raise LamellaError(errors(found.findings))
+    return found.instance

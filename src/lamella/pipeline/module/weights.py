@@ -1,0 +1,139 @@
+"""The numbers of a model: from a Hugging Face folder by the mapping of the model, or from a file by path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.base.errors import InputError
+from lamella.bridge.hf_to_module import (
+    Context,
+    Folder,
+    ImportPlan,
+    Weight,
+    is_model_folder,
+    open_folder,
+    plan_import,
+)
+from lamella.bridge.module_to_graph import Compiled
+from lamella.bridge.module_to_graph.tables import compute
+from lamella.graph.data import read_weights
+from lamella.graph.model import Model
+from lamella.lang.module.instantiate import Instance, walk
+from lamella.lang.module.instantiate.evaluate import evaluate
+from lamella.lang.module.nodes import Expr
+from lamella.pipeline.options import Options
+
+if TYPE_CHECKING:
+    from lamella.base.arrays import Array
+
+
+def plan_weights(instance: Instance, folder: Folder, allow: tuple[str, ...] = ()) -> ImportPlan:
+    """Where each weight of a model comes from in a folder; LamellaError where they do not match."""
+    module = instance.module
+    if module.hf_mapping is None:
+        hint = "add hf_mapping: to the model"
+        raise InputError(f"'{module.name}' does not say which tensors its parameters are", hint=hint)
+    plan = plan_import(
+        weights_of(instance), module.hf_mapping, folder.checkpoint, context_of(instance), allow
+    )
+    if errors(plan.findings):
+        raise LamellaError(errors(plan.findings))
+    return plan
+
+
+def context_of(instance: Instance) -> Context:
+    """What the mappings of a model may ask of it."""
+
+    def value(expr: Expr) -> int | bool:
+        found = evaluate(expr, instance.values)
+        return found if isinstance(found, int) else 0
+
+    head = instance.values.get("head_dim")
+    width = head.value if head is not None and isinstance(head.value, int) else 0
+    return Context(instance.module.name, value, frozenset(switched_off(instance)), head_dim=width)
+
+
+def weights_of(instance: Instance) -> list[Weight]:
+    """Every parameter of a model with its place."""
+    return [
+        Weight(path, slot.dims, slot.dtype or "", slot.optional, slot.tied, slot.span)
+        for path, slot in walk(instance)
+    ]
+
+
+def switched_off(instance: Instance, prefix: str = "") -> Iterator[str]:
+    """The parameters that exist under other values, indices left empty: `blocks[].attention.qkv_bias`."""
+    yield from (f"{prefix}{name}" for name in instance.switched_off)
+    for name, child in instance.children.items():
+        if isinstance(child, Instance):
+            yield from switched_off(child, f"{prefix}{name}.")
+        else:
+            for item in dict.fromkeys(child):
+                yield from switched_off(item, f"{prefix}{name}[].")
+
+
+class Data(Mapping[str, "Array"]):
+    """The numbers of the variables of a graph, each read when it is asked for."""
+
+    def __init__(self, compiled: Compiled, numbers: Mapping[str, Array], known: Mapping[str, Array]) -> None:
+        self._paths = {item.tensor.name: item.path for item in compiled.weights}
+        self._numbers = numbers
+        self._known = known
+
+    def __getitem__(self, name: str) -> Array:
+        return self._known[name] if name in self._known else self._numbers[self._paths[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._known
+        yield from self._paths
+
+    def __len__(self) -> int:
+        return len(self._known) + len(self._paths)
+
+
+def with_data(
+    model: Model, compiled: Compiled, instance: Instance, folder: Folder | None, options: Options
+) -> Model:
+    """The model with its constants, with its caches empty, and with its weights where the user gives some."""
+    known = _known(model, compiled, options)
+    home = options.weights
+    if home is not None and is_model_folder(home):
+        folder, home = open_folder(home, options.limits), None
+        if errors(folder.findings):
+            raise LamellaError(errors(folder.findings))
+    if home is not None:
+        return _from_file(model, known, home, options)
+    if folder is None:
+        return replace(model, data=known)
+    plan = plan_weights(instance, folder, options.allow)
+    numbers = plan.data("f64" if options.dtype == "f64" else None)
+    return replace(model, data=Data(compiled, numbers, known), findings=(*model.findings, *plan.findings))
+
+
+def _known(model: Model, compiled: Compiled, options: Options) -> dict[str, Array]:
+    """The variables that are no weights: built constants, and caches, which begin with zeros."""
+    real = np.float64 if options.dtype == "f64" else np.float32
+    known: dict[str, Array] = {
+        name: compute(built).astype(real) for name, built in compiled.constants.items()
+    }
+    for update in model.graph.updates:
+        variable = update.variable
+        shape = tuple(item for item in variable.shape if isinstance(item, int))
+        known[variable.name] = np.zeros(shape, np.int64 if variable.element.is_integer else real)
+    return known
+
+
+def _from_file(model: Model, known: Mapping[str, Array], home: Path, options: Options) -> Model:
+    """Weights of a `.safetensors` file or a folder of `.dat` files, by the names of the variables."""
+    own = tuple(item for item in model.graph.variables if item.name not in known)
+    found = read_weights(home, replace(model.graph, variables=own), options.limits)
+    wrong: list[Diagnostic] = errors(found.findings)
+    if wrong:
+        raise LamellaError(wrong)
+    return replace(model, data={**known, **found.arrays}, findings=(*model.findings, *found.findings))
