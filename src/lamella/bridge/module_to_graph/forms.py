@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from lamella.base import dim
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import find_in
 from lamella.bridge.module_to_graph.caching import Caches
 from lamella.bridge.module_to_graph.nodes import Bound, Members
 from lamella.bridge.module_to_graph.primitives import Request, ports
 from lamella.bridge.module_to_graph.road import Place, Road
+from lamella.bridge.module_to_graph.shapes import shape_text
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.nodes import BuiltConstant, Value
 from lamella.lang.module.nodes import Primitive
-from lamella.lang.module.rules import constants, syntax
+from lamella.lang.module.rules import constants, graphs, syntax
 
 Form = Callable[[Request, Road], Request]
 
@@ -203,6 +206,37 @@ def _split_heads(request: Request, road: Road) -> Request:
 # --- shapes and creation ----------------------------------------------------------------------------------------
 
 
+def _view(request: Request, road: Road) -> Request:
+    """A new shape has as many elements as the old, whatever the open dimensions are."""
+    tensor, shape = request.inputs[0], request.attributes.get("shape")
+    if not isinstance(tensor, Tensor) or not isinstance(shape, tuple):
+        return request
+    extents = [item for item in shape if isinstance(item, int | Dim)]
+    if -1 in extents or len(extents) != len(shape):
+        return request
+    count, other = _product(tensor.shape), _product(extents)
+    if not dim.is_same(count, other) and set(dim.symbols(count)) == set(dim.symbols(other)):
+        found, wanted = shape_text(tensor.shape), shape_text(extents)
+        finding = graphs.VIEW.at(
+            request.place.span,
+            name=tensor.name,
+            found=found,
+            count=count,
+            wanted=wanted,
+            other=other,
+            values="",
+        )
+        raise Problem(finding)
+    return request
+
+
+def _product(extents: Sequence[Extent]) -> Extent:
+    found: Extent = 1
+    for item in extents:
+        found = dim.mul(found, item)
+    return found
+
+
 def _created(request: Request, road: Road) -> Request:
     """A new tensor has the element type of the model unless it says its own."""
     name = request.attributes.pop("dtype", None)
@@ -260,6 +294,8 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "rope_packed": _split_heads,
         "flash_attention_packed": _split_heads,
         "qkv_qk_norm_rope": _split_heads,
+        "view": _view,
+        "reshape": _view,
         "zeros": _created,
         "ones": _created,
         "fill": _created,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from lamella.base.dtype import LANGUAGES, ElementType
 from lamella.bridge.module_to_graph.frames import Frame
@@ -32,6 +33,7 @@ from lamella.lang.module.nodes import (
 from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.rules import constants, graphs, names
 
+Operand: TypeAlias = Tensor | tuple[Tensor, ...] | int | float | None
 DTYPES = frozenset(LANGUAGES["module"])
 
 
@@ -230,9 +232,15 @@ def make(request: Request, road: Road) -> tuple[Tensor | None, ...]:
         raise Problem(graphs.NO_IMPLEMENTATION.at(request.place.span, name=request.name, repair=""))
     place = request.place
     place.types = request.types or None
-    inputs = [item for item in request.inputs if not isinstance(item, Members | Unknown)]
+    inputs = _scaled([item for item in request.inputs if not isinstance(item, Members | Unknown)])
     results = road.call(operator, inputs, _plain(request), _results(request, road, operator), place)
     return tuple(_flat(results))
+
+
+def _scaled(inputs: list[Operand]) -> list[Operand]:
+    """Numbers beside floating tensors are floating themselves."""
+    real = any(isinstance(item, Tensor) and item.element.is_float for item in inputs)
+    return [float(item) if real and isinstance(item, int) else item for item in inputs]
 
 
 def _plain(request: Request) -> dict[str, Attribute]:
@@ -253,7 +261,7 @@ def _results(request: Request, road: Road, operator: str) -> list[str]:
     frame, packed = request.frame, len(own) == 1 and len(request.targets) > 1
     if packed:
         return [frame.place(request.name)]
-    found = [frame.place(name) for name in own]
+    found = [frame.place(f"{request.name}_{name}") for name in own]
     for number, target in enumerate(request.targets[: len(own)]):
         if target != "_":
             found[number] = frame.place(target)

@@ -21,7 +21,7 @@ from lamella.lang.module.nodes import TensorType
 from lamella.lang.module.rules import graphs
 from lamella.ops import problem as operators
 
-ELEMENT_CODES = frozenset(("SKR086", "SKR071", "SKR076"))
+ELEMENT_CODES = frozenset(("SKR071", "SKR076", "SKR086", "SKR211", "SKR273", "SKR274"))
 """Rules of operators that speak of element types, not of shapes."""
 
 
@@ -109,8 +109,13 @@ class Road:
         """A finding of an operator at the statement that called it."""
         shapes = ", ".join(shape_text(item.shape) for item in inputs if isinstance(item, Tensor))
         if finding.code in ELEMENT_CODES:
+            types = ", ".join(dict.fromkeys(item.element.name for item in inputs if isinstance(item, Tensor)))
             return graphs.DTYPE.at(
-                place.span, operation=place.name, found=finding.message, what="an operand", repair=""
+                place.span,
+                operation=place.name,
+                found=types,
+                what="an operand",
+                repair="convert it with @dtype",
             )
         why = f"{finding.message} (operands {shapes})"
         return graphs.OPERANDS.at(place.span, operation=place.name, why=why, values="", repair=finding.hint)

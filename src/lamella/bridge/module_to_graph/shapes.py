@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lamella.base import dim
 from lamella.base.diagnostic import Diagnostic
@@ -18,6 +18,8 @@ from lamella.lang.module.nodes import Expr, Name, Star, TensorType, Unchanged
 from lamella.lang.module.rules import graphs
 from lamella.lang.module.rules.constants import KIND
 
+OPEN = "open"
+"""Where the value of a dimension comes from that only the run tells."""
 LONGEST = (1 << 31) - 1
 """The largest extent of a dimension that only the run tells."""
 
@@ -60,7 +62,7 @@ def _open(frame: Frame, name: str, span: Span, extents: Mapping[str, int]) -> Ex
         frame.dims[name] = Known(extents[name], "--shape", span)
         return extents[name]
     found = dim.symbol(name, LONGEST)
-    frame.dims.setdefault(name, Known(found if isinstance(found, Dim) else LONGEST, "open", span))
+    frame.dims.setdefault(name, Known(found if isinstance(found, Dim) else LONGEST, OPEN, span))
     return found
 
 
@@ -79,10 +81,15 @@ def match_type(what: str, tensor: Tensor, type: TensorType, frame: Frame) -> Ite
             return
 
 
+def tell_known(names: Iterable[str], frame: Frame) -> str:
+    """The values of names and where they came from; dimensions that only the run tells say nothing."""
+    return tell((name for name in names if getattr(frame.known.get(name), "source", "") != OPEN), frame.known)
+
+
 def _wrong(what: str, tensor: Tensor, type: TensorType, frame: Frame) -> Diagnostic:
     """A tensor whose shape is not the declared one, with what its dimensions are and where that comes from."""
     wanted = type.span.text if type.span.end > type.span.start else "another"
-    values = tell(names_in(*type.dims), frame.known)
+    values = tell_known(names_in(*type.dims), frame)
     return graphs.SHAPE.at(
         type.span, what=f"'{what}'", found=shape_text(tensor.shape), wanted=wanted, values=values, repair=""
     )

@@ -7,10 +7,11 @@ from lamella.base.dim import Dim, Extent
 from lamella.bridge.module_to_graph.frames import Frame
 from lamella.bridge.module_to_graph.nodes import Bound, Members, Unknown
 from lamella.bridge.module_to_graph.road import Place, Road
+from lamella.bridge.module_to_graph.shapes import tell_known
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate.evaluate import Problem, evaluate
 from lamella.lang.module.instantiate.nodes import Instance
-from lamella.lang.module.instantiate.telling import names_in, tell
+from lamella.lang.module.instantiate.telling import names_in
 from lamella.lang.module.nodes import (
     Chain,
     Expr,
@@ -172,7 +173,7 @@ def _bound(expr: Expr | None, default: Extent, frame: Frame) -> Extent:
 
 def _outside(expr: Index, index: object, axis: int, extent: object, frame: Frame) -> Problem:
     """An index that its dimension does not have, with what the names in it are."""
-    values = tell(names_in(expr), frame.known)
+    values = tell_known(names_in(expr), frame)
     name = expr.operand.span.text
     return Problem(graphs.INDEX.at(expr.span, index=index, dim=axis, name=name, extent=extent, values=values))
 

@@ -31,6 +31,9 @@ def compile(  # the API's word: lamella.compile
     if backend == MACHINE and wide:
         hint = "--backend reference computes in 64 bits"
         raise InputError("the virtual machine computes in the types of the file", hint=hint)
+    if options.training:
+        training: languages.Executable = part_of("nac", "training").compile_training(model, backend, options)
+        return training
     if backend in (None, MACHINE) and not wide:
         running = part_of("nac", "running")
         executable: languages.Executable = running.compile_file(model, options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -19,30 +19,35 @@ from lamella.base.arrays import Array, element_type_of
 from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError
 from lamella.base.dim import symbols
 from lamella.base.errors import InputError
+from lamella.base.limits import Limits
 from lamella.base.source import NOWHERE
 from lamella.bridge.nac_to_graph import InputType, Translation, nac_to_graph
 from lamella.bridge.nac_to_graph.notes import read_notes
 from lamella.bridge.nac_to_graph.outputs import output_names
-from lamella.bridge.nac_to_graph.weights import read_weight
+from lamella.bridge.nac_to_graph.weights import Weights, read_weight
+from lamella.lang.nac.nodes import File
 from lamella.lang.skriptnd.rules.data import EXTENT_OUT_OF_BOUND
 from lamella.pipeline.nac.model import Model
 from lamella.pipeline.nac.translating import weights_of
 from lamella.pipeline.nac.types import read_types
 from lamella.pipeline.options import Options
 
+Translate = Callable[[File, Weights, Mapping[str, InputType], Limits], Translation]
+"""How a file becomes a graph."""
 MOST_MACHINES = 4
 """How many sets of shapes stay prepared."""
 
 
-def compile_file(model: Model, options: Options) -> Executable:
+def compile_file(model: Model, options: Options, translate: Translate = nac_to_graph) -> Executable:
     """Make a file callable; what can be known before a call is checked at once."""
-    return Executable(model, options)
+    return Executable(model, options, translate)
 
 
 class Executable:
     """Runs a file; inputs that a call leaves out are random, from the seed. States stay from call to call."""
 
-    def __init__(self, model: Model, options: Options) -> None:
+    def __init__(self, model: Model, options: Options, translate: Translate = nac_to_graph) -> None:
+        self._translate = translate
         self._told = [item for item in model.findings if item.severity != NOTE]
         self.findings: list[Diagnostic] = self._told
         """What the last call found."""
@@ -112,7 +117,7 @@ class Executable:
 
     def _compile(self, types: Mapping[str, InputType]) -> Machine:
         file, options = self._model.file, self._options
-        found = nac_to_graph(file, self._weights, types, options.limits)
+        found = self._translate(file, self._weights, types, options.limits)
         names = {item.id: item.name for item in file.parameters}
         tensors, method = self._weights.tensors, file.header.method
 

@@ -8,7 +8,9 @@ from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError
 from lamella.base.paths import shown
 from lamella.bridge.nac_to_graph import InputType, Translation, check_translation, nac_to_graph
+from lamella.bridge.nac_to_graph.training import check_training, has_training
 from lamella.bridge.nac_to_graph.weights import Weights, find_weights, read_external
+from lamella.lang.nac.rules.reading import INPUT_TYPE_MISSING
 from lamella.pipeline.nac.model import Model
 from lamella.pipeline.nac.types import read_types
 from lamella.pipeline.options import Options
@@ -41,7 +43,18 @@ def translate(model: Model, options: Options, known: Mapping[str, InputType] | N
 def check_road(model: Model, options: Options) -> list[Diagnostic]:
     """What keeps a file that describes its inputs from becoming a graph; no numbers are read."""
     try:
-        weights = weights_of(model, options)
-        return check_translation(model.file, read_types(options.types, model.file), weights, options.limits)
+        weights, known = weights_of(model, options), read_types(options.types, model.file)
+        found = check_translation(model.file, known, weights, options.limits)
+        return found or _check_training(model, known, weights, options)
     except LamellaError as problem:
         return list(problem.findings)
+
+
+def _check_training(
+    model: Model, known: Mapping[str, InputType], weights: Weights, options: Options
+) -> list[Diagnostic]:
+    """What keeps the training graph of a file from being a step, where it is known what its targets are."""
+    if not has_training(model.file):
+        return []
+    found = check_training(model.file, known, weights, options.limits)
+    return [] if any(item.code == INPUT_TYPE_MISSING.code for item in found) else found

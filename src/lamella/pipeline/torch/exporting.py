@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
-from typing import Protocol, cast
+from typing import Protocol, cast, overload
 
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
@@ -21,7 +21,10 @@ from lamella.bridge.torch_to_graph.faults import faults
 from lamella.bridge.torch_to_graph.report import line_of
 from lamella.graph.model import Model
 from lamella.lang.skriptnd.rules.exports import EXPORT_FAILED
+from lamella.pipeline.nac.model import Model as File
 from lamella.pipeline.torch.dynamic import axes_of, named_arguments, shapes_of
+from lamella.pipeline.torch.training import Example, Loss, with_gradients
+from lamella.pipeline.torch.training import Module as Trainable
 
 SHOWN = 3
 HINTS = (
@@ -51,6 +54,7 @@ class Module(Protocol):
         """The module and those in it."""
 
 
+@overload
 def from_torch(
     module: object,
     args: Sequence[object] = (),
@@ -58,11 +62,41 @@ def from_torch(
     dynamic: object = None,
     strict: bool = False,
 ) -> Model:
+    """The graph of a module."""
+
+
+@overload
+def from_torch(
+    module: object,
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
+    dynamic: object = None,
+    strict: bool = False,
+    *,
+    loss: Loss,
+    targets: Sequence[object] = (),
+) -> File:
+    """The file of a module that can be trained."""
+
+
+def from_torch(
+    module: object,
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
+    dynamic: object = None,
+    strict: bool = False,
+    *,
+    loss: Loss | None = None,
+    targets: Sequence[object] = (),
+) -> Model | File:
     """The graph of a module of PyTorch, exported with these arguments; LamellaError says what cannot be taken.
 
     The module is exported in evaluation mode and left as it was. `dynamic` names extents that stay open:
     `{"input_ids": {1: "T"}}` for an axis of an argument, `{1: "T"}` for that axis of every tensor that has it, or what
     torch.export itself takes as `dynamic_shapes`. The numbers of the model are the memory of the module's parameters.
+
+    With a `loss`, which is called with what the module gives and the targets, it is a NAC file that can be trained: the
+    gradients of all parameters are traced too, in evaluation mode and for the shapes of these arguments.
     """
     torch = need("torch")
     if not isinstance(module, torch.nn.Module):
@@ -72,13 +106,23 @@ def from_torch(
     taken = cast("Module", module)
     given = named_arguments(taken.forward, positional, named)
     shapes = shapes_of(dynamic, given)
+    if loss is not None and dynamic is not None:
+        hint = "leave 'dynamic' out, or make a file for each shape"
+        raise InputError("a training graph is traced for fixed shapes", hint=hint)
     with _evaluating(taken), _silence(), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             program = torch.export.export(module, positional, named, dynamic_shapes=shapes, strict=strict)
         except faults() as problem:
             raise failure(type(module).__name__, problem) from problem
-        return torch_to_graph(program, DEFAULT, axes_of(dynamic, given))
+        model = torch_to_graph(program, DEFAULT, axes_of(dynamic, given))
+        if loss is None:
+            return model
+        example = Example(positional, named, tuple(targets))
+        try:
+            return with_gradients(cast("Trainable", module), example, loss, model)
+        except faults() as problem:
+            raise failure(type(module).__name__, problem) from problem
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from lamella.pipeline.languages import Model as AnyModel
 from lamella.pipeline.nac.converting.applications import with_plan, with_tokenizer
 from lamella.pipeline.nac.converting.quantizing import Cost, cost_lines, cost_to_json, quantize
 from lamella.pipeline.nac.converting.resources import embed
+from lamella.pipeline.nac.converting.training import carry_training
 from lamella.pipeline.nac.converting.writing import simplify, to_nac
 from lamella.pipeline.nac.execution import save
 from lamella.pipeline.nac.model import Model, stays_whole
@@ -89,7 +90,8 @@ def _rewritten(model: Model, target: Path, options: Options, lines: list[str]) -
     """A file from a file: its code stays as it is unless the user wants it optimised or with other signatures."""
     model = replace(model, findings=tuple(item for item in model.findings if item.severity != NOTE))
     if options.optimize is not None or options.plain_signatures:
-        return _written(translate(model, options).model, target, options, "none", lines)
+        made = _written(translate(model, options).model, target, options, "none", lines)
+        return carry_training(made, model.file)
     if not _needs_weights(model, target, options):
         return model
     weights = weights_of(model, options)

@@ -27,6 +27,7 @@ from lamella.lang.nac.operations import SYSTEM_NAMES, standard_operations
 from lamella.pipeline.languages import part_of
 from lamella.pipeline.nac.model import Model, is_described
 from lamella.pipeline.nac.showing.sections import Section, count, count_commands, find_sections
+from lamella.pipeline.nac.showing.training import find_training
 from lamella.pipeline.options import Options
 
 if TYPE_CHECKING:
@@ -38,14 +39,14 @@ WIDEST = 60
 
 
 def describe_file(model: Model) -> str:
-    """A file in blocks: header, sections, operations, inputs, states, parameters, arrays and resources."""
+    """A file in blocks: header, sections, operations, inputs, states, training, parameters, arrays and resources."""
     lines = [_title(model), *_header(model.file)]
     for title, sides, rows in _blocks(model):
         lines += ["", title, *_aligned(sides, rows)] if rows else []
     return "\n".join(lines)
 
 
-def _blocks(model: Model) -> Iterator[tuple[str, str, list[tuple[str, ...]]]]:
+def _blocks(model: Model) -> Iterator[tuple[str, str, Sequence[tuple[str, ...]]]]:
     """The blocks with their titles and, for each column, the side at which it is aligned."""
     file = model.file
     operations = count_operations(file).most_common()
@@ -53,6 +54,8 @@ def _blocks(model: Model) -> Iterator[tuple[str, str, list[tuple[str, ...]]]]:
     yield "operations", "><", [(str(number), f"× {name}") for name, number in operations]
     yield "inputs", "><", [(f"%{item.index}", printable(item.name)) for item in file.inputs]
     yield "states", "><<<<", [_state_row(item) for item in _states(file)]
+    training = find_training(file)
+    yield "training", "<<", [] if training is None else training.rows()
     yield "parameters", "><<><", list(_parameter_rows(file))
     yield "arrays", "<<>", [(printable(item.name), _kind(item), _size(item)) for item in file.arrays]
     yield "resources", "<>", [(printable(item.name), _size(item)) for item in file.resources]
@@ -186,6 +189,7 @@ def _quantization(item: Quantization) -> str:
 def file_to_json(model: Model, options: Options) -> dict[str, object]:
     """What a file holds, as `--json` prints it."""
     file, header = model.file, model.file.header
+    training = find_training(file)
     found: dict[str, object] = {
         "file": shown(model.path),
         "kind": "nac",
@@ -196,6 +200,7 @@ def file_to_json(model: Model, options: Options) -> dict[str, object]:
         "inputs": [{"instruction": item.index, "name": item.name} for item in file.inputs],
         "outputs": header.outputs,
         "states": [_state_to_json(item) for item in _states(file)],
+        "training": None if training is None else training.to_json(),
         "d_model": header.d_model,
         "sections": [_section_to_json(item) for item in find_sections(model)],
         "operations": dict(count_operations(file)),
