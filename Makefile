@@ -14,6 +14,7 @@ help: ## show this list
 setup: .venv/.dev ## create .venv and install lamella with its development tools
 
 demo: .venv/.run ## a model checked, run and lowered, as a binary too; kernels compiled; a convolution simulated for an NPU
+	@$(RUN) bash examples/llama/demo.sh build/demo
 	@$(RUN) bash examples/operator/demo.sh build/demo
 	@$(RUN) bash examples/nac/demo.sh build/demo
 	@$(RUN) bash examples/kernels/demo.sh build/demo

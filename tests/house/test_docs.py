@@ -16,7 +16,7 @@ from lamella.base.limits import DEFAULT, GIB
 from tests.house.markdown import Block, Command, anchors, blocks, links, matches, session
 from tests.house.tree import ROOT, environment
 
-PROGRAMS = ("nacs", "nem", "sknd", "tensor")
+PROGRAMS = ("module", "nacs", "nem", "sknd", "tensor")
 EXECUTED = ("console", "python", "json", *PROGRAMS)
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("README.md")])
 BLOCKS = [block for page in PAGES for block in blocks(page)]

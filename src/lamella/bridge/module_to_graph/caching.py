@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lamella.base.dim import Extent
-from lamella.base.dtype import I64
+from lamella.base.dtype import I64, ElementType
 from lamella.base.origin import Origin
 from lamella.bridge.module_to_graph.frames import graph_name
 from lamella.graph.build import Builder
@@ -49,6 +49,6 @@ class Caches:
         self._builder.update(cache, kept)
         return kept
 
-    def keep(self, path: str, tensor: Tensor) -> Tensor:
+    def keep(self, path: str, element: ElementType, shape: tuple[Extent, ...]) -> Tensor:
         """A variable for a state of this shape that the graph computes anew in each call."""
-        return self._builder.variable(graph_name(path), tensor.element, tensor.shape)
+        return self._builder.variable(graph_name(path), element, shape)

@@ -203,6 +203,41 @@ def _split_heads(request: Request, road: Road) -> Request:
     return request
 
 
+# --- states -----------------------------------------------------------------------------------------------------
+
+
+def _convolution(request: Request, road: Road) -> Request:
+    """In a graph with caches, the last inputs of a convolution are there in the next call."""
+    x, weight = request.inputs[:2]
+    if road.caches is not None and isinstance(x, Tensor) and isinstance(weight, Tensor):
+        kept = dim.sub(weight.shape[-1], 1)
+        _carry(request, road, "conv_state", (*x.shape[:2], kept))
+    return request
+
+
+def _scan(request: Request, road: Road) -> Request:
+    """In a graph with caches, the state of a recurrence is there in the next call."""
+    u, decay = request.inputs[0], request.inputs[2]
+    if road.caches is not None and isinstance(u, Tensor) and isinstance(decay, Tensor):
+        _carry(request, road, "ssm_state", (*u.shape[:2], decay.shape[-1]))
+    return request
+
+
+def _carry(request: Request, road: Road, name: str, shape: tuple[Extent, ...]) -> None:
+    """A variable as the state that flows in, where none does; it takes the one that flows out."""
+    first = request.inputs[0]
+    if request.inputs[-1] is None and road.caches is not None and isinstance(first, Tensor):
+        request.kept = road.caches.keep(request.frame.place(name), first.element, shape)
+        request.inputs[-1] = request.kept
+
+
+def _router(request: Request, road: Road) -> Request:
+    """A router of one operand takes scores."""
+    if request.inputs[1] is None:
+        return _renamed(request, "moe_router_logits", [request.inputs[0], request.inputs[2]])
+    return request
+
+
 # --- shapes and creation ----------------------------------------------------------------------------------------
 
 
@@ -303,6 +338,10 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "fill_normal": _created,
         "convert_dtype": _converted,
         "moe_experts": _experts,
+        "moe_router": _router,
+        "mamba_conv1d": _convolution,
+        "mamba_causal_conv1d": _convolution,
+        "mamba_selective_scan": _scan,
     }
 )
 """What is done before a primitive is called, by its name."""

@@ -55,6 +55,8 @@ class Request:
     place: Place
     frame: Frame
     types: dict[str, ElementType] = field(default_factory=dict)
+    kept: Tensor | None = None
+    """The variable that takes the last result, for the next call of the graph."""
 
     @property
     def name(self) -> str:
@@ -97,7 +99,7 @@ def bind(
     for argument in operation.arguments:
         binding.argument(argument)
     origin = frame.at(targets[0] if targets else primitive.name, operation.span)
-    place = Place(primitive.name, operation.span, origin)
+    place = Place(primitive.name, operation.span, origin, frame)
     return Request(primitive, binding.operands(), binding.attributes, targets, place, frame)
 
 
@@ -233,8 +235,12 @@ def make(request: Request, road: Road) -> tuple[Tensor | None, ...]:
     place = request.place
     place.types = request.types or None
     inputs = _scaled([item for item in request.inputs if not isinstance(item, Members | Unknown)])
-    results = road.call(operator, inputs, _plain(request), _results(request, road, operator), place)
-    return tuple(_flat(results))
+    results = tuple(
+        _flat(road.call(operator, inputs, _plain(request), _results(request, road, operator), place))
+    )
+    if request.kept is not None and results[-1] is not None:
+        road.builder.update(request.kept, results[-1])
+    return results
 
 
 def _scaled(inputs: list[Operand]) -> list[Operand]:

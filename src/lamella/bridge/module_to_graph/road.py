@@ -12,7 +12,7 @@ from lamella.bridge.module_to_graph.caching import Caches
 from lamella.bridge.module_to_graph.constants import shape_of
 from lamella.bridge.module_to_graph.frames import Frame, graph_name
 from lamella.bridge.module_to_graph.nodes import Bound, Mark, Settings, Weight
-from lamella.bridge.module_to_graph.shapes import element_of, shape_text
+from lamella.bridge.module_to_graph.shapes import describe_operands, element_of
 from lamella.graph.build import Builder, Given
 from lamella.graph.nodes import Argument, Tensor, Value
 from lamella.lang.module.instantiate.evaluate import Problem
@@ -107,9 +107,9 @@ class Road:
 
     def _said(self, finding: Diagnostic, place: Place, inputs: Sequence[Given]) -> Diagnostic:
         """A finding of an operator at the statement that called it."""
-        shapes = ", ".join(shape_text(item.shape) for item in inputs if isinstance(item, Tensor))
+        tensors = [item for item in inputs if isinstance(item, Tensor)]
         if finding.code in ELEMENT_CODES:
-            types = ", ".join(dict.fromkeys(item.element.name for item in inputs if isinstance(item, Tensor)))
+            types = ", ".join(dict.fromkeys(item.element.name for item in tensors))
             return graphs.DTYPE.at(
                 place.span,
                 operation=place.name,
@@ -117,8 +117,12 @@ class Road:
                 what="an operand",
                 repair="convert it with @dtype",
             )
-        why = f"{finding.message} (operands {shapes})"
-        return graphs.OPERANDS.at(place.span, operation=place.name, why=why, values="", repair=finding.hint)
+        operands, values = describe_operands(tensors, place.frame)
+        message = finding.message.partition(": ")[2] or finding.message
+        why = f"{message}; operands {operands}" if operands else message
+        return graphs.OPERANDS.at(
+            place.span, operation=place.name, why=why, values=values, repair=finding.hint
+        )
 
     def cast(self, tensor: Tensor, element: ElementType, origin: Origin | None) -> Tensor:
         """The tensor in another element type."""
@@ -131,12 +135,11 @@ class Road:
 class Place:
     """Where a call is written: the name it is called by, its span, its origin, the types that it fixes."""
 
-    __slots__ = ("name", "origin", "span", "types")
+    __slots__ = ("frame", "name", "origin", "span", "types")
 
-    def __init__(
-        self, name: str, span: Span, origin: Origin | None, types: Mapping[str, ElementType] | None = None
-    ) -> None:
+    def __init__(self, name: str, span: Span, origin: Origin | None, frame: Frame | None = None) -> None:
         self.name = name
         self.span = span
         self.origin = origin
-        self.types = types
+        self.frame = frame
+        self.types: Mapping[str, ElementType] | None = None

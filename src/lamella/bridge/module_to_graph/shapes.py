@@ -9,7 +9,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import ElementType, find_in
 from lamella.base.source import Span
-from lamella.bridge.module_to_graph.frames import Frame
+from lamella.bridge.module_to_graph.frames import Frame, graph_name
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate.evaluate import Problem, evaluate
 from lamella.lang.module.instantiate.nodes import Known
@@ -84,6 +84,30 @@ def match_type(what: str, tensor: Tensor, type: TensorType, frame: Frame) -> Ite
 def tell_known(names: Iterable[str], frame: Frame) -> str:
     """The values of names and where they came from; dimensions that only the run tells say nothing."""
     return tell((name for name in names if getattr(frame.known.get(name), "source", "") != OPEN), frame.known)
+
+
+def describe_operands(tensors: Sequence[Tensor], frame: Frame | None) -> tuple[str, str]:
+    """Tensors with their shapes, parameters with the names of their dimensions too; and what those names are."""
+    declared = {} if frame is None else _declared(frame)
+    shown: list[str] = []
+    names: list[str] = []
+    for tensor in tensors:
+        text = f"{tensor.name.rpartition('.')[2]} {shape_text(tensor.shape)}"
+        type = declared.get(tensor.name)
+        if type is not None and type.span.end > type.span.start:
+            names += names_in(*type.dims)
+            text = f"{tensor.name.rpartition('.')[2]} {type.span.text} = {shape_text(tensor.shape)}"
+        shown.append(text)
+    return ", ".join(shown), "" if frame is None else tell_known(names, frame)
+
+
+def _declared(frame: Frame) -> dict[str, TensorType]:
+    """The types of the parameters of a declaration, by the variables that they are."""
+    return {
+        graph_name(frame.place(item.path.parts[0].name)): item.type
+        for item in frame.instance.module.tensors
+        if isinstance(item.type, TensorType)
+    }
 
 
 def _wrong(what: str, tensor: Tensor, type: TensorType, frame: Frame) -> Diagnostic:
