@@ -18,6 +18,14 @@ from tests.bridge.aten.elements import (
     replace,
     single,
 )
+from tests.bridge.aten.gradients import (
+    embedded_back,
+    lost,
+    pooled_back,
+    returned,
+    returned_all,
+    softened_back,
+)
 from tests.bridge.aten.layouts import (
     classed,
     copied,
@@ -96,6 +104,7 @@ CASES: Mapping[str, Draw] = {
     },
     **{"batch_stats": normalised, "safe_softmax": softened},
     **{"convolution": convolved, "pool": pooled, "upsample": resized, "pad": padded},
+    **{"softmax_backward": softened_back, "pool_backward": pooled_back},
 }
 """The operands for each word of the table that says how they are fitted."""
 
@@ -125,5 +134,13 @@ PLAIN: Mapping[str, Draw] = {
     **{f"aten.{kind}_pad{rank}d": padded for kind in ("reflection", "replication") for rank in (1, 2, 3)},
     **{"aten.native_group_norm": normalised, "aten.group_norm": normalised, "aten.pixel_shuffle": shuffled},
     **dict.fromkeys(("aten.adaptive_avg_pool1d", "aten.adaptive_avg_pool2d"), pooled),
+    **dict.fromkeys(("aten.threshold_backward", "aten.gelu_backward", "aten.silu_backward"), returned),
+    **dict.fromkeys(("aten.sigmoid_backward", "aten.tanh_backward", "aten.elu_backward"), returned),
+    **dict.fromkeys(("aten.hardsigmoid_backward", "aten.hardswish_backward"), returned),
+    **dict.fromkeys(("aten.native_layer_norm_backward", "aten.native_group_norm_backward"), returned_all),
+    **{"aten.leaky_relu_backward": returned, "aten.convolution_backward": returned_all},
+    **dict.fromkeys(("aten.mse_loss", "aten.mse_loss_backward"), lost),
+    **dict.fromkeys(("aten.nll_loss_forward", "aten.nll_loss_backward"), lost),
+    **{"aten.embedding_dense_backward": embedded_back, "aten.adaptive_avg_pool2d_backward": pooled_back},
 }
 """The operands for operators whose operands are taken as they are; others have one tensor."""

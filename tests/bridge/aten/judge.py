@@ -28,6 +28,7 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 import torch
 
 __all__ = (
+    "ROUGH",
     "Judged",
     "agree",
     "array_of",
@@ -46,6 +47,8 @@ Given: TypeAlias = Any
 """What torch takes: tensors, numbers, words, dtypes, lists of them."""
 
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5, "float16": 4e-3, "bfloat16": 4e-2}
+ROUGH = {"aten.hardsigmoid_backward.default": 1e-6}
+"""What torch computes with constants of 32 bits whatever the type."""
 
 
 @functools.cache
@@ -122,7 +125,7 @@ def flat(result: Result) -> list[Tensor | object]:
 
 
 def judge(name: str, **given: Given) -> bool:
-    """See that a call gives what torch gives; False where torch refuses it."""
+    """See that a call gives what torch gives, but for what is not asked for; False where torch refuses it."""
     try:
         expected = overload(name)(**{key: _copy(value) for key, value in given.items()})
     except (RuntimeError, IndexError, TypeError, NotImplementedError, ValueError):
@@ -133,9 +136,13 @@ def judge(name: str, **given: Given) -> bool:
     results = flat(judged.result)
     assert len(results) == len(wanted), (results, wanted)
     for result, other in zip(results, wanted, strict=True):
-        if isinstance(result, Tensor):
+        if isinstance(result, Tensor) and other is not None:
             assert result.element == element_of(other.dtype), (result, other.dtype)
-            agree(found[result.name], torch.zeros_like(other) if "empty" in name else other)
+            agree(
+                found[result.name],
+                torch.zeros_like(other) if "empty" in name else other,
+                ROUGH.get(name, 0.0),
+            )
     for node in graph.nodes:
         if isinstance(node, Operation):
             describe_again(node, {item.tensor.name: item for item in graph.constants})
@@ -146,11 +153,11 @@ def _copy(value: Given) -> Given:
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
-def agree(actual: Array, tensor: Any) -> None:
+def agree(actual: Array, tensor: Any, rough: float = 0.0) -> None:
     """See that an array has the shape of a tensor and, within the precision of its type, the same numbers."""
     expected = array_of(tensor)
     assert actual.shape == expected.shape
-    allowed = TOLERANCE.get(expected.dtype.name, 0.0)
+    allowed = max(TOLERANCE.get(expected.dtype.name, 0.0), rough)
     if allowed:
         actual, expected = actual.astype(np.float64), expected.astype(np.float64)
     np.testing.assert_allclose(actual, expected, rtol=allowed, atol=allowed)

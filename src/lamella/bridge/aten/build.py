@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -42,12 +42,20 @@ def build_call(builder: Builder, call: Call, origin: Origin | None = None) -> Re
 
 def _build(how: str, site: Site) -> Result:
     """What a line of the table says; torch takes a tensor without dimensions for one of a single dimension."""
-    operand = site.operands.get("self")
-    given = how in _ALONG and site.operands.get("dim") not in (None, ())
-    if not given or not isinstance(operand, Tensor) or operand.shape:
+    given = site.operands.get("dim") not in (None, ())
+    names = _ALONG.get(how, ()) if given else ()
+    raised = {name: site.call("aten.unsqueeze", item, dim=0) for name, item in _points(site, names)}
+    if not raised:
         return _HOW[how](site)
-    row = site.call("aten.unsqueeze", operand, dim=0)
-    return _lower(site, _HOW[how](replace(site, operands={**site.operands, "self": row})))
+    return _lower(site, _HOW[how](replace(site, operands={**site.operands, **raised})))
+
+
+def _points(site: Site, names: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
+    """The operands of some names that are tensors without dimensions."""
+    for name in names:
+        operand = site.operands.get(name)
+        if isinstance(operand, Tensor) and not operand.shape:
+            yield name, operand
 
 
 def _lower(site: Site, result: Result) -> Result:
@@ -94,5 +102,10 @@ _HOW: Mapping[str, Build] = MappingProxyType(
     }
 )
 """How each line of the table is built."""
-_ALONG = frozenset((*reductions.HOW, "softmax", "safe_softmax", "squeeze"))
-"""What works along dimensions."""
+_ALONG: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        **dict.fromkeys((*reductions.HOW, "softmax", "safe_softmax", "squeeze"), ("self",)),
+        "softmax_backward": ("grad_output", "output"),
+    }
+)
+"""What works along dimensions, and the operands that have them."""

@@ -21,6 +21,7 @@ _FIXED: Mapping[str, Operand] = MappingProxyType(
     {
         **{"train": False, "training": False, "p": 0.5, "momentum": 0.1},
         **{"cudnn_enabled": True, "half_to_float": False, "compute_mode": None},
+        "self_is_result": False,
     }
 )
 """Operands that ATen asks for and our operators have no use for."""
@@ -81,6 +82,8 @@ class _Writing:
         if given is None:
             return None
         given = {**self._fixed(), **given}
+        if self.schema.find("output_mask") is not None:
+            given["output_mask"] = self._asked(given)
         if not self._complete(given) or not self._keeps_type(given):
             return None
         return Call(self.schema, dict(_ordered(self.schema, given)))
@@ -94,6 +97,11 @@ class _Writing:
         if self.schema.find("HxW") is not None and isinstance(first, Tensor):
             found |= {"N": first.shape[0], "C": first.shape[1], "HxW": volume(first.shape[2:])}
         return found
+
+    def _asked(self, given: Mapping[str, Operand]) -> Operand:
+        """Which gradients there are: torch has none of a scale or shift that is not given."""
+        scale = given.get("weight") is not None
+        return (True, scale, scale if self.schema.find("bias") is None else given.get("bias") is not None)
 
     def _operands(self) -> dict[str, Operand] | None:
         """All operands that the operation says; None where the overload has no room for one."""
@@ -185,6 +193,8 @@ class _Writing:
         if operator in ("aten.sum", "aten.prod", "aten.cumsum", "aten.cumprod") and types["T"].is_integer:
             return _unless(types["T"], I64)
         value = self.operation.inputs[0] if self.operation.inputs else None
+        if operator.endswith("softmax_backward_data") and isinstance(value, Tensor):
+            return {"input_dtype": value.element}
         if operator == "aten.full" and isinstance(value, Tensor):
             number = _number_of(self.constants.get(value.name))
             return {} if number is None else _unless(value.element, number_type(number))

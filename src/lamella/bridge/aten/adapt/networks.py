@@ -26,6 +26,13 @@ def build_softmax(site: Site) -> Result:
     return site.call(site.schema.operator, found, dim=site.integer("dim"))
 
 
+def build_softmax_backward(site: Site) -> Result:
+    """The gradient of a softmax, in the type of what it was given."""
+    back, output = site.tensor("grad_output"), site.tensor("output")
+    found = site.call(site.schema.operator, back, output, dim=site.integer("dim"))
+    return site.cast(found, site.element("input_dtype") or found.element)
+
+
 def build_attention(site: Site) -> Result:
     """Attention without dropout."""
     if site.real("dropout_p") != 0:
@@ -135,6 +142,12 @@ def build_pool(site: Site) -> Result:
     return site.padded(*site.flatten(call_named(site, site.schema.operator, attributes={"stride": stride})))
 
 
+def build_pool_backward(site: Site) -> Result:
+    """The gradient of pooling; without strides the windows lie side by side."""
+    stride = site.extents("stride") or site.extents("kernel_size")
+    return site.padded(*site.flatten(call_named(site, site.schema.operator, attributes={"stride": stride})))
+
+
 def build_adaptive_max(site: Site) -> Result:
     """The largest elements of windows that lie side by side."""
     operand, sizes = site.tensor("self"), site.extents("output_size")
@@ -179,6 +192,8 @@ HOW = MappingProxyType(
             "rms_norm": build_rms_norm,
             "convolution": build_convolution,
             "pool": build_pool,
+            "pool_backward": build_pool_backward,
+            "softmax_backward": build_softmax_backward,
         },
         **{
             "upsample": build_upsample,

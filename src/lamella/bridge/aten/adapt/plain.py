@@ -34,10 +34,10 @@ WITHOUT_EFFECT = frozenset(
         *("device", "layout", "pin_memory", "memory_format", "non_blocking", "copy", "implicit", "momentum"),
         *("padding_idx", "scale_grad_by_freq", "sparse", "sparse_grad", "cudnn_enable", "cudnn_enabled"),
         *("benchmark", "deterministic", "allow_tf32", "compute_log_sumexp", "stable", "N", "C", "HxW"),
-        *("compute_mode", "unsafe"),
+        *("compute_mode", "unsafe", "output_mask", "self_is_result"),
     )
 )
-"""Operands that change neither the type nor the shape nor the numbers of a result."""
+"""Operands that change neither the type nor the shape nor the numbers of a result that is asked for."""
 
 
 def build_plain(site: Site) -> Result:

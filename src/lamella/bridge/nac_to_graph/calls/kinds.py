@@ -73,6 +73,9 @@ def fit_item(kind: Kind, value: Operand) -> Fit | None:
     """An item of a list as its type takes it."""
     if value is None:
         return Fit(None) if kind.empty_items else None
+    if kind.base == "bool" and isinstance(value, int) and value in (0, 1):
+        # A constant list holds integers alone, so that `[True, False]` arrives as `(1, 0)`.
+        return Fit(bool(value))
     return fit(kind.base, value)
 
 
