@@ -20,7 +20,7 @@ from lamella.backend.tisa import load_tokenizer
 from lamella.base.diagnostic import LamellaError
 from lamella.bridge.tokenizer_to_nac import tokenizer_to_nac
 from lamella.lang.nac.nodes import File, Resource
-from tests.backend.tisa.manifests import Given, file_of, tables
+from tests.backend.tisa.manifests import Given, file_of, tables, text16
 from tests.bridge.test_tokenizer_to_nac import ours_of
 from tests.bridge.tokenizer_corpus import lines
 from tests.bridge.tokenizer_kinds import KINDS, trained
@@ -44,6 +44,16 @@ PATTERNS = (
     r"\s+(?!\S)|.",
     "<s>",
 )
+REPEATED = tuple(
+    bytes([code]) + len(payload).to_bytes(4, "little") + payload
+    for code, payload in (
+        *((0x01, b""), (0x15, b""), (0x02, b"\4NFKC"), (0x02, b"\3NFD")),
+        *((0x03, text16("a") + text16("É")), (0x03, text16("É") + text16("aa")), (0x07, text16("b"))),
+        *((0x81, b"\1\0" + text16("a")), (0x80, b"\1\0\x09\3\0\0\0" + text16("ab"))),
+        (0x10, b"\1\0\1" + text16("b")),
+    )
+)
+"""Instructions that a manifest may have many times."""
 IDS = {"<unk>": 0, "a": 1, "b": 2, "ab": 3, "aa": 4, "aab": 5, "##b": 6, "▁": 7, "<s>": 8}
 
 
@@ -77,11 +87,11 @@ def small(kind: str) -> File:
 
 
 def mutate(data: bytes, random: Random) -> bytes:
-    """Bytes that are set, cut, doubled or moved, or a pattern in the place of another text."""
+    """Bytes that are set, cut, doubled or moved, a pattern in front of them, or an instruction again and again."""
     changed = bytearray(data)
     for _ in range(random.randint(1, 3)):
         at, end = sorted(random.randint(0, len(changed)) for _ in range(2))
-        kind = random.randrange(5)
+        kind = random.randrange(6)
         if kind == 0 and at < len(changed):
             changed[at] = random.choice((0, 1, 2, 0x10, 0x20, 0x80, 0xFF, random.randrange(256)))
         elif kind == 1:
@@ -92,6 +102,8 @@ def mutate(data: bytes, random: Random) -> bytes:
             pattern = random.choice(PATTERNS).encode()
             rule = b"\1\0\0" + len(pattern).to_bytes(2, "little") + pattern
             changed[5:5] = b"\x10" + len(rule).to_bytes(4, "little") + rule
+        elif kind == 4:
+            changed[5:5] = random.choice(REPEATED) * random.choice((1, 2, 3, 20, 300))
         else:
             changed[at:end] = bytes(random.randrange(256) for _ in range(random.randint(0, 4)))
     return bytes(changed)

@@ -11,6 +11,7 @@ from lamella.backend.tisa.changes import Change
 from lamella.backend.tisa.charsmap import CharacterMap
 from lamella.backend.tisa.cuts import Added, Cut, Rule, Settling
 from lamella.backend.tisa.decoding import Decoder, build_decoder, is_decoder, published_decoders
+from lamella.backend.tisa.growth import MOST_GROWTH, Growth, find_texts
 from lamella.backend.tisa.models.bpe import BytePairs
 from lamella.backend.tisa.models.options import Options, published_unknown
 from lamella.backend.tisa.models.unigram import LikeliestPieces
@@ -28,8 +29,6 @@ from lamella.lang.nac.rules import tokenizing as rules
 
 Operands = tuple[StepOperand, ...]
 Stage = Change | Cut | Settling
-MOST_GROWTH = 4096
-"""How many times as long a text may become by what a manifest puts into it."""
 
 
 @dataclass
@@ -45,19 +44,21 @@ class Builder:
     encode: Encode | None = None
     template: tuple[int | None, ...] | None = None
     decoders: list[Decoder] = field(default_factory=list)
-    growth: int = 1
+    growth: Growth = field(default_factory=Growth)
+    longest: int = 0
+    """Characters of the longest text of the last table."""
 
     def run(self, steps: Sequence[Step]) -> None:
         """All instructions."""
         for place, step in enumerate(steps):
             self._check_order(place, step)
-            self._check_growth(place, step)
             try:
                 self._add(step)
             except PatternError as problem:
-                pattern = next((item for item in _texts(step.operands) if _is_wrong(item)), "")
+                pattern = next((item for item in find_texts(step.operands) if _is_wrong(item)), "")
                 finding = rules.PATTERN.at(self.span, pattern=pattern, reason=problem.reason)
                 raise TokenizerProblem(finding) from None
+            self._check_growth(place, step)
         if self.encode is None:
             name = steps[-1].name if steps else "nothing"
             raise self._misplaced(len(steps) - 1, name, "is the last, and no instruction encodes")
@@ -78,8 +79,8 @@ class Builder:
 
     def _check_growth(self, place: int, step: Step) -> None:
         """Texts grow with what is put into them, again and again: a bound for all instructions together."""
-        self.growth *= _growth(step)
-        if self.growth > MOST_GROWTH:
+        self.growth.follow(step, self.longest)
+        if self.growth.times > MOST_GROWTH:
             raise TokenizerProblem(rules.GROWTH.at(self.span, name=step.name, place=place, most=MOST_GROWTH))
 
     def _misplaced(self, place: int, name: str, problem: str) -> TokenizerProblem:
@@ -116,7 +117,9 @@ class Builder:
         try:
             if resource is None:
                 raise InputError("it is not there")
-            self.stages.append(CharacterMap(resource.data).change())
+            table = CharacterMap(resource.data)
+            self.longest = table.longest
+            self.stages.append(table.change())
         except InputError as wrong:
             problem = f"cannot be read: {wrong.message}"
             raise TokenizerProblem(rules.VOCABULARY.at(self.span, name=name, problem=problem)) from None
@@ -151,6 +154,7 @@ class Builder:
 
     def _finish(self, encode: Encode, more: Sequence[Cut] = ()) -> None:
         self.encode = join([*_fused(self.stages), *more], encode)
+        self.growth = Growth()  # the way back begins with tokens of the vocabulary
 
     def compose(self, operands: Operands) -> None:
         """COMPOSE: ids and tokens around the place of the sequence."""
@@ -160,26 +164,6 @@ class Builder:
         if isinstance(operand, tuple):
             return None
         return operand if isinstance(operand, int) else self._token_id("COMPOSE", operand)
-
-
-def _growth(step: Step) -> int:
-    """How many characters may stand in the place of one."""
-    texts = _texts(step.operands)
-    match step.name:
-        case "REPLACE" | "DECODE_REPLACE":
-            return max(1, len(texts[1]))
-        case "REPLACE_PATTERN":
-            return 1 + 2 * len(texts[1])
-        case "PREPEND" | "PREPEND_WHERE" | "DECODE_JOIN":
-            return 1 + len(texts[0])
-    return 1
-
-
-def _texts(operands: Operands) -> list[str]:
-    nested = [
-        item for operand in operands for item in (operand if isinstance(operand, tuple) else (operand,))
-    ]
-    return [item for item in nested if isinstance(item, str)]
 
 
 def _is_wrong(pattern: str) -> bool:

@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from types import MappingProxyType
 
 from lamella.backend.tisa.patterns import Matcher, Node
@@ -49,11 +50,9 @@ class _Characters(dict[int, str]):
 def fuse(changes: Sequence[Change]) -> list[Change]:
     """The same changes, neighbours that change single characters made one."""
     found: list[Change] = []
-    for change in changes:
-        if found and found[-1].single and change.single:
-            found[-1] = characterwise(found[-1].apply, change.apply)
-        else:
-            found.append(change)
+    for single, group in groupby(changes, lambda change: change.single):
+        row = list(group)
+        found += [characterwise(*(change.apply for change in row))] if single and len(row) > 1 else row
     return found
 
 

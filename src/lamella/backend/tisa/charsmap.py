@@ -24,8 +24,10 @@ class CharacterMap:
             raise InputError(f"a trie of {size} bytes has no whole units", 0)
         self._units = reader.integers("I", reader.count(size // 4, 4, "a trie"), "a trie")
         self._texts = bytes(reader.view(reader.remaining))
-        if max(map(len, self._texts.split(b"\0"))) > LONGEST_TEXT:
+        texts = self._texts.split(b"\0")
+        if max(map(len, texts)) > LONGEST_TEXT:
             raise InputError(f"a text has more than {LONGEST_TEXT} bytes", 4 + size)
+        self.longest = max(len(text.decode("utf-8", "replace")) for text in texts)
 
     def find(self, chunk: str) -> str | None:
         """The text of the shortest key with which a chunk begins."""

@@ -17,6 +17,8 @@ FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 PROTECTED, BEHAVES, TRIMS = 1, 2, 4
 MOST_PARTS = 65536
 """Instructions and rules of a manifest that are read; those of real tokenizers are some thousands."""
+MOST_INSTRUCTIONS = 256
+"""Instructions of a manifest; those of real tokenizers are some dozens."""
 _HEAD = 5
 
 
@@ -37,14 +39,15 @@ def check_manifest(file: File) -> Iterator[Diagnostic]:
     if data[: len(MAGIC)] != MAGIC:
         yield rules.MANIFEST_HEAD.at(file.manifest_span)
         return
-    position, parts = len(MAGIC), 0
+    position, parts, count = len(MAGIC), 0, 0
     while position < len(data):
         name = _name(data[position])
-        parts += _count_parts(data[position:])
-        if parts > MOST_PARTS:
-            problem, repair = f"is beyond {MOST_PARTS} instructions and rules", "the rest is not read"
+        parts, count = parts + _count_parts(data[position:]), count + 1
+        if parts > MOST_PARTS or count > MOST_INSTRUCTIONS:
+            most = f"{MOST_INSTRUCTIONS} instructions"
+            problem = f"is beyond {most if parts <= MOST_PARTS else f'{MOST_PARTS} instructions and rules'}"
             yield rules.MANIFEST_VALUE.at(
-                file.manifest_span, name=name, offset=position, problem=problem, repair=repair
+                file.manifest_span, name=name, offset=position, problem=problem, repair="the rest is not read"
             )
             return
         left = len(data) - position - _HEAD
