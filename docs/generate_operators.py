@@ -33,6 +33,9 @@ TITLES = {
     "rand": "random numbers",
     "nac": "operators of NAC files",
     "aten": "operators by the names and attributes of ATen",
+    "llm": "language models: primitives of the module language, with their gradients",
+    "moe": "mixtures of experts: primitives of the module language, with their gradients",
+    "mamba": "state space models: primitives of the module language, with their gradients",
 }
 INTRODUCTIONS = {
     "aten": """\
@@ -128,7 +131,7 @@ def _index(modules: list[Module]) -> Iterator[str]:
 
 def _link(module: Module, operator: Operator) -> str:
     star = "\\*" if operator.kind == "intrinsic" else ""
-    return f"[{operator.name}]({module.name}.md#{operator.name}){star}"
+    return f"[{operator.name}]({module.name}.md#{operator.name.lower()}){star}"
 
 
 # --- the page of a module -------------------------------------------------------------------------------------
@@ -138,7 +141,7 @@ def _page(module: Module, judges: Mapping[str, list[str]]) -> Iterator[str]:
     yield from (f"# {module.name}: {TITLES[module.name]}", "", f"{HEAD} [All operators](README.md).", "")
     if module.name in INTRODUCTIONS:
         yield INTRODUCTIONS[module.name]
-    yield " · ".join(f"[{item.name}](#{item.name})" for item in module.public)
+    yield " · ".join(f"[{item.name}](#{item.name.lower()})" for item in module.public)
     for operator in (*module.public, *(item for item in module.operators if item.name.startswith("_"))):
         name = f"{module.name}.{operator.name}"
         yield from ("", f"## {operator.name}", "")

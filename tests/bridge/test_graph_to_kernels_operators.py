@@ -8,7 +8,19 @@ from functools import cache
 import pytest
 
 from lamella.bridge.graph_to_kernels import graph_to_kernels
-from tests.bridge.operators import aten, aten_others, images, layouts, mathematics, networks, others
+from tests.bridge.operators import (
+    aten,
+    aten_gradients,
+    aten_others,
+    images,
+    layouts,
+    llm,
+    mathematics,
+    mixtures,
+    networks,
+    others,
+    scans,
+)
 from tests.bridge.operators.calls import Invocation, agree, build, by_kernels, by_reference, call, natives
 from tests.ops.judges.registry import operators
 
@@ -38,7 +50,19 @@ LAYERS = "layer."
 def calls() -> dict[str, list[Invocation]]:
     """The calls of each operator."""
     found = defaultdict[str, list[Invocation]](list)
-    for module in (aten, aten_others, images, layouts, mathematics, networks, others):
+    for module in (
+        aten,
+        aten_gradients,
+        aten_others,
+        images,
+        layouts,
+        llm,
+        mathematics,
+        mixtures,
+        networks,
+        others,
+        scans,
+    ):
         for item in module.CALLS:
             found[item.operator].append(item)
     return dict(found)

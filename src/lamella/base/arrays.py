@@ -106,12 +106,13 @@ def from_memory(image: npt.NDArray[np.uint8], element: ElementType, count: int) 
 
 def cast(values: Array, to: ElementType) -> Array:
     """Convert: float to integer truncates, then saturates; integers saturate; floats round to nearest even."""
-    return _convert(values, to, np.trunc)
+    # NumPy computes with arrays of rank 0 as with numbers.
+    return np.asarray(_convert(values, to, np.trunc))
 
 
 def cast_rounding(values: Array, to: ElementType) -> Array:
     """Convert like `cast`, but float to integer rounds half to even before it saturates."""
-    return _convert(values, to, np.rint)
+    return np.asarray(_convert(values, to, np.rint))
 
 
 def wrap(values: Array, to: ElementType) -> Array:

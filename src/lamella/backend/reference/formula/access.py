@@ -191,7 +191,10 @@ def view(evaluation: Evaluation, tensor: Array, forms: Sequence[Affine], writeab
             start, stop = evaluation.box[axis]
             shape[axis] = stop - start
             strides[axis] += factor * stride
-    return as_strided(_from_first(evaluation, tensor, forms), shape, strides, writeable=writeable)
+    first = _from_first(evaluation, tensor, forms)
+    # Bytes stand in for types of 8 bits: NumPy does not know all of them by their names.
+    plain = first.view(np.uint8) if first.itemsize == 1 else first
+    return as_strided(plain, shape, strides, writeable=writeable).view(first.dtype)
 
 
 def _from_first(evaluation: Evaluation, tensor: Array, forms: Sequence[Affine]) -> Array:

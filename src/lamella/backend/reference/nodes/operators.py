@@ -141,10 +141,10 @@ class Operators:
     def allocate(
         self, declared: Declared, formulas: Sequence[Formula], real: Real, values: Values
     ) -> Array | tuple[Array, ...]:
-        """Room for an output: in the computed type where it is accumulated, so that it is rounded once."""
+        """Room for an output: in the computed type where it is accumulated or saturates: rounded once."""
         dtype = self.storage.dtype(declared.element)
         signs = {item.sign for item in formulas if any(part.tensor == declared.name for part in item.targets)}
-        if not signs <= set(ASSIGNMENTS):
+        if not signs <= set(ASSIGNMENTS) or (declared.element.is_float and declared.element.bits <= 8):
             dtype = computing_type(dtype, real)
         shapes = declared.items if declared.items is not None else (declared.shape or (),)
         found = tuple(self.storage.allocate(_open_shape(shape, values), dtype) for shape in shapes)
