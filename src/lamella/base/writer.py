@@ -36,17 +36,26 @@ def write_bytes(path: Path, data: bytes | memoryview, *, durable: bool = True) -
 
 
 def write_pieces(
-    path: Path, pieces: Iterable[bytes | memoryview], *, durable: bool = True, through_links: bool = True
+    path: Path,
+    pieces: Iterable[bytes | memoryview],
+    *,
+    durable: bool = True,
+    through_links: bool = True,
+    size: int | None = None,
 ) -> None:
     """Replace a file by these bytes, one piece behind the other, or leave it as it was and raise OutputError.
 
     A reader sees the old file or the new one, also after a crash; what need not be `durable`, because its reader
     verifies it, may be lost or cut where the power fails. A symbolic link that the user named is written through;
     one that only lies where a companion of a named file goes is refused, without `through_links`. Pipes and character
-    devices have no old content and are written directly.
+    devices have no old content and are written directly. Where the `size` of all is told, the pieces are taken one at
+    a time and let go again.
     """
-    views = [memoryview(piece).cast("B") for piece in pieces]
-    progress = _Progress(sum(map(len, views)))
+    views: Iterable[memoryview] = (memoryview(piece).cast("B") for piece in pieces)
+    if size is None:
+        views = list(views)
+        size = sum(map(len, views))
+    progress = _Progress(size)
     try:
         target, old = _find_target(path, through_links)
         if old is not None and not stat.S_ISREG(old.st_mode):
@@ -115,7 +124,7 @@ def _find_target(path: Path, through_links: bool) -> tuple[str, os.stat_result |
     return target, old
 
 
-def _write_stream(target: str, views: list[memoryview], progress: _Progress) -> None:
+def _write_stream(target: str, views: Iterable[memoryview], progress: _Progress) -> None:
     """Write to a pipe or device; opening never waits for a reader that does not come."""
     descriptor = os.open(target, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
@@ -125,7 +134,7 @@ def _write_stream(target: str, views: list[memoryview], progress: _Progress) -> 
         os.close(descriptor)
 
 
-def _replace(target: str, mode: int, views: list[memoryview], progress: _Progress, durable: bool) -> None:
+def _replace(target: str, mode: int, views: Iterable[memoryview], progress: _Progress, durable: bool) -> None:
     folder, name = os.path.split(target)
     short = os.fsdecode(os.fsencode(name)[:200])
     _remove_stale(folder, re.compile(re.escape(short)))
@@ -158,7 +167,7 @@ def _let_go(temporary: str, descriptor: int, finished: bool) -> None:
             os.close(descriptor)
 
 
-def _write_all(descriptor: int, views: list[memoryview], progress: _Progress) -> None:
+def _write_all(descriptor: int, views: Iterable[memoryview], progress: _Progress) -> None:
     for view in views:
         rest = view
         while rest:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, NoReturn
@@ -43,12 +43,22 @@ class Store(NamedTuple):
     metadata: dict[str, str]
 
 
-class _Entry(NamedTuple):
+class Entry(NamedTuple):
+    """One tensor as the header tells of it; its bytes are counted from the end of the header."""
+
     name: str
     element: ElementType
     shape: tuple[int, ...]
     begin: int
     end: int
+
+
+class Index(NamedTuple):
+    """What the header of a file says: its tensors, what stands beside them, and where their bytes begin."""
+
+    entries: list[Entry]
+    metadata: object
+    start: int
 
 
 class _DuplicateError(Exception):
@@ -80,6 +90,13 @@ def decode_store(data: bytes | memoryview, name: str) -> Store:
 
 def _decode(data: bytes | memoryview, name: str) -> tuple[dict[str, Array], object]:
     """The arrays, and what stands beside them in the header, whatever that is."""
+    index = decode_index(data, name)
+    image = np.frombuffer(data, np.uint8, offset=index.start)
+    return {item.name: read_entry(image, item, name) for item in index.entries}, index.metadata
+
+
+def decode_index(data: bytes | memoryview, name: str) -> Index:
+    """The tensors of a file's bytes, all of the header checked and no tensor touched."""
     size = _header_size(data, name)
     header = _header(bytes(data[_PREFIX : _PREFIX + size]), name)
     metadata = header.pop(_METADATA, {})
@@ -87,9 +104,8 @@ def _decode(data: bytes | memoryview, name: str) -> tuple[dict[str, Array], obje
         reason = f"the header names {len(header)} tensors, and {_MOST_TENSORS} is the most"
         refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=_PREFIX, reason=reason))
     entries = [_entry(key, value, name) for key, value in header.items()]
-    image = np.frombuffer(data, np.uint8, offset=_PREFIX + size)
-    _check_ranges(entries, len(image), name)
-    return {item.name: _array(image, item, name) for item in entries}, metadata
+    _check_ranges(entries, len(data) - _PREFIX - size, name)
+    return Index(entries, metadata, _PREFIX + size)
 
 
 def _header_size(data: bytes | memoryview, name: str) -> int:
@@ -128,7 +144,7 @@ def _header(text: bytes, name: str) -> dict[str, object]:
     return found
 
 
-def _entry(key: str, value: object, name: str) -> _Entry:
+def _entry(key: str, value: object, name: str) -> Entry:
     def wrong(reason: str) -> NoReturn:
         refuse(rules.WRONG_STORE_ENTRY.at(whole(name), name=key, reason=reason))
 
@@ -142,7 +158,7 @@ def _entry(key: str, value: object, name: str) -> _Entry:
         wrong("has a shape that is no list of sizes")
     if offsets is None or len(offsets) != 2:
         wrong("has data_offsets that are no pair of positions")
-    return _Entry(key, element, shape, *offsets)
+    return Entry(key, element, shape, *offsets)
 
 
 def _counts(value: object) -> tuple[int, ...] | None:
@@ -153,7 +169,7 @@ def _counts(value: object) -> tuple[int, ...] | None:
     return tuple(value) if fine else None
 
 
-def _check_ranges(entries: list[_Entry], size: int, name: str) -> None:
+def _check_ranges(entries: list[Entry], size: int, name: str) -> None:
     """Every tensor has the bytes of its shape, and together they cover the data without gap or overlap."""
     position = 0
     for item in sorted(entries, key=lambda entry: (entry.begin, entry.end)):
@@ -180,8 +196,8 @@ def _check_ranges(entries: list[_Entry], size: int, name: str) -> None:
         refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=position, reason=reason))
 
 
-def _array(image: Array, item: _Entry, name: str) -> Array:
-    """One tensor, without copying its bytes where NumPy can read them as they lie."""
+def read_entry(image: Array, item: Entry, name: str) -> Array:
+    """One tensor of the bytes behind a header, without copying its bytes where NumPy can read them as they lie."""
     part = image[item.begin : item.end]
     try:
         if item.element == types.BOOL:
@@ -215,30 +231,47 @@ def encode_safetensors(
 
 def _pieces(arrays: Mapping[str, Array], name: str, metadata: Mapping[str, str]) -> list[bytes | memoryview]:
     """The header and the arrays as they lie in memory."""
+    kinds = {key: _element(key, arrays[key], name) for key in sorted(arrays)}
+    tensors = [(key, kind, arrays[key].shape) for key, kind in kinds.items()]
+    images = (to_memory(arrays[key]) for key in kinds)
+    return [encode_header(tensors, name, metadata), *(item.data if len(item) else b"" for item in images)]
+
+
+def encode_header(
+    tensors: Sequence[tuple[str, ElementType, tuple[int, ...]]], name: str, metadata: Mapping[str, str]
+) -> bytes:
+    """The bytes in front of tensors of these names, types and shapes, which are to follow in this order."""
     header: dict[str, object] = {_METADATA: dict(sorted(metadata.items()))} if metadata else {}
-    images: list[bytes | memoryview] = []
     position = 0
-    for key in sorted(arrays):
-        kind = _type_name(key, arrays[key], name)
-        image = to_memory(arrays[key])
-        offsets = [position, position + len(image)]
-        header[key] = {"dtype": kind, "shape": list(arrays[key].shape), "data_offsets": offsets}
-        images.append(image.data if len(image) else b"")
-        position += len(image)
+    for key, element, shape in tensors:
+        size = bytes_for(product(shape), element.bits)
+        offsets = [position, position + size]
+        header[key] = {"dtype": _type_name(key, element, name), "shape": list(shape), "data_offsets": offsets}
+        position += size
     text = json.dumps(header, separators=(",", ":")).encode("ascii")
     text += b" " * (-len(text) % 8)
     if len(text) > _LARGEST_HEADER:
         reason = f"the header would have {len(text)} bytes, and {_LARGEST_HEADER} is the most"
         refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=_PREFIX, reason=reason))
-    return [len(text).to_bytes(8, "little"), text, *images]
+    return len(text).to_bytes(8, "little") + text
 
 
-def _type_name(key: str, values: Array, name: str) -> str:
-    """What the format calls the elements of an array that is to stand under a key."""
+def _element(key: str, values: Array, name: str) -> ElementType:
+    element = element_type_of(values.dtype)
+    if element is None:
+        refuse(rules.WRONG_STORE_ENTRY.at(whole(name), name=key, reason=_unnamed(values.dtype)))
+    return element
+
+
+def _unnamed(kind: object) -> str:
+    return f"would need a type for {kind}"
+
+
+def _type_name(key: str, element: ElementType, name: str) -> str:
+    """What the format calls the elements of a tensor that is to stand under a key."""
     if key == _METADATA:
         refuse(rules.WRONG_STORE_ENTRY.at(whole(name), name=key, reason="would not be taken for a tensor"))
-    element = element_type_of(values.dtype)
-    if element is None or element not in _TYPES:
-        reason = f"would need a type for {values.dtype}"
+    if element not in _TYPES:
+        reason = _unnamed(numpy_dtype(element))
         refuse(rules.WRONG_STORE_ENTRY.at(whole(name), name=key, reason=reason))
     return _TYPES[element]

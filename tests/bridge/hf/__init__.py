@@ -1,0 +1,1 @@
+"""Tiny folders written by transformers, and the mappings under which we read them."""
