@@ -13,6 +13,7 @@ from lamella.base.limits import Limits
 from lamella.cli.options import (
     Guarded,
     ModelOptions,
+    allow_option,
     device_option,
     has_errors,
     json_option,
@@ -38,6 +39,8 @@ class Options(ModelOptions):
     device: str | None
     language: str | None
     root: Path | None
+    lock: bool
+    allow: tuple[str, ...]
     limits: Limits
 
 
@@ -46,6 +49,10 @@ class Options(ModelOptions):
 @click.option(
     "--strict", is_flag=True, help="Warnings count as errors, and so do notes on the spelling of kernels."
 )
+@click.option(
+    "--lock", is_flag=True, help="Module DSL: write module.lock beside FILE, with what its imports lead to."
+)
+@allow_option
 @json_option
 @device_option
 @model_options

@@ -12,6 +12,7 @@ from lamella.cli.options import (
     Common,
     Guarded,
     ModelOptions,
+    allow_option,
     common_options,
     model_options,
     named_values,
@@ -42,6 +43,7 @@ class Options(Common, ModelOptions):
     embed: dict[str, str]
     tokenizer: Path | None
     plan: Path | None
+    allow: tuple[str, ...]
     seed: int
 
 
@@ -69,11 +71,14 @@ class Options(Common, ModelOptions):
     callback=named_values,
     help="NAC: put a file into it under this name; repeatable.",
 )
+@allow_option
 @weights_option
 @types_option
 @model_options
 def convert(**options: Unpack[Options]) -> None:
-    """Read FILE and write it as OUTPUT: .sknd, .nac and .nacs into each other, and .pt2 (torch.export) into them.
+    """Read FILE and write it as OUTPUT: .sknd, .nac and .nacs into each other; .pt2, .module, HF folders into them.
+
+    A .module file or a Hugging Face folder becomes another such folder where OUTPUT has no ending.
 
     A graph that becomes NAC is optimised first, by what is exact. What is large in a binary is put beside a text, into
     a file whose name tells its content. --weights gives a NAC file other numbers and leaves its code as it is.

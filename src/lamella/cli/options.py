@@ -32,6 +32,12 @@ root_option = click.option(
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="Includes may reach all below this folder; by default the folder of FILE.",
 )
+allow_option = click.option(
+    "--allow",
+    multiple=True,
+    metavar="PATTERN",
+    help="Hugging Face: tensors of a checkpoint that may stay unused, such as 'vision.*'; repeatable.",
+)
 file_argument = click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 
 

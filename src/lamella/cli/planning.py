@@ -34,20 +34,23 @@ class PlanOptions(TypedDict):
 
 
 def _allowed(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]) -> dict[str, Path]:
-    """`--allow print --allow read=DIR` as capabilities with their folders."""
-    found: dict[str, Path] = {}
-    for word in value:
-        name, equals, folder = word.partition("=")
-        if name not in CAPABILITIES or (name in FOLDERS) != bool(equals and folder):
+    """`--allow print --allow read=DIR` as capabilities with their folders; other words are patterns of tensors."""
+    return {name: Path(folder) for name, _, folder in (word.partition("=") for word in value)}
+
+
+def _require_capabilities(allowed: Mapping[str, Path]) -> None:
+    for name, folder in allowed.items():
+        if name not in CAPABILITIES or (name in FOLDERS) != (folder != Path()):
             known = ", ".join(f"{item}=DIR" if item in FOLDERS else item for item in CAPABILITIES)
-            raise click.BadParameter(f"'{word}' is no capability; there are: {known}")
-        found[name] = Path(folder)
-    return found
+            raise click.UsageError(f"'{printable(name)}' is no capability; there are: {known}")
 
 
 PLAN_OPTIONS = (
     click.option(
-        "--prompt", multiple=True, metavar="TEXT", help="NAC: run the plan, and answer it; repeatable."
+        "--prompt",
+        multiple=True,
+        metavar="TEXT",
+        help="Continue a text; NAC: run the plan, and answer it; repeatable.",
     ),
     click.option("--plan", is_flag=True, help="NAC: run the plan of the file, not its model alone."),
     click.option(
@@ -55,7 +58,7 @@ PLAN_OPTIONS = (
         multiple=True,
         metavar="WHAT[=DIR]",
         callback=_allowed,
-        help="What a plan may do: prompt, read=DIR, write=DIR, models=DIR; printing is allowed.",
+        help="What a plan may do: prompt, read=DIR, write=DIR, models=DIR; or unused tensors: 'vision.*'.",
     ),
     click.option(
         "--patch",
@@ -82,6 +85,7 @@ def wants_plan(options: PlanOptions) -> bool:
 
 def run_plan(file: Path, options: PlanOptions, words: Mapping[str, object], as_json: bool) -> None:
     """Run the plan of a file within what is allowed; it prints, and so does what it returns with --json."""
+    _require_capabilities(options["allow"])
     plans = part_of("nac", "plans")
     chosen: Options = options_of(words)
     with waiting(f"reading {printable(str(file))}"):

@@ -14,6 +14,7 @@ from lamella.base.writer import write_text
 from lamella.cli.options import (
     Guarded,
     ModelOptions,
+    allow_option,
     json_option,
     language_option,
     limit_option,
@@ -39,6 +40,7 @@ class Options(ModelOptions):
     picture: Path | None
     extract: Path | None
     types: dict[str, str]
+    allow: tuple[str, ...]
     limits: Limits
 
 
@@ -58,12 +60,13 @@ class Options(ModelOptions):
     metavar="FOLDER",
     help="NAC: write the resources of the file into this folder.",
 )
+@allow_option
 @types_option
 @model_options
 @language_option
 @limit_option
 def show(**options: Unpack[Options]) -> None:
-    """Say what is in FILE: a program, a model (file or folder), a stream, weights.
+    """Say what is in FILE: a program, a model (file or folder, also one of Hugging Face), a stream, weights.
 
     The name of a module or an operator of the library (nn, nn.conv), of a shipped device (npm_lite) or of a target of
     kernels (cpu-avx512) does too.

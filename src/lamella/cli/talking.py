@@ -20,7 +20,9 @@ def speaks(file: Path, language: str | None) -> bool:
     return language_of(file, language) == "module"
 
 
-def talk(file: Path, prompt: str, words: Mapping[str, object], sampling: Mapping[str, object], as_json: bool) -> None:
+def talk(
+    file: Path, prompt: str, words: Mapping[str, object], sampling: Mapping[str, object], as_json: bool
+) -> None:
     """Print what follows a prompt, piece by piece as it is known."""
     generating = part_of("module", "generating")
     chosen = generating.Sampling(**sampling)

@@ -18,6 +18,7 @@ KINDS = MappingProxyType(
         "allow_future": bool,
         "config": Mapping,
         "quantized": bool,
+        "lock": bool,
         "listing": bool,
         "training": bool,
         "lr": float,
@@ -104,6 +105,8 @@ class Options:
     """Which graph of several; by default the first."""
     config: Mapping[str, object] = field(default_factory=dict)
     """Values of the graph's attributes and generic types."""
+    lock: bool = False
+    """Module DSL: write beside a file what its imports lead to."""
     preset: str | None = None
     """Module DSL: a named set of config values of the file."""
     allow: tuple[str, ...] = ()

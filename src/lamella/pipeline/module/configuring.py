@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.errors import InputError
 from lamella.base.source import Source
+from lamella.lang.module.instantiate import find_presets, read_preset
 from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
 from lamella.lang.module.instantiate.nodes import Known, Value
-from lamella.lang.module.nodes import ConfigParam, Document, Field, Module, Preset, Recipe
+from lamella.lang.module.nodes import ConfigParam, Module, Recipe
 from lamella.lang.module.parse import parse
-from lamella.lang.module.resolve import Declared
+from lamella.lang.module.resolve import Declared, Scope
 from lamella.lang.module.resolve.near import guess
 
 GIVEN = "--set"
@@ -72,19 +73,15 @@ def _read(name: str, text: str) -> Value:
         raise LamellaError([problem.finding]) from None
 
 
-def preset_values(document: Document, name: str) -> dict[str, Known]:
-    """The values of a preset of a file."""
-    presets = {item.name: item for item in document.items if isinstance(item, Preset)}
+def preset_values(scope: Scope, name: str | None) -> dict[str, Known]:
+    """The values of a preset of a file; none where none is asked for."""
+    if name is None:
+        return {}
+    presets = find_presets(scope)
     if name not in presets:
-        known = ", ".join(presets) or "none"
-        raise InputError(f"there is no preset '{name[:SHOWN]}'", hint=f"the file has: {known}")
-    return {item.name: Known(_field(item), f"preset '{name}'", item.span) for item in presets[name].fields}
-
-
-def _field(item: Field) -> Value:
-    if isinstance(item.value, str | tuple):
-        return str(item.value)
-    try:
-        return evaluate(item.value, {}, Surroundings(words=True))
-    except Problem as problem:
-        raise LamellaError([problem.finding]) from None
+        hint = f"the file has: {', '.join(presets) or 'none'}"
+        raise InputError(f"there is no preset '{name[:SHOWN]}'", hint=hint)
+    values, findings = read_preset(presets[name])
+    if errors(findings):
+        raise LamellaError(errors(findings))
+    return values

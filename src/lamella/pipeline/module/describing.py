@@ -59,7 +59,9 @@ def _describe_file(path: Path, options: Options) -> Description:
 def _chosen(program: Program, options: Options) -> tuple[Instance | None, tuple[Diagnostic, ...]]:
     """The instance that is meant; one that lacks values is not asked for where no model is named."""
     declared = choose(program, options)
-    found = instantiate(declared, configure(declared, {}, options), program.resolved.scope, options.limits)
+    found = instantiate(
+        declared, configure(program, declared, {}, options), program.resolved.scope, options.limits
+    )
     return found.instance, found.findings if options.model or found.instance is not None else ()
 
 
@@ -152,7 +154,7 @@ def _describe_folder(path: Path, options: Options) -> Description:
         lines += _store_lines(folder)
         data |= {
             "checkpoint": {
-                item.name: [item.dtype, list(item.shape)] for item in folder.checkpoint.tensors.values()
+                item.name: [str(item.dtype), list(item.shape)] for item in folder.checkpoint.tensors.values()
             }
         }
         try:

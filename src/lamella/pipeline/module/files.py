@@ -21,7 +21,7 @@ from lamella.lang.module.write import write
 from lamella.ops.library import Library
 from lamella.pipeline.languages import Description, part_of
 from lamella.pipeline.module.configuring import config_for, require_known
-from lamella.pipeline.module.reading import Program, choose, configure, read_program
+from lamella.pipeline.module.reading import Program, choose, configure, lock_program, read_program
 from lamella.pipeline.options import Options
 
 
@@ -37,6 +37,8 @@ def check(path: Path, options: Options) -> list[Diagnostic]:
     findings = [*program.findings, *check_text(program.resolved.unit.document, program.resolved.scope)]
     if not errors(findings):
         findings += _check_declarations(program, options)
+    if options.lock and not errors(findings):
+        lock_program(program)
     return sort_findings(_once(findings))
 
 
@@ -57,7 +59,9 @@ def check_declaration(program: Program, declared: Declared, options: Options) ->
     if not isinstance(module, Module) or (module.abstract and not options.model):
         return []
     own = options if options.model else _narrowed(module, options)
-    found = instantiate(declared, configure(declared, {}, own), program.resolved.scope, options.limits)
+    found = instantiate(
+        declared, configure(program, declared, {}, own), program.resolved.scope, options.limits
+    )
     findings = list(found.findings)
     if found.instance is None or errors(findings):
         return findings

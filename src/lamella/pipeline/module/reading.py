@@ -8,9 +8,21 @@ from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError
+from lamella.base.paths import is_there, read_text, shown
+from lamella.base.source import Source
+from lamella.base.writer import write_text
 from lamella.lang.module.instantiate import Instance, Known, instantiate
 from lamella.lang.module.nodes import Module
-from lamella.lang.module.resolve import Declared, Resolved, Workspace, resolve
+from lamella.lang.module.resolve import (
+    Declared,
+    Resolved,
+    Workspace,
+    check_lock,
+    read_lock,
+    resolve,
+    write_lock,
+)
+from lamella.lang.module.resolve.lock import FILE_NAME
 from lamella.pipeline.module.configuring import given_values, preset_values
 from lamella.pipeline.options import Options
 
@@ -19,16 +31,17 @@ MODEL = "model"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A file with all it imports; where a folder brought it, the model that it asks for."""
+    """A file with all it imports."""
 
     workspace: Workspace
     resolved: Resolved
-    wanted: str | None = None
+    locked: tuple[Diagnostic, ...] = ()
+    """What does not agree with the lock file."""
 
     @property
     def findings(self) -> tuple[Diagnostic, ...]:
         """What is wrong with the texts."""
-        return self.resolved.findings
+        return (*self.resolved.findings, *self.locked)
 
     @property
     def modules(self) -> list[Declared]:
@@ -40,13 +53,31 @@ class Program:
 def read_program(path: Path, options: Options) -> Program:
     """The program of a file."""
     workspace = Workspace(() if options.root is None else (options.root,), options.limits)
-    return Program(workspace, resolve(workspace.read(path), workspace))
+    resolved = resolve(workspace.read(path), workspace)
+    return Program(workspace, resolved, locked=_check_lock(path.parent / FILE_NAME, resolved, options))
+
+
+def _check_lock(path: Path, resolved: Resolved, options: Options) -> tuple[Diagnostic, ...]:
+    """What does not agree with the lock file beside a program; one that is about to be written does not matter."""
+    if options.lock or not is_there(path):
+        return ()
+    lock = read_lock(Source(shown(path), read_text(path, options.limits)))
+    return (*lock.findings, *check_lock(resolved, lock))
+
+
+def lock_program(program: Program) -> Path | None:
+    """Write the lock file beside a program, and give its path; a text without a file has none."""
+    home = program.resolved.unit.path
+    if home is None:
+        return None
+    write_text(home.parent / FILE_NAME, write_lock(program.resolved))
+    return home.parent / FILE_NAME
 
 
 def choose(program: Program, options: Options) -> Declared:
     """The declaration that is meant: the one that is named, else the first model, else the last declaration."""
     found = {item.name: item for item in program.modules}
-    name = options.model or program.wanted
+    name = options.model
     if name is not None:
         if name not in found:
             hint = f"the file has: {', '.join(found) or 'none'}"
@@ -68,12 +99,17 @@ def _is_abstract(declared: Declared) -> bool:
     return isinstance(declared.declaration, Module) and declared.declaration.abstract
 
 
-def configure(declared: Declared, read: Mapping[str, Known], options: Options) -> dict[str, Known]:
+def configure(
+    program: Program, declared: Declared, read: Mapping[str, Known], options: Options
+) -> dict[str, Known]:
     """The values of a declaration: what the user sets, over a preset, over what a config file says."""
     module = declared.declaration
     params = (module.params or ()) if isinstance(module, Module) else ()
-    preset = {} if options.preset is None else preset_values(declared.unit.document, options.preset)
-    return {**read, **preset, **given_values(options.config, params, declared.name)}
+    return {
+        **read,
+        **preset_values(program.resolved.scope, options.preset),
+        **given_values(options.config, params, declared.name),
+    }
 
 
 def build_instance(
@@ -84,7 +120,7 @@ def build_instance(
     if wrong:
         raise LamellaError(wrong)
     scope = program.resolved.scope
-    found = instantiate(declared, configure(declared, read, options), scope, options.limits)
+    found = instantiate(declared, configure(program, declared, read, options), scope, options.limits)
     if found.instance is None or errors(found.findings):
         raise LamellaError(errors(found.findings))
     return found.instance

@@ -20,6 +20,7 @@ from lamella.bridge.hf_to_module import (
     open_folder,
     plan_import,
 )
+from lamella.bridge.hf_to_module.keys import text_of
 from lamella.bridge.module_to_graph import Compiled
 from lamella.bridge.module_to_graph.tables import compute
 from lamella.graph.data import read_weights
@@ -32,15 +33,25 @@ from lamella.pipeline.options import Options
 if TYPE_CHECKING:
     from lamella.base.arrays import Array
 
+COMPUTED = "fp32"
+"""The element type in which weights that say none are computed with."""
+PREFIX = "base_model_prefix"
+"""The field of `hf_config:` that names a first part of tensor names which some checkpoints leave out."""
 
-def plan_weights(instance: Instance, folder: Folder, allow: tuple[str, ...] = ()) -> ImportPlan:
-    """Where each weight of a model comes from in a folder; LamellaError where they do not match."""
+
+def plan_weights(
+    instance: Instance, folder: Folder, allow: tuple[str, ...] = (), element: str = COMPUTED
+) -> ImportPlan:
+    """Where each weight of a model comes from in a folder; LamellaError where they do not match.
+
+    Weights that say no element type of their own come in `element`, or without one as the folder has them.
+    """
     module = instance.module
     if module.hf_mapping is None:
         hint = "add hf_mapping: to the model"
         raise InputError(f"'{module.name}' does not say which tensors its parameters are", hint=hint)
     plan = plan_import(
-        weights_of(instance), module.hf_mapping, folder.checkpoint, context_of(instance), allow
+        weights_of(instance, element), module.hf_mapping, folder.checkpoint, context_of(instance), allow
     )
     if errors(plan.findings):
         raise LamellaError(errors(plan.findings))
@@ -56,13 +67,14 @@ def context_of(instance: Instance) -> Context:
 
     head = instance.values.get("head_dim")
     width = head.value if head is not None and isinstance(head.value, int) else 0
-    return Context(instance.module.name, value, frozenset(switched_off(instance)), head_dim=width)
+    prefix = text_of(instance.module.hf_config or (), PREFIX)
+    return Context(instance.module.name, value, frozenset(switched_off(instance)), prefix, width)
 
 
-def weights_of(instance: Instance) -> list[Weight]:
-    """Every parameter of a model with its place."""
+def weights_of(instance: Instance, element: str = "") -> list[Weight]:
+    """Every parameter of a model with its place; `element` is the type of those that say none."""
     return [
-        Weight(path, slot.dims, slot.dtype or "", slot.optional, slot.tied, slot.span)
+        Weight(path, slot.dims, slot.dtype or element, slot.optional, slot.tied, slot.span)
         for path, slot in walk(instance)
     ]
 
@@ -111,8 +123,9 @@ def with_data(
         return _from_file(model, known, home, options)
     if folder is None:
         return replace(model, data=known)
-    plan = plan_weights(instance, folder, options.allow)
-    numbers = plan.data("f64" if options.dtype == "f64" else None)
+    wide = options.dtype == "f64"
+    plan = plan_weights(instance, folder, options.allow, "fp64" if wide else COMPUTED)
+    numbers = plan.data("f64" if wide else None)
     return replace(model, data=Data(compiled, numbers, known), findings=(*model.findings, *plan.findings))
 
 

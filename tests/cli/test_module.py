@@ -1,0 +1,163 @@
+"""The commands on Module DSL files and Hugging Face folders."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from lamella.cli import lamella as command
+from tests.house.tree import ROOT
+
+PAGE = ROOT / "examples" / "llama" / "page.module"
+
+
+def call(*words: object, status: int = 0) -> str:
+    """What a command prints; its exit status is compared."""
+    done = CliRunner().invoke(command, [str(word) for word in words])
+    assert done.exit_code == status, done.output
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    return done.output
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    """A copy of the model on a page."""
+    return Path(shutil.copy(PAGE, tmp_path / "page.module"))
+
+
+@pytest.fixture
+def folder(page: Path, tmp_path: Path) -> Path:
+    """A checkpoint of that model with random weights."""
+    call("convert", page, tmp_path / "tiny", "--seed", 1)
+    return tmp_path / "tiny"
+
+
+def test_values_come_from_defaults_presets_and_the_user(tmp_path: Path) -> None:
+    file = tmp_path / "m.module"
+    file.write_text(
+        "module M(d: int = 4, e: int = 5, f: float = 1.0):\n"
+        "  forward:\n    in: x: [B, d]\n    out: y: [B, d]\n    graph:\n      x -> scale(f) -> y\n\n"
+        "preset big:\n  d: 8\n  e: d + 1\n",
+        encoding="utf-8",
+    )
+    told = json.loads(call("show", file, "--json", "--preset", "big", "--set", "f=2"))
+    assert told["values"] == {"d": 8, "e": 9, "f": 2.0}
+    text = call("show", file, "--preset", "big", "--set", "f=2")
+    assert "preset 'big'" in text
+    assert "--set" in text
+    assert "there is no preset 'huge'" in call("show", file, "--preset", "huge", status=1)
+    assert "has no parameter 'g'" in call("run", file, "--set", "g=1", "--shape", "B=1", status=1)
+    assert "E003" in call("run", file, "--set", "d=1.5", "--shape", "B=1", status=1)
+
+
+def test_the_page_is_canonical_and_checked(page: Path) -> None:
+    assert call("fmt", page) == page.read_text(encoding="utf-8")
+    assert call("check", page) == "1 file checked: nothing found\n"
+    told = json.loads(call("check", page, "--set", "d_model=30", "--json", status=1))
+    assert {item["code"] for item in told["diagnostics"]} == {"E027"}
+
+
+def test_a_lock_file_is_written_and_obeyed(page: Path) -> None:
+    call("check", page, "--lock")
+    lock = page.parent / "module.lock"
+    assert "std.modules.GQA: v1" in lock.read_text(encoding="utf-8")
+    call("check", page)
+    lock.write_text(lock.read_text(encoding="utf-8").replace("GQA: v1", "GQA: v3"), encoding="utf-8")
+    assert "E102" in call("check", page, status=1)
+    assert "E102" in call("run", page, "--shape", "B=1,T=2", status=1)
+
+
+def test_a_folder_is_a_model(folder: Path, page: Path, tmp_path: Path) -> None:
+    assert "Hugging Face, Llama" in call("show", folder)
+    told = json.loads(call("show", folder, "--json"))
+    assert told["values"]["d_model"] == 64
+    assert told["parameters"] == sum(np.prod(shape) for _, shape in told["checkpoint"].values())
+    call("check", folder)
+    outputs = [
+        call("run", source, "--shape", "B=1,T=4", "--weights", folder, "--output", tmp_path / name)
+        for name, source in (("page", page), ("folder", folder))
+    ]
+    assert all("float32[1, 4, 256]" in item for item in outputs)
+    arrays = [np.load(tmp_path / name / "logits.npy") for name in ("page", "folder")]
+    np.testing.assert_allclose(*arrays, rtol=1e-4, atol=1e-5)
+
+
+def test_a_folder_that_does_not_fit_is_told(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": 161}), encoding="utf-8")
+    assert "E112" in call("check", folder, status=1)
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}), encoding="utf-8")
+    assert "E111" in call("check", folder, status=1)
+    call("check", folder, "--allow", "model.layers.1.*")
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": ["Lama"]}), encoding="utf-8")
+    told = call("show", folder, status=1)
+    assert "no model for the architecture 'Lama'" in told
+    assert "LlamaForCausalLM" in told
+
+
+def test_export_keeps_every_tensor(folder: Path, tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.numpy")
+    call("convert", folder, tmp_path / "again")
+    before, after = (
+        safetensors.load_file(item / "model.safetensors") for item in (folder, tmp_path / "again")
+    )
+    assert before.keys() == after.keys()
+    assert all(before[name].tobytes() == after[name].tobytes() for name in before)
+    assert (folder / "config.json").read_bytes() == (tmp_path / "again" / "config.json").read_bytes()
+    assert "is not empty" in call("convert", folder, tmp_path / "again", status=1)
+
+
+def test_tokens_are_continued_with_a_cache(folder: Path) -> None:
+    words = ("run", folder, "--generate", "token_ids=logits", "--start", "72,105")
+    tokens = [int(item) for item in call(*words, "--max-tokens", 6).split(",")]
+    known = [72, 105]
+    for token in tokens:
+        # without a cache: the whole sequence each time
+        inputs = folder / "ids.npy"
+        np.save(inputs, np.array([known]))
+        call("run", folder, "--input", f"token_ids={inputs}", "--output", folder / "out")
+        assert int(np.load(folder / "out" / "logits.npy")[0, -1].argmax()) == token
+        known.append(token)
+    warm = [call(*words, "--max-tokens", 8, "--temperature", 2, "--seed", seed) for seed in (1, 1, 2)]
+    assert warm[0] == warm[1] != warm[2]
+    assert "takes 130 positions, the model has 128" in call(*words, "--max-tokens", 128, status=1).replace(
+        "prompt and answer take", "takes"
+    )
+
+
+def test_text_goes_through_the_tokenizer_of_the_folder(folder: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {letter: number for number, letter in enumerate(map(chr, range(32, 127)))}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token=" "))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    tokenizer.decoder = tokenizers.decoders.Fuse()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    told = json.loads(call("run", folder, "--prompt", "Hi", "--max-tokens", 5, "--json"))
+    start = ",".join(map(str, tokenizer.encode("Hi").ids))
+    tokens = call("run", folder, "--generate", "token_ids=logits", "--start", start, "--max-tokens", 5)
+    assert told["tokens"] == [int(item) for item in tokens.split(",")]
+    assert told["text"] == tokenizer.decode(told["tokens"])
+    assert call("run", folder, "--prompt", "Hi", "--max-tokens", 5) == told["text"] + "\n"
+    (folder / "tokenizer.json").unlink()
+    assert "has no tokenizer.json" in call("run", folder, "--prompt", "Hi", status=1)
+
+
+def test_every_road_down_gives_the_same_numbers(folder: Path, tmp_path: Path) -> None:
+    call("convert", folder, tmp_path / "tiny.nac", "--shape", "B=1,T=3")
+    call("lower", folder, "--to", "sknd", "-o", tmp_path / "flat")
+    runs = {
+        "folder": (folder, "--shape", "B=1,T=3"),
+        "kernels": (folder, "--shape", "B=1,T=3", "--backend", "cpu"),
+        "nac": (tmp_path / "tiny.nac",),
+        "text": (tmp_path / "flat", "--shape", "B=1,T=3"),
+    }
+    for name, words in runs.items():
+        call("run", *words, "--seed", 3, "--output", tmp_path / name)
+    arrays = {name: np.load(tmp_path / name / "logits.npy") for name in runs}
+    for array in arrays.values():
+        np.testing.assert_allclose(array, arrays["folder"], rtol=1e-4, atol=1e-5)
