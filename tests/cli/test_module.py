@@ -84,7 +84,7 @@ def test_a_folder_is_a_model(folder: Path, page: Path, tmp_path: Path) -> None:
     ]
     assert all("float32[1, 4, 256]" in item for item in outputs)
     arrays = [np.load(tmp_path / name / "logits.npy") for name in ("page", "folder")]
-    np.testing.assert_allclose(*arrays, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(arrays[0], arrays[1], rtol=1e-4, atol=1e-5)
 
 
 def test_a_folder_that_does_not_fit_is_told(folder: Path) -> None:

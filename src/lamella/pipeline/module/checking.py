@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.pipeline.module.folders import read_source
-from lamella.pipeline.module.weights import plan_weights
+from lamella.pipeline.module.planning import plan_weights
 from lamella.pipeline.options import Options
 
 

@@ -18,8 +18,8 @@ from lamella.lang.module.write.expressions import write_expression
 from lamella.lang.module.write.types import write_type
 from lamella.pipeline.languages import Description
 from lamella.pipeline.module.folders import read_source
+from lamella.pipeline.module.planning import plan_weights
 from lamella.pipeline.module.reading import Program, choose, configure, read_program
-from lamella.pipeline.module.weights import plan_weights
 from lamella.pipeline.options import Options
 
 _INDEX = re.compile(r"\[(\d+)\]")

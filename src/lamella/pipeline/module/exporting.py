@@ -15,7 +15,7 @@ from lamella.lang.module.instantiate import Instance
 from lamella.ops.library import Library
 from lamella.pipeline.module.execution import build
 from lamella.pipeline.module.folders import Source, read_source
-from lamella.pipeline.module.weights import context_of, plan_weights, weights_of
+from lamella.pipeline.module.planning import context_of, plan_weights, weights_of
 from lamella.pipeline.options import Options
 
 

@@ -1,0 +1,53 @@
+"""Declarations built as graphs, to see what is wrong with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lamella.base.diagnostic import Diagnostic, errors
+from lamella.bridge.module_to_graph import Settings, is_complete, module_to_graph
+from lamella.lang.module.instantiate import instantiate
+from lamella.lang.module.nodes import Module
+from lamella.lang.module.resolve import Declared
+from lamella.lang.module.rules.constants import MISSING
+from lamella.ops.library import Library
+from lamella.pipeline.module.configuring import config_for, require_known
+from lamella.pipeline.module.reading import Program, choose, configure
+from lamella.pipeline.options import Options
+
+
+def check_declarations(program: Program, options: Options) -> list[Diagnostic]:
+    """What instantiating and building finds; a declaration that nobody asked for may lack values."""
+    chosen = [choose(program, options)] if options.model else program.modules
+    require_known(options.config, chosen)
+    findings: list[Diagnostic] = []
+    for declared in chosen:
+        found = check_declaration(program, declared, options)
+        findings += found if options.model else [item for item in found if item.code != MISSING.code]
+    return findings
+
+
+def check_declaration(program: Program, declared: Declared, options: Options) -> list[Diagnostic]:
+    """What is wrong with one declaration when it has its values."""
+    module = declared.declaration
+    if not isinstance(module, Module) or (module.abstract and not options.model):
+        return []
+    own = options if options.model else _narrowed(module, options)
+    found = instantiate(
+        declared, configure(program, declared, {}, own), program.resolved.scope, options.limits
+    )
+    findings = list(found.findings)
+    if found.instance is None or errors(findings):
+        return findings
+    forward = found.instance.module.forward
+    if forward is None or forward.graph is None or not is_complete(forward):
+        return findings
+    return [
+        *findings,
+        *module_to_graph(found.instance, Settings(library=Library(limits=options.limits))).findings,
+    ]
+
+
+def _narrowed(module: Module, options: Options) -> Options:
+    """The options with the values that concern one declaration."""
+    return replace(options, config=config_for(module, options.config))
