@@ -13,7 +13,7 @@ help: ## show this list
 
 setup: .venv/.dev ## create .venv and install lamella with its development tools
 
-demo: .venv/.run ## a model checked, run and lowered, as a binary too; kernels compiled; a convolution simulated for an NPU
+demo: .venv/.run ## an architecture and a model checked, run and lowered, as a binary too; kernels compiled; an NPU simulated
 	@$(RUN) bash examples/llama/demo.sh build/demo
 	@$(RUN) bash examples/operator/demo.sh build/demo
 	@$(RUN) bash examples/nac/demo.sh build/demo
