@@ -7,12 +7,37 @@ from functools import cache
 from pathlib import Path
 
 from lamella.base.source import Source
-from lamella.lang.nac import assemble, plan_memory, write
+from lamella.lang.nac import assemble, plan_memory, restate, write
 from lamella.lang.nac.nodes import INPUT, OUTPUT, File, Header, Input, Instruction, Parameter, Signature
+from tests.bridge.nac_bytes import newer_bytes
 from tests.fuzz.nac_field_mutate import Seed, known
 from tests.lang.nac.containers import container, count, i16, long, short, u16
 from tests.lang.nac.models import in_blocks, perceptron
 
+TRAINED = """nac 1.8
+.code
+    %x = input()
+    %w = parameter(w)
+    %y = aten.mul.Tensor:TT(%x, %w)
+    %z = output(%y)
+.training
+    %x = saved(0)
+    %y = saved(2)
+    %t = target(0)
+    %w = parameter(w)
+    %d = nac.sub:TT(%y, %t)
+    %g = aten.mul.Tensor:TT(%d, %x)
+    %l = aten.sum.default:T(%d)
+    %r = constant(0.5)
+    %u = update(w, %g, %r)
+    %f = finish(%l)
+.inputs
+    0 = x
+.parameters
+    1 = w
+.tensors
+    1 = float32[2] hex("0000803f00000040")
+"""
 GOOD = Path(__file__).parents[1] / "lang" / "nac" / "good"
 
 
@@ -21,7 +46,8 @@ def files() -> tuple[bytes, ...]:
     """The files."""
     texts = [(GOOD / f"{name}.nacs").read_text(encoding="utf-8") for name in ("mlp", "tokenizer")]
     assembled = [write(assemble(Source("good.nacs", text)).file) for text in texts]
-    return (write(perceptron()), write(in_blocks()), newer(), write(branching()), *assembled)
+    made = (write(perceptron()), write(in_blocks()), newer(), write(branching()), *assembled)
+    return (*made, newer_bytes(trained()), write(restate(trained())))
 
 
 @cache
@@ -45,6 +71,11 @@ def newer() -> bytes:
         bits=0x40,
         counts=(1, 1, 0),
     )
+
+
+def trained() -> File:
+    """A parameter with a training graph: loads of all kinds, a loss, a step."""
+    return assemble(Source("trained.nacs", TRAINED)).file
 
 
 def branching() -> File:

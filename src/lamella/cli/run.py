@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,15 @@ from lamella.cli.options import (
     weights_option,
 )
 from lamella.cli.planning import PlanOptions, plan_options, run_plan, wants_plan
+from lamella.cli.talking import continue_tokens, speaks, talk
+from lamella.cli.training import (
+    TrainingOptions,
+    as_training,
+    train,
+    training_options,
+    wants_training,
+    with_targets,
+)
 from lamella.cli.watching.bar import watch
 from lamella.cli.watching.stopwatch import Stopwatch
 from lamella.cli.watching.waiting import waiting
@@ -42,7 +52,7 @@ def _order(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     return value
 
 
-class Options(Common, ModelOptions, PlanOptions):
+class Options(Common, ModelOptions, PlanOptions, TrainingOptions):
     """What the command line gives to `run`."""
 
     weights: Path | None
@@ -63,6 +73,7 @@ class Options(Common, ModelOptions, PlanOptions):
     generate: str | None
     start: str
     max_tokens: int
+    temperature: float
 
 
 @click.command(cls=Guarded)
@@ -120,17 +131,33 @@ class Options(Common, ModelOptions, PlanOptions):
     type=click.IntRange(min=0, max=1_000_000),
     default=16,
     show_default=True,
-    help="How many numbers --generate makes.",
+    help="How many tokens --generate or --prompt makes.",
+)
+@click.option(
+    "--temperature",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="Module DSL, Hugging Face: choose tokens by chance, the more the higher; 0 takes the likeliest.",
 )
 @plan_options
+@training_options
 def run(**options: Unpack[Options]) -> None:
     """Execute FILE; without --input the inputs are random, from the seed, and so are missing weights."""
     own = (
         *("file", "as_json", "inputs", "arguments", "output", "backend", "profile", "trace"),
-        *("generate", "start", "max_tokens", "prompt", "plan", "allow", "patch", "rewrite"),
+        *("generate", "start", "max_tokens", "temperature", "prompt", "plan", "allow", "patch", "rewrite"),
+        *("train_steps", "target", "save"),
     )
     words: dict[str, object] = {key: value for key, value in options.items() if key not in own}
+    words["allow"] = tuple(options["allow"]) if _is_module(options) else ()
     words["trace"] = _print_line if options["trace"] else None
+    words["training"] = wants_training(options)
+    if words["training"] and (wants_plan(options) or options["generate"] is not None):
+        raise click.UsageError("--train-steps runs the training graph, and nothing else")
+    if _is_asked(options):
+        _speak(options, words)
+        return
     if wants_plan(options):
         run_plan(options["file"], options, words, options["as_json"])
         return
@@ -145,14 +172,17 @@ def run(**options: Unpack[Options]) -> None:
         _generate(executable, options, arrays)
         return
     start = time.perf_counter()
-    outputs = executable(**arrays)
+    told: dict[str, object] = {}
+    outputs = _train(executable, options, arrays, told) if words["training"] else executable(**arrays)
     elapsed = time.perf_counter() - start
     if options["output"] is not None:
         for name, array in outputs.items():
             write_array(options["output"] / f"{file_name(name)}.npy", array)
     if options["as_json"]:
         times = {"loaded": loaded, "run": elapsed, "operators": stopwatch.to_json()}
-        _print_json(outputs, executable.findings, {"profile": times} if options["profile"] else {})
+        _print_json(
+            outputs, executable.findings, {**told, **({"profile": times} if options["profile"] else {})}
+        )
         return
     print_findings(executable.findings)
     _print_outputs(outputs)
@@ -160,6 +190,39 @@ def run(**options: Unpack[Options]) -> None:
         click.echo(f"loaded in {loaded * 1000:.1f} ms, run in {elapsed * 1000:.1f} ms", err=True)
         for line in stopwatch.lines():
             click.echo(line, err=True)
+
+
+def _is_asked(options: Options) -> bool:
+    """Whether text is asked of a model that has no plan of its own."""
+    return bool(options["prompt"] or options["generate"]) and _is_module(options)
+
+
+def _is_module(options: Options) -> bool:
+    return speaks(options["file"], options["language"])
+
+
+def _speak(options: Options, words: Mapping[str, object]) -> None:
+    """Print what follows a prompt, or the tokens that follow others."""
+    sampling = {name: options[name] for name in ("max_tokens", "temperature", "seed")}
+    file, as_json = options["file"], options["as_json"]
+    if options["prompt"]:
+        talk(file, "\n".join(options["prompt"]), words, sampling, as_json)
+    else:
+        continue_tokens(file, options["start"], words, sampling, as_json)
+
+
+def _train(
+    executable: Executable, options: Options, arrays: dict[str, Array], told: dict[str, object]
+) -> dict[str, Array]:
+    """Do the steps of training that are asked for, and write what they made."""
+    training = as_training(executable, options["file"])
+    given = with_targets(training, arrays, _read_inputs(options["target"], options["limits"], "--target"))
+    outputs, losses = train(training, given, options["train_steps"] or 0, not options["as_json"])
+    told["losses"] = [item if math.isfinite(item) else None for item in losses]
+    told["parameters"] = _facts(training.state)
+    if options["save"] is not None:
+        training.save(options["save"])
+    return outputs
 
 
 def _generate(executable: Executable, options: Options, arrays: dict[str, Array]) -> None:
@@ -181,20 +244,20 @@ def _print_line(line: str) -> None:
     click.echo(line, err=True)
 
 
-def _read_inputs(words: tuple[str, ...], limits: Limits) -> dict[str, Array]:
+def _read_inputs(words: tuple[str, ...], limits: Limits, option: str = "--input") -> dict[str, Array]:
     arrays: dict[str, Array] = {}
     for word in words:
-        name, array = _read_input(word, limits)
+        name, array = _read_input(word, limits, option)
         if name in arrays:
-            raise click.UsageError(f"--input {name} is given twice")
+            raise click.UsageError(f"{option} {name} is given twice")
         arrays[name] = array
     return arrays
 
 
-def _read_input(text: str, limits: Limits) -> tuple[str, Array]:
+def _read_input(text: str, limits: Limits, option: str) -> tuple[str, Array]:
     name, equals, file = text.partition("=")
     if not equals or not file:
-        raise click.UsageError(f"--input '{text}' is not NAME=FILE.npy")
+        raise click.UsageError(f"{option} '{text}' is not NAME=FILE.npy")
     number = _number(file)
     return name, read_array(Path(file), limits) if number is None else np.asarray(number)
 
@@ -217,12 +280,15 @@ def _digest(array: Array) -> str:
 def _print_json(
     outputs: dict[str, Array], findings: Sequence[Diagnostic], more: Mapping[str, object]
 ) -> None:
-    facts = {
-        name: {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": _digest(array)}
-        for name, array in outputs.items()
-    }
     told = [item.to_json() for item in findings]
-    print_json({"ok": True, "diagnostics": told, "outputs": facts, **more})
+    print_json({"ok": True, "diagnostics": told, "outputs": _facts(outputs), **more})
+
+
+def _facts(arrays: Mapping[str, Array]) -> dict[str, object]:
+    return {
+        name: {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": _digest(array)}
+        for name, array in arrays.items()
+    }
 
 
 def _print_outputs(outputs: dict[str, Array]) -> None:

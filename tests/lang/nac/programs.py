@@ -19,10 +19,12 @@ from collections import Counter
 from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.source import Source
 from lamella.bridge.nac_to_graph import check_translation
+from lamella.bridge.nac_to_graph.training import check_training
 from lamella.lang.nac.assembly import assemble
 from lamella.lang.nac.check import check
+from lamella.lang.nac.check.sections.training import is_target
 from lamella.lang.nac.layout import CONTAINERS, SLOT, TABLE
-from lamella.lang.nac.nodes import V1_6
+from lamella.lang.nac.nodes import V1_6, File
 from lamella.lang.nac.parse import parse
 from lamella.lang.nac.write import find_unwritable, write
 from tests.backend.mep.wrong import plan_findings
@@ -36,6 +38,8 @@ READING = {*range(220, 235), *range(260, 265), 272}
 """Programs of these codes are wrong only because they cannot become graphs."""
 FLOW = range(265, 275)
 """Programs of these codes are wrong in how their blocks stand."""
+TRAINING = range(275, 290)
+"""Programs of these codes are wrong in how they are trained, perhaps only in the types of gradients."""
 PLANNING = range(240, 250)
 """Programs of these codes have a plan that is wrong, perhaps only when it runs."""
 
@@ -99,6 +103,15 @@ def findings_of(name: str, text: str) -> list[Diagnostic]:
         return check_translation(file)
     if int(name[3:6]) in PLANNING:
         return plan_findings(file)
+    if int(name[3:6]) in TRAINING:
+        return _training_findings(file)
     if int(name[3:6]) >= WRITING and int(name[3:6]) not in FLOW:
         return find_unwritable(file)
     return [*found, *check(file)]
+
+
+def _training_findings(file: File) -> list[Diagnostic]:
+    """What is wrong with a training graph: what can be seen at once, else what it computes."""
+    found = check(file)
+    described = not any(is_target(item) for item in file.training) and not file.header.inputs
+    return found or (check_training(file) if described else [])

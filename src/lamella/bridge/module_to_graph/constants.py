@@ -11,6 +11,7 @@ from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.nodes import BuiltConstant, Value
 from lamella.lang.module.rules.constants import KIND, OUT_OF_RANGE
 
+SCALINGS = ("default", "linear", "llama3")
 MOST = DEFAULT.max_total_bytes // 8
 """Elements of one constant."""
 
@@ -33,12 +34,34 @@ def shape_of(name: str, built: BuiltConstant) -> tuple[int, ...]:
     return tuple(extents)
 
 
-def _angles(max_seq: Value, dim: Value, *further: Value, **named: Value) -> tuple[Value, ...]:
-    half = dim // 2 if isinstance(dim, int) and dim % 2 == 0 else -1
+def _rope(
+    max_seq: Value,
+    dim: Value,
+    theta: Value = 10000.0,
+    scaling: Value = "default",
+    factor: Value = 1.0,
+    **llama3: Value,
+) -> tuple[Value, ...]:
+    known = llama3.keys() <= {"low_freq_factor", "high_freq_factor", "original_max_seq"}
+    numbers = (theta, factor, *llama3.values())
+    return _angles(max_seq, dim, numbers) if known and scaling in SCALINGS else (-1,)
+
+
+def _yarn(
+    max_seq: Value, dim: Value, scale_factor: Value, theta: Value = 10000.0, **betas: Value
+) -> tuple[Value, ...]:
+    known = betas.keys() <= {"original_max_seq", "beta_fast", "beta_slow"}
+    return _angles(max_seq, dim, (scale_factor, theta, *betas.values())) if known else (-1,)
+
+
+def _angles(max_seq: Value, dim: Value, numbers: tuple[Value, ...]) -> tuple[Value, ...]:
+    """One cosine and one sine for each position and pair; every number must be positive."""
+    sound = all(isinstance(item, int | float) and item > 0 for item in numbers)
+    half = dim // 2 if sound and isinstance(dim, int) and dim % 2 == 0 else -1
     return (max_seq, half, 2)
 
 
-def _listed(*shape: Value, **named: Value) -> tuple[Value, ...]:
+def _listed(*shape: Value) -> tuple[Value, ...]:
     return shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
 
 
@@ -52,8 +75,8 @@ def _counted(end: Value) -> tuple[Value, ...]:
 
 SHAPES: Mapping[str, Callable[..., tuple[Value, ...]]] = MappingProxyType(
     {
-        "precompute_rope_freqs": _angles,
-        "precompute_yarn_freqs": _angles,
+        "precompute_rope_freqs": _rope,
+        "precompute_yarn_freqs": _yarn,
         "zeros": _listed,
         "ones": _listed,
         "full": _filled,

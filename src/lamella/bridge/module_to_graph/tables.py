@@ -23,26 +23,33 @@ def precompute_rope_freqs(
     theta: float = 10000.0,
     scaling: str = "default",
     factor: float = 1.0,
-    low_freq_factor: float = 1.0,
-    high_freq_factor: float = 4.0,
-    original_max_seq: int = 8192,
+    **llama3: float,
 ) -> Array:
-    """Cosine and sine of every position and pair, `[max_seq, dim / 2, 2]`; `scaling` is default, linear or llama3."""
+    """Cosine and sine of every position and pair, `[max_seq, dim / 2, 2]`; `scaling` is default, linear or llama3.
+
+    `llama3` are low_freq_factor, high_freq_factor and original_max_seq.
+    """
     inverse = np.asarray(float(theta), np.float64) ** (-np.arange(0, dim, 2, dtype=np.float64) / dim)
     if scaling == "linear":
         inverse = inverse / factor
     if scaling == "llama3":
-        inverse = _llama3(inverse, factor, low_freq_factor, high_freq_factor, original_max_seq)
+        inverse = _llama3(inverse, factor, **llama3)
     return _table(inverse, max_seq, 1.0)
 
 
-def _llama3(inverse: Array, factor: float, low: float, high: float, original: int) -> Array:
+def _llama3(
+    inverse: Array,
+    factor: float,
+    low_freq_factor: float = 1.0,
+    high_freq_factor: float = 4.0,
+    original_max_seq: float = 8192,
+) -> Array:
     """Long wavelengths are stretched by the factor, short ones stay, those between are blended."""
     wavelength = 2 * math.pi / inverse
-    blend = (original / wavelength - low) / (high - low)
+    blend = (original_max_seq / wavelength - low_freq_factor) / (high_freq_factor - low_freq_factor)
     between = inverse * ((1 - blend) / factor + blend)
-    stretched = np.where(wavelength > original / low, inverse / factor, between)
-    return np.where(wavelength < original / high, inverse, stretched)
+    stretched = np.where(wavelength > original_max_seq / low_freq_factor, inverse / factor, between)
+    return np.where(wavelength < original_max_seq / high_freq_factor, inverse, stretched)
 
 
 def precompute_yarn_freqs(

@@ -9,7 +9,8 @@ from functools import cache
 from pathlib import Path
 
 from lamella.base.diagnostic import LamellaError
-from lamella.base.paths import shipped
+from lamella.base.limits import DEFAULT
+from lamella.base.paths import read_text, shipped
 from lamella.base.source import Source, Span
 from lamella.bridge.hf_to_module import Folder, find_architecture
 from lamella.lang.module.rules.mappings import ARCHITECTURE
@@ -24,7 +25,7 @@ def architectures() -> Mapping[str, tuple[Path, str]]:
     found: dict[str, tuple[Path, str]] = {}
     for path in sorted((shipped("models") / FOLDER).glob("*.module")):
         model = ""
-        for match in _MODEL.finditer(path.read_text(encoding="utf-8")):
+        for match in _MODEL.finditer(read_text(path, DEFAULT)):
             model = match[1] or model
             if match[2]:
                 found.setdefault(match[2], (path, model))

@@ -11,9 +11,11 @@ from lamella.lang.nac.check.data import check_arrays, check_inputs, check_parame
 from lamella.lang.nac.check.instructions import check_instructions, check_training
 from lamella.lang.nac.check.memory.peak import Peak, peak_bytes
 from lamella.lang.nac.check.memory.schedule import check_schedule
+from lamella.lang.nac.check.sections.entry import check_entry
 from lamella.lang.nac.check.sections.manifest import check_manifest
 from lamella.lang.nac.check.sections.plan import check_plan
 from lamella.lang.nac.check.sections.resources import check_resources
+from lamella.lang.nac.check.sections.training import check_steps
 from lamella.lang.nac.check.tables import check_constants, check_operations, check_signatures, read_tables
 from lamella.lang.nac.nodes import File
 
@@ -37,12 +39,14 @@ def _groups(file: File) -> Iterator[Iterator[Diagnostic]]:
     yield check_constants(file, tables)
     yield check_instructions(file, tables)
     yield check_training(file, tables)
+    yield check_steps(file, tables)
     yield check_schedule(file)
     yield check_parameters(file, tables)
     yield check_inputs(file)
     yield check_tensors(file, tables)
     yield check_arrays(file)
     yield check_resources(file)
+    yield check_entry(file, check)
     yield check_manifest(file)
     yield check_plan(file)
 

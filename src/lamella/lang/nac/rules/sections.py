@@ -1,4 +1,4 @@
-"""Resources, the tokenizer manifest, the orchestrator, the training graph and arrays: NAC160 to NAC179."""
+"""Resources, the tokenizer manifest, the orchestrator and arrays: NAC160 to NAC179; training: NAC176 to NAC288."""
 
 from __future__ import annotations
 
@@ -131,4 +131,80 @@ PLAN_LENGTH = Rule(
     "9 ORCH",
     "the plan has {length} bytes; no more than {limit} are verified",
     hint="a plan that is not verified is not taken",
+)
+
+# Steps of training
+_ENTRY = "6.3 RSRC"
+
+TRAINING_TARGETS = Rule(
+    "NAC275",
+    "TRNG",
+    "the training graph takes target {number}, but not target {missing}",
+    hint="targets are counted from 0, and each of them is taken",
+)
+TRAINING_GRADIENT = Rule(
+    "NAC276",
+    "TRNG",
+    "the gradient of parameter '{name}' is {found}; the parameter is {type}",
+    hint="a gradient has the element type and the shape of its parameter",
+)
+TRAINING_AFTER_END = Rule(
+    "NAC277",
+    "TRNG",
+    "instruction {index} stands behind instruction {end}, which ends the training graph",
+    hint="<OUTPUT> of variant 4 is the last instruction",
+)
+TRAINING_ALONE = Rule(
+    "NAC278",
+    "TRNG",
+    "there is a training graph of {count} instructions, but no program to train",
+    hint="the program stands in OPS",
+)
+TRAINING_RATE = Rule(
+    "NAC279",
+    "TRNG",
+    "instruction {index} changes parameter {id} by a learning rate that is {found}",
+    hint="a learning rate is one finite number",
+)
+TRAINING_PARAMETER = Rule(
+    "NAC280",
+    "TRNG",
+    "parameter '{name}' cannot be trained: {problem}",
+    hint="a step changes each parameter once, and only real numbers that the file or its weights have",
+)
+ENTRY_MALFORMED = Rule(
+    "NAC281",
+    _ENTRY,
+    "resource training.json: {problem}",
+    hint="docs/languages/nac.md says what it holds; write the file again, or remove the resource",
+)
+ENTRY_GRAPH = Rule(
+    "NAC282",
+    _ENTRY,
+    "resource training.nac {problem}",
+    hint="it is a whole file of NAC that gives a loss and gradients",
+)
+ENTRY_NESTED = Rule(
+    "NAC283",
+    _ENTRY,
+    "resource training.nac has a training graph of its own",
+    hint="a training graph is not trained itself: remove it there",
+)
+ENTRY_NAME = Rule(
+    "NAC284",
+    _ENTRY,
+    "training.json speaks of {what} '{name}', which {place} does not have",
+    hint="there are: {known}",
+)
+ENTRY_TYPE = Rule(
+    "NAC285",
+    _ENTRY,
+    "input '{name}' of training.nac is {found}; {what} is {type}",
+    hint="what is handed to a training graph has the element type and the shape that it is made for",
+)
+ENTRY_TWICE = Rule(
+    "NAC286",
+    _ENTRY,
+    "there is a section TRNG and a resource training.json",
+    hint="a file has one training graph: remove one of them",
 )
