@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic, errors
 from lamella.bridge.module_to_graph import Settings, is_complete, module_to_graph
-from lamella.lang.module.instantiate import instantiate
+from lamella.lang.module.instantiate import Known, instantiate
+from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.nodes import Module
 from lamella.lang.module.resolve import Declared
-from lamella.lang.module.rules.constants import MISSING
+from lamella.lang.module.resolve.lineage import config_params, trace_lineage
 from lamella.ops.library import Library
 from lamella.pipeline.module.configuring import config_for, require_known
 from lamella.pipeline.module.reading import Program, choose, configure
@@ -20,11 +22,7 @@ def check_declarations(program: Program, options: Options) -> list[Diagnostic]:
     """What instantiating and building finds; a declaration that nobody asked for may lack values."""
     chosen = [choose(program, options)] if options.model else program.modules
     require_known(options.config, chosen)
-    findings: list[Diagnostic] = []
-    for declared in chosen:
-        found = check_declaration(program, declared, options)
-        findings += found if options.model else [item for item in found if item.code != MISSING.code]
-    return findings
+    return [item for declared in chosen for item in check_declaration(program, declared, options)]
 
 
 def check_declaration(program: Program, declared: Declared, options: Options) -> list[Diagnostic]:
@@ -33,9 +31,10 @@ def check_declaration(program: Program, declared: Declared, options: Options) ->
     if not isinstance(module, Module) or (module.abstract and not options.model):
         return []
     own = options if options.model else _narrowed(module, options)
-    found = instantiate(
-        declared, configure(program, declared, {}, own), program.resolved.scope, options.limits
-    )
+    values = configure(program, declared, {}, own)
+    if not options.model and _lacks_values(declared, values, program):
+        return []
+    found = instantiate(declared, values, program.resolved.scope, options.limits)
     findings = list(found.findings)
     if found.instance is None or errors(findings):
         return findings
@@ -46,6 +45,15 @@ def check_declaration(program: Program, declared: Declared, options: Options) ->
         *findings,
         *module_to_graph(found.instance, Settings(library=Library(limits=options.limits))).findings,
     ]
+
+
+def _lacks_values(declared: Declared, values: Mapping[str, Known], program: Program) -> bool:
+    """Whether a parameter of a declaration has no value; one that nobody asked for is not built then."""
+    try:
+        params = config_params(trace_lineage(declared, program.resolved.scope))
+    except Problem:
+        return False
+    return any(item.default is None and item.name not in values for item in params)
 
 
 def _narrowed(module: Module, options: Options) -> Options:
