@@ -52,7 +52,7 @@ class Workspace:
         path = place.root / file.below
         key = real_path(path)
         if key not in self._units:
-            source = Source(shown(path), place.text(file))
+            source = Source(f"{STANDARD}/{file.below}" if place.standard else shown(path), place.text(file))
             name = place.dotted((*file.folder, file.stem))
             self._units[key] = self._parse(source, name, path, file.version, place.standard)
         return self._units[key]
