@@ -147,6 +147,20 @@ def test_text_goes_through_the_tokenizer_of_the_folder(folder: Path) -> None:
     assert "has no tokenizer.json" in call("run", folder, "--prompt", "Hi", status=1)
 
 
+def test_one_file_keeps_its_caches_and_carries_its_tokenizer(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "examples" / "nac-app" / "tokenizer.json", folder / "tokenizer.json")
+    words = ("--generate", "token_ids=logits", "--start", "72,105", "--max-tokens", 6)
+    call("convert", folder, tmp_path / "chat.nac", "--cache", 16, "--shape", "T=1")
+    assert call("run", tmp_path / "chat.nac", *words) == call("run", folder, *words)
+    told = call("show", tmp_path / "chat.nac")
+    assert "layers.1.attention.keys" in told or "blocks.1.attention.keys" in told
+    assert "config.json" in told
+    assert "bytes of manifest" in told
+    (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
+    call("convert", folder, tmp_path / "raw.nac", "--shape", "B=1,T=2")
+    assert "tokenizer.json" in call("show", tmp_path / "raw.nac")
+
+
 def test_every_road_down_gives_the_same_numbers(folder: Path, tmp_path: Path) -> None:
     call("convert", folder, tmp_path / "tiny.nac", "--shape", "B=1,T=3")
     call("lower", folder, "--to", "sknd", "-o", tmp_path / "flat")

@@ -86,6 +86,13 @@ MODEL_OPTIONS = (
         callback=named_values,
         help="An attribute, a type, or a config parameter.",
     ),
+    click.option(
+        "--cache",
+        type=click.IntRange(min=0),
+        default=0,
+        metavar="N",
+        help="Module DSL: a model that is called again for the next tokens, with room for N of them.",
+    ),
     click.option("--preset", metavar="NAME", help="Module DSL: a named set of config values of the file."),
     click.option(
         "--dialect",
@@ -128,6 +135,7 @@ class ModelOptions(TypedDict):
 
     model: str | None
     config: dict[str, str]
+    cache: int
     preset: str | None
     dialect: str | None
     keep: tuple[str, ...]

@@ -9,7 +9,7 @@ from lamella.pipeline.languages import Executable, Model, execution_of, language
 from lamella.pipeline.options import options_of
 
 LOADING = frozenset(
-    ("model", "preset", "config", "dialect", "keep", "decompose", "weights", "allow", "shape")
+    ("model", "preset", "config", "dialect", "keep", "decompose", "weights", "allow", "cache", "shape")
 )
 """Options that only reading a file can honour; a NAC file becomes a graph later, and so takes them later."""
 

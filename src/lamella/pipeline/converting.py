@@ -58,6 +58,8 @@ def convert(source: Path, target: Path, options: Options) -> Conversion:
     if options.axis and options.quantize != "int8_channel":
         raise InputError("--axis chooses the scales of int8_channel", hint="say --quantize int8_channel too")
     if ENDINGS.get(target.suffix.lower()) == "nac":
+        if language == "module":
+            options = part_of("module", "packing").with_parts(source, options)
         return _to_nac(model, target, options)
     asked = next((name for name in FOR_NAC if getattr(options, name) not in (None, False, {})), None)
     if asked is not None:

@@ -27,6 +27,7 @@ KINDS = MappingProxyType(
         "plain_signatures": bool,
         "external": bool,
         "axis": int,
+        "cache": int,
         "seed": int,
         "groups": int,
         "threads": int,
@@ -105,6 +106,8 @@ class Options:
     """Which graph of several; by default the first."""
     config: Mapping[str, object] = field(default_factory=dict)
     """Values of the graph's attributes and generic types."""
+    cache: int = 0
+    """Module DSL: build a model that is called again for the next tokens, with room for so many positions."""
     lock: bool = False
     """Module DSL: write beside a file what its imports lead to."""
     preset: str | None = None

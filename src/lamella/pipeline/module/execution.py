@@ -16,11 +16,20 @@ from lamella.pipeline.module.weights import with_data
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.shaping import with_extents
 
+BATCH = "B"
+"""The dimension of sequences, as the models of the library call it."""
+
 
 def load(path: Path, options: Options) -> Model:
     """The graph of a model with its weights; LamellaError holds all findings when something is wrong."""
     source = read_source(path, is_model_folder(path), options)
-    return with_extents(build(source, options, Settings(library=Library(limits=options.limits))), options)
+    return with_extents(build(source, options, settings_of(options)), options)
+
+
+def settings_of(options: Options) -> Settings:
+    """What the options decide for a compilation: one that keeps what it computed is for one sequence at a time."""
+    extents = {BATCH: 1} if options.cache else {}
+    return Settings(library=Library(limits=options.limits), extents=extents, cached=options.cache)
 
 
 def build(source: Source, options: Options, settings: Settings) -> Model:
