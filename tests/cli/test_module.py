@@ -161,6 +161,36 @@ def test_one_file_keeps_its_caches_and_carries_its_tokenizer(folder: Path, tmp_p
     assert "tokenizer.json" in call("show", tmp_path / "raw.nac")
 
 
+def test_gradients_are_verified(tmp_path: Path) -> None:
+    file = tmp_path / "m.module"
+    text = (
+        "module M(n: int = 4, m: int = 3):\n  params:\n    w: [m, n]\n"
+        "  forward:\n    in: x: [B, n]\n    out: y: [B, m]\n"
+        "    graph:\n      (x, w) -> matmul(transpose=NT) -> y\n    save: [x]\n  backward:\n    graph:\n"
+        "      (d_y, w) -> matmul(transpose=NN) -> d_x\n      (d_y, saved.x) -> matmul(transpose=TN) -> {last}d_w\n"
+    )
+    file.write_text(text.format(last=""), encoding="utf-8")
+    assert "2 gradients compared" in call("check", file, "--verify-backward")
+    file.write_text(text.format(last="scale(2.0) -> "), encoding="utf-8")
+    call("check", file)
+    told = json.loads(call("check", file, "--verify-backward", "--json", status=1))
+    assert [item["code"] for item in told["diagnostics"]] == ["E103"]
+    assert "'d_w' of 'M' is not the gradient" in told["diagnostics"][0]["message"]
+
+
+def test_a_compiled_unit_is_a_model(folder: Path, tmp_path: Path) -> None:
+    unit = tmp_path / "unit"
+    assert "largest difference 0" in call("lower", folder, "--to", "ir", "-o", unit)
+    assert "compiled unit of the Module DSL, Llama" in call("show", unit)
+    call("check", unit)
+    for name, source in (("one", folder), ("two", unit)):
+        call("run", source, "--shape", "B=1,T=3", "--seed", 5, "--output", tmp_path / name)
+    arrays = [np.load(tmp_path / name / "logits.npy") for name in ("one", "two")]
+    np.testing.assert_array_equal(arrays[0], arrays[1])
+    (unit / "graph.json").write_text("{}", encoding="utf-8")
+    assert "graph.json" in call("check", unit, status=1)
+
+
 def test_every_road_down_gives_the_same_numbers(folder: Path, tmp_path: Path) -> None:
     call("convert", folder, tmp_path / "tiny.nac", "--shape", "B=1,T=3")
     call("lower", folder, "--to", "sknd", "-o", tmp_path / "flat")

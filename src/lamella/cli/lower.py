@@ -28,10 +28,12 @@ from lamella.cli.watching.waiting import waiting
 from lamella.pipeline.api import compile, is_late, load, save
 from lamella.pipeline.api import lower as lower_model
 from lamella.pipeline.comparing.numbers import apart
-from lamella.pipeline.languages import Model, Printing, printing_of
+from lamella.pipeline.languages import Model, Printing, language_of, part_of, printing_of
 from lamella.pipeline.options import options_of
 
-FORMS = ("sknd", "nac", "tensor", "llvm", "asm", "ptx", "stcb")
+FORMS = ("sknd", "nac", "ir", "tensor", "llvm", "asm", "ptx", "stcb")
+UNIT = "ir"
+"""The compiled unit of the Module DSL: graph, schedule and schemas as JSON."""
 TOLERANCE = 1e-3
 """How far numbers may lie apart after a pass has changed the order of sums, in parts of the largest."""
 
@@ -81,6 +83,8 @@ def lower(**options: Unpack[Options]) -> None:
     """Write FILE in a form below it into a folder; what was written is read again and compared."""
     own = ("file", "as_json", "to", "output", "compare")
     words: dict[str, object] = {key: value for key, value in options.items() if key not in own}
+    if options["to"] == UNIT:
+        _write_unit(options, words)
     with waiting(f"lowering {printable(str(options['file']))}"):
         model = load(options["file"], **words)
         later = {key: words[key] for key in words if not is_late(key, model)}
@@ -97,6 +101,19 @@ def lower(**options: Unpack[Options]) -> None:
         numbers = printing.compare(model, lowered, target, options_of(later)) if options["compare"] else {}
         pairs = [_difference(*pair) for pair in numbers.values()]
         _report(target, max(pairs, default=None), options["as_json"])
+
+
+def _write_unit(options: Options, words: Mapping[str, object]) -> NoReturn:
+    """Write a model of the Module DSL as a compiled unit, and read it again."""
+    file, folder = options["file"], options["output"]
+    if folder is None:
+        raise click.UsageError("--to ir writes files; say where with -o FOLDER")
+    if language_of(file, options["language"]) != "module":
+        raise click.UsageError("--to ir is for models of the Module DSL and Hugging Face folders")
+    with waiting(f"lowering {printable(str(file))}"):
+        before, after = part_of("module", "units").write_unit(file, folder, options_of(words))
+    later = {key: words[key] for key in words if not is_late(key, before)}
+    _report(folder, _compare(before, after, later) if options["compare"] else None, options["as_json"])
 
 
 def _print(lowered: Model, printing: Printing | None, options: Options) -> None:

@@ -204,11 +204,11 @@ def _is_module(options: Options) -> bool:
 def _speak(options: Options, words: Mapping[str, object]) -> None:
     """Print what follows a prompt, or the tokens that follow others."""
     sampling = {name: options[name] for name in ("max_tokens", "temperature", "seed")}
-    file, as_json = options["file"], options["as_json"]
+    file, as_json, backend = options["file"], options["as_json"], options["backend"]
     if options["prompt"]:
-        talk(file, "\n".join(options["prompt"]), words, sampling, as_json)
+        talk(file, "\n".join(options["prompt"]), words, sampling, as_json, backend)
     else:
-        continue_tokens(file, options["start"], words, sampling, as_json)
+        continue_tokens(file, options["start"], words, sampling, as_json, backend)
 
 
 def _train(

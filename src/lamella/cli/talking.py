@@ -21,13 +21,18 @@ def speaks(file: Path, language: str | None) -> bool:
 
 
 def talk(
-    file: Path, prompt: str, words: Mapping[str, object], sampling: Mapping[str, object], as_json: bool
+    file: Path,
+    prompt: str,
+    words: Mapping[str, object],
+    sampling: Mapping[str, object],
+    as_json: bool,
+    backend: str | None = None,
 ) -> None:
     """Print what follows a prompt, piece by piece as it is known."""
     generating = part_of("module", "generating")
     chosen = generating.Sampling(**sampling)
     tell = None if as_json else _echo
-    tokens, text = generating.generate_text(file, prompt, chosen, options_of(words), tell)
+    tokens, text = generating.generate_text(file, prompt, chosen, options_of(words), tell, backend)
     if as_json:
         print_json({"ok": True, "diagnostics": [], "tokens": tokens, "text": text})
     else:
@@ -35,13 +40,19 @@ def talk(
 
 
 def continue_tokens(
-    file: Path, start: str, words: Mapping[str, object], sampling: Mapping[str, object], as_json: bool
+    file: Path,
+    start: str,
+    words: Mapping[str, object],
+    sampling: Mapping[str, object],
+    as_json: bool,
+    backend: str | None = None,
 ) -> None:
     """Print the numbers of the tokens that follow others."""
     generating = part_of("module", "generating")
     chosen, given = generating.Sampling(**sampling), read_tokens(start)
     with waiting(f"reading {printable(str(file))}"):
-        generator = generating.Generator(file, len(given) + chosen.max_tokens, options_of(words))
+        length = len(given) + chosen.max_tokens
+        generator = generating.Generator(file, length, options_of(words), backend)
     tokens = list(generator.run(given, chosen))
     if as_json:
         print_json({"ok": True, "diagnostics": [], "tokens": tokens})

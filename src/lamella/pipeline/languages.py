@@ -150,7 +150,7 @@ def printing_of(language: str) -> Printing | None:
 def language_of(path: Path, language: str | None) -> str:
     """The language of a file: as the user says, else by its ending.
 
-    A folder is a SkriptND model, or one of Hugging Face, which has a config and models of the Module DSL.
+    A folder is a SkriptND model, one of Hugging Face, or a compiled unit of the Module DSL.
     """
     if language is None and str(path) == "-":
         raise InputError("standard input has no ending", hint=f"say --language {' or '.join(LANGUAGES)}")
@@ -158,7 +158,8 @@ def language_of(path: Path, language: str | None) -> str:
     if name is None and is_stream(path):
         name = "nem"
     if name is None and is_folder(path):
-        name = "module" if is_there(path / "config.json") else "skriptnd"
+        marks = ("config.json", "config_schema.json")
+        name = "module" if any(is_there(path / item) for item in marks) else "skriptnd"
     if name is None or name not in (*LANGUAGES, DATA, TORCH):
         known = ", ".join(ending for ending, name in ENDINGS.items() if name != DATA)
         raise InputError(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic, errors
 from lamella.bridge.module_to_graph import Settings, is_complete, module_to_graph
-from lamella.lang.module.instantiate import Known, instantiate
+from lamella.lang.module.instantiate import Instance, Known, instantiate
 from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.nodes import Module
 from lamella.lang.module.resolve import Declared
@@ -23,6 +23,19 @@ def check_declarations(program: Program, options: Options) -> list[Diagnostic]:
     chosen = [choose(program, options)] if options.model else program.modules
     require_known(options.config, chosen)
     return [item for declared in chosen for item in check_declaration(program, declared, options)]
+
+
+def chosen_instances(program: Program, options: Options) -> Iterator[Instance]:
+    """The instances of a file that can be built, all of them or the one that is named."""
+    for declared in [choose(program, options)] if options.model else program.modules:
+        module = declared.declaration
+        if not isinstance(module, Module) or module.abstract:
+            continue
+        values = configure(program, declared, {}, options if options.model else _narrowed(module, options))
+        if options.model or not _lacks_values(declared, values, program):
+            found = instantiate(declared, values, program.resolved.scope, options.limits)
+            if found.instance is not None and not errors(found.findings):
+                yield found.instance
 
 
 def check_declaration(program: Program, declared: Declared, options: Options) -> list[Diagnostic]:
@@ -43,7 +56,9 @@ def check_declaration(program: Program, declared: Declared, options: Options) ->
         return findings
     return [
         *findings,
-        *module_to_graph(found.instance, Settings(library=Library(limits=options.limits))).findings,
+        *module_to_graph(
+            found.instance, Settings(library=Library(limits=options.limits), once=True)
+        ).findings,
     ]
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.errors import InputError
 from lamella.bridge.hf_to_module import is_model_folder
+from lamella.bridge.ir_to_graph import read_ir
 from lamella.bridge.module_to_graph import Compiled, Settings, module_to_graph
+from lamella.bridge.module_to_ir import is_unit
 from lamella.graph.model import Model
 from lamella.lang.module.instantiate import Instance
 from lamella.ops.library import Library
@@ -22,6 +24,8 @@ BATCH = "B"
 
 def load(path: Path, options: Options) -> Model:
     """The graph of a model with its weights; LamellaError holds all findings when something is wrong."""
+    if is_unit(path):
+        return with_extents(read_ir(path, options.limits), options)
     source = read_source(path, is_model_folder(path), options)
     return with_extents(build(source, options, settings_of(options)), options)
 

@@ -7,14 +7,18 @@ from pathlib import Path
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
-from lamella.base.paths import is_folder, read_text, shown
+from lamella.base.paths import is_folder, is_there, read_text, shown
 from lamella.base.source import Source
 from lamella.lang.module import check as check_text
+from lamella.lang.module.check import settle
 from lamella.lang.module.parse import parse
 from lamella.lang.module.write import write
 from lamella.pipeline.languages import Description, part_of
 from lamella.pipeline.module.reading import lock_program, read_program
 from lamella.pipeline.options import Options
+
+UNIT = "config_schema.json"
+"""The file by which a folder is known as a compiled unit."""
 
 
 def check(path: Path, options: Options) -> list[Diagnostic]:
@@ -22,6 +26,9 @@ def check(path: Path, options: Options) -> list[Diagnostic]:
 
     With a model named, only that one. A folder is checked against its model, tensor by tensor.
     """
+    if is_folder(path) and is_there(path / UNIT):
+        wrong: list[Diagnostic] = part_of("module", "units").check_unit(path, options)
+        return wrong
     if is_folder(path):
         found: list[Diagnostic] = part_of("module", "checking").check_folder(path, options)
         return found
@@ -31,15 +38,7 @@ def check(path: Path, options: Options) -> list[Diagnostic]:
         findings += part_of("module", "building").check_declarations(program, options)
     if options.lock and not errors(findings):
         lock_program(program)
-    return sort_findings(_once(findings))
-
-
-def _once(findings: list[Diagnostic]) -> list[Diagnostic]:
-    """Each finding once: what the text and the graph both show is said by the first."""
-    seen: dict[tuple[object, ...], Diagnostic] = {}
-    for item in findings:
-        seen.setdefault((item.code, item.span.source.name, item.span.start, item.span.end), item)
-    return list(seen.values())
+    return sort_findings(settle(findings))
 
 
 def canonical(path: Path, limits: Limits) -> tuple[str, str]:
@@ -55,5 +54,9 @@ def canonical(path: Path, limits: Limits) -> tuple[str, str]:
 
 def describe(name: str, options: Options) -> Description:
     """What a file declares, or what a folder holds."""
-    described: Description = part_of("module", "describing").describe(Path(name), options)
+    path = Path(name)
+    if is_there(path / UNIT):
+        unit: Description = part_of("module", "units").describe_unit(path, options)
+        return unit
+    described: Description = part_of("module", "describing").describe(path, options)
     return described

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, cast
 
 import numpy as np
 
-from lamella.backend.reference import compile_model
+from lamella.backend.reference import Executable
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
 from lamella.base.optional import need
@@ -22,9 +22,11 @@ from lamella.ops.library import Library
 from lamella.pipeline.module.execution import build
 from lamella.pipeline.module.folders import Source, read_source
 from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.execution import compile as compile_graph
 
 TOKENIZER = "tokenizer.json"
-BATCH = "B"
+BATCH, LENGTH = "B", "T"
+"""The extents of the tokens that a model is given."""
 LONGEST = ("max_seq", "max_position_embeddings")
 """Parameters that say how many positions a model has."""
 
@@ -64,31 +66,54 @@ def open_tokenizer(folder: Path) -> Tokenizer:
 
 
 class Generator:
-    """A model that is ready to continue tokens."""
+    """A model that is ready to continue tokens.
 
-    def __init__(self, path: Path, length: int, options: Options) -> None:
+    The reference reads the prompt, whatever its length. With another backend the tokens behind it are computed there,
+    by a graph of its own whose shapes are known; both share the weights.
+    """
+
+    def __init__(self, path: Path, length: int, options: Options, backend: str | None = None) -> None:
         source = read_source(path, is_model_folder(path), options)
         _require_room(source, length)
         settings = Settings(library=Library(limits=options.limits), extents={BATCH: 1}, cached=length)
         model = build(source, options, settings)
         self._input, self._output = _ends(model)
-        self._executable = compile_model(
-            model, seed=options.seed, dtype=options.dtype or "f32", limits=options.limits
-        )
+        self._first = _compile(model, None, options)
+        self._next = self._first
+        if backend not in (None, "reference"):
+            single = build(source, options, replace(settings, extents={BATCH: 1, LENGTH: 1}))
+            self._next = _compile(_with_numbers(single, self._first), backend, options)
+        kept = [item.variable.name for item in model.graph.updates]
+        self._empty = {name: self._first.state[name] for name in kept}
         self.stops = frozenset(stop_tokens(source))
 
     def run(self, start: Sequence[int], sampling: Sampling) -> Iterator[int]:
         """The tokens that follow, each as it is chosen; one that ends a text is the last, and is not given."""
         chance = np.random.default_rng(sampling.seed)
-        self._executable.reset()
-        given = np.asarray([list(start)], np.int64)
+        self._first.state.update(self._empty)
+        given, executable = [*start], self._first
         for _ in range(sampling.max_tokens):
-            logits = self._executable(**{self._input: given})[self._output][0, -1]
+            logits = executable(**{self._input: np.asarray([given], np.int64)})[self._output][0, -1]
             token = choose_token(logits, sampling.temperature, chance)
             if token in self.stops:
                 return
             yield token
-            given = np.asarray([[token]], np.int64)
+            if executable is not self._next:
+                executable = self._next
+                executable.state.update({name: self._first.state[name] for name in self._empty})
+            given = [token]
+
+
+def _compile(model: Model, backend: str | None, options: Options) -> Executable:
+    """A graph on a backend; all of them keep their variables alike."""
+    return cast("Executable", compile_graph(model, backend, options))
+
+
+def _with_numbers(model: Model, other: Executable) -> Model:
+    """A model with the weights that an executable of the same model holds, which nobody writes from now on."""
+    for array in other.state.values():
+        array.setflags(write=False)
+    return replace(model, data=other.state)
 
 
 def choose_token(logits: Array, temperature: float, chance: np.random.Generator) -> int:
@@ -127,14 +152,19 @@ def stop_tokens(source: Source) -> Iterator[int]:
 
 
 def generate_text(
-    path: Path, prompt: str, sampling: Sampling, options: Options, tell: Callable[[str], None] | None = None
+    path: Path,
+    prompt: str,
+    sampling: Sampling,
+    options: Options,
+    tell: Callable[[str], None] | None = None,
+    backend: str | None = None,
 ) -> tuple[list[int], str]:
     """The tokens and the text that follow a prompt; `tell` gets each piece of the text as it is known."""
     tokenizer = open_tokenizer(path)
     start = tokenizer.encode(prompt).ids
     if not start:
         raise InputError("the prompt has no tokens")
-    generator = Generator(path, len(start) + sampling.max_tokens, options)
+    generator = Generator(path, len(start) + sampling.max_tokens, options, backend)
     tokens: list[int] = []
     told = ""
     for token in generator.run(start, sampling):

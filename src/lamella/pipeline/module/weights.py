@@ -34,6 +34,10 @@ class Data(Mapping[str, "Array"]):
     def __getitem__(self, name: str) -> Array:
         return self._known[name] if name in self._known else self._numbers[self._paths[name]]
 
+    def __contains__(self, name: object) -> bool:
+        # What a mapping does without this makes the numbers, only to see that they are there.
+        return name in self._known or name in self._paths
+
     def __iter__(self) -> Iterator[str]:
         yield from self._known
         yield from self._paths
