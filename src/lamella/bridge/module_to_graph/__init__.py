@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from lamella.base.diagnostic import errors
 from lamella.base.dtype import I64
+from lamella.bridge.module_to_graph.annotate import annotate_port
 from lamella.bridge.module_to_graph.frames import Frame, graph_name
 from lamella.bridge.module_to_graph.integers import is_integer
 from lamella.bridge.module_to_graph.nodes import Bound, Compiled, Mark, Settings, Weight
 from lamella.bridge.module_to_graph.road import Road
-from lamella.bridge.module_to_graph.shapes import declare_shape, element_of
+from lamella.bridge.module_to_graph.shapes import declare_dimension, declare_shape, element_of
 from lamella.bridge.module_to_graph.walk import (
     find_forward,
     find_inputs,
@@ -20,9 +22,10 @@ from lamella.bridge.module_to_graph.walk import (
 )
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Tensor
+from lamella.graph.rewrite import rename
 from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.nodes import Instance
-from lamella.lang.module.nodes import Flow, Forward, Port, TensorType
+from lamella.lang.module.nodes import Flow, Forward, Port, ScalarType, TensorType
 from lamella.lang.module.rules.constants import MISSING_SECTION
 
 __all__ = ["Compiled", "Mark", "Settings", "Weight", "graph_name", "module_to_graph"]
@@ -42,30 +45,58 @@ def module_to_graph(instance: Instance, settings: Settings | None = None) -> Com
         graph = None
     model = None if graph is None else Model(graph, settings.library)
     weights = tuple(road.weights.values())
-    return Compiled(model, weights, tuple(road.marks), road.constants, tuple(road.findings))
+    return Compiled(
+        model, weights, tuple(road.marks), road.constants, tuple(road.findings), tuple(road.names)
+    )
 
 
 def _build(frame: Frame, road: Road) -> Graph | None:
+    results = build_whole(frame, road)
+    tensors = {name: item for name, item in results.items() if isinstance(item, Tensor)}
+    if len(tensors) != len(results) or not tensors:
+        return None
+    return finish(tensors, road)
+
+
+def build_whole(frame: Frame, road: Road) -> dict[str, Bound]:
+    """Build the instance that nothing calls: its inputs are those of the graph; its outputs by name."""
     forward = find_forward(frame)
     inputs = find_inputs(frame, forward)
     flows = order_flows(Frame(frame.instance), forward, Road(road.settings, ""))
     for port in inputs:
         _declare(port, flows, frame, road)
-    results = run_graph(frame, forward, road)
+    results = road.visit(frame, lambda: run_graph(frame, forward, road))
     names = [name for name, _ in find_outputs(forward, flows)]
-    return _finish(results, names, road)
+    return dict(zip(names, results, strict=True))
 
 
-def _finish(results: Sequence[Bound], names: Sequence[str], road: Road) -> Graph | None:
-    tensors = [item for item in results if isinstance(item, Tensor)]
-    if len(tensors) != len(results) or not tensors:
-        return None
+def finish(outputs: Mapping[str, Tensor], road: Road) -> Graph:
+    """The graph with these outputs, each under its name."""
     road.builder.origin = None
     named = [
         item if item.name == name else road.builder.call("math.iden", item, results=(name,))
-        for item, name in zip(tensors, names, strict=True)
+        for name, item in outputs.items()
     ]
-    return road.builder.finish(*named)
+    return _call_by_name(road.builder.finish(*named), tuple(outputs), road)
+
+
+def _call_by_name(graph: Graph, names: Sequence[str], road: Road) -> Graph:
+    """The graph whose outputs have these names, also those that something on the way to them took."""
+    kept = {item.name for item in (*graph.inputs, *graph.variables) if isinstance(item, Tensor)}
+    found = zip(graph.outputs, names, strict=True)
+    changes = {
+        item.name: name for item, name in found if isinstance(item, Tensor) and name not in (item.name, *kept)
+    }
+    if not changes:
+        return graph
+    changes |= {name: road.builder.fresh(name) for name in changes.values() if name not in changes}
+    road.marks = [replace(item, tensor=_renamed(item.tensor, changes)) for item in road.marks]
+    road.names = [(path, _renamed(tensor, changes)) for path, tensor in road.names]
+    return rename(graph, changes)
+
+
+def _renamed(tensor: Tensor, names: Mapping[str, str]) -> Tensor:
+    return replace(tensor, name=names.get(tensor.name, tensor.name))
 
 
 def _declare(port: Port, flows: Sequence[Flow], frame: Frame, road: Road) -> None:
@@ -73,6 +104,9 @@ def _declare(port: Port, flows: Sequence[Flow], frame: Frame, road: Road) -> Non
     name, type = port.name or "in", port.type
     if isinstance(type, TensorType) and type.optional:
         frame.bound[name] = None
+        return
+    if isinstance(type, ScalarType) and type.name == "int":
+        declare_dimension(name, frame, port.span, road.settings.extents)
         return
     if not isinstance(type, TensorType):
         repair = f"declare it: in: {name}: [B, …]"
@@ -84,7 +118,8 @@ def _declare(port: Port, flows: Sequence[Flow], frame: Frame, road: Road) -> Non
     element = element_of(type, road.settings.element)
     if type.dtype is None and is_integer(name, flows, frame.instance):
         element = I64
-    frame.bound[name] = road.builder.input(name, element, declare_shape(type, frame, road.settings.extents))
+    given = road.builder.input(name, element, declare_shape(type, frame, road.settings.extents))
+    frame.bound[name] = annotate_port(given, port, name, frame, road)
 
 
 def is_complete(forward: Forward) -> bool:

@@ -70,9 +70,10 @@ def _matmul(request: Request, road: Road) -> Request:
     given = request.attributes.get("transpose")
     meant = str(given or "NN")
     if _is_weight_gradient(request, road):
-        return _weight_gradient(request)
+        return _weight_gradient(request, road)
     if road.is_parameter(right) and isinstance(left, Tensor) and isinstance(right, Tensor):
-        meant = _projection(left, right, given)
+        back = given is None and road.is_gradient(left)
+        meant = "NN" if back else _projection(left, right, given)
     if given is not None and meant != given:
         road.report(_old(request, given, meant, "x · Wᵀ"))
     request.attributes["transpose"] = meant
@@ -92,26 +93,25 @@ def _is_weight_gradient(request: Request, road: Road) -> bool:
     """Whether a statement gives the gradient of a matrix parameter."""
     target = request.targets[0] if request.targets else ""
     slot = request.frame.instance.tensors.get(target.removeprefix("d_")) if target.startswith("d_") else None
-    return slot is not None and len(slot.dims) == 2 and request.attributes.get("transpose") != "NN"
+    plain = request.attributes.get("transpose") in ("NN", "TT")
+    return slot is not None and len(slot.dims) == 2 and not plain
 
 
-def _weight_gradient(request: Request) -> Request:
+def _weight_gradient(request: Request, road: Road) -> Request:
     """DW = gᵀ · x, whichever of the two operands is written first."""
     left, right = request.inputs[:2]
-    if (
+    swapped = (
         isinstance(right, Tensor)
         and isinstance(left, Tensor)
-        and _is_gradient(right)
-        and not _is_gradient(left)
-    ):
-        left, right = right, left
-    request.inputs[:2] = [left, right]
+        and road.is_gradient(right)
+        and not road.is_gradient(left)
+    )
+    given = request.attributes.get("transpose")
+    if given is not None and (swapped or given != "TN"):
+        road.report(_old(request, given, "TN, with the gradient as the first operand", "gᵀ · x"))
+    request.inputs[:2] = [right, left] if swapped else [left, right]
     request.attributes["transpose"] = "TN"
     return request
-
-
-def _is_gradient(tensor: Tensor) -> bool:
-    return tensor.name.rpartition(".")[2].startswith("d_")
 
 
 def _grouped(request: Request, road: Road) -> Request:
@@ -141,12 +141,14 @@ def _gated(packed: str) -> Form:
 
 def _rope(request: Request, road: Road) -> Request:
     """The table of angles, where none flows in, is that of the enclosing declaration."""
+    width, longest = (request.attributes.pop(name, None) for name in ("d_head", "max_seq"))
     if isinstance(request.inputs[0], Tensor) and request.inputs[1] is None:
+        request.attributes |= {} if width is None else {"rotary_dim": width}
         return _packed_rope(request, road)
     if request.inputs[2] is None:
         head = request.inputs[0]
-        width = head.shape[-1] if isinstance(head, Tensor) else 0
-        request.inputs[2] = _table(request, road, width)
+        width = head.shape[-1] if width is None and isinstance(head, Tensor) else width
+        request.inputs[2] = _table(request, road, width, longest)
     _place(request, road, 0, 2, 3)
     return request
 
@@ -164,8 +166,8 @@ def _packed_rope(request: Request, road: Road) -> Request:
     return made
 
 
-def _table(request: Request, road: Road, width: object) -> Tensor:
-    longest = _config(request, "max_seq", "max_position_embeddings")
+def _table(request: Request, road: Road, width: object, longest: Value) -> Tensor:
+    longest = longest or _config(request, "max_seq", "max_position_embeddings")
     if not isinstance(longest, int) or not isinstance(width, int):
         repair = "let a table of angles flow in as the third operand, or declare a config parameter max_seq"
         raise Problem(constants.MISSING.at(request.place.span, module="rope", name="freqs", repair=repair))
@@ -239,6 +241,16 @@ def _router(request: Request, road: Road) -> Request:
 
 
 # --- shapes and creation ----------------------------------------------------------------------------------------
+
+
+def _scale(request: Request, road: Road) -> Request:
+    """A factor that only the run tells is an operand."""
+    factor = request.runtime.pop("factor", None)
+    if factor is None:
+        return request
+    made = _renamed(request, "mul", [request.inputs[0], factor])
+    made.attributes = {}
+    return made
 
 
 def _view(request: Request, road: Road) -> Request:
@@ -329,6 +341,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "rope_packed": _split_heads,
         "flash_attention_packed": _split_heads,
         "qkv_qk_norm_rope": _split_heads,
+        "scale": _scale,
         "view": _view,
         "reshape": _view,
         "zeros": _created,
@@ -337,6 +350,8 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "fill_constant": _created,
         "fill_normal": _created,
         "convert_dtype": _converted,
+        "quantize": _converted,
+        "dequantize": _converted,
         "moe_experts": _experts,
         "moe_router": _router,
         "mamba_conv1d": _convolution,

@@ -23,6 +23,7 @@ class Frame:
         self.given: dict[str, Bound] = {}
         """Parameters that the caller passes instead of storage of their own."""
         self.dims: dict[str, Known] = {}
+        self._values = dict(instance.values)
         self.saved: Mapping[str, Bound] = {}
         """The forward tensors that a backward graph may read."""
 
@@ -34,7 +35,7 @@ class Frame:
     @property
     def known(self) -> Mapping[str, Known]:
         """The constant world: config parameters, let names, and the dimensions that the inputs bound."""
-        return ChainMap(self.dims, dict(self.instance.values))
+        return ChainMap(self.dims, self._values)
 
     def place(self, name: str) -> str:
         """The path of something in this declaration."""

@@ -10,6 +10,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.dtype import F32, ElementType
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
+from lamella.lang.module.annotations import ArgumentValue
 from lamella.lang.module.instantiate.nodes import BuiltConstant, Instance, TensorSlot
 from lamella.lang.module.nodes import Annotation
 from lamella.ops.library import Library
@@ -28,6 +29,9 @@ class Settings:
     """The sizes of dimensions that the inputs would bind otherwise, by the names that the root declares."""
     cached: int = 0
     """How many positions the caches of attention hold; 0 builds a graph without caches."""
+    once: bool = False
+    """Whether equal elements of an array that take tensors of the same types are built once: enough to see what is
+    wrong, but no graph to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +45,40 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An annotation on a tensor of the graph, for what comes behind the graph: hooks, probes, memory, sharding."""
+    """An annotation on a tensor of the graph, for what comes behind the graph: hooks, probes, memory, sharding.
+
+    `arguments` are those that are written and the defaults of the others, each in its type.
+    """
 
     path: str
     tensor: Tensor
     annotation: Annotation
+    arguments: Mapping[str, ArgumentValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How the scale of a narrow tensor is found; strategies that look back see the present tensor alone."""
+
+    strategy: str = "per_tensor"
+    margin: float = 0.0
+    block: tuple[int, int] = (32, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The types of one operation: of its operands, of its sums, of its results; None leaves what is there.
+
+    It holds for the statements of one frame and, inside what they call, for the operations of `reach`.
+    """
+
+    frame: object = None
+    compute: ElementType | None = None
+    accumulate: ElementType | None = None
+    output: ElementType | None = None
+    storage: ElementType | None = None
+    scaling: Scaling = field(default_factory=Scaling)
+    reach: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +91,8 @@ class Compiled:
     constants: Mapping[str, BuiltConstant]
     """What `constants:` builds, by the variable that holds it."""
     findings: tuple[Diagnostic, ...]
+    names: tuple[tuple[str, Tensor], ...] = ()
+    """Every name of the data world that is bound, by its path, with the tensor it means."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 
-from lamella.base.diagnostic import Diagnostic, Label
+from lamella.base.diagnostic import Diagnostic
 from lamella.bridge.module_to_graph.frames import Frame
+from lamella.lang.module.check.rebinding import DROPPED
 from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate_bool
 from lamella.lang.module.instantiate.telling import names_in
 from lamella.lang.module.nodes import Conditional, Flow, Operation, Recompute, Statement, Stub
-from lamella.lang.module.rules import graphs, syntax
-
-DROPPED = "_"
+from lamella.lang.module.rules import syntax
 
 
 class Folding:
@@ -73,28 +72,6 @@ def reads(flow: Flow) -> set[str]:
         if isinstance(step, Operation):
             found |= {name for argument in step.arguments for name in names_in(argument.value)}
     return found
-
-
-def find_rebound(flows: Sequence[Flow], taken: set[str]) -> Iterator[Diagnostic]:
-    """Names that are bound a second time; a gradient of a parameter may be added to."""
-    first: dict[str, Flow] = {}
-    for flow in flows:
-        for target in flow.targets:
-            name = target.name
-            if name == DROPPED or (name in first and _accumulates(flow)):
-                continue
-            if name in first or name in taken:
-                labels = [Label(first[name].span, "bound here first")] if name in first else []
-                yield graphs.REBOUND.at(target.span, labels=labels, name=name)
-            first.setdefault(name, flow)
-
-
-def _accumulates(flow: Flow) -> bool:
-    """Whether a statement adds to the gradient that it writes."""
-    last = flow.steps[-1] if flow.steps else None
-    if not isinstance(last, Operation) or not flow.targets[0].name.startswith("d_"):
-        return False
-    return any(argument.name == "accumulate" for argument in last.arguments)
 
 
 def sort_flows(flows: Sequence[Flow]) -> tuple[list[Flow], list[str]]:

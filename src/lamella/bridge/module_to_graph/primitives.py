@@ -10,6 +10,7 @@ from lamella.base.dtype import LANGUAGES, ElementType
 from lamella.bridge.module_to_graph.frames import Frame
 from lamella.bridge.module_to_graph.nodes import Bound, Members, Unknown
 from lamella.bridge.module_to_graph.road import Place, Road
+from lamella.bridge.module_to_graph.scalars import evaluate_real
 from lamella.bridge.module_to_graph.values import is_data, value_of
 from lamella.graph.nodes import Argument, Tensor
 from lamella.graph.nodes import Value as Attribute
@@ -55,6 +56,8 @@ class Request:
     place: Place
     frame: Frame
     types: dict[str, ElementType] = field(default_factory=dict)
+    runtime: dict[str, Tensor] = field(default_factory=dict)
+    """Attributes that only the run tells; a form makes operands of them."""
     kept: Tensor | None = None
     """The variable that takes the last result, for the next call of the graph."""
 
@@ -100,7 +103,9 @@ def bind(
         binding.argument(argument)
     origin = frame.at(targets[0] if targets else primitive.name, operation.span)
     place = Place(primitive.name, operation.span, origin, frame)
-    return Request(primitive, binding.operands(), binding.attributes, targets, place, frame)
+    request = Request(primitive, binding.operands(), binding.attributes, targets, place, frame)
+    request.runtime.update(binding.runtime)
+    return request
 
 
 class _Binding:
@@ -111,6 +116,7 @@ class _Binding:
         self.ports = ports(primitive)
         self.inputs: list[Bound | Missing] = [MISSING] * len(self.ports)
         self.attributes: dict[str, Value] = {}
+        self.runtime: dict[str, Tensor] = {}
         self.params = {item.name: item for item in primitive.params}
 
     def sources(self, values: Sequence[Bound], operation: Operation) -> None:
@@ -177,7 +183,14 @@ class _Binding:
         words = frozenset(param.type.choices) if param.type is not None else frozenset()
         if param.type is not None and param.type.name == "dtype":
             words = DTYPES
-        value = evaluate(expr, self.frame.known, Surroundings(words=bool(words)))
+        around = Surroundings(words=bool(words))
+        if param.type is not None and param.type.name == "float":
+            real = evaluate_real(expr, self.frame, self.road, self._element(), around)
+            if isinstance(real, Tensor):
+                self.runtime[param.name] = real
+                return None
+            return real
+        value = evaluate(expr, self.frame.known, around)
         if words and value is not None and value not in words:
             wanted = f"one of {', '.join(sorted(words))}"
             what = f"'{param.name}' of '{self.primitive.name}'"
@@ -186,8 +199,15 @@ class _Binding:
             )
         return value
 
+    def _element(self) -> ElementType:
+        """The type of numbers beside the operands so far."""
+        found = (item.element for item in self.inputs if isinstance(item, Tensor) and item.element.is_float)
+        return next(found, self.road.settings.element)
+
     def _scalar(self, expr: Expr) -> Bound:
-        value = evaluate(expr, self.frame.known)
+        value = evaluate_real(expr, self.frame, self.road, self._element())
+        if isinstance(value, Tensor):
+            return value
         if isinstance(value, bool) or not isinstance(value, int | float):
             found = str(value)
             finding = constants.KIND.at(
@@ -229,11 +249,17 @@ def is_unknown(request: Request) -> bool:
 def make(request: Request, road: Road) -> tuple[Tensor | None, ...]:
     """Call the operator of a primitive and give its results, those of a pack one by one."""
     require(request)
+    if request.runtime:
+        what = f"'{next(iter(request.runtime))}' of '{request.name}'"
+        why = "it depends on a dimension that is known only at run time"
+        raise Problem(constants.NOT_CONSTANT.at(request.place.span, what=what, why=why))
     operator = operator_of(request.primitive)
-    if operator is None:
-        raise Problem(graphs.NO_IMPLEMENTATION.at(request.place.span, name=request.name, repair=""))
+    if operator is None or road.settings.library.find(operator) is None:
+        repair = "" if operator is None else f"there is no operator '{operator}'"
+        raise Problem(graphs.NO_IMPLEMENTATION.at(request.place.span, name=request.name, repair=repair))
     place = request.place
     place.types = request.types or None
+    place.primitive = request.primitive
     inputs = _scaled([item for item in request.inputs if not isinstance(item, Members | Unknown)])
     results = tuple(
         _flat(road.call(operator, inputs, _plain(request), _results(request, road, operator), place))

@@ -50,11 +50,22 @@ def declare_shape(type: TensorType, frame: Frame, extents: Mapping[str, int]) ->
     for item in type.dims:
         if isinstance(item, Star | Unchanged):
             found.append(_open(frame, "N", item.span, extents))
-        elif isinstance(item, Name) and item.id not in frame.known:
-            found.append(_open(frame, item.id, item.span, extents))
-        else:
-            found.append(evaluate_extent(item, frame))
+            continue
+        for name in _unknown(item, frame):
+            _open(frame, name, item.span, extents)
+        found.append(evaluate_extent(item, frame))
     return tuple(found)
+
+
+def declare_dimension(name: str, frame: Frame, span: Span, extents: Mapping[str, int]) -> None:
+    """A dimension that an input of the whole model names on its own; the shapes of the others bind it."""
+    if name not in frame.known:
+        _open(frame, name, span, extents)
+
+
+def _unknown(item: Expr, frame: Frame) -> list[str]:
+    """The names in a dimension that nothing has bound yet."""
+    return [name for name in dict.fromkeys(names_in(item)) if name not in frame.known]
 
 
 def _open(frame: Frame, name: str, span: Span, extents: Mapping[str, int]) -> Extent:
@@ -76,6 +87,9 @@ def match_type(what: str, tensor: Tensor, type: TensorType, frame: Frame) -> Ite
     for item, extent in zip(dims, tensor.shape[rank - len(dims) :], strict=True):
         if isinstance(item, Name) and item.id not in frame.known:
             frame.dims[item.id] = Known(extent, f"'{what}'", item.span)
+        elif _unknown(item, frame):
+            # A product of new names has no one solution: it says nothing of the tensor.
+            continue
         elif dim.equal(evaluate_extent(item, frame), extent) is False:
             yield _wrong(what, tensor, type, frame)
             return

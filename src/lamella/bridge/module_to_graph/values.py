@@ -7,6 +7,7 @@ from lamella.base.dim import Dim, Extent
 from lamella.bridge.module_to_graph.frames import Frame
 from lamella.bridge.module_to_graph.nodes import Bound, Members, Unknown
 from lamella.bridge.module_to_graph.road import Place, Road
+from lamella.bridge.module_to_graph.scalars import evaluate_real
 from lamella.bridge.module_to_graph.shapes import tell_known
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate.evaluate import Problem, evaluate
@@ -70,8 +71,8 @@ def value_of(expr: Expr, frame: Frame, road: Road) -> Bound:
         holds = evaluate(expr.condition, frame.known)
         return value_of(expr.value if holds else expr.otherwise, frame, road)
     if isinstance(expr, Integer | Real | Unary | Chain):
-        number = evaluate(expr, frame.known)
-        if isinstance(number, int | float):
+        number = evaluate_real(expr, frame, road, road.settings.element)
+        if isinstance(number, int | float | Tensor):
             return number
     raise Problem(names.UNKNOWN.at(expr.span, name=expr.span.text, where=f"in '{frame.name}'", repair=""))
 

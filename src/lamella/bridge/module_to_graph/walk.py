@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.bridge.module_to_graph.annotate import annotate
+from lamella.bridge.module_to_graph.annotate import annotate, annotate_port
+from lamella.bridge.module_to_graph.barriers import keep_barriers
 from lamella.bridge.module_to_graph.binding import bind_parameters
-from lamella.bridge.module_to_graph.forms import adapt
 from lamella.bridge.module_to_graph.frames import Frame
 from lamella.bridge.module_to_graph.nodes import Bound, Members, Unknown
-from lamella.bridge.module_to_graph.order import DROPPED, Folding, find_rebound, reads, sort_flows
+from lamella.bridge.module_to_graph.order import Folding, reads, sort_flows
 from lamella.bridge.module_to_graph.patterns import expand_pattern
-from lamella.bridge.module_to_graph.primitives import bind, is_unknown, make
+from lamella.bridge.module_to_graph.precision import by_recipe, perform, precisely
+from lamella.bridge.module_to_graph.primitives import bind, is_unknown
 from lamella.bridge.module_to_graph.road import Road
 from lamella.bridge.module_to_graph.shapes import match_type
 from lamella.bridge.module_to_graph.values import find_name, members, select_members, value_of
 from lamella.graph.nodes import Tensor
+from lamella.lang.module.check.rebinding import DROPPED, find_rebound
 from lamella.lang.module.instantiate.evaluate import Problem, evaluate
 from lamella.lang.module.nodes import (
     Call,
@@ -31,26 +33,16 @@ from lamella.lang.module.nodes import (
     Port,
     Primitive,
     ScalarType,
+    Select,
     ShapeAssertion,
     TensorType,
 )
 from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.resolve.nodes import Declared
 from lamella.lang.module.rules import constants, graphs, inheritance
+from lamella.lang.module.words import STACKED, SUGAR
 
 UNKNOWN = Unknown()
-STACKED = "StackedBlocks"
-SUGAR = {
-    "Embedding": "embedding",
-    "RMSNorm": "rmsnorm",
-    "LayerNorm": "layernorm",
-    "Add": "add",
-    "ReLU": "relu",
-    "Split": "split",
-    "Fork": "fork",
-    "FlashAttention": "flash_attention",
-}
-"""Capitalised words of the specification's first chapters, and the primitives they mean."""
 
 
 # --- graphs -----------------------------------------------------------------------------------------------------
@@ -69,8 +61,15 @@ def find_forward(frame: Frame) -> Forward:
 def run_graph(frame: Frame, forward: Forward, road: Road) -> tuple[Bound, ...]:
     """Build the forward graph of a frame whose inputs are bound, and give its outputs."""
     flows = order_flows(frame, forward, road)
-    for flow in flows:
-        run_flow(flow, frame, road)
+    with by_recipe(frame, road):
+        for flow in flows:
+            if road.spend(max(len(flow.steps), 1), flow.span, frame):
+                run_flow(flow, frame, road)
+            else:
+                frame.bound.update({target.name: UNKNOWN for target in flow.targets})
+    road.names += [
+        (frame.place(name), item) for name, item in frame.bound.items() if isinstance(item, Tensor)
+    ]
     return tuple(_output(name, port, frame, road) for name, port in find_outputs(forward, flows))
 
 
@@ -87,7 +86,7 @@ def order_flows(frame: Frame, forward: Forward, road: Road) -> list[Flow]:
         span = next(flow.span for flow in folding.flows if flow.targets[0].name == cycle[0])
         road.report(graphs.CYCLE.at(span, name=cycle[0], cycle=" -> ".join(cycle)), frame.origin)
         frame.bound.update({target.name: UNKNOWN for flow in folding.flows for target in flow.targets})
-    return flows
+    return keep_barriers(flows, folding.flows)
 
 
 def find_inputs(frame: Frame, forward: Forward) -> tuple[Port, ...]:
@@ -99,28 +98,61 @@ def find_inputs(frame: Frame, forward: Forward) -> tuple[Port, ...]:
     bound = {target.name for flow in folding.flows for target in flow.targets}
     found: dict[str, Port] = {}
     for flow in folding.flows:
-        for name in _ordered_reads(flow):
+        for name in _tensors_read(flow, frame):
             if name not in bound and not find_name(name, frame) and name not in frame.known:
                 found.setdefault(name, Port(name, None, span=flow.span))
     return tuple(found.values())
 
 
-def _ordered_reads(flow: Flow) -> list[str]:
-    """What a statement reads, sources first and as they are written."""
-    sources = [item.id for item in flow.sources if isinstance(item, Name)]
-    return [*sources, *sorted(reads(flow) - set(sources))]
+def _tensors_read(flow: Flow, frame: Frame) -> Iterator[str]:
+    """The names that stand where a statement takes tensors, as they are written."""
+    for source in flow.sources:
+        yield from _tensor_names(source)
+    for step in flow.steps:
+        if isinstance(step, Operation):
+            constants = _constant_arguments(step, frame)
+            for argument in step.arguments:
+                if argument.name not in constants:
+                    yield from _tensor_names(argument.value)
+
+
+def _constant_arguments(operation: Operation, frame: Frame) -> set[str | None]:
+    """The names of the arguments that are attributes of a primitive, or values of a module."""
+    declared = _find(operation.callee, frame)
+    if declared is None or not isinstance(declared.declaration, Module | Primitive):
+        return set()
+    return {item.name for item in declared.declaration.params or ()}
+
+
+def _tensor_names(expr: Expr) -> Iterator[str]:
+    """The names that may be tensors in an expression: those that no arithmetic uses."""
+    while isinstance(expr, Member | Index):
+        expr = expr.operand
+    if isinstance(expr, Name):
+        yield expr.id
+    elif isinstance(expr, Select):
+        yield from _tensor_names(expr.value)
+        yield from _tensor_names(expr.otherwise)
+    elif isinstance(expr, Call):
+        for argument in expr.arguments:
+            yield from _tensor_names(argument.value)
 
 
 def find_outputs(forward: Forward, flows: Sequence[Flow]) -> list[tuple[str, Port | None]]:
-    """The names of the outputs with their ports; where none are declared, `out` or what nothing reads."""
+    """The names of the outputs with their ports.
+
+    Where none are declared, `out`, or what nothing reads of the last statement that binds such a name.
+    """
     if forward.outputs is not None:
         return [(port.name or "out", port) for port in forward.outputs]
-    made = [target.name for flow in flows for target in flow.targets if target.name != DROPPED]
-    if "out" in made:
+    if any(target.name == "out" for flow in flows for target in flow.targets):
         return [("out", None)]
-    read = {name for flow in flows for name in reads(flow)}
-    unread = [name for name in made if name not in read]
-    return [(unread[-1], None)] if unread else []
+    read = {DROPPED, *(name for flow in flows for name in reads(flow))}
+    for flow in reversed(flows):
+        unread = [target.name for target in flow.targets if target.name not in read]
+        if unread:
+            return [(name, None) for name in unread]
+    return []
 
 
 def _output(name: str, port: Port | None, frame: Frame, road: Road) -> Bound:
@@ -138,6 +170,7 @@ def _output(name: str, port: Port | None, frame: Frame, road: Road) -> Bound:
         try:
             for finding in match_type(name, value, port.type, frame):
                 road.report(finding, frame.origin)
+            value = annotate_port(value, port, name, frame, road)
         except Problem as problem:
             road.report(problem.finding, frame.origin)
     return value
@@ -153,9 +186,10 @@ def run_flow(flow: Flow, frame: Frame, road: Road) -> None:
     except Problem as problem:
         road.report(problem.finding, frame.origin)
         values = [UNKNOWN] * len(flow.targets)
+    last = flow.steps[-1] if flow.steps and isinstance(flow.steps[-1], Operation) else Operation(Name(""))
     for target, value in zip(flow.targets, values, strict=False):
         if target.name != DROPPED:
-            marks = (*target.annotations, *flow.annotations)
+            marks = (*last.annotations, *target.annotations, *flow.annotations)
             frame.bound[target.name] = annotate(value, marks, target.name, frame, road)
 
 
@@ -167,7 +201,8 @@ def _flow_values(flow: Flow, frame: Frame, road: Road) -> list[Bound]:
             _assert_shape(step, values[0], frame, road)
             continue
         targets = tuple(target.name for target in flow.targets) if last else ()
-        values = list(apply(step, values, targets, frame, road))
+        with precisely((*step.annotations, *(flow.annotations if last else ())), frame, road):
+            values = list(apply(step, values, targets, frame, road))
         if not last:
             values = [annotate(item, step.annotations, "", frame, road) for item in values[:1]]
     if len(flow.targets) > len(values) and not any(isinstance(item, Unknown) for item in values):
@@ -205,6 +240,9 @@ def apply(
 ) -> Sequence[Bound]:
     """What an operation gives for the values that flow into it."""
     callee = operation.callee
+    found = road.apply_backward(operation, values, targets, frame)
+    if found is not None:
+        return found
     if isinstance(callee, Name) and callee.id in frame.instance.children:
         return fold_members(members(callee.id, frame), values, operation, frame, road)
     if isinstance(callee, Name) and callee.id == STACKED:
@@ -222,7 +260,7 @@ def apply(
         raise Problem(_not_found(callee, frame))
     if isinstance(declared.declaration, Primitive):
         request = bind(declared.declaration, values, operation, targets, frame, road)
-        return [UNKNOWN] * max(len(targets), 1) if is_unknown(request) else make(adapt(request, road), road)
+        return [UNKNOWN] * max(len(targets), 1) if is_unknown(request) else perform(request, road)
     if isinstance(declared.declaration, Module):
         return _call_declared(declared, values, operation, frame, road)
     raise Problem(graphs.NOT_AN_OPERATION.at(callee.span, name=declared.name, found="a recipe", repair=""))
@@ -282,13 +320,22 @@ def fold_members(
 ) -> Sequence[Bound]:
     """Call instances one behind the other; inputs beyond what each gives are passed on unchanged."""
     state = [*values, *(value_of(item.value, frame, road) for item in operation.arguments)]
-    given = state
+    given, done, cost = state, None, 0
     for path, instance in owner.items:
-        given = list(
-            call_instance(Frame(instance, path, frame.at(path, operation.span)), state, operation, road)
-        )
-        state = [*given, *state[len(given) :]]
+        kind = (id(instance), *map(_kind, state))
+        if road.settings.once and kind == done and road.spend(cost, operation.span, frame):
+            continue
+        if road.is_spent:
+            return [UNKNOWN] * max(len(given), 1)
+        before, inner = road.steps, Frame(instance, path, frame.at(path, operation.span))
+        given = list(call_instance(inner, state, operation, road))
+        state, done, cost = [*given, *state[len(given) :]], kind, road.steps - before
     return state if not owner.items else given
+
+
+def _kind(value: Bound) -> object:
+    """What of an operand decides what is wrong with its use."""
+    return (value.element, value.shape, value.quantization) if isinstance(value, Tensor) else value
 
 
 def call_instance(inner: Frame, values: Sequence[Bound], operation: Operation, road: Road) -> Sequence[Bound]:
@@ -306,7 +353,10 @@ def call_instance(inner: Frame, values: Sequence[Bound], operation: Operation, r
         raise Problem(finding)
     for number, port in enumerate(inputs):
         bind_input(port, values[number] if number < len(values) else None, inner, operation)
-    return run_graph(inner, forward, road)
+        name = port.name or "in"
+        if name in inner.bound:
+            inner.bound[name] = annotate_port(inner.bound[name], port, name, inner, road)
+    return road.visit(inner, lambda: run_graph(inner, forward, road))
 
 
 def bind_input(port: Port, value: Bound, inner: Frame, operation: Operation) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 DTYPES = frozenset(
     [
         "bf16",
@@ -97,3 +99,20 @@ RESERVED = (
     | {"memory", "hook", "adapter", "dtype", "precision", "nofuse", "shard", "checkpoint"}
 )
 """Names that cannot be declared; tensors are free of this, and so are parameters named like a primitive."""
+
+STACKED = "StackedBlocks"
+"""The operation that calls every element of an array in turn."""
+
+SUGAR = MappingProxyType(
+    {
+        "Embedding": "embedding",
+        "RMSNorm": "rmsnorm",
+        "LayerNorm": "layernorm",
+        "Add": "add",
+        "ReLU": "relu",
+        "Split": "split",
+        "Fork": "fork",
+        "FlashAttention": "flash_attention",
+    }
+)
+"""Capitalised words of the specification's first chapters, and the primitives they mean."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic, errors
 from lamella.bridge.module_to_graph import Settings, is_complete, module_to_graph
+from lamella.bridge.module_to_graph.backward import declares_gradients, differentiate
 from lamella.lang.module.instantiate import Instance, Known, instantiate
 from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.nodes import Module
@@ -54,12 +55,11 @@ def check_declaration(program: Program, declared: Declared, options: Options) ->
     forward = found.instance.module.forward
     if forward is None or forward.graph is None or not is_complete(forward):
         return findings
-    return [
-        *findings,
-        *module_to_graph(
-            found.instance, Settings(library=Library(limits=options.limits), once=True)
-        ).findings,
-    ]
+    # A declaration that speaks of gradients is checked both ways; others are not asked for any.
+    whole = declares_gradients(found.instance)
+    settings = Settings(library=Library(limits=options.limits), once=not whole)
+    built = differentiate(found.instance, settings) if whole else module_to_graph(found.instance, settings)
+    return [*findings, *built.findings]
 
 
 def _lacks_values(declared: Declared, values: Mapping[str, Known], program: Program) -> bool:

@@ -46,11 +46,13 @@ class Names:
     failed: set[str] = field(default_factory=set)
     runtime: frozenset[str] = frozenset()
     """Names that are nothing but dimensions of the inputs."""
+    tensors: frozenset[str] = frozenset()
+    """Names of the world of tensors, which are no constants."""
 
     @property
     def around(self) -> Surroundings:
         """Where the expressions stand."""
-        return Surroundings(where=f"in '{self.module}'", runtime=self._extent)
+        return Surroundings(f"in '{self.module}'", self.tensors, self._extent)
 
     def _extent(self, name: str) -> Extent | None:
         return runtime_dimension(name) if name in self.runtime else None

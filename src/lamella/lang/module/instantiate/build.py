@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
-from lamella.base.diagnostic import Diagnostic, errors
+from lamella.base.diagnostic import Diagnostic, errors, sort_findings
 from lamella.base.limits import DEFAULT, Limits
 from lamella.lang.module.instantiate.collecting import Findings, with_label
 from lamella.lang.module.instantiate.construct import Steps, construct
@@ -24,7 +24,7 @@ def instantiate(
     builder = _Builder(limits)
     span = declared.declaration.span
     instance = builder.build(Wanted(declared, scope, config, span))
-    found = tuple(builder.findings.items)
+    found = tuple(sort_findings(builder.findings.items))
     return Instantiated(None if errors(found) else instance, found)
 
 

@@ -38,6 +38,7 @@ from lamella.lang.module.nodes import (
     Param,
     ParamType,
     RuntimeDim,
+    ScalarType,
     TensorType,
     TiedType,
 )
@@ -46,6 +47,8 @@ from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.rules import constants, inheritance, syntax
 from lamella.lang.module.rules import names as name_rules
 
+LIKE_OPERATIONS = 20
+"""An element with arguments of its own costs as much as so many operations."""
 Steps: TypeAlias = Generator[Wanted, Instance | None, Instance | None]
 """A construction that asks for the instances it holds."""
 _Element: TypeAlias = Generator[Wanted, Instance | None, Child | None]
@@ -119,7 +122,8 @@ def _bind(merged: Merged, wanted: Wanted, findings: Findings) -> Names:
     """All values of the constant world."""
     module = merged.module
     params = [param.name for param in module.params or ()]
-    names = Names(module.name, findings, runtime=_runtime_names(module))
+    runtime = _runtime_names(module)
+    names = Names(module.name, findings, runtime=runtime, tensors=_tensor_names(module) - runtime)
     for name in wanted.given:
         if name not in params:
             repair = guess(name, params)
@@ -139,6 +143,15 @@ def _runtime_names(module: Module) -> frozenset[str]:
     used = {name for kind in types if isinstance(kind, TensorType) for name in names_in(*kind.dims)}
     lets = {item.name for item in module.bindings if isinstance(item, Let | RuntimeDim)}
     return frozenset(used - lets - {param.name for param in module.params or ()})
+
+
+def _tensor_names(module: Module) -> frozenset[str]:
+    """Names of parameters, constants, inputs and outputs."""
+    forward = module.forward
+    ports = (*(forward.inputs or ()), *(forward.outputs or ())) if forward is not None else ()
+    named = [port.name for port in ports if port.name is not None and not isinstance(port.type, ScalarType)]
+    params = [param.path.parts[0].name for param in module.tensors]
+    return frozenset((*named, *params, *(item.name for item in module.constants)))
 
 
 def _add(param: Param, generation: Generation, parts: _Parts) -> Generator[Wanted, Instance | None, None]:
@@ -226,6 +239,10 @@ def _numbered(
     name: str, kind: ArrayType, element: InstanceType, count: int, generation: Generation, parts: _Parts
 ) -> _Element:
     """The elements of an array whose arguments use the index; those with equal arguments are one object still."""
+    most = parts.limits.max_operations // LIKE_OPERATIONS
+    if count > most:
+        what = f"the length of '{name}', {count}, with elements that differ,"
+        raise Problem(syntax.LIMIT.at(kind.size.span, what=what, limit=most, option="max_operations"))
     found: list[Instance] = []
     size = 0
     for index in range(count):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from lamella.base.limits import Limits, OutOfRange, product
@@ -127,9 +127,9 @@ def with_layer(names: Names, index: int) -> Names:
     return replace(names, known=known)
 
 
-def build_constants(constants: Iterable[Constant], names: Names) -> Iterator[tuple[str, BuiltConstant]]:
+def build_constants(constants: tuple[Constant, ...], names: Names) -> Iterator[tuple[str, BuiltConstant]]:
     """The entries of `constants:` with the values of their arguments; element types are words there."""
-    types = {word: Known(word) for word in DTYPES}
+    types = {word: Known(word) for word in DTYPES} if constants else {}
     inner = replace(names, known=ChainMap(names.known, types))
     for constant in constants:
         found = [(item.name, _argument(item, inner)) for item in constant.value.arguments]

@@ -83,10 +83,10 @@ def names_in(*parts: Expr | Star | Unchanged) -> Iterator[str]:
         if isinstance(item, Name):
             yield item.id
         elif not isinstance(item, Rest | Star | Unchanged):
-            todo += reversed(_inside(item))
+            todo += reversed(parts_of(item))
 
 
-def _inside(expr: Expr | Slice) -> list[Subscript]:
+def parts_of(expr: Expr | Slice) -> list[Subscript]:
     """What stands directly in an expression; the callee of a call is no value."""
     match expr:
         case Chain(first, rest):

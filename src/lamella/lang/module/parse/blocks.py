@@ -57,11 +57,9 @@ class Blocks(Types):
             if self.kind in (INDENT, DEDENT):
                 extra += self._change(column)
                 continue
-            if self.kind == DOC:
-                self._skip_doc()
-                continue
+            read: Callable[[], T | None] = self._skip_doc if self.kind == DOC else parse
             try:
-                item = parse()
+                item = read()
             except SyntaxProblem:
                 self.depth_left = depth
                 self.pass_line()
@@ -82,19 +80,20 @@ class Blocks(Types):
 
     def body(self, parse: Callable[[], T | None], where: str) -> tuple[tuple[T, ...], tuple[str, ...]]:
         """What stands behind a colon: a block below it, or one line of it on the same line."""
+        self.descend(where)
+        last: tuple[str, ...] = ()
         if self.kind != NEWLINE:
             item = parse()
-            return (() if item is None else (item,)), ()
-        self.descend(where)
-        found, last = self.lines(parse)
+            found = [] if item is None else [item]
+        else:
+            found, last = self.lines(parse)
         self.depth_left += 1
         return tuple(found), last
 
     def _skip_doc(self) -> None:
-        """A docstring where it documents nothing."""
+        """A docstring, where it documents nothing or has been read already."""
         self.next()
-        if self.kind == NEWLINE:
-            self.next()
+        self.end_line("after a docstring")
 
     def pass_line(self) -> None:
         """Go to the end of a broken line, and over the block below it."""

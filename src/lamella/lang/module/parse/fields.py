@@ -5,8 +5,10 @@ from __future__ import annotations
 from lamella.base.cursor import SyntaxProblem
 from lamella.lang.module.nodes import Expr, Field
 from lamella.lang.module.parse.layout import NEWLINE
+from lamella.lang.module.parse.lexis import DOC, OPEN, OPEN_DOC
 from lamella.lang.module.parse.ports import Ports
 
+NO_TEXT = frozenset((NEWLINE, DOC, OPEN, OPEN_DOC))
 ITEM = "-"
 """The name of a field that is an item of a list, or a line of free text."""
 
@@ -58,8 +60,8 @@ class Fields(Ports):
     def _text(self) -> str:
         """The text of the rest of a line; one that takes several lines is put on one."""
         first = self.index
-        self.pass_words()
-        if self.index == first:
-            raise self.problem("a value", "after ':'")
+        self.skip_to(lambda: self.kind in NO_TEXT)
+        if self.index == first or self.kind != NEWLINE:
+            raise self.problem("a value", "in a field")
         text = self.source.text[self.starts[first] : self.end_of(self.index - 1)]
         return " ".join(self.texts[first : self.index]) if "\n" in text else text

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from lamella.base.diagnostic import Diagnostic
+from lamella.base.diagnostic import Diagnostic, Label
 from lamella.base.source import Source, Span
 from lamella.lang.module.resolve.nodes import Resolved, Unit
 from lamella.lang.module.rules import names as rules
@@ -15,7 +15,9 @@ FILE_NAME = "module.lock"
 _DIGITS = 12
 _SHOWN = 80
 _HEAD = "# written by lamella: what the imports of this program lead to"
-_ENTRY = re.compile(r"  ([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*): (v[0-9]{1,9}|local@[0-9a-f]{7,64})", re.ASCII)
+_ENTRY = re.compile(
+    r"  ([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*): (v[0-9]{1,9}|local@[0-9a-f]{7,64})(?: +#.*)?", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +90,11 @@ def check_lock(resolved: Resolved, lock: Lock) -> tuple[Diagnostic, ...]:
         locked = lock.entries.get(use.path)
         if locked is not None and not _agrees(locked.found, use.unit):
             wanted = _state(use.unit)
-            findings.append(rules.LOCK.at(use.span, name=use.path, found=locked.found, wanted=wanted))
-    return tuple(dict.fromkeys(findings))
+            label = Label(use.span, "imported here")
+            findings.append(
+                rules.LOCK.at(locked.span, labels=[label], name=use.path, found=locked.found, wanted=wanted)
+            )
+    return tuple({item.span: item for item in reversed(findings)}.values())[::-1]
 
 
 def _agrees(found: str, unit: Unit) -> bool:

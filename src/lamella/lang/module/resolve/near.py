@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from itertools import islice
 
 _MOST = 500
 _LONGEST = 200
+_MOST_GUESSES = 100
 
 
 def guess(name: str, names: Iterable[str]) -> str:
@@ -21,3 +22,21 @@ def guess(name: str, names: Iterable[str]) -> str:
     same_letters = [item for item in known if item.lower() == name.lower() and item != name]
     close = same_letters or get_close_matches(name, known, n=1)
     return f"did you mean '{close[0]}'?" if close else ""
+
+
+class Nearness:
+    """The names that could have been meant, for hints that stay cheap where a whole file is misspelt."""
+
+    def __init__(self, names: Callable[[], Iterable[str]]) -> None:
+        self._read = names
+        self._names: list[str] | None = None
+        self._left = _MOST_GUESSES
+
+    def guess(self, name: str) -> str:
+        """A hint with the name that was probably meant; nothing after many of them."""
+        self._left -= 1
+        if self._left < 0:
+            return ""
+        if self._names is None:
+            self._names = sorted(set(self._read()))
+        return guess(name, self._names)

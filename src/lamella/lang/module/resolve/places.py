@@ -17,7 +17,7 @@ from lamella.base.paths import Refusal, read_included, resolve_include, shown
 
 _FILE = re.compile(r"([A-Za-z_]\w*)(?:\.v([0-9]{1,9}))?\.module", re.ASCII)
 _DECLARED = re.compile(
-    r"^(?:abstract +)?(?:module|block|model|primitive|recipe|preset|export +\w+) +([A-Za-z_]\w*)",
+    r"^(?:abstract +)?(?:module|block|model|primitive|recipe|export +\w+) +([A-Za-z_]\w*)",
     re.ASCII | re.MULTILINE,
 )
 _MOST_ENTRIES = 10_000

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, sort_findings
 from lamella.base.source import Span
-from lamella.lang.module.nodes import Export, Import, Primitive
+from lamella.lang.module.nodes import Export, Import, Preset, Primitive
 from lamella.lang.module.resolve.bindings import Bindings
-from lamella.lang.module.resolve.duplicates import find_duplicates
+from lamella.lang.module.resolve.duplicates import find_duplicates, find_reserved
 from lamella.lang.module.resolve.imports import PRIMITIVES, Importer, Steps
 from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.resolve.nodes import Declared, Resolved, Scope, Unit, Use
@@ -44,6 +44,7 @@ class Resolver:
         self.findings: list[Diagnostic] = []
         self.uses: list[Use] = []
         self._scopes: dict[Unit, Scope] = {}
+        self._primitives: dict[str, Declared] = {}
         self._public: dict[Unit, dict[str, Declared]] = {}
         self._unchecked: list[Unit] = []
 
@@ -89,8 +90,7 @@ class Resolver:
         self._scopes[unit] = Scope(
             unit, bindings.local, bindings.imported, bindings.spaces, self, self._scopes
         )
-        local = bindings.local.items()
-        self._public[unit] = {name: item for name, item in local if not name.startswith("_")}
+        self._public[unit] = {name: item for name, item in bindings.local.items() if _is_public(item)}
         return _Frame(unit, self._read(unit, bindings))
 
     def _read(self, unit: Unit, bindings: Bindings) -> Steps:
@@ -122,6 +122,7 @@ class Resolver:
         while self._unchecked:
             unit = self._unchecked.pop()
             self.findings += find_duplicates(unit.document)
+            self.findings += find_reserved(unit.document, self._primitive_names())
             self.findings += check_uses(self._scopes[unit], self.workspace.limits)
 
     # --- what an import and a scope ask ---------------------------------------------------------------------
@@ -149,8 +150,12 @@ class Resolver:
 
     def primitive(self, name: str) -> Declared | None:
         """The primitive of that name."""
-        found = self.find_in(self.workspace.standard, PRIMITIVES, name)
-        return found if found is not None and isinstance(found.declaration, Primitive) else None
+        if name not in self._primitives:
+            found = self.find_in(self.workspace.standard, PRIMITIVES, name)
+            if found is None or not isinstance(found.declaration, Primitive):
+                return None
+            self._primitives[name] = found
+        return self._primitives[name]
 
     def primitives(self) -> Iterator[str]:
         """The names of all primitives."""
@@ -167,3 +172,8 @@ class Resolver:
         place = self.workspace.standard
         folders = (folder for folder in place.folders if name in place.index((folder,)))
         return next((f"std.{folder}.{name}" for folder in folders), None)
+
+
+def _is_public(declared: Declared) -> bool:
+    """Whether others may import a declaration; a preset is for the model of its own file."""
+    return not declared.name.startswith("_") and not isinstance(declared.declaration, Preset)

@@ -10,6 +10,11 @@ VALUE = UNKNOWN.also("'{argument}' of '@{name}' is {found}, {wanted} is needed",
 MISSING = UNKNOWN.also("'@{name}' needs '{argument}'", hint="{repair}")
 TARGET = UNKNOWN.also("'@{name}' stands on {found}, it belongs on {wanted}")
 CLASH = UNKNOWN.also("'@{name}' and '@{other}' exclude each other")
+TWICE = UNKNOWN.also("'@{name}' stands twice in one place", hint="keep one of them")
+RECIPE_FIELD = UNKNOWN.also("a recipe has no field '{field}'", hint="{repair}")
+RECIPE_VALUE = UNKNOWN.also(
+    "'{field}' of the recipe '{name}' is {found}, {wanted} is needed", hint="{repair}"
+)
 FUSION = Rule("E013", "7.5.1 @fuse", "the pattern '{name}' does not fit: {why}", hint="{repair}")
 RESIDUAL = FUSION.also("there is no residual pattern '{name}'", hint="{repair}")
 STAGES = Rule(

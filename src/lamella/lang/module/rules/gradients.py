@@ -1,8 +1,9 @@
-"""Backward graphs: E005, E006, E018 to E022, W003, W004."""
+"""Backward graphs: E005, E006, E018 to E022, W003, W004, and E014 for what has no backward."""
 
 from __future__ import annotations
 
 from lamella.base.diagnostic import WARNING, Rule
+from lamella.lang.module.rules.graphs import UNKNOWN_OPERATION
 
 MISSING = Rule(
     "E005",
@@ -47,3 +48,12 @@ UNUSED = Rule(
     hint="drop it from save:",
 )
 NO_MATCH = UNUSED.also("'{name}' in save: of '{module}' matches no tensor", hint="{repair}")
+NO_BACKWARD = UNKNOWN_OPERATION.also(
+    "no gradient goes back through '{operation}' to '{name}'", hint="mark what it gives with @gradient(skip)"
+)
+DIFFERS = Rule(
+    "E103",
+    "9.8.1 Autograd Oracle Check",
+    "'{name}' of '{module}' is not the gradient: it is {found} along a random direction, differences give {wanted}",
+    hint="compare the statements that give '{name}' with the derivative of the forward graph",
+)

@@ -15,6 +15,7 @@ USED_TWICE = UNKNOWN_PATH.also(
 )
 PLACEHOLDER = UNKNOWN_PATH.also("the placeholder '{name}' stands on one side only")
 COVERING = UNKNOWN_PATH.also("the ranges of '{path}' {why}, its dimension {dim} has {extent}")
+RANGES = UNKNOWN_PATH.also("the ranges of '{path}' {why}")
 FUSED_SHAPE = UNKNOWN_PATH.also("'{path}' has shape {wanted}, its sources make {found}{values}")
 FUSED_DTYPE = UNKNOWN_PATH.also(
     "'{path}' is fused from {first} and {second}", hint="the sources of a fused tensor have one type"

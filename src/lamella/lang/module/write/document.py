@@ -66,7 +66,7 @@ class DocumentWriter(SectionWriter):
         self.forward(node.forward)
         self.backward(node.backward)
         if node.hf_config is not None:
-            self.open(NO_NOTES, "hf_config:", apart=True)
+            self.begin(NO_NOTES, "hf_config:", apart=True)
             self.fields(node.hf_config)
             self.level -= 1
         self.mappings("hf_mapping", node.hf_mapping)
@@ -80,7 +80,7 @@ class DocumentWriter(SectionWriter):
         params = node.params or ()
         if not any(param.notes.above or param.notes.behind for param in params):
             text = f"({', '.join(map(write_config_param, params))})" if node.params is not None else ""
-            self.open(node.notes, start + text + end, apart)
+            self.begin(node.notes, start + text + end, apart)
             return
         self.above(node.notes, apart)
         self.open_block(NO_NOTES, f"{start}(")
@@ -95,13 +95,13 @@ class DocumentWriter(SectionWriter):
         """The end of a declaration: `...` where it is not finished, and the comments there."""
         if node.stub:
             self.put(NO_NOTES, "...", apart=True)
-        self.close(node.notes)
+        self.end(node.notes)
 
     # --- primitives, recipes and presets --------------------------------------------------------------------
 
     @item.register
     def _(self, node: n.Primitive, apart: bool) -> None:
-        self.open(node.notes, f"primitive {node.name}:", apart)
+        self.begin(node.notes, f"primitive {node.name}:", apart)
         self.document(node.doc)
         self.config_params(node.params)
         self.signature("forward", node.forward)
@@ -116,7 +116,7 @@ class DocumentWriter(SectionWriter):
         """Write `forward:` or `backward:` of a primitive."""
         if node is None:
             return
-        self.open(node.notes, f"{name}:", apart=True)
+        self.begin(node.notes, f"{name}:", apart=True)
         if node.native:
             self.put(NO_NOTES, "_")
         self.ports("in", "inputs", node.inputs)
@@ -126,17 +126,17 @@ class DocumentWriter(SectionWriter):
             left = targets if len(item.targets) == 1 else f"({targets})"
             self.put(item.notes, f"{left} = {write_expression(item.value)}")
         self.fields(node.fields)
-        self.close(node.notes)
+        self.end(node.notes)
 
     @item.register
     def _(self, node: n.Recipe | n.Preset, apart: bool) -> None:
         word = "recipe" if isinstance(node, n.Recipe) else "preset"
-        self.open(node.notes, f"{word} {node.name}:", apart)
+        self.begin(node.notes, f"{word} {node.name}:", apart)
         self.document(node.doc)
         if node.doc and node.fields:
             self.above(NO_NOTES, apart=True)
         self.fields(node.fields)
-        self.close(node.notes)
+        self.end(node.notes)
 
 
 def _import_lines(node: n.Import) -> list[str]:

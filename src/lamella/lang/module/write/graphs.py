@@ -27,12 +27,12 @@ class GraphWriter(Lines):
         """A statement with its notes, broken where it is too long."""
         self.place(notes, wrap(text, self.level), apart)
 
-    def open(self, notes: Notes, head: str, apart: bool = False) -> None:
+    def begin(self, notes: Notes, head: str, apart: bool = False) -> None:
         """The line that opens a block, with its notes."""
         self.put(notes, head, apart)
         self.level += 1
 
-    def close(self, notes: Notes) -> None:
+    def end(self, notes: Notes) -> None:
         """The end of a block, after the comments that stand there."""
         self.comments(notes.last)
         self.level -= 1
@@ -70,19 +70,19 @@ class GraphWriter(Lines):
     @statement.register
     def _(self, node: n.Conditional) -> None:
         for index, arm in enumerate(node.arms):
-            self.open(arm.notes, f"{'elif' if index else 'if'} {write_condition(arm.condition)}:")
+            self.begin(arm.notes, f"{'elif' if index else 'if'} {write_condition(arm.condition)}:")
             self.statements(arm.body)
-            self.close(arm.notes)
+            self.end(arm.notes)
         if node.otherwise is not None:
-            self.open(node.notes, "else:")
+            self.begin(node.notes, "else:")
             self.statements(node.otherwise)
-            self.close(node.notes)
+            self.end(node.notes)
 
     @statement.register
     def _(self, node: n.Recompute) -> None:
-        self.open(node.notes, "recompute:")
+        self.begin(node.notes, "recompute:")
         self.statements(node.body)
-        self.close(node.notes)
+        self.end(node.notes)
 
     @statement.register
     def _(self, node: n.Stub) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import TypeVar
 
@@ -40,7 +41,7 @@ class SectionWriter(GraphWriter):
         """Write a section of one line for each of its items, if it is there."""
         if items is None:
             return
-        self.open(NO_NOTES, f"{name}:", apart=True)
+        self.begin(NO_NOTES, f"{name}:", apart=True)
         for item in items:
             self.put(item.notes, text(item))
         self.level -= 1
@@ -65,13 +66,13 @@ class SectionWriter(GraphWriter):
         """Write `pattern:` and its sublayers."""
         if node is None:
             return
-        self.open(node.notes, f"pattern: {node.pattern}", apart=True)
+        self.begin(node.notes, f"pattern: {node.pattern}", apart=True)
         if node.sublayers:
-            self.open(NO_NOTES, "sublayers:")
+            self.begin(NO_NOTES, "sublayers:")
             for names in node.sublayers:
                 self.put(NO_NOTES, f"- ({', '.join(names)})")
             self.level -= 1
-        self.close(node.notes)
+        self.end(node.notes)
 
     # --- let ------------------------------------------------------------------------------------------------
 
@@ -79,11 +80,11 @@ class SectionWriter(GraphWriter):
         """Write `let:`; constraints that follow each other share a block."""
         if not bindings:
             return
-        self.open(NO_NOTES, "let:", apart=True)
+        self.begin(NO_NOTES, "let:", apart=True)
         for is_constraint, group in groupby(bindings, lambda item: isinstance(item, n.Constraint)):
             items = list(group)
             if is_constraint:
-                self.open(Notes(blank=items[0].notes.blank), "constraint:")
+                self.begin(NO_NOTES, "constraint:", apart=True)
             for item in items:
                 self._binding(item)
             self.level -= is_constraint
@@ -105,32 +106,32 @@ class SectionWriter(GraphWriter):
         """Write `forward:`."""
         if node is None:
             return
-        self.open(node.notes, "forward:", apart=True)
+        self.begin(node.notes, "forward:", apart=True)
         self.annotations(node.annotations)
         self.ports("in", "inputs", node.inputs)
         self.ports("out", "outputs", node.outputs)
         self.graph(node.graph)
         self.selection("save", node.save)
         self.selection("recompute", node.recompute)
-        self.close(node.notes)
+        self.end(node.notes)
 
     def backward(self, node: n.Backward | None) -> None:
         """Write `backward:`."""
         if node is None:
             return
-        self.open(node.notes, "backward:", apart=True)
+        self.begin(node.notes, "backward:", apart=True)
         self.annotations(node.annotations)
         for port in node.gradients:
             self.put(port.notes, write_port(port))
         self.ports("in", "inputs", node.inputs)
         self.ports("out", "outputs", node.outputs)
         self.graph(node.graph)
-        self.close(node.notes)
+        self.end(node.notes)
 
     def graph(self, statements: Sequence[n.Statement] | None) -> None:
         """Write `graph:`."""
         if statements is not None:
-            self.open(NO_NOTES, "graph:")
+            self.begin(NO_NOTES, "graph:")
             self.statements(statements)
             self.level -= 1
 
@@ -138,16 +139,16 @@ class SectionWriter(GraphWriter):
         """Write inputs or outputs: on one line where they fit and no comment stands among them, else as a block."""
         if ports is None:
             return
-        text = f"{word}: {_tuple(ports)}"
-        if len(ports) < 2 or any(port.name is None for port in ports):
-            self.put(ports[0].notes if ports else NO_NOTES, text)
-        elif fits(text, self.level) and not _is_noted(ports):
-            first, last = ports[0].notes, ports[-1].notes
-            self.put(Notes(first.above, last.behind, first.blank), text)
+        texts = [write_port(port) for port in ports]
+        row = f"{word}: ({', '.join(texts)})"
+        if len(ports) == 1 and not texts[0].endswith("..."):
+            self.put(replace(ports[0].notes, blank=False), f"{word}: {texts[0]}")
+        elif fits(row, self.level) and not _needs_lines(ports):
+            self.put(Notes(ports[0].notes.above) if ports else NO_NOTES, row)
         else:
-            self.open(NO_NOTES, f"{block}:")
-            for port in ports:
-                self.put(port.notes, write_port(port))
+            self.begin(NO_NOTES, f"{block}:")
+            for port, text in zip(ports, texts, strict=True):
+                self.put(port.notes, text)
             self.level -= 1
 
     # --- free sections --------------------------------------------------------------------------------------
@@ -156,9 +157,9 @@ class SectionWriter(GraphWriter):
         """Write fields, one on a line; those of a field stand below it."""
         for field in fields:
             if isinstance(field.value, tuple):
-                self.open(field.notes, f"{field.name}:", apart)
+                self.begin(field.notes, f"{field.name}:", apart)
                 self.fields(field.value)
-                self.close(field.notes)
+                self.end(field.notes)
             else:
                 self.place(field.notes, self._field(field.name, field.value), apart)
 
@@ -170,12 +171,7 @@ class SectionWriter(GraphWriter):
         return wrap(head + write_expression(value), self.level)
 
 
-def _tuple(ports: Sequence[n.Port]) -> str:
-    texts = [write_port(port) for port in ports]
-    is_bare = len(ports) == 1 and bool(texts[0]) and not texts[0].endswith("...")
-    return texts[0] if is_bare else f"({', '.join(texts)})"
-
-
-def _is_noted(ports: Sequence[n.Port]) -> bool:
-    """Whether comments stand between ports."""
-    return any(port.notes.above for port in ports[1:]) or any(port.notes.behind for port in ports[:-1])
+def _needs_lines(ports: Sequence[n.Port]) -> bool:
+    """Whether comments stand among ports, or one without a name: several of those in a row would be a tuple."""
+    is_noted = any(port.notes.above for port in ports[1:]) or any(port.notes.behind for port in ports)
+    return is_noted or any(port.name is None for port in ports)

@@ -1,0 +1,170 @@
+"""Gradients against central differences of the forward graph, on random numbers in 64 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from lamella.base import dim
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic, errors
+from lamella.base.dtype import F64
+from lamella.bridge.module_to_graph import module_to_graph
+from lamella.bridge.module_to_graph.backward.differentiate import differentiate
+from lamella.bridge.module_to_graph.backward.nodes import Differentiated
+from lamella.bridge.module_to_graph.nodes import Settings
+from lamella.bridge.module_to_graph.tables import compute
+from lamella.graph.model import Model
+from lamella.graph.nodes import Tensor
+from lamella.lang.module.instantiate.nodes import Instance
+from lamella.lang.module.rules import gradients
+
+STEP = 1e-4
+TOLERANCE = 1e-3
+DIRECTIONS = 3
+"""Random directions that each tensor is moved along."""
+SIZES: Mapping[str, int] = {"B": 2, "T": 8}
+OTHER = 4
+"""The size of a dimension that nothing else says."""
+
+
+class Executable(Protocol):
+    """A model that can be run."""
+
+    @property
+    def state(self) -> MutableMapping[str, Array]:
+        """The numbers of its variables."""
+
+    def __call__(self, /, **inputs: Array) -> Mapping[str, Array]:
+        """The outputs for these inputs."""
+
+
+Compile = Callable[[Model], Executable]
+"""Makes a model executable in 64 bits; a backend gives it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One gradient: its slope along the direction where it is worst, and that of the differences."""
+
+    name: str
+    found: float
+    wanted: float
+    error: float
+    """The difference of the two over the larger of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What comparing gradients gave; the worst is the first."""
+
+    judged: tuple[Judged, ...]
+    findings: tuple[Diagnostic, ...]
+
+    def lines(self) -> Iterator[str]:
+        """The comparison as text."""
+        if self.judged:
+            worst = self.judged[0]
+            yield f"{len(self.judged)} gradients compared, the worst is '{worst.name}': {worst.error:.1e}"
+        for item in self.judged:
+            yield f"{item.name}: {item.found:.9g}, by differences {item.wanted:.9g}, error {item.error:.1e}"
+
+
+def verify_backward(
+    instance: Instance, settings: Settings, shapes: Mapping[str, int], compile: Compile
+) -> Verification:
+    """Compare each gradient of an instance with differences of its forward graph along random directions.
+
+    `shapes` are the sizes of open dimensions by name. What `@gradient` changes is no derivative any more: then nothing
+    is reported, but the comparison is told still.
+    """
+    settings = replace(settings, element=F64)
+    found, forward = differentiate(instance, settings), module_to_graph(instance, settings).model
+    if found.model is None or forward is None:
+        return Verification((), tuple(errors(found.findings)))
+    trial = _Trial(found, compile(found.model), compile(forward), {**SIZES, **shapes})
+    judged = tuple(sorted(trial.judge(), key=lambda item: -item.error))
+    changed = any(mark.annotation.name == "gradient" for mark in found.compiled.marks)
+    span = instance.module.backward.span if instance.module.backward is not None else instance.module.span
+    findings = [
+        gradients.DIFFERS.at(
+            span, name=item.name, module=instance.name, found=f"{item.found:.6g}", wanted=f"{item.wanted:.6g}"
+        )
+        for item in judged
+        if item.error > TOLERANCE and not changed
+    ]
+    return Verification(judged, tuple(findings))
+
+
+class _Trial:
+    """A graph with random numbers in all its inputs and parameters."""
+
+    def __init__(
+        self, found: Differentiated, both: Executable, forward: Executable, sizes: Mapping[str, int]
+    ) -> None:
+        self.found, self.both, self.forward = found, both, forward
+        self._rng = np.random.default_rng(0)
+        self._sizes = sizes
+        model = found.model
+        inputs = model.graph.inputs if model is not None else ()
+        self._inputs = {item.name: self._draw(item) for item in inputs if isinstance(item, Tensor)}
+        for weight in found.compiled.weights:
+            self._set(weight.tensor.name, self._draw(weight.tensor))
+        for name, built in found.compiled.constants.items():
+            self._set(name, compute(built))
+
+    def _set(self, name: str, array: Array) -> None:
+        self.both.state[name] = self.forward.state[name] = array
+
+    def _draw(self, tensor: Tensor) -> Array:
+        """Numbers for a tensor; indices are 0 or 1, which every table has."""
+        shape = tuple(self._size(item) for item in tensor.shape)
+        if not tensor.element.is_float:
+            return self._rng.integers(0, 2, shape)
+        return self._rng.normal(size=shape) * 0.5
+
+    def _size(self, extent: dim.Extent) -> int:
+        known = {item.name: self._sizes.get(item.name, OTHER) for item in dim.symbols(extent)}
+        found = dim.substitute(extent, known)
+        return found if isinstance(found, int) else OTHER
+
+    def _loss(self) -> float:
+        """The outputs, each weighed with its incoming gradient."""
+        given = {name: array for name, array in self._inputs.items() if name not in self.found.seeds.values()}
+        results = self.forward(**given)
+        return float(
+            sum((results[name] * self._inputs[seed]).sum() for name, seed in self.found.seeds.items())
+        )
+
+    def judge(self) -> Iterator[Judged]:
+        """Every gradient where it is worst."""
+        results = self.both(**self._inputs)
+        size = abs(self._loss())
+        for name, output in self.found.input_gradients.items():
+            yield self._worst(output, self._inputs, name, results[output], size)
+        for weight in self.found.compiled.weights:
+            gradient = self.found.gradients.get(weight.path)
+            if gradient is not None:
+                state = self.forward.state
+                yield self._worst(gradient, state, weight.tensor.name, results[gradient], size)
+
+    def _worst(
+        self, name: str, place: MutableMapping[str, Array], key: str, gradient: Array, size: float
+    ) -> Judged:
+        start = place[key]
+        least = 1e-6 * max(1.0, size)
+        found: list[Judged] = []
+        for _ in range(DIRECTIONS):
+            direction = self._rng.normal(size=start.shape)
+            slopes = []
+            for sign in (1.0, -1.0):
+                place[key] = start + sign * STEP * direction
+                slopes.append(self._loss())
+            ours, theirs = float((gradient * direction).sum()), (slopes[0] - slopes[1]) / (2 * STEP)
+            error = abs(ours - theirs) / max(abs(ours), abs(theirs), least)
+            found.append(Judged(name, ours, theirs, error))
+        place[key] = start
+        return max(found, key=lambda item: item.error)

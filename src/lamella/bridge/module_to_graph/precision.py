@@ -1,0 +1,220 @@
+"""Element types inside operations: promotion, `@precision`, recipes; every conversion is a call of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from lamella.base.dtype import F32, ElementType
+from lamella.bridge.module_to_graph.forms import adapt
+from lamella.bridge.module_to_graph.frames import Frame
+from lamella.bridge.module_to_graph.nodes import Bound, Precision, Scaling
+from lamella.bridge.module_to_graph.primitives import Request, make
+from lamella.bridge.module_to_graph.road import Road
+from lamella.bridge.module_to_graph.scaling import quantized
+from lamella.bridge.module_to_graph.storage import element_named
+from lamella.graph.nodes import Tensor
+from lamella.lang.module.annotations import POLICIES, read_annotation
+from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
+from lamella.lang.module.instantiate.nodes import Value
+from lamella.lang.module.nodes import Annotation, Recipe
+
+PRECISION, SCALING, RECIPE = "precision", "scaling", "recipe"
+NARROW = 8
+"""Types of at most this many bits hold numbers over a scale."""
+CONVERSIONS = frozenset(("convert_dtype", "quantize", "dequantize"))
+PRODUCTS = frozenset(
+    (
+        "matmul",
+        "batched_matmul",
+        "grouped_gemm",
+        "moe_grouped_gemm",
+        "moe_grouped_gemm_gate_up",
+        "moe_grouped_gemm_down",
+    )
+)
+SUMS = PRODUCTS | {
+    "reduce_sum",
+    "reduce_mean",
+    "reduce_max",
+    "rmsnorm",
+    "layernorm",
+    "fused_residual_rmsnorm",
+    "group_rmsnorm",
+    "qk_norm",
+    "softmax",
+    "flash_attention",
+    "flash_attention_packed",
+    "cross_entropy",
+}
+"""Operations inside a called module that its `@precision` reaches: those that accumulate."""
+
+
+# --- what annotations and recipes say ---------------------------------------------------------------------------
+
+
+@contextmanager
+def precisely(annotations: Sequence[Annotation], frame: Frame, road: Road) -> Iterator[None]:
+    """Build an operation with the precision that its annotations ask for."""
+    before = road.precision
+    if any(item.name in (PRECISION, SCALING) for item in annotations):
+        road.precision = _read(annotations, frame, before)
+    try:
+        yield
+    finally:
+        road.precision = before
+
+
+@contextmanager
+def by_recipe(frame: Frame, road: Road) -> Iterator[None]:
+    """Build an instance with the recipe that its declaration names."""
+    before = road.precision
+    for annotation in frame.instance.module.annotations:
+        if annotation.name == RECIPE:
+            name = read_annotation(annotation, frame.known).arguments.get("name")
+            declared = frame.instance.scope.find(name) if isinstance(name, str) else None
+            if declared is not None and isinstance(declared.declaration, Recipe):
+                road.precision = _from_recipe(declared.declaration)
+    try:
+        yield
+    finally:
+        road.precision = before
+
+
+def _read(annotations: Sequence[Annotation], frame: Frame, before: Precision | None) -> Precision:
+    found = replace(before or Precision(), frame=frame, reach=SUMS)
+    for item in annotations:
+        if item.name == PRECISION:
+            arguments = read_annotation(item, frame.known).arguments
+            policy = POLICIES.get(str(arguments.get("policy")))
+            names = policy or tuple(arguments.get(name) for name in ("compute", "accumulate", "output"))
+            compute, accumulate, output = (element_named(name) for name in names)
+            found = replace(found, compute=compute, accumulate=accumulate, output=output)
+        elif item.name == SCALING:
+            arguments = read_annotation(item, frame.known).arguments
+            found = replace(found, scaling=_scaling(arguments, "strategy"))
+    return found
+
+
+def _from_recipe(recipe: Recipe) -> Precision:
+    values: dict[str, Value] = {}
+    for item in recipe.fields:
+        if not isinstance(item.value, str | tuple):
+            try:
+                values[item.name] = evaluate(item.value, {}, Surroundings(words=True))
+            except Problem:
+                continue  # the check of the recipe has said it
+    return Precision(
+        None,
+        element_named(values.get("forward_activation_dtype")),
+        element_named(values.get("accumulation_dtype")) or F32,
+        element_named(values.get("output_dtype")),
+        element_named(values.get("weight_storage_dtype")),
+        _scaling(values, "scaling_strategy"),
+        PRODUCTS,
+    )
+
+
+def _scaling(values: Mapping[str, object], strategy: str) -> Scaling:
+    found, size = values.get(strategy), values.get("block_size")
+    margin = values.get("margin", 0.0)
+    block = (int(size[0]), int(size[1])) if isinstance(size, tuple) and len(size) == 2 else (32, 32)
+    return Scaling(
+        found if isinstance(found, str) else "per_tensor",
+        float(margin) if isinstance(margin, int | float) else 0.0,
+        block,
+    )
+
+
+# --- operations -------------------------------------------------------------------------------------------------
+
+
+def perform(request: Request, road: Road) -> Sequence[Tensor | None]:
+    """Call a primitive with its operands in the types that it computes in, and give its results in theirs."""
+    request = adapt(request, road)
+    if request.name in CONVERSIONS:
+        return make(request, road)
+    precision = _active(request, road) if request.kept is None else None
+    widest = _widest(request)
+    if precision is None or widest is None:
+        if widest is not None:
+            request.inputs = [_cast(item, widest, request, road) for item in request.inputs]
+        return make(request, road)
+    request.inputs = [_lowered(item, precision, request, road) for item in request.inputs]
+    output = precision.output or widest
+    made = make(request, road)
+    return [
+        _cast_tensor(item, output, request, road) if item is not None and item.element.is_float else item
+        for item in made
+    ]
+
+
+def _active(request: Request, road: Road) -> Precision | None:
+    precision = road.precision
+    if precision is None:
+        return None
+    reached = precision.frame is request.frame or request.name in precision.reach
+    return precision if reached else None
+
+
+def tensors_of(values: Sequence[Bound]) -> Iterator[Tensor]:
+    """The tensors among operands, those of sequences too."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, tuple):
+            yield from value
+
+
+def _widest(request: Request) -> ElementType | None:
+    """The type that all floating operands become; None where there is none."""
+    found: ElementType | None = None
+    for tensor in tensors_of(request.inputs):
+        if tensor.element.is_float:
+            found = tensor.element if found is None else wider(found, tensor.element)
+    return found
+
+
+def wider(first: ElementType, second: ElementType) -> ElementType:
+    """The type that holds the numbers of both."""
+    if first is second:
+        return first
+    if first.bits == second.bits:
+        return F32  # two kinds of 16 bits, or of 8: neither holds the other
+    return first if first.bits > second.bits else second
+
+
+def _cast(value: Bound, element: ElementType, request: Request, road: Road) -> Bound:
+    if isinstance(value, Tensor):
+        return _cast_tensor(value, element, request, road) if value.element.is_float else value
+    if isinstance(value, tuple):
+        return tuple(
+            _cast_tensor(item, element, request, road) if item.element.is_float else item for item in value
+        )
+    return value
+
+
+def _cast_tensor(tensor: Tensor, element: ElementType, request: Request, road: Road) -> Tensor:
+    return road.cast(tensor, element, request.place.origin)
+
+
+def _lowered(value: Bound, precision: Precision, request: Request, road: Road) -> Bound:
+    """An operand in the type of computing, held in the type of accumulating."""
+    if isinstance(value, tuple):
+        return tuple(_lowered_tensor(item, precision, request, road) for item in value)
+    return _lowered_tensor(value, precision, request, road) if isinstance(value, Tensor) else value
+
+
+def _lowered_tensor(tensor: Tensor, precision: Precision, request: Request, road: Road) -> Tensor:
+    if not tensor.element.is_float:
+        return tensor
+    accumulate = precision.accumulate or F32
+    compute = precision.compute
+    if compute is None:
+        return _cast_tensor(tensor, wider(tensor.element, accumulate), request, road)
+    if compute.bits > NARROW:
+        rounded = _cast_tensor(tensor, compute, request, road)
+        return _cast_tensor(rounded, wider(compute, accumulate), request, road)
+    held = _cast_tensor(tensor, accumulate, request, road)
+    return quantized(held, compute, precision.scaling, request, road.is_parameter(tensor), road)

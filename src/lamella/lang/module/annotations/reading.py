@@ -1,0 +1,247 @@
+"""Annotations against the table: names, arguments, values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.dim import Dim
+from lamella.lang.module.annotations.conditions import FUNCTIONS, find_mistake, read_condition
+from lamella.lang.module.annotations.nodes import ArgumentValue, Kind, Parameter, Reading
+from lamella.lang.module.annotations.table import KINDS
+from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
+from lamella.lang.module.instantiate.nodes import Known, Value
+from lamella.lang.module.instantiate.telling import names_in, quote, show
+from lamella.lang.module.nodes import Annotation, Argument, Expr
+from lamella.lang.module.resolve.near import guess
+from lamella.lang.module.rules import annotated as rules
+from lamella.lang.module.words import DTYPES
+
+WORDS = Surroundings(words=True)
+FUSED_PARTS = ("q", "k", "v", "o", "gate", "up", "down")
+"""The parts of a fused projection that an adapter may name."""
+
+
+def find_kind(annotation: Annotation) -> Kind | Diagnostic:
+    """The annotation of that name, or the finding that there is none."""
+    found = KINDS.get(annotation.name)
+    if found is not None:
+        return found
+    repair = guess(annotation.name, KINDS)
+    return rules.UNKNOWN.at(annotation.span, name=annotation.name, repair=repair)
+
+
+def read_annotation(
+    annotation: Annotation, known: Mapping[str, Known], unknown: Iterable[str] = ()
+) -> Reading:
+    """The arguments of an annotation; `unknown` are constants whose values are not known yet.
+
+    A bare name is a word unless a constant has that name.
+    """
+    kind = find_kind(annotation)
+    if isinstance(kind, Diagnostic):
+        return Reading({}, (kind,))
+    reader = _Reader(annotation, kind, known, frozenset(unknown))
+    return Reading(reader.read(), tuple(reader.findings))
+
+
+@dataclass(slots=True)
+class _Reader:
+    """One annotation while its arguments are read."""
+
+    annotation: Annotation
+    kind: Kind
+    known: Mapping[str, Known]
+    unknown: frozenset[str]
+    findings: list[Diagnostic] = field(default_factory=list)
+
+    def read(self) -> dict[str, ArgumentValue]:
+        """Every argument that is given or has a default, and whose value is known."""
+        given = dict(self._match())
+        found: dict[str, ArgumentValue] = {}
+        for parameter in self.kind.parameters:
+            if parameter.name in given:
+                found |= self._value(parameter, given[parameter.name])
+            elif parameter.required:
+                name, span = self.kind.name, self.annotation.span
+                repair = f"it is {wanted(parameter)}"
+                self.findings.append(
+                    rules.MISSING.at(span, name=name, argument=parameter.name, repair=repair)
+                )
+            else:
+                found[parameter.name] = parameter.default
+        return found
+
+    def _match(self) -> Iterator[tuple[str, Argument]]:
+        """Arguments by the names of their parameters; those without a name come in the order of the table."""
+        names = [item.name for item in self.kind.parameters]
+        taken: set[str] = set()
+        for number, argument in enumerate(self.annotation.arguments):
+            name = argument.name
+            if name is None:
+                name = names[number] if number < len(names) else quote(argument.span, "another")
+            if name not in names or name in taken:
+                repair = "it is given twice" if name in taken else self._repair(name, names)
+                finding = rules.ARGUMENT.at(argument.span, name=self.kind.name, argument=name, repair=repair)
+                self.findings.append(finding)
+                continue
+            taken.add(name)
+            yield name, argument
+
+    def _repair(self, name: str, names: list[str]) -> str:
+        return guess(name, names) or (f"it has {', '.join(names)}" if names else "it has no arguments")
+
+    # --- values -----------------------------------------------------------------------------------------------
+
+    def _value(self, parameter: Parameter, argument: Argument) -> dict[str, ArgumentValue]:
+        if parameter.kind == "condition":
+            return self._condition(parameter, argument)
+        if not self.unknown.isdisjoint(names_in(argument.value)):
+            return {}
+        try:
+            value = evaluate(argument.value, self.known, WORDS)
+        except Problem as problem:
+            self.findings.append(problem.finding)
+            return {}
+        if value is None and parameter.kind == "point":
+            value = "None"
+        if not accepts(parameter, value):
+            self._refuse(parameter, argument.value, show_value(value, parameter))
+            return {}
+        return {parameter.name: value}
+
+    def _condition(self, parameter: Parameter, argument: Argument) -> dict[str, ArgumentValue]:
+        condition = read_condition(argument.value)
+        if condition is None:
+            self._refuse(parameter, argument.value, f"'{quote(argument.value.span, 'a text')}'")
+            return {}
+        mistake = find_mistake(condition)
+        if mistake is not None:
+            self._refuse(parameter, argument.value, f"an expression with '{quote(mistake.span, 'this')}'")
+            return {}
+        return {parameter.name: condition}
+
+    def _refuse(self, parameter: Parameter, expr: Expr, found: str) -> None:
+        repair = ""
+        if parameter.kind == "condition":
+            repair = f"it compares numbers and tensors, and asks {', '.join(sorted(FUNCTIONS))}"
+        elif parameter.choices:
+            repair = guess(found.strip("'"), parameter.choices)
+        finding = rules.VALUE.at(
+            expr.span,
+            name=self.kind.name,
+            argument=parameter.name,
+            found=found,
+            wanted=wanted(parameter),
+            repair=repair,
+        )
+        self.findings.append(finding)
+
+
+def show_value(value: Value, parameter: Parameter) -> str:
+    """A value as a message names it: a word without the quotes of a string."""
+    if isinstance(value, Dim):
+        return "not constant"
+    return f"'{value}'" if isinstance(value, str) and parameter.kind != "int" else show(value)
+
+
+# --- kinds of arguments -----------------------------------------------------------------------------------------
+
+
+def wanted(parameter: Parameter) -> str:
+    """What an argument must be, as messages say it."""
+    if parameter.choices:
+        return f"one of {', '.join(parameter.choices)}"
+    text = _WANTED[parameter.kind]
+    if parameter.least is not None:
+        text += f" of at least {parameter.least:g}"
+    return text
+
+
+def accepts(parameter: Parameter, value: Value) -> bool:
+    """Whether a value is what a parameter takes."""
+    if value is None:
+        return parameter.optional
+    if parameter.choices:
+        return isinstance(value, str) and value in parameter.choices
+    if not _IS[parameter.kind](value):
+        return False
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return not is_number or parameter.least is None or _at_least(value, parameter.least)
+
+
+def _at_least(value: Value, least: float) -> bool:
+    return isinstance(value, int | float) and value >= least
+
+
+def _is_int(value: Value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_float(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_bool(value: Value) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_text(value: Value) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_dtype(value: Value) -> bool:
+    return isinstance(value, str) and value in DTYPES
+
+
+def _are_names(value: Value) -> bool:
+    return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
+
+
+def _are_parts(value: Value) -> bool:
+    return isinstance(value, tuple) and all(item in FUSED_PARTS for item in value)
+
+
+def _is_pair(value: Value) -> bool:
+    return (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and all(isinstance(item, int) and item > 0 for item in value)
+    )
+
+
+_IS: Mapping[str, Callable[[Value], bool]] = MappingProxyType(
+    {
+        "int": _is_int,
+        "float": _is_float,
+        "bool": _is_bool,
+        "string": _is_text,
+        "word": _is_text,
+        "policy": _is_text,
+        "point": _is_text,
+        "recipe": _is_text,
+        "dtype": _is_dtype,
+        "names": _are_names,
+        "parts": _are_parts,
+        "pair": _is_pair,
+    }
+)
+_WANTED: Mapping[str, str] = MappingProxyType(
+    {
+        "int": "an integer",
+        "float": "a number",
+        "bool": "true or false",
+        "string": "a text",
+        "word": "a word",
+        "policy": "the name of a policy",
+        "point": "the name of a hook point",
+        "recipe": "the name of a recipe",
+        "dtype": "an element type",
+        "names": "a list of names",
+        "parts": f"a list of {', '.join(FUSED_PARTS)}",
+        "pair": "two positive integers",
+        "condition": "a condition",
+    }
+)

@@ -1,0 +1,216 @@
+"""Annotations: known, complete, in their place, and not against each other: E008."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from lamella.base.diagnostic import Diagnostic
+from lamella.lang.module.annotations.conditions import tensors_in
+from lamella.lang.module.annotations.nodes import PARAMETER, ArgumentValue, Kind
+from lamella.lang.module.annotations.reading import read_annotation
+from lamella.lang.module.annotations.table import KINDS, PARAMETER_MODES
+from lamella.lang.module.check.spots import Spot, spots_of
+from lamella.lang.module.check.views import View, flows_in, operations_of
+from lamella.lang.module.nodes import (
+    Annotation,
+    Backward,
+    Call,
+    Chain,
+    Index,
+    List,
+    Member,
+    Name,
+    Recipe,
+    Select,
+    Text,
+    Unary,
+)
+from lamella.lang.module.resolve.near import Nearness, guess
+from lamella.lang.module.rules import annotated as rules
+from lamella.lang.module.rules import names as name_rules
+
+VIEWS = frozenset(("alias", "view", "reshape", "transpose", "permute", "contiguous", "split", "fork"))
+"""Operations whose result may share the storage of what flows in."""
+ADAPTER_ARGUMENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "lora": ("rank", "alpha", "dropout", "targets"),
+        "ia3": ("targets",),
+        "prefix": ("length", "hidden_dim"),
+        "prompt": ("length",),
+        "adapter": ("bottleneck_dim", "activation"),
+    }
+)
+"""What each kind of adapter is told."""
+_EXPRESSIONS = Name | Member | Index | Call | Chain | Unary | Select | List
+
+
+def check_annotations(view: View) -> Iterator[Diagnostic]:
+    """What is wrong with the annotations of a declaration."""
+    names = _names(view)
+    for spot in spots_of(view.module):
+        yield from _check_spot(spot, view, names)
+
+
+def _check_spot(spot: Spot, view: View, names: _Names) -> Iterator[Diagnostic]:
+    seen: list[str] = []
+    for annotation in spot.annotations:
+        reading = read_annotation(annotation, {}, view.constants)
+        yield from reading.findings
+        kind = KINDS.get(annotation.name)
+        if kind is None:
+            continue
+        if not _fits(kind, spot):
+            found, wanted = _found(spot), " or ".join(kind.places)
+            yield rules.TARGET.at(annotation.span, name=kind.name, found=found, wanted=wanted)
+        yield from _check_clash(annotation, kind, seen)
+        seen.append(kind.name)
+        yield from _check_values(annotation, spot, reading.arguments, view)
+        if kind.name == "lifetime":
+            yield from _check_lifetime(annotation, reading.arguments, names)
+        if view.inputs is not None:
+            yield from _check_condition(annotation, reading.arguments.get("condition"), view, names)
+
+
+# --- places -----------------------------------------------------------------------------------------------------
+
+
+def _fits(kind: Kind, spot: Spot) -> bool:
+    if kind.name == "alias" and spot.operations:
+        return _last_name(spot) in VIEWS
+    return spot.place in kind.places
+
+
+def _found(spot: Spot) -> str:
+    return f"'{_last_name(spot)}'" if spot.operations else spot.place
+
+
+def _last_name(spot: Spot) -> str:
+    return spot.operations[-1].callee.span.text
+
+
+def _check_clash(annotation: Annotation, kind: Kind, seen: list[str]) -> Iterator[Diagnostic]:
+    """Annotations of one spot that cannot both hold."""
+    for other in seen:
+        if other == kind.name and not kind.repeated:
+            yield rules.TWICE.at(annotation.span, name=kind.name)
+            return
+        if other in kind.excludes or kind.name in KINDS[other].excludes:
+            yield rules.CLASH.at(annotation.span, name=other, other=kind.name)
+
+
+# --- values -----------------------------------------------------------------------------------------------------
+
+
+def _check_values(
+    annotation: Annotation, spot: Spot, arguments: Mapping[str, ArgumentValue], view: View
+) -> Iterator[Diagnostic]:
+    """Values that depend on the place or on other declarations."""
+    span, name = annotation.span, annotation.name
+    mode = arguments.get("mode")
+    if name == "memory" and spot.place == PARAMETER and mode is not None and mode not in PARAMETER_MODES:
+        wanted = f"one of {', '.join(PARAMETER_MODES)}"
+        yield rules.VALUE.at(
+            span,
+            name=name,
+            argument="mode",
+            found=f"'{mode}' on a parameter",
+            wanted=wanted,
+            repair="a parameter is not computed, it is kept or fetched",
+        )
+    if name == "precision" and spot.place == PARAMETER and not arguments.get("storage", True):
+        repair = "of a parameter the type of its storage is said"
+        yield rules.MISSING.at(span, name=name, argument="storage", repair=repair)
+    if name == "precision" and spot.place != PARAMETER and arguments.get("storage"):
+        yield rules.ARGUMENT.at(
+            span, name=name, argument="storage", repair="it belongs to a parameter; say output=… here"
+        )
+    if name == "adapter":
+        yield from _check_adapter(annotation, str(arguments.get("type")))
+    if name == "recipe" and isinstance(arguments.get("name"), str):
+        yield from _check_recipe(annotation, str(arguments["name"]), view)
+
+
+def _check_adapter(annotation: Annotation, type_: str) -> Iterator[Diagnostic]:
+    """Every kind of adapter has arguments of its own."""
+    own = ADAPTER_ARGUMENTS.get(type_)
+    for argument in annotation.arguments:
+        if own is not None and argument.name is not None and argument.name not in ("type", *own):
+            repair = f"{type_} has {', '.join(own)}"
+            yield rules.ARGUMENT.at(
+                argument.span, name=annotation.name, argument=argument.name, repair=repair
+            )
+
+
+def _check_lifetime(
+    annotation: Annotation, arguments: Mapping[str, ArgumentValue], names: _Names
+) -> Iterator[Diagnostic]:
+    """A lifetime begins and ends at operations of the same declaration."""
+    for name in ("start", "end"):
+        found = arguments.get(name)
+        if isinstance(found, str) and found not in names.operations:
+            yield rules.VALUE.at(
+                annotation.span,
+                name=annotation.name,
+                argument=name,
+                found=f"'{found}'",
+                wanted="an operation of this declaration",
+                repair=names.near.guess(found),
+            )
+
+
+def _check_recipe(annotation: Annotation, name: str, view: View) -> Iterator[Diagnostic]:
+    if view.scope is None:
+        return
+    found = view.scope.find(name)
+    if found is None:
+        known = (item for item, other in view.scope.local.items() if isinstance(other.declaration, Recipe))
+        yield name_rules.UNKNOWN.at(annotation.span, name=name, where="here", repair=guess(name, known))
+    elif not isinstance(found.declaration, Recipe):
+        yield rules.VALUE.at(
+            annotation.span,
+            name=annotation.name,
+            argument="name",
+            found=f"'{name}', no recipe",
+            wanted="the name of a recipe",
+            repair="declare it with recipe NAME:",
+        )
+
+
+def _check_condition(
+    annotation: Annotation, condition: ArgumentValue, view: View, names: _Names
+) -> Iterator[Diagnostic]:
+    """The names that a condition reads."""
+    if not isinstance(condition, _EXPRESSIONS):
+        return
+    quoted = any(isinstance(item.value, Text) for item in annotation.arguments)
+    for name in tensors_in(condition):
+        if name.id not in names.tensors and name.id not in view.constants:
+            # A condition in a string is a text of its own: the place that counts is that of the annotation.
+            span = annotation.span if quoted else name.span
+            where, repair = f"in '{view.module.name}'", names.near.guess(name.id)
+            yield name_rules.UNKNOWN.at(span, name=name.id, where=where, repair=repair)
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The tensors that conditions may speak of, and the operations that lifetimes may."""
+
+    tensors: frozenset[str]
+    operations: frozenset[str]
+    near: Nearness
+
+
+def _names(view: View) -> _Names:
+    tensors = view.data_names() | {port.name or "out" for port in view.outputs or ()}
+    operations: set[str] = set()
+    for part in (view.module.forward, view.module.backward):
+        if part is None:
+            continue
+        gradients = part.gradients if isinstance(part, Backward) else ()
+        tensors |= {port.name or "in" for port in (*(part.inputs or ()), *gradients)}
+        for flow in flows_in(part.graph or ()):
+            tensors |= {target.name for target in flow.targets}
+            operations |= {item.callee.span.text for item in operations_of(flow)}
+    return _Names(frozenset(tensors), frozenset(operations), Nearness(lambda: tensors | operations))

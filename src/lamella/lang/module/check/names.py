@@ -1,0 +1,187 @@
+"""Names of a graph that mean nothing, or a second thing, whatever the values are: E002, E014, E016, E017."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lamella.base.diagnostic import Diagnostic
+from lamella.lang.module.check.rebinding import find_rebound
+from lamella.lang.module.check.views import (
+    View,
+    bodies_in,
+    flows_in,
+    operations_of,
+    own_graph,
+    root_of,
+)
+from lamella.lang.module.nodes import (
+    Call,
+    Conditional,
+    Expr,
+    Flow,
+    Index,
+    Member,
+    Name,
+    Operation,
+    Rest,
+    Select,
+    Slice,
+    Statement,
+    Subscript,
+)
+from lamella.lang.module.resolve.near import Nearness, guess
+from lamella.lang.module.rules import annotated, constants, graphs, names
+from lamella.lang.module.words import STACKED, SUGAR
+
+PATTERNS = ("sequential_residual", "parallel_residual")
+
+
+def check_names(view: View) -> Iterator[Diagnostic]:
+    """What the graphs of a declaration name."""
+    graph = own_graph(view.module)
+    yield from _check_pattern(view)
+    yield from _check_guards(graph, view)
+    yield from _check_operations(graph, view)
+    inputs = {port.name or "in" for port in view.inputs or ()}
+    for body in bodies_in(graph):
+        yield from find_rebound((item for item in body if isinstance(item, Flow)), inputs)
+    if view.inputs is not None and view.whole:
+        yield from _check_sources(graph, view)
+
+
+# --- patterns ---------------------------------------------------------------------------------------------------
+
+
+def _check_pattern(view: View) -> Iterator[Diagnostic]:
+    pattern = view.module.sublayers
+    if pattern is None:
+        return
+    if pattern.pattern not in PATTERNS:
+        repair = f"write {' or '.join(PATTERNS)}, or a forward section"
+        yield annotated.RESIDUAL.at(pattern.span, name=pattern.pattern, repair=repair)
+    for name in (name for chain in pattern.sublayers for name in chain):
+        if view.whole and name not in view.params:
+            where, repair = f"in '{view.module.name}'", guess(name, view.params)
+            yield names.UNKNOWN.at(pattern.span, name=name, where=where, repair=repair)
+            return
+
+
+# --- guards and indices -----------------------------------------------------------------------------------------
+
+
+def _check_guards(graph: tuple[Statement, ...], view: View) -> Iterator[Diagnostic]:
+    """Guards and indices are constants: they read no tensor."""
+    tensors = (view.data_names() | set(_bound(graph))) - view.constants
+    for body in bodies_in(graph):
+        for item in body:
+            if isinstance(item, Conditional):
+                for arm in item.arms:
+                    yield from _first_tensor(arm.condition, tensors)
+    for flow in flows_in(graph):
+        for source in flow.sources:
+            yield from _check_indices(source, tensors)
+
+
+def _first_tensor(condition: Expr, tensors: set[str]) -> Iterator[Diagnostic]:
+    for name in name_nodes(condition):
+        if name.id in tensors:
+            why = "it is a tensor of the graph"
+            yield constants.NOT_CONSTANT.at(name.span, what=f"'{name.id}'", why=why)
+            return
+
+
+def _check_indices(source: Expr, tensors: set[str]) -> Iterator[Diagnostic]:
+    while isinstance(source, Member | Index):
+        if isinstance(source, Index):
+            for item in _bounds(source):
+                if any(name.id in tensors for name in name_nodes(item)):
+                    why = f"'{item.span.text}' is a tensor"
+                    yield constants.NOT_CONSTANT.at(item.span, what="the index", why=why)
+        source = source.operand
+
+
+def _bounds(index: Index) -> Iterator[Expr]:
+    for item in index.items:
+        if isinstance(item, Slice):
+            yield from (bound for bound in (item.begin, item.end) if bound is not None)
+        elif not isinstance(item, Rest):
+            yield item
+
+
+def name_nodes(expr: Subscript) -> Iterator[Name]:
+    """The names that an expression uses, from left to right; the callee of a call is none of them."""
+    todo: list[object] = [expr]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, Name):
+            yield item
+        elif isinstance(item, Call):
+            todo += [argument.value for argument in reversed(item.arguments)]
+        elif isinstance(item, tuple):
+            todo += reversed(item)
+        else:
+            fields = getattr(item, "__match_args__", ())
+            todo += reversed([getattr(item, name) for name in fields if name != "span"])
+
+
+# --- operations -------------------------------------------------------------------------------------------------
+
+
+def _check_operations(graph: tuple[Statement, ...], view: View) -> Iterator[Diagnostic]:
+    if view.scope is None or not view.whole:
+        return
+    near = Nearness(lambda: _operation_names(view))
+    for flow in flows_in(graph):
+        for operation in operations_of(flow):
+            yield from _check_operation(operation, view, near)
+
+
+def _operation_names(view: View) -> Iterator[str]:
+    yield from (item for item in view.params if view.child(item) is not None)
+    if view.scope is not None:
+        yield from view.scope.names()
+
+
+def _check_operation(operation: Operation, view: View, near: Nearness) -> Iterator[Diagnostic]:
+    callee, scope = operation.callee, view.scope
+    root = root_of(callee)
+    if scope is None or (isinstance(root, Name) and view.child(root.id) is not None):
+        return
+    name = callee.id if isinstance(callee, Name) else callee.span.text
+    if name == STACKED or scope.find(SUGAR.get(name, name)) or scope.find(name) or scope.standard(name):
+        return
+    if isinstance(callee, Name) and name in view.params:
+        repair = f"a tensor is an operand: (x, {name}) -> operation()"
+        yield graphs.NOT_AN_OPERATION.at(callee.span, name=name, found="a tensor", repair=repair)
+    elif isinstance(callee, Name | Member):
+        yield graphs.UNKNOWN_OPERATION.at(callee.span, name=name, repair=near.guess(name))
+
+
+# --- tensors ----------------------------------------------------------------------------------------------------
+
+
+def _check_sources(graph: tuple[Statement, ...], view: View) -> Iterator[Diagnostic]:
+    """Sources that nothing gives; those in arms are left to the values, which may switch an arm off."""
+    known = view.data_names() | view.constants | set(_bound(graph))
+    near = Nearness(lambda: known)
+    for flow in (item for item in graph if isinstance(item, Flow)):
+        for source in flow.sources:
+            for name in _read_names(source):
+                if name.id not in known:
+                    where, repair = f"in '{view.module.name}'", near.guess(name.id)
+                    yield names.UNKNOWN.at(name.span, name=name.id, where=where, repair=repair)
+
+
+def _read_names(source: Expr) -> Iterator[Name]:
+    """The tensors that a source reads for certain."""
+    todo = [source]
+    while todo:
+        expr = root_of(todo.pop())
+        if isinstance(expr, Name):
+            yield expr
+        elif isinstance(expr, Select):
+            todo += [expr.value] if expr.value == expr.otherwise else []
+
+
+def _bound(graph: tuple[Statement, ...]) -> Iterator[str]:
+    return (target.name for flow in flows_in(graph) for target in flow.targets)
