@@ -1,0 +1,151 @@
+"""How long each tensor is kept: the ladder of `@memory`, `@checkpoint`, `save:` and `recompute:`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import translate
+from itertools import chain
+from re import Pattern, compile
+
+from lamella.bridge.module_to_graph.nodes import Compiled
+from lamella.bridge.module_to_ir.annotating import Marks, tell_all
+from lamella.bridge.module_to_ir.nodes import Annotation
+from lamella.lang.module.instantiate import Instance, children
+from lamella.lang.module.instantiate.evaluate import Problem, evaluate_bool
+from lamella.lang.module.nodes import Expr, Selection
+
+SAVE, RECOMPUTE, TEMPORARY, PIN = "save", "recompute", "temporary", "pin"
+KEPT = (SAVE, PIN, "offload", "stream")
+"""Modes of activations that are still there when the forward pass is over."""
+MEMORY, CHECKPOINT = "memory", "checkpoint"
+Names = Mapping[str, list[str]]
+"""The names that one instance binds, each with its tensors."""
+ByOwner = Mapping[str, Names]
+Owners = Sequence[tuple[str, Instance]]
+
+
+def find_modes(compiled: Compiled, instance: Instance, saved: Iterable[str] = ()) -> dict[str, str]:
+    """The mode of each tensor that has one of its own, strongest word first; all others are temporary.
+
+    `saved` are tensors that a derived backward pass reads.
+    """
+    names = _by_owner(compiled)
+    modes: dict[str, str] = {}
+    for mark, told in Marks(compiled.marks).all:
+        if told.name == MEMORY:
+            modes[mark.tensor.name] = str(told.arguments.get("mode", SAVE))
+    owners = list(_instances(instance))
+    regions = _regions(owners)
+    rungs = (_preserved(owners, regions, names), _replayed(regions, names), _listed(owners, names))
+    for tensor, mode in chain(*rungs):
+        modes.setdefault(tensor, mode)
+    for tensor in saved:
+        modes.setdefault(tensor, SAVE)
+    return modes
+
+
+def _by_owner(compiled: Compiled) -> dict[str, dict[str, list[str]]]:
+    found: dict[str, dict[str, list[str]]] = {}
+    for path, tensor in compiled.names:
+        owner, _, name = path.rpartition(".")
+        found.setdefault(owner, {}).setdefault(name, []).append(tensor.name)
+    return found
+
+
+def _instances(instance: Instance) -> Iterator[tuple[str, Instance]]:
+    """Every instance with its path, those inside before those around them."""
+    found: list[tuple[str, Instance]] = []
+    todo = [("", instance)]
+    while todo:
+        path, current = todo.pop()
+        found.append((path, current))
+        todo += [(f"{path}.{name}" if path else name, child) for name, child in children(current)]
+    return reversed(found)
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------
+
+
+def _regions(owners: Owners) -> dict[str, Annotation]:
+    """The `@checkpoint` of each instance that has one: where it is declared, or where it is made, which counts more."""
+    found: dict[str, Annotation] = {}
+    for path, inner in owners:
+        module = inner.module
+        written = (*module.annotations, *(module.forward.annotations if module.forward is not None else ()))
+        for item in tell_all(written, inner.values):
+            if item.name == CHECKPOINT:
+                found.setdefault(path, item)
+        given = {param.path.parts[0].name: param.annotations for param in module.tensors if param.annotations}
+        for name, _ in children(inner) if given else ():
+            for item in tell_all(given.get(name.partition("[")[0], ()), inner.values):
+                if item.name == CHECKPOINT:
+                    found[f"{path}.{name}" if path else name] = item
+    return found
+
+
+def _preserved(
+    owners: Owners, regions: Mapping[str, Annotation], names: ByOwner
+) -> Iterator[tuple[str, str]]:
+    """What is saved in spite of `@checkpoint`: what it preserves, and what flows into the region."""
+    for path, inner in owners:
+        region, forward = regions.get(path), inner.module.forward
+        if region is None or not _replays(region):
+            continue
+        kept = region.arguments.get("preserve")
+        preserved = [str(item) for item in kept] if isinstance(kept, tuple) else []
+        ports = [port.name or "in" for port in (forward.inputs or ())] if forward is not None else []
+        for name in (*preserved, *ports):
+            yield from ((tensor, SAVE) for tensor in names.get(path, {}).get(name, ()))
+
+
+def _replays(region: Annotation) -> bool:
+    return region.arguments.get("granularity") == "full"
+
+
+def _replayed(regions: Mapping[str, Annotation], names: ByOwner) -> Iterator[tuple[str, str]]:
+    """What is computed again: all that is bound where the innermost `@checkpoint` around it says so."""
+    for owner, bound in names.items() if regions else ():
+        path = owner
+        while path and path not in regions:
+            path = path.rpartition(".")[0]
+        if path in regions and _replays(regions[path]):
+            yield from ((tensor, RECOMPUTE) for tensors in bound.values() for tensor in tensors)
+
+
+# --- lists ------------------------------------------------------------------------------------------------------
+
+
+def _listed(owners: Owners, names: ByOwner) -> Iterator[tuple[str, str]]:
+    """What `save:` names, then what `recompute:` names."""
+    for mode in (SAVE, RECOMPUTE):
+        for path, inner in owners:
+            forward = inner.module.forward
+            if forward is not None:
+                selection = forward.save if mode == SAVE else forward.recompute
+                yield from ((tensor, mode) for tensor in _selected(selection, inner, names.get(path, {})))
+
+
+def _selected(selection: Selection | None, inner: Instance, names: Names) -> Iterator[str]:
+    """The tensors that a list names, globs included; a condition that does not hold takes the list away."""
+    if selection is None or not _holds(selection.condition, inner):
+        return
+    for item in selection.items:
+        matches = _matcher(item.text)
+        for name, tensors in names.items():
+            if not item.spread and matches(name):
+                yield from tensors
+
+
+def _holds(condition: Expr | None, inner: Instance) -> bool:
+    """Whether a condition holds; what is wrong with it is for the check to say."""
+    try:
+        return condition is None or evaluate_bool(condition, inner.values, "the condition")
+    except Problem:
+        return False
+
+
+def _matcher(text: str) -> Callable[[str], object]:
+    if "*" not in text:
+        return text.__eq__
+    pattern: Pattern[str] = compile(translate(text))
+    return pattern.fullmatch

@@ -1,0 +1,155 @@
+"""What belongs to a compiled unit beside its graph and its plan: weights, config, metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lamella.bridge.module_to_ir.nodes.graph import Annotation, GraphIR, Hook, Json
+from lamella.bridge.module_to_ir.nodes.schedule import ScheduleIR
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A tensor of a checkpoint as a part of a parameter; a range that only the checkpoint tells is null."""
+
+    name: str
+    function: str = ""
+    low: int | None = None
+    high: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """How a parameter, or the slices of it that `path` says, and tensors of a checkpoint correspond.
+
+    `kind` is direct, fuse, transform, split, stack or tied.
+    """
+
+    path: str
+    kind: str
+    parts: tuple[Part, ...]
+    dim: int = 0
+    optional: bool = False
+    derived: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WeightEntry:
+    """Parameters that differ in their indices alone: `{i}` in the path counts through the range of `i`, half open."""
+
+    path: str
+    ranges: Mapping[str, tuple[int, int]]
+    shape: tuple[int, ...]
+    dtype: str
+    trainable: bool
+    lr_scale: float
+    wd_scale: float
+    grad_clip: float | None
+    shard: Mapping[str, Json] | None
+    storage: Mapping[str, Json] | None
+    optional: bool
+    tied_to: str | None
+    imports: tuple[Spec, ...]
+    exports: tuple[Spec, ...]
+    annotations: tuple[Annotation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSchema:
+    """All parameters of a model."""
+
+    format: str
+    model: str
+    transforms: int
+    """The version of the table of transform functions."""
+    functions: tuple[str, ...]
+    weights: tuple[WeightEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigPair:
+    """A config parameter and the keys of `config.json` that it is read from, the first that is there."""
+
+    name: str
+    keys: tuple[str, ...]
+    type: str
+    default: str | None
+    value: Json
+    source: str
+    direction: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constrained:
+    """A constraint as it is written."""
+
+    condition: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSchema:
+    """The config of a model, and what it is called in Hugging Face."""
+
+    format: str
+    architecture: str
+    config_class: str
+    model_type: str
+    params: tuple[ConfigPair, ...]
+    derived: Mapping[str, Json]
+    constraints: tuple[Constrained, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of the model with its type, extents as text where they are not known."""
+
+    name: str
+    dtype: str
+    shape: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What a user of the unit asks before running it."""
+
+    format: str
+    compiler: str
+    model: str
+    lock: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    hooks: tuple[Hook, ...]
+    marks: Mapping[str, tuple[Mapping[str, Json], ...]]
+    """Annotations that change no numbers, by name: probes, asserts, profiles, adapters, recipes, …"""
+    parameters: int
+    trainable: int
+    flops: str
+    flops_per_token: str
+    operators: Mapping[str, int]
+    collectives: tuple[str, ...]
+    stages: tuple[int, ...]
+    warnings: tuple[Mapping[str, Json], ...]
+    digest: str
+    """SHA-256 of the other parts, without the places where things are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """The graph of a model and its gradients in one, with its own plan."""
+
+    graph: GraphIR
+    schedule: ScheduleIR
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A compiled unit."""
+
+    graph: GraphIR
+    schedule: ScheduleIR
+    weights: WeightSchema
+    config: ConfigSchema
+    metadata: Metadata
+    training: Training | None = None

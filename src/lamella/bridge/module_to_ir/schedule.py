@@ -1,0 +1,240 @@
+"""A graph as Schedule IR: its ops in order, with streams, and with a place in memory for every tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from lamella.base import dim
+from lamella.base.dim import Extent, TooComplex
+from lamella.bridge.module_to_ir import nodes as ir
+from lamella.bridge.module_to_ir.annotating import Marks
+from lamella.bridge.module_to_ir.expressions import Table
+from lamella.bridge.module_to_ir.graph import dtype_name, layer_of, members, operations
+from lamella.bridge.module_to_ir.lifetimes import (
+    Seat,
+    Span,
+    bytes_of,
+    find_seats,
+    find_spans,
+    find_waits,
+    is_collective,
+)
+from lamella.bridge.module_to_ir.memory import KEPT
+from lamella.bridge.module_to_ir.placing import ALIGNMENT, Life, Placed, line_up, place
+from lamella.graph.nodes import Graph, Operation, Tensor
+
+FORMAT = "lamella.schedule 1"
+ACTIVATION, GRADIENT, WEIGHT, WORKSPACE = "activation", "gradient", "weight", "workspace"
+KINDS = (ACTIVATION, GRADIENT, WEIGHT, WORKSPACE)
+CALLER, WEIGHTS, SAVED, GRADIENTS, SCRATCH = "caller", "weights", "saved", "gradients", "scratch"
+POOLS = (CALLER, WEIGHTS, SAVED, GRADIENTS, SCRATCH)
+COMPUTE, COMM = "compute", "comm"
+MOST_SUMS = 16
+"""Sums of memory that only the inputs can compare; of more the largest is not written out."""
+
+
+def make_schedule(
+    graph: Graph, marks: Marks, modes: Mapping[str, str], lasting: bool = True
+) -> ir.ScheduleIR:
+    """The plan of a graph; modes say which tensors are kept, to the end where they are `lasting`."""
+    return _Scheduling(graph, marks, modes, lasting).run()
+
+
+class _Scheduling:
+    """The work of `make_schedule`."""
+
+    def __init__(self, graph: Graph, marks: Marks, modes: Mapping[str, str], lasting: bool) -> None:
+        self.graph, self.marks = graph, marks
+        self.nodes = operations(graph)
+        self.table = Table()
+        self.given = [item for argument in graph.inputs for item in members(argument)]
+        self.lasting = [*graph.variables, *(item.tensor for item in graph.constants)]
+        made = [item for node in self.nodes for argument in node.outputs for item in members(argument)]
+        self.tensors = {item.name: item for item in (*self.given, *self.lasting, *made)}
+        self.bytes = {name: bytes_of(item) for name, item in self.tensors.items()}
+        self.kept = {name for name in self.tensors if modes.get(name) in KEPT}
+        self.seats = {name: Seat(name, 0) for name in self.tensors} | find_seats(graph, marks)
+        self.spans = find_spans(graph, self.kept if lasting else ())
+        self.whole = self._whole()
+        self.pools = self._pools()
+        self.placed = {name: self._place(name) for name in POOLS}
+
+    def run(self) -> ir.ScheduleIR:
+        buffers = tuple(map(self._buffer, self.tensors.values()))
+        ops = tuple(self._op(number, node) for number, node in enumerate(self.nodes))
+        peaks = tuple(self._peak(kind) for kind in KINDS)
+        saved = [self.tensors[name] for name in self.tensors if self._is_saved(name)]
+        gradients = [self.tensors[name] for name, pool in self.pools.items() if pool == GRADIENTS]
+        return ir.ScheduleIR(
+            format=FORMAT,
+            name=self.graph.name,
+            alignment=ALIGNMENT,
+            ops=ops,
+            buffers=buffers,
+            pools=tuple(ir.Pool(name, self._size(item.total)) for name, item in self.placed.items()),
+            sync_points=tuple(self._sync_points()),
+            activation_layout=ir.ActivationLayout(self._fields(saved), self._size(self.placed[SAVED].total)),
+            gradient_layout=ir.Layout(self._fields(gradients), self._size(self.placed[GRADIENTS].total)),
+            peaks=peaks,
+            symbols=self.table.symbols,
+        )
+
+    def _size(self, extent: Extent) -> int:
+        return self.table.extent(extent)
+
+    # --- memory ---------------------------------------------------------------------------------------------
+
+    def _whole(self) -> dict[str, Span]:
+        """When the memory of each owner is in use, by itself or by a part of it."""
+        found: dict[str, Span] = {}
+        for name, seat in self.seats.items():
+            span = self.spans[name]
+            found[seat.owner] = found[seat.owner].joined(span) if seat.owner in found else span
+        return found
+
+    def _pools(self) -> dict[str, str]:
+        """The pool of each tensor that owns its memory."""
+        outputs = {item.name for argument in self.graph.outputs for item in members(argument)}
+        kept = {self.seats[name].owner for name in self.kept}
+        pools = {name: SAVED if name in kept else SCRATCH for name in self.whole}
+        pools |= {name: GRADIENTS for name in self.whole if name in outputs and is_gradient(name)}
+        pools |= {item.name: CALLER for item in self.given}
+        return pools | {item.name: WEIGHTS for item in self.lasting}
+
+    def _place(self, pool: str) -> Placed:
+        lives = [
+            Life(name, self.bytes[name], self.whole[name].first, self.whole[name].last)
+            for name, home in self.pools.items()
+            if home == pool
+        ]
+        return place(lives) if pool == SCRATCH else line_up(lives)
+
+    def _offset(self, name: str) -> Extent:
+        """Where a tensor lies in its pool."""
+        seat = self.seats[name]
+        return dim.add(self.placed[self.pools[seat.owner]].offsets[seat.owner], seat.offset)
+
+    def _is_saved(self, name: str) -> bool:
+        return name in self.kept and self.pools[self.seats[name].owner] == SAVED
+
+    def _kind(self, name: str) -> str:
+        if self.pools[self.seats[name].owner] == WEIGHTS:
+            return WEIGHT
+        return GRADIENT if is_gradient(name) else ACTIVATION
+
+    def _buffer(self, tensor: Tensor) -> ir.Buffer:
+        name = tensor.name
+        seat = self.seats[name]
+        part = seat.owner != name
+        span = self.spans[name] if part else self.whole[name]
+        aliases = (ir.BufferAlias(seat.owner, self._size(seat.offset)),) if part else ()
+        return ir.Buffer(
+            id=name,
+            tensor=name,
+            kind=self._kind(name),
+            dtype=dtype_name(tensor.element),
+            bytes=self._size(self.bytes[name]),
+            first=span.first,
+            last=span.last,
+            pool=self.pools[seat.owner],
+            offset=self._size(self._offset(name)),
+            aliases=aliases,
+        )
+
+    def _fields(self, tensors: Sequence[Tensor]) -> tuple[ir.LayoutField, ...]:
+        return tuple(
+            ir.LayoutField(
+                item.name,
+                self._size(self._offset(item.name)),
+                self._size(self.bytes[item.name]),
+                dtype_name(item.element),
+            )
+            for item in tensors
+        )
+
+    # --- ops ------------------------------------------------------------------------------------------------
+
+    def _op(self, number: int, node: Operation) -> ir.ScheduledOp:
+        made = [item.name for argument in node.outputs for item in members(argument)]
+        moved = any(self.seats[name].owner == name for name in made)
+        hooks = [self.marks.argument(name, "hook", "point") for name in made]
+        path = node.origin.what if node.origin is not None else ""
+        return ir.ScheduledOp(
+            order=number,
+            kernel=node.operator if moved else "view",
+            node=f"n{number}",
+            inputs=tuple(self._refs(item.name for argument in node.inputs for item in members(argument))),
+            outputs=tuple(self._refs(iter(made))),
+            stream=COMM if is_collective(node) else COMPUTE,
+            layer=layer_of(path),
+            hook=next((str(item) for item in hooks if item is not None), None),
+        )
+
+    def _refs(self, names: Iterator[str]) -> Iterator[ir.BufferRef]:
+        for name in names:
+            seat = self.seats[name]
+            yield ir.BufferRef(seat.owner, self._size(seat.offset), self._size(self.bytes[name]))
+
+    def _sync_points(self) -> Iterator[ir.SyncPoint]:
+        """A collective waits for all before it; what needs its result, or the end, waits for the collective."""
+        waits = {before: op for op, before in find_waits(self.graph)}
+        computed = -1
+        for number, node in enumerate(self.nodes):
+            if number in waits:
+                yield ir.SyncPoint(waits[number], number, COMPUTE, "comm_wait", self._group(waits[number]))
+            if not is_collective(node):
+                computed = number
+            elif computed >= 0:
+                yield ir.SyncPoint(computed, number, COMM, "stream_sync", self._group(number))
+        if len(self.nodes) in waits:
+            last = waits[len(self.nodes)]
+            yield ir.SyncPoint(last, len(self.nodes), COMPUTE, "comm_wait", self._group(last))
+
+    def _group(self, number: int) -> str:
+        made = [item.name for argument in self.nodes[number].outputs for item in members(argument)]
+        found = [self.marks.argument(name, "comm", "group") for name in made]
+        return next((str(item) for item in found if item is not None), "")
+
+    # --- peaks ----------------------------------------------------------------------------------------------
+
+    def _peak(self, kind: str) -> ir.Peak:
+        owners = [name for name in self.whole if self._kind(name) == kind]
+        unshared: Extent = 0
+        for name in owners:
+            unshared = dim.add(unshared, self.bytes[name])
+        most = largest(self._sums(owners), unshared)
+        return ir.Peak(kind, self._size(most), self._size(unshared))
+
+    def _sums(self, owners: Sequence[str]) -> Iterator[Extent]:
+        """The bytes that are in use at each op, and before the first."""
+        changes: dict[int, Extent] = {}
+        for name in owners:
+            span, size = self.whole[name], self.bytes[name]
+            changes[span.first] = dim.add(changes.get(span.first, 0), size)
+            changes[span.last + 1] = dim.sub(changes.get(span.last + 1, 0), size)
+        total: Extent = 0
+        for _, change in sorted(changes.items()):
+            total = dim.add(total, change)
+            yield total
+
+
+def is_gradient(name: str) -> bool:
+    """Whether a tensor is a gradient, which its name tells: `d_blocks.0.weight`, `blocks.0.d_x`."""
+    return name.startswith("d_") or name.rpartition(".")[2].startswith("d_")
+
+
+def largest(sums: Iterator[Extent], otherwise: Extent) -> Extent:
+    """The largest of several sizes; where too many of them cannot be compared, an upper bound."""
+    found: list[Extent] = []
+    for item in dict.fromkeys(sums):
+        if not any(dim.less_equal(item, other) is True for other in found):
+            found = [other for other in found if dim.less_equal(other, item) is not True] + [item]
+        if len(found) > MOST_SUMS:
+            return otherwise
+    most: Extent = 0
+    try:
+        for item in found:
+            most = dim.larger(most, item)
+    except TooComplex:
+        return otherwise
+    return most
