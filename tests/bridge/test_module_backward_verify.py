@@ -9,7 +9,7 @@ import pytest
 from docs.generate import repaired
 from lamella.backend.reference import Executable, compile_model
 from lamella.bridge.module_to_graph import Settings
-from lamella.bridge.module_to_graph.backward import Verification, verify_backward
+from lamella.bridge.module_to_graph.backward.verify import Verification, verify_backward
 from lamella.graph.model import Model
 from tests.bridge.module_gradients import instance_of
 from tests.bridge.test_module_backward_explicit import BLOCK, RECOMPUTED

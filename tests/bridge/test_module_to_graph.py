@@ -195,17 +195,17 @@ def test_patterns_are_residuals(pattern: str, tmp_path: Path) -> None:
 
         model M(d: int = 4):
           params:
-            block: Residual(d)
+            part: Residual(d)
           forward:
             in: x: [B, d]
             out: y: [B, d]
             graph:
-              x -> block() -> y
+              x -> part() -> y
     """
     rng = np.random.default_rng(3)
     names = ("n1", "s1", "n2")
     w = {name: rng.normal(size=4) for name in names}
-    weights = {f"block.{name}.w": array for name, array in w.items()}
+    weights = {f"part.{name}.w": array for name, array in w.items()}
     found = run(tmp_path, text, {"x": X}, weights, model="M")
     first = X + X * w["n1"] * w["s1"]
     sequential, parallel = first + first * w["n2"], first + X * w["n2"]

@@ -2,70 +2,48 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-import lamella
+from lamella.base.paths import shipped
+from lamella.base.source import Source
+from lamella.bridge.module_to_graph.primitives import operator_of
+from lamella.lang.module.nodes import Port, Primitive, ScalarType, TensorType
+from lamella.lang.module.parse import parse
 from lamella.lang.skriptnd.nodes import Dtype, Operator
 from tests.ops.judges.harness import find
 
-FOLDER = Path(lamella.__file__).parent / "models" / "primitives"
-PORT = re.compile(r"(\w+): (?:\[[^\]]*\]|tuple<\[[^\]]*\]>|scalar)(\??)")
+FOLDER = shipped("models") / "primitives"
 MINE = ("linear_algebra", "norms", "activations", "attention", "shapes", "elementwise", "reductions")
 GROUPS = (*MINE, "creation", "losses", "precision", "collectives")
+BUILT = {"rope": {"d_head", "max_seq"}}
+"""Parameters that say what a table of angles is, which the graph then holds: no operator takes them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """A primitive as its text declares it."""
-
-    name: str
-    text: str
-
-    def section(self, name: str) -> str:
-        """The lines of a section."""
-        found = re.search(rf"^  {name}:\n((?:    .*\n)+)", self.text, re.M)
-        return "" if found is None else found[1]
-
-    def ports(self, section: str, way: str) -> list[tuple[str, bool]]:
-        """The names of inputs or outputs, and which may be left out."""
-        line = re.search(rf"^    {way}: (.*)$", self.section(section), re.M)
-        assert line is not None, self.name
-        if line[1].startswith("tuple<"):
-            return [("out", False)]
-        found = [(name, mark == "?") for name, mark in PORT.findall(line[1])]
-        assert line[1] == "(" + ", ".join(match[0] for match in PORT.finditer(line[1])) + ")", self.name
-        return found
-
-    def parameters(self) -> dict[str, str]:
-        """The types of the parameters, defaults left out."""
-        lines = re.findall(r"^    (\w+): (.*?)(?: = .*)?$", self.section("params"), re.M)
-        return dict(lines)
-
-    def operator(self, section: str) -> Operator | None:
-        """What implements a section."""
-        line = re.search(rf"^    {section}: (\S+)$", self.section("impl"), re.M)
-        return None if line is None else find(line[1])[0].operator
-
-
-def read() -> list[Declared]:
+def read() -> list[Primitive]:
     """The primitives of all files."""
-    found = []
-    for path in (FOLDER / f"{name}.module" for name in GROUPS):
-        for text in re.split(r"\n(?=primitive )", _on_one_line(path.read_text())):
-            name = re.match(r"primitive (\w+):\n", text)
-            assert name is not None, text
-            found.append(Declared(name[1], text))
+    found: list[Primitive] = []
+    for name in GROUPS:
+        text = (FOLDER / f"{name}.module").read_text(encoding="utf-8")
+        document, findings = parse(Source(name, text))
+        assert not findings
+        found += [item for item in document.items if isinstance(item, Primitive)]
     return found
 
 
-def _on_one_line(text: str) -> str:
-    """A text whose parentheses do not span lines."""
-    return re.sub(r"\(\n\s+", "(", re.sub(r",\n\s+", ", ", re.sub(r",?\n\s*\)", ")", text)))
+def implementation(primitive: Primitive, way: str) -> Operator | None:
+    """What implements a section."""
+    name = operator_of(primitive, way)
+    return None if name is None else find(name)[0].operator
+
+
+def named(ports: Sequence[Port] | None) -> list[tuple[str, bool]]:
+    """The names of inputs or outputs, and which may be left out."""
+    return [
+        (port.name or "out", isinstance(port.type, TensorType | ScalarType) and port.type.optional)
+        for port in ports or ()
+    ]
 
 
 PRIMITIVES = read()
@@ -95,32 +73,34 @@ def check(operator: Operator, given: Sequence[tuple[str, bool]], results: int, n
 
 
 @every
-def test_forward(primitive: Declared) -> None:
-    operator, names = primitive.operator("forward"), primitive.parameters()
+def test_forward(primitive: Primitive) -> None:
+    operator, forward = implementation(primitive, "forward"), primitive.forward
+    names = {item.name for item in primitive.params} - BUILT.get(primitive.name, set())
     assert operator is not None
-    assert set(names) <= set(attributes(operator))
-    check(operator, primitive.ports("forward", "in"), len(primitive.ports("forward", "out")), set(names))
+    assert forward is not None
+    assert names <= set(attributes(operator))
+    check(operator, named(forward.inputs), len(named(forward.outputs)), names)
 
 
 @every
-def test_backward(primitive: Declared) -> None:
-    operator = primitive.operator("backward")
-    assert (operator is None) == (primitive.section("backward") == "")
-    if operator is None:
+def test_backward(primitive: Primitive) -> None:
+    operator, forward, backward = implementation(primitive, "backward"), primitive.forward, primitive.backward
+    assert (operator is None) == (backward is None)
+    if operator is None or backward is None or forward is None:
         return
-    given, results = primitive.ports("backward", "in"), primitive.ports("backward", "out")
-    check(operator, given, len(results), set(primitive.parameters()))
-    taken = [name for name, _ in primitive.ports("forward", "in")]
-    made = [name for name, _ in primitive.ports("forward", "out")]
+    given, results = named(backward.inputs), named(backward.outputs)
+    check(operator, given, len(results), {item.name for item in primitive.params})
+    taken = [name for name, _ in named(forward.inputs)]
+    made = [name for name, _ in named(forward.outputs)]
     assert {name for name, _ in given} <= {*taken, *made, *(f"d_{name}" for name in made)}
     assert {name for name, _ in results} <= {f"d_{name}" for name in taken}
 
 
 @every
-def test_what_is_saved_is_read(primitive: Declared) -> None:
-    line = re.search(r"^  save: \[(.*)\]$", primitive.text, re.M)
-    saved = set() if line is None else {name for name in line[1].split(", ") if name}
-    read = {name for name, _ in primitive.ports("backward", "in")} if line is not None else set()
+def test_what_is_saved_is_read(primitive: Primitive) -> None:
+    saved = set() if primitive.save is None else {item.text for item in primitive.save.items}
+    backward = primitive.backward
+    read = set() if backward is None else {name for name, _ in named(backward.inputs)}
     assert saved <= read
     assert not any(name.startswith("d_") for name in saved)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from lamella.backend.reference import compile_model
 from lamella.base.diagnostic import Diagnostic
 from lamella.bridge.module_to_graph import Settings, is_complete
-from lamella.bridge.module_to_graph.backward import Verification, verify_backward
+from lamella.bridge.module_to_graph.backward.verify import Verification, verify_backward
 from lamella.lang.module.instantiate import Instance
 from lamella.ops.library import Library
 from lamella.pipeline.module.building import chosen_instances
