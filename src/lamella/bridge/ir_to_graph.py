@@ -54,7 +54,8 @@ _FLOATS = ("inf", "-inf", "nan")
 def read_ir(folder: Path, limits: Limits = DEFAULT, training: bool = False) -> Model:
     """The model of a folder with a compiled unit, with its numbers where they lie there too.
 
-    With `training` it is the graph that goes back too. LamellaError holds what is wrong with the files: everything in them is checked again.
+    With `training` it is the graph that goes back too. LamellaError holds what is wrong with the files: everything in
+    them is checked again.
     """
     file = TRAINING if training else GRAPH
     part = read_part(folder, file, GraphIR, limits)
