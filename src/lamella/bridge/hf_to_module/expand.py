@@ -127,7 +127,7 @@ class _Expansion:
         candidates = list(dict.fromkeys(skeleton_of(item.path) for item in weights))[:_MOST_CANDIDATES]
         declared, searches = self._context.declared, 0
         for skeleton, entry in self._entries:
-            if id(entry) in self._met or not declared.isdisjoint((skeleton, skeleton.removesuffix("[]"))):
+            if id(entry) in self._met or not declared.isdisjoint(_places(skeleton)):
                 continue
             searches += 1
             close = get_close_matches(skeleton[:200], candidates if searches <= _MOST_SEARCHES else (), 1)
@@ -184,6 +184,13 @@ class _Expansion:
 
 _BROKEN = Stacked(())
 """Stands for a weight whose entries are already found to be wrong."""
+
+
+def _places(skeleton: str) -> Iterator[str]:
+    """A path and all that hold it: a parameter that is switched off may be a module."""
+    while skeleton:
+        yield from (skeleton, skeleton.removesuffix("[]"))
+        skeleton = skeleton.rpartition(".")[0]
 
 
 def _bind(pattern: tuple[str | int, ...], indices: tuple[int, ...]) -> dict[str, int] | None:

@@ -1,0 +1,62 @@
+"""The declarations of the library, and small values for those that have no preset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import MappingProxyType
+
+from lamella.base.paths import shipped
+from lamella.lang.module.nodes import Module, Preset
+from lamella.pipeline.module.reading import read_program
+from lamella.pipeline.options import Options
+
+FOLDER = shipped("models")
+SMALL = MappingProxyType(
+    {
+        "in_dim": 6,
+        "out_dim": 10,
+        "d": 12,
+        "d_model": 16,
+        "num_heads": 4,
+        "num_kv_heads": 2,
+        "head_dim": 4,
+        "d_ff": 24,
+        "shared_d_ff": 20,
+        "num_experts": 4,
+        "top_k": 2,
+        "max_seq": 32,
+        "kind": '"M"',
+        "mamba_heads": 4,
+        "mamba_head_dim": 8,
+        "n_groups": 2,
+    }
+)
+"""A value for each parameter that has no default anywhere in the library."""
+
+
+def files(kind: str) -> list[Path]:
+    """The files of a folder of the library."""
+    return sorted((FOLDER / kind).glob("*.module"))
+
+
+def declarations(kind: str) -> Iterator[tuple[Path, Module, bool]]:
+    """What the files of a folder declare, with whether each has a preset of its file."""
+    for path in files(kind):
+        program = read_program(path, Options())
+        items = program.resolved.unit.document.items
+        small = any(isinstance(item, Preset) and item.name == "tiny" for item in items)
+        for item in program.modules:
+            if isinstance(item.declaration, Module):
+                module = item.declaration
+                yield path, module, small and module.kind == "model"
+
+
+def options_of(module: Module, small: bool) -> dict[str, object]:
+    """The options that build a declaration small."""
+    if small:
+        return {"model": module.name, "preset": "tiny"}
+    config = {item.name: SMALL[item.name] for item in module.params or () if item.name in SMALL}
+    if module.kind == "model":
+        config |= {"vocab_size": 50, "n_layers": 2}
+    return {"model": module.name, "config": config}

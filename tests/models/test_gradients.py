@@ -1,0 +1,58 @@
+"""Gradients of whole models of the library, written and derived, against those of transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lamella.backend.reference import compile_model
+from lamella.bridge.hf_to_module import open_folder
+from lamella.bridge.module_to_graph.backward import differentiate
+from lamella.bridge.module_to_graph.tables import compute
+from lamella.pipeline.module.folders import read_source
+from lamella.pipeline.module.planning import plan_weights
+from lamella.pipeline.options import Options
+from tests.models.checkpoints import VOCABULARY, build, tokens
+
+NAMES = (
+    *("llama", "llama tied", "llama biases", "qwen3", "mistral", "mixtral", "qwen3 moe plain"),
+    *("gpt2", "mamba", "nemotron latent"),
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_of_all_weights_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    """Their gradients are stored as a checkpoint of their own, and come back as ours by the mapping of the model."""
+    model = build(name, seed=2)
+    model.save_pretrained(tmp_path / "weights")
+    ids = tokens(length=7, seed=3)
+    seed = np.random.default_rng(1).standard_normal((*ids.shape, VOCABULARY)).astype(np.float32)
+    model(torch.from_numpy(ids)).logits.backward(torch.from_numpy(seed))
+    with torch.no_grad():
+        for tensor in model.parameters():
+            tensor.copy_(tensor.grad)
+    model.save_pretrained(tmp_path / "gradients")
+
+    source = read_source(tmp_path / "weights", True, Options())
+    found = differentiate(source.instance)
+    assert found.findings == ()
+    assert found.model is not None
+    assert source.folder is not None
+    executable = compile_model(found.model)
+    numbers = plan_weights(source.instance, source.folder).data()
+    for weight in found.compiled.weights:
+        executable.state[weight.tensor.name] = numbers[weight.path]
+    for key, constant in found.compiled.constants.items():
+        executable.state[key] = compute(constant).astype(np.float32)
+    results = executable(token_ids=ids, **{found.seeds["logits"]: seed})
+
+    wanted = plan_weights(source.instance, open_folder(tmp_path / "gradients")).data()
+    frozen = {item.path for item in found.compiled.weights} - found.gradients.keys()
+    assert all(path.endswith("correction") for path in frozen)
+    for path, output in found.gradients.items():
+        size = np.abs(wanted[path]).max()
+        assert size > 0, path
+        np.testing.assert_allclose(results[output], wanted[path], rtol=0, atol=2e-5 * size, err_msg=path)

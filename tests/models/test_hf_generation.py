@@ -1,0 +1,60 @@
+"""Models called again for the next tokens, with caches and states, against transformers without any."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+from lamella.backend.reference import compile_model
+from lamella.bridge.module_to_graph import Settings
+from lamella.pipeline.module.execution import build
+from lamella.pipeline.module.folders import read_source
+from lamella.pipeline.module.generating import Generator, Sampling
+from lamella.pipeline.options import Options
+from tests.models.checkpoints import first_of, logits, save, tokens
+
+STATEFUL = ("llama 3.1", "qwen2 window", "qwen3", "mistral", "qwen3 moe plain", "gpt2", "mamba", "nemotron")
+SHORT = MappingProxyType(
+    {
+        **dict.fromkeys(("llama", "llama tied", "llama 3.1", "qwen2", "qwen3"), "num_hidden_layers"),
+        **dict.fromkeys(("mistral", "mixtral", "qwen3 moe", "mamba"), "num_hidden_layers"),
+        "gpt2": "n_layer",
+    }
+)
+"""What says the number of layers of each: one is enough for long texts, which take a call for each token."""
+COUNT = 64
+MARGIN = 1e-4
+PARTS = (0, 9, 10, 11, 14, 15)
+"""Where the calls begin and end: several tokens first and in between, and one alone."""
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_a_text_in_parts_has_the_logits_of_the_whole(name: str, tmp_path: Path) -> None:
+    model = save(name, tmp_path, seed=4)
+    ids = tokens(1, PARTS[-1], seed=2)
+    source = read_source(tmp_path, True, Options())
+    graph = build(source, Options(), Settings(extents={"B": 1}, cached=PARTS[-1]))
+    executable = compile_model(graph)
+    for _ in range(2):
+        executable.reset()
+        found = [first_of(executable(token_ids=ids[:, begin:end])) for begin, end in pairwise(PARTS)]
+        np.testing.assert_allclose(np.concatenate(found, axis=1), logits(model, ids), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_greedy_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    """All logits of transformers are computed at once, for the tokens that we chose: no cache of theirs is trusted."""
+    length = 11
+    model = save(name, tmp_path, seed=length, **{SHORT[name]: 1})
+    start = [int(token) for token in tokens(1, length, seed=7)[0]]
+    chosen = list(Generator(tmp_path, length + COUNT, Options()).run(start, Sampling(COUNT)))
+    assert len(chosen) == COUNT
+    rated = logits(model, np.asarray([[*start, *chosen[:-1]]]))[0, length - 1 :]
+    best = np.sort(rated, axis=-1)
+    clear = best[:, -1] - best[:, -2] > MARGIN
+    assert clear.mean() > 0.9
+    np.testing.assert_array_equal(rated.argmax(-1)[clear], np.asarray(chosen)[clear])

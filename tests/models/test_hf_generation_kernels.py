@@ -1,0 +1,47 @@
+"""Tokens behind a prompt computed by kernels of known shapes, against transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lamella.base.errors import InputError
+from lamella.pipeline.module.generating import Generator, Sampling
+from lamella.pipeline.options import Options
+from tests.models.checkpoints import logits, save, tokens
+
+COUNT = 16
+MARGIN = 1e-4
+
+
+@pytest.mark.parametrize("name", ["llama tied", "qwen2 window", "mixtral", "gpt2", "mamba", "nemotron"])
+def test_kernels_choose_the_tokens_of_transformers(name: str, tmp_path: Path) -> None:
+    model = save(name, tmp_path, seed=6)
+    generator = Generator(tmp_path, 9 + COUNT, Options(threads=1), "cpu")
+    # A second text must begin with nothing of the first.
+    for seed in (1, 2):
+        start = [int(token) for token in tokens(1, 9, seed=seed)[0]]
+        chosen = list(generator.run(start, Sampling(COUNT)))
+        rated = logits(model, np.asarray([[*start, *chosen[:-1]]]))[0, len(start) - 1 :]
+        best = np.sort(rated, axis=-1)
+        clear = best[:, -1] - best[:, -2] > MARGIN
+        assert clear.mean() > 0.8
+        np.testing.assert_array_equal(rated.argmax(-1)[clear], np.asarray(chosen)[clear])
+
+
+def test_a_temperature_draws_the_same_tokens_on_every_backend(tmp_path: Path) -> None:
+    save("llama", tmp_path, seed=3)
+    sampling = Sampling(max_tokens=12, temperature=1.5, seed=8)
+    drawn = [
+        list(Generator(tmp_path, 16, Options(threads=1), backend).run([1, 2, 3, 4], sampling))
+        for backend in (None, "reference", "cpu")
+    ]
+    assert drawn[0] == drawn[1] == drawn[2]
+
+
+def test_a_backend_that_runs_no_graphs_is_refused(tmp_path: Path) -> None:
+    save("llama", tmp_path, seed=3)
+    with pytest.raises(InputError, match="no backend 'npu'"):
+        Generator(tmp_path, 8, Options(), "npu")

@@ -1,0 +1,52 @@
+"""Checkpoints of transformers through the models of the library: the same logits, and the same bytes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import transformers
+from safetensors.numpy import load_file
+
+import lamella
+from lamella.pipeline.module.architectures import architectures
+from lamella.pipeline.module.exporting import export
+from lamella.pipeline.options import Options
+from tests.models.checkpoints import MODELS, first_of, logits, save, tokens
+
+ARCHITECTURES = sorted(name for name in architectures() if name[0].isupper())
+CLOSE = 1e-5
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_checkpoint_gives_the_logits_of_transformers_and_goes_back_byte_by_byte(
+    name: str, tmp_path: Path
+) -> None:
+    model = save(name, tmp_path / "in", seed=3)
+    ids = tokens(length=13, seed=len(name))
+    wanted = logits(model, ids)
+    found = first_of(lamella.compile(lamella.load(tmp_path / "in"))(token_ids=ids))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=CLOSE)
+
+    export(tmp_path / "in", tmp_path / "out", Options())
+    before, after = (load_file(tmp_path / part / "model.safetensors") for part in ("in", "out"))
+    assert before.keys() == after.keys()
+    for key, value in before.items():
+        assert (value.shape, value.tobytes()) == (after[key].shape, after[key].tobytes()), key
+    again = type(model).from_pretrained(tmp_path / "out").eval()
+    np.testing.assert_array_equal(logits(again, ids), wanted)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_an_export_without_a_source_is_one_that_transformers_loads(architecture: str, tmp_path: Path) -> None:
+    """Random weights of a preset: names and ranges come from the model's text alone."""
+    path, model = architectures()[architecture]
+    chosen: dict[str, Any] = {"model": model, "preset": "tiny"}
+    export(path, tmp_path, Options(**chosen, seed=5))
+    loaded, report = getattr(transformers, architecture).from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values())
+    ids = tokens(length=9)
+    found = first_of(lamella.compile(lamella.load(path, **chosen), seed=5)(token_ids=ids))
+    np.testing.assert_allclose(found, logits(loaded.eval(), ids), rtol=0, atol=CLOSE)
