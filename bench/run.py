@@ -1,6 +1,6 @@
 """Measure the tools: ratios against named peers in the same run, and the targets beside them.
 
-usage: python -m bench.run [--quick] [nem] [skriptnd] [start] [kernels] [nac] [nacvm] [tokenizers]     none: all
+usage: python -m bench.run [--quick] [nem] [skriptnd] [start] [kernels] [module] [nac] [nacvm] [tokenizers]    none: all
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_FP16"
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-from bench import kernels, nac, nacvm, nem, skriptnd, start, tokenizers
+from bench import kernels, module, nac, nacvm, nem, skriptnd, start, tokenizers
 
 QUICK = "--quick" in sys.argv[1:]
 SECTIONS: dict[str, Callable[[], None]] = {
@@ -23,6 +23,7 @@ SECTIONS: dict[str, Callable[[], None]] = {
     "skriptnd": skriptnd.measure,
     "start": start.measure,
     "kernels": partial(kernels.measure, QUICK),
+    "module": module.measure,
     "nac": nac.measure,
     "nacvm": nacvm.measure,
     "tokenizers": tokenizers.measure,

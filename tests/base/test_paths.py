@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -322,6 +323,17 @@ def test_a_mapped_file_that_became_shorter_is_refused_before_it_is_touched(tmp_p
         mapped.check_whole()
     os.truncate(path, 4 << 20)
     mapped.check_whole()
+
+
+@given(st.integers(0, 3 << 20), st.integers(0, 3 << 20))
+def test_bytes_whose_memory_was_given_back_are_read_again(start: int, length: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path, data = Path(folder) / "weights", os.urandom(1 << 10) * (3 << 10)
+        path.write_bytes(data)
+        mapped = map_bytes(path)
+        before = bytes(mapped.data)
+        mapped.release(start, min(length, len(data) - start))
+        assert bytes(mapped.data) == before == data
 
 
 def test_a_mapped_file_survives_its_name(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +51,43 @@ def test_show_of_a_model_loads_one_language_and_no_numpy() -> None:
     modules = loaded("show", "examples/alexnet")
     assert languages_of(modules) == {"lamella.lang.skriptnd"}
     assert not modules & HEAVY
+
+
+def test_check_of_an_architecture_builds_its_graph_without_numpy() -> None:
+    modules = loaded("check", "examples/llama/page.module")
+    assert "lamella.bridge.module_to_graph" in modules
+    assert not modules & HEAVY
+    assert not [name for name in modules if name.startswith("lamella.backend.")]
+
+
+def test_a_folder_of_hugging_face_is_shown_with_one_language(tmp_path: Path) -> None:
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "vocab_size": 4,
+    }
+    config |= {"num_attention_heads": 2, "intermediate_size": 8}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    square = [f"self_attn.{name}_proj" for name in "qkvo"] + [
+        f"mlp.{name}_proj" for name in ("gate", "up", "down")
+    ]
+    shapes = {f"model.layers.0.{name}.weight": [8, 8] for name in square}
+    shapes |= {f"model.layers.0.{name}_layernorm.weight": [8] for name in ("input", "post_attention")}
+    shapes |= {"model.embed_tokens.weight": [4, 8], "lm_head.weight": [4, 8], "model.norm.weight": [8]}
+    header, position = {}, 0
+    for name, shape in shapes.items():
+        end = position + 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [position, end]}
+        position = end
+    text = json.dumps(header).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(position))
+    modules = loaded("show", str(tmp_path))
+    assert languages_of(modules) == {"lamella.lang.module"}
+    assert not [
+        name for name in modules if name.startswith(("lamella.graph", "lamella.ops", "lamella.backend"))
+    ]
+    assert not modules & (HEAVY - {"numpy", "ml_dtypes"})
 
 
 def test_nac_is_shown_and_converted_without_numpy(tmp_path: Path) -> None:

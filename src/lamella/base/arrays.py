@@ -104,6 +104,16 @@ def from_memory(image: npt.NDArray[np.uint8], element: ElementType, count: int) 
     return wanted != 0 if element == types.BOOL else wanted.view(dtype)
 
 
+def view_memory(image: Array, element: ElementType, shape: tuple[int, ...]) -> Array:
+    """The array of a memory image of whole bytes, not copied where NumPy can read it as it lies.
+
+    ValueError: NumPy holds no array of this shape.
+    """
+    if element == types.BOOL:
+        return from_memory(image, element, len(image)).reshape(shape)
+    return image.view(numpy_dtype(element)).reshape(shape)
+
+
 def cast(values: Array, to: ElementType) -> Array:
     """Convert: float to integer truncates, then saturates; integers saturate; floats round to nearest even."""
     # NumPy computes with arrays of rank 0 as with numbers.

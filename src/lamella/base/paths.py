@@ -251,6 +251,13 @@ class Mapped:
             sizes = f"{len(self.data)} bytes long when it was opened, and now {self._map.size()}"
             raise InputError(f"'{shown(self.path)}' was {sizes}", path=shown(self.path))
 
+    def release(self, start: int, length: int) -> None:
+        """Give back the memory of bytes that are not needed soon; touching them reads them again."""
+        first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        size = (start + length) // mmap.PAGESIZE * mmap.PAGESIZE - first
+        if self._map is not None and size > 0 and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED, first, size)
+
 
 def map_bytes(path: Path, limits: Limits = DEFAULT) -> Mapped:
     """The bytes of a binary file the user named, mapped read-only; standard input and small files are read."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from lamella.backend.reference import Executable, compile_model
 from lamella.backend.reference.nodes.operators import Held, Operators, Prepared, Values, dtypes_of
 from lamella.backend.reference.storage import Storage
-from lamella.base.arrays import Array
+from lamella.base.arrays import Array, DType
+from lamella.base.dtype import ElementType
 from lamella.base.limits import DEFAULT, Limits
 from lamella.graph.binding import signature
-from lamella.graph.nodes import Operation
+from lamella.graph.nodes import Operation, Pack, tensors
 from lamella.kernels.nodes import Call, KernelGraph, Operand
 from lamella.ops.library import Library
+from lamella.ops.problem import Fault
 
 Launch = Callable[[str, Sequence[object], int], None]
 """Runs a kernel by its name on arguments, for a number of work-groups."""
@@ -41,6 +44,16 @@ def compile_graph(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An operation of known shapes: the names of its inputs, its constants, room for its outputs, its kernels."""
+
+    inputs: tuple[str, ...]
+    constants: Mapping[str, Array | tuple[Array, ...]]
+    rooms: tuple[tuple[str, tuple[int, ...], DType], ...]
+    calls: tuple[Call, ...]
+
+
 class KernelOperators(Operators):
     """Runs operations by their kernels; a step without a value makes the reference run it, which tells why."""
 
@@ -55,6 +68,53 @@ class KernelOperators(Operators):
         super().__init__(library, storage, limits)
         self._calls = calls
         self._launch = launch
+        self._steps: dict[int, Step | None] = {}
+        """What operations of known shapes do, by the identity of what `prepare` holds for them."""
+
+    def run(
+        self, operation: Operation, inputs: Sequence[Held], values: Values, random: np.random.Generator
+    ) -> list[Held] | None:
+        """The outputs of an operation; what does not depend on the numbers is found once."""
+        found = self.prepare(operation)
+        if id(found) not in self._steps:
+            self._steps[id(found)] = self._plan(operation, found)
+        step = self._steps[id(found)]
+        results = None if step is None else self._run_step(step, inputs)
+        return super().run(operation, inputs, values, random) if results is None else results
+
+    def _plan(self, operation: Operation, found: Prepared) -> Step | None:
+        """The step of an operation; None where the numbers or the extents of a run have a say in it."""
+        instance, calls = found.instance, self._calls.get(signature(operation))
+        shapes = [item.shape or () for item in instance.outputs if item.items is None]
+        known = all(isinstance(size, int) for shape in shapes for size in shape)
+        if calls is None or instance.checks or not known or len(shapes) < len(instance.outputs):
+            return None
+        dtypes = [self.storage.dtype(item.element) for item in instance.outputs]
+        given = [self.storage.dtype(item) for item in _elements(operation)]
+        real = self.storage.real([*given, *dtypes])
+        try:
+            constants = self.tensors(instance, [None] * len(instance.inputs), {})
+            outputs = [self.allocate(item, found.specialise({}), real, {}) for item in instance.outputs]
+        except Fault:
+            return None
+        arrays = [item for item in outputs if isinstance(item, np.ndarray)]
+        if [item.dtype for item in arrays] != dtypes:
+            return None
+        rooms = tuple(
+            (item.name, array.shape, array.dtype)
+            for item, array in zip(instance.outputs, arrays, strict=True)
+        )
+        return Step(tuple(name for name, _ in instance.inputs), constants, rooms, calls)
+
+    def _run_step(self, step: Step, inputs: Sequence[Held]) -> list[Held] | None:
+        """The outputs of a step; None where one had no value."""
+        held = {name: item for name, item in zip(step.inputs, inputs, strict=True) if item is not None}
+        held |= step.constants
+        outputs: list[Held] = []
+        for name, shape, dtype in step.rooms:
+            held[name] = room = np.zeros(shape, dtype)
+            outputs.append(room)
+        return outputs if all(self._run(call, held) for call in step.calls) else None
 
     def run_formulas(
         self, operation: Operation, found: Prepared, inputs: Sequence[Held], values: Values
@@ -82,6 +142,15 @@ class KernelOperators(Operators):
             arguments.append(fault)
         self._launch(call.kernel, arguments, call.groups)
         return not fault[0]
+
+
+def _elements(operation: Operation) -> list[ElementType]:
+    """The element types of what goes into an operation."""
+    packs = [item.element for item in operation.inputs if isinstance(item, Pack)]
+    return [
+        *packs,
+        *(part.element for item in operation.inputs if not isinstance(item, Pack) for part in tensors(item)),
+    ]
 
 
 def _argument(held: Mapping[str, Array | tuple[Array, ...]], operand: Operand) -> Array:

@@ -133,7 +133,7 @@ def fit(values: Array, element: ElementType, storage: Storage) -> Array:
         raise Misfit(f"an array of {values.dtype}")
     native = values.astype(values.dtype.newbyteorder("="), copy=False)
     if native.dtype == storage.dtype(element):
-        return np.array(native, order="C")
+        return native if _is_fixed(native) else np.array(native, order="C")
     if element.is_float:
         return native.astype(storage.dtype(element)) if storage.wide else arrays.cast(native, element)
     wide = native if native.dtype == np.uint64 else native.astype(np.int64)
@@ -141,6 +141,12 @@ def fit(values: Array, element: ElementType, storage: Storage) -> Array:
     if low < element.minimum or high > element.maximum:
         raise Misfit(f"the number {low if low < element.minimum else high}")
     return arrays.cast(wide, element)
+
+
+def _is_fixed(values: Array) -> bool:
+    """Whether an array keeps its numbers without a copy: its memory is its own, and nobody may write there."""
+    flags = values.flags
+    return flags.owndata and flags.c_contiguous and flags.aligned and not flags.writeable
 
 
 def _kind(element: ElementType) -> str:

@@ -20,6 +20,8 @@ class Extents(dict[str, int]):
         """Take the extents of an array for those of the tensor it stands for; a Fault says what does not fit."""
         if len(shape) != len(found):
             raise Fault(RANK_DIFFERS, name=name, found=list(found), shape=show_shape(shape))
+        if shape == found:
+            return
         for axis, (extent, size) in enumerate(zip(shape, found, strict=True)):
             self.bind_extent(f"dimension {axis} of '{name}'", extent, size)
 

@@ -10,14 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lamella.base.arrays import Array
+from lamella.base.arrays import Array, view_memory
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dtype import ElementType
 from lamella.base.limits import DEFAULT, LARGEST, Limits
-from lamella.base.paths import Mapped, is_there, map_bytes_in, shown
+from lamella.base.paths import Mapped, is_there, map_bytes_in
+from lamella.base.safetensors import NO_ARRAY, StoreError, read_index
 from lamella.bridge.hf_to_module.documents import read_object, refuse_link, wrong_file
-from lamella.graph.data.safetensors import Entry as Stored
-from lamella.graph.data.safetensors import decode_index, read_entry
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -47,11 +46,11 @@ class Checkpoint:
     def read(self, name: str) -> Array:
         """The array of a tensor as it is stored: a read-only view of its file."""
         entry = self.tensors[name]
-        mapped = self.files[entry.file]
-        mapped.check_whole()
-        image = np.frombuffer(mapped.data, np.uint8)
-        stored = Stored(name, entry.dtype, entry.shape, entry.offset, entry.offset + entry.length)
-        return read_entry(image, stored, shown(mapped.path))
+        try:
+            return view_memory(np.frombuffer(self.bytes_of(name), np.uint8), entry.dtype, entry.shape)
+        except ValueError:  # a tensor without elements whose other extents NumPy cannot hold
+            why = f"the entry of '{name[:200]}' {NO_ARRAY}"
+            raise LamellaError([wrong_file(self.files[entry.file].path, why)]) from None
 
     def bytes_of(self, name: str) -> memoryview:
         """The bytes of a tensor as they lie in its file."""
@@ -59,6 +58,11 @@ class Checkpoint:
         mapped = self.files[entry.file]
         mapped.check_whole()
         return mapped.data[entry.offset : entry.offset + entry.length]
+
+    def release(self, name: str) -> None:
+        """Give back the memory that reading a tensor took; it can be read again."""
+        entry = self.tensors[name]
+        self.files[entry.file].release(entry.offset, entry.length)
 
 
 class Opened(NamedTuple):
@@ -98,7 +102,10 @@ def _open_file(folder: Path, name: str, limits: Limits) -> tuple[Mapped, list[En
     refuse_link(folder, name)
     # A mapped file takes no memory, however large it is.
     mapped = map_bytes_in(folder, name, replace(limits, max_data_bytes=LARGEST))
-    index = decode_index(mapped.data, shown(mapped.path))
+    try:
+        index = read_index(mapped.data)
+    except StoreError as problem:
+        raise LamellaError([wrong_file(mapped.path, str(problem)[:400])]) from None
     start = index.start
     return mapped, [
         Entry(item.name, item.element, item.shape, name, start + item.begin, item.end - item.begin)

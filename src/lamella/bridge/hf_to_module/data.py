@@ -33,7 +33,7 @@ class Item:
 class Numbers(Mapping[str, Array]):
     """Arrays of weights by path. Nothing is kept: who asks twice has it made twice.
 
-    A tensor that is taken as it is stored is a read-only view of its file; all else is a new array.
+    A tensor that is taken as it is stored is a read-only view of its file; all else is a new array, also read-only.
     """
 
     def __init__(
@@ -43,9 +43,14 @@ class Numbers(Mapping[str, Array]):
         self._checkpoint = checkpoint
         self._head = head_dim
         self._element = element
+        self._lent: str | None = None
+        """The tensor whose view was given last: who streams weights has copied it when the next is asked for."""
 
     def __len__(self) -> int:
         return len(self._items)
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._items
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._items)
@@ -58,13 +63,22 @@ class Numbers(Mapping[str, Array]):
         if self._element is not None and element is not None and element.is_float:
             element = self._element
         if isinstance(item.made, Whole):
-            values = self._read(item.made)
-            if element is None or values.dtype == numpy_dtype(element):
-                aligned = values if values.flags.aligned else values.copy()
-                return np.ascontiguousarray(aligned).reshape(item.shape)
+            values = self._lend(item.made)
+            as_it_lies = values.flags.aligned and values.flags.c_contiguous and not values.flags.writeable
+            if as_it_lies and (element is None or values.dtype == numpy_dtype(element)):
+                return values.reshape(item.shape)
         found = np.empty(item.shape, numpy_dtype(element) if element is not None else None)
         self._fill(found, item.made, element)
+        # Whoever keeps it need not copy it: nobody else can change it.
+        found.setflags(write=False)
         return found
+
+    def _lend(self, made: Whole) -> Array:
+        """A view of a tensor; the memory of the one before is given back."""
+        if self._lent is not None:
+            self._checkpoint.release(self._lent)
+        self._lent = made.name
+        return self._read(made)
 
     def _read(self, made: Whole) -> Array:
         values = self._checkpoint.read(made.name)
@@ -73,8 +87,9 @@ class Numbers(Mapping[str, Array]):
 
     def _fill(self, target: Array, made: Made, element: ElementType | None) -> None:
         match made:
-            case Whole():
+            case Whole(name):
                 convert_into(target, self._read(made), element)
+                self._checkpoint.release(name)
             case Stacked(parts):
                 for index, part in enumerate(parts):
                     self._fill(target[index, ...], part, element)

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from lamella.base.diagnostic import errors
 from lamella.base.dtype import I64
-from lamella.bridge.module_to_graph.annotate import annotate_port
+from lamella.bridge.module_to_graph.annotating.annotate import annotate_port
 from lamella.bridge.module_to_graph.frames import Frame, graph_name
-from lamella.bridge.module_to_graph.integers import is_integer
 from lamella.bridge.module_to_graph.nodes import Bound, Compiled, Mark, Settings, Weight
 from lamella.bridge.module_to_graph.road import Road
 from lamella.bridge.module_to_graph.shapes import declare_dimension, declare_shape, element_of
+from lamella.bridge.module_to_graph.statements.integers import is_integer
 from lamella.bridge.module_to_graph.walk import (
     find_forward,
     find_inputs,

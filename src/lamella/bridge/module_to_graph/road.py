@@ -9,12 +9,12 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.dtype import ElementType
 from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE, Span
-from lamella.bridge.module_to_graph.caching import Caches
-from lamella.bridge.module_to_graph.constants import shape_of
+from lamella.bridge.module_to_graph.annotating.storage import called, marks_of, storage_of
+from lamella.bridge.module_to_graph.calls.caching import Caches
 from lamella.bridge.module_to_graph.frames import Frame, graph_name
 from lamella.bridge.module_to_graph.nodes import Bound, Mark, Precision, Settings, Weight
+from lamella.bridge.module_to_graph.numbers.constants import shape_of
 from lamella.bridge.module_to_graph.shapes import describe_operands
-from lamella.bridge.module_to_graph.storage import called, marks_of, storage_of
 from lamella.graph.build import Builder, Given
 from lamella.graph.nodes import Argument, Tensor, Value
 from lamella.lang.module.instantiate.evaluate import Problem

@@ -6,8 +6,8 @@ from lamella.base import dim
 from lamella.base.dim import Dim, Extent
 from lamella.bridge.module_to_graph.frames import Frame
 from lamella.bridge.module_to_graph.nodes import Bound, Members, Unknown
+from lamella.bridge.module_to_graph.numbers.scalars import evaluate_real
 from lamella.bridge.module_to_graph.road import Place, Road
-from lamella.bridge.module_to_graph.scalars import evaluate_real
 from lamella.bridge.module_to_graph.shapes import tell_known
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate.evaluate import Problem, evaluate

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.bridge.module_to_graph.annotate import annotate, annotate_port
-from lamella.bridge.module_to_graph.barriers import keep_barriers
-from lamella.bridge.module_to_graph.binding import bind_parameters
+from lamella.bridge.module_to_graph.annotating.annotate import annotate, annotate_port
+from lamella.bridge.module_to_graph.annotating.precision import by_recipe, perform, precisely
+from lamella.bridge.module_to_graph.calls.binding import bind_parameters
+from lamella.bridge.module_to_graph.calls.primitives import bind, is_unknown
 from lamella.bridge.module_to_graph.frames import Frame
 from lamella.bridge.module_to_graph.nodes import Bound, Members, Unknown
-from lamella.bridge.module_to_graph.order import Folding, reads, sort_flows
-from lamella.bridge.module_to_graph.patterns import expand_pattern
-from lamella.bridge.module_to_graph.precision import by_recipe, perform, precisely
-from lamella.bridge.module_to_graph.primitives import bind, is_unknown
 from lamella.bridge.module_to_graph.road import Road
 from lamella.bridge.module_to_graph.shapes import match_type
+from lamella.bridge.module_to_graph.statements.barriers import keep_barriers
+from lamella.bridge.module_to_graph.statements.order import Folding, reads, sort_flows
+from lamella.bridge.module_to_graph.statements.patterns import expand_pattern
 from lamella.bridge.module_to_graph.values import find_name, members, select_members, value_of
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.check.rebinding import DROPPED, find_rebound

@@ -6,34 +6,41 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import numpy as np
 
-from lamella.base import dtype as types
-from lamella.base.arrays import Array, element_type_of, from_memory, numpy_dtype, to_memory
+from lamella.base.arrays import Array, element_type_of, numpy_dtype, to_memory, view_memory
+from lamella.base.diagnostic import Rule
 from lamella.base.dtype import ElementType
-from lamella.base.limits import DEFAULT, Limits, OutOfRange, product
+from lamella.base.limits import DEFAULT, Limits, product
 from lamella.base.paths import read_bytes, shown
-from lamella.base.shape import MOST_AXES, bytes_for
+from lamella.base.safetensors import (
+    ELEMENTS,
+    LARGEST_HEADER,
+    METADATA,
+    NO_ARRAY,
+    PREFIX,
+    Entry,
+    Fault,
+    Index,
+    StoreError,
+    read_index,
+)
+from lamella.base.shape import bytes_for
 from lamella.base.writer import write_pieces
 from lamella.graph.data.header import refuse, whole
 from lamella.lang.skriptnd.rules import data as rules
 
-_NAMES: Mapping[str, ElementType] = MappingProxyType(
+_TYPES: Mapping[ElementType, str] = MappingProxyType({element: name for name, element in ELEMENTS.items()})
+_RULES: Mapping[Fault, Rule] = MappingProxyType(
     {
-        **{"F64": types.F64, "F32": types.F32, "F16": types.F16, "BF16": types.BF16, "BOOL": types.BOOL},
-        **{"I64": types.I64, "I32": types.I32, "I16": types.I16, "I8": types.I8},
-        **{"U64": types.U64, "U32": types.U32, "U16": types.U16, "U8": types.U8},
-        **{"F8_E4M3": types.F8E4M3, "F8_E5M2": types.F8E5M2, "C64": types.C32},
+        Fault.HEADER: rules.WRONG_STORE_HEADER,
+        Fault.ENTRY: rules.WRONG_STORE_ENTRY,
+        Fault.RANGE: rules.WRONG_STORE_RANGE,
+        Fault.TWICE: rules.STORED_TWICE,
     }
 )
-_TYPES: Mapping[ElementType, str] = MappingProxyType({element: name for name, element in _NAMES.items()})
-_PREFIX = 8
-_LARGEST_HEADER = 100_000_000
-_MOST_TENSORS = 200_000
-_METADATA = "__metadata__"
-"""The key of the header under which no tensor stands."""
 
 
 class Store(NamedTuple):
@@ -41,28 +48,6 @@ class Store(NamedTuple):
 
     arrays: dict[str, Array]
     metadata: dict[str, str]
-
-
-class Entry(NamedTuple):
-    """One tensor as the header tells of it; its bytes are counted from the end of the header."""
-
-    name: str
-    element: ElementType
-    shape: tuple[int, ...]
-    begin: int
-    end: int
-
-
-class Index(NamedTuple):
-    """What the header of a file says: its tensors, what stands beside them, and where their bytes begin."""
-
-    entries: list[Entry]
-    metadata: object
-    start: int
-
-
-class _DuplicateError(Exception):
-    """Carries a name that an object of the header holds twice; never leaves this module."""
 
 
 def read_safetensors(path: Path, limits: Limits = DEFAULT) -> dict[str, Array]:
@@ -79,12 +64,12 @@ def decode_store(data: bytes | memoryview, name: str) -> Store:
     """Arrays as `decode_safetensors` gives them, and the texts of the header, which must be texts."""
     arrays, metadata = _decode(data, name)
     if not isinstance(metadata, dict):
-        reason = f"{_METADATA} is no object"
-        refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=_PREFIX, reason=reason))
+        reason = f"{METADATA} is no object"
+        refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=PREFIX, reason=reason))
     for key, value in metadata.items():
         if not isinstance(value, str):
-            reason = f"'{key[:80]}' in {_METADATA} is no text"
-            refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=_PREFIX, reason=reason))
+            reason = f"'{key[:80]}' in {METADATA} is no text"
+            refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=PREFIX, reason=reason))
     return Store(arrays, metadata)
 
 
@@ -96,119 +81,19 @@ def _decode(data: bytes | memoryview, name: str) -> tuple[dict[str, Array], obje
 
 
 def decode_index(data: bytes | memoryview, name: str) -> Index:
-    """The tensors of a file's bytes, all of the header checked and no tensor touched."""
-    size = _header_size(data, name)
-    header = _header(bytes(data[_PREFIX : _PREFIX + size]), name)
-    metadata = header.pop(_METADATA, {})
-    if len(header) > _MOST_TENSORS:
-        reason = f"the header names {len(header)} tensors, and {_MOST_TENSORS} is the most"
-        refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=_PREFIX, reason=reason))
-    entries = [_entry(key, value, name) for key, value in header.items()]
-    _check_ranges(entries, len(data) - _PREFIX - size, name)
-    return Index(entries, metadata, _PREFIX + size)
-
-
-def _header_size(data: bytes | memoryview, name: str) -> int:
-    def wrong(offset: int, reason: str) -> NoReturn:
-        refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=offset, reason=reason))
-
-    if len(data) < _PREFIX:
-        wrong(0, f"the length of the header needs 8 bytes, the file has {len(data)}")
-    size = int.from_bytes(data[:_PREFIX], "little")
-    if size > min(len(data) - _PREFIX, _LARGEST_HEADER):
-        wrong(0, f"the header is to have {size} bytes, {len(data) - _PREFIX} follow")
-    if data[_PREFIX : _PREFIX + 1] != b"{":
-        wrong(_PREFIX, "the header does not begin with '{'")
-    return size
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for key, value in pairs:
-        if key in found:
-            raise _DuplicateError(key)
-        found[key] = value
-    return found
-
-
-def _header(text: bytes, name: str) -> dict[str, object]:
+    """The tensors of a file's bytes, all of the header checked and no tensor touched; LamellaError otherwise."""
     try:
-        found: dict[str, object] = json.loads(text.decode("utf-8"), object_pairs_hook=_unique)
-    except _DuplicateError as problem:
-        refuse(rules.STORED_TWICE.at(whole(name), name=problem.args[0]))
-    except (ValueError, RecursionError) as problem:
-        reason = (
-            "nests too deeply" if isinstance(problem, RecursionError) else f"is no JSON: {str(problem)[:100]}"
-        )
-        refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=_PREFIX, reason=f"the header {reason}"))
-    return found
-
-
-def _entry(key: str, value: object, name: str) -> Entry:
-    def wrong(reason: str) -> NoReturn:
-        refuse(rules.WRONG_STORE_ENTRY.at(whole(name), name=key, reason=reason))
-
-    if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
-        wrong("does not consist of dtype, shape and data_offsets")
-    element = _NAMES.get(value["dtype"]) if isinstance(value["dtype"], str) else None
-    if element is None:
-        wrong(f"has the type {str(value['dtype'])[:40]!r}, which is not known")
-    shape, offsets = _counts(value["shape"]), _counts(value["data_offsets"])
-    if shape is None or len(shape) > MOST_AXES:
-        wrong("has a shape that is no list of sizes")
-    if offsets is None or len(offsets) != 2:
-        wrong("has data_offsets that are no pair of positions")
-    return Entry(key, element, shape, *offsets)
-
-
-def _counts(value: object) -> tuple[int, ...] | None:
-    """A JSON list of non-negative 64-bit integers."""
-    if not isinstance(value, list) or len(value) > 1000:
-        return None
-    fine = all(type(item) is int and 0 <= item < 1 << 63 for item in value)
-    return tuple(value) if fine else None
-
-
-def _check_ranges(entries: list[Entry], size: int, name: str) -> None:
-    """Every tensor has the bytes of its shape, and together they cover the data without gap or overlap."""
-    position = 0
-    for item in sorted(entries, key=lambda entry: (entry.begin, entry.end)):
-        try:
-            needed = bytes_for(product(item.shape), item.element.bits)
-        except OutOfRange:
-            needed = -1
-        reason = ""
-        if item.end - item.begin != needed:
-            reason = f"{item.element} {list(item.shape)} takes {'too many' if needed < 0 else needed} bytes"
-        elif item.begin != position:
-            reason = f"what lies before it ends at byte {position}"
-        elif item.end > size:
-            reason = f"the data have {size} bytes"
-        if reason:
-            refuse(
-                rules.WRONG_STORE_RANGE.at(
-                    whole(name), name=item.name, begin=item.begin, end=item.end, reason=reason
-                )
-            )
-        position = item.end
-    if position != size:
-        reason = f"{size - position} bytes follow the last tensor"
-        refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=position, reason=reason))
+        return read_index(data)
+    except StoreError as problem:
+        refuse(_RULES[problem.fault].at(whole(name), hint=None, labels=(), **problem.values))
 
 
 def read_entry(image: Array, item: Entry, name: str) -> Array:
     """One tensor of the bytes behind a header, without copying its bytes where NumPy can read them as they lie."""
-    part = image[item.begin : item.end]
     try:
-        if item.element == types.BOOL:
-            return from_memory(part, item.element, product(item.shape)).reshape(item.shape)
-        return part.view(numpy_dtype(item.element)).reshape(item.shape)
+        return view_memory(image[item.begin : item.end], item.element, item.shape)
     except ValueError:  # a tensor without elements whose other extents NumPy cannot hold
-        refuse(
-            rules.WRONG_STORE_ENTRY.at(
-                whole(name), name=item.name, reason="has a shape that no array can have"
-            )
-        )
+        refuse(rules.WRONG_STORE_ENTRY.at(whole(name), name=item.name, reason=NO_ARRAY))
 
 
 def write_safetensors(
@@ -241,7 +126,7 @@ def encode_header(
     tensors: Sequence[tuple[str, ElementType, tuple[int, ...]]], name: str, metadata: Mapping[str, str]
 ) -> bytes:
     """The bytes in front of tensors of these names, types and shapes, which are to follow in this order."""
-    header: dict[str, object] = {_METADATA: dict(sorted(metadata.items()))} if metadata else {}
+    header: dict[str, object] = {METADATA: dict(sorted(metadata.items()))} if metadata else {}
     position = 0
     for key, element, shape in tensors:
         size = bytes_for(product(shape), element.bits)
@@ -250,9 +135,9 @@ def encode_header(
         position += size
     text = json.dumps(header, separators=(",", ":")).encode("ascii")
     text += b" " * (-len(text) % 8)
-    if len(text) > _LARGEST_HEADER:
-        reason = f"the header would have {len(text)} bytes, and {_LARGEST_HEADER} is the most"
-        refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=_PREFIX, reason=reason))
+    if len(text) > LARGEST_HEADER:
+        reason = f"the header would have {len(text)} bytes, and {LARGEST_HEADER} is the most"
+        refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=PREFIX, reason=reason))
     return len(text).to_bytes(8, "little") + text
 
 
@@ -269,7 +154,7 @@ def _unnamed(kind: object) -> str:
 
 def _type_name(key: str, element: ElementType, name: str) -> str:
     """What the format calls the elements of a tensor that is to stand under a key."""
-    if key == _METADATA:
+    if key == METADATA:
         refuse(rules.WRONG_STORE_ENTRY.at(whole(name), name=key, reason="would not be taken for a tensor"))
     if element not in _TYPES:
         reason = _unnamed(numpy_dtype(element))

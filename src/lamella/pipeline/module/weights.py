@@ -12,7 +12,7 @@ import numpy as np
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.bridge.hf_to_module import Folder, is_model_folder, open_folder
 from lamella.bridge.module_to_graph import Compiled
-from lamella.bridge.module_to_graph.tables import compute
+from lamella.bridge.module_to_graph.numbers.tables import compute
 from lamella.graph.data import read_weights
 from lamella.graph.model import Model
 from lamella.lang.module.instantiate import Instance

@@ -62,13 +62,19 @@ class Operators:
         self.storage = storage
         self._limits = limits
         self._prepared: dict[object, Prepared] = {}
+        self._seen: dict[int, tuple[Operation, Prepared]] = {}
+        """Operations by identity, which is cheaper to find than what they share; each is held, so that it stays one."""
 
     def prepare(self, operation: Operation) -> Prepared:
         """The operation bound to its definition; operations that differ in names alone share it."""
+        seen = self._seen.get(id(operation))
+        if seen is not None:
+            return seen[1]
         key = signature(operation)
         if key not in self._prepared:
             instance = bind_operation(self._library, operation)
             self._prepared[key] = Prepared(instance, contractions(instance))
+        self._seen[id(operation)] = operation, self._prepared[key]
         return self._prepared[key]
 
     def run(

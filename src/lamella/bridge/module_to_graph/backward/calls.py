@@ -10,8 +10,8 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Extent
 from lamella.bridge.module_to_graph.backward.nodes import Called, flat
 from lamella.bridge.module_to_graph.backward.recorder import IDENTITY, SCALED, Recorder
+from lamella.bridge.module_to_graph.calls.primitives import operator_of, ports
 from lamella.bridge.module_to_graph.frames import graph_name
-from lamella.bridge.module_to_graph.primitives import operator_of, ports
 from lamella.bridge.module_to_graph.road import Place
 from lamella.graph.build import Given
 from lamella.graph.nodes import Argument, Tensor, Value

@@ -16,8 +16,8 @@ from lamella.bridge.module_to_graph.backward.sweep import Sweep
 from lamella.bridge.module_to_graph.backward.validate import Primal, Validation, find_primals
 from lamella.bridge.module_to_graph.frames import Frame
 from lamella.bridge.module_to_graph.nodes import Bound
-from lamella.bridge.module_to_graph.order import Folding, sort_flows
 from lamella.bridge.module_to_graph.road import Place
+from lamella.bridge.module_to_graph.statements.order import Folding, sort_flows
 from lamella.bridge.module_to_graph.walk import UNKNOWN, run_flow
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.check.rebinding import DROPPED, accumulates, find_rebound

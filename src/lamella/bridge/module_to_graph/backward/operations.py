@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lamella.bridge.module_to_graph.annotating.precision import perform
 from lamella.bridge.module_to_graph.backward.calls import gradient_ports, saved_ports
 from lamella.bridge.module_to_graph.backward.nodes import Visit
 from lamella.bridge.module_to_graph.backward.recorder import needs_gradient
 from lamella.bridge.module_to_graph.backward.sweep import Sweep
+from lamella.bridge.module_to_graph.calls.primitives import Request, bind, is_unknown, operator_of
 from lamella.bridge.module_to_graph.frames import Frame
 from lamella.bridge.module_to_graph.nodes import Bound, Members
-from lamella.bridge.module_to_graph.precision import perform
-from lamella.bridge.module_to_graph.primitives import Request, bind, is_unknown, operator_of
 from lamella.bridge.module_to_graph.road import Place
 from lamella.bridge.module_to_graph.values import members, value_of
 from lamella.bridge.module_to_graph.walk import UNKNOWN

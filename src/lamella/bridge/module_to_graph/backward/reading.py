@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from lamella.base.diagnostic import Diagnostic
 from lamella.bridge.module_to_graph.backward.saving import Saving
 from lamella.bridge.module_to_graph.frames import Frame
-from lamella.bridge.module_to_graph.order import Folding
+from lamella.bridge.module_to_graph.statements.order import Folding
 from lamella.bridge.module_to_graph.values import SAVED, find_name
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate.telling import parts_of

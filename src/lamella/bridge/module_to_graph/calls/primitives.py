@@ -9,8 +9,8 @@ from typing import TypeAlias
 from lamella.base.dtype import LANGUAGES, ElementType
 from lamella.bridge.module_to_graph.frames import Frame
 from lamella.bridge.module_to_graph.nodes import Bound, Members, Unknown
+from lamella.bridge.module_to_graph.numbers.scalars import evaluate_real
 from lamella.bridge.module_to_graph.road import Place, Road
-from lamella.bridge.module_to_graph.scalars import evaluate_real
 from lamella.bridge.module_to_graph.values import is_data, value_of
 from lamella.graph.nodes import Argument, Tensor
 from lamella.graph.nodes import Value as Attribute

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from lamella.base.dtype import F32, ElementType
-from lamella.bridge.module_to_graph.forms import adapt
+from lamella.bridge.module_to_graph.annotating.scaling import quantized
+from lamella.bridge.module_to_graph.annotating.storage import element_named
+from lamella.bridge.module_to_graph.calls.forms import adapt
+from lamella.bridge.module_to_graph.calls.primitives import Request, make
 from lamella.bridge.module_to_graph.frames import Frame
 from lamella.bridge.module_to_graph.nodes import Bound, Precision, Scaling
-from lamella.bridge.module_to_graph.primitives import Request, make
 from lamella.bridge.module_to_graph.road import Road
-from lamella.bridge.module_to_graph.scaling import quantized
-from lamella.bridge.module_to_graph.storage import element_named
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.annotations import POLICIES, read_annotation
 from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate

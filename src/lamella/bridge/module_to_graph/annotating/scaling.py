@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lamella.base.dtype import ElementType
+from lamella.bridge.module_to_graph.calls.primitives import Request, make
 from lamella.bridge.module_to_graph.nodes import Scaling
-from lamella.bridge.module_to_graph.primitives import Request, make
 from lamella.bridge.module_to_graph.road import Place, Road
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate.evaluate import Problem

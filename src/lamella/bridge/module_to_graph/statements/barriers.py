@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lamella.bridge.module_to_graph.order import reads
+from lamella.bridge.module_to_graph.statements.order import reads
 from lamella.lang.module.nodes import Flow
 
 BARRIER = "barrier"

@@ -10,9 +10,9 @@ from lamella.base import dim
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import find_in
-from lamella.bridge.module_to_graph.caching import Caches
+from lamella.bridge.module_to_graph.calls.caching import Caches
+from lamella.bridge.module_to_graph.calls.primitives import Request, ports
 from lamella.bridge.module_to_graph.nodes import Bound, Members
-from lamella.bridge.module_to_graph.primitives import Request, ports
 from lamella.bridge.module_to_graph.road import Place, Road
 from lamella.bridge.module_to_graph.shapes import shape_text
 from lamella.graph.nodes import Tensor

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lamella.base.dtype import ElementType
+from lamella.bridge.module_to_graph.annotating.storage import called, element_named
 from lamella.bridge.module_to_graph.frames import Frame
 from lamella.bridge.module_to_graph.nodes import Bound, Mark
 from lamella.bridge.module_to_graph.road import Place, Road
-from lamella.bridge.module_to_graph.storage import called, element_named
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.annotations import read_annotation
 from lamella.lang.module.instantiate.evaluate import Problem

@@ -1,0 +1,166 @@
+"""The header of files of many arrays by name (`.safetensors`): what it says, and whether it can be true.
+
+Who reads a file tells its users of a fault in the words of the language that the file belongs to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple, NoReturn
+
+from lamella.base import dtype as types
+from lamella.base.dtype import ElementType
+from lamella.base.limits import OutOfRange, product
+from lamella.base.shape import MOST_AXES, bytes_for
+
+ELEMENTS: Mapping[str, ElementType] = MappingProxyType(
+    {
+        **{"F64": types.F64, "F32": types.F32, "F16": types.F16, "BF16": types.BF16, "BOOL": types.BOOL},
+        **{"I64": types.I64, "I32": types.I32, "I16": types.I16, "I8": types.I8},
+        **{"U64": types.U64, "U32": types.U32, "U16": types.U16, "U8": types.U8},
+        **{"F8_E4M3": types.F8E4M3, "F8_E5M2": types.F8E5M2, "C64": types.C32},
+    }
+)
+"""The element types by their names in the format."""
+METADATA = "__metadata__"
+"""The key of the header under which no tensor stands."""
+NO_ARRAY = "has a shape that no array can have"
+"""Why an entry is refused whose bytes NumPy cannot give a shape."""
+PREFIX = 8
+LARGEST_HEADER = 100_000_000
+_MOST_TENSORS = 200_000
+
+
+class Fault(StrEnum):
+    """What can be wrong with a header, as a sentence with the values of a `StoreError`."""
+
+    HEADER = "byte {offset}: {reason}"
+    ENTRY = "the entry of '{name}' {reason}"
+    RANGE = "'{name}' lies at bytes {begin} to {end} of the data; {reason}"
+    TWICE = "'{name}' is stored twice"
+
+
+class StoreError(Exception):
+    """Says what is wrong with a file; readers make a finding of it."""
+
+    def __init__(self, fault: Fault, **values: object) -> None:
+        super().__init__(fault.value.format(**values))
+        self.fault = fault
+        self.values = values
+
+
+class Entry(NamedTuple):
+    """One tensor as the header tells of it; its bytes are counted from the end of the header."""
+
+    name: str
+    element: ElementType
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+class Index(NamedTuple):
+    """What the header of a file says: its tensors, what stands beside them, and where their bytes begin."""
+
+    entries: list[Entry]
+    metadata: object
+    start: int
+
+
+def read_index(data: bytes | memoryview) -> Index:
+    """The tensors of a file's bytes, all of the header checked and no tensor touched; StoreError otherwise."""
+    size = _header_size(data)
+    header = _header(bytes(data[PREFIX : PREFIX + size]))
+    metadata = header.pop(METADATA, {})
+    if len(header) > _MOST_TENSORS:
+        reason = f"the header names {len(header)} tensors, and {_MOST_TENSORS} is the most"
+        raise StoreError(Fault.HEADER, offset=PREFIX, reason=reason)
+    entries = [_entry(key, value) for key, value in header.items()]
+    _check_ranges(entries, len(data) - PREFIX - size)
+    return Index(entries, metadata, PREFIX + size)
+
+
+def _header_size(data: bytes | memoryview) -> int:
+    if len(data) < PREFIX:
+        reason = f"the length of the header needs 8 bytes, the file has {len(data)}"
+        raise StoreError(Fault.HEADER, offset=0, reason=reason)
+    size = int.from_bytes(data[:PREFIX], "little")
+    if size > min(len(data) - PREFIX, LARGEST_HEADER):
+        reason = f"the header is to have {size} bytes, {len(data) - PREFIX} follow"
+        raise StoreError(Fault.HEADER, offset=0, reason=reason)
+    if data[PREFIX : PREFIX + 1] != b"{":
+        raise StoreError(Fault.HEADER, offset=PREFIX, reason="the header does not begin with '{'")
+    return size
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise StoreError(Fault.TWICE, name=key)
+        found[key] = value
+    return found
+
+
+def _header(text: bytes) -> dict[str, object]:
+    try:
+        found: dict[str, object] = json.loads(text.decode("utf-8"), object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as problem:
+        deep = isinstance(problem, RecursionError)
+        reason = "nests too deeply" if deep else f"is no JSON: {str(problem)[:100]}"
+        raise StoreError(Fault.HEADER, offset=PREFIX, reason=f"the header {reason}") from None
+    return found
+
+
+def _entry(key: str, value: object) -> Entry:
+    def wrong(reason: str) -> NoReturn:
+        raise StoreError(Fault.ENTRY, name=key, reason=reason)
+
+    if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
+        wrong("does not consist of dtype, shape and data_offsets")
+    element = ELEMENTS.get(value["dtype"]) if isinstance(value["dtype"], str) else None
+    if element is None:
+        wrong(f"has the type {str(value['dtype'])[:40]!r}, which is not known")
+    shape, offsets = _counts(value["shape"]), _counts(value["data_offsets"])
+    if shape is None or len(shape) > MOST_AXES:
+        wrong("has a shape that is no list of sizes")
+    if offsets is None or len(offsets) != 2:
+        wrong("has data_offsets that are no pair of positions")
+    return Entry(key, element, shape, *offsets)
+
+
+def _counts(value: object) -> tuple[int, ...] | None:
+    """A JSON list of non-negative 64-bit integers."""
+    if not isinstance(value, list) or len(value) > 1000:
+        return None
+    fine = all(type(item) is int and 0 <= item < 1 << 63 for item in value)
+    return tuple(value) if fine else None
+
+
+def _check_ranges(entries: Sequence[Entry], size: int) -> None:
+    """Every tensor has the bytes of its shape, and together they cover the data without gap or overlap."""
+    position = 0
+    for item in sorted(entries, key=lambda entry: (entry.begin, entry.end)):
+        reason = _misplaced(item, position, size)
+        if reason:
+            raise StoreError(Fault.RANGE, name=item.name, begin=item.begin, end=item.end, reason=reason)
+        position = item.end
+    if position != size:
+        reason = f"{size - position} bytes follow the last tensor"
+        raise StoreError(Fault.HEADER, offset=position, reason=reason)
+
+
+def _misplaced(item: Entry, position: int, size: int) -> str:
+    """Why a tensor cannot lie where it is said to; nothing where it can."""
+    try:
+        needed = bytes_for(product(item.shape), item.element.bits)
+    except OutOfRange:
+        needed = -1
+    if item.end - item.begin != needed:
+        return f"{item.element} {list(item.shape)} takes {'too many' if needed < 0 else needed} bytes"
+    if item.begin != position:
+        return f"what lies before it ends at byte {position}"
+    return f"the data have {size} bytes" if item.end > size else ""

@@ -1,0 +1,1 @@
+"""Annotations of tensors and parameters: conversions, storage, and what is kept beside the graph."""

@@ -1,0 +1,1 @@
+"""Operations of a graph as calls of operators."""

@@ -1,0 +1,1 @@
+"""Constants and scalars: shapes, numbers, and what only the run can compute."""

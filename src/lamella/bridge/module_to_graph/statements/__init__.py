@@ -1,0 +1,1 @@
+"""Statements before they are built: guards decided, patterns written out, order found."""
