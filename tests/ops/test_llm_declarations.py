@@ -8,7 +8,7 @@ import pytest
 
 from lamella.base.paths import shipped
 from lamella.base.source import Source
-from lamella.bridge.module_to_graph.primitives import operator_of
+from lamella.bridge.module_to_graph.calls.primitives import operator_of
 from lamella.lang.module.nodes import Port, Primitive, ScalarType, TensorType
 from lamella.lang.module.parse import parse
 from lamella.lang.skriptnd.nodes import Dtype, Operator
