@@ -58,6 +58,9 @@ def _(node: n.ScalarType) -> str:
 
 @write_type.register
 def _(node: n.InstanceType) -> str:
+    # With parentheses a module of this name would be the parameter that another one shares.
+    if node.module == "tied_to" and not node.arguments:
+        return node.module
     return node.module + write_arguments(node.arguments)
 
 
