@@ -191,6 +191,19 @@ def test_a_compiled_unit_is_a_model(folder: Path, tmp_path: Path) -> None:
     assert "graph.json" in call("check", unit, status=1)
 
 
+def test_a_run_is_observed(page: Path) -> None:
+    told = json.loads(call("run", page, "--observe", "--shape", "B=1,T=3", "--json"))
+    assert any(
+        line.startswith("hook AfterAttention layers[1].attention.attended") for line in told["observed"]
+    )
+    assert "logits" in told["outputs"]
+    wrong = ROOT / "tests" / "lang" / "module" / "bad" / "e104_range.module"
+    assert "E104" in call("run", wrong, "--observe", "--shape", "B=2", status=1)
+    assert "is for models of the Module DSL" in call(
+        "run", ROOT / "examples" / "resnet18", "--observe", status=2
+    )
+
+
 def test_every_road_down_gives_the_same_numbers(folder: Path, tmp_path: Path) -> None:
     call("convert", folder, tmp_path / "tiny.nac", "--shape", "B=1,T=3")
     call("lower", folder, "--to", "sknd", "-o", tmp_path / "flat")

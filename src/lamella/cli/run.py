@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +22,7 @@ from lamella.cli.options import (
     Guarded,
     ModelOptions,
     common_options,
+    has_errors,
     model_options,
     print_findings,
     print_json,
@@ -43,7 +45,8 @@ from lamella.cli.watching.waiting import waiting
 from lamella.pipeline.api import compile
 from lamella.pipeline.arrays import Array, file_name, read_array, write_array
 from lamella.pipeline.generating import generate, read_tokens
-from lamella.pipeline.languages import Executable
+from lamella.pipeline.languages import Executable, part_of
+from lamella.pipeline.options import options_of
 
 
 def _order(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -74,6 +77,7 @@ class Options(Common, ModelOptions, PlanOptions, TrainingOptions):
     start: str
     max_tokens: int
     temperature: float
+    observe: bool
 
 
 @click.command(cls=Guarded)
@@ -140,13 +144,27 @@ class Options(Common, ModelOptions, PlanOptions, TrainingOptions):
     show_default=True,
     help="Module DSL, Hugging Face: choose tokens by chance, the more the higher; 0 takes the likeliest.",
 )
+@click.option(
+    "--observe", is_flag=True, help="Module DSL: print what hooks and probes see, and test assertions."
+)
 @plan_options
 @training_options
 def run(**options: Unpack[Options]) -> None:
     """Execute FILE; without --input the inputs are random, from the seed, and so are missing weights."""
     own = (
         *("file", "as_json", "inputs", "arguments", "output", "backend", "profile", "trace"),
-        *("generate", "start", "max_tokens", "temperature", "prompt", "plan", "allow", "patch", "rewrite"),
+        *(
+            "generate",
+            "start",
+            "max_tokens",
+            "temperature",
+            "observe",
+            "prompt",
+            "plan",
+            "allow",
+            "patch",
+            "rewrite",
+        ),
         *("train_steps", "target", "save"),
     )
     words: dict[str, object] = {key: value for key, value in options.items() if key not in own}
@@ -157,6 +175,9 @@ def run(**options: Unpack[Options]) -> None:
         raise click.UsageError("--train-steps runs the training graph, and nothing else")
     if _is_asked(options):
         _speak(options, words)
+        return
+    if options["observe"]:
+        _observe(options, words)
         return
     if wants_plan(options):
         run_plan(options["file"], options, words, options["as_json"])
@@ -209,6 +230,27 @@ def _speak(options: Options, words: Mapping[str, object]) -> None:
         talk(file, "\n".join(options["prompt"]), words, sampling, as_json, backend)
     else:
         continue_tokens(file, options["start"], words, sampling, as_json, backend)
+
+
+def _observe(options: Options, words: Mapping[str, object]) -> None:
+    """Run once, and print what the annotations of a model watch."""
+    if not _is_module(options):
+        raise click.UsageError("--observe is for models of the Module DSL and Hugging Face folders")
+    arrays = _read_inputs(options["inputs"], options["limits"])
+    with waiting(f"reading {printable(str(options['file']))}"):
+        found = part_of("module", "observing").observe(options["file"], options_of(words), arrays)
+    failed = has_errors(found.findings, False)
+    if options["as_json"]:
+        told = [item.to_json() for item in found.findings]
+        outputs = _facts(found.outputs)
+        print_json({"ok": not failed, "diagnostics": told, "outputs": outputs, "observed": list(found.lines)})
+    else:
+        print_findings(found.findings)
+        for line in found.lines:
+            click.echo(line)
+        _print_outputs(dict(found.outputs))
+    if failed:
+        sys.exit(1)
 
 
 def _train(

@@ -118,7 +118,7 @@ class Place:
         if folder not in self._indices:
             found: dict[str, list[File]] = {}
             for file in self.files(folder):
-                for name in self.declares(file):
+                for name in sorted(self.declares(file)):
                     if not name.startswith("_"):
                         found.setdefault(name, []).append(file)
             self._indices[folder] = found

@@ -23,3 +23,9 @@ STAGES = Rule(
     "the @checkpoint region holds operations of the stages {stages}",
     hint="end the region at the border of the stages",
 )
+ASSERTION = Rule(
+    "E104",
+    "7.7.1 @assert",
+    "the assertion on '{name}' is false{message}",
+    hint="look at the tensor with @probe, or switch the assertion off with enabled=false",
+)

@@ -1,0 +1,147 @@
+"""Runs of a model that are watched: what hooks and probes see, and whether its assertions hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.backend.reference import compile_model
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic, printable
+from lamella.base.errors import InputError
+from lamella.bridge.hf_to_module import is_model_folder
+from lamella.bridge.module_to_graph import Compiled, Mark
+from lamella.graph.model import Model
+from lamella.graph.nodes import Tensor
+from lamella.graph.rewrite import copy_of
+from lamella.lang.module.annotations.conditions import tensors_in
+from lamella.lang.module.instantiate import Instance, children_at
+from lamella.lang.module.nodes import Expr
+from lamella.lang.module.rules.annotated import ASSERTION
+from lamella.pipeline.module.conditions import Held, is_true
+from lamella.pipeline.module.execution import compile_instance, settings_of
+from lamella.pipeline.module.folders import read_source
+from lamella.pipeline.module.weights import with_data
+from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.shaping import with_extents
+
+SEEN = ("hook", "probe", "trace")
+WATCHED = (*SEEN, "assert")
+PREFIX = "observed "
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The outputs of a run, a line for each place that was watched, and the assertions that are false."""
+
+    outputs: Mapping[str, Array]
+    lines: tuple[str, ...]
+    findings: tuple[Diagnostic, ...]
+
+
+def observe(path: Path, options: Options, inputs: Mapping[str, npt.ArrayLike]) -> Observed:
+    """Run a model once on the reference, and look at the tensors that its annotations name."""
+    source = read_source(path, is_model_folder(path), options)
+    compiled = compile_instance(source.instance, settings_of(options))
+    if compiled.model is None:
+        raise InputError("the model gives no tensor", hint="declare its outputs, and bind them in its graph")
+    model = with_data(compiled.model, compiled, source.instance, source.folder, options)
+    watch = _Watch(compiled, source.instance)
+    widened = with_extents(watch.widen(model), options)
+    run = compile_model(widened, seed=options.seed, dtype=options.dtype or "f32", limits=options.limits)
+    found = run(**inputs)
+    values = {name.removeprefix(PREFIX): found.pop(name) for name in list(found) if name.startswith(PREFIX)}
+    lines, findings = watch.tell(values)
+    return Observed(found, tuple(lines), (*run.findings, *findings))
+
+
+class _Watch:
+    """The tensors that annotations name, and what is said of their numbers."""
+
+    def __init__(self, compiled: Compiled, root: Instance) -> None:
+        self._marks = [item for item in compiled.marks if item.annotation.name in WATCHED]
+        self._names = dict(compiled.names)
+        self._root = root
+
+    def widen(self, model: Model) -> Model:
+        """The model with what is watched as further outputs."""
+        wanted = {item.name: item for item in self._wanted()}
+        copies = [replace(item, name=f"{PREFIX}{item.name}", quantization=None) for item in wanted.values()]
+        made = (copy_of(item, copy) for item, copy in zip(wanted.values(), copies, strict=True))
+        graph = model.graph
+        nodes, outputs = (*graph.nodes, *made), (*graph.outputs, *copies)
+        return replace(model, graph=replace(graph, nodes=nodes, outputs=outputs))
+
+    def _wanted(self) -> Iterator[Tensor]:
+        for mark in self._marks:
+            yield mark.tensor
+            condition = mark.arguments.get("condition")
+            for name in tensors_in(condition) if isinstance(condition, Expr) else ():
+                tensor = self._names.get(_place(mark.path, name.id))
+                if tensor is not None:
+                    yield tensor
+
+    def tell(self, values: Mapping[str, Array]) -> tuple[list[str], list[Diagnostic]]:
+        """A line for each place, and a finding for each assertion that is false."""
+        lines: list[str] = []
+        findings: list[Diagnostic] = []
+        for mark in self._marks:
+            holds = self._holds(mark, values)
+            if mark.annotation.name == "assert":
+                findings += [] if holds else [self._false(mark)]
+            elif holds:
+                lines.append(_line(mark, values[mark.tensor.name]))
+        return lines, findings
+
+    def _holds(self, mark: Mark, values: Mapping[str, Array]) -> bool:
+        """Whether the condition of a mark is true; one without a condition always is."""
+        condition = mark.arguments.get("condition")
+        if not isinstance(condition, Expr) or mark.arguments.get("enabled") is False:
+            return True
+        try:
+            return is_true(condition, self._finder(mark, values))
+        except LookupError:
+            return False
+
+    def _finder(self, mark: Mark, values: Mapping[str, Array]) -> Callable[[str], Held]:
+        """What a name in the condition of a mark means: a tensor of its declaration, or a value of it."""
+        owner = mark.path.rpartition(".")[0]
+        instance = children_at(self._root, owner) if owner else self._root
+
+        def find(name: str) -> Held:
+            tensor = self._names.get(_place(mark.path, name))
+            if tensor is not None and tensor.name in values:
+                return values[tensor.name]
+            known = instance.values.get(name) if isinstance(instance, Instance) else None
+            if known is None or not isinstance(known.value, int | float):
+                raise LookupError(name)
+            return known.value
+
+        return find
+
+    def _false(self, mark: Mark) -> Diagnostic:
+        text = mark.arguments.get("message")
+        said = f": {text}" if isinstance(text, str) else ""
+        return ASSERTION.at(mark.annotation.span, name=mark.path, message=said)
+
+
+def _place(path: str, name: str) -> str:
+    """The path of a name of the declaration in which a tensor stands."""
+    owner = path.rpartition(".")[0]
+    return f"{owner}.{name}" if owner else name
+
+
+def _line(mark: Mark, values: Array) -> str:
+    """What a hook, a probe or a trace sees of a tensor."""
+    kind = mark.annotation.name
+    title = mark.arguments.get("point") or mark.arguments.get("name") or ""
+    shape = "×".join(map(str, values.shape)) or "scalar"
+    numbers = values.astype(np.float64) if values.size else np.zeros(1)
+    stats = f"mean {numbers.mean():.4g}, deviation {numbers.std():.4g}, from {numbers.min():.4g} to {numbers.max():.4g}"
+    return f"{kind} {printable(str(title))} {printable(mark.path)}: {values.dtype} {shape}, {stats}".replace(
+        "  ", " "
+    )
