@@ -204,6 +204,40 @@ def test_a_run_is_observed(page: Path) -> None:
     )
 
 
+def test_what_is_asked_wrongly_is_told(folder: Path, tmp_path: Path) -> None:
+    words = ("run", folder, "--start", "1", "--max-tokens", 2)
+    assert "say --generate token_ids=logits" in call(*words, "--generate", "ids=logits", status=1)
+    told = call(*words, "--generate", "token_ids=logits", "--temperature", "nan", status=2)
+    assert "finite number" in told
+    assert "give one of them" in call(*words, "--generate", "token_ids=logits", "--prompt", "a", status=2)
+    (folder / "tokenizer.json").write_text('{"a": 1}', encoding="utf-8")
+    assert "holds no model of a tokenizer" in call("run", folder, "--prompt", "a", status=1)
+    assert "is not empty" in call("lower", folder, "--to", "ir", "-o", folder, status=1)
+
+
+def test_a_unit_becomes_a_binary(folder: Path, tmp_path: Path) -> None:
+    call("lower", folder, "--to", "ir", "-o", tmp_path / "unit")
+    call("convert", tmp_path / "unit", tmp_path / "unit.nac", "--shape", "B=1,T=2")
+    for name, words in {"nac": ("unit.nac",), "unit": ("unit", "--shape", "B=1,T=2")}.items():
+        call("run", tmp_path / words[0], *words[1:], "--seed", 2, "--output", tmp_path / name)
+    arrays = [np.load(tmp_path / name / "logits.npy") for name in ("nac", "unit")]
+    np.testing.assert_allclose(arrays[0], arrays[1], rtol=1e-5, atol=1e-6)
+
+
+def test_modules_in_modules_are_bounded(tmp_path: Path) -> None:
+    file = tmp_path / "deep.module"
+    ends = "  forward:\n    in: x: [B, d]\n    out: y: [B, d]\n    graph:\n"
+    head = f"module M0(d: int = 2):\n{ends}      x -> relu() -> y\n"
+    below = "".join(
+        f"module M{number}(d: int = 2):\n  params:\n    a: M{number - 1}(d)\n{ends}      x -> a() -> y\n"
+        for number in range(1, 200)
+    )
+    file.write_text(head + below, encoding="utf-8")
+    assert "E101" in call("check", file, "--model", "M199", status=1)
+    call("check", file, "--model", "M50")
+    assert "E101" in call("run", file, "--model", "M199", "--shape", "B=1", status=1)
+
+
 def test_every_road_down_gives_the_same_numbers(folder: Path, tmp_path: Path) -> None:
     call("convert", folder, tmp_path / "tiny.nac", "--shape", "B=1,T=3")
     call("lower", folder, "--to", "sknd", "-o", tmp_path / "flat")

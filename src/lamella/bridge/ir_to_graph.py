@@ -11,7 +11,7 @@ import numpy as np
 
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.dim import Dim, Logic, Test
-from lamella.base.dtype import ElementType
+from lamella.base.dtype import F64, ElementType
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.origin import Origin
 from lamella.base.paths import is_there
@@ -211,7 +211,7 @@ def _tables(part: GraphIR, graph: Graph, limits: Limits) -> Iterator[tuple[str, 
         built = BuiltConstant(item.function, tuple(map(_plain, item.positional)), named)
         if variable is None or item.function not in SHAPES or _shape(item.name, built) != variable.shape:
             raise MisfitError(f"'{item.name[:100]}' is not built by '{item.function[:60]}'")
-        yield item.name, _computed(item.name, built, limits)
+        yield item.name, _computed(item.name, built, limits).astype(_real(variable))
     for update in graph.updates:
         yield update.variable.name, _zeros(update.variable, limits)
 
@@ -244,7 +244,12 @@ def _zeros(variable: Tensor, limits: Limits) -> Array:
     if len(shape) != len(variable.shape):
         raise MisfitError(f"the state '{variable.name[:100]}' has no known shape")
     _require_room(variable.name, shape, limits)
-    return np.zeros(shape, np.int64 if variable.element.is_integer else np.float64)
+    return np.zeros(shape, np.int64 if variable.element.is_integer else _real(variable))
+
+
+def _real(variable: Tensor) -> type[np.float32] | type[np.float64]:
+    """The type in which numbers of a variable are held; narrower ones are rounded by whoever stores them."""
+    return np.float64 if variable.element is F64 else np.float32
 
 
 def _require_room(name: str, shape: Iterable[int], limits: Limits) -> None:

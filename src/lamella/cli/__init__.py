@@ -56,7 +56,7 @@ class _Lazy(click.Group):
     __version__, message="lamella %(version)s  (SkriptND of NNEF 2.0, NAC 1.6, NEM 1.0, STCB 1.0)"
 )
 def lamella() -> None:
-    """Neural networks through five published languages; today SkriptND, NAC, the tensor language and NEM."""
+    """Neural networks through five published languages: Module DSL, SkriptND, NAC, the tensor language, NEM."""
 
 
 def main() -> None:

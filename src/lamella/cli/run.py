@@ -224,12 +224,17 @@ def _is_module(options: Options) -> bool:
 
 def _speak(options: Options, words: Mapping[str, object]) -> None:
     """Print what follows a prompt, or the tokens that follow others."""
+    if not math.isfinite(options["temperature"]):
+        raise click.UsageError("--temperature is a finite number")
+    if options["prompt"] and options["generate"]:
+        raise click.UsageError("--prompt continues a text, --generate numbers of tokens; give one of them")
     sampling = {name: options[name] for name in ("max_tokens", "temperature", "seed")}
     file, as_json, backend = options["file"], options["as_json"], options["backend"]
     if options["prompt"]:
         talk(file, "\n".join(options["prompt"]), words, sampling, as_json, backend)
     else:
-        continue_tokens(file, options["start"], words, sampling, as_json, backend)
+        loop = options["generate"] or ""
+        continue_tokens(file, loop, options["start"], words, sampling, as_json, backend)
 
 
 def _observe(options: Options, words: Mapping[str, object]) -> None:

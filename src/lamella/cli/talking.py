@@ -41,6 +41,7 @@ def talk(
 
 def continue_tokens(
     file: Path,
+    loop: str,
     start: str,
     words: Mapping[str, object],
     sampling: Mapping[str, object],
@@ -53,6 +54,8 @@ def continue_tokens(
     with waiting(f"reading {printable(str(file))}"):
         length = len(given) + chosen.max_tokens
         generator = generating.Generator(file, length, options_of(words), backend)
+    target, _, source = loop.partition("=")
+    generator.require_ends(target, source)
     tokens = list(generator.run(given, chosen))
     if as_json:
         print_json({"ok": True, "diagnostics": [], "tokens": tokens})

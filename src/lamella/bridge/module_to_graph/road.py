@@ -35,6 +35,8 @@ class Road:
         self.settings = settings
         self.builder = Builder(settings.library, name)
         self.caches = Caches(self.builder, settings.cached) if settings.cached else None
+        self.depth = 0
+        """How many instances are being built inside each other."""
         self.findings: list[Diagnostic] = []
         self.weights: dict[str, Weight] = {}
         self.marks: list[Mark] = []

@@ -39,10 +39,12 @@ from lamella.lang.module.nodes import (
 )
 from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.resolve.nodes import Declared
-from lamella.lang.module.rules import constants, graphs, inheritance
+from lamella.lang.module.rules import constants, graphs, inheritance, syntax
 from lamella.lang.module.words import STACKED, SUGAR
 
 UNKNOWN = Unknown()
+DEEPEST = 60
+"""Modules in modules; each level takes several calls of Python's own stack."""
 
 
 # --- graphs -----------------------------------------------------------------------------------------------------
@@ -356,7 +358,14 @@ def call_instance(inner: Frame, values: Sequence[Bound], operation: Operation, r
         name = port.name or "in"
         if name in inner.bound:
             inner.bound[name] = annotate_port(inner.bound[name], port, name, inner, road)
-    return road.visit(inner, lambda: run_graph(inner, forward, road))
+    if road.depth >= DEEPEST:
+        what = f"the nesting of '{inner.name}'"
+        raise Problem(syntax.LIMIT.at(operation.span, what=what, limit=DEEPEST, option="max_depth"))
+    road.depth += 1
+    try:
+        return road.visit(inner, lambda: run_graph(inner, forward, road))
+    finally:
+        road.depth -= 1
 
 
 def bind_input(port: Port, value: Bound, inner: Frame, operation: Operation) -> None:

@@ -12,9 +12,11 @@ import numpy as np
 from lamella.backend.reference import Executable
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
+from lamella.base.limits import DEFAULT, Limits
 from lamella.base.optional import need
 from lamella.base.paths import is_there, shown
 from lamella.bridge.hf_to_module import is_model_folder
+from lamella.bridge.hf_to_module.documents import read_object
 from lamella.bridge.module_to_graph import Settings
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
@@ -56,12 +58,15 @@ class Encoding(Protocol):
     ids: list[int]
 
 
-def open_tokenizer(folder: Path) -> Tokenizer:
+def open_tokenizer(folder: Path, limits: Limits = DEFAULT) -> Tokenizer:
     """The tokenizer of a folder."""
     path = folder / TOKENIZER
     if not is_there(path):
         hint = "give the numbers of tokens with --start instead of --prompt"
         raise InputError(f"'{shown(folder)}' has no {TOKENIZER}", path=shown(folder), hint=hint)
+    # The package raises nothing more exact than Exception, so what it needs at least is looked for before.
+    if not isinstance(read_object(folder, TOKENIZER, limits).get("model"), dict):
+        raise InputError(f"{TOKENIZER} holds no model of a tokenizer", path=shown(path))
     return cast("Tokenizer", need("tokenizers").Tokenizer.from_file(str(path)))
 
 
@@ -86,6 +91,12 @@ class Generator:
         kept = [item.variable.name for item in model.graph.updates]
         self._empty = {name: self._first.state[name] for name in kept}
         self.stops = frozenset(stop_tokens(source))
+
+    def require_ends(self, target: str, source: str) -> None:
+        """Whether these are the input and the output that the model has for tokens; InputError where not."""
+        if (target, source) != (self._input, self._output):
+            hint = f"say --generate {self._input}={self._output}"
+            raise InputError(f"the model does not continue '{target[:80]}' from '{source[:80]}'", hint=hint)
 
     def run(self, start: Sequence[int], sampling: Sampling) -> Iterator[int]:
         """The tokens that follow, each as it is chosen; one that ends a text is the last, and is not given."""
@@ -160,7 +171,7 @@ def generate_text(
     backend: str | None = None,
 ) -> tuple[list[int], str]:
     """The tokens and the text that follow a prompt; `tell` gets each piece of the text as it is known."""
-    tokenizer = open_tokenizer(path)
+    tokenizer = open_tokenizer(path, options.limits)
     start = tokenizer.encode(prompt).ids
     if not start:
         raise InputError("the prompt has no tokens")

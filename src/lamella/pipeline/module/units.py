@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
-from lamella.base.errors import InputError
-from lamella.base.paths import shown
+from lamella.base.errors import InputError, OutputError
+from lamella.base.paths import is_there, shown
 from lamella.bridge.hf_to_module import is_model_folder
 from lamella.bridge.ir_to_graph import read_ir
 from lamella.bridge.module_to_graph.backward import Differentiated, differentiate
-from lamella.bridge.module_to_ir import module_to_ir, read_unit, write_ir
+from lamella.bridge.module_to_ir import is_unit, module_to_ir, read_unit, write_ir
 from lamella.graph.model import Model
 from lamella.lang.module.instantiate import Instance
 from lamella.lang.module.resolve import write_lock
@@ -27,6 +27,9 @@ def write_unit(path: Path, folder: Path, options: Options) -> tuple[Model, Model
         raise InputError(
             "a unit keeps its open dimensions", hint="leave --shape out, or give it when the unit is run"
         )
+    if is_there(folder) and not is_unit(folder) and any(folder.iterdir()):
+        hint = "name a new folder: its files would be mixed with others"
+        raise OutputError(f"the folder '{shown(folder)}' is not empty", path=folder, hint=hint)
     source = read_source(path, is_model_folder(path), options)
     compiled = compile_instance(source.instance, settings_of(options))
     if compiled.model is None:
