@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 import lamella
@@ -106,6 +107,17 @@ def test_older_configs_say_the_same(name: str, spell: Callable[[Config], Any], t
     model = save(name, tmp_path)
     rewrite(tmp_path, spell)
     judge(tmp_path, model)
+
+
+def test_positions_before_scaling_are_those_of_the_model_where_nothing_says_more(tmp_path: Path) -> None:
+    folder = tmp_path / "hf"
+    save("llama 3.1", folder)
+
+    def shorten(config: Config) -> None:
+        del config["rope_parameters"]["original_max_position_embeddings"]
+
+    rewrite(folder, shorten)
+    judge(folder, transformers.AutoModelForCausalLM.from_pretrained(folder))
 
 
 def test_scaled_positions_differ_from_plain_ones() -> None:
