@@ -55,6 +55,14 @@ def _order(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     return value
 
 
+OWN = (
+    *("file", "as_json", "inputs", "arguments", "output", "backend", "profile", "trace", "observe"),
+    *("generate", "start", "max_tokens", "temperature", "prompt", "plan", "allow", "patch", "rewrite"),
+    *("train_steps", "target", "save"),
+)
+"""Options of the command that say nothing about reading a model."""
+
+
 class Options(Common, ModelOptions, PlanOptions, TrainingOptions):
     """What the command line gives to `run`."""
 
@@ -151,28 +159,7 @@ class Options(Common, ModelOptions, PlanOptions, TrainingOptions):
 @training_options
 def run(**options: Unpack[Options]) -> None:
     """Execute FILE; without --input the inputs are random, from the seed, and so are missing weights."""
-    own = (
-        *("file", "as_json", "inputs", "arguments", "output", "backend", "profile", "trace"),
-        *(
-            "generate",
-            "start",
-            "max_tokens",
-            "temperature",
-            "observe",
-            "prompt",
-            "plan",
-            "allow",
-            "patch",
-            "rewrite",
-        ),
-        *("train_steps", "target", "save"),
-    )
-    words: dict[str, object] = {key: value for key, value in options.items() if key not in own}
-    words["allow"] = tuple(options["allow"]) if _is_module(options) else ()
-    words["trace"] = _print_line if options["trace"] else None
-    words["training"] = wants_training(options)
-    if words["training"] and (wants_plan(options) or options["generate"] is not None):
-        raise click.UsageError("--train-steps runs the training graph, and nothing else")
+    words = _words(options)
     if _is_asked(options):
         _speak(options, words)
         return
@@ -182,6 +169,22 @@ def run(**options: Unpack[Options]) -> None:
     if wants_plan(options):
         run_plan(options["file"], options, words, options["as_json"])
         return
+    _execute(options, words)
+
+
+def _words(options: Options) -> dict[str, object]:
+    """The options that concern reading and compiling a model."""
+    words: dict[str, object] = {key: value for key, value in options.items() if key not in OWN}
+    words["allow"] = tuple(options["allow"]) if _is_module(options) else ()
+    words["trace"] = _print_line if options["trace"] else None
+    words["training"] = wants_training(options)
+    if words["training"] and (wants_plan(options) or options["generate"] is not None):
+        raise click.UsageError("--train-steps runs the training graph, and nothing else")
+    return words
+
+
+def _execute(options: Options, words: dict[str, object]) -> None:
+    """Run a model once, or step by step, and print what it gives."""
     arrays = _read_inputs((*options["inputs"], *options["arguments"]), options["limits"])
     with waiting(f"reading {printable(str(options['file']))}"):
         start = time.perf_counter()
