@@ -208,3 +208,25 @@ def test_what_a_model_does_not_compute_is_refused(name: str, key: str, value: ob
     with pytest.raises(LamellaError) as caught:
         lamella.load(tmp_path)
     assert {item.code for item in caught.value.findings} <= {"E027", "E003", "E115"}
+
+
+def test_a_tied_head_with_other_numbers_is_told(tmp_path: Path) -> None:
+    save("llama tied", tmp_path)
+
+    def add(tensors: Tensors) -> Tensors:
+        return {**tensors, "lm_head.weight": tensors["model.embed_tokens.weight"] * 2}
+
+    rewrite(tmp_path, keep, add)
+    found = lamella.load(tmp_path)
+    assert isinstance(found, Model)
+    assert ["lm_head.weight" in item.message for item in found.findings if item.code == "W111"] == [True]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("quantization_config", {"quant_method": "fp8"}), ("rope_theta", 77.0)]
+)
+def test_what_would_give_other_numbers_is_refused(key: str, value: object, tmp_path: Path) -> None:
+    save("llama", tmp_path)
+    rewrite(tmp_path, lambda config: config.update({key: value}))
+    with pytest.raises(LamellaError, match=f"'{key}' in config.json"):
+        lamella.load(tmp_path)

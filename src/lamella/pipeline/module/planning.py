@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lamella.base.diagnostic import LamellaError, errors
+from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError
 from lamella.bridge.hf_to_module import Context, Folder, ImportPlan, Weight, plan_import
 from lamella.bridge.hf_to_module.keys import text_of
 from lamella.lang.module.instantiate import Instance, walk
 from lamella.lang.module.instantiate.evaluate import evaluate
-from lamella.lang.module.nodes import Expr
+from lamella.lang.module.instantiate.walk import path_text
+from lamella.lang.module.nodes import Direct, Expr
+from lamella.lang.module.rules.mappings import IGNORED
 
 COMPUTED = "fp32"
 """The element type in which weights that say none are computed with."""
@@ -35,6 +37,23 @@ def plan_weights(
     if errors(plan.findings):
         raise LamellaError(errors(plan.findings))
     return plan
+
+
+def find_untied(instance: Instance, folder: Folder) -> Iterator[Diagnostic]:
+    """Tensors of a checkpoint that are not used because their parameter is tied, though they hold other numbers."""
+    names = {
+        path_text(item.path): item.spec.name
+        for item in instance.module.hf_mapping or ()
+        if isinstance(item.spec, Direct)
+    }
+    store = folder.checkpoint
+    for path, slot in walk(instance):
+        own, other = names.get(path, ""), names.get(slot.tied or "", "")
+        if slot.tied is None or own not in store.tensors or other not in store.tensors:
+            continue
+        if store.bytes_of(own) != store.bytes_of(other):
+            why = f"'{path}' is tied to '{slot.tied}'; it holds other numbers than '{other}'"
+            yield IGNORED.at(slot.span, what=f"the tensor '{own}'", why=why)
 
 
 def context_of(instance: Instance) -> Context:

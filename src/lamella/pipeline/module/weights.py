@@ -16,7 +16,7 @@ from lamella.bridge.module_to_graph.numbers.tables import compute
 from lamella.graph.data import read_weights
 from lamella.graph.model import Model
 from lamella.lang.module.instantiate import Instance
-from lamella.pipeline.module.planning import COMPUTED, plan_weights
+from lamella.pipeline.module.planning import COMPUTED, find_untied, plan_weights
 from lamella.pipeline.options import Options
 
 if TYPE_CHECKING:
@@ -61,9 +61,12 @@ def with_data(
     if folder is None:
         return replace(model, data=known)
     wide = options.dtype == "f64"
+    untied = find_untied(instance, folder)
     plan = plan_weights(instance, folder, options.allow, "fp64" if wide else COMPUTED)
     numbers = plan.data("f64" if wide else None)
-    return replace(model, data=Data(compiled, numbers, known), findings=(*model.findings, *plan.findings))
+    return replace(
+        model, data=Data(compiled, numbers, known), findings=(*model.findings, *plan.findings, *untied)
+    )
 
 
 def _known(model: Model, compiled: Compiled, options: Options) -> dict[str, Array]:
