@@ -26,10 +26,11 @@ def run(
     text: str,
     inputs: dict[str, npt.ArrayLike],
     weights: dict[str, npt.NDArray[np.float64]] | None = None,
+    file: Path | None = None,
     **options: object,
 ) -> dict[str, npt.NDArray[np.float64]]:
     """What a text computes in 64 bits, with these weights in the place of random ones."""
-    model = lamella.load(written(folder, text), dtype="f64", **options)
+    model = lamella.load(written(folder, text), dtype="f64", weights=file, **options)
     assert isinstance(model, Model)
     executable = compile_model(model, dtype="f64")
     for name, array in (weights or {}).items():

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from lamella.graph.data import write_safetensors
 from tests.bridge.module_texts import codes, run
 
 X = np.random.default_rng(7).normal(size=(3, 4))
@@ -248,6 +249,25 @@ def test_optional_parameters_without_numbers_are_none(tmp_path: Path) -> None:
     found = run(tmp_path, text, {"x": X}, {"w": w})
     mean, var = X.mean(-1, keepdims=True), X.var(-1, keepdims=True)
     np.testing.assert_allclose(found["y"], (X - mean) / np.sqrt(var + 1e-5) * w, rtol=1e-10)
+
+
+def test_optional_parameters_with_numbers_are_there(tmp_path: Path) -> None:
+    text = """
+        module M(d: int = 4):
+          params:
+            w: [d]
+            b: [d]?
+          forward:
+            in: x: [B, d]
+            out: y: [B, d]
+            graph:
+              (x, w, b) -> layernorm() -> y
+    """
+    w, b = np.arange(1.0, 5.0), np.arange(4.0)
+    write_safetensors(tmp_path / "w.safetensors", {"w": w.astype(np.float32), "b": b.astype(np.float32)})
+    found = run(tmp_path, text, {"x": X}, file=tmp_path / "w.safetensors")
+    mean, var = X.mean(-1, keepdims=True), X.var(-1, keepdims=True)
+    np.testing.assert_allclose(found["y"], (X - mean) / np.sqrt(var + 1e-5) * w + b, rtol=1e-6, atol=1e-6)
 
 
 TRANSPOSES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from lamella.base.diagnostic import LamellaError, errors
@@ -11,10 +12,9 @@ from lamella.bridge.ir_to_graph import read_ir
 from lamella.bridge.module_to_graph import Compiled, Settings, module_to_graph
 from lamella.bridge.module_to_ir import is_unit
 from lamella.graph.model import Model
-from lamella.lang.module.instantiate import Instance
 from lamella.ops.library import Library
 from lamella.pipeline.module.folders import Source, read_source
-from lamella.pipeline.module.weights import with_data
+from lamella.pipeline.module.weights import find_home, with_data
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.shaping import with_extents
 
@@ -38,15 +38,18 @@ def settings_of(options: Options) -> Settings:
 
 def build(source: Source, options: Options, settings: Settings) -> Model:
     """The graph of a model with its weights, built as the settings say."""
-    compiled = compile_instance(source.instance, settings)
-    if compiled.model is None:
-        raise InputError("the model gives no tensor", hint="declare its outputs, and bind them in its graph")
-    return with_data(compiled.model, compiled, source.instance, source.folder, options)
+    return build_compiled(source, options, settings)[1]
 
 
-def compile_instance(instance: Instance, settings: Settings) -> Compiled:
-    """The graph of an instance; LamellaError where something is wrong."""
-    compiled = module_to_graph(instance, settings)
+def build_compiled(source: Source, options: Options, settings: Settings) -> tuple[Compiled, Model]:
+    """A model compiled, with what its graph cannot say, and its graph with its weights.
+
+    A parameter that may be missing is there where its numbers are. LamellaError holds what is wrong.
+    """
+    home = find_home(source.instance, source.folder, options)
+    compiled = module_to_graph(source.instance, replace(settings, given=home.has))
     if errors(compiled.findings):
         raise LamellaError(errors(compiled.findings))
-    return compiled
+    if compiled.model is None:
+        raise InputError("the model gives no tensor", hint="declare its outputs, and bind them in its graph")
+    return compiled, with_data(compiled.model, compiled, home, options)

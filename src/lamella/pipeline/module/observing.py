@@ -12,7 +12,6 @@ import numpy.typing as npt
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, printable
-from lamella.base.errors import InputError
 from lamella.bridge.hf_to_module import is_model_folder
 from lamella.bridge.module_to_graph import Compiled, Mark
 from lamella.graph.model import Model
@@ -23,9 +22,8 @@ from lamella.lang.module.instantiate import Instance, children_at
 from lamella.lang.module.nodes import Expr
 from lamella.lang.module.rules.annotated import ASSERTION
 from lamella.pipeline.module.conditions import Held, is_true
-from lamella.pipeline.module.execution import compile_instance, settings_of
+from lamella.pipeline.module.execution import build_compiled, settings_of
 from lamella.pipeline.module.folders import read_source
-from lamella.pipeline.module.weights import with_data
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.shaping import with_extents
 
@@ -46,10 +44,7 @@ class Observed:
 def observe(path: Path, options: Options, inputs: Mapping[str, npt.ArrayLike]) -> Observed:
     """Run a model once on the reference, and look at the tensors that its annotations name."""
     source = read_source(path, is_model_folder(path), options)
-    compiled = compile_instance(source.instance, settings_of(options))
-    if compiled.model is None:
-        raise InputError("the model gives no tensor", hint="declare its outputs, and bind them in its graph")
-    model = with_data(compiled.model, compiled, source.instance, source.folder, options)
+    compiled, model = build_compiled(source, options, settings_of(options))
     watch = _Watch(compiled, source.instance)
     widened = with_extents(watch.widen(model), options)
     run = compile_model(widened, seed=options.seed, dtype=options.dtype or "f32", limits=options.limits)

@@ -15,9 +15,8 @@ from lamella.graph.model import Model
 from lamella.lang.module.instantiate import Instance
 from lamella.lang.module.resolve import write_lock
 from lamella.pipeline.languages import Description
-from lamella.pipeline.module.execution import compile_instance, settings_of
+from lamella.pipeline.module.execution import build_compiled, settings_of
 from lamella.pipeline.module.folders import read_source
-from lamella.pipeline.module.weights import with_data
 from lamella.pipeline.options import Options
 
 
@@ -31,10 +30,7 @@ def write_unit(path: Path, folder: Path, options: Options) -> tuple[Model, Model
         hint = "name a new folder: its files would be mixed with others"
         raise OutputError(f"the folder '{shown(folder)}' is not empty", path=folder, hint=hint)
     source = read_source(path, is_model_folder(path), options)
-    compiled = compile_instance(source.instance, settings_of(options))
-    if compiled.model is None:
-        raise InputError("the model gives no tensor", hint="declare its outputs, and bind them in its graph")
-    model = with_data(compiled.model, compiled, source.instance, source.folder, options)
+    compiled, model = build_compiled(source, options, settings_of(options))
     trained = _trained(source.instance, options)
     unit = module_to_ir(compiled, source.instance, write_lock(source.program.resolved), trained)
     given = model.data or {}

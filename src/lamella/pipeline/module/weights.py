@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
-from lamella.bridge.hf_to_module import Folder, is_model_folder, open_folder
-from lamella.bridge.module_to_graph import Compiled
+from lamella.base.limits import Limits
+from lamella.base.paths import is_folder, map_bytes
+from lamella.base.safetensors import StoreError, read_index
+from lamella.bridge.hf_to_module import Folder, ImportPlan, is_model_folder, open_folder
+from lamella.bridge.module_to_graph import Compiled, graph_name
 from lamella.bridge.module_to_graph.numbers.tables import compute
 from lamella.graph.data import read_weights
 from lamella.graph.model import Model
@@ -46,27 +49,57 @@ class Data(Mapping[str, "Array"]):
         return len(self._known) + len(self._paths)
 
 
-def with_data(
-    model: Model, compiled: Compiled, instance: Instance, folder: Folder | None, options: Options
-) -> Model:
-    """The model with its constants, with its caches empty, and with its weights where the user gives some."""
-    known = _known(model, compiled, options)
-    home = options.weights
-    if home is not None and is_model_folder(home):
-        folder, home = open_folder(home, options.limits), None
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where the numbers of a model come from: a folder by the plan of its tensors, a file, or nowhere."""
+
+    plan: ImportPlan | None = None
+    file: Path | None = None
+    names: frozenset[str] = frozenset()
+    """What is there: paths of parameters for a folder, names of variables for a file."""
+    findings: tuple[Diagnostic, ...] = ()
+
+    def has(self, path: str) -> bool:
+        """Whether there are numbers for the parameter at a path."""
+        return path in self.names or (self.file is not None and graph_name(path) in self.names)
+
+
+def find_home(instance: Instance, folder: Folder | None, options: Options) -> Home:
+    """The place of the weights: where the user says, else the folder of the model; nothing is read yet."""
+    file = options.weights
+    if file is not None and is_model_folder(file):
+        folder, file = open_folder(file, options.limits), None
         if errors(folder.findings):
             raise LamellaError(errors(folder.findings))
-    if home is not None:
-        return _from_file(model, known, home, options)
+    if file is not None:
+        return Home(file=file, names=_names_in(file, options.limits))
     if folder is None:
+        return Home()
+    element = "fp64" if options.dtype == "f64" else COMPUTED
+    plan = plan_weights(instance, folder, options.allow, element)
+    names = frozenset(item.path for item in plan.items)
+    return Home(plan, None, names, (*plan.findings, *find_untied(instance, folder)))
+
+
+def _names_in(file: Path, limits: Limits) -> frozenset[str]:
+    """The names of the tensors of a file, or of a folder of them; what is wrong with it is told when it is read."""
+    if is_folder(file):
+        return frozenset(item.stem for item in file.glob("*.dat"))
+    try:
+        return frozenset(item.name for item in read_index(map_bytes(file, limits).data).entries)
+    except StoreError:
+        return frozenset()
+
+
+def with_data(model: Model, compiled: Compiled, home: Home, options: Options) -> Model:
+    """The model with its constants, with its caches empty, and with its weights where there are some."""
+    known = _known(model, compiled, options)
+    if home.file is not None:
+        return _from_file(model, known, home.file, options)
+    if home.plan is None:
         return replace(model, data=known)
-    wide = options.dtype == "f64"
-    untied = find_untied(instance, folder)
-    plan = plan_weights(instance, folder, options.allow, "fp64" if wide else COMPUTED)
-    numbers = plan.data("f64" if wide else None)
-    return replace(
-        model, data=Data(compiled, numbers, known), findings=(*model.findings, *plan.findings, *untied)
-    )
+    numbers = home.plan.data("f64" if options.dtype == "f64" else None)
+    return replace(model, data=Data(compiled, numbers, known), findings=(*model.findings, *home.findings))
 
 
 def _known(model: Model, compiled: Compiled, options: Options) -> dict[str, Array]:
