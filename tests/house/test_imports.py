@@ -7,8 +7,6 @@ import sys
 import tomllib
 from collections.abc import Iterator
 
-import pytest
-
 from tests.house.tree import ROOT, Module, languages, package_modules
 
 LANGUAGES = ("lang.module", "lang.skriptnd", "lang.nac", "lang.tensor", "lang.nem")
@@ -36,9 +34,8 @@ LAZY = ("lamella", "lamella.cli")  # their __init__ loads what is asked for
 LOADERS = (*LAZY, "lamella.base.optional", "lamella.pipeline.languages", "lamella.backend.cpu.compile")
 BASE_PACKAGES = {"numpy", "ml_dtypes"}
 DOORS = {"lamella.base.paths", "lamella.base.reader", "lamella.base.writer"}
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 OPENING = {"open", "fdopen", "read_text", "write_text", "read_bytes", "write_bytes"}
-
-MODULES = pytest.mark.parametrize("module", package_modules(), ids=lambda module: module.name)
 
 
 def unit(name: str) -> str:
@@ -93,56 +90,56 @@ def test_the_walk_sees_relative_and_nested_imports() -> None:
     assert [unit(name) for _, name in imported(module)] == ["plan", "lang.nem", "cli"]
 
 
-@MODULES
-def test_imports_follow_the_table(module: Module) -> None:
-    here = unit(module.name)
-    if here in EVERYTHING:
-        return
-    assert here in MAY_IMPORT, f"{module.place}: '{here}' is not in the import table"
-    allowed = {here, *MAY_IMPORT[here]}
-    ours = ((line, name) for line, name in imported(module) if name.split(".")[0] == "lamella")
+def test_imports_follow_the_table() -> None:
+    modules = [module for module in package_modules() if unit(module.name) not in EVERYTHING]
+    assert not [m.place for m in modules if unit(m.name) not in MAY_IMPORT], "not in the import table"
     wrong = [
-        f"{module.place}:{line}: {here} imports {name}" for line, name in ours if unit(name) not in allowed
+        f"{module.place}:{line}: {unit(module.name)} imports {name}"
+        for module in modules
+        for line, name in imported(module)
+        if name.split(".")[0] == "lamella"
+        and unit(name) not in {unit(module.name), *MAY_IMPORT[unit(module.name)]}
     ]
     assert not wrong
 
 
-@MODULES
-def test_packages_of_others_are_core_dependencies(module: Module) -> None:
+def test_packages_of_others_are_core_dependencies() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     core = {str(item).split(">")[0].split("=")[0].strip() for item in declared}
-    allowed = (BASE_PACKAGES if unit(module.name) == "base" else core) | sys.stdlib_module_names | {"lamella"}
+    always = sys.stdlib_module_names | {"lamella"}
     wrong = [
         f"{module.place}:{line}: {name}"
+        for module in package_modules()
         for line, name in imported(module)
-        if name.split(".")[0] not in allowed
+        if name.split(".")[0] not in (BASE_PACKAGES if unit(module.name) == "base" else core) | always
     ]
     assert not wrong, "others come through lamella.base.optional.need"
 
 
-@MODULES
-def test_no_star_imports(module: Module) -> None:
-    assert not [line for line, name in imported(module) if name.endswith(".*")]
+def test_no_star_imports() -> None:
+    found = ((m.place, line, name) for m in package_modules() for line, name in imported(m))
+    assert not [f"{place}:{line}" for place, line, name in found if name.endswith(".*")]
 
 
-@MODULES
-def test_no_imports_inside_functions(module: Module) -> None:
-    if module.name in LAZY:
-        return
-    functions = [n for n in ast.walk(module.tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    inner = (node for function in functions for node in ast.walk(function))
-    assert not [node.lineno for node in inner if isinstance(node, ast.Import | ast.ImportFrom)]
+def test_no_imports_inside_functions() -> None:
+    modules = [module for module in package_modules() if module.name not in LAZY]
+    functions = ((m, n) for m in modules for n in ast.walk(m.tree) if isinstance(n, Function))
+    inner = ((m, node) for m, function in functions for node in ast.walk(function))
+    assert not [f"{m.place}:{n.lineno}" for m, n in inner if isinstance(n, ast.Import | ast.ImportFrom)]
 
 
-@MODULES
-def test_modules_are_loaded_by_name_in_three_places(module: Module) -> None:
-    if module.name not in LOADERS:
-        assert not calls(module, {"import_module", "__import__"})
+def test_modules_are_loaded_by_name_in_few_places() -> None:
+    modules = [module for module in package_modules() if module.name not in LOADERS]
+    assert not [place for module in modules for place in calls(module, {"import_module", "__import__"})]
 
 
-@MODULES
-def test_files_are_opened_at_the_doors(module: Module) -> None:
-    if module.name not in DOORS:
+def test_files_are_opened_at_the_doors() -> None:
+    wrong = []
+    for module in package_modules():
+        if module.name in DOORS:
+            continue
         ours = {name.rpartition(".")[2] for _, name in imported(module) if name.rpartition(".")[0] in DOORS}
-        assert not calls(module, OPENING - ours)
-        assert not [line for line, name in imported(module) if name.startswith("importlib.resources")]
+        wrong += calls(module, OPENING - ours)
+        resources = (line for line, name in imported(module) if name.startswith("importlib.resources"))
+        wrong += [f"{module.place}:{line}: importlib.resources" for line in resources]
+    assert not wrong
