@@ -19,14 +19,15 @@ from lamella.cli.options import (
     model_options,
     print_json,
     types_option,
+    weights_option,
 )
 from lamella.cli.watching.waiting import waiting
-from lamella.pipeline.comparing.compare import (
+from lamella.pipeline.compare import (
     TOLERANCE,
     compare,
     comparison_lines,
     comparison_to_json,
-    load_graph,
+    load_sides,
     write_reproducer,
 )
 from lamella.pipeline.options import options_of
@@ -36,7 +37,9 @@ class Options(ModelOptions):
     """What the command line gives to `diff`."""
 
     left: Path
-    right: Path
+    right: Path | None
+    backends: tuple[str, ...]
+    weights: Path | None
     as_json: bool
     limits: Limits
     types: dict[str, str]
@@ -47,7 +50,7 @@ class Options(ModelOptions):
 
 @click.command(cls=Guarded)
 @click.argument("left", type=click.Path(path_type=Path))
-@click.argument("right", type=click.Path(path_type=Path))
+@click.argument("right", type=click.Path(path_type=Path), required=False)
 @json_option
 @click.option(
     "--tolerance",
@@ -63,29 +66,40 @@ class Options(ModelOptions):
     type=click.Path(path_type=Path),
     help="Write the first diverging operation and its inputs into this folder.",
 )
+@click.option(
+    "--backend",
+    "backends",
+    multiple=True,
+    metavar="NAME",
+    help="Run on reference, cpu, interpreter or nacvm; given twice, the first is LEFT's and the second RIGHT's.",
+)
+@weights_option
 @types_option
 @model_options
 @limit_option
 def diff(**options: Unpack[Options]) -> None:
     """Compare LEFT with RIGHT: interfaces, weights, operations, and results on the same random inputs.
 
-    Each is a graph: .sknd, .nac, .nacs, .pt2. The status is 1 where they differ by more than the tolerance.
+    Each is a graph: .sknd, .nac, .nacs, .module, .pt2, a Hugging Face folder. Without RIGHT, LEFT runs on two
+    backends: `lamella diff LEFT --backend reference --backend cpu`. The status is 1 where results differ by more
+    than the tolerance, or cannot be compared.
     """
-    own = ("left", "right", "as_json", "tolerance", "output")
+    own = ("left", "right", "backends", "as_json", "tolerance", "output")
     words = options_of({key: value for key, value in options.items() if key not in own})
+    paths = [path for path in (options["left"], options["right"]) if path is not None]
     with waiting("comparing"):
-        left, right = (load_graph(path, words) for path in (options["left"], options["right"]))
+        left, right = load_sides(paths, options["backends"], words)
         found = compare(left, right, words, options["tolerance"])
     written = None
     if options["output"] is not None and found.diverging is not None:
         make_folder(options["output"])
         written = write_reproducer(left, found.diverging, options["output"], words)
-    equal = found.is_equal(options["tolerance"])
+    equal = found.agrees(options["tolerance"])
     if options["as_json"]:
         told = None if written is None else str(written)
         print_json({"ok": equal, "diagnostics": [], **comparison_to_json(found), "reproducer": told})
     else:
-        for line in comparison_lines(found):
+        for line in (*left.notes, *right.notes, *comparison_lines(found)):
             click.echo(line)
         if written is not None:
             click.echo(printable(str(written)))

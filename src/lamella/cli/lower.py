@@ -27,7 +27,7 @@ from lamella.cli.watching.bar import watch
 from lamella.cli.watching.waiting import waiting
 from lamella.pipeline.api import compile, is_late, load, save
 from lamella.pipeline.api import lower as lower_model
-from lamella.pipeline.comparing.numbers import apart
+from lamella.pipeline.compare import apart
 from lamella.pipeline.languages import Model, Printing, language_of, part_of, printing_of
 from lamella.pipeline.options import options_of
 
