@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.limits import Limits
-from lamella.pipeline.languages import files_of, language_of
+from lamella.pipeline.languages import file_language, files_of, language_of
 from lamella.pipeline.options import Options, options_of
 
 
@@ -21,7 +21,7 @@ def check(path: str | Path, language: str | None = None, **options: object) -> l
 def check_file(path: Path, options: Options) -> list[Diagnostic]:
     """What is wrong in a file."""
     try:
-        return files_of(language_of(path, options.language)).check(path, options)
+        return files_of(file_language(path, options.language)).check(path, options)
     except LamellaError as problem:
         return list(problem.findings)
 

@@ -39,7 +39,9 @@ ENDINGS = MappingProxyType(
 )
 BINARY_ENDINGS = (".nac",)
 """Languages whose files are bytes, with a text under another ending."""
-STREAM_ENDINGS = (".stcb", ".json")
+DOCUMENT = ".json"
+"""A stream as text, or any other JSON: only what is in it tells."""
+STREAM_ENDINGS = (".stcb", DOCUMENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +170,18 @@ def language_of(path: Path, language: str | None) -> str:
     return name
 
 
+def file_language(path: Path, language: str | None) -> str:
+    """The language whose part checks and shows a file: as `language_of`, but a JSON text may be anything."""
+    if language is None and path.suffix.lower() == DOCUMENT:
+        return DATA
+    return language_of(path, language)
+
+
 def shown_language(name: str, language: str | None) -> str:
     """The language of what `show` is asked for: a file, a module or operator of the library, a target, a device."""
     path = Path(name)
     if language or is_there(path) or path.suffix.lower() in ENDINGS or is_stream(path):
-        return language_of(path, language)
+        return file_language(path, language)
     if name in TARGETS:
         return "tensor"
     return "skriptnd" if name.partition(".")[0] in standard_modules() else "nem"

@@ -1,4 +1,4 @@
-"""Tensor files (.dat) and .safetensors files for the commands: check and show."""
+"""Tensor files (.dat), .safetensors and .json files for the commands: check and show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import shown
 from lamella.graph.data import read_dat, read_safetensors
-from lamella.pipeline.languages import Description
+from lamella.pipeline.data.documents import check_document, describe_document
+from lamella.pipeline.languages import DOCUMENT, Description
 from lamella.pipeline.options import Options
 
 SHOWN = 6
@@ -20,6 +21,8 @@ SHOWN = 6
 
 def check(path: Path, options: Options) -> list[Diagnostic]:
     """The whole file is read; what is wrong with it is raised by the reader."""
+    if path.suffix.lower() == DOCUMENT:
+        return check_document(path, options)
     _read(path, options.limits)
     return []
 
@@ -32,6 +35,8 @@ def canonical(path: Path, limits: Limits) -> tuple[str, str]:
 def describe(name: str, options: Options) -> Description:
     """Each tensor with its type, shape and range."""
     path = Path(name)
+    if path.suffix.lower() == DOCUMENT:
+        return describe_document(path, options)
     arrays = _read(path, options.limits)
     total = sum(array.nbytes for array in arrays.values())
     lines = [f"{printable(shown(path))}: {len(arrays)} tensor{'s' * (len(arrays) != 1)}, {total:,} bytes"]
