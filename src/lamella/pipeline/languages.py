@@ -20,6 +20,7 @@ from lamella.pipeline.options import Options
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from lamella.backend.drawing import Drawn
     from lamella.backend.watch import Watch
     from lamella.base.arrays import Array
 
@@ -110,6 +111,12 @@ class Executable(Protocol):
     """What the last call found."""
     watch: Watch
     """Wraps the steps of a call, for a progress bar."""
+    draws: bool
+    """Whether inputs that a call does not give are random, from the seed; where not, they are missing."""
+
+    @property
+    def drawn(self) -> Drawn:
+        """What the last call drew."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -120,7 +127,7 @@ class Executable(Protocol):
         """The names of the outputs, in order."""
 
     def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
-        """Run once; inputs that are not given are random, from the seed."""
+        """Run once."""
 
 
 def files_of(language: str) -> Files:
@@ -166,6 +173,24 @@ def language_of(path: Path, language: str | None) -> str:
             f"cannot tell the language of '{path}'", path=path, hint=f"known endings are {known}"
         )
     return name
+
+
+def subject_of(path: Path, language: str | None) -> str:
+    """The kind of input that a path is, as the table of options tells them apart."""
+    name = language_of(path, language)
+    if name == "module" and is_folder(path):
+        return "unit" if is_there(path / "config_schema.json") else "folder"
+    if name == "nem" and language is None and is_stream(path):
+        return "stream"
+    return "sknd" if name == "skriptnd" else name
+
+
+def shown_subject(name: str, language: str | None) -> str:
+    """The kind of what `show` is asked for: an input, or a name that is no file."""
+    path, found = Path(name), shown_language(name, language)
+    if language or is_there(path) or path.suffix.lower() in ENDINGS or is_stream(path):
+        return subject_of(path, language)
+    return {"tensor": "target", "skriptnd": "library", "nem": "device"}[found]
 
 
 def shown_language(name: str, language: str | None) -> str:

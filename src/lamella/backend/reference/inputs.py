@@ -36,6 +36,12 @@ def _parts(argument: Argument) -> Sequence[Tensor | Pack]:
     return (argument,) if isinstance(argument, Pack) else tensors(argument)
 
 
+def input_type(part: Tensor | Pack) -> str:
+    """The type of an input as its graph declares it: `f32[1, 3, n]`."""
+    text = f"{part.element.name}[{', '.join(map(str, part.shape))}]"
+    return f"{text}..({part.size})" if isinstance(part, Pack) else text
+
+
 @dataclass(frozen=True, slots=True)
 class Inputs:
     """Fills the inputs of one call; `place` tells where a name is declared."""

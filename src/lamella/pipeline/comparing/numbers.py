@@ -62,7 +62,7 @@ def values_of(model: Model, wanted: Iterable[Tensor], options: Options) -> Mappi
     nodes = (*model.graph.nodes, *(copy_of(*pair) for pair in copies.values()))
     outputs = tuple(copy for _, copy in copies.values())
     graph = replace(model.graph, nodes=nodes, outputs=outputs, updates=())
-    run = compile_model(replace(model, graph=graph), seed=options.seed, limits=options.limits)
+    run = compile_model(replace(model, graph=graph), seed=options.start_seed, limits=options.limits)
     return {copies[name][0].name: array for name, array in run().items()}
 
 

@@ -76,7 +76,7 @@ def find_home(instance: Instance, folder: Folder | None, options: Options) -> Ho
     if folder is None:
         return Home()
     element = "fp64" if options.dtype == "f64" else COMPUTED
-    plan = plan_weights(instance, folder, options.allow, element)
+    plan = plan_weights(instance, folder, options.unused, element)
     names = frozenset(item.path for item in plan.items)
     return Home(plan, None, names, (*plan.findings, *find_untied(instance, folder)))
 
