@@ -93,7 +93,7 @@ def test_a_folder_that_does_not_fit_is_told(folder: Path) -> None:
     assert "E112" in call("check", folder, status=1)
     (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}), encoding="utf-8")
     assert "E111" in call("check", folder, status=1)
-    call("check", folder, "--allow", "model.layers.1.*")
+    call("check", folder, "--unused", "model.layers.1.*")
     (folder / "config.json").write_text(json.dumps({**config, "architectures": ["Lama"]}), encoding="utf-8")
     told = call("show", folder, status=1)
     assert "no model for the architecture 'Lama'" in told
@@ -199,7 +199,7 @@ def test_a_run_is_observed(page: Path) -> None:
     assert "logits" in told["outputs"]
     wrong = ROOT / "tests" / "lang" / "module" / "bad" / "e104_range.module"
     assert "E104" in call("run", wrong, "--observe", "--shape", "B=2", status=1)
-    assert "is for models of the Module DSL" in call(
+    assert "--observe cannot have an effect" in call(
         "run", ROOT / "examples" / "resnet18", "--observe", status=2
     )
 

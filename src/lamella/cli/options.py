@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -59,6 +60,12 @@ def _extents(ctx: click.Context, parameter: click.Parameter, value: Sequence[str
     return {name: int(text) for name, text in found.items()}
 
 
+def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no finite number")
+    return value
+
+
 def _order(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     if value is not None and not re.fullmatch(r"program|random(:\d{1,18})?", value):
         raise click.BadParameter("orders are: program, random, random:SEED")
@@ -104,7 +111,8 @@ def _by_kind(row: Option, kind: str) -> dict[str, object]:
     if kind == "int":
         return {"type": click.IntRange(_whole(row.least), _whole(row.most))}
     if kind == "float":
-        return {"type": float if row.least is None else click.FloatRange(min=row.least, max=row.most)}
+        bound = click.FLOAT if row.least is None else click.FloatRange(min=row.least, max=row.most)
+        return {"type": bound, "callback": _finite}
     if kind == "Path":
         return {"type": click.Path(path_type=Path)}
     if kind == "tuple[str, ...]":

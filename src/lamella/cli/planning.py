@@ -66,10 +66,12 @@ def run_plan(file: Path, options: Options) -> None:
         )
         return
     print_findings(without_notes(outcome.findings))
-    if outcome.values and "".join(ends[-1:]) not in ("", "\n"):
-        click.echo()
-    for number, value in enumerate(outcome.values):
-        click.echo(f"returned {number}: {_told(value)}")
+    # Who only answers a plan wants to read what it says; one that says nothing is told by what it returns.
+    if options.run_plan or not ends:
+        if "".join(ends[-1:]) not in ("", "\n"):
+            click.echo()
+        for number, value in enumerate(outcome.values):
+            click.echo(f"returned {number}: {_told(value)}")
 
 
 def _told(value: object) -> str:

@@ -39,8 +39,6 @@ def run(file: Path, options: Options) -> None:
     """Execute FILE; without --input the inputs are random, from the seed, and so are missing weights."""
     subject = subject_of(file, options.language)
     step = steps_of("run", subject, dict.fromkeys(options.given))[-1]
-    if step == "train" and any(name in options.given for name in ("prompt", "run_plan", "patch", "generate")):
-        raise click.UsageError("--train-steps runs the training graph, and nothing else")
     if step == "speak":
         speak(file, options)
     elif step == "observe":

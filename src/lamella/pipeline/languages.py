@@ -35,7 +35,7 @@ TORCH = "torch"
 ENDINGS = MappingProxyType(
     {
         **{ending: name for name, ending in LANGUAGES.items()},
-        **{".nacs": "nac", ".dat": DATA, ".safetensors": DATA, ".pt2": TORCH},
+        **{".ir": "tensor", ".nacs": "nac", ".dat": DATA, ".safetensors": DATA, ".pt2": TORCH},
     }
 )
 BINARY_ENDINGS = (".nac",)

@@ -9,11 +9,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lamella.backend.drawing import Drawn, refuse_missing, types_of
+from lamella.backend.drawing import Drawn, types_of
 from lamella.backend.reference.checks import require_checks
 from lamella.backend.reference.draws import draw_variable, find_picks, generator, reading
 from lamella.backend.reference.findings import told
-from lamella.backend.reference.inputs import Inputs, Misfit, fit, input_type, list_parts
+from lamella.backend.reference.inputs import Inputs, Misfit, fit, list_parts
 from lamella.backend.reference.nodes.lifetimes import names_of
 from lamella.backend.reference.nodes.machine import Frame, Machine
 from lamella.backend.reference.nodes.operators import Operators
@@ -132,15 +132,9 @@ class Executable:
 
     def _enter(self, frame: Frame, inputs: Mapping[str, npt.ArrayLike]) -> None:
         graph = self.model.graph
-        missing = {
-            part.name: input_type(part) for part in list_parts(graph.inputs) if part.name not in inputs
-        }
-        if not self.draws:
-            refuse_missing(missing)
-        taken = self._inputs.take(inputs, frame.extents, lambda name: self._picks.get(name, ()))
-        self.drawn = Drawn(
-            types_of({name: taken[name] for name in missing}), len(self._random), len(graph.variables)
-        )
+        taken = self._inputs.take(inputs, frame.extents, lambda name: self._picks.get(name, ()), self.draws)
+        drawn = types_of({name: item for name, item in taken.items() if name not in inputs})
+        self.drawn = Drawn(drawn, len(self._random), len(graph.variables))
         for part in list_parts(graph.inputs):
             with told(part.name, part.origin, self._declaration(part.name)):
                 frame.put(part, taken[part.name])

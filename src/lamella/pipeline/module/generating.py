@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,8 +46,6 @@ class Sampling:
 
 def sampling_of(options: Options) -> Sampling:
     """How the options want tokens chosen."""
-    if not math.isfinite(options.temperature):
-        raise InputError(f"the temperature is {options.temperature}", hint="give a finite number")
     return Sampling(options.max_tokens, options.temperature, options.start_seed)
 
 

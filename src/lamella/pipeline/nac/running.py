@@ -115,7 +115,7 @@ class Executable:
     def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
         """Run once; inputs that are not given are random from the seed where that is wanted, else missing."""
         given = {name: np.asarray(value) for name, value in inputs.items()}
-        if not self.draws:
+        if not self.draws and given.keys() <= set(self.inputs):
             refuse_missing({name: self.type_of(name) for name in self.inputs if name not in given})
         machine = self._prepare(given)
         machine.watch = self.watch
