@@ -334,7 +334,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
             "shape": "--shape nope=1",
         },
     ),
-    ("plan", "nac", "run words.nac --prompt a --patch 2=0", {"rewrite": "--rewrite"}),
+    ("plan", "nac", "run words.nac --prompt a --patch 2=1", {"rewrite": "--rewrite"}),
     (
         "lower",
         "nac",

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import lamella
 from lamella.cli import lamella as command
 from tests.house.tree import ROOT
 
@@ -213,6 +214,38 @@ def test_what_is_asked_wrongly_is_told(folder: Path, tmp_path: Path) -> None:
     (folder / "tokenizer.json").write_text('{"a": 1}', encoding="utf-8")
     assert "holds no model of a tokenizer" in call("run", folder, "--prompt", "a", status=1)
     assert "is not empty" in call("lower", folder, "--to", "ir", "-o", folder, status=1)
+
+
+def test_what_is_lowered_runs_with_its_weights(page: Path, tmp_path: Path) -> None:
+    call("lower", page, "--to", "sknd", "-o", tmp_path / "low", "--seed", 3)
+    for name, path in (("one", page), ("other", tmp_path / "low")):
+        call("run", path, "--shape", "B=1,T=2", "--seed", 3, "--output", tmp_path / name)
+    one, other = (np.load(tmp_path / name / "logits.npy") for name in ("one", "other"))
+    np.testing.assert_array_equal(one, other)
+    told = call("run", tmp_path / "low", "--shape", "B=1,T=2", "--seed", 4)
+    assert "weights" not in told
+    call("convert", page, tmp_path / "flat.sknd", "--seed", 3)
+    call("run", tmp_path / "flat.sknd", "--shape", "B=1,T=2", "--seed", 3, "--output", tmp_path / "flat")
+    np.testing.assert_array_equal(one, np.load(tmp_path / "flat" / "logits.npy"))
+    with pytest.raises(lamella.LamellaError, match="variables have no numbers"):
+        lamella.save(lamella.load(page), tmp_path / "partial")
+    assert not (tmp_path / "partial").exists()
+
+
+def test_the_api_lowers_to_units_as_the_command_does(page: Path, tmp_path: Path) -> None:
+    call("lower", page, "--to", "ir", "-o", tmp_path / "one")
+    unit = lamella.lower(page, "ir")
+    lamella.save(unit, tmp_path / "other")
+    names = sorted(item.name for item in (tmp_path / "one").iterdir())
+    assert names == sorted(item.name for item in (tmp_path / "other").iterdir())
+    assert all((tmp_path / "one" / n).read_bytes() == (tmp_path / "other" / n).read_bytes() for n in names)
+    ids = np.array([[1, 2]])
+    runs = [lamella.compile(item, seed=2) for item in (unit, tmp_path / "other")]
+    np.testing.assert_array_equal(*(run(token_ids=ids)["logits"] for run in runs))
+    with pytest.raises(lamella.LamellaError, match="only models of the Module DSL"):
+        lamella.lower(lamella.load(page), "ir")
+    with pytest.raises(lamella.LamellaError, match="is not empty"):
+        lamella.save(unit, page.parent)
 
 
 def test_a_unit_becomes_a_binary(folder: Path, tmp_path: Path) -> None:

@@ -72,6 +72,9 @@ def _data(path: Path, graph: Graph, options: Options) -> Weights:
     """The weights where the user says, else those in the model's folder or beside its file, else none."""
     beside = path if is_folder(path) else path.with_suffix(STORE_FILE)
     home = options.weights or (beside if is_there(beside) else None)
+    if options.weights is not None and not graph.variables:
+        hint = "leave the option out, or choose another graph"
+        raise InputError(f"graph '{graph.name}' has no variables that could take weights", hint=hint)
     if home is None or not graph.variables:
         return Weights({}, ())
     flat = flat_graph(_widened(graph) if options.dtype == "f64" else graph, home)
