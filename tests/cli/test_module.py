@@ -241,7 +241,8 @@ def test_the_api_lowers_to_units_as_the_command_does(page: Path, tmp_path: Path)
     assert all((tmp_path / "one" / n).read_bytes() == (tmp_path / "other" / n).read_bytes() for n in names)
     ids = np.array([[1, 2]])
     runs = [lamella.compile(item, seed=2) for item in (unit, tmp_path / "other")]
-    np.testing.assert_array_equal(*(run(token_ids=ids)["logits"] for run in runs))
+    first, second = (run(token_ids=ids)["logits"] for run in runs)
+    np.testing.assert_array_equal(first, second)
     with pytest.raises(lamella.LamellaError, match="only models of the Module DSL"):
         lamella.lower(lamella.load(page), "ir")
     with pytest.raises(lamella.LamellaError, match="is not empty"):
