@@ -37,7 +37,7 @@ STEPS = (
 RUN = """
 import json, resource, sys, time
 from lamella import compile
-executable = compile(sys.argv[1])
+executable = compile(sys.argv[1], random=True)
 times = []
 for _ in range(int(sys.argv[2])):
     start = time.process_time()

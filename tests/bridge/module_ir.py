@@ -19,8 +19,8 @@ from lamella.bridge.module_to_ir.graph import members, operations
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
 from lamella.lang.module.instantiate import Instance
+from lamella.pipeline.given import options_of
 from lamella.pipeline.module.folders import read_source
-from lamella.pipeline.options import options_of
 
 Array = npt.NDArray[Any]
 TYPES = {"fp32": np.float32, "fp64": np.float64, "int64": np.int64, "int32": np.int32, "bool": np.bool_}

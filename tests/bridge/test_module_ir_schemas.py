@@ -22,9 +22,9 @@ from lamella.bridge.ir_to_graph import read_ir
 from lamella.bridge.module_to_graph import Settings
 from lamella.bridge.module_to_ir import module_to_ir, write_ir
 from lamella.bridge.module_to_ir.nodes import Spec, WeightEntry
+from lamella.pipeline.given import options_of
 from lamella.pipeline.module.execution import build
 from lamella.pipeline.module.folders import read_source
-from lamella.pipeline.options import options_of
 from tests.bridge.module_ir import MODELS, TINY, Built, built, built_text, instance_of, tiny
 from tests.models.checkpoints import GPT2, MOE, SIZES, logits, save, tokens
 

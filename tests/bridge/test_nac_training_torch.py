@@ -138,6 +138,8 @@ def test_what_cannot_be_traced_is_told() -> None:
     module, args, target, loss = _layers()
     with pytest.raises(LamellaError, match="fixed shapes"):
         lamella.from_torch(module, args, dynamic={"x": {0: "N"}}, loss=loss, targets=(target,))
+    with pytest.raises(LamellaError, match="'targets' cannot have an effect without 'loss'"):
+        lamella.from_torch(module, args, targets=(target,))  # type: ignore[call-overload]  # that is the point
     with pytest.raises(LamellaError, match=r"shape \[5, 3\]"):
         lamella.from_torch(module, args, loss=lambda y, t: y - t, targets=(target,))
     with pytest.raises(LamellaError, match="targets are tensors"):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import lamella
 from lamella.cli import lamella as command
 from tests.house.tree import ROOT
 
@@ -93,7 +94,7 @@ def test_a_folder_that_does_not_fit_is_told(folder: Path) -> None:
     assert "E112" in call("check", folder, status=1)
     (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}), encoding="utf-8")
     assert "E111" in call("check", folder, status=1)
-    call("check", folder, "--allow", "model.layers.1.*")
+    call("check", folder, "--unused", "model.layers.1.*")
     (folder / "config.json").write_text(json.dumps({**config, "architectures": ["Lama"]}), encoding="utf-8")
     told = call("show", folder, status=1)
     assert "no model for the architecture 'Lama'" in told
@@ -199,7 +200,7 @@ def test_a_run_is_observed(page: Path) -> None:
     assert "logits" in told["outputs"]
     wrong = ROOT / "tests" / "lang" / "module" / "bad" / "e104_range.module"
     assert "E104" in call("run", wrong, "--observe", "--shape", "B=2", status=1)
-    assert "is for models of the Module DSL" in call(
+    assert "--observe cannot have an effect" in call(
         "run", ROOT / "examples" / "resnet18", "--observe", status=2
     )
 
@@ -213,6 +214,39 @@ def test_what_is_asked_wrongly_is_told(folder: Path, tmp_path: Path) -> None:
     (folder / "tokenizer.json").write_text('{"a": 1}', encoding="utf-8")
     assert "holds no model of a tokenizer" in call("run", folder, "--prompt", "a", status=1)
     assert "is not empty" in call("lower", folder, "--to", "ir", "-o", folder, status=1)
+
+
+def test_what_is_lowered_runs_with_its_weights(page: Path, tmp_path: Path) -> None:
+    call("lower", page, "--to", "sknd", "-o", tmp_path / "low", "--seed", 3)
+    for name, path in (("one", page), ("other", tmp_path / "low")):
+        call("run", path, "--shape", "B=1,T=2", "--seed", 3, "--output", tmp_path / name)
+    one, other = (np.load(tmp_path / name / "logits.npy") for name in ("one", "other"))
+    np.testing.assert_array_equal(one, other)
+    told = call("run", tmp_path / "low", "--shape", "B=1,T=2", "--seed", 4)
+    assert "weights" not in told
+    call("convert", page, tmp_path / "flat.sknd", "--seed", 3)
+    call("run", tmp_path / "flat.sknd", "--shape", "B=1,T=2", "--seed", 3, "--output", tmp_path / "flat")
+    np.testing.assert_array_equal(one, np.load(tmp_path / "flat" / "logits.npy"))
+    with pytest.raises(lamella.LamellaError, match="variables have no numbers"):
+        lamella.save(lamella.load(page), tmp_path / "partial")
+    assert not (tmp_path / "partial").exists()
+
+
+def test_the_api_lowers_to_units_as_the_command_does(page: Path, tmp_path: Path) -> None:
+    call("lower", page, "--to", "ir", "-o", tmp_path / "one")
+    unit = lamella.lower(page, "ir")
+    lamella.save(unit, tmp_path / "other")
+    names = sorted(item.name for item in (tmp_path / "one").iterdir())
+    assert names == sorted(item.name for item in (tmp_path / "other").iterdir())
+    assert all((tmp_path / "one" / n).read_bytes() == (tmp_path / "other" / n).read_bytes() for n in names)
+    ids = np.array([[1, 2]])
+    runs = [lamella.compile(item, seed=2) for item in (unit, tmp_path / "other")]
+    first, second = (run(token_ids=ids)["logits"] for run in runs)
+    np.testing.assert_array_equal(first, second)
+    with pytest.raises(lamella.LamellaError, match="only models of the Module DSL"):
+        lamella.lower(lamella.load(page), "ir")
+    with pytest.raises(lamella.LamellaError, match="is not empty"):
+        lamella.save(unit, page.parent)
 
 
 def test_a_unit_becomes_a_binary(folder: Path, tmp_path: Path) -> None:

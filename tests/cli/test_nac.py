@@ -127,7 +127,29 @@ def test_the_listing_is_code_with_its_memory_commands(binary: Path) -> None:
     assert shown["listing"] == lines[2:]
     other = run("show", ROOT / "examples/npu/conv_relu.nem", "--listing")
     assert other.exit_code == 2
-    assert "--listing is for NAC" in other.output
+    assert "--listing cannot have an effect" in other.output
+
+
+def test_a_plan_tells_what_it_returns_within_folders_that_are_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ROOT / "examples/nac/words.nacs"
+    (tmp_path / "words.nac").write_bytes(b"")
+    run("convert", words, tmp_path / "words.nac")
+    (tmp_path / "asked.nacs").write_bytes(words.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    refused = run("run", "asked.nacs", "--plan", "--prompt", "b")
+    assert refused.exit_code == 1
+    assert "--allow models=DIR" in refused.output
+    for folder in (".", "./", str(tmp_path)):
+        allowed = ("--allow", f"models={folder}", "--allow", "read=.", "--allow", "print")
+        done = run("run", "asked.nacs", "--plan", "--prompt", "b", *allowed)
+        assert done.exit_code == 0, done.output
+        assert done.stdout == "returned 0: float32[1, 2]  [[127.0, -127.0]]\n"
+    for wrong in ("models", "models=", "print=.", "nonsense=."):
+        done = run("run", "asked.nacs", "--plan", "--allow", wrong)
+        assert done.exit_code == 2
+        assert f"'{wrong}' is no capability" in done.output
 
 
 def test_show_says_what_could_not_be_read_and_shows_the_rest(binary: Path) -> None:

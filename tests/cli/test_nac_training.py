@@ -73,7 +73,7 @@ def test_what_is_not_given_or_not_there_is_told(words: list[str], tmp_path: Path
     assert "there is no target 1; the file has 1" in wrong.output
     assert "--train-steps" in run("run", net, "--lr", "0.1", fails=True).output
     both = run("run", net, "--train-steps", "1", "--generate", "x=output", *words, fails=True)
-    assert "nothing else" in both.output
+    assert "--generate cannot have an effect on" in both.output
     plain = tmp_path / "plain.nacs"
     plain.write_text("nac 1.6\n.code\n%x = input()\n%z = output(%x)\n.inputs\n0 = x\n")
     assert "no training graph" in run("run", plain, "--train-steps", "1", fails=True).output

@@ -75,7 +75,7 @@ def test_hooks_and_probes_see_the_numbers(tmp_path: Path) -> None:
 
 
 def test_a_wrong_program_and_a_right_one(tmp_path: Path) -> None:
-    options = Options(shape={"B": 2})
+    options = Options(shape={"B": 2}, seed=0)
     found = observe(BAD, options, {})
     assert [(item.code, item.span.line) for item in found.findings] == [("E104", 7)]
     right = tmp_path / BAD.name

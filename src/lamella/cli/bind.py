@@ -3,56 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Unpack
 
 import click
 
 from lamella.base.diagnostic import LamellaError, errors, printable
-from lamella.cli.options import (
-    Common,
-    Guarded,
-    common_options,
-    print_findings,
-    print_json,
-    without_notes,
-)
+from lamella.cli.options import command, file_argument, print_findings, print_json, without_notes
 from lamella.pipeline.languages import is_stream
 from lamella.pipeline.nem.files import need_program
 from lamella.pipeline.nem.program import plan_of, read_checked
 from lamella.pipeline.nem.streams import save_stream
+from lamella.pipeline.options import Options
 from lamella.plan.bind import bind as bind_plan
 
 
-def _stream_path(ctx: click.Context, parameter: click.Parameter, value: Path) -> Path:
-    if not is_stream(value):
-        raise click.BadParameter("streams are written as .stcb (binary) or .json")
-    return value
-
-
-class Options(Common):
-    """What the command line gives to `bind`."""
-
-    output: Path
-    allow_future: bool
-
-
-@click.command(cls=Guarded)
-@common_options
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    callback=_stream_path,
-    help="OUT.stcb or OUT.json.",
-)
-@click.option("--allow-future", is_flag=True, help="Bind opcodes of future hardware too.")
-def bind(**options: Unpack[Options]) -> None:
+@command("bind")
+@file_argument
+def bind(file: Path, options: Options) -> None:
     """Bind FILE.nem to its device: addresses, units and token bits, written as STCB (binary or JSON by ending)."""
-    file, output, limits = options["file"], options["output"], options["limits"]
-    need_program(file, options["language"])
-    program = read_checked(file, options["device"], limits, options["root"])
-    stream, findings = bind_plan(plan_of(program), allow_future=options["allow_future"], limits=limits)
+    output, limits = options.output or Path(), options.limits
+    if not is_stream(output):
+        raise click.UsageError("streams are written as .stcb (binary) or .json")
+    need_program(file, options.language)
+    program = read_checked(file, options.device, limits, options.root)
+    stream, findings = bind_plan(plan_of(program), allow_future=options.allow_future, limits=limits)
     if stream is None:
         raise LamellaError(findings)
     save_stream(stream, output)
@@ -61,7 +34,7 @@ def bind(**options: Unpack[Options]) -> None:
         [*without_notes(program.findings), *(item for item in findings if (item.code, item.span) not in told)]
     )
     records = sum(1 for _ in stream.records())
-    if options["as_json"]:
+    if options.as_json:
         facts = {"device": stream.device, "records": records, "bits": stream.bits, "memory": stream.peaks()}
         print_json({"ok": not errors(findings), "output": str(output), **facts})
         return

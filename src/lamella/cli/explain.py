@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
-from lamella.cli.options import Guarded
 from lamella.pipeline.languages import LANGUAGES, explanation, find_rule
 
 
-@click.command(cls=Guarded)
+@click.command()
 @click.argument("code")
 def explain(code: str) -> None:
     """Explain the rule with this CODE, such as NEM140."""

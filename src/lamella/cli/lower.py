@@ -3,133 +3,86 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn, Unpack
+from typing import NoReturn
 
 import click
 import numpy as np
 
 from lamella.base.arrays import Array
-from lamella.base.diagnostic import printable
+from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.writer import make_folder
-from lamella.cli.options import (
-    Common,
-    Guarded,
-    ModelOptions,
-    common_options,
-    model_options,
-    print_json,
-    types_option,
-    weights_option,
-)
+from lamella.cli.options import command, file_argument, print_findings, print_json
 from lamella.cli.watching.bar import watch
 from lamella.cli.watching.waiting import waiting
-from lamella.pipeline.api import compile, is_late, load, save
-from lamella.pipeline.api import lower as lower_model
+from lamella.pipeline.api import UNIT, lower_model, make_executable, read, save
 from lamella.pipeline.compare import apart
-from lamella.pipeline.languages import Model, Printing, language_of, part_of, printing_of
-from lamella.pipeline.options import options_of
+from lamella.pipeline.languages import Model, Printing, language_of, printing_of
+from lamella.pipeline.options import Options, drawing
 
-FORMS = ("sknd", "nac", "ir", "tensor", "llvm", "asm", "ptx", "stcb")
-UNIT = "ir"
-"""The compiled unit of the Module DSL: graph, schedule and schemas as JSON."""
 TOLERANCE = 1e-3
 """How far numbers may lie apart after a pass has changed the order of sums, in parts of the largest."""
 
 
-class Options(Common, ModelOptions):
-    """What the command line gives to `lower`."""
-
-    weights: Path | None
-    types: dict[str, str]
-    to: str
-    output: Path | None
-    after: str | None
-    target: str | None
-    passes: tuple[str, ...]
-    seed: int
-    compare: bool
-
-
-@click.command(cls=Guarded)
-@common_options
-@model_options
-@weights_option
-@types_option
-@click.option("--to", type=click.Choice(FORMS), required=True, help="The form to lower to.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="The folder to write; without it the text of kernels is printed.",
-)
-@click.option("--after", metavar="PASS", help="Kernels: stop behind this pass.")
-@click.option("--target", metavar="NAME", help="Kernels: compile for this; by default for this machine.")
-@click.option(
-    "--pass", "passes", multiple=True, metavar="NAME", help="Run this pass over the graph; repeatable."
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Seed of the comparison's inputs.",
-)
-@click.option(
-    "--compare/--no-compare", default=True, help="Run both on random inputs and compare the numbers."
-)
-def lower(**options: Unpack[Options]) -> None:
+@command("lower")
+@file_argument
+def lower(file: Path, options: Options) -> None:
     """Write FILE in a form below it into a folder; what was written is read again and compared."""
-    own = ("file", "as_json", "to", "output", "compare")
-    words: dict[str, object] = {key: value for key, value in options.items() if key not in own}
-    if options["to"] == UNIT:
-        _write_unit(options, words)
-    with waiting(f"lowering {printable(str(options['file']))}"):
-        model = load(options["file"], **words)
-        later = {key: words[key] for key in words if not is_late(key, model)}
-        lowered = lower_model(model, options["to"], **later)
+    if options.to == UNIT:
+        _write_unit(file, options)
+    with waiting(f"lowering {printable(str(file))}"):
+        model = read(file, options)
+        lowered = lower_model(model, options.to, options)
     printing = printing_of(lowered.language)
-    if options["output"] is None:
+    if options.output is None:
         _print(lowered, printing, options)
     elif printing is None:
-        target = _write(lowered, options["output"], options)
-        again = load(target, limits=options["limits"])
-        _report(target, _compare(model, again, later) if options["compare"] else None, options["as_json"])
+        target = _write(lowered, file, options.output, options)
+        print_findings([item for item in _findings(lowered) if item not in _findings(model)])
+        again = read(target, Options(limits=options.limits))
+        _report(target, _compare(model, again, options) if options.compare else None, options.as_json)
     else:
-        target = printing.write_into(lowered, options["output"], options["file"].stem)
-        numbers = printing.compare(model, lowered, target, options_of(later)) if options["compare"] else {}
+        target = printing.write_into(lowered, options.output, file.stem)
+        numbers = printing.compare(model, lowered, target, options) if options.compare else {}
         pairs = [_difference(*pair) for pair in numbers.values()]
-        _report(target, max(pairs, default=None), options["as_json"])
+        _report(target, max(pairs, default=None), options.as_json)
 
 
-def _write_unit(options: Options, words: Mapping[str, object]) -> NoReturn:
+def _findings(model: Model) -> Sequence[Diagnostic]:
+    """What was found on the way to a model, where it carries that."""
+    found: Sequence[Diagnostic] = getattr(model, "findings", ())
+    return found
+
+
+def _write_unit(file: Path, options: Options) -> NoReturn:
     """Write a model of the Module DSL as a compiled unit, and read it again."""
-    file, folder = options["file"], options["output"]
+    folder = options.output
     if folder is None:
         raise click.UsageError("--to ir writes files; say where with -o FOLDER")
-    if language_of(file, options["language"]) != "module":
+    if language_of(file, options.language) != "module":
         raise click.UsageError("--to ir is for models of the Module DSL and Hugging Face folders")
     with waiting(f"lowering {printable(str(file))}"):
-        before, after = part_of("module", "units").write_unit(file, folder, options_of(words))
-    later = {key: words[key] for key in words if not is_late(key, before)}
-    _report(folder, _compare(before, after, later) if options["compare"] else None, options["as_json"])
+        unit = lower_model(file, UNIT, options)
+        save(unit, folder)
+    again = read(folder, Options(limits=options.limits))
+    _report(folder, _compare(unit, again, options) if options.compare else None, options.as_json)
 
 
 def _print(lowered: Model, printing: Printing | None, options: Options) -> None:
     """The text of kernels on standard output; other forms need a folder."""
     if printing is None:
-        raise click.UsageError(f"--to {options['to']} writes files; say where with -o FOLDER")
+        raise click.UsageError(f"--to {options.to} writes files; say where with -o FOLDER")
     text = printing.printed(lowered)
-    if options["as_json"]:
-        print_json({"ok": True, "diagnostics": [], "form": options["to"], "text": text})
+    if options.as_json:
+        print_json({"ok": True, "diagnostics": [], "form": options.to, "text": text})
     else:
         click.echo(text, nl=False)
 
 
-def _write(lowered: Model, folder: Path, options: Options) -> Path:
+def _write(lowered: Model, file: Path, folder: Path, options: Options) -> Path:
     """Write a graph as a folder, a stream as a file in it; gives what to read."""
-    target = folder if options["to"] == "sknd" else folder / f"{options['file'].stem}.{options['to']}"
+    target = folder if options.to == "sknd" else folder / f"{file.stem}.{options.to}"
     make_folder(target.parent)
     save(lowered, target)
     return target
@@ -148,13 +101,12 @@ def _report(target: Path, difference: float | None, as_json: bool) -> NoReturn:
     sys.exit(0 if close else 1)
 
 
-def _compare(before: Model, after: Model, words: Mapping[str, object]) -> float:
+def _compare(before: Model, after: Model, options: Options) -> float:
     """The largest difference between the outputs of two models on the same random inputs."""
     found = []
-    both = {key: words[key] for key in ("seed", "limits")}
-    more = {key: words[key] for key in ("types", "shape", "weights") if not is_late(key, before)}
-    for model, given in ((before, {**both, **more}), (after, both)):
-        executable = compile(model, None, **given)
+    plain = drawing(Options(seed=options.seed, limits=options.limits))
+    for model, given in ((before, options), (after, plain)):
+        executable = make_executable(model, None, given)
         executable.watch = watch
         found.append(executable())
     first, second = found

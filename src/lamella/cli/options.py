@@ -1,44 +1,37 @@
-"""Options and output habits that the commands share."""
+"""Options of the commands, made from the table of the pipeline, and the output habits that commands share."""
 
 from __future__ import annotations
 
+import inspect
 import json
+import math
+import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NoReturn, TypedDict, TypeVar
+from typing import NoReturn
 
 import click
+from click.core import ParameterSource
 
 from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors, render
 from lamella.base.limits import Limits, from_options
-from lamella.pipeline.languages import LANGUAGES
-from lamella.pipeline.options import DIALECTS
+from lamella.pipeline.effects import Option, steps_of
+from lamella.pipeline.given import Inert, Use, find_inert, offered, options_of
+from lamella.pipeline.languages import shown_subject, subject_of
+from lamella.pipeline.options import Options, drawing, kind_of
 
-F = TypeVar("F", bound=Callable[..., object])
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
+PATHS = ("file", "files", "left", "right")
+"""Arguments that are inputs; an option is to have an effect on one of them."""
+WHOLE = ("config", "types", "embed")
+"""Options whose values may hold commas; of the others one word gives several."""
 
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object on standard output."
-)
-device_option = click.option(
-    "--device", metavar="DEVICE", help="Target device: a shipped name such as npm_lite, or a .nem file."
-)
-language_option = click.option(
-    "--language", type=click.Choice(sorted(LANGUAGES)), help="Read the file as this language."
-)
-root_option = click.option(
-    "--root",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Includes may reach all below this folder; by default the folder of FILE.",
-)
-allow_option = click.option(
-    "--allow",
-    multiple=True,
-    metavar="PATTERN",
-    help="Hugging Face: tensors of a checkpoint that may stay unused, such as 'vision.*'; repeatable.",
-)
 file_argument = click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+
+
+# --- values as a user writes them -------------------------------------------------------------------------------
 
 
 def _limits(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]) -> Limits:
@@ -48,19 +41,10 @@ def _limits(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]
         raise click.BadParameter(str(problem)) from None
 
 
-limit_option = click.option(
-    "--limit", "limits", multiple=True, metavar="NAME=N", callback=_limits, help="Raise or lower one limit."
-)
-
-
-def named_values(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]) -> dict[str, str]:
-    """`--set a=1 --set b=2`, or `--shape B=2,T=8`, as names and values."""
+def _named_values(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]) -> dict[str, str]:
+    """`--set a=1 --set b=2`, or `--patch a=1,b=2`, as names and values."""
     found: dict[str, str] = {}
-    for word in (
-        value
-        if parameter.name in ("config", "types", "embed")
-        else [part for item in value for part in item.split(",")]
-    ):
+    for word in value if parameter.name in WHOLE else [part for item in value for part in item.split(",")]:
         name, equals, text = word.partition("=")
         if not equals or not name.strip():
             raise click.BadParameter(f"'{word}' is not NAME=VALUE")
@@ -69,103 +53,158 @@ def named_values(ctx: click.Context, parameter: click.Parameter, value: Sequence
 
 
 def _extents(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]) -> dict[str, int]:
-    found = named_values(ctx, parameter, value)
+    found = _named_values(ctx, parameter, value)
     wrong = next((f"{name}={text}" for name, text in found.items() if not text.isdecimal()), None)
     if wrong is not None or any(len(text) > 18 for text in found.values()):
         raise click.BadParameter(f"'{wrong or 'an extent'}' is not NAME=NUMBER")
     return {name: int(text) for name, text in found.items()}
 
 
-MODEL_OPTIONS = (
-    click.option("--model", metavar="NAME", help="Which graph of the file; by default the first."),
-    click.option(
-        "--set",
-        "config",
-        multiple=True,
-        metavar="NAME=VALUE",
-        callback=named_values,
-        help="An attribute, a type, or a config parameter.",
-    ),
-    click.option(
-        "--cache",
-        type=click.IntRange(min=0),
-        default=0,
-        metavar="N",
-        help="Module DSL: a model that is called again for the next tokens, with room for N of them.",
-    ),
-    click.option("--preset", metavar="NAME", help="Module DSL: a named set of config values of the file."),
-    click.option(
-        "--dialect",
-        type=click.Choice(DIALECTS),
-        help="SkriptND: which library gives operators their meaning.",
-    ),
-    click.option("--keep", multiple=True, metavar="OPERATOR", help="Take this operator whole; repeatable."),
-    click.option(
-        "--decompose", multiple=True, metavar="OPERATOR", help="Replace this operator by its composition."
-    ),
-    click.option(
-        "--shape",
-        multiple=True,
-        metavar="B=2,T=8",
-        callback=_extents,
-        help="Extents that the model leaves open.",
-    ),
-)
+def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no finite number")
+    return value
 
 
-weights_option = click.option(
-    "--weights",
-    type=click.Path(path_type=Path),
-    help="A .safetensors file or a folder of .dat files; by default the model's folder, then the seed.",
-)
+def _order(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not re.fullmatch(r"program|random(:\d{1,18})?", value):
+        raise click.BadParameter("orders are: program, random, random:SEED")
+    return value
 
 
-types_option = click.option(
-    "--type",
-    "types",
-    multiple=True,
-    metavar="NAME=f32[2,8]",
-    callback=named_values,
-    help="NAC: what an input is, where the file does not say; repeatable.",
-)
+def _line_printer(
+    ctx: click.Context, parameter: click.Parameter, value: bool | None
+) -> Callable[[str], None] | None:
+    return partial(click.echo, err=True) if value else None
 
 
-class ModelOptions(TypedDict):
-    """What the commands on graphs share."""
-
-    model: str | None
-    config: dict[str, str]
-    cache: int
-    preset: str | None
-    dialect: str | None
-    keep: tuple[str, ...]
-    decompose: tuple[str, ...]
-    shape: dict[str, int]
+FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
+SPECIAL: Mapping[str, Mapping[str, object]] = {
+    "limits": {"multiple": True, "callback": _limits},
+    "order": {"callback": _order},
+    "trace": {"is_flag": True, "default": None, "callback": _line_printer},
+    "root": {"type": FOLDER},
+    "architecture": {"type": click.Path(path_type=Path, dir_okay=False)},
+}
+"""What click needs beyond the kind of an option."""
 
 
-def model_options(command: F) -> F:
-    """Give a command the options that choose and configure a graph."""
-    for option in reversed(MODEL_OPTIONS):
-        command = option(command)
-    return command
+def click_option(name: str, row: Option, command: str) -> click.Option:
+    """An option of the table as one of click; its default is the table's, so that only what is given counts."""
+    words: dict[str, object] = {
+        "help": row.helps.get(command, row.help),
+        "metavar": row.metavar,
+        "required": command == row.required,
+        **_by_kind(row, kind_of(name)),
+        **SPECIAL.get(name, {}),
+    }
+    return click.Option([*row.flags, name], **words)  # type: ignore[arg-type]  # a table, not a call
 
 
-class Common(TypedDict):
-    """What the commands on plans share."""
+def _by_kind(row: Option, kind: str) -> dict[str, object]:
+    """The type of click for the values of an option."""
+    if row.choices:
+        return {"type": click.Choice(row.choices)}
+    if kind == "bool":
+        # A pair of flags has a default of its own: which of the two is given must be seen.
+        return {"default": None} if "/" in row.flags[0] else {"is_flag": True}
+    if kind == "int":
+        return {"type": click.IntRange(_whole(row.least), _whole(row.most))}
+    if kind == "float":
+        bound = click.FLOAT if row.least is None else click.FloatRange(min=row.least, max=row.most)
+        return {"type": bound, "callback": _finite}
+    if kind == "Path":
+        return {"type": click.Path(path_type=Path)}
+    if kind == "tuple[str, ...]":
+        return {"multiple": True}
+    if kind == "Mapping[str, int]":
+        return {"multiple": True, "callback": _extents}
+    return {"multiple": True, "callback": _named_values} if kind.startswith("Mapping") else {}
 
-    file: Path
-    as_json: bool
-    device: str | None
-    language: str | None
-    root: Path | None
-    limits: Limits
+
+def _whole(bound: float | None) -> int | None:
+    return None if bound is None else int(bound)
 
 
-def common_options(command: F) -> F:
-    """Give a command the file and the options that those on plans share."""
-    for option in (limit_option, root_option, language_option, device_option, json_option, file_argument):
-        command = option(command)
-    return command
+# --- commands ---------------------------------------------------------------------------------------------------
+
+
+class Command(click.Command):
+    """A command whose options are shown by group, and whose LamellaError becomes findings and status 1."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except LamellaError as problem:
+            fail(problem.findings, bool(ctx.params.get("as_json")))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options under the names of their groups."""
+        rows = offered(self.name or "")
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            row = rows.get(parameter.name or "")
+            if record is not None:
+                groups.setdefault("general" if row is None else row.group, []).append(record)
+        for group in sorted(groups, key=lambda name: name == "general"):
+            with formatter.section(f"Options, {group}"):
+                formatter.write_dl(groups[group])
+
+
+def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a function a command: it gets its arguments, and as `options` what the table offers to the command.
+
+    Options that cannot have an effect on any of its inputs end it with status 2.
+    """
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        arguments: list[click.Parameter] = getattr(function, "__click_params__", [])
+        rows = offered(name)
+
+        @click.pass_context
+        def callback(ctx: click.Context, /, **values: object) -> None:
+            given = {key: values.pop(key) for key in rows}
+            words = {key: value for key, value in given.items() if _is_given(ctx, key)}
+            options = options_of(words, by_command=True)
+            _require_effects(name, values, options)
+            function(**values, options=drawing(options))
+
+        options = [click_option(key, row, name) for key, row in rows.items()]
+        text = inspect.cleandoc(function.__doc__ or "")
+        params = [*reversed(arguments), *options]
+        return Command(name, params=params, callback=callback, help=text)
+
+    return decorate
+
+
+def _is_given(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+
+
+def _require_effects(name: str, arguments: Mapping[str, object], options: Options) -> None:
+    """A wrong use where an option has no effect on any input; what an input is not is told by what reads it."""
+    found: list[Inert | None] = []
+    target = arguments.get("target")
+    for path in _inputs(arguments):
+        try:
+            language = options.language
+            subject = shown_subject(path, language) if name == "show" else subject_of(Path(path), language)
+        except LamellaError:
+            return
+        given = {key: getattr(options, key) for key in options.given}
+        steps = steps_of(name, subject, given, target if isinstance(target, Path) else None)
+        implied = {"kernel": ""} if name == "run" else {}
+        found.append(find_inert(Use(steps, subject, path, name, implied), options))
+    inert = next(iter(found), None)
+    if inert is not None and None not in found:
+        raise click.UsageError(f"{inert.message}\n  hint: {inert.hint}")
+
+
+def _inputs(arguments: Mapping[str, object]) -> list[str]:
+    items = [arguments[key] for key in PATHS if arguments.get(key) is not None]
+    return [str(part) for item in items for part in (item if isinstance(item, tuple) else (item,))]
 
 
 def print_findings(findings: Iterable[Diagnostic], stream_is_error: bool = True) -> None:
@@ -205,17 +244,6 @@ def summary(findings: Sequence[Diagnostic]) -> str:
         if count:
             counts.append(f"{count} {severity}{'s' if count > 1 else ''}")
     return ", ".join(counts)
-
-
-class Guarded(click.Command):
-    """A command whose LamellaError becomes findings on standard error and status 1."""
-
-    def invoke(self, ctx: click.Context) -> object:
-        """Run the command."""
-        try:
-            return super().invoke(ctx)
-        except LamellaError as problem:
-            fail(problem.findings, bool(ctx.params.get("as_json")))
 
 
 def has_errors(findings: Iterable[Diagnostic], strict: bool) -> bool:

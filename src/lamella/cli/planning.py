@@ -1,107 +1,58 @@
-"""Plans from the command line: what `run` takes for them, what they may touch, and what is printed."""
+"""Plans from the command line: what they may touch, and what is printed."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TypedDict, TypeVar
 
 import click
+import numpy as np
 
 from lamella.base.diagnostic import printable
-from lamella.cli.options import named_values, print_findings, print_json, without_notes
+from lamella.cli.options import print_findings, print_json, without_notes
 from lamella.cli.watching.waiting import waiting
-from lamella.pipeline.api import load
+from lamella.pipeline.api import read
 from lamella.pipeline.languages import part_of
-from lamella.pipeline.options import Options, options_of
+from lamella.pipeline.options import Options
 
-F = TypeVar("F", bound=Callable[..., object])
 CAPABILITIES = ("prompt", "print", "read", "write", "models")
 FOLDERS = ("read", "write", "models")
 """Capabilities that reach one folder and what lies below it."""
+MOST_SHOWN = 64
+"""Elements of an array that is printed whole."""
 
 
-class PlanOptions(TypedDict):
-    """What the command line gives for a plan."""
-
-    prompt: tuple[str, ...]
-    plan: bool
-    allow: dict[str, Path]
-    patch: dict[str, str]
-    rewrite: bool
-
-
-def _allowed(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]) -> dict[str, Path]:
-    """`--allow print --allow read=DIR` as capabilities with their folders; other words are patterns of tensors."""
-    return {name: Path(folder) for name, _, folder in (word.partition("=") for word in value)}
-
-
-def _require_capabilities(allowed: Mapping[str, Path]) -> None:
-    for name, folder in allowed.items():
-        if name not in CAPABILITIES or (name in FOLDERS) != (folder != Path()):
+def read_capabilities(words: Sequence[str]) -> dict[str, Path]:
+    """`--allow print --allow read=DIR` as capabilities with their folders."""
+    found: dict[str, Path] = {}
+    for word in words:
+        name, equals, folder = word.partition("=")
+        if name not in CAPABILITIES or (name in FOLDERS) != bool(folder) or (equals and not folder):
             known = ", ".join(f"{item}=DIR" if item in FOLDERS else item for item in CAPABILITIES)
-            raise click.UsageError(f"'{printable(name)}' is no capability; there are: {known}")
+            raise click.UsageError(f"'{printable(word)}' is no capability; there are: {known}")
+        found[name] = Path(folder)
+    return found
 
 
-PLAN_OPTIONS = (
-    click.option(
-        "--prompt",
-        multiple=True,
-        metavar="TEXT",
-        help="Continue a text; NAC: run the plan, and answer it; repeatable.",
-    ),
-    click.option("--plan", is_flag=True, help="NAC: run the plan of the file, not its model alone."),
-    click.option(
-        "--allow",
-        multiple=True,
-        metavar="WHAT[=DIR]",
-        callback=_allowed,
-        help="What a plan may do: prompt, read=DIR, write=DIR, models=DIR; or unused tensors: 'vision.*'.",
-    ),
-    click.option(
-        "--patch",
-        multiple=True,
-        metavar="KEY=VALUE",
-        callback=named_values,
-        help="Another value for a constant of the plan; repeatable.",
-    ),
-    click.option("--rewrite", is_flag=True, help="Write the patched constants into FILE."),
-)
-
-
-def plan_options(command: F) -> F:
-    """Give a command the options of plans."""
-    for option in reversed(PLAN_OPTIONS):
-        command = option(command)
-    return command
-
-
-def wants_plan(options: PlanOptions) -> bool:
-    """Whether the plan of a file is asked for, not its model alone."""
-    return bool(options["prompt"] or options["plan"] or options["patch"] or options["rewrite"])
-
-
-def run_plan(file: Path, options: PlanOptions, words: Mapping[str, object], as_json: bool) -> None:
-    """Run the plan of a file within what is allowed; it prints, and so does what it returns with --json."""
-    _require_capabilities(options["allow"])
+def run_plan(file: Path, options: Options) -> None:
+    """Run the plan of a file within what is allowed; what it prints and returns is printed."""
+    allowed = {"print": Path(), **read_capabilities(options.allow)}
     plans = part_of("nac", "plans")
-    chosen: Options = options_of(words)
     with waiting(f"reading {printable(str(file))}"):
-        model = load(file, **words)
-    if model.language != "nac":
-        raise click.UsageError(f"only NAC files have plans, and '{printable(str(file))}' is {model.language}")
-    model = plans.patch(model, options["patch"])
-    if options["rewrite"]:
+        model = plans.patch(read(file, options), options.patch)
+    if options.rewrite:
         plans.rewrite(model)
-    if not (options["prompt"] or options["plan"]):
+    if not (options.prompt or options.run_plan):
         return
     printed: list[str] = []
-    console = plans.Console(_collect(printed) if as_json else _echo, _ask)
-    allowed = {"print": Path(), **options["allow"]}
-    outcome = plans.execute(model, console, chosen, answers=options["prompt"], allowed=allowed)
-    if as_json:
+    ends: list[str] = []
+    console = plans.Console(_collect(printed) if options.as_json else partial(_echo, ends), _ask)
+    outcome = plans.execute(model, console, options, answers=options.prompt, allowed=allowed)
+    if options.as_json:
         told = [item.to_json() for item in outcome.findings]
         values = [_plain(item) for item in outcome.values]
         print_json(
@@ -115,10 +66,27 @@ def run_plan(file: Path, options: PlanOptions, words: Mapping[str, object], as_j
         )
         return
     print_findings(without_notes(outcome.findings))
+    # Who only answers a plan wants to read what it says; one that says nothing is told by what it returns.
+    if options.run_plan or not ends:
+        if "".join(ends[-1:]) not in ("", "\n"):
+            click.echo()
+        for number, value in enumerate(outcome.values):
+            click.echo(f"returned {number}: {_told(value)}")
 
 
-def _echo(stream: str, text: str) -> None:
-    """What a plan prints; characters that a terminal would obey are shown, not sent."""
+def _told(value: object) -> str:
+    """A value that a plan returns, as a person reads it: arrays with type, shape and numbers, or their digest."""
+    if not isinstance(value, np.ndarray):
+        return printable(repr(value), 1000)
+    head = f"{value.dtype}{list(value.shape)}"
+    if value.size <= MOST_SHOWN:
+        return f"{head}  {printable(str(value.tolist()), 4000)}"
+    return f"{head}  sha256 {hashlib.sha256(value.tobytes()).hexdigest()[:16]}"
+
+
+def _echo(ends: list[str], stream: str, text: str) -> None:
+    """What a plan prints; characters that a terminal would obey are shown, not sent. `ends` gets the last of each."""
+    ends.append(text[-1:])
     shown = "\n".join(printable(line, len(line) + 1) for line in text.split("\n"))
     click.echo(shown, nl=False, err=stream == "stderr")
 

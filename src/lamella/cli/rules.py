@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import click
 
-from lamella.cli.options import Guarded, json_option, print_json
+from lamella.cli.options import command, print_json
 from lamella.pipeline.languages import LANGUAGES, rules_of
+from lamella.pipeline.options import Options
 
 
-@click.command(cls=Guarded)
+@command("rules")
 @click.argument("language", type=click.Choice(sorted(LANGUAGES)), required=False)
-@json_option
-def rules(language: str | None, as_json: bool) -> None:
+def rules(language: str | None, options: Options) -> None:
     """List the numbered rules of a language, or of all."""
     found = [rule for name in ([language] if language else sorted(LANGUAGES)) for rule in rules_of(name)]
-    if as_json:
+    if options.as_json:
         keys = ("code", "severity", "section", "sentence", "hint")
         print_json({"rules": [{key: getattr(rule, key) for key in keys} for rule in found]})
         return

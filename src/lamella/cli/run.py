@@ -4,256 +4,109 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import cast
 
 import click
 import numpy as np
 
+from lamella.backend.drawing import Drawn
 from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.limits import Limits
-from lamella.cli.options import (
-    Common,
-    Guarded,
-    ModelOptions,
-    common_options,
-    has_errors,
-    model_options,
-    print_findings,
-    print_json,
-    types_option,
-    weights_option,
-)
-from lamella.cli.planning import PlanOptions, plan_options, run_plan, wants_plan
-from lamella.cli.talking import continue_tokens, speaks, talk
-from lamella.cli.training import (
-    TrainingOptions,
-    as_training,
-    train,
-    training_options,
-    wants_training,
-    with_targets,
-)
+from lamella.cli.options import command, file_argument, has_errors, print_findings, print_json
+from lamella.cli.planning import run_plan
+from lamella.cli.talking import speak
+from lamella.cli.training import Training, train, with_targets
 from lamella.cli.watching.bar import watch
 from lamella.cli.watching.stopwatch import Stopwatch
 from lamella.cli.watching.waiting import waiting
-from lamella.pipeline.api import compile
+from lamella.pipeline.api import make_executable
 from lamella.pipeline.arrays import Array, file_name, read_array, write_array
+from lamella.pipeline.effects import steps_of
 from lamella.pipeline.generating import generate, read_tokens
-from lamella.pipeline.languages import Executable, part_of
-from lamella.pipeline.options import options_of
+from lamella.pipeline.languages import Executable, part_of, subject_of
+from lamella.pipeline.options import Options
 
 
-def _order(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    if not re.fullmatch(r"program|random(:\d{1,18})?", value):
-        raise click.BadParameter("orders are: program, random, random:SEED")
-    return value
-
-
-OWN = (
-    *("file", "as_json", "inputs", "arguments", "output", "backend", "profile", "trace", "observe"),
-    *("generate", "start", "max_tokens", "temperature", "prompt", "plan", "allow", "patch", "rewrite"),
-    *("train_steps", "target", "save"),
-)
-"""Options of the command that say nothing about reading a model."""
-
-
-class Options(Common, ModelOptions, PlanOptions, TrainingOptions):
-    """What the command line gives to `run`."""
-
-    weights: Path | None
-    types: dict[str, str]
-    inputs: tuple[str, ...]
-    kernel: str
-    arguments: tuple[str, ...]
-    groups: int
-    check_bounds: bool
-    trace: bool
-    output: Path | None
-    backend: str | None
-    seed: int
-    order: str
-    dtype: str | None
-    quantized: bool
-    profile: bool
-    generate: str | None
-    start: str
-    max_tokens: int
-    temperature: float
-    observe: bool
-
-
-@click.command(cls=Guarded)
-@common_options
-@click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input array; repeatable.")
-@click.option("--output", type=click.Path(path_type=Path), help="Write one .npy per output into this folder.")
-@click.option(
-    "--backend",
-    type=click.Choice(["cpu", "interpreter", "nacvm", "npu", "reference"]),
-    default=None,
-    help="How to run it: plans on npu; NAC on nacvm; graphs on reference; graphs and kernels on cpu or interpreter.",
-)
-@click.option("--kernel", metavar="NAME", default="", help="The kernel to run; by default the only one.")
-@click.option(
-    "--arg",
-    "arguments",
-    multiple=True,
-    metavar="NAME=FILE.npy|NUMBER",
-    help="An argument of the kernel; repeatable.",
-)
-@click.option(
-    "--groups",
-    type=click.IntRange(min=0),
-    default=1,
-    show_default=True,
-    help="Work-groups to launch a kernel with.",
-)
-@click.option("--check-bounds", is_flag=True, help="Test the views of a kernel where they are made.")
-@click.option("--trace", is_flag=True, help="Print each executed statement of a kernel with its values.")
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of what nobody gives."
-)
-@model_options
-@weights_option
-@types_option
-@click.option(
-    "--dtype", type=click.Choice(["f32", "f64"]), default=None, help="Compute real numbers in this type."
-)
-@click.option("--quantized", is_flag=True, help="Apply the quantisation that the model describes.")
-@click.option(
-    "--order", default="program", callback=_order, metavar="program|random[:N]", help="Another legal order."
-)
-@click.option("--profile", is_flag=True, help="Say where the time went.")
-@click.option(
-    "--generate",
-    metavar="INPUT=OUTPUT",
-    default=None,
-    help="NAC: give the likeliest of an output to an integer input, again and again, and print the numbers.",
-)
-@click.option(
-    "--start", metavar="ID,ID…", default="0", show_default=True, help="What --generate begins with."
-)
-@click.option(
-    "--max-tokens",
-    type=click.IntRange(min=0, max=1_000_000),
-    default=16,
-    show_default=True,
-    help="How many tokens --generate or --prompt makes.",
-)
-@click.option(
-    "--temperature",
-    type=click.FloatRange(min=0),
-    default=0.0,
-    show_default=True,
-    help="Module DSL, Hugging Face: choose tokens by chance, the more the higher; 0 takes the likeliest.",
-)
-@click.option(
-    "--observe", is_flag=True, help="Module DSL: print what hooks and probes see, and test assertions."
-)
-@plan_options
-@training_options
-def run(**options: Unpack[Options]) -> None:
+@command("run")
+@file_argument
+def run(file: Path, options: Options) -> None:
     """Execute FILE; without --input the inputs are random, from the seed, and so are missing weights."""
-    words = _words(options)
-    if _is_asked(options):
-        _speak(options, words)
-        return
-    if options["observe"]:
-        _observe(options, words)
-        return
-    if wants_plan(options):
-        run_plan(options["file"], options, words, options["as_json"])
-        return
-    _execute(options, words)
+    subject = subject_of(file, options.language)
+    step = steps_of("run", subject, dict.fromkeys(options.given))[-1]
+    if step == "speak":
+        speak(file, options)
+    elif step == "observe":
+        _observe(file, options)
+    elif step == "plan":
+        run_plan(file, options)
+    else:
+        _execute(file, replace(options, training=step == "train", kernel=options.kernel or ""), step)
 
 
-def _words(options: Options) -> dict[str, object]:
-    """The options that concern reading and compiling a model."""
-    words: dict[str, object] = {key: value for key, value in options.items() if key not in OWN}
-    words["allow"] = tuple(options["allow"]) if _is_module(options) else ()
-    words["trace"] = _print_line if options["trace"] else None
-    words["training"] = wants_training(options)
-    if words["training"] and (wants_plan(options) or options["generate"] is not None):
-        raise click.UsageError("--train-steps runs the training graph, and nothing else")
-    return words
-
-
-def _execute(options: Options, words: dict[str, object]) -> None:
+def _execute(file: Path, options: Options, step: str) -> None:
     """Run a model once, or step by step, and print what it gives."""
-    arrays = _read_inputs((*options["inputs"], *options["arguments"]), options["limits"])
-    with waiting(f"reading {printable(str(options['file']))}"):
+    arrays = _read_inputs((*options.inputs, *options.arguments), options.limits)
+    with waiting(f"reading {printable(str(file))}"):
         start = time.perf_counter()
-        executable = compile(options["file"], options["backend"], **words)
+        executable = make_executable(file, options.backend, options)
         loaded = time.perf_counter() - start
     stopwatch = Stopwatch(watch)
-    executable.watch = stopwatch if options["profile"] else watch
-    if options["generate"] is not None:
+    executable.watch = stopwatch if options.profile else watch
+    if step == "generate":
         _generate(executable, options, arrays)
         return
     start = time.perf_counter()
     told: dict[str, object] = {}
-    outputs = _train(executable, options, arrays, told) if words["training"] else executable(**arrays)
+    outputs = _train(executable, options, arrays, told) if step == "train" else executable(**arrays)
     elapsed = time.perf_counter() - start
-    if options["output"] is not None:
+    if options.output is not None:
         for name, array in outputs.items():
-            write_array(options["output"] / f"{file_name(name)}.npy", array)
-    if options["as_json"]:
+            write_array(options.output / f"{file_name(name)}.npy", array)
+    if options.as_json:
         times = {"loaded": loaded, "run": elapsed, "operators": stopwatch.to_json()}
-        _print_json(
-            outputs, executable.findings, {**told, **({"profile": times} if options["profile"] else {})}
-        )
+        told |= {"profile": times} if options.profile else {}
+        told |= _random_json(executable.drawn, options)
+        _print_json(outputs, executable.findings, told)
         return
     print_findings(executable.findings)
+    _print_random(executable.drawn, options)
     _print_outputs(outputs)
-    if options["profile"]:
+    if options.profile:
         click.echo(f"loaded in {loaded * 1000:.1f} ms, run in {elapsed * 1000:.1f} ms", err=True)
         for line in stopwatch.lines():
             click.echo(line, err=True)
 
 
-def _is_asked(options: Options) -> bool:
-    """Whether text is asked of a model that has no plan of its own."""
-    return bool(options["prompt"] or options["generate"]) and _is_module(options)
+def _print_random(drawn: Drawn, options: Options) -> None:
+    """Say which inputs and weights nobody gave."""
+    line = drawn.line(options.start_seed)
+    if line:
+        click.echo(line, err=True)
 
 
-def _is_module(options: Options) -> bool:
-    return speaks(options["file"], options["language"])
+def _random_json(drawn: Drawn, options: Options) -> dict[str, object]:
+    return {"random": drawn.to_json(options.start_seed)} if drawn.inputs or drawn.weights else {}
 
 
-def _speak(options: Options, words: Mapping[str, object]) -> None:
-    """Print what follows a prompt, or the tokens that follow others."""
-    if not math.isfinite(options["temperature"]):
-        raise click.UsageError("--temperature is a finite number")
-    if options["prompt"] and options["generate"]:
-        raise click.UsageError("--prompt continues a text, --generate numbers of tokens; give one of them")
-    sampling = {name: options[name] for name in ("max_tokens", "temperature", "seed")}
-    file, as_json, backend = options["file"], options["as_json"], options["backend"]
-    if options["prompt"]:
-        talk(file, "\n".join(options["prompt"]), words, sampling, as_json, backend)
-    else:
-        loop = options["generate"] or ""
-        continue_tokens(file, loop, options["start"], words, sampling, as_json, backend)
-
-
-def _observe(options: Options, words: Mapping[str, object]) -> None:
+def _observe(file: Path, options: Options) -> None:
     """Run once, and print what the annotations of a model watch."""
-    if not _is_module(options):
-        raise click.UsageError("--observe is for models of the Module DSL and Hugging Face folders")
-    arrays = _read_inputs(options["inputs"], options["limits"])
-    with waiting(f"reading {printable(str(options['file']))}"):
-        found = part_of("module", "observing").observe(options["file"], options_of(words), arrays)
+    arrays = _read_inputs(options.inputs, options.limits)
+    with waiting(f"reading {printable(str(file))}"):
+        found = part_of("module", "observing").observe(file, options, arrays)
     failed = has_errors(found.findings, False)
-    if options["as_json"]:
+    if options.as_json:
         told = [item.to_json() for item in found.findings]
-        outputs = _facts(found.outputs)
-        print_json({"ok": not failed, "diagnostics": told, "outputs": outputs, "observed": list(found.lines)})
+        more = {"observed": list(found.lines), **_random_json(found.drawn, options)}
+        print_json({"ok": not failed, "diagnostics": told, "outputs": _facts(found.outputs), **more})
     else:
         print_findings(found.findings)
+        _print_random(found.drawn, options)
         for line in found.lines:
             click.echo(line)
         _print_outputs(dict(found.outputs))
@@ -265,33 +118,31 @@ def _train(
     executable: Executable, options: Options, arrays: dict[str, Array], told: dict[str, object]
 ) -> dict[str, Array]:
     """Do the steps of training that are asked for, and write what they made."""
-    training = as_training(executable, options["file"])
-    given = with_targets(training, arrays, _read_inputs(options["target"], options["limits"], "--target"))
-    outputs, losses = train(training, given, options["train_steps"] or 0, not options["as_json"])
+    training = cast(Training, executable)
+    given = with_targets(training, arrays, _read_inputs(options.targets, options.limits, "--target"))
+    outputs, losses = train(training, given, options.train_steps or 0, not options.as_json)
     told["losses"] = [item if math.isfinite(item) else None for item in losses]
     told["parameters"] = _facts(training.state)
-    if options["save"] is not None:
-        training.save(options["save"])
+    if options.save is not None:
+        training.save(options.save)
     return outputs
 
 
 def _generate(executable: Executable, options: Options, arrays: dict[str, Array]) -> None:
     """Print the tokens that follow the given ones."""
-    target, equals, source = (options["generate"] or "").partition("=")
+    target, equals, source = (options.generate or "").partition("=")
     if not equals or not source or target in arrays:
         raise click.UsageError("--generate is INPUT=OUTPUT, an input that is not given otherwise")
-    start = read_tokens(options["start"])
-    tokens = generate(executable, (target, source), start, options["max_tokens"], arrays)
-    if options["as_json"]:
+    start = read_tokens(options.start)
+    tokens = generate(executable, (target, source), start, options.max_tokens, arrays)
+    if options.as_json:
         told = [item.to_json() for item in executable.findings]
-        print_json({"ok": True, "diagnostics": told, "tokens": tokens})
+        more = _random_json(executable.drawn, options)
+        print_json({"ok": True, "diagnostics": told, "tokens": tokens, **more})
         return
     print_findings(executable.findings)
+    _print_random(executable.drawn, options)
     click.echo(",".join(map(str, tokens)))
-
-
-def _print_line(line: str) -> None:
-    click.echo(line, err=True)
 
 
 def _read_inputs(words: tuple[str, ...], limits: Limits, option: str = "--input") -> dict[str, Array]:

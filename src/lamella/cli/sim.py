@@ -5,75 +5,49 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Unpack
 
 import click
 
 from lamella.base.diagnostic import errors
 from lamella.base.writer import write_text
-from lamella.cli.options import (
-    Common,
-    Guarded,
-    common_options,
-    print_findings,
-    print_json,
-    without_notes,
-)
+from lamella.cli.options import command, file_argument, print_findings, print_json, without_notes
 from lamella.lang.nem import write
 from lamella.pipeline.nem.files import need_program
 from lamella.pipeline.nem.program import Program, plan_of, read_checked, read_program
+from lamella.pipeline.options import Options
 from lamella.plan.advise import Advice, advise, fix
 from lamella.plan.picture import chrome_trace, find_named, html_page, summary
 from lamella.plan.timing import simulate
 
 
-class Options(Common):
-    """What the command line gives to `sim`."""
-
-    trace: Path | None
-    html: Path | None
-    give_advice: bool
-    fixed: Path | None
-
-
-@click.command(cls=Guarded)
-@common_options
-@click.option("--trace", type=click.Path(path_type=Path), help="Write a Chrome trace that Perfetto opens.")
-@click.option(
-    "--html", type=click.Path(path_type=Path), help="Write a self-contained page with the timeline."
-)
-@click.option(
-    "--advise", "give_advice", is_flag=True, help="Propose changes, each with its re-simulated gain."
-)
-@click.option("--fix", "fixed", type=click.Path(path_type=Path), help="Write the improved program.")
-def sim(**options: Unpack[Options]) -> None:
+@command("sim")
+@file_argument
+def sim(file: Path, options: Options) -> None:
     """Schedule FILE.nem on its device: cycles, bounds, who waited for what, memory over time."""
-    limits = options["limits"]
-    need_program(options["file"], options["language"])
-    program = read_checked(options["file"], options["device"], limits, options["root"])
+    limits = options.limits
+    need_program(file, options.language)
+    program = read_checked(file, options.device, limits, options.root)
     plan = plan_of(program)
     report = simulate(plan, limits)
-    if options["trace"] is not None:
-        write_text(options["trace"], json.dumps(chrome_trace(report, plan), allow_nan=False))
-    if options["html"] is not None:
-        write_text(options["html"], html_page(report, plan))
+    if options.timeline is not None:
+        write_text(options.timeline, json.dumps(chrome_trace(report, plan), allow_nan=False))
+    if options.html is not None:
+        write_text(options.html, html_page(report, plan))
     found = (
-        advise(program.source, program.path, options["device"], limits, options["root"])
-        if options["give_advice"]
-        else []
+        advise(program.source, program.path, options.device, limits, options.root) if options.advise else []
     )
-    if options["as_json"]:
+    if options.as_json:
         named = {"named": [asdict(item) for item in find_named(plan)]}
-        extra = {"advice": [_advice_json(item) for item in found]} if options["give_advice"] else {}
+        extra = {"advice": [_advice_json(item) for item in found]} if options.advise else {}
         told = {"ok": True, "diagnostics": [item.to_json() for item in program.findings]}
         print_json({**report.to_json(), **named, **extra, **told})
     else:
         print_findings(without_notes(program.findings))
         click.echo(summary(report, plan))
-        if options["give_advice"]:
+        if options.advise:
             _print_advice(found)
-    if options["fixed"] is not None:
-        _fix(program, options["fixed"], options)
+    if options.fix is not None:
+        _fix(program, options.fix, options)
 
 
 def _print_advice(found: list[Advice]) -> None:
@@ -102,13 +76,13 @@ def _advice_json(item: Advice) -> dict[str, object]:
 
 def _fix(program: Program, target: Path, options: Options) -> None:
     """Write the program with everything done that pays; progress goes to standard error."""
-    limits, root = options["limits"], options["root"]
-    fixed = fix(program.source, program.path, options["device"], limits, root)
+    limits, root = options.limits, options.root
+    fixed = fix(program.source, program.path, options.device, limits, root)
     write_text(target, write(fixed.document if fixed else program.document))
     done = fixed.done if fixed else ()
     for item in done:
         click.echo(f"fixed: {item.title}: {_gain(item)}", err=True)
     if not done:
         click.echo(f"nothing to improve; {target} is the program in canonical form", err=True)
-    if errors(read_program(target, options["device"], limits, root).findings):
+    if errors(read_program(target, options.device, limits, root).findings):
         click.echo(f"{target} does not check where it stands: what it includes is not beside it", err=True)

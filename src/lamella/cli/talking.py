@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -11,55 +10,48 @@ from lamella.base.diagnostic import printable
 from lamella.cli.options import print_json
 from lamella.cli.watching.waiting import waiting
 from lamella.pipeline.generating import read_tokens
-from lamella.pipeline.languages import language_of, part_of
-from lamella.pipeline.options import options_of
+from lamella.pipeline.languages import part_of
+from lamella.pipeline.options import Options
 
 
-def speaks(file: Path, language: str | None) -> bool:
-    """Whether a file is a model that is asked directly, without a plan of its own."""
-    return language_of(file, language) == "module"
+def speak(file: Path, options: Options) -> None:
+    """Print what follows a prompt, or the tokens that follow others."""
+    if options.prompt and options.generate is not None:
+        raise click.UsageError("--prompt continues a text, --generate numbers of tokens; give one of them")
+    if options.prompt:
+        _talk(file, options)
+    else:
+        _continue_tokens(file, options)
 
 
-def talk(
-    file: Path,
-    prompt: str,
-    words: Mapping[str, object],
-    sampling: Mapping[str, object],
-    as_json: bool,
-    backend: str | None = None,
-) -> None:
+def _talk(file: Path, options: Options) -> None:
     """Print what follows a prompt, piece by piece as it is known."""
     generating = part_of("module", "generating")
-    chosen = generating.Sampling(**sampling)
-    tell = None if as_json else _echo
-    tokens, text = generating.generate_text(file, prompt, chosen, options_of(words), tell, backend)
-    if as_json:
+    tell = None if options.as_json else _echo
+    tokens, text = generating.generate_text(file, "\n".join(options.prompt), options, tell)
+    if options.as_json:
         print_json({"ok": True, "diagnostics": [], "tokens": tokens, "text": text})
     else:
         click.echo()
 
 
-def continue_tokens(
-    file: Path,
-    loop: str,
-    start: str,
-    words: Mapping[str, object],
-    sampling: Mapping[str, object],
-    as_json: bool,
-    backend: str | None = None,
-) -> None:
+def _continue_tokens(file: Path, options: Options) -> None:
     """Print the numbers of the tokens that follow others."""
     generating = part_of("module", "generating")
-    chosen, given = generating.Sampling(**sampling), read_tokens(start)
+    given = read_tokens(options.start)
     with waiting(f"reading {printable(str(file))}"):
-        length = len(given) + chosen.max_tokens
-        generator = generating.Generator(file, length, options_of(words), backend)
-    target, _, source = loop.partition("=")
+        length = len(given) + options.max_tokens
+        generator = generating.Generator(file, length, options, options.backend)
+    target, _, source = (options.generate or "").partition("=")
     generator.require_ends(target, source)
-    tokens = list(generator.run(given, chosen))
-    if as_json:
-        print_json({"ok": True, "diagnostics": [], "tokens": tokens})
+    tokens = list(generator.run(given, generating.sampling_of(options)))
+    drawn, seed = generator.drawn, options.start_seed
+    if options.as_json:
+        more = {"random": drawn.to_json(seed)} if drawn.weights else {}
+        print_json({"ok": True, "diagnostics": [], "tokens": tokens, **more})
     else:
+        if drawn.weights:
+            click.echo(drawn.line(seed), err=True)
         click.echo(",".join(map(str, tokens)))
 
 

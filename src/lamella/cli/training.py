@@ -1,18 +1,16 @@
-"""Training from the command line: what `run` takes for it, its steps, and what is written afterwards."""
+"""Training from the command line: its steps, and what they aim at."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, TypedDict, TypeVar, cast
+from typing import Protocol
 
 import click
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
 from lamella.pipeline.languages import Executable
-
-F = TypeVar("F", bound=Callable[..., object])
 
 
 class Training(Executable, Protocol):
@@ -32,57 +30,6 @@ class Training(Executable, Protocol):
 
     def save(self, path: Path) -> None:
         """Write the parameters, or the file with them."""
-
-
-class TrainingOptions(TypedDict):
-    """What the command line gives for training."""
-
-    train_steps: int | None
-    target: tuple[str, ...]
-    lr: float | None
-    save: Path | None
-
-
-TRAINING_OPTIONS = (
-    click.option(
-        "--train-steps",
-        type=click.IntRange(min=1, max=1_000_000),
-        default=None,
-        help="NAC: so many steps of its training graph, each on the same inputs and targets.",
-    ),
-    click.option(
-        "--target", multiple=True, metavar="K=FILE.npy", help="What --train-steps aims at; repeatable."
-    ),
-    click.option("--lr", type=float, default=None, help="The learning rate of --train-steps."),
-    click.option(
-        "--save",
-        type=click.Path(path_type=Path),
-        help="Write what --train-steps made: weights (.safetensors), or FILE with them (.nac, .nacs).",
-    ),
-)
-
-
-def training_options(command: F) -> F:
-    """Give a command the options of training."""
-    for option in reversed(TRAINING_OPTIONS):
-        command = option(command)
-    return command
-
-
-def wants_training(options: TrainingOptions) -> bool:
-    """Whether steps of training are asked for; what only concerns them is refused without."""
-    given = {"--target": options["target"], "--lr": options["lr"], "--save": options["save"]}
-    word = next((word for word, value in given.items() if value not in (None, ())), None)
-    if options["train_steps"] is None and word is not None:
-        raise click.UsageError(f"{word} is for training; say --train-steps N too")
-    return options["train_steps"] is not None
-
-
-def as_training(executable: Executable, file: Path) -> Training:
-    """The executable of a training graph."""
-    if not hasattr(executable, "targets"):
-        raise click.UsageError(f"only NAC files are trained, and '{printable(str(file))}' is none")
-    return cast(Training, executable)
 
 
 def with_targets(

@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from lamella.base.errors import InputError
-from lamella.pipeline.languages import Executable, Model, execution_of, language_of
-from lamella.pipeline.options import options_of
+from lamella.pipeline.given import Use, find_inert, options_of
+from lamella.pipeline.languages import Executable, Model, execution_of, language_of, part_of, subject_of
+from lamella.pipeline.options import Options, table
+from lamella.plan.stcb import Stream
 
-LOADING = frozenset(
-    ("model", "preset", "config", "dialect", "keep", "decompose", "weights", "allow", "cache", "shape")
-)
-"""Options that only reading a file can honour; a NAC file becomes a graph later, and so takes them later."""
+UNIT = "ir"
+"""The form of a compiled unit of the Module DSL: graph, schedule and schemas as JSON."""
 
 
 def load(path: str | Path, /, **options: object) -> Model:
     """Read a model in any language; LamellaError holds all findings when something is wrong."""
-    path = Path(path)
     chosen = options_of(options)
-    return execution_of(language_of(path, chosen.language)).load(path, chosen)
+    _require_effects(Path(path), "load", chosen, {})
+    return read(Path(path), chosen)
 
 
 def compile(  # the API's word: lamella.compile
     model: Model | str | Path, /, backend: str | None = None, **options: object
 ) -> Executable:
-    """Make a model executable; inputs that a call leaves out are random, from the seed."""
-    loaded = _loaded(model, options)
-    return execution_of(loaded.language).compile(loaded, backend, options_of(options))
+    """Make a model executable.
+
+    A call gives every input; with `seed=N` or `random=True` those that it leaves out are random.
+    """
+    chosen, given = options_of(options), _as_given(model)
+    _require_effects(given, "compile", chosen, {"backend": backend})
+    return make_executable(given, backend, chosen)
 
 
 def lower(model: Model | str | Path, /, to: str, **options: object) -> Model:
     """Lower a model to a form below it."""
-    loaded = _loaded(model, options)
-    return execution_of(loaded.language).lower(loaded, to, options_of(options))
+    chosen, given = options_of(options), _as_given(model)
+    _require_effects(given, "unit" if to == UNIT else "lower", chosen, {"to": to})
+    return lower_model(given, to, chosen)
 
 
 def save(model: Model, path: str | Path) -> None:
@@ -40,15 +46,54 @@ def save(model: Model, path: str | Path) -> None:
     execution_of(model.language).save(model, Path(path))
 
 
-def _loaded(model: Model | str | Path, options: dict[str, object]) -> Model:
-    if isinstance(model, str | Path):
-        return load(model, **options)
-    late = next((name for name in options if is_late(name, model)), None)
-    if late is not None:
-        raise InputError(f"option '{late}' comes too late for a loaded model", hint=f"load(…, {late}=…)")
-    return model
+# --- the same for commands, whose options are checked already ---------------------------------------------------
 
 
-def is_late(option: str, model: Model) -> bool:
-    """Whether an option can change nothing of a model that is loaded."""
-    return option in LOADING and model.language != "nac"
+def read(path: Path, options: Options) -> Model:
+    """Read a model in any language."""
+    return execution_of(language_of(path, options.language)).load(path, options)
+
+
+def make_executable(model: Model | Path, backend: str | None, options: Options) -> Executable:
+    """Read a model where it is a path, and make it executable."""
+    loaded = read(model, options) if isinstance(model, Path) else model
+    return execution_of(loaded.language).compile(loaded, backend, options)
+
+
+def lower_model(model: Model | Path, to: str, options: Options) -> Model:
+    """Read a model where it is a path, and lower it; a compiled unit is made from the text, not from its graph."""
+    if to == UNIT:
+        if not isinstance(model, Path) or language_of(model, options.language) != "module":
+            hint = "lower the path of a .module file or of a Hugging Face folder"
+            raise InputError("only models of the Module DSL become compiled units", hint=hint)
+        unit: Model = part_of("module", "units").build_unit(model, options)
+        return unit
+    loaded = read(model, options) if isinstance(model, Path) else model
+    return execution_of(loaded.language).lower(loaded, to, options)
+
+
+def _as_given(model: Model | str | Path) -> Model | Path:
+    return Path(model) if isinstance(model, str | Path) else model
+
+
+def _require_effects(model: Model | Path, step: str, options: Options, also: Mapping[str, object]) -> None:
+    """InputError for an option that cannot have an effect, or that comes too late for a loaded model."""
+    if isinstance(model, Path):
+        steps = ("load",) if step == "load" else ("load", step)
+        use = Use(steps, subject_of(model, options.language), str(model), also=also)
+    else:
+        use = Use((step,), _subject_of_model(model), also=also)
+    inert = find_inert(use, options)
+    if inert is None:
+        return
+    name = inert.option
+    if not isinstance(model, Path) and table()[name].effects.get("load"):
+        raise InputError(f"option '{name}' comes too late for a loaded model", hint=f"load(…, {name}=…)")
+    raise inert.error()
+
+
+def _subject_of_model(model: Model) -> str:
+    """The kind of a model that is loaded."""
+    if isinstance(model, Stream):
+        return "stream"
+    return {"skriptnd": "graph", "module": "unit"}.get(model.language, model.language)

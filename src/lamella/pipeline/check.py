@@ -6,14 +6,19 @@ from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.limits import Limits
-from lamella.pipeline.languages import file_language, files_of, language_of
-from lamella.pipeline.options import Options, options_of
+from lamella.pipeline.given import Use, find_inert, options_of
+from lamella.pipeline.languages import file_language, files_of, language_of, subject_of
+from lamella.pipeline.options import Options
 
 
 def check(path: str | Path, language: str | None = None, **options: object) -> list[Diagnostic]:
     """What is wrong in a file; never raises for bad input. Files that it names stay below the `root` option."""
     try:
-        return check_file(Path(path), options_of({"language": language, **options}))
+        chosen = options_of({"language": language, **options})
+        inert = find_inert(Use(("check",), subject_of(Path(path), language), str(path)), chosen)
+        if inert is not None:
+            raise inert.error()
+        return check_file(Path(path), chosen)
     except LamellaError as problem:
         return list(problem.findings)
 

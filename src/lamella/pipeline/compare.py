@@ -255,7 +255,7 @@ def values_of(
     nodes = (*model.graph.nodes, *(copy_of(*pair) for pair in copies.values()))
     outputs = tuple(copy for _, copy in copies.values())
     observed = replace(model, graph=replace(model.graph, nodes=nodes, outputs=outputs, updates=()))
-    options = replace(options, shape={}, types={}, weights=None)  # what loading has honoured
+    options = replace(options, shape={}, types={}, weights=None, random=True)  # what loading has honoured
     execution = execution_of(model.language)
     if side.backend == MACHINE:
         file = execution.lower(observed, "nac", options)

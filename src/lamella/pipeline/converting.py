@@ -10,6 +10,7 @@ from typing import Protocol, cast
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.base.paths import is_there, shown
+from lamella.graph.model import Model as GraphModel
 from lamella.pipeline.languages import ENDINGS, Model, execution_of, language_of, part_of
 from lamella.pipeline.options import Options
 
@@ -55,18 +56,16 @@ def convert(source: Path, target: Path, options: Options) -> Conversion:
         return Plain(part_of("module", "exporting").export(source, target, options))
     model = execution_of(language).load(source, options)
     _refuse_own_weights(model, source, target, options)
-    if options.axis and options.quantize != "int8_channel":
-        raise InputError("--axis chooses the scales of int8_channel", hint="say --quantize int8_channel too")
     if ENDINGS.get(target.suffix.lower()) == "nac":
         if language == "module":
             options = part_of("module", "packing").with_parts(source, options)
         return _to_nac(model, target, options)
-    asked = next((name for name in FOR_NAC if getattr(options, name) not in (None, False, {})), None)
-    if asked is not None:
-        word = asked.replace("_", "-")
-        raise InputError(f"--{word} is for NAC, and '{target.name}' is none", hint="write a .nac or .nacs")
     if model.language == "nac":
         part_of("nac", "execution").save(model, target, options)
+    elif isinstance(model, GraphModel):
+        whole: GraphModel = part_of("skriptnd", "execution").with_numbers(model, options)
+        execution_of(model.language).save(whole, target)
+        return Plain((target,), whole.findings[len(model.findings) :])
     else:
         execution_of(model.language).save(model, target)
     return Plain((target,))

@@ -22,6 +22,12 @@ class Generating(Executable, Protocol):
     def state(self) -> Mapping[str, Array]:
         """What is kept between calls, by name."""
 
+    def type_of(self, name: str) -> str:
+        """What an input is, as far as it is known."""
+
+    def steers(self, name: str) -> bool:
+        """Whether an input may be positions, lengths or a mask."""
+
     def shape_of(self, name: str) -> tuple[int | None, ...] | None:
         """The extents of an input, None for those that a call tells; None where nothing is known."""
 
@@ -54,6 +60,7 @@ def generate(
         raise InputError("only NAC files on their virtual machine generate tokens", hint=hint)
     _require(source, executable.outputs, "output")
     _require(target, executable.inputs, "input")
+    _require_steering(executable, target, others)
     shape = executable.shape_of(target)
     keeps = bool(executable.state)
     tokens = list(start)
@@ -63,6 +70,17 @@ def generate(
         given = _array(target, tokens[-1:] if keeps else tokens, shape)
         tokens.append(_likeliest(source, executable(**others, **{target: given})[source]))
     return tokens[len(start) :]
+
+
+def _require_steering(executable: Generating, target: str, given: Mapping[str, Array]) -> None:
+    """Integers and masks beside the tokens decide what is computed: drawn at random they would change the tokens."""
+    rest = [name for name in executable.inputs if name != target and name not in given]
+    missing = [name for name in rest if executable.steers(name)]
+    if missing:
+        told = ", ".join(f"'{name[:80]}' ({executable.type_of(name)})" for name in missing)
+        hint = " ".join(f"--input {name[:80]}=FILE.npy" for name in missing)
+        what = f"input{'s' * (len(missing) > 1)} {told}"
+        raise InputError(f"{what} may steer the model, and so is never random", hint=f"give it: {hint}")
 
 
 def _require(name: str, names: Sequence[str], what: str) -> None:

@@ -20,6 +20,7 @@ from lamella.pipeline.options import Options
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from lamella.backend.drawing import Drawn
     from lamella.backend.watch import Watch
     from lamella.base.arrays import Array
 
@@ -34,7 +35,7 @@ TORCH = "torch"
 ENDINGS = MappingProxyType(
     {
         **{ending: name for name, ending in LANGUAGES.items()},
-        **{".nacs": "nac", ".dat": DATA, ".safetensors": DATA, ".pt2": TORCH},
+        **{".ir": "tensor", ".nacs": "nac", ".dat": DATA, ".safetensors": DATA, ".pt2": TORCH},
     }
 )
 BINARY_ENDINGS = (".nac",)
@@ -112,6 +113,12 @@ class Executable(Protocol):
     """What the last call found."""
     watch: Watch
     """Wraps the steps of a call, for a progress bar."""
+    draws: bool
+    """Whether inputs that a call does not give are random, from the seed; where not, they are missing."""
+
+    @property
+    def drawn(self) -> Drawn:
+        """What the last call drew."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -122,7 +129,7 @@ class Executable(Protocol):
         """The names of the outputs, in order."""
 
     def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
-        """Run once; inputs that are not given are random, from the seed."""
+        """Run once."""
 
 
 def files_of(language: str) -> Files:
@@ -175,6 +182,24 @@ def file_language(path: Path, language: str | None) -> str:
     if language is None and path.suffix.lower() == DOCUMENT:
         return DATA
     return language_of(path, language)
+
+
+def subject_of(path: Path, language: str | None) -> str:
+    """The kind of input that a path is, as the table of options tells them apart."""
+    name = language_of(path, language)
+    if name == "module" and is_folder(path):
+        return "unit" if is_there(path / "config_schema.json") else "folder"
+    if name == "nem" and language is None and is_stream(path):
+        return "stream"
+    return "sknd" if name == "skriptnd" else name
+
+
+def shown_subject(name: str, language: str | None) -> str:
+    """The kind of what `show` is asked for: an input, or a name that is no file."""
+    path, found = Path(name), shown_language(name, language)
+    if language or is_there(path) or path.suffix.lower() in ENDINGS or is_stream(path):
+        return subject_of(path, language)
+    return {"tensor": "target", "skriptnd": "library", "nem": "device"}[found]
 
 
 def shown_language(name: str, language: str | None) -> str:

@@ -1,193 +1,758 @@
-"""How a file is read and what is made of it: the options of the API and of the commands, in one place."""
+"""The table of options: of each what it is, how it is written, and on what input it can have an effect.
+
+The fields of `Options` are the rows. The check of what the API is given, the options of every command and the error
+about an option that cannot have an effect all come from them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
-from types import MappingProxyType
-from typing import cast
 
-from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
+from lamella.pipeline.effects import (
+    ANY,
+    BY_KERNELS,
+    COMMANDS,
+    FOLDER,
+    GRAPHS,
+    MODULE,
+    NAC,
+    NEM,
+    RUNNABLE,
+    SKND,
+    SOURCES,
+    TENSOR,
+    Need,
+    Option,
+    kinds,
+    on,
+    own,
+    row,
+)
 
 DIALECTS = ("specification", "newer")
-KINDS = MappingProxyType(
-    {
-        "limits": Limits,
-        "allow_future": bool,
-        "config": Mapping,
-        "quantized": bool,
-        "lock": bool,
-        "listing": bool,
-        "training": bool,
-        "lr": float,
-        "types": Mapping,
-        "embed": Mapping,
-        "plain_signatures": bool,
-        "external": bool,
-        "axis": int,
-        "cache": int,
-        "seed": int,
-        "groups": int,
-        "threads": int,
-        "check_bounds": bool,
-        "root": Path,
-        "weights": Path,
-        "tokenizer": Path,
-        "plan": Path,
-    }
-)
-"""The kinds of the options that are no words."""
-OPTIONAL = frozenset(
-    [
-        *("language", "root", "device", "kernel", "after", "target"),
-        *("model", "preset", "dialect", "weights", "dtype"),
-        *("quantize", "optimize", "external", "tokenizer", "plan", "lr"),
-    ]
-)
-"""The options that may be None, as if they were not given."""
+METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
+LEVELS = ("none", "exact", "relaxed")
+BACKENDS = ("cpu", "interpreter", "nacvm", "npu", "reference")
+FORMS = ("sknd", "nac", "ir", "tensor", "llvm", "asm", "ptx", "stcb")
+PRECISIONS = ("f32", "f64")
+
+ALWAYS = {
+    step: ANY
+    for way in COMMANDS.values()
+    for steps in way
+    for step in (*steps, "compile", "load", "lower", "check")
+}
+READING = "check, show, load"
+TEXTS = "check fmt show run convert lower sim bind"
+MODELS = "check show run convert lower diff"
+LOADERS = "run convert lower diff"
+LATE = "compile, lower, diff, plan, write nac, write graph"
+"""Steps in which a NAC file becomes a graph or a machine."""
+CODE = ("tensor", "llvm", "asm", "ptx")
+WITH_KERNELS = ("cpu", "interpreter")
+NOT_MACHINE = Need(("backend",), (None, "interpreter"), TENSOR)
+ON_INTERPRETER = Need(("backend",), ("interpreter",), BY_KERNELS, ("compile",))
+BY_ARCHITECTURE = Need(("architecture",), on=FOLDER)
+SPEAKING = ("prompt", "generate")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Each language and each backend takes what concerns it."""
+    """What the API and the commands are given; each language and each backend takes what concerns it."""
 
-    language: str | None = None
-    """Read the file as this language, whatever its ending."""
-    limits: Limits = DEFAULT
-    root: Path | None = None
-    """Files named by a file lie below this folder; by default the folder of the main file."""
-    device: str | None = None
-    """NEM: the target device."""
-    allow_future: bool = False
-    """NEM: bind opcodes of future hardware too."""
-    order: str = "program"
-    """NEM: another legal order of the tasks."""
-    kernel: str | None = None
-    """Tensor language: the one kernel to run; empty for the only one of a file."""
-    groups: int = 1
-    """Tensor language: how many work-groups are launched."""
-    check_bounds: bool = False
-    """Tensor language: test views where they are made, not only where they are accessed."""
-    trace: Callable[[str], None] | None = None
-    """Tensor language: called with a line for each executed statement, up to a bound."""
-    after: str | None = None
-    """Tensor language: the pass to stop behind."""
-    target: str | None = None
-    """Tensor language: what kernels are compiled for; by default this machine."""
-    threads: int = 0
-    """Tensor language: how many threads run the work-groups; 0 for as many as there are processors."""
-    listing: bool = False
-    """NAC: show the instructions as pseudo-code."""
-    training: bool = False
-    """NAC: run a step of the training graph, not the program alone."""
-    lr: float | None = None
-    """NAC: the learning rate of a step, in the place of those that the training graph has."""
-    types: Mapping[str, str] = field(default_factory=dict)
-    """NAC: what an input is, such as `f32[2, 8]`, where the file does not say."""
-    embed: Mapping[str, str] = field(default_factory=dict)
-    """NAC: files to put into the file, by the names they get."""
-    tokenizer: Path | None = None
-    """NAC: a `tokenizer.json` to put into the file."""
-    plan: Path | None = None
-    """NAC: a file whose plan is put into the file."""
-    plain_signatures: bool = False
-    """NAC: write signatures without roles, as the public compiler does."""
-    external: bool | None = None
-    """NAC: write weights into a .safetensors file beside the file; by default they stay where they are."""
-    quantize: str | None = None
-    """NAC: store weights by this method."""
-    axis: int = 0
-    """NAC: the axis along which INT8_CHANNEL has its scales."""
-    optimize: str | None = None
-    """How graphs are simplified before they are written: none, exact or relaxed."""
-    model: str | None = None
-    """Which graph of several; by default the first."""
-    config: Mapping[str, object] = field(default_factory=dict)
-    """Values of the graph's attributes and generic types."""
-    cache: int = 0
-    """Module DSL: build a model that is called again for the next tokens, with room for so many positions."""
-    lock: bool = False
-    """Module DSL: write beside a file what its imports lead to."""
-    preset: str | None = None
-    """Module DSL: a named set of config values of the file."""
-    allow: tuple[str, ...] = ()
-    """Module DSL: tensors of a checkpoint that may stay unused, as patterns."""
-    dialect: str | None = None
-    """SkriptND: which library gives operators of one name their meaning; by default the specification's."""
-    keep: tuple[str, ...] = ()
-    """Operators that are taken whole; by default those of the library."""
-    decompose: tuple[str, ...] = ()
-    """Operators that are replaced by their composition, where they have one."""
-    passes: tuple[str, ...] = ()
-    """Passes over the graph, in order."""
-    weights: Path | None = None
-    """A folder of .dat files or a .safetensors file; by default the folder of the model, then random numbers."""
-    shape: Mapping[str, int] = field(default_factory=dict)
-    """Values of extents that the model leaves open."""
-    dtype: str | None = None
-    """Compute real numbers in this type: f32 or f64."""
-    quantized: bool = False
-    """Apply the quantisation that the model describes."""
-    seed: int = 0
-    """Seed of the inputs and weights that nobody gives."""
+    given: frozenset[str] = frozenset()
+    """The names of the options that somebody gave, not a row itself."""
+
+    # --- reading --------------------------------------------------------------------------------------------
+    language: str | None = field(
+        default=None,
+        metadata=row(
+            "Read the file as this language, whatever its ending.",
+            on("check, fmt, show, load, sim, bind", ANY),
+            f"--language | {TEXTS} | general",
+            choices=("module", "nac", "nem", "skriptnd", "tensor"),
+        ),
+    )
+    limits: Limits = field(
+        default=DEFAULT,
+        metadata=row(
+            "Raise or lower one limit; repeatable.", ALWAYS, f"--limit NAME=N | {TEXTS} diff | general"
+        ),
+    )
+    root: Path | None = field(
+        default=None,
+        metadata=row(
+            "Files that FILE names lie below this folder; by default the folder of FILE.",
+            {**on("check, load", NEM | SKND | SOURCES), **on("sim, bind", NEM)},
+            "--root | check run convert lower sim bind | general",
+            needs=(BY_ARCHITECTURE,),
+        ),
+    )
+    device: str | None = field(
+        default=None,
+        metadata=row(
+            "NEM: the target device, a shipped name such as npm_lite or a .nem file.",
+            on("check, load, sim, bind", NEM),
+            "--device DEVICE | check run convert lower sim bind",
+        ),
+    )
+    model: str | None = field(
+        default=None,
+        metadata=row(
+            "Which graph or declaration of the file; by default the first.",
+            on(READING, SKND | SOURCES),
+            f"--model NAME | {MODELS}",
+            needs=(BY_ARCHITECTURE,),
+        ),
+    )
+    config: Mapping[str, object] = field(
+        default_factory=dict,
+        metadata=row(
+            "The value of an attribute, a generic type, or a config parameter; repeatable.",
+            on(READING, SKND | SOURCES),
+            f"--set NAME=VALUE | {MODELS}",
+        ),
+    )
+    preset: str | None = field(
+        default=None,
+        metadata=row(
+            "Module DSL: a named set of config values of the file.",
+            on(READING, SOURCES),
+            f"--preset NAME | {MODELS}",
+        ),
+    )
+    cache: int = field(
+        default=0,
+        metadata=row(
+            "Module DSL: a model that is called again for the next tokens, with room for N of them.",
+            on("load", SOURCES),
+            f"--cache N | {LOADERS}",
+            never=("speak", "export"),
+            least=0,
+        ),
+    )
+    architecture: Path | None = field(
+        default=None,
+        metadata=row(
+            "Hugging Face: read the folder as the model of this file, not as one of the library.",
+            on(READING, FOLDER),
+            f"--architecture F.module | {MODELS}",
+        ),
+    )
+    unused: tuple[str, ...] = field(
+        default=(),
+        metadata=row(
+            "Hugging Face: tensors of a checkpoint that may stay unused, such as 'vision.*'; repeatable.",
+            {**on(READING, FOLDER), "load": SOURCES},
+            f"--unused PATTERN | {MODELS}",
+            needs=(Need(("weights",), on=MODULE),),
+        ),
+    )
+    dialect: str | None = field(
+        default=None,
+        metadata=row(
+            "SkriptND: which library gives operators their meaning; by default the specification's.",
+            {**on(READING, SKND), "show": SKND | kinds("library")},
+            f"--dialect | {MODELS}",
+            choices=DIALECTS,
+        ),
+    )
+    keep: tuple[str, ...] = field(
+        default=(),
+        metadata=row(
+            "SkriptND: take this operator whole; by default those of the library; repeatable.",
+            on(READING, SKND),
+            f"--keep OPERATOR | {MODELS}",
+        ),
+    )
+    decompose: tuple[str, ...] = field(
+        default=(),
+        metadata=row(
+            "SkriptND: replace this operator by its composition, or all of them; repeatable.",
+            on(READING, SKND),
+            f"--decompose OPERATOR | {MODELS}",
+        ),
+    )
+    shape: Mapping[str, int] = field(
+        default_factory=dict,
+        metadata=row(
+            "Extents that the model leaves open.",
+            {
+                **on("check, show", SKND | kinds("torch")),
+                "verify": MODULE,
+                "load": SKND | SOURCES | kinds("unit torch"),
+                **on(LATE, NAC),
+            },
+            f"--shape B=2,T=8 | {MODELS}",
+            never=("speak", "export", "unit"),
+        ),
+    )
+    weights: Path | None = field(
+        default=None,
+        metadata=row(
+            "A .safetensors file, a folder of .dat files or a Hugging Face folder; by default what lies by the model.",
+            {"load": SKND | SOURCES, "check": NAC, **on(LATE, NAC)},
+            "--weights | run convert lower diff",
+        ),
+    )
+    types: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=row(
+            "NAC: what an input is, where the file does not say; repeatable.",
+            {**on("check, show", NAC), **on(LATE, NAC)},
+            "--type NAME=f32[2,8] | check show run convert lower diff",
+            needs=(
+                Need(("listing",), on=NAC, steps=("show",)),
+                Need(("optimize", "plain_signatures", "quantize"), on=NAC, steps=("write nac",)),
+            ),
+        ),
+    )
+    lock: bool = field(
+        default=False,
+        metadata=row(
+            "Module DSL: write module.lock beside FILE, with what its imports lead to.",
+            on("check", MODULE),
+            "--lock | check | output",
+        ),
+    )
+
+    # --- compiling ------------------------------------------------------------------------------------------
+    backend: str | None = field(
+        default=None,
+        metadata=own(
+            "How to run it: plans on npu; NAC on nacvm; graphs on reference; graphs and kernels on cpu or interpreter.",
+            on("compile", RUNNABLE),
+            "--backend | run | backend",
+            choices=BACKENDS,
+        ),
+    )
+    backends: tuple[str, ...] = field(
+        default=(),
+        metadata=own(
+            "Run on reference, cpu, interpreter or nacvm; given twice, the first is LEFT's, the second RIGHT's.",
+            on("diff", GRAPHS | NAC),
+            "--backend NAME | diff | backend",
+        ),
+    )
+    strict_backend: bool = field(
+        default=False,
+        metadata=row(
+            "An error where an operation does not run on the backend that was asked for.",
+            on("compile", BY_KERNELS),
+            "--strict-backend | run | backend",
+            needs=(Need(("backend",), WITH_KERNELS),),
+        ),
+    )
+    threads: int = field(
+        default=0,
+        metadata=row(
+            "How many threads run the work-groups of kernels; by default as many as there are processors.",
+            on("compile", BY_KERNELS | TENSOR),
+            "--threads N | run | backend",
+            needs=(
+                Need(("backend",), ("cpu",), BY_KERNELS),
+                Need(("backend",), (None, "cpu"), TENSOR),
+                Need(("trace",), (None, False)),
+                Need(("check_bounds",), (None, False)),
+            ),
+            least=0,
+            most=1024,
+        ),
+    )
+    dtype: str | None = field(
+        default=None,
+        metadata=row(
+            "Compute real numbers in this type.",
+            {"load": SKND | SOURCES, "compile": BY_KERNELS, "lower": GRAPHS | NAC},
+            "--dtype | run | backend",
+            needs=(
+                Need(("backend",), ("reference", *WITH_KERNELS), NAC, ("compile",), unless="f64"),
+                Need(("to",), CODE, ANY - SKND - SOURCES, ("lower",)),
+            ),
+            choices=PRECISIONS,
+        ),
+    )
+    quantized: bool = field(
+        default=False,
+        metadata=row(
+            "SkriptND: apply the quantisation that the model describes.",
+            on("compile", SKND | kinds("graph kernels")),
+            "--quantized | run | backend",
+        ),
+    )
+    order: str = field(
+        default="program",
+        metadata=row(
+            "NEM: another legal order of the tasks.",
+            on("compile", NEM | kinds("stream")),
+            "--order program|random[:N] | run | backend",
+        ),
+    )
+    kernel: str | None = field(
+        default=None,
+        metadata=row(
+            "Tensor language: the one kernel to run; by default the only one.",
+            on("compile", TENSOR),
+            "--kernel NAME | run | inputs",
+        ),
+    )
+    groups: int = field(
+        default=1,
+        metadata=row(
+            "Tensor language: how many work-groups are launched; 1 by default.",
+            on("compile", TENSOR),
+            "--groups N | run | inputs",
+            needs=(Need(("kernel",)),),
+            least=0,
+        ),
+    )
+    check_bounds: bool = field(
+        default=False,
+        metadata=row(
+            "Kernels: test views where they are made, not only where they are accessed.",
+            on("compile", BY_KERNELS | TENSOR),
+            "--check-bounds | run | backend",
+            needs=(NOT_MACHINE, ON_INTERPRETER),
+        ),
+    )
+    trace: Callable[[str], None] | None = field(
+        default=None,
+        metadata=row(
+            "Kernels: print each executed statement with its values, up to a bound.",
+            on("compile", BY_KERNELS | TENSOR),
+            "--trace | run | backend",
+            needs=(NOT_MACHINE, ON_INTERPRETER),
+        ),
+    )
+    seed: int | None = field(
+        default=None,
+        metadata=row(
+            "Seed of inputs and weights that nobody gives, and of chance; 0 by default.",
+            {**on(f"{LATE}, export, unit", ANY), "observe": SOURCES},
+            f"--seed N | {LOADERS} | inputs",
+            least=0,
+        ),
+    )
+    random: bool = field(
+        default=False,
+        metadata=row("Draw the inputs that a call does not give.", on("compile", RUNNABLE)),
+    )
+    training: bool = field(
+        default=False,
+        metadata=row("NAC: a step of the training graph, not the program alone.", on("compile", NAC)),
+    )
+    lr: float | None = field(
+        default=None,
+        metadata=row(
+            "NAC: the learning rate of a step, in the place of those that the training graph has.",
+            on("compile", NAC),
+            "--lr | run | training",
+            needs=(Need(("training", "train_steps"), on=NAC),),
+        ),
+    )
+
+    # --- lowering -------------------------------------------------------------------------------------------
+    to: str = field(
+        default="",
+        metadata=own(
+            "The form to lower to.",
+            on("lower, unit", ANY),
+            "--to | lower | output",
+            choices=FORMS,
+            required="lower",
+        ),
+    )
+    after: str | None = field(
+        default=None,
+        metadata=row(
+            "Kernels: stop behind this pass.",
+            on("lower", BY_KERNELS | TENSOR),
+            "--after PASS | lower | backend",
+            needs=(Need(("to",), ("tensor",)),),
+        ),
+    )
+    target: str | None = field(
+        default=None,
+        metadata=row(
+            "Kernels: compile for this; by default for this machine.",
+            {"lower": BY_KERNELS | TENSOR, "compile": BY_KERNELS | TENSOR},
+            "--target NAME | lower | backend",
+            needs=(
+                Need(("to",), CODE, TENSOR, ("lower",)),
+                Need(("to", "after"), CODE[1:], BY_KERNELS, ("lower",)),
+                Need(("backend",), (None, "cpu"), TENSOR, ("compile",)),
+                Need(("backend",), ("cpu",), BY_KERNELS, ("compile",)),
+            ),
+        ),
+    )
+    passes: tuple[str, ...] = field(
+        default=(),
+        metadata=row(
+            "Run this pass over the graph; repeatable.",
+            on("lower", GRAPHS | NAC),
+            "--pass NAME | lower | backend",
+        ),
+    )
+    allow_future: bool = field(
+        default=False,
+        metadata=row(
+            "NEM: bind opcodes of future hardware too.",
+            on("lower, bind", NEM),
+            "--allow-future | lower bind | backend",
+            needs=(Need(("to",), ("stcb",), steps=("lower",)),),
+        ),
+    )
+    compare: bool = field(
+        default=True,
+        metadata=own(
+            "Run both on random inputs and compare the numbers.",
+            on("lower, unit", ANY),
+            "--compare/--no-compare | lower | output",
+            needs=(Need(("output",)),),
+        ),
+    )
+
+    # --- writing NAC ----------------------------------------------------------------------------------------
+    quantize: str | None = field(
+        default=None,
+        metadata=row(
+            "NAC: store the weights by this method.",
+            on("write nac", GRAPHS | NAC),
+            "--quantize | convert | NAC",
+            choices=METHODS,
+        ),
+    )
+    axis: int = field(
+        default=0,
+        metadata=row(
+            "NAC: the axis of int8_channel's scales.",
+            on("write nac", GRAPHS | NAC),
+            "--axis | convert | NAC",
+            needs=(Need(("quantize",), ("int8_channel",)),),
+            least=0,
+        ),
+    )
+    optimize: str | None = field(
+        default=None,
+        metadata=row(
+            "NAC: how far the graph is simplified before it is written.",
+            on("write nac", GRAPHS | NAC),
+            "--optimize | convert | NAC",
+            choices=LEVELS,
+        ),
+    )
+    external: bool | None = field(
+        default=None,
+        metadata=row(
+            "NAC: weights beside the file, or in it.",
+            on("write nac", GRAPHS | NAC),
+            "--external/--internal | convert | NAC",
+        ),
+    )
+    plain_signatures: bool = field(
+        default=False,
+        metadata=row(
+            "NAC: signatures without roles, all tensors T.",
+            on("write nac, lower", GRAPHS | NAC),
+            "--plain-signatures | convert | NAC",
+            needs=(Need(("to",), ("nac",), steps=("lower",)),),
+        ),
+    )
+    tokenizer: Path | None = field(
+        default=None,
+        metadata=row(
+            "NAC: put this tokenizer.json into it, as a manifest.",
+            on("write nac", GRAPHS | NAC),
+            "--tokenizer | convert | NAC",
+        ),
+    )
+    plan: Path | None = field(
+        default=None,
+        metadata=row(
+            "NAC: put the plan of this .nacs into it.",
+            on("write nac", GRAPHS | NAC),
+            "--plan | convert | NAC",
+        ),
+    )
+    embed: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=row(
+            "NAC: put a file into it under this name; repeatable.",
+            on("write nac", GRAPHS | NAC),
+            "--embed NAME=FILE | convert | NAC",
+        ),
+    )
+
+    # --- what only commands do ------------------------------------------------------------------------------
+    as_json: bool = field(
+        default=False,
+        metadata=own(
+            "Print one JSON object on standard output.",
+            ALWAYS,
+            "--json | check show run convert lower diff sim bind rules | output",
+        ),
+    )
+    strict: bool = field(
+        default=False,
+        metadata=own(
+            "Warnings count as errors, and so do notes on the spelling of kernels.",
+            on("check", ANY),
+            "--strict | check | output",
+        ),
+    )
+    verify_backward: bool = field(
+        default=False,
+        metadata=own(
+            "Module DSL: run every gradient on small random inputs, and compare it with differences.",
+            on("verify", MODULE),
+            "--verify-backward | check | backend",
+        ),
+    )
+    in_place: bool = field(
+        default=False,
+        metadata=own("Replace the file instead of printing.", on("fmt", ANY), "--write | fmt | output"),
+    )
+    only_check: bool = field(
+        default=False,
+        metadata=own("Only say whether the file is canonical.", on("fmt", ANY), "--check | fmt | output"),
+    )
+    listing: bool = field(
+        default=False,
+        metadata=own(
+            "NAC: the instructions as pseudo-code, with memory commands.",
+            on("show", NAC),
+            "--listing | show | output",
+        ),
+    )
+    picture: Path | None = field(
+        default=None,
+        metadata=own(
+            "NAC: draw the bytes, coloured by section.", on("show", NAC), "--picture OUT.svg | show | output"
+        ),
+    )
+    extract: Path | None = field(
+        default=None,
+        metadata=own(
+            "NAC: write the resources of the file into this folder.",
+            on("show", NAC),
+            "--extract FOLDER | show | output",
+        ),
+    )
+    output: Path | None = field(
+        default=None,
+        metadata=own(
+            "Write one .npy per output into this folder.",
+            {**on("execute, train, lower, unit, diff", ANY), "bind": NEM},
+            "-o --output | run lower diff bind | output",
+            required="bind",
+            helps={
+                "lower": "The folder to write; without it the text of kernels is printed.",
+                "diff": "Write the first diverging operation and its inputs into this folder.",
+                "bind": "OUT.stcb or OUT.json.",
+            },
+        ),
+    )
+    inputs: tuple[str, ...] = field(
+        default=(),
+        metadata=own(
+            "An input array; repeatable.",
+            {**on("execute", RUNNABLE), **on("generate, train", NAC), "observe": SOURCES},
+            "--input NAME=FILE.npy | run | inputs",
+        ),
+    )
+    arguments: tuple[str, ...] = field(
+        default=(),
+        metadata=own(
+            "Tensor language: an argument of the kernel; repeatable.",
+            on("execute", TENSOR),
+            "--arg NAME=FILE.npy|NUMBER | run | inputs",
+        ),
+    )
+    profile: bool = field(
+        default=False,
+        metadata=own(
+            "Say where the time went.", {"execute": RUNNABLE, "train": NAC}, "--profile | run | output"
+        ),
+    )
+    observe: bool = field(
+        default=False,
+        metadata=own(
+            "Module DSL: print what hooks and probes see, and test assertions.",
+            on("observe", SOURCES),
+            "--observe | run | output",
+        ),
+    )
+    prompt: tuple[str, ...] = field(
+        default=(),
+        metadata=own(
+            "Continue a text; NAC: run the plan, and answer it; repeatable.",
+            {"speak": FOLDER, "plan": NAC},
+            "--prompt TEXT | run | generation",
+        ),
+    )
+    generate: str | None = field(
+        default=None,
+        metadata=own(
+            "Give the likeliest of an output to an integer input, again and again, and print the numbers.",
+            {"speak": SOURCES, "generate": NAC},
+            "--generate INPUT=OUTPUT | run | generation",
+        ),
+    )
+    start: str = field(
+        default="0",
+        metadata=own(
+            "What --generate begins with; 0 by default.",
+            {"speak": SOURCES, "generate": NAC},
+            "--start ID,ID… | run | generation",
+            needs=(Need(("generate",)),),
+        ),
+    )
+    max_tokens: int = field(
+        default=16,
+        metadata=own(
+            "How many tokens --generate or --prompt makes; 16 by default.",
+            {"speak": SOURCES, "generate": NAC},
+            "--max-tokens N | run | generation",
+            needs=(Need(SPEAKING),),
+            least=0,
+            most=1_000_000,
+        ),
+    )
+    temperature: float = field(
+        default=0.0,
+        metadata=own(
+            "Module DSL, Hugging Face: choose tokens by chance, the more the higher; 0 takes the likeliest.",
+            {"speak": SOURCES},
+            "--temperature | run | generation",
+            needs=(Need(SPEAKING),),
+            least=0,
+        ),
+    )
+    run_plan: bool = field(
+        default=False,
+        metadata=own(
+            "NAC: run the plan of the file, not its model alone.", on("plan", NAC), "--plan | run | plans"
+        ),
+    )
+    allow: tuple[str, ...] = field(
+        default=(),
+        metadata=own(
+            "NAC: what a plan may do: prompt, read=DIR, write=DIR, models=DIR; repeatable.",
+            on("plan", NAC),
+            "--allow WHAT[=DIR] | run | plans",
+            needs=(Need(("prompt", "run_plan")),),
+        ),
+    )
+    patch: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=own(
+            "NAC: another value for a constant of the plan; repeatable.",
+            on("plan", NAC),
+            "--patch KEY=VALUE | run | plans",
+        ),
+    )
+    rewrite: bool = field(
+        default=False,
+        metadata=own(
+            "NAC: write the patched constants into FILE.",
+            on("plan", NAC),
+            "--rewrite | run | plans",
+            needs=(Need(("patch",)),),
+        ),
+    )
+    train_steps: int | None = field(
+        default=None,
+        metadata=own(
+            "NAC: so many steps of its training graph, each on the same inputs and targets.",
+            on("train", NAC),
+            "--train-steps N | run | training",
+            least=1,
+            most=1_000_000,
+        ),
+    )
+    targets: tuple[str, ...] = field(
+        default=(),
+        metadata=own(
+            "NAC: what --train-steps aims at; repeatable.",
+            on("train", NAC),
+            "--target K=FILE.npy | run | training",
+            needs=(Need(("train_steps",)),),
+        ),
+    )
+    save: Path | None = field(
+        default=None,
+        metadata=own(
+            "NAC: write what --train-steps made: weights (.safetensors), or FILE with them (.nac, .nacs).",
+            on("train", NAC),
+            "--save | run | training",
+            needs=(Need(("train_steps",)),),
+        ),
+    )
+    tolerance: float = field(
+        default=1e-5,
+        metadata=own(
+            "How far results may lie apart, in parts of the largest number; 1e-5 by default.",
+            on("diff", ANY),
+            "--tolerance | diff | output",
+            least=0,
+        ),
+    )
+    timeline: Path | None = field(
+        default=None,
+        metadata=own("Write a Chrome trace that Perfetto opens.", on("sim", NEM), "--trace | sim | output"),
+    )
+    html: Path | None = field(
+        default=None,
+        metadata=own(
+            "Write a self-contained page with the timeline.", on("sim", NEM), "--html | sim | output"
+        ),
+    )
+    advise: bool = field(
+        default=False,
+        metadata=own(
+            "Propose changes, each with its re-simulated gain.", on("sim", NEM), "--advise | sim | output"
+        ),
+    )
+    fix: Path | None = field(
+        default=None, metadata=own("Write the improved program.", on("sim", NEM), "--fix | sim | output")
+    )
+
+    @property
+    def draws(self) -> bool:
+        """Whether inputs that a call does not give are drawn: where somebody asked for it, or gave a seed."""
+        return self.random or self.seed is not None
+
+    @property
+    def start_seed(self) -> int:
+        """The seed of all that is drawn."""
+        return self.seed or 0
 
 
-def options_of(words: Mapping[str, object]) -> Options:
-    """Options by their names; one that does not exist, or has a value of another kind, is told."""
-    names = [item.name for item in fields(Options)]
-    unknown = next((word for word in words if word not in names), None)
-    if unknown is not None:
-        raise InputError(f"there is no option '{unknown}'", hint=f"options are: {', '.join(names)}")
-    given = {name: _taken(name, value) for name, value in words.items()}
-    found = cast("Callable[..., Options]", Options)(**given)
-    if found.dialect is not None and found.dialect not in DIALECTS:
-        raise InputError(
-            f"there is no dialect '{found.dialect}'", hint=f"dialects are: {', '.join(DIALECTS)}"
-        )
-    return found
+NAMES = tuple(item.name for item in fields(Options) if "option" in item.metadata)
 
 
-def _taken(name: str, value: object) -> object:
-    """The value of an option in the type that it has; a single word is taken for a list of one."""
-    if name in ("root", "weights", "tokenizer", "plan") and isinstance(value, str | Path):
-        return Path(value)
-    if name in ("keep", "decompose", "passes", "allow"):
-        return (value,) if isinstance(value, str) else _words(name, value)
-    if name == "shape":
-        return _extents(value)
-    if name == "trace":
-        return _function(value)
-    if name == "lr" and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    wanted = KINDS.get(name, str)
-    optional = name in OPTIONAL
-    if isinstance(value, wanted) and not (wanted is int and isinstance(value, bool)):
-        return value
-    if value is None and optional:
-        return None
-    raise InputError(f"option '{name}' is a {wanted.__name__}, not a {type(value).__name__}")
+@cache
+def table() -> Mapping[str, Option]:
+    """The rows by the names of the options."""
+    return {item.name: item.metadata["option"] for item in fields(Options) if "option" in item.metadata}
 
 
-def _words(name: str, value: object) -> tuple[str, ...]:
-    items = tuple(value) if isinstance(value, Iterable) else (value,)
-    if not all(isinstance(item, str) for item in items):
-        raise InputError(f"option '{name}' is a list of words")
-    return items
+@cache
+def kind_of(name: str) -> str:
+    """What the values of an option are, as its field is annotated; without the word that it may be missing."""
+    return next(str(item.type) for item in fields(Options) if item.name == name).removesuffix(" | None")
 
 
-def _function(value: object) -> object:
-    if value is None or callable(value):
-        return value
-    raise InputError("option 'trace' is a function that takes a line")
+@cache
+def default_of(name: str) -> object:
+    """The value of an option that nobody gives."""
+    return getattr(Options(), name)
 
 
-def _extents(value: object) -> Mapping[str, int]:
-    if isinstance(value, Mapping) and all(_is_extent(item) for item in value.values()):
-        return value
-    raise InputError("option 'shape' holds extents by name, such as {'n': 3}")
-
-
-def _is_extent(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def drawing(options: Options) -> Options:
+    """The options of a command that draws what nobody gives; it says so."""
+    return replace(options, random=True)

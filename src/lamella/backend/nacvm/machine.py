@@ -12,6 +12,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
+from lamella.backend.drawing import Drawn, types_of
 from lamella.backend.nacvm.inputs import Entry, take_inputs
 from lamella.backend.nacvm.jumps import Cursor, Jumps
 from lamella.backend.nacvm.link import (
@@ -110,6 +111,8 @@ class Machine:
         self.trace: list[Event] = []
         """What the last call did to memory, where the machine is traced."""
         self.peak_bytes = 0
+        self.drawn = Drawn()
+        """What the last call drew."""
         self._seed = seed
         self._storage = Storage(False, limits.max_total_bytes)
         self._draws = Draws(seed)
@@ -160,6 +163,10 @@ class Machine:
         taken = take_inputs(self._entries, inputs, self._storage, self._seed, lambda: self._picks)
         for entry, array in zip(self._entries, taken, strict=True):
             slots[entry.index] = array
+        pairs = zip(self._entries, taken, strict=True)
+        self.drawn = Drawn(
+            types_of({entry.name: array for entry, array in pairs if entry.name not in inputs})
+        )
         for index, name in self._states:
             slots[index] = self._state[name]
         try:

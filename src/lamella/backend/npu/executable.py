@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy.typing as npt
 
+from lamella.backend.drawing import Drawn, refuse_missing, types_of
 from lamella.backend.npu.generate import random_inputs
 from lamella.backend.npu.interface import Interface, find_interface
-from lamella.backend.npu.memory import Memory, within_memory
+from lamella.backend.npu.memory import Memory, byte_places, within_memory
 from lamella.backend.npu.order import Instance, program_order, random_order
 from lamella.backend.npu.ports import Ports
 from lamella.backend.npu.run import run_plan
@@ -34,6 +35,10 @@ class Executable:
         self.plan = plan
         self.findings: list[Diagnostic] = []
         self.watch: Watch = unwatched
+        self.draws = True
+        """Whether inputs that a call does not give are random; where not, they are missing."""
+        self.drawn = Drawn()
+        """What the last call drew."""
         if seed < 0:
             raise InputError(f"the seed is {seed}; seeds start at 0")
         self._seed = seed
@@ -54,7 +59,7 @@ class Executable:
         return self._interface.outputs
 
     def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
-        """Run once; inputs that are not given are random, from the seed."""
+        """Run once; inputs that are not given are random from the seed where that is wanted, else missing."""
         self.findings = []
         memory = self._fill(inputs)
         self.findings = run_plan(self.plan, memory, self.watch(self._instances(), self.plan.instances()))
@@ -64,13 +69,30 @@ class Executable:
 
     def _fill(self, inputs: Mapping[str, npt.ArrayLike]) -> Memory:
         """Memory as a run finds it: random inputs, and over them those that are given, in order."""
+        missing = self._missing(inputs)
+        if not self.draws:
+            refuse_missing({name: str(self._ports.find(name).type) for name in missing})
         memory = Memory(self.plan.buffers, self._limits)
-        if not set(self.inputs) <= set(inputs):
-            self._write_random(memory)
+        self.drawn = Drawn()
+        if missing:
+            drawn = self._write_random(memory)
+            self.drawn = Drawn(types_of({name: drawn[name] for name in missing}))
         self._ports.write(memory, inputs)
         return memory
 
-    def _write_random(self, memory: Memory) -> None:
+    def _missing(self, given: Iterable[str]) -> list[str]:
+        """The inputs of which bytes are needed that nobody gives, under their own name or that of what they lie in."""
+        needed = {name: mask.copy() for name, mask in self._interface.needed.items()}
+        for access in map(self._ports.find, given):
+            needed[access.buffer][byte_places(access.offset, access.type)] = False
+        places = {name: self._ports.find(name) for name in self.inputs}
+        return [
+            name
+            for name, access in places.items()
+            if needed[access.buffer][byte_places(access.offset, access.type)].any()
+        ]
+
+    def _write_random(self, memory: Memory) -> Mapping[str, Array]:
         """Nobody outside can fill an L1, so that its random bytes do not count as written."""
         with within_memory(self.plan.buffers):
             drawn: Mapping[str, Array] = random_inputs(self.plan, self._seed, self._limits)
@@ -82,6 +104,7 @@ class Executable:
             buffer = self._ports.find(name).buffer
             if buffer in inside:
                 memory.written[buffer][:] = False
+        return drawn
 
     def _instances(self) -> Iterable[Instance]:
         if self._order_seed is None:

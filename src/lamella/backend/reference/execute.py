@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from lamella.backend.drawing import Drawn, types_of
 from lamella.backend.reference.checks import require_checks
 from lamella.backend.reference.draws import draw_variable, find_picks, generator, reading
 from lamella.backend.reference.findings import told
@@ -85,6 +86,10 @@ class Executable:
         """What the last call found: that weights are random where the model has none, or rounded."""
         self.watch: Watch = unwatched
         """Wraps the nodes of a call, for a progress bar."""
+        self.draws = True
+        """Whether inputs that a call does not give are random; where not, they are missing."""
+        self.drawn = Drawn()
+        """What the last call drew."""
         self.state: dict[str, Array] = {}
         """The variables by name, as they are now."""
         self._seed = seed
@@ -111,7 +116,7 @@ class Executable:
                 self.state[tensor.name] = self._start(tensor)
 
     def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
-        """Run once; inputs that are not given are random, from the seed."""
+        """Run once; inputs that are not given are random from the seed where that is wanted, else missing."""
         frame = Frame(self._machine, Extents(), np.random.default_rng(self._seed))
         graph = self.model.graph
         self.findings = [*self.model.findings, *self.find_random()]
@@ -127,7 +132,9 @@ class Executable:
 
     def _enter(self, frame: Frame, inputs: Mapping[str, npt.ArrayLike]) -> None:
         graph = self.model.graph
-        taken = self._inputs.take(inputs, frame.extents, lambda name: self._picks.get(name, ()))
+        taken = self._inputs.take(inputs, frame.extents, lambda name: self._picks.get(name, ()), self.draws)
+        drawn = types_of({name: item for name, item in taken.items() if name not in inputs})
+        self.drawn = Drawn(drawn, len(self._random), len(graph.variables))
         for part in list_parts(graph.inputs):
             with told(part.name, part.origin, self._declaration(part.name)):
                 frame.put(part, taken[part.name])
@@ -154,8 +161,7 @@ class Executable:
 
     def find_random(self) -> list[Diagnostic]:
         """That variables have random values, where the model has none for them."""
-        graph, data = self.model.graph, self.model.data or {}
-        names = [item.name for item in graph.variables if item.name not in data]
+        graph, names = self.model.graph, self._random
         if not names:
             return []
         found = self.model.library.find(f"main.{graph.name}")
@@ -167,6 +173,12 @@ class Executable:
             else f"{len(names)} of {total} variables"
         )
         return [RANDOM_WEIGHTS.at(span, name=graph.name, count=count, seed=self._seed)]
+
+    @cached_property
+    def _random(self) -> list[str]:
+        """The variables that the model has no numbers for."""
+        data = self.model.data or {}
+        return [item.name for item in self.model.graph.variables if item.name not in data]
 
     def _declaration(self, name: str) -> Span:
         """Where the text declares an input or a variable of the graph."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from lamella.backend.drawing import refuse_missing
 from lamella.backend.reference.draws import SMALL, draw, generator, smallest
 from lamella.backend.reference.findings import told
 from lamella.backend.reference.nodes.operators import Held
@@ -36,6 +37,12 @@ def _parts(argument: Argument) -> Sequence[Tensor | Pack]:
     return (argument,) if isinstance(argument, Pack) else tensors(argument)
 
 
+def input_type(part: Tensor | Pack) -> str:
+    """The type of an input as its graph declares it: `f32[1, 3, n]`."""
+    text = f"{part.element.name}[{', '.join(map(str, part.shape))}]"
+    return f"{text}..({part.size})" if isinstance(part, Pack) else text
+
+
 @dataclass(frozen=True, slots=True)
 class Inputs:
     """Fills the inputs of one call; `place` tells where a name is declared."""
@@ -46,9 +53,16 @@ class Inputs:
     place: Callable[[str], Span]
 
     def take(
-        self, given: Mapping[str, npt.ArrayLike], extents: Extents, picks: Callable[[str], Sequence[Extent]]
+        self,
+        given: Mapping[str, npt.ArrayLike],
+        extents: Extents,
+        picks: Callable[[str], Sequence[Extent]],
+        draws: bool = True,
     ) -> dict[str, Held]:
-        """The arrays of all inputs; the symbols of their shapes get their values, random ones the largest."""
+        """The arrays of all inputs; the symbols of their shapes get their values, random ones the largest.
+
+        Inputs that are not given are drawn, or refused where nobody wants that.
+        """
         parts = list_parts(self.graph.inputs)
         findings = [self._unknown(name) for name in given if name not in {part.name for part in parts}]
         found: dict[str, Held] = {}
@@ -61,6 +75,8 @@ class Inputs:
                     findings += problem.findings
         if findings:
             raise LamellaError(findings)
+        if not draws:
+            refuse_missing({part.name: input_type(part) for part in parts if part.name not in found})
         # Integers come last: they may pick elements of what is drawn before them.
         for part in sorted(parts, key=lambda item: item.element.is_integer):
             if part.name not in found:

@@ -26,14 +26,16 @@ def compile(  # the API's word: lamella.compile
 ) -> Executable:
     """Make the graph callable with arrays by name; its operations run by their kernels."""
     kernels = execution.compile_kernels(model.program, backend, options, proved=True)
-    return compile_graph(
+    executable = compile_graph(
         model,
         kernels.call,
-        seed=options.seed,
+        seed=options.start_seed,
         dtype=options.dtype or "f32",
         quantized=options.quantized,
         limits=options.limits,
     )
+    executable.draws = options.draws
+    return executable
 
 
 def lower(model: KernelGraph, to: str, options: Options) -> Lowered:

@@ -12,7 +12,7 @@ from lamella.graph.model import Model
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.tensor import write
 from lamella.pipeline.kernels.execution import compile
-from lamella.pipeline.options import Options
+from lamella.pipeline.options import Options, drawing
 from lamella.pipeline.tensor.checked import read_checked
 
 
@@ -35,6 +35,6 @@ def compare(
     """The numbers of the graph on the reference, and by its kernels as they were written."""
     graph = before if isinstance(before, Model) else lowered.model
     again = replace(lowered, program=read_checked(path, options.limits).program)
-    first = compile_model(graph, seed=options.seed, limits=options.limits)()
-    second = compile(again, "cpu", options)()
+    first = compile_model(graph, seed=options.start_seed, limits=options.limits)()
+    second = compile(again, "cpu", drawing(options))()
     return {name: (first[name], second[name]) for name in first}

@@ -1,9 +1,10 @@
-"""Module DSL models and Hugging Face folders for the API: load; what is loaded is a graph."""
+"""Module DSL models and Hugging Face folders for the API: what is loaded is a graph, units are written."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.errors import InputError
@@ -13,10 +14,15 @@ from lamella.bridge.module_to_graph import Compiled, Settings, module_to_graph
 from lamella.bridge.module_to_ir import is_unit
 from lamella.graph.model import Model
 from lamella.ops.library import Library
+from lamella.pipeline import languages
+from lamella.pipeline.languages import execution_of, part_of
 from lamella.pipeline.module.folders import Source, read_source
 from lamella.pipeline.module.weights import find_home, with_data
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.shaping import with_extents
+
+if TYPE_CHECKING:
+    from lamella.pipeline.module.units import CompiledUnit
 
 BATCH = "B"
 """The dimension of sequences, as the models of the library call it."""
@@ -28,6 +34,23 @@ def load(path: Path, options: Options) -> Model:
         return with_extents(read_ir(path, options.limits), options)
     source = read_source(path, is_model_folder(path), options)
     return with_extents(build(source, options, settings_of(options)), options)
+
+
+def compile(  # the API's word: lamella.compile
+    model: CompiledUnit, backend: str | None, options: Options
+) -> languages.Executable:
+    """Make the graph of a unit executable."""
+    return execution_of("skriptnd").compile(model.model, backend, options)
+
+
+def lower(model: CompiledUnit, to: str, options: Options) -> languages.Model:
+    """Lower the graph of a unit."""
+    return execution_of("skriptnd").lower(model.model, to, options)
+
+
+def save(model: CompiledUnit, path: Path) -> None:
+    """Write a unit into a folder."""
+    part_of("module", "units").save_unit(model, path)
 
 
 def settings_of(options: Options) -> Settings:

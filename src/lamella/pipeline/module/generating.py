@@ -9,7 +9,9 @@ from typing import Protocol, cast
 
 import numpy as np
 
+from lamella.backend.drawing import Drawn
 from lamella.backend.reference import Executable
+from lamella.backend.reference.inputs import input_type, list_parts
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
@@ -40,6 +42,11 @@ class Sampling:
     max_tokens: int = 16
     temperature: float = 0.0
     seed: int = 0
+
+
+def sampling_of(options: Options) -> Sampling:
+    """How the options want tokens chosen."""
+    return Sampling(options.max_tokens, options.temperature, options.start_seed)
 
 
 class Tokenizer(Protocol):
@@ -91,6 +98,11 @@ class Generator:
         kept = [item.variable.name for item in model.graph.updates]
         self._empty = {name: self._first.state[name] for name in kept}
         self.stops = frozenset(stop_tokens(source))
+
+    @property
+    def drawn(self) -> Drawn:
+        """What is random: weights that nobody gave."""
+        return self._first.drawn
 
     def require_ends(self, target: str, source: str) -> None:
         """Whether these are the input and the output that the model has for tokens; InputError where not."""
@@ -148,9 +160,13 @@ def _ends(model: Model) -> tuple[str, str]:
     """The input that takes tokens, and the output that rates the next."""
     inputs = [item for item in model.graph.inputs if isinstance(item, Tensor) and item.element.is_integer]
     outputs = [item for item in model.graph.outputs if isinstance(item, Tensor) and len(item.shape) == 3]
+    hint = "a model that generates takes the numbers of tokens, and gives logits for each"
     if len(inputs) != 1 or not outputs:
-        hint = "a model that generates takes the numbers of tokens, and gives logits for each"
         raise InputError(f"'{model.graph.name}' does not generate text", hint=hint)
+    for part in list_parts(model.graph.inputs):
+        if part.name != inputs[0].name:
+            what = f"input '{part.name}' ({input_type(part)})"
+            raise InputError(f"{what} of '{model.graph.name}' cannot be given while it generates", hint=hint)
     return inputs[0].name, outputs[0].name
 
 
@@ -165,17 +181,16 @@ def stop_tokens(source: Source) -> Iterator[int]:
 def generate_text(
     path: Path,
     prompt: str,
-    sampling: Sampling,
     options: Options,
     tell: Callable[[str], None] | None = None,
-    backend: str | None = None,
 ) -> tuple[list[int], str]:
     """The tokens and the text that follow a prompt; `tell` gets each piece of the text as it is known."""
     tokenizer = open_tokenizer(path, options.limits)
     start = tokenizer.encode(prompt).ids
     if not start:
         raise InputError("the prompt has no tokens")
-    generator = Generator(path, len(start) + sampling.max_tokens, options, backend)
+    sampling = sampling_of(options)
+    generator = Generator(path, len(start) + sampling.max_tokens, options, options.backend)
     tokens: list[int] = []
     told = ""
     for token in generator.run(start, sampling):

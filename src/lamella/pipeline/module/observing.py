@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from lamella.backend.drawing import Drawn
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, printable
@@ -39,6 +40,8 @@ class Observed:
     outputs: Mapping[str, Array]
     lines: tuple[str, ...]
     findings: tuple[Diagnostic, ...]
+    drawn: Drawn = field(default_factory=Drawn)
+    """What the run drew."""
 
 
 def observe(path: Path, options: Options, inputs: Mapping[str, npt.ArrayLike]) -> Observed:
@@ -47,11 +50,12 @@ def observe(path: Path, options: Options, inputs: Mapping[str, npt.ArrayLike]) -
     compiled, model = build_compiled(source, options, settings_of(options))
     watch = _Watch(compiled, source.instance)
     widened = with_extents(watch.widen(model), options)
-    run = compile_model(widened, seed=options.seed, dtype=options.dtype or "f32", limits=options.limits)
+    run = compile_model(widened, seed=options.start_seed, dtype=options.dtype or "f32", limits=options.limits)
+    run.draws = options.draws
     found = run(**inputs)
     values = {name.removeprefix(PREFIX): found.pop(name) for name in list(found) if name.startswith(PREFIX)}
     lines, findings = watch.tell(values)
-    return Observed(found, tuple(lines), (*run.findings, *findings))
+    return Observed(found, tuple(lines), (*run.findings, *findings), run.drawn)
 
 
 class _Watch:

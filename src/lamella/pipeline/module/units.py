@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.errors import InputError, OutputError
-from lamella.base.paths import is_there, shown
+from lamella.base.paths import is_folder, is_there, shown
 from lamella.bridge.hf_to_module import is_model_folder
 from lamella.bridge.ir_to_graph import read_ir
 from lamella.bridge.module_to_graph.backward import Differentiated, differentiate
-from lamella.bridge.module_to_ir import is_unit, module_to_ir, read_unit, write_ir
+from lamella.bridge.module_to_ir import Unit, is_unit, module_to_ir, read_unit, write_ir
 from lamella.graph.model import Model
 from lamella.lang.module.instantiate import Instance
 from lamella.lang.module.resolve import write_lock
@@ -20,23 +21,41 @@ from lamella.pipeline.module.folders import read_source
 from lamella.pipeline.options import Options
 
 
-def write_unit(path: Path, folder: Path, options: Options) -> tuple[Model, Model]:
-    """Write the unit of a model into a folder, and give the model as it was and as it is read back."""
+@dataclass(frozen=True, slots=True)
+class CompiledUnit:
+    """The unit of a model on its way to a folder, with the graph that it was made from."""
+
+    unit: Unit
+    model: Model
+
+    @property
+    def language(self) -> str:
+        """The language that the model is written in."""
+        return "module"
+
+
+def build_unit(path: Path, options: Options) -> CompiledUnit:
+    """The compiled unit of a .module file or a Hugging Face folder."""
     if options.shape:
         raise InputError(
             "a unit keeps its open dimensions", hint="leave --shape out, or give it when the unit is run"
         )
-    if is_there(folder) and not is_unit(folder) and any(folder.iterdir()):
-        hint = "name a new folder: its files would be mixed with others"
-        raise OutputError(f"the folder '{shown(folder)}' is not empty", path=folder, hint=hint)
+    if is_unit(path):
+        raise InputError(f"'{shown(path)}' is a compiled unit already", path=shown(path))
     source = read_source(path, is_model_folder(path), options)
     compiled, model = build_compiled(source, options, settings_of(options))
     trained = _trained(source.instance, options)
     unit = module_to_ir(compiled, source.instance, write_lock(source.program.resolved), trained)
-    given = model.data or {}
-    numbers = dict(given) if all(item.tensor.name in given for item in compiled.weights) else None
-    write_ir(unit, folder, numbers)
-    return model, read_ir(folder, options.limits)
+    return CompiledUnit(unit, model)
+
+
+def save_unit(made: CompiledUnit, folder: Path) -> None:
+    """Write a unit into a folder of its own; its weights too, where all have numbers."""
+    if is_there(folder) and not is_unit(folder) and (not is_folder(folder) or any(folder.iterdir())):
+        hint = "name a new folder: its files would be mixed with others"
+        raise OutputError(f"the folder '{shown(folder)}' is not empty", path=folder, hint=hint)
+    data, variables = made.model.data or {}, made.model.graph.variables
+    write_ir(made.unit, folder, dict(data) if all(item.name in data for item in variables) else None)
 
 
 def check_unit(folder: Path, options: Options) -> list[Diagnostic]:

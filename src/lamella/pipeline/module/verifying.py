@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lamella.backend.reference import compile_model
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import InputError
 from lamella.bridge.module_to_graph import Settings, is_complete
 from lamella.bridge.module_to_graph.backward.verify import Verification, verify_backward
 from lamella.lang.module.instantiate import Instance
@@ -21,13 +22,19 @@ def verify(path: Path, options: Options) -> tuple[list[Diagnostic], list[str]]:
     program = read_program(path, options)
     findings: list[Diagnostic] = []
     lines: list[str] = []
+    extents: set[str] = set()
     for instance in chosen_instances(program, options):
         forward = instance.module.forward
         if forward is None or forward.graph is None or not is_complete(forward):
             continue
         found = _verify(instance, options)
         findings += found.findings
+        extents |= found.extents
         lines += [f"{instance.name}: {line}" for line in _first(found.lines())]
+    unknown = next((name for name in options.shape if name not in extents), None)
+    if unknown is not None:
+        hint = f"open extents are: {', '.join(sorted(extents)) or 'none'}"
+        raise InputError(f"nothing that was compared has an open extent '{unknown[:80]}'", hint=hint)
     return findings, lines
 
 

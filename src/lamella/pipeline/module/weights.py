@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import is_folder, map_bytes
 from lamella.base.safetensors import StoreError, read_index
@@ -76,7 +77,7 @@ def find_home(instance: Instance, folder: Folder | None, options: Options) -> Ho
     if folder is None:
         return Home()
     element = "fp64" if options.dtype == "f64" else COMPUTED
-    plan = plan_weights(instance, folder, options.allow, element)
+    plan = plan_weights(instance, folder, options.unused, element)
     names = frozenset(item.path for item in plan.items)
     return Home(plan, None, names, (*plan.findings, *find_untied(instance, folder)))
 
@@ -118,6 +119,9 @@ def _known(model: Model, compiled: Compiled, options: Options) -> dict[str, Arra
 def _from_file(model: Model, known: Mapping[str, Array], home: Path, options: Options) -> Model:
     """Weights of a `.safetensors` file or a folder of `.dat` files, by the names of the variables."""
     own = tuple(item for item in model.graph.variables if item.name not in known)
+    if not own:
+        hint = "leave the option out, or choose another declaration"
+        raise InputError(f"'{model.graph.name}' has no parameters that could take weights", hint=hint)
     found = read_weights(home, replace(model.graph, variables=own), options.limits)
     wrong: list[Diagnostic] = errors(found.findings)
     if wrong:

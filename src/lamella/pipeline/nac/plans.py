@@ -157,5 +157,5 @@ def execute(
     host = FileHost(model, options, console, folders)
     budget = Budget.of(options.limits)
     return run_plan(
-        model.file, host, answers=answers, grants=tuple(folders), budget=budget, seed=options.seed
+        model.file, host, answers=answers, grants=tuple(folders), budget=budget, seed=options.start_seed
     )

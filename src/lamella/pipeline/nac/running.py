@@ -10,6 +10,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
+from lamella.backend.drawing import Drawn, refuse_missing
 from lamella.backend.nacvm import Machine, Program, State, compile_program
 from lamella.backend.reference.findings import told
 from lamella.backend.reference.inputs import choose_extent
@@ -44,7 +45,7 @@ def compile_file(model: Model, options: Options, translate: Translate = nac_to_g
 
 
 class Executable:
-    """Runs a file; inputs that a call leaves out are random, from the seed. States stay from call to call."""
+    """Runs a file; states stay from call to call."""
 
     def __init__(self, model: Model, options: Options, translate: Translate = nac_to_graph) -> None:
         self._translate = translate
@@ -53,6 +54,10 @@ class Executable:
         """What the last call found."""
         self.watch: Watch = unwatched
         """Wraps the instructions of a call, for a progress bar."""
+        self.draws = options.draws
+        """Whether inputs that a call does not give are random; where not, they are missing."""
+        self.drawn = Drawn()
+        """What the last call drew."""
         self.machine: Machine | None = None
         """The machine of the last call, with what it measured."""
         self._model = model
@@ -95,12 +100,27 @@ class Executable:
             return None
         return tuple(extent if isinstance(extent, int) else None for extent in declared.shape)
 
+    def type_of(self, name: str) -> str:
+        """What an input is, as far as it is known: `f32[1, length]`."""
+        declared = self._declared.get(name)
+        if declared is None:
+            return "of a type that the file does not say"
+        return f"{declared.element}[{', '.join(map(str, declared.shape))}]"
+
+    def steers(self, name: str) -> bool:
+        """Whether an input may be positions, lengths or a mask: what is not known to be real numbers."""
+        declared = self._declared.get(name)
+        return declared is None or not declared.element.is_float
+
     def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
-        """Run once."""
+        """Run once; inputs that are not given are random from the seed where that is wanted, else missing."""
         given = {name: np.asarray(value) for name, value in inputs.items()}
+        if not self.draws and given.keys() <= set(self.inputs):
+            refuse_missing({name: self.type_of(name) for name in self.inputs if name not in given})
         machine = self._prepare(given)
         machine.watch = self.watch
         outputs = machine(**given)
+        self.drawn = machine.drawn
         self.findings = [*self._told, *machine.findings]
         return outputs
 
@@ -137,7 +157,7 @@ class Executable:
             tuple(_states(found)),
         )
         return compile_program(
-            program, self.outputs, seed=options.seed, limits=options.limits, state=self._state
+            program, self.outputs, seed=options.start_seed, limits=options.limits, state=self._state
         )
 
     # --- what the inputs are --------------------------------------------------------------------------------

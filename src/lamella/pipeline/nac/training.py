@@ -10,6 +10,7 @@ from typing import Protocol, cast
 
 import numpy.typing as npt
 
+from lamella.backend.drawing import Drawn
 from lamella.backend.watch import Watch
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic
@@ -55,7 +56,7 @@ def compile_training(model: Model, backend: str | None, options: Options) -> Tra
 class Training:
     """A step of training: call it with inputs and targets by name, get the loss and the outputs before the step.
 
-    `state` are the parameters that are trained, as they are now. Inputs that a call leaves out are random.
+    `state` are the parameters that are trained, as they are now.
     """
 
     def __init__(
@@ -121,6 +122,20 @@ class Training:
     @watch.setter
     def watch(self, value: Watch) -> None:
         self._run.watch = value
+
+    @property
+    def draws(self) -> bool:
+        """Whether inputs that a call does not give are random; where not, they are missing."""
+        return self._run.draws
+
+    @draws.setter
+    def draws(self, value: bool) -> None:
+        self._run.draws = value
+
+    @property
+    def drawn(self) -> Drawn:
+        """What the last call drew."""
+        return self._run.drawn
 
     @property
     def state(self) -> Mapping[str, Array]:

@@ -19,6 +19,8 @@ from lamella.pipeline.options import Options
 def weights_of(model: Model, options: Options) -> Weights:
     """The weights of a file: where the user says, else in it or beside it; LamellaError tells what is wrong."""
     file, limits = model.file, options.limits
+    if options.weights is not None and not file.parameters:
+        raise InputError(f"'{shown(model.path)}' has no parameters that could take weights")
     if options.weights is not None:
         found = read_external(file, options.weights, limits)
     else:

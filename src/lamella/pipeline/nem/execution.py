@@ -29,14 +29,19 @@ def load(path: Path, options: Options) -> Program | Stream:
 def compile(  # the API's word: lamella.compile
     model: Program | Stream, backend: str | None, options: Options
 ) -> Executable:
-    """Make a plan or a stream executable; inputs that a call leaves out are random, from the seed."""
+    """Make a plan or a stream executable."""
     if backend not in (None, "npu"):
         raise InputError(
             f"there is no backend '{backend}' for this form", hint="plans and streams run on: npu"
         )
-    if isinstance(model, Stream):
-        return compile_stream(model, seed=options.seed, order=options.order, limits=options.limits)
-    return compile_plan(plan_of(model), seed=options.seed, order=options.order, limits=options.limits)
+    seed, order, limits = options.start_seed, options.order, options.limits
+    executable = (
+        compile_stream(model, seed=seed, order=order, limits=limits)
+        if isinstance(model, Stream)
+        else compile_plan(plan_of(model), seed=seed, order=order, limits=limits)
+    )
+    executable.draws = options.draws
+    return executable
 
 
 def lower(model: Program | Stream, to: str, options: Options) -> Program | Stream:

@@ -72,6 +72,9 @@ def _data(path: Path, graph: Graph, options: Options) -> Weights:
     """The weights where the user says, else those in the model's folder or beside its file, else none."""
     beside = path if is_folder(path) else path.with_suffix(STORE_FILE)
     home = options.weights or (beside if is_there(beside) else None)
+    if options.weights is not None and not graph.variables:
+        hint = "leave the option out, or choose another graph"
+        raise InputError(f"graph '{graph.name}' has no variables that could take weights", hint=hint)
     if home is None or not graph.variables:
         return Weights({}, ())
     flat = flat_graph(_widened(graph) if options.dtype == "f64" else graph, home)
@@ -104,19 +107,21 @@ def _widened(graph: Graph) -> Graph:
 def compile(  # the API's word: lamella.compile
     model: Model, backend: str | None, options: Options
 ) -> languages.Executable:
-    """Make a graph executable; inputs that a call leaves out are random, from the seed."""
+    """Make a graph executable."""
     if backend in BY_KERNELS:
         return execution_of("kernels").compile(to_kernels(model, options), backend, options)
     if backend not in (None, "reference"):
         hint = f"graphs run on: {', '.join(('reference', *BY_KERNELS))}"
         raise InputError(f"there is no backend '{backend}' for a graph", hint=hint)
-    return compile_model(
+    executable = compile_model(
         model,
-        seed=options.seed,
+        seed=options.start_seed,
         dtype=options.dtype or "f32",
         quantized=options.quantized,
         limits=options.limits,
     )
+    executable.draws = options.draws
+    return executable
 
 
 def to_kernels(model: Model, options: Options) -> KernelGraph:
@@ -139,7 +144,7 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
     if to == BINARY_FORM:
         return to_file(model, Path(f"{model.graph.name}.nac"), options)
     if to not in KERNEL_FORMS:
-        return model
+        return with_numbers(model, options)
     kernels = to_kernels(model, options)
     if not kernels.program.functions:
         hint = "kernels need formulas and known shapes; extents that are left open are given with 'shape'"
@@ -147,6 +152,19 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
     if to == "tensor" and options.after is None:
         return kernels
     return execution_of("kernels").lower(kernels, to, options)
+
+
+def with_numbers(model: Model, options: Options, all_or_none: bool = True) -> Model:
+    """The model with numbers for all its variables: those it lacks are drawn from the seed, with a finding.
+
+    One that has none at all stays so where a text without data may stand for it: then every run draws them.
+    """
+    data = model.data or {}
+    lacks = any(item.name not in data for item in model.graph.variables)
+    if not lacks or (all_or_none and not data):
+        return model
+    run = compile_model(model, seed=options.start_seed, limits=options.limits)
+    return replace(model, data=run.state, findings=(*model.findings, *run.find_random()))
 
 
 def _listed() -> str:
@@ -170,4 +188,15 @@ def save(model: Model, path: Path) -> None:
         hint = "graphs are written as a folder or .sknd, their data as .safetensors"
         raise InputError(f"'{path.name}' is no ending for a graph", hint=hint)
     else:
+        _require_whole(model)
         write_model(model, path)
+
+
+def _require_whole(model: Model) -> None:
+    """Data for some variables alone would make a folder that nobody can read."""
+    data = model.data or {}
+    missing = [item.name for item in model.graph.variables if item.name not in data]
+    if data and missing:
+        hint = "load the model with weights=…, or lower(model, 'sknd', seed=N) draws them"
+        what = f"{len(missing)} of {len(model.graph.variables)} variables"
+        raise InputError(f"{what} have no numbers, such as '{missing[0][:80]}'", hint=hint)

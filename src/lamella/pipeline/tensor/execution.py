@@ -15,6 +15,7 @@ from lamella.backend.cpu import compile_program
 from lamella.backend.cpu.host import host_like
 from lamella.backend.cpu.run.launch import know_sizes
 from lamella.backend.cpu.run.proof import find_open, specialise
+from lamella.backend.drawing import Drawn, refuse_missing, types_of
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.named import NamedKernels
 from lamella.backend.watch import Watch, unwatched
@@ -103,6 +104,10 @@ class KernelRun:
     def __init__(self, model: KernelFile, backend: str | None, options: Options) -> None:
         self.findings: list[Diagnostic] = []
         self.watch: Watch = unwatched
+        self.draws = options.draws
+        """Whether arrays that a call does not give are random; where not, they are missing."""
+        self.drawn = Drawn()
+        """What the last call drew."""
         self._function = _find(model, options.kernel or None)
         self._program = model.program
         self._options = options
@@ -124,14 +129,18 @@ class KernelRun:
         )
 
     def __call__(self, /, **given: npt.ArrayLike) -> dict[str, Array]:
-        """Run once; arrays of known shape that are not given are random, from the seed."""
+        """Run once; arrays of known shape that are not given are random where that is wanted, else missing."""
         unknown = next((key for key in given if key not in self.inputs), None)
         if unknown is not None:
             hint = f"it has: {', '.join(self.inputs) or 'none'}"
             raise InputError(f"kernel '{self._function.name}' has no parameter '{unknown}'", hint=hint)
-        values = {
-            item.value.name: _argument(item, given, self._options.seed) for item in self._function.parameters
-        }
+        missing = [item for item in self._function.parameters if item.value.name not in given]
+        if not self.draws:
+            refuse_missing({item.value.name: write_type(item.type) for item in missing})
+        seed = self._options.start_seed
+        values = {item.value.name: _argument(item, given, seed) for item in self._function.parameters}
+        drawn = {item.value.name: np.asarray(values[item.value.name]) for item in missing}
+        self.drawn = Drawn(types_of(drawn))
         arguments = list(values.values())
         backend = self._chosen or self._choose(arguments)
         self._compiled(backend).call(self._function.name, arguments, self._options.groups)

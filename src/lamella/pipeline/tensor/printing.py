@@ -73,5 +73,5 @@ def _run(program: Program, function: Function, options: Options) -> Mapping[str,
         if isinstance(kind, Scalar):
             given[name] = np.asarray(True if kind.name == "bool" else NUMBER)
         elif isinstance(kind, Memref):
-            given[name] = draw_array(kind, name, options.seed)
+            given[name] = draw_array(kind, name, options.start_seed)
     return run(**given)

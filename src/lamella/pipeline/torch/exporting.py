@@ -106,6 +106,10 @@ def from_torch(
     taken = cast("Module", module)
     given = named_arguments(taken.forward, positional, named)
     shapes = shapes_of(dynamic, given)
+    if loss is None and targets:
+        raise InputError(
+            "'targets' cannot have an effect without 'loss'", hint="give the loss that compares them"
+        )
     if loss is not None and dynamic is not None:
         hint = "leave 'dynamic' out, or make a file for each shape"
         raise InputError("a training graph is traced for fixed shapes", hint=hint)

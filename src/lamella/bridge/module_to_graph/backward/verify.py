@@ -63,6 +63,8 @@ class Verification:
 
     judged: tuple[Judged, ...]
     findings: tuple[Diagnostic, ...]
+    extents: frozenset[str] = frozenset()
+    """The names of the open dimensions."""
 
     def lines(self) -> Iterator[str]:
         """The comparison as text."""
@@ -96,7 +98,7 @@ def verify_backward(
         for item in judged
         if item.error > TOLERANCE and not changed
     ]
-    return Verification(judged, tuple(findings))
+    return Verification(judged, tuple(findings), trial.extents)
 
 
 class _Trial:
@@ -108,6 +110,7 @@ class _Trial:
         self.found, self.both, self.forward = found, both, forward
         self._rng = np.random.default_rng(0)
         self._sizes = sizes
+        self._known: set[str] = set()
         model = found.model
         inputs = model.graph.inputs if model is not None else ()
         self._inputs = {item.name: self._draw(item) for item in inputs if isinstance(item, Tensor)}
@@ -115,6 +118,11 @@ class _Trial:
             self._set(weight.tensor.name, self._draw(weight.tensor))
         for name, built in found.compiled.constants.items():
             self._set(name, compute(built))
+
+    @property
+    def extents(self) -> frozenset[str]:
+        """The names of the open dimensions that were met."""
+        return frozenset(self._known)
 
     def _set(self, name: str, array: Array) -> None:
         self.both.state[name] = self.forward.state[name] = array
@@ -127,6 +135,7 @@ class _Trial:
         return self._rng.normal(size=shape) * 0.5
 
     def _size(self, extent: dim.Extent) -> int:
+        self._known |= {item.name for item in dim.symbols(extent)}
         known = {item.name: self._sizes.get(item.name, OTHER) for item in dim.symbols(extent)}
         found = dim.substitute(extent, known)
         return found if isinstance(found, int) else OTHER

@@ -14,7 +14,7 @@ from lamella.bridge.nac_to_graph.weights import Report, quantise_file, report_li
 from lamella.lang.nac.nodes import Method
 from lamella.pipeline.nac.model import Model
 from lamella.pipeline.nac.running import compile_file
-from lamella.pipeline.options import Options
+from lamella.pipeline.options import Options, drawing
 
 METHODS: Mapping[str, Method] = {item.name.lower(): item for item in Method}
 """The methods as the command line names them."""
@@ -48,6 +48,7 @@ def quantize(model: Model, options: Options) -> tuple[Model, Cost]:
         raise InputError(f"there is no method '{word[:40]}' to quantise by", hint=hint)
     file, report = quantise_file(model.file, METHODS[word], options.axis)
     made = Model(model.path, file, model.findings)
+    options = drawing(options)
     try:
         wanted = compile_file(model, options)()
     except LamellaError as problem:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
-from lamella.backend.reference import compile_model
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.errors import InputError
 from lamella.bridge.graph_to_nac import Writing, graph_to_nac
@@ -14,6 +12,7 @@ from lamella.graph.passes.optimise import Optimised, optimise
 from lamella.ops.problem import Problem
 from lamella.pipeline.nac.model import Model
 from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.execution import with_numbers
 from lamella.pipeline.skriptnd.passing import evaluator
 
 LEVELS = ("none", "exact", "relaxed")
@@ -22,19 +21,11 @@ LEVELS = ("none", "exact", "relaxed")
 
 def to_nac(model: GraphModel, path: Path, options: Options) -> Model:
     """The file of a graph; weights that it lacks are random, from the seed. LamellaError tells what cannot be said."""
-    model = _with_data(model, options)
+    model = with_numbers(model, options, all_or_none=False)
     written = graph_to_nac(model, Writing(plain_signatures=options.plain_signatures))
     if errors(written.findings):
         raise LamellaError(written.findings)
     return Model(path, written.file, (*model.findings, *written.findings))
-
-
-def _with_data(model: GraphModel, options: Options) -> GraphModel:
-    """The model with numbers for all its variables."""
-    if all(item.name in (model.data or {}) for item in model.graph.variables):
-        return model
-    run = compile_model(model, seed=options.seed, limits=options.limits)
-    return replace(model, data=run.state, findings=(*model.findings, *run.find_random()))
 
 
 def simplify(model: GraphModel, options: Options, default: str) -> Optimised | None:

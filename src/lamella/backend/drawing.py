@@ -1,0 +1,66 @@
+"""Inputs that a call does not give: what was drawn for them, or that they are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import printable
+from lamella.base.errors import InputError
+
+SHOWN = 12
+"""Inputs that a message lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a call drew from the seed: inputs by name with their types, and how many weights of how many."""
+
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    weights: int = 0
+    variables: int = 0
+
+    def line(self, seed: int) -> str:
+        """The same in one line; empty where nothing was drawn."""
+        parts = [f"{printable(name)} {kind}" for name, kind in self.inputs.items()]
+        if len(parts) > SHOWN:
+            parts[SHOWN:] = [f"and {len(parts) - SHOWN} more"]
+        if self.weights:
+            count = f"{self.weights} of {self.variables}" if self.weights < self.variables else "all"
+            parts.append(f"weights ({count})")
+        return f"random (seed {seed}): {', '.join(parts)}" if parts else ""
+
+    def to_json(self, seed: int) -> dict[str, object]:
+        """The same as data."""
+        return {"seed": seed, "inputs": dict(self.inputs), "weights": self.weights}
+
+
+def type_of(array: Array) -> str:
+    """The type and the shape of an array, as `float32[2,8]`."""
+    return f"{array.dtype}[{','.join(map(str, array.shape))}]"
+
+
+def types_of(drawn: Mapping[str, Array | Sequence[Array] | None]) -> dict[str, str]:
+    """The types of arrays by name; several under one name are told by the first and their number."""
+    found: dict[str, str] = {}
+    for name, item in drawn.items():
+        if isinstance(item, Sequence):
+            found[name] = f"{type_of(item[0])} × {len(item)}" if item else "nothing"
+        elif item is not None:
+            found[name] = type_of(item)
+    return found
+
+
+def refuse_missing(missing: Mapping[str, str]) -> None:
+    """InputError that names each input that is missing with its type; nothing where none is."""
+    if not missing:
+        return
+    parts = [f"'{printable(name)}' ({kind})" for name, kind in missing.items()]
+    if len(parts) > SHOWN:
+        parts[SHOWN:] = [f"{len(parts) - SHOWN} more"]
+    are = "is" if len(missing) == 1 else "are"
+    raise InputError(
+        f"input{'s' * (len(missing) > 1)} {', '.join(parts)} {are} not given",
+        hint="give every input by name, or compile with seed=N or random=True to draw those that are left out",
+    )

@@ -1,0 +1,199 @@
+"""What options can have an effect on: kinds of input, the steps of commands, and the row of one option."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeAlias, TypedDict, Unpack
+
+Steps: TypeAlias = "tuple[str, ...]"
+"""The way that a command or a function of the API goes with an input."""
+Effects: TypeAlias = "Mapping[str, frozenset[str]]"
+"""By step kinds of input."""
+
+# --- kinds of input -------------------------------------------------------
+
+SUBJECTS = MappingProxyType(
+    {
+        "module": "a .module file",
+        "folder": "a Hugging Face folder",
+        "unit": "a compiled unit",
+        "sknd": "a SkriptND model",
+        "torch": "a .pt2 file",
+        "nac": "a NAC file",
+        "tensor": "a .tensor file",
+        "nem": "a NEM program",
+        "stream": "a bound stream",
+        "data": "a file of numbers",
+        "library": "a part of the operator library",
+        "device": "a shipped device",
+        "target": "a target of kernels",
+        "graph": "a loaded graph",
+        "kernels": "a graph with kernels",
+    }
+)
+"""Kinds of input, as a message names them; the last two are only handed around by the API."""
+
+
+def kinds(words: str) -> frozenset[str]:
+    """Kinds of input as words."""
+    return frozenset(words.split())
+
+
+ANY = frozenset(SUBJECTS)
+MODULE, FOLDER, SKND, NAC, TENSOR, NEM = map(kinds, ("module", "folder", "sknd", "nac", "tensor", "nem"))
+SOURCES = MODULE | FOLDER
+GRAPHS = kinds("sknd module folder unit torch graph")
+BY_KERNELS = GRAPHS | NAC | kinds("kernels")
+"""What the backends for kernels run when they are asked for."""
+RUNNABLE = BY_KERNELS | TENSOR | NEM | kinds("stream")
+
+# --- where it has it: the steps of commands ----------------------------------------------------------------------
+
+STEPS = MappingProxyType(
+    {
+        "speak": "that continues tokens",
+        "generate": "that generates tokens",
+        "observe": "that is observed",
+        "plan": "whose plan runs",
+        "train": "that is trained",
+        "execute": "that is run once",
+        "write nac": "that becomes NAC",
+        "write graph": "that is written as it is",
+        "export": "that becomes a Hugging Face folder",
+        "unit": "that becomes a compiled unit",
+        "lower": "that is lowered",
+    }
+)
+"""Steps that exclude each other within a command, with the words that tell them apart in a message."""
+COMMANDS = MappingProxyType(
+    {
+        "check": (("check",), ("check", "verify")),
+        "fmt": (("fmt",),),
+        "show": (("show",),),
+        "run": (
+            *(("load", "compile", step) for step in ("execute", "generate", "train", "speak")),
+            *(("load", step) for step in ("observe", "plan")),
+        ),
+        "convert": tuple(("load", step) for step in ("write nac", "write graph", "export")),
+        "lower": (("load", "lower"), ("load", "unit")),
+        "diff": (("load", "diff"),),
+        "sim": (("sim",),),
+        "bind": (("bind",),),
+    }
+)
+"""Each command with the ways it may go."""
+
+
+def steps_of(command: str, subject: str, given: Mapping[str, object], target: Path | None = None) -> Steps:
+    """The steps that a command takes with an input, by the options that decide between its ways."""
+    if command == "check":
+        return ("check", "verify") if "verify_backward" in given else ("check",)
+    if command == "lower":
+        return ("load", "unit" if given.get("to") == "ir" else "lower")
+    if command == "convert":
+        is_nac = target is not None and target.suffix.lower() in (".nac", ".nacs")
+        is_export = subject in SOURCES and target is not None and not target.suffix
+        return ("load", "write nac" if is_nac else "export" if is_export else "write graph")
+    if command != "run":
+        return COMMANDS[command][0]
+    if subject in SOURCES and ("prompt" in given or "generate" in given):
+        return ("load", "compile", "speak")
+    if "observe" in given:
+        return ("load", "observe")
+    if "train_steps" in given:
+        return ("load", "compile", "train")
+    if any(name in given for name in ("prompt", "run_plan", "patch", "rewrite")):
+        return ("load", "plan")
+    return ("load", "compile", "generate" if "generate" in given else "execute")
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """That an option has an effect only beside one of others; `values` are those that they may have."""
+
+    options: tuple[str, ...]
+    values: tuple[object, ...] = ()
+    """None stands for an option that is not given; empty where any value does."""
+    on: frozenset[str] = ANY
+    steps: tuple[str, ...] = ()
+    """The steps it is asked for; empty for all."""
+    unless: object = None
+    """A value with which the option itself is enough."""
+
+    def holds(self, value: object, given: Mapping[str, object]) -> bool:
+        """Whether an option with a value has what it needs."""
+        if self.unless is not None and value == self.unless:
+            return True
+        if not self.values:
+            return any(given.get(name) is not None for name in self.options)
+        return any(given.get(name) in self.values for name in self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One row: a sentence, where the option has an effect, and how commands spell it."""
+
+    help: str
+    effects: Effects
+    """By step the kinds of input that it can change something for."""
+    flags: tuple[str, ...] = ()
+    """How commands spell it; the API uses the name of the field."""
+    metavar: str | None = None
+    commands: tuple[str, ...] = ()
+    """Commands that offer it; none for the API alone."""
+    group: str = "model"
+    in_api: bool = True
+    never: tuple[str, ...] = ()
+    """Steps that take its effect away."""
+    needs: tuple[Need, ...] = ()
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    required: str = ""
+    """The command that cannot do without it."""
+    helps: Mapping[str, str] = field(default_factory=dict)
+    """Other sentences for some commands."""
+
+    def has_effect(self, steps: Steps, subject: str) -> bool:
+        """Whether it can change something for a kind of input on the way that a command goes."""
+        if any(step in self.never for step in steps):
+            return False
+        return any(subject in self.effects.get(step, ()) for step in steps)
+
+
+class More(TypedDict, total=False):
+    """What few rows say."""
+
+    never: tuple[str, ...]
+    needs: tuple[Need, ...]
+    choices: tuple[str, ...]
+    least: float
+    most: float
+    required: str
+    helps: Mapping[str, str]
+
+
+def row(help: str, effects: Effects, spelling: str = "", **more: Unpack[More]) -> Mapping[str, Option]:
+    """An option of the API, and of the commands that `--flag METAVAR | command command | group` names."""
+    words, commands, group = (*spelling.split(" | "), "", "")[:3]
+    flags = tuple(word for word in words.split() if word.startswith("-"))
+    metavar = next((word for word in words.split() if not word.startswith("-")), None)
+    return {
+        "option": Option(
+            help, effects, flags, metavar, tuple(commands.split()), group.strip() or "model", **more
+        )
+    }
+
+
+def own(help: str, effects: Effects, spelling: str, **more: Unpack[More]) -> Mapping[str, Option]:
+    """An option of commands alone."""
+    found = row(help, effects, spelling, **more)["option"]
+    return {"option": replace(found, in_api=False)}
+
+
+def on(steps: str, subjects: frozenset[str]) -> dict[str, frozenset[str]]:
+    """The same kinds of input in several steps, which are separated by commas."""
+    return {step.strip(): subjects for step in steps.split(",")}

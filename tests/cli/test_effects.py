@@ -1,0 +1,575 @@
+"""Options that the table calls effective have an effect: each is tried on a real input, with and without."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lamella.graph.data import write_safetensors
+from lamella.pipeline.effects import ANY, GRAPHS, SOURCES
+from lamella.pipeline.options import ALWAYS, table
+from tests.cli.skriptnd_models import call
+from tests.house.tree import ROOT
+
+NET = """import math, nn, quant;
+
+operator twice {
+    @input { x: real[s..]; }
+    @output { y: real[s..]; }
+    @compose { y = math.add(x, x); }
+}
+graph Net {
+    @attrib { scale: real = 1.0; }
+    @input { x: real[b|2, 3]; }
+    @variable { w: real[3, 3]; }
+    @output { y: real[~, 3]; }
+    @compose { a = nn.linear(x, w); c = twice(a); d = nn.softmax(c); y = math.mul(d, scale); }
+    @quantize { y: quant.zero_point_linear_quantize{zero_point=0, scale=0.5, bits=8, signed=true}; }
+}
+graph Other {
+    @input { x: real[2]; }
+    @output { y: real[2]; }
+    @compose { y = math.neg(x); }
+}
+"""
+PLAIN = """import nn;
+
+graph Plain {
+    @input { x: real[n|4, 3]; }
+    @variable { w: real[8, 3]; }
+    @output { y: real[~, 8]; }
+    @compose { y = nn.linear(x, w); }
+}
+"""
+INNER = "import shared;\n\ngraph G {\n    @input { x: real[2]; }\n    @output { y: real[2]; }\n"
+INNER += "    @compose { y = shared.twice(x); }\n}\n"
+SHARED = (
+    "import math;\n\npublic operator twice {\n    @input { x: real[s..]; }\n    @output { y: real[s..]; }\n"
+)
+SHARED += "    @compose { y = math.add(x, x); }\n}\n"
+GATE = """module Gate(d: int = 4):
+  params:
+    up: [d, d]
+  forward:
+    in: x: [B, d]
+    out: y: [B, d]
+    graph:
+      (x, up) -> matmul(transpose=NT) -> silu() -> y @hook(AfterMLPActivation)
+
+module Half(d: int = 4):
+  forward:
+    in: x: [B, d]
+    out: y: [B, d]
+    graph:
+      x -> relu() -> y
+
+preset wide:
+  d: 6
+"""
+AXPY = """func @axpy(%a: f32, %x: memref<f32x8>, %y: memref<f32x8>) {
+  %0 = constant 0 : index
+  %8 = constant 8 : index
+  foreach (%i):index=(%0),(%8) {
+    %v = load %x[%i] : f32
+    %w = arith.mul %a, %v : f32
+    store %w, %y[%i]
+  }
+}
+func @copy(%x: memref<f32x8>, %y: memref<f32x8>) {
+  %0 = constant 0 : index
+  %8 = constant 8 : index
+  foreach (%i):index=(%0),(%8) {
+    %v = load %x[%i] : f32
+    store %v, %y[%i]
+  }
+}
+"""
+INNER_MODULE = """from shared import Half
+
+module Whole(d: int = 4):
+  params:
+    half: Half(d)
+  forward:
+    in: x: [B, d]
+    out: y: [B, d]
+    graph:
+      x -> half() -> y
+"""
+NEM = """device "npm_lite.nem"
+buffer IN : L2 (size=64, align=64)
+buffer TMP : L1 (size=64, align=64)
+buffer OUT : L2 (size=64, align=64)
+let X = region(IN, 0, 64) elem=f16, shape=[32], layout=C
+let A = region(TMP, 0, 64) elem=f16, shape=[32], layout=C
+let Y = region(OUT, 0, 64) elem=f16, shape=[32], layout=C
+load = transfer.async(dst=A, src=X)
+act = relu.async in A out A deps=[load]
+store.async(dst=Y, src=A, deps=[act])
+"""
+NPU = "examples/npu/conv_relu.nem"
+DECLARED = {
+    "threads": "only the clock shows it",
+    "check_bounds": "only wrong kernels show it: tests/cli/test_tensor_options.py",
+    "strict_backend": "only an operation without a kernel shows it",
+    "architecture": "tests of Hugging Face folders",
+    "unused": "tests of Hugging Face folders",
+    "language": "it decides what the input is",
+    "random": "commands always draw: tests/pipeline/test_missing_inputs.py",
+    "training": "commands say --train-steps",
+    "allow_future": "tests/plan",
+    "order": "a program without hazards gives the same bytes in every order: tests/backend/npu",
+    "seed": "allowed wherever something may be drawn",
+    "strict": "only warnings show it",
+    "targets": "no step is done without them: tests/cli/test_nac_training.py",
+}
+"""Options whose effect is not in what a plain run prints or writes."""
+ONLY_WITH_ARCHITECTURE = {("root", "folder"), ("model", "folder")}
+GRAPH_OPTIONS = {
+    "seed": "--seed 1",
+    "backend": "--backend npu",
+    "dtype": "--dtype f64",
+    "trace": "--trace --backend interpreter",
+    "output": "--output o",
+    "profile": "--profile",
+}
+
+CASES: list[tuple[str, str, str, dict[str, str]]] = [
+    (
+        "check",
+        "sknd",
+        "check net.sknd",
+        {
+            "model": "--model Nope",
+            "config": "--set nope=1",
+            "keep": "--keep nope",
+            "decompose": "--decompose nope",
+            "shape": "--shape q=1",
+        },
+    ),
+    ("check", "sknd", "check below/inner.sknd", {"root": "--root ."}),
+    (
+        "check",
+        "module",
+        "check gate.module",
+        {
+            "model": "--model Nope",
+            "config": "--set nope=1",
+            "preset": "--preset nope",
+            "lock": "--lock",
+            "verify_backward": "--verify-backward",
+        },
+    ),
+    ("check", "module", "check below/inner.module", {"root": "--root ."}),
+    ("verify", "module", "check gate.module --verify-backward", {"shape": "--shape Q=2"}),
+    ("check", "folder", "check hf", {"config": "--set vocab_size=3", "preset": "--preset nope"}),
+    (
+        "check",
+        "nac",
+        "check plain.nac",
+        {"types": "--type nope=f32[1]"},
+    ),
+    ("check", "nem", f"check {NPU}", {"device": "--device nope"}),
+    ("check", "nem", "check below/inner.nem", {"root": "--root ."}),
+    (
+        "show",
+        "sknd",
+        "show net.sknd",
+        {
+            "model": "--model Other",
+            "config": "--set nope=1",
+            "keep": "--keep twice",
+            "decompose": "--decompose all",
+            "shape": "--shape b=1",
+        },
+    ),
+    ("show", "library", "show layout.broadcast", {"dialect": "--dialect newer"}),
+    (
+        "show",
+        "module",
+        "show gate.module",
+        {"model": "--model Gate", "config": "--set d=5", "preset": "--preset wide"},
+    ),
+    ("show", "folder", "show hf", {"config": "--set vocab_size=3", "preset": "--preset nope"}),
+    (
+        "show",
+        "nac",
+        "show slope.nacs",
+        {"listing": "--listing", "picture": "--picture a.svg", "extract": "--extract there"},
+    ),
+    ("show", "nac", "show slope.nacs --listing", {"types": "--type x=f32[2]"}),
+    (
+        "load",
+        "sknd",
+        "lower net.sknd --to sknd -o out",
+        {
+            "model": "--model Other",
+            "config": "--set scale=2.0",
+            "dialect": "--dialect newer",
+            "keep": "--keep twice",
+            "decompose": "--decompose nn.softmax",
+            "shape": "--shape b=1",
+            "weights": "--weights w.safetensors",
+            "passes": "--pass nope",
+            "compare": "--no-compare",
+            "to": "--to nac",
+        },
+    ),
+    ("load", "sknd", "run below/inner.sknd", {"root": "--root ."}),
+    (
+        "compile",
+        "sknd",
+        "run net.sknd --shape b=2",
+        {"quantized": "--quantized", "inputs": "--input x=x23.npy", **GRAPH_OPTIONS},
+    ),
+    ("lower", "sknd", "lower plain.sknd --to tensor --shape n=2", {"after": "--after unroll"}),
+    ("lower", "sknd", "lower plain.sknd --to llvm --shape n=2", {"target": "--target cuda"}),
+    (
+        "load",
+        "module",
+        "run gate.module --model Gate",
+        {
+            "model": "--model Half",
+            "config": "--set d=5",
+            "preset": "--preset wide",
+            "shape": "--shape B=3",
+            "weights": "--weights w.safetensors",
+            "dtype": "--dtype f64",
+            "observe": "--observe",
+        },
+    ),
+    ("load", "module", "run below/inner.module", {"root": "--root ."}),
+    ("load", "module", "run page.module --shape T=2", {"cache": "--cache 4"}),
+    ("observe", "module", "run gate.module --observe", {"inputs": "--input x=x24.npy"}),
+    (
+        "load",
+        "folder",
+        "run hf --shape B=1,T=2",
+        {
+            "config": "--set eps=0.5",
+            "preset": "--preset nope",
+            "shape": "--shape B=1,T=3",
+            "weights": "--weights w.safetensors",
+            "dtype": "--dtype f64",
+            "observe": "--observe",
+        },
+    ),
+    ("load", "folder", "run hf --shape T=2", {"cache": "--cache 4"}),
+    (
+        "speak",
+        "folder",
+        "run hf --generate token_ids=logits --start 1,2 --max-tokens 3",
+        {
+            "generate": "--generate a=b",
+            "start": "--start 7",
+            "max_tokens": "--max-tokens 5",
+            "temperature": "--temperature 9 --seed 3",
+        },
+    ),
+    ("speak", "folder", "run hf", {"prompt": "--prompt a"}),
+    ("load", "unit", "run unit", {"shape": "--shape B=1,T=2"}),
+    (
+        "compile",
+        "nac",
+        "run plain.nac --shape n=2",
+        {
+            "types": "--type nope=f32[1]",
+            "weights": "--weights w2.safetensors",
+            "shape": "--shape n=3",
+            "inputs": "--input x=x23.npy",
+            **GRAPH_OPTIONS,
+        },
+    ),
+    (
+        "train",
+        "nac",
+        "run slope.nacs --train-steps 2 --input x=x.npy --target 0=t.npy",
+        {
+            "train_steps": "--train-steps 3",
+            "lr": "--lr 0.5",
+            "save": "--save s.nac",
+            "output": "--output o",
+            "profile": "--profile",
+        },
+    ),
+    ("train", "nac", "run slope.nacs --train-steps 2 --target 0=t.npy", {"inputs": "--input x=x.npy"}),
+    (
+        "generate",
+        "nac",
+        "run tiny.nac --generate token_ids=logits",
+        {
+            "generate": "--generate token_ids=nope",
+            "start": "--start 7",
+            "max_tokens": "--max-tokens 3",
+            "inputs": "--input nope=x.npy",
+        },
+    ),
+    (
+        "plan",
+        "nac",
+        "run words.nac",
+        {"run_plan": "--plan", "prompt": "--prompt a"},
+    ),
+    (
+        "plan",
+        "nac",
+        "run words.nac --plan",
+        {
+            "allow": "--allow prompt",
+            "prompt": "--prompt a",
+        },
+    ),
+    (
+        "plan",
+        "nac",
+        "run words.nac --prompt a",
+        {
+            "patch": "--patch 2=1",
+            "types": "--type nope=f32[1]",
+            "weights": "--weights w.safetensors",
+            "shape": "--shape nope=1",
+        },
+    ),
+    ("plan", "nac", "run words.nac --prompt a --patch 2=1", {"rewrite": "--rewrite"}),
+    (
+        "lower",
+        "nac",
+        "lower plain.nac --to sknd -o out",
+        {
+            "types": "--type nope=f32[1]",
+            "weights": "--weights w2.safetensors",
+            "shape": "--shape n=2",
+            "passes": "--pass nope",
+        },
+    ),
+    ("lower", "nac", "lower plain.nac --to tensor --shape n=2", {"after": "--after unroll"}),
+    ("lower", "nac", "lower plain.nac --to llvm --shape n=2", {"target": "--target cuda"}),
+    (
+        "diff",
+        "nac",
+        "diff plain.nac plain.sknd",
+        {"types": "--type nope=f32[1]", "shape": "--shape nope=2"},
+    ),
+    ("diff", "nac", "diff plain.nac seven.nac", {"tolerance": "--tolerance 9", "output": "-o o"}),
+    (
+        "write nac",
+        "nac",
+        "convert plain.nac o.nac",
+        {
+            "weights": "--weights w2.safetensors",
+            "quantize": "--quantize fp16",
+            "external": "--external",
+            "tokenizer": "--tokenizer examples/nac-app/tokenizer.json",
+            "plan": "--plan words.nacs",
+            "embed": "--embed a=x.npy",
+            "optimize": "--optimize exact",
+            "plain_signatures": "--plain-signatures",
+        },
+    ),
+    ("write nac", "nac", "convert plain.nac o.nac --quantize int8_channel", {"axis": "--axis 1"}),
+    ("write nac", "nac", "convert plain.nac o.nac --optimize exact", {"types": "--type nope=f32[1]"}),
+    ("write nac", "nac", "convert plain.nac o.nac --quantize fp16", {"shape": "--shape n=2"}),
+    (
+        "write graph",
+        "nac",
+        "convert plain.nac o.sknd",
+        {
+            "types": "--type nope=f32[1]",
+            "weights": "--weights w2.safetensors",
+            "shape": "--shape n=2",
+        },
+    ),
+    (
+        "write nac",
+        "sknd",
+        "convert plain.sknd o.nac",
+        {
+            "quantize": "--quantize fp16",
+            "external": "--external",
+            "optimize": "--optimize none",
+            "plain_signatures": "--plain-signatures",
+            "tokenizer": "--tokenizer examples/nac-app/tokenizer.json",
+            "plan": "--plan words.nacs",
+            "embed": "--embed a=x.npy",
+        },
+    ),
+    ("write nac", "sknd", "convert plain.sknd o.nac --quantize int8_channel", {"axis": "--axis 1"}),
+    (
+        "compile",
+        "tensor",
+        "run k.tensor --kernel axpy --arg a=2.0",
+        {
+            "kernel": "--kernel copy",
+            "groups": "--groups 0",
+            "trace": "--trace",
+            "backend": "--backend npu",
+            "arguments": "--arg x=x8.npy",
+            "inputs": "--input x=x8.npy",
+            "output": "--output o",
+            "profile": "--profile",
+        },
+    ),
+    ("lower", "tensor", "lower k.tensor --to tensor", {"after": "--after nope", "target": "--target cuda"}),
+    ("load", "nem", f"run {NPU}", {"device": "--device nope"}),
+    ("load", "nem", "run below/inner.nem", {"root": "--root ."}),
+    (
+        "compile",
+        "nem",
+        f"run {NPU}",
+        {
+            "backend": "--backend cpu",
+            "inputs": "--input nope=x.npy",
+            "output": "--output o",
+            "profile": "--profile",
+        },
+    ),
+    (
+        "compile",
+        "stream",
+        "run conv.stcb",
+        {
+            "backend": "--backend cpu",
+            "inputs": "--input nope=x.npy",
+            "output": "--output o",
+            "profile": "--profile",
+        },
+    ),
+    (
+        "sim",
+        "nem",
+        f"sim {NPU}",
+        {
+            "device": "--device nope",
+            "timeline": "--trace t.json",
+            "html": "--html t.html",
+            "advise": "--advise",
+            "fix": "--fix f.nem",
+        },
+    ),
+    ("sim", "nem", "sim below/inner.nem", {"root": "--root ."}),
+    ("bind", "nem", f"bind {NPU} -o o.stcb", {"device": "--device nope", "output": "-o other.stcb"}),
+    ("bind", "nem", "bind below/inner.nem -o o.stcb", {"root": "--root ."}),
+    ("fmt", "nem", "fmt spaced.nem", {"in_place": "--write", "only_check": "--check"}),
+]
+"""By step and kind of input: a command, and for each option what is added to it."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an input of every kind."""
+    folder = tmp_path_factory.mktemp("effects")
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    texts = {
+        "net.sknd": NET,
+        "plain.sknd": PLAIN,
+        "gate.module": GATE,
+        "k.tensor": AXPY,
+        "shared.sknd": SHARED,
+        "below/inner.sknd": INNER,
+        "shared.module": "module Half(d: int = 4):\n" + GATE.split("module Half(d: int = 4):\n")[1],
+        "below/inner.module": INNER_MODULE,
+        "lite.nem": 'include "npm_lite.nem"\n',
+        "below/inner.nem": NEM.replace('device "npm_lite.nem"', 'include "../lite.nem"\ndevice npm_lite'),
+        "spaced.nem": NEM.replace(" = ", "   =   "),
+    }
+    (folder / "below").mkdir()
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    for name in ("nac/slope.nacs", "nac/words.nacs"):
+        shutil.copy(folder / "examples" / name, folder)
+    page = (folder / "examples" / "llama" / "page.module").read_text(encoding="utf-8")
+    for wide, narrow in (
+        ("= 256", "= 16"),
+        ("= 64", "= 8"),
+        ("= 160", "= 8"),
+        ("n_layers: int = 2", "n_layers: int = 1"),
+    ):
+        page = page.replace(wide, narrow)
+    (folder / "page.module").write_text(page, encoding="utf-8")
+    random = np.random.default_rng(0)
+    arrays = {"x23": (2, 3), "x24": (2, 4), "x8": (8,), "x": (4,), "t": (4,)}
+    for name, shape in arrays.items():
+        np.save(folder / f"{name}.npy", random.normal(size=shape).astype(np.float32))
+    np.save(folder / "ids.npy", np.array([[1, 2]]))
+    stores = {"w": {"w": (3, 3), "up": (4, 4)}, "w2": {"w": (8, 3)}}
+    for name, shapes in stores.items():
+        numbers = {key: random.normal(size=shape).astype(np.float32) for key, shape in shapes.items()}
+        write_safetensors(folder / f"{name}.safetensors", numbers)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for words in (
+            "convert page.module hf --seed 1",
+            "lower page.module --to ir -o unit --no-compare",
+            "convert plain.sknd plain.nac",
+            "convert plain.sknd seven.nac --seed 7",
+            "convert page.module tiny.nac --shape T=1 --cache 32",
+            "convert words.nacs words.nac",
+            f"bind {NPU} -o conv.stcb",
+        ):
+            done = call(*words.split())
+            assert done.exit_code == 0, done.output
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files of a folder that commands may write."""
+    found = (item for item in folder.rglob("*") if item.is_file() and "examples" not in item.parts)
+    return {item.relative_to(folder).as_posix(): item.read_bytes() for item in found}
+
+
+def outcome(words: str, folder: Path, before: dict[str, bytes]) -> tuple[object, ...]:
+    """What a command says and leaves behind; the folder is as before afterwards."""
+    done = call(*words.split())
+    after = contents(folder)
+    made = {
+        name: hashlib.sha256(data).hexdigest() for name, data in after.items() if before.get(name) != data
+    }
+    for name in made:
+        if name in before:
+            (folder / name).write_bytes(before[name])
+        else:
+            (folder / name).unlink()
+    return done.exit_code, done.output, made
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}-{'-'.join(case[3])}"[:80])
+def test_an_option_has_its_effect(
+    case: tuple[str, str, str, dict[str, str]], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, kind, words, options = case
+    monkeypatch.chdir(place)
+    before = contents(place)
+    plain = outcome(words, place, before)
+    assert plain[0] != 2, plain[1]
+    for name, more in options.items():
+        row = table()[name]
+        with_it = outcome(f"{words} {more}", place, before)
+        assert with_it[0] != 2, (name, with_it[1])
+        assert with_it != plain, (name, step, kind, with_it[1])
+        assert any(kind in subjects for subjects in row.effects.values()), (name, kind)
+
+
+def wanted() -> Iterator[tuple[str, frozenset[str]]]:
+    """What must be tried of every option: each kind of input; those that are one graph by then, and all, once."""
+    kinds = {case[1] for case in CASES}
+    for name, row in table().items():
+        if row.effects is ALWAYS or name in DECLARED:
+            continue
+        for step, subjects in row.effects.items():
+            alike = [ANY, GRAPHS, *([SOURCES] if step in ("speak", "observe") else [])]
+            group = next((item for item in alike if item <= subjects), frozenset[str]())
+            if group:
+                yield name, group
+            for kind in (subjects & kinds) - group:
+                if (name, kind) not in ONLY_WITH_ARCHITECTURE:
+                    yield name, frozenset([kind])
+
+
+def test_nothing_is_called_effective_that_nobody_tried() -> None:
+    tried = {(name, case[1]) for case in CASES for name in case[3]}
+    missing = {(name, *group) for name, group in wanted() if not any((name, kind) in tried for kind in group)}
+    assert not missing
