@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, Unpack
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
+from lamella.base.placement import Placed, count_kernels, placement_of
 from lamella.base.writer import make_folder
 from lamella.cli.options import (
     Common,
@@ -19,7 +20,10 @@ from lamella.cli.options import (
     ModelOptions,
     common_options,
     model_options,
+    placement_json,
     print_json,
+    print_placement,
+    strict_option,
     types_option,
     weights_option,
 )
@@ -50,6 +54,7 @@ class Options(Common, ModelOptions):
     passes: tuple[str, ...]
     seed: int
     compare: bool
+    strict_backend: bool
 
 
 @click.command(cls=Guarded)
@@ -79,6 +84,7 @@ class Options(Common, ModelOptions):
 @click.option(
     "--compare/--no-compare", default=True, help="Run both on random inputs and compare the numbers."
 )
+@strict_option
 def lower(**options: Unpack[Options]) -> None:
     """Write FILE in a form below it into a folder; what was written is read again and compared."""
     own = ("file", "as_json", "to", "output", "compare")
@@ -98,9 +104,30 @@ def lower(**options: Unpack[Options]) -> None:
         _report(target, _compare(model, again, later) if options["compare"] else None, options["as_json"])
     else:
         target = printing.write_into(lowered, options["output"], options["file"].stem)
-        numbers = printing.compare(model, lowered, target, options_of(later)) if options["compare"] else {}
-        pairs = [_difference(*pair) for pair in numbers.values()]
-        _report(target, max(pairs, default=None), options["as_json"])
+        _compare_written(model, lowered, printing, target, options, later)
+
+
+def _compare_written(
+    model: Model,
+    lowered: Model,
+    printing: Printing,
+    target: Path,
+    options: Options,
+    words: Mapping[str, object],
+) -> NoReturn:
+    """Compare a model with what was written of it, and say which of its operations are no kernels."""
+    found = printing.compare(model, lowered, target, options_of(words)) if options["compare"] else None
+    pairs = [] if found is None else [_difference(*pair) for pair in found.numbers.values()]
+    placement = placement_of(lowered)
+    if not options["as_json"]:
+        print_placement(options["to"], placement)
+    _report(
+        target,
+        max(pairs, default=None),
+        options["as_json"],
+        () if found is None else found.placement,
+        placement,
+    )
 
 
 def _write_unit(options: Options, words: Mapping[str, object]) -> NoReturn:
@@ -120,10 +147,12 @@ def _print(lowered: Model, printing: Printing | None, options: Options) -> None:
     """The text of kernels on standard output; other forms need a folder."""
     if printing is None:
         raise click.UsageError(f"--to {options['to']} writes files; say where with -o FOLDER")
-    text = printing.printed(lowered)
+    text, placement = printing.printed(lowered), placement_of(lowered)
     if options["as_json"]:
-        print_json({"ok": True, "diagnostics": [], "form": options["to"], "text": text})
+        facts = {"form": options["to"], "text": text, **placement_json(placement)}
+        print_json({"ok": True, "diagnostics": [], **facts})
     else:
+        print_placement(options["to"], placement)
         click.echo(text, nl=False)
 
 
@@ -135,13 +164,22 @@ def _write(lowered: Model, folder: Path, options: Options) -> Path:
     return target
 
 
-def _report(target: Path, difference: float | None, as_json: bool) -> NoReturn:
+def _report(
+    target: Path,
+    difference: float | None,
+    as_json: bool,
+    ran: Sequence[Placed] = (),
+    placement: Sequence[Placed] = (),
+) -> NoReturn:
+    """Say what was written; `ran` is where the operations of the comparison ran."""
     close = difference is None or difference <= TOLERANCE
     if as_json:
         told = difference if difference is None or np.isfinite(difference) else str(difference)
-        print_json({"ok": close, "diagnostics": [], "written": str(target), "largest_difference": told})
+        facts = {"written": str(target), "largest_difference": told, **placement_json(ran or placement)}
+        print_json({"ok": close, "diagnostics": [], **facts})
     else:
         said = "" if difference is None else f": read again, largest difference {difference:.3g}"
+        said += f", {count_kernels(ran)} by kernels" if ran else ""
         click.echo(f"{printable(str(target))}{said}")
         if not close:
             click.echo(f"the numbers differ by more than {TOLERANCE}", err=True)

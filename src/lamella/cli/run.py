@@ -17,6 +17,7 @@ import numpy as np
 
 from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.limits import Limits
+from lamella.base.placement import placement_of
 from lamella.cli.options import (
     Common,
     Guarded,
@@ -24,8 +25,11 @@ from lamella.cli.options import (
     common_options,
     has_errors,
     model_options,
+    placement_json,
     print_findings,
     print_json,
+    print_placement,
+    strict_option,
     types_option,
     weights_option,
 )
@@ -63,6 +67,10 @@ OWN = (
 """Options of the command that say nothing about reading a model."""
 
 
+PLANS_ON = "nacvm"
+"""The backend of the models of a plan."""
+
+
 class Options(Common, ModelOptions, PlanOptions, TrainingOptions):
     """What the command line gives to `run`."""
 
@@ -76,6 +84,7 @@ class Options(Common, ModelOptions, PlanOptions, TrainingOptions):
     trace: bool
     output: Path | None
     backend: str | None
+    strict_backend: bool
     seed: int
     order: str
     dtype: str | None
@@ -98,6 +107,7 @@ class Options(Common, ModelOptions, PlanOptions, TrainingOptions):
     default=None,
     help="How to run it: plans on npu; NAC on nacvm; graphs on reference; graphs and kernels on cpu or interpreter.",
 )
+@strict_option
 @click.option("--kernel", metavar="NAME", default="", help="The kernel to run; by default the only one.")
 @click.option(
     "--arg",
@@ -167,6 +177,8 @@ def run(**options: Unpack[Options]) -> None:
         _observe(options, words)
         return
     if wants_plan(options):
+        if options["backend"] not in (None, PLANS_ON) or options["strict_backend"]:
+            raise click.UsageError(f"a plan runs its models on {PLANS_ON}, on no other backend")
         run_plan(options["file"], options, words, options["as_json"])
         return
     _execute(options, words)
@@ -204,11 +216,13 @@ def _execute(options: Options, words: dict[str, object]) -> None:
             write_array(options["output"] / f"{file_name(name)}.npy", array)
     if options["as_json"]:
         times = {"loaded": loaded, "run": elapsed, "operators": stopwatch.to_json()}
+        told |= placement_json(placement_of(executable))
         _print_json(
             outputs, executable.findings, {**told, **({"profile": times} if options["profile"] else {})}
         )
         return
     print_findings(executable.findings)
+    print_placement(options["backend"], placement_of(executable))
     _print_outputs(outputs)
     if options["profile"]:
         click.echo(f"loaded in {loaded * 1000:.1f} ms, run in {elapsed * 1000:.1f} ms", err=True)
@@ -246,14 +260,16 @@ def _observe(options: Options, words: Mapping[str, object]) -> None:
         raise click.UsageError("--observe is for models of the Module DSL and Hugging Face folders")
     arrays = _read_inputs(options["inputs"], options["limits"])
     with waiting(f"reading {printable(str(options['file']))}"):
-        found = part_of("module", "observing").observe(options["file"], options_of(words), arrays)
+        observe = part_of("module", "observing").observe
+        found = observe(options["file"], options_of(words), arrays, options["backend"])
     failed = has_errors(found.findings, False)
     if options["as_json"]:
         told = [item.to_json() for item in found.findings]
-        outputs = _facts(found.outputs)
-        print_json({"ok": not failed, "diagnostics": told, "outputs": outputs, "observed": list(found.lines)})
+        facts = {"outputs": _facts(found.outputs), "observed": list(found.lines)}
+        print_json({"ok": not failed, "diagnostics": told, **facts, **placement_json(found.placement)})
     else:
         print_findings(found.findings)
+        print_placement(options["backend"], found.placement)
         for line in found.lines:
             click.echo(line)
         _print_outputs(dict(found.outputs))

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from lamella.base.diagnostic import printable
-from lamella.cli.options import print_json
+from lamella.base.placement import placement_of
+from lamella.cli.options import placement_json, print_json, print_placement
 from lamella.cli.watching.waiting import waiting
 from lamella.pipeline.generating import read_tokens
 from lamella.pipeline.languages import language_of, part_of
@@ -32,11 +33,14 @@ def talk(
     generating = part_of("module", "generating")
     chosen = generating.Sampling(**sampling)
     tell = None if as_json else _echo
-    tokens, text = generating.generate_text(file, prompt, chosen, options_of(words), tell, backend)
+    answer = generating.generate_text(file, prompt, chosen, options_of(words), tell, backend)
+    placement = placement_of(answer.executable)
     if as_json:
-        print_json({"ok": True, "diagnostics": [], "tokens": tokens, "text": text})
+        facts = {"tokens": answer.tokens, "text": answer.text, **placement_json(placement)}
+        print_json({"ok": True, "diagnostics": [], **facts})
     else:
         click.echo()
+        print_placement(backend, placement)
 
 
 def continue_tokens(
@@ -57,10 +61,12 @@ def continue_tokens(
     target, _, source = loop.partition("=")
     generator.require_ends(target, source)
     tokens = list(generator.run(given, chosen))
+    placement = placement_of(generator.executable)
     if as_json:
-        print_json({"ok": True, "diagnostics": [], "tokens": tokens})
+        print_json({"ok": True, "diagnostics": [], "tokens": tokens, **placement_json(placement)})
     else:
         click.echo(",".join(map(str, tokens)))
+        print_placement(backend, placement)
 
 
 def _echo(text: str) -> None:

@@ -11,6 +11,8 @@ from typing import cast
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 
+BY_KERNELS = ("cpu", "interpreter")
+"""Backends that run the kernels of a graph."""
 DIALECTS = ("specification", "newer")
 KINDS = MappingProxyType(
     {
@@ -32,6 +34,7 @@ KINDS = MappingProxyType(
         "groups": int,
         "threads": int,
         "check_bounds": bool,
+        "strict_backend": bool,
         "root": Path,
         "weights": Path,
         "tokenizer": Path,
@@ -76,6 +79,8 @@ class Options:
     """Tensor language: the pass to stop behind."""
     target: str | None = None
     """Tensor language: what kernels are compiled for; by default this machine."""
+    strict_backend: bool = False
+    """Graphs by kernels: an operation that does not run as a kernel is an error."""
     threads: int = 0
     """Tensor language: how many threads run the work-groups; 0 for as many as there are processors."""
     listing: bool = False
@@ -191,3 +196,11 @@ def _extents(value: object) -> Mapping[str, int]:
 
 def _is_extent(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def refuse_strict(backend: str | None, options: Options) -> None:
+    """Strictness asks for kernels, which other backends do not run."""
+    if options.strict_backend:
+        on = "no backend is named" if backend is None else f"'{backend}' runs none"
+        hint = f"name one that runs kernels: {', '.join(BY_KERNELS)}"
+        raise InputError(f"strict_backend (--strict-backend) asks for kernels, and {on}", hint=hint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from lamella.base.dim import substitute
 from lamella.base.dtype import F32, F64, I64, ElementType
 from lamella.bridge.graph_to_kernels.affine import is_integer
 from lamella.bridge.graph_to_kernels.contraction import (
@@ -25,6 +26,8 @@ from lamella.ops.formula import Contraction, Element
 from lamella.ops.instance import Declared, Instance
 from lamella.ops.library import Library
 from lamella.ops.lower import contractions
+from lamella.ops.problem import Fault, Problem
+from lamella.ops.specialise import specialise
 
 Key = tuple[str, int | None]
 FAULT = make_memref("i32", (1,))
@@ -37,35 +40,52 @@ class Kernels:
 
     library: Library
     wide: bool = False
+    extents: Mapping[str, int] = field(default_factory=dict)
+    """The numbers of extents that the graph leaves open."""
     functions: list[Function] = field(default_factory=list)
 
     def add(self, operation: Operation) -> tuple[Call, ...]:
-        """Write the kernels of an operation; none where it has no formula or one that no kernel is written for."""
+        """Write the kernels of an operation, none where it has nothing to compute.
+
+        Unsupported says why there are none: it has no formula, or one that no kernel is written for.
+        """
         instance = bind_operation(self.library, operation)
-        formulas = contractions(instance)
+        if instance.definition.operator.kind != "lower":
+            raise Unsupported("it has no formula")
+        formulas = self._formulas(instance)
         before = len(self.functions)
         try:
             return tuple(self._write(instance, formulas))
         except Unsupported:
             del self.functions[before:]
-            return ()
+            raise
+
+    def _formulas(self, instance: Instance) -> Sequence[Contraction]:
+        """The formulas as the reference runs them with these extents."""
+        found = contractions(instance)
+        try:
+            return [specialise(item, self.extents) for item in found] if self.extents else found
+        except (Fault, Problem, ZeroDivisionError):
+            raise Unsupported("its formula has no value with these extents") from None
 
     def _write(self, instance: Instance, formulas: Sequence[Contraction]) -> Iterator[Call]:
-        tensors = dict(_tensors(instance, formulas, self.wide))
+        tensors = dict(_tensors(instance, self.wide, self.extents))
         real = Scalar("f64" if any(item.element == F64 for item in tensors.values()) else "f32")
         tensors = {key: _computed(item, key, formulas, real) for key, item in tensors.items()}
         started: set[Key] = set()
         for formula in formulas:
             keys = [_key(target) for target in formula.targets]
             if any(key not in tensors for key in keys):
-                raise Unsupported("a shape is not known before the run")
+                raise Unsupported("a shape is only known in the run")
             shapes = {target.tensor: tensors[_key(target)].shape for target in formula.targets}
             begun = all(key in started for key in keys)
-            if formula.sign not in ASSIGNMENTS and not begun and not plan_steps(formula, shapes).covers:
+            empty = any(loop.extent == 0 for loop in formula.loops)
+            covers = plan_steps(formula, shapes).covers and not empty
+            if formula.sign not in ASSIGNMENTS and not begun and not covers:
                 yield from (self._fill(instance, tensors[key], key, formula, real) for key in keys)
                 begun = True
             started.update(keys)
-            if all(loop.extent != 0 for loop in formula.loops):
+            if not empty:
                 yield self._kernel(instance, formula, tensors, real, begun)
 
     def _name(self, instance: Instance) -> str:
@@ -156,8 +176,8 @@ def _key(element: Element) -> Key:
     return element.tensor, element.item if is_integer(element.item) else None
 
 
-def _tensors(instance: Instance, formulas: Sequence[Contraction], wide: bool) -> Iterator[tuple[Key, Held]]:
-    """Every tensor that the formulas may name; shapes must be known."""
+def _tensors(instance: Instance, wide: bool, extents: Mapping[str, int]) -> Iterator[tuple[Key, Held]]:
+    """Every tensor that the formulas may name, as far as its shape is known."""
     declared: list[tuple[str, object]] = [
         *instance.inputs,
         *((item.name, item.tensors()) for item in instance.outputs),
@@ -168,7 +188,7 @@ def _tensors(instance: Instance, formulas: Sequence[Contraction], wide: bool) ->
         items = value if isinstance(value, tuple) else (value,)
         for number, item in enumerate(items):
             key = name, number if isinstance(value, tuple) else None
-            held = _held(_memref_name(*key, taken), item, wide)
+            held = _held(_memref_name(*key, taken), item, wide, extents)
             if held is not None:
                 yield key, held
 
@@ -183,10 +203,11 @@ def _memref_name(name: str, number: int | None, taken: set[str]) -> str:
     return found
 
 
-def _held(name: str, item: object, wide: bool) -> Held | None:
+def _held(name: str, item: object, wide: bool, extents: Mapping[str, int]) -> Held | None:
     if not isinstance(item, Tensor | Declared) or item.shape is None:
         return None
-    shape = tuple(extent for extent in item.shape if isinstance(extent, int))
+    known = [substitute(extent, extents) for extent in item.shape]
+    shape = tuple(extent for extent in known if isinstance(extent, int))
     if len(shape) != len(item.shape):
         return None
     element = F64 if wide and item.element.is_float else item.element

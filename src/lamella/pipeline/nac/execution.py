@@ -11,7 +11,7 @@ from lamella.lang.nac.assembly.files import save_assembly
 from lamella.pipeline import languages
 from lamella.pipeline.languages import execution_of, part_of
 from lamella.pipeline.nac.model import BINARY, TEXT, Model, read_checked
-from lamella.pipeline.options import Options
+from lamella.pipeline.options import Options, refuse_strict
 
 MACHINE = "nacvm"
 """The backend that obeys the instructions and the memory schedule of a file."""
@@ -31,6 +31,8 @@ def compile(  # the API's word: lamella.compile
     if backend == MACHINE and wide:
         hint = "--backend reference computes in 64 bits"
         raise InputError("the virtual machine computes in the types of the file", hint=hint)
+    if backend in (None, MACHINE):
+        refuse_strict(backend, options)
     if options.training:
         training: languages.Executable = part_of("nac", "training").compile_training(model, backend, options)
         return training
