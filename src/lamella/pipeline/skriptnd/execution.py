@@ -15,7 +15,7 @@ from lamella.base.dtype import F64
 from lamella.base.errors import InputError
 from lamella.base.paths import is_folder, is_there
 from lamella.base.placement import placement_line
-from lamella.base.source import NOWHERE
+from lamella.base.source import NOWHERE, Span
 from lamella.graph.data import Weights, read_weights, write_weights
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
@@ -143,7 +143,7 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
     _require_extents(model, to)
     kernels: KernelGraph = part_of("kernels", "execution").to_kernels(model, options)
     if not kernels.program.functions:
-        told = placement_line(kernels.placement)
+        told = placement_line(kernels.placement) or "it has none"
         raise InputError("no operation of this graph becomes a kernel", hint=told)
     if to == "tensor" and options.after is None:
         return kernels
@@ -152,20 +152,26 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
 
 def _require_extents(model: Model, to: str) -> None:
     """Kernels are written for known extents: those of the inputs that are open must be given."""
-    found = [
-        symbol
-        for item in members(model.graph.inputs)
+    found = {
+        symbol.name: (symbol, item.name)
+        for item in reversed(list(members(model.graph.inputs)))
         for extent in extents(item)
         for symbol in symbols(extent)
-    ]
-    names = sorted({item.name: item for item in found}.values(), key=lambda item: item.name)
-    if not names:
+    }
+    if not found:
         return
-    sizes = {item.name: min(max(item.low, ENOUGH), item.high) for item in names}
+    sizes = {name: min(max(symbol.low, ENOUGH), symbol.high) for name, (symbol, _) in sorted(found.items())}
     words = ",".join(f"{name}={size}" for name, size in sizes.items())
-    repair = f"say which to write them for: lamella lower FILE --to {to} --shape {words}, or load(…, shape={sizes})"
-    listed = ", ".join(f"'{item.name}'" for item in names)
-    raise LamellaError([OPEN_EXTENTS.at(NOWHERE, graph=model.graph.name, names=listed, repair=repair)])
+    repair = f"say for which: lamella lower FILE --to {to} --shape {words}, or lamella.load(…, shape={sizes})"
+    span, names = _declaration(model, next(reversed(found.values()))[1]), ", ".join(map(repr, sizes))
+    raise LamellaError([OPEN_EXTENTS.at(span, graph=model.graph.name, names=names, repair=repair)])
+
+
+def _declaration(model: Model, name: str) -> Span:
+    """Where the text of a graph declares an input."""
+    found = model.library.find(f"main.{model.graph.name}")
+    inputs = () if found is None else found.operator.parameters("input")
+    return next((item.span for item in inputs if item.name == name.partition(":")[0]), NOWHERE)
 
 
 def _listed() -> str:

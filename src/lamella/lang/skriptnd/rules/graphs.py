@@ -214,7 +214,7 @@ RANDOM_WEIGHTS = Rule(
 NO_KERNEL = Rule(
     "SKR386",
     "3 Graph composition",
-    "{operator} does not run as a kernel: {reason}",
+    "'{operator}' does not run as a kernel: {reason}",
     hint="without --strict-backend (strict_backend=True) the reference computes what has no kernel",
 )
 OPEN_EXTENTS = Rule(
