@@ -46,7 +46,8 @@ def test_steps_run_by_the_kernels_that_are_asked_for(words: list[str], tmp_path:
     net = ["run", tmp_path / "net.nacs", "--train-steps", "2", "--json", *words, *types]
     plain, done = (json.loads(run(*net, *more).stdout) for more in ([], ["--backend", "cpu"]))
     np.testing.assert_allclose(done["losses"], plain["losses"], rtol=1e-5)
-    assert done["placement"]["kernels"] > 0 and "placement" not in plain
+    assert done["placement"]["kernels"] > 0
+    assert "placement" not in plain
 
 
 def test_what_was_trained_goes_on(words: list[str], tmp_path: Path) -> None:

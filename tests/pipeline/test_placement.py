@@ -95,7 +95,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
             inner(self, name, *rest, **more)
 
         monkeypatch.setattr(kind, "call", call)
-    yield counted
+    return counted
 
 
 def written(folder: Path, text: str) -> Path:
@@ -130,13 +130,15 @@ def test_kernels_run_for_the_extents_of_every_call(
 ) -> None:
     path = written(tmp_path, LAYER)
     run, judge = lamella.compile(path, backend, strict_backend=True), lamella.compile(path, "reference")
-    assert not placement_of(run) and not placement_of(judge)
+    assert not placement_of(run)
+    assert not placement_of(judge)
     for b, t, k in ((1, 1, 1), (2, 7, 3), (1, 1, 1), (3, 2, 2)):
         launches.clear()
         fed = {"x": drawn((b, t, 6), b), "keep": np.arange(k) % t}
         agree(run(**fed), judge(**fed))
         places = placement_of(run)
-        assert places and all(item.where == KERNEL for item in places)
+        assert places
+        assert all(item.where == KERNEL for item in places)
         assert sum(launches.values()) >= len(places)
 
 
@@ -223,7 +225,8 @@ def test_what_is_watched_runs_on_the_backend(tmp_path: Path, launches: Counter[s
         encoding="utf-8",
     )
     done = [call("run", path, "--observe", "--backend", backend).stdout for backend in ("reference", "cpu")]
-    assert done[0] == done[1] and "probe p" in done[0]
+    assert done[0] == done[1]
+    assert "probe p" in done[0]
     assert launches
 
 
@@ -239,7 +242,8 @@ def test_what_is_no_kernel_is_named(tmp_path: Path) -> None:
     assert places["math.neg"].where == KERNEL
     left = {name: item.reason for name, item in places.items() if item.where == REFERENCE}
     assert left.keys() == {"do", "layout.nonzero", "math.add", "rand.uniform"}
-    assert "control flow" in left["do"] and "no formula" in left["rand.uniform"]
+    assert "control flow" in left["do"]
+    assert "no formula" in left["rand.uniform"]
     assert "only known in the run" in left["math.add"]
     done = call("run", path, "--backend", "cpu")
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("cpu:")]
@@ -254,7 +258,8 @@ def test_what_is_no_kernel_is_named(tmp_path: Path) -> None:
 def test_strictness_names_each_operation(tmp_path: Path) -> None:
     path = written(tmp_path, MIXED)
     done = call("run", path, "--backend", "cpu", "--strict-backend", fails=True)
-    assert done.output.count("SKR386") == 4 and "layout.nonzero" in done.output
+    assert done.output.count("SKR386") == 4
+    assert "layout.nonzero" in done.output
     with pytest.raises(LamellaError) as caught:
         lamella.compile(path, "interpreter", strict_backend=True)(x=np.ones((2, 3), np.float32))
     assert [item.code for item in caught.value.findings] == ["SKR386"] * 4
@@ -298,11 +303,13 @@ def test_a_plan_takes_no_backend_that_it_does_not_run_on(tmp_path: Path) -> None
 def test_lowering_asks_for_open_extents_and_counts_what_it_compared(tmp_path: Path) -> None:
     path, out = written(tmp_path, LAYER), tmp_path / "out"
     done = call("lower", path, "--to", "tensor", "-o", out, fails=True)
-    assert "leaves 'b', 'k', 't' open" in done.output and "--shape b=8,k=3,t=8" in done.output
+    assert "leaves 'b', 'k', 't' open" in done.output
+    assert "--shape b=8,k=3,t=8" in done.output
     assert not out.exists()
     done = call("lower", path, "--to", "tensor", "-o", out, "--shape", "b=2,k=1,t=3")
     counted = re.search(r"largest difference \S+, (\d+) of (\d+) operations by kernels", done.stdout)
-    assert counted is not None and counted[1] == counted[2]
+    assert counted is not None
+    assert counted[1] == counted[2]
     assert not done.stderr
 
 
@@ -310,10 +317,13 @@ def test_lowering_lists_what_gets_no_kernel(tmp_path: Path) -> None:
     path = written(tmp_path, MIXED)
     words = ("lower", path, "--to", "tensor", "--shape", "n=2")
     done = call(*words, "-o", tmp_path / "out")
-    assert "1 of 5 operations by kernels" in done.stdout and "rand.uniform (it has no formula)" in done.stderr
-    assert "func @math_neg" in call(*words).stdout and "layout.nonzero" in call(*words).stderr
+    assert "1 of 5 operations by kernels" in done.stdout
+    assert "rand.uniform (it has no formula)" in done.stderr
+    assert "func @math_neg" in call(*words).stdout
+    assert "layout.nonzero" in call(*words).stderr
     told = json.loads(call(*words, "--json", "-o", tmp_path / "out").stdout)
-    assert told["placement"]["kernels"] == 1 and len(told["placement"]["reference"]) == 4
+    assert told["placement"]["kernels"] == 1
+    assert len(told["placement"]["reference"]) == 4
     assert "layout.nonzero" in call("lower", path, "--to", "llvm", "--shape", "n=2").stderr
     assert "SKR386" in call(*words, "--strict-backend", fails=True).output
 
