@@ -16,6 +16,7 @@ from lamella.bridge.graph_to_kernels.contraction import (
 from lamella.bridge.graph_to_kernels.products import Product, find_product, memref_shape, write_product
 from lamella.bridge.graph_to_kernels.steps import Unsupported, elements, plan_steps
 from lamella.bridge.graph_to_kernels.terms import Held, Writing, is_picked, stored_type
+from lamella.bridge.graph_to_kernels.windows import Window, find_window, write_window
 from lamella.graph.binding import bind_operation
 from lamella.graph.nodes import Operation, Tensor
 from lamella.kernels.build import Builder, Names
@@ -102,6 +103,10 @@ class Kernels:
         product = find_product(formula, tensors, real)
         if product is not None:
             return self._product(instance, product, tensors, real, started)
+        # The products of a window add to the target again and again, so it must hold something already.
+        window = find_window(formula, tensors, real) if started else None
+        if window is not None:
+            return self._window(instance, window, real)
         used = _used(formula, tensors)
         names = Names({item.memref.name for item in used.values()} | {FAULT_NAME})
         builder, fault = Builder(names), Value(FAULT_NAME)
@@ -135,6 +140,16 @@ class Kernels:
         builder = Builder(Names({"A", "B", "C"}))
         memrefs = [item.value for item in parameters]
         groups = write_product(builder, product, memrefs, real, started)
+        return self._close(instance, builder, parameters, operands, groups, False)
+
+    def _window(self, instance: Instance, window: Window, real: Scalar) -> Call:
+        operands, parameters = [], []
+        for number, element in enumerate(window.elements):
+            shape = window.shape(number)
+            operands.append(Operand(*_key(element), shape, real.name))
+            parameters.append(Parameter(Value("CAB"[number]), make_memref(real.name, shape)))
+        builder = Builder(Names({"A", "B", "C"}))
+        groups = write_window(builder, window, [item.value for item in parameters], real)
         return self._close(instance, builder, parameters, operands, groups, False)
 
     def _fill(self, instance: Instance, held: Held, key: Key, formula: Contraction, real: Scalar) -> Call:
