@@ -25,8 +25,6 @@ GROUP_STEPS = 1 << 21
 MOST_GROUPS = 16
 FEWEST_COLUMNS = 16
 """Columns that a work-group keeps when they are shared out."""
-SHORTEST_SUM = 16
-"""A sum that is shorter is no product where each place can be summed up at once instead."""
 MOST_PIECES = 64
 """Products of one kernel; what is cut into more is left to plain loops."""
 
@@ -177,10 +175,7 @@ def _arrange(
     if target.index(row) < target.index(column):
         row, column, axes = column, row, [axes[0], axes[2], axes[1]]
         elements = elements[0], elements[2], elements[1]
-    scatters = any(axis.peeled for axis in axes[0])
-    if extents[row] * extents[column] * extents[total] < SMALLEST:
-        return None
-    if not peeled or (not scatters and extents[total] < SHORTEST_SUM):
+    if not peeled or extents[row] * extents[column] * extents[total] < SMALLEST:
         return None
     pieces = _pieces(axes, (row, column, total), extents)
     if pieces is None:
