@@ -67,10 +67,10 @@ class Case:
 
     def judge(self, image: Array, weights: Array) -> Array:
         """The definition: each tap adds the products of what lies under it."""
-        x = np.moveaxis(image, DATA[self.layout], (0, 1)).astype(np.float64)
-        w = np.moveaxis(weights, FILTERS[self.filters], (0, 1)).astype(np.float64)
+        x = np.moveaxis(image, DATA[self.layout], (-2, -1)).astype(np.float64)
+        w = np.moveaxis(weights, FILTERS[self.filters], (-2, -1)).astype(np.float64)
         into, out = self.channels
-        found = np.zeros((self.batch, out * self.groups, *self.room))
+        found = np.zeros((*self.room, self.batch, out * self.groups))
         small, large = (self.extents, self.room) if self.transposed else (self.room, self.extents)
         for tap in product(*map(range, self.filter)):
             for place in product(*map(range, small)):
@@ -86,10 +86,9 @@ class Case:
                 for group in range(self.groups):
                     ins = slice(group * into, (group + 1) * into)
                     outs = slice(group * out, (group + 1) * out)
-                    taps = w[(ins if self.transposed else outs, slice(None), *tap)]
-                    taps = taps if self.transposed else taps.T
-                    found[(slice(None), outs, *target)] += x[(slice(None), ins, *source)] @ taps
-        return np.moveaxis(found, (0, 1), DATA[self.layout])
+                    taps = w[tap][ins] if self.transposed else w[tap][outs].T
+                    found[target][:, outs] += x[source][:, ins] @ taps
+        return np.moveaxis(found, (-2, -1), DATA[self.layout])
 
 
 def _laid(shape: Sequence[int], places: tuple[int, int]) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ BAD = sorted((TESTS / "lang" / "skriptnd" / "bad" / "kernels").glob("*.sknd"))
 
 
 @pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+def launches(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each kernel is launched, by machine code or by the interpreter."""
     counted: Counter[str] = Counter()
     for kind in (Compiled, Interpreted):
@@ -146,9 +146,14 @@ def test_a_few_sets_of_extents_stay_ready(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(graphs, "MOST_READY", 2)
     run = lamella.compile(written(tmp_path, KEPT), "interpreter")
     assert isinstance(run, KernelExecutable)
-    made = []
+    made: list[Mapping[str, int]] = []
     inner = run._specialise
-    monkeypatch.setattr(run, "_specialise", lambda extents: (made.append(dict(extents)), inner(extents))[1])
+
+    def specialise(extents: Mapping[str, int]) -> graphs.Specialised:
+        made.append(extents)
+        return inner(extents)
+
+    monkeypatch.setattr(run, "_specialise", specialise)
     for n in (1, 2, 1, 3, 1, 2):
         run(x=np.zeros((n, 3), np.float32))
     assert [item["n"] for item in made] == [1, 2, 3, 2]

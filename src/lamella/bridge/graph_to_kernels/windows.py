@@ -17,7 +17,7 @@ from lamella.bridge.graph_to_kernels.products import SMALLEST, find_digits, find
 from lamella.bridge.graph_to_kernels.terms import Held
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import Blas, Expand, IndexOrSize, Memref, Scalar, Slice, Value
-from lamella.lang.tensor.nodes.types import BOOL, packed_stride
+from lamella.lang.tensor.nodes.types import BOOL
 from lamella.ops.formula import Contraction, Element, Guard
 
 GROUP_STEPS = 1 << 21
@@ -50,6 +50,16 @@ class Piece:
     peeled: str | None = None
     begin: int = 0
     end: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A mode of a view: so many places, every `factor`-th of a tensor, the first of them `shift` behind the room's."""
+
+    count: int
+    stride: int
+    factor: int
+    shift: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,40 +370,42 @@ class _Writing:
 
     def _view(self, builder: Builder, number: int, pieces: Mapping[str, Piece]) -> Value:
         """The matrix of a tensor in this step."""
-        axes = self.window.axes[number][::-1]
         slices: list[Slice] = []
-        kept: list[tuple[int, int, int, int]] = []
-        for axis, stride in zip(axes, packed_stride(self.window.shape(number)), strict=True):
+        kept: list[Mode] = []
+        stride = 1
+        for axis in reversed(self.window.axes[number]):
             piece = pieces.get(axis.loop or "")
             if piece is None:
                 slices.append(Slice(self._place(builder, axis)))
-                continue
-            count = self.width if self.width and axis.loop == self.window.column else piece.count
-            factor = 1 if count == 1 else axis.factor
-            shift = (find_shift(piece, axis) or 0) if factor > 1 else 0
-            first = self._place(builder, axis, axis.factor * piece.first - shift)
-            slices.append(Slice(first, count * factor))
-            kept.append((count, stride, factor, shift))
-        sizes, strides = tuple(item[0] * item[2] for item in kept), tuple(item[1] for item in kept)
-        view = builder.subview(self.memrefs[number], slices, Memref(self.real.name, sizes, strides))
-        return self._strided(builder, view, kept) if any(item[2] > 1 for item in kept) else view
+            else:
+                count = self.width if self.width and axis.loop == self.window.column else piece.count
+                factor = 1 if count == 1 else axis.factor
+                shift = (find_shift(piece, axis) or 0) if factor > 1 else 0
+                first = self._place(builder, axis, axis.factor * piece.first - shift)
+                slices.append(Slice(first, count * factor))
+                kept.append(Mode(count, stride, factor, shift))
+            stride *= axis.size
+        sizes, strides = (item.count * item.factor for item in kept), (item.stride for item in kept)
+        type_ = Memref(self.real.name, tuple(sizes), tuple(strides))
+        view = builder.subview(self.memrefs[number], slices, type_)
+        return self._strided(builder, view, kept) if any(item.factor > 1 for item in kept) else view
 
-    def _strided(self, builder: Builder, view: Value, kept: Sequence[tuple[int, int, int, int]]) -> Value:
+    def _strided(self, builder: Builder, view: Value, kept: Sequence[Mode]) -> Value:
         """Every so many-th place of a view: the mode as two, of which one is picked."""
         name = self.real.name
-        sizes, strides = [item[0] * item[2] for item in kept], [item[1] for item in kept]
-        for mode in reversed(range(len(kept))):
-            count, stride, factor, _ = kept[mode]
-            if factor > 1:
-                sizes[mode : mode + 1], strides[mode : mode + 1] = [factor, count], [stride, stride * factor]
-                view = builder.value(
-                    Expand(view, mode, (factor, count), Memref(name, tuple(sizes), tuple(strides)))
-                )
+        sizes, strides = [item.count * item.factor for item in kept], [item.stride for item in kept]
+        for place, mode in reversed(list(enumerate(kept))):
+            if mode.factor > 1:
+                sizes[place : place + 1] = [mode.factor, mode.count]
+                strides[place : place + 1] = [mode.stride, mode.stride * mode.factor]
+                type_ = Memref(name, tuple(sizes), tuple(strides))
+                view = builder.value(Expand(view, place, (mode.factor, mode.count), type_))
         slices: list[Slice] = []
-        for count, _, factor, shift in kept:
-            slices += [Slice(shift), Slice(0, count)] if factor > 1 else [Slice(0, count)]
-        counts, steps = tuple(item[0] for item in kept), tuple(item[1] * item[2] for item in kept)
-        return builder.subview(view, slices, Memref(name, counts, steps))
+        for mode in kept:
+            slices += [Slice(mode.shift)] if mode.factor > 1 else []
+            slices.append(Slice(0, mode.count))
+        counts, steps = (item.count for item in kept), (item.stride * item.factor for item in kept)
+        return builder.subview(view, slices, Memref(name, tuple(counts), tuple(steps)))
 
     def _place(self, builder: Builder, axis: Axis, more: int = 0) -> IndexOrSize:
         """Where an axis is in this step: a number, or what open loops make of it."""
