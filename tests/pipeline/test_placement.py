@@ -79,6 +79,16 @@ graph G {
     }
 }
 """
+EMPTY = """\
+import linalg;
+operator all { @input { x: real[n, k]; } @output { y: real[n]; } @lower { y[i,] *= x[i, j], i < n, j < k; } }
+operator most { @input { x: real[n, k]; } @output { y: real[n]; } @lower { y[i,] >= x[i, j], i < n, j < k; } }
+graph G {
+    @input { x: real[n|8, k|8]; }
+    @output { a: real[n]; b: real[n]; s: real[n, n]; }
+    @compose { a = all(x); b = most(x); s = linalg.matmul{transB=true}(x, x); }
+}
+"""
 PAGE = TESTS.parent / "examples" / "llama" / "page.module"
 BAD = sorted((TESTS / "lang" / "skriptnd" / "bad" / "kernels").glob("*.sknd"))
 
@@ -140,6 +150,16 @@ def test_kernels_run_for_the_extents_of_every_call(
         assert places
         assert all(item.where == KERNEL for item in places)
         assert sum(launches.values()) >= len(places)
+
+
+def test_extents_of_nothing_give_what_the_reference_gives(tmp_path: Path) -> None:
+    path = written(tmp_path, EMPTY)
+    run, judge = (
+        lamella.compile(path, "interpreter", strict_backend=True),
+        lamella.compile(path, "reference"),
+    )
+    for shape in ((2, 3), (2, 0), (0, 3), (0, 0), (1, 1)):
+        agree(run(x=drawn(shape)), judge(x=drawn(shape)))
 
 
 def test_a_few_sets_of_extents_stay_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,9 +91,9 @@ class KernelExecutable(Executable):
         self._last: KernelOperators | None = None
         found = members(model.graph.inputs)
         names = {symbol.name for item in found for extent in extents(item) for symbol in symbols(extent)}
-        self.open = tuple(sorted(names))
+        self.open_extents = tuple(sorted(names))
         """The extents that a call tells."""
-        if not self.open:
+        if not self.open_extents:
             self.machine_for({})
 
     @property
@@ -103,9 +103,9 @@ class KernelExecutable(Executable):
 
     def machine_for(self, extents: Mapping[str, int]) -> Machine:
         """The kernels for these extents, made where no recent call had them."""
-        key = tuple(extents.get(name) for name in self.open)
+        key = tuple(extents.get(name) for name in self.open_extents)
         if key not in self._ready:
-            known = {name: extents[name] for name in self.open if name in extents}
+            known = {name: extents[name] for name in self.open_extents if name in extents}
             operators = KernelOperators(self.machine, self._specialise(known))
             machine = replace(self.machine, operators=operators, rows={}, bodies={}, quantizers={})
             while len(self._ready) >= MOST_READY:

@@ -81,9 +81,13 @@ class Kernels:
             shapes = {target.tensor: tensors[_key(target)].shape for target in formula.targets}
             begun = all(key in started for key in keys)
             empty = any(loop.extent == 0 for loop in formula.loops)
-            covers = plan_steps(formula, shapes).covers and not empty
-            if formula.sign not in ASSIGNMENTS and not begun and not covers:
-                yield from (self._fill(instance, tensors[key], key, formula, real) for key in keys)
+            if (
+                formula.sign not in ASSIGNMENTS
+                and not begun
+                and (empty or not plan_steps(formula, shapes).covers)
+            ):
+                places = [key for key in keys if 0 not in tensors[key].shape]
+                yield from (self._fill(instance, tensors[key], key, formula, real) for key in places)
                 begun = True
             started.update(keys)
             if not empty:
