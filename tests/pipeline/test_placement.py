@@ -322,6 +322,13 @@ def test_a_plan_takes_no_backend_that_it_does_not_run_on(tmp_path: Path) -> None
         assert "on no other backend" in call("run", tmp_path / "m.nac", "--plan", *words, fails=True).output
 
 
+def test_strictness_is_for_graphs(tmp_path: Path) -> None:
+    path = tmp_path / "k.tensor"
+    path.write_text("func @k(%x: memref<f32x4>) { }\n", encoding="utf-8")
+    for words in (["run", path], ["lower", path, "--to", "llvm"]):
+        assert "is for graphs" in call(*words, "--strict-backend", fails=True).output
+
+
 # --- lowering -----------------------------------------------------------------------------------------------
 
 

@@ -198,8 +198,10 @@ def _is_extent(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def refuse_strict(backend: str | None, options: Options) -> None:
-    """Strictness asks for kernels, which other backends do not run."""
+def refuse_strict(backend: str | None, options: Options, graphs: bool = True) -> None:
+    """Strictness asks for the kernels of a graph, which other backends do not run."""
+    if options.strict_backend and not graphs:
+        raise InputError("strict_backend (--strict-backend) is for graphs", hint="leave it out here")
     if options.strict_backend:
         on = "no backend is named" if backend is None else f"'{backend}' runs none"
         hint = f"name one that runs kernels: {', '.join(BY_KERNELS)}"

@@ -14,7 +14,7 @@ from lamella.lang.nem import write
 from lamella.pipeline.languages import is_stream
 from lamella.pipeline.nem.program import Program, plan_of, read_checked
 from lamella.pipeline.nem.streams import save_stream
-from lamella.pipeline.options import Options
+from lamella.pipeline.options import Options, refuse_strict
 from lamella.plan.bind import bind
 from lamella.plan.stcb import Stream, read_stream
 
@@ -30,6 +30,7 @@ def compile(  # the API's word: lamella.compile
     model: Program | Stream, backend: str | None, options: Options
 ) -> Executable:
     """Make a plan or a stream executable; inputs that a call leaves out are random, from the seed."""
+    refuse_strict(backend, options, graphs=False)
     if backend not in (None, "npu"):
         raise InputError(
             f"there is no backend '{backend}' for this form", hint="plans and streams run on: npu"

@@ -26,7 +26,7 @@ from lamella.lang.tensor import write, write_type
 from lamella.lang.tensor.nodes import Function, Group, Memref, Parameter, Program, Scalar
 from lamella.lang.tensor.rules.memory import MAY_NOT_END
 from lamella.pipeline.languages import part_of
-from lamella.pipeline.options import Options
+from lamella.pipeline.options import Options, refuse_strict
 from lamella.pipeline.tensor.checked import read_checked
 from lamella.pipeline.tensor.draws import draw_array, empty_array
 from lamella.pipeline.tensor.program import KernelFile
@@ -50,6 +50,7 @@ def compile(  # the API's word: lamella.compile
     model: KernelFile, backend: str | None, options: Options
 ) -> NamedKernels | KernelRun:
     """Make kernels callable, `kernels.name(A, B, groups=n)`; with `kernel` named, that one alone."""
+    refuse_strict(backend, options, graphs=False)
     if options.kernel is not None:
         return KernelRun(model, backend, options)
     return compile_kernels(model.program, backend, options)
@@ -80,6 +81,7 @@ def compile_kernels(
 
 def lower(model: KernelFile, to: str, options: Options) -> Lowered:
     """The program after its passes, as text for LLVM, or as the code of a processor."""
+    refuse_strict(None, options, graphs=False)
     lowered: Lowered = part_of("tensor", "lowering").lower_program(model.program, to, options)
     return lowered
 
