@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 
 from bench.measuring import ROUNDS, beside, best, row
 from bench.torch_models import alexnet, resnet18
-from lamella.backend.reference import Executable, compile_model
+from lamella.backend.reference import compile_model
 from lamella.base.source import Source
 from lamella.graph.compose import compose
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
 from lamella.lang.skriptnd import parse
 from lamella.ops.library import Library
+from lamella.pipeline.kernels.execution import compile_open
+from lamella.pipeline.options import Options
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
@@ -118,7 +120,7 @@ def measure_networks() -> None:
         row(f"run {name} at 224 x 224", f"{ours:.2f} s {peak / 1e9:.2f} GB", told)
 
 
-def single(call: str, *shapes: tuple[int, ...]) -> Executable:
+def single(call: str, *shapes: tuple[int, ...]) -> Model:
     """A graph with one operation on inputs that are called x0, x1 and so on."""
     inputs = " ".join(f"x{k}: real{list(shape)};" for k, shape in enumerate(shapes))
     output = ", ".join("~" * len(shapes[0]))
@@ -127,15 +129,16 @@ def single(call: str, *shapes: tuple[int, ...]) -> Executable:
         f"    @compose {{ y = {call}; }}\n}}\n"
     )
     graph, library = compose_text(Source("single.sknd", text))
-    return compile_model(Model(graph, library))
+    return Model(graph, library)
 
 
 def measure_operators() -> None:
-    """Single operators beside torch, and beside NumPy where it has them."""
+    """Single operators beside torch, beside NumPy where it has them, and by their kernels beside the reference."""
     draw = np.random.default_rng(0)
     for what, call, shapes, peer, numpy in OPERATORS:
         arrays = [draw.standard_normal(shape).astype(np.float32) for shape in shapes]
-        executable = single(call, *shapes)
+        model = single(call, *shapes)
+        executable, kernels = compile_model(model), compile_open(model, "cpu", Options(threads=1))
         given = {f"x{k}": array for k, array in enumerate(arrays)}
         tensors = [torch.from_numpy(array) for array in arrays]
         ours = best(partial(executable, **given))
@@ -145,6 +148,9 @@ def measure_operators() -> None:
         if numpy is not None:
             told += "; " + beside(ours, best(partial(numpy, *arrays)), "NumPy")
         row(what, f"{ours * 1000:.1f} ms", told)
+        fast = best(partial(kernels, **given))
+        told = f"{beside(fast, theirs, 'torch')}; {beside(fast, ours, 'reference')}"
+        row("  by kernels on cpu", f"{fast * 1000:.1f} ms", told)
 
 
 def _softmax(x: Floats) -> Floats:
@@ -168,6 +174,13 @@ OPERATORS: tuple[
         "nn.conv{padding=1}(x0, x1)",
         ((1, 64, 56, 56), (64, 64, 3, 3)),
         lambda x, w: torch.nn.functional.conv2d(x, w, padding=1),
+        None,
+    ),
+    (
+        "nn.deconv 64 x 56 x 56, 64 filters 4 x 4 / 2",
+        "nn.deconv{stride=2, padding=1}(x0, x1)",
+        ((1, 64, 56, 56), (64, 64, 4, 4)),
+        lambda x, w: torch.nn.functional.conv_transpose2d(x, w, stride=2, padding=1),
         None,
     ),
     (

@@ -40,6 +40,16 @@ def test_steps_tell_their_losses(words: list[str], tmp_path: Path) -> None:
     np.testing.assert_allclose([float(line[3]) for line in steps], losses, rtol=1e-5)
 
 
+def test_steps_run_by_the_kernels_that_are_asked_for(words: list[str], tmp_path: Path) -> None:
+    x, target = (np.load(tmp_path / f"{name}.npy").shape for name in "xt")
+    types = ["--type", f"x=f32{list(x)}", "--type", f"target_0=i64{list(target)}"]
+    net: list[str | Path] = ["run", tmp_path / "net.nacs", "--train-steps", "2", "--json", *words, *types]
+    plain, done = (json.loads(run(*net, *more).stdout) for more in ([], ["--backend", "cpu"]))
+    np.testing.assert_allclose(done["losses"], plain["losses"], rtol=1e-5)
+    assert done["placement"]["kernels"] > 0
+    assert "placement" not in plain
+
+
 def test_what_was_trained_goes_on(words: list[str], tmp_path: Path) -> None:
     """Two steps, and two from what was written, are four."""
     net, half, store = tmp_path / "net.nacs", tmp_path / "half.nac", tmp_path / "half.safetensors"

@@ -12,8 +12,16 @@ import numpy as np
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, printable
+from lamella.base.placement import Placed, count_kernels, placement_of
 from lamella.base.writer import make_folder
-from lamella.cli.options import command, file_argument, print_findings, print_json
+from lamella.cli.options import (
+    command,
+    file_argument,
+    placement_json,
+    print_findings,
+    print_json,
+    print_placement,
+)
 from lamella.cli.watching.bar import watch
 from lamella.cli.watching.waiting import waiting
 from lamella.pipeline.api import UNIT, lower_model, make_executable, read, save
@@ -44,9 +52,20 @@ def lower(file: Path, options: Options) -> None:
         _report(target, _compare(model, again, options) if options.compare else None, options.as_json)
     else:
         target = printing.write_into(lowered, options.output, file.stem)
-        numbers = printing.compare(model, lowered, target, options) if options.compare else {}
-        pairs = [_difference(*pair) for pair in numbers.values()]
-        _report(target, max(pairs, default=None), options.as_json)
+        _compare_written(model, lowered, printing, target, options)
+
+
+def _compare_written(
+    model: Model, lowered: Model, printing: Printing, target: Path, options: Options
+) -> NoReturn:
+    """Compare a model with what was written of it, and say which of its operations are no kernels."""
+    found = printing.compare(model, lowered, target, options) if options.compare else None
+    pairs = [] if found is None else [_difference(*pair) for pair in found.numbers.values()]
+    placement = placement_of(lowered)
+    if not options.as_json:
+        print_placement(options.to, placement)
+    ran = () if found is None else found.placement
+    _report(target, max(pairs, default=None), options.as_json, ran, placement)
 
 
 def _findings(model: Model) -> Sequence[Diagnostic]:
@@ -73,10 +92,12 @@ def _print(lowered: Model, printing: Printing | None, options: Options) -> None:
     """The text of kernels on standard output; other forms need a folder."""
     if printing is None:
         raise click.UsageError(f"--to {options.to} writes files; say where with -o FOLDER")
-    text = printing.printed(lowered)
+    text, placement = printing.printed(lowered), placement_of(lowered)
     if options.as_json:
-        print_json({"ok": True, "diagnostics": [], "form": options.to, "text": text})
+        facts = {"form": options.to, "text": text, **placement_json(placement)}
+        print_json({"ok": True, "diagnostics": [], **facts})
     else:
+        print_placement(options.to, placement)
         click.echo(text, nl=False)
 
 
@@ -88,13 +109,22 @@ def _write(lowered: Model, file: Path, folder: Path, options: Options) -> Path:
     return target
 
 
-def _report(target: Path, difference: float | None, as_json: bool) -> NoReturn:
+def _report(
+    target: Path,
+    difference: float | None,
+    as_json: bool,
+    ran: Sequence[Placed] = (),
+    placement: Sequence[Placed] = (),
+) -> NoReturn:
+    """Say what was written; `ran` is where the operations of the comparison ran."""
     close = difference is None or difference <= TOLERANCE
     if as_json:
         told = difference if difference is None or np.isfinite(difference) else str(difference)
-        print_json({"ok": close, "diagnostics": [], "written": str(target), "largest_difference": told})
+        facts = {"written": str(target), "largest_difference": told, **placement_json(ran or placement)}
+        print_json({"ok": close, "diagnostics": [], **facts})
     else:
         said = "" if difference is None else f": read again, largest difference {difference:.3g}"
+        said += f", {count_kernels(ran)} by kernels" if ran else ""
         click.echo(f"{printable(str(target))}{said}")
         if not close:
             click.echo(f"the numbers differ by more than {TOLERANCE}", err=True)

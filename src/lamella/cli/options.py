@@ -17,6 +17,7 @@ from click.core import ParameterSource
 
 from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors, render
 from lamella.base.limits import Limits, from_options
+from lamella.base.placement import Placed, placement_line, placement_to_json
 from lamella.pipeline.effects import Option, steps_of
 from lamella.pipeline.given import Inert, Use, find_inert, offered, options_of
 from lamella.pipeline.languages import shown_subject, subject_of
@@ -214,6 +215,25 @@ def print_findings(findings: Iterable[Diagnostic], stream_is_error: bool = True)
         tag = f"{finding.severity}[{finding.code}]"
         coloured = click.style(tag, fg=COLOURS[finding.severity], bold=True)
         click.echo(text.replace(tag, coloured, 1), err=stream_is_error)
+
+
+strict_option = click.option(
+    "--strict-backend",
+    is_flag=True,
+    help="Graphs on cpu or interpreter: an operation that does not run as a kernel is an error.",
+)
+
+
+def print_placement(backend: str | None, placement: Sequence[Placed]) -> None:
+    """One line that names each operation that does not run as a kernel; nothing where all do."""
+    line = placement_line(placement)
+    if line is not None:
+        click.echo(f"{backend or 'kernels'}: {line}", err=True)
+
+
+def placement_json(placement: Sequence[Placed]) -> dict[str, object]:
+    """Where operations run, for the one JSON object of a command; empty where there are no kernels."""
+    return {"placement": placement_to_json(placement)} if placement else {}
 
 
 def without_notes(findings: Iterable[Diagnostic]) -> list[Diagnostic]:

@@ -18,7 +18,16 @@ import numpy as np
 from lamella.backend.drawing import Drawn
 from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.limits import Limits
-from lamella.cli.options import command, file_argument, has_errors, print_findings, print_json
+from lamella.base.placement import placement_of
+from lamella.cli.options import (
+    command,
+    file_argument,
+    has_errors,
+    placement_json,
+    print_findings,
+    print_json,
+    print_placement,
+)
 from lamella.cli.planning import run_plan
 from lamella.cli.talking import speak
 from lamella.cli.training import Training, train, with_targets
@@ -71,11 +80,12 @@ def _execute(file: Path, options: Options, step: str) -> None:
     if options.as_json:
         times = {"loaded": loaded, "run": elapsed, "operators": stopwatch.to_json()}
         told |= {"profile": times} if options.profile else {}
-        told |= _random_json(executable.drawn, options)
+        told |= _random_json(executable.drawn, options) | placement_json(placement_of(executable))
         _print_json(outputs, executable.findings, told)
         return
     print_findings(executable.findings)
     _print_random(executable.drawn, options)
+    print_placement(options.backend, placement_of(executable))
     _print_outputs(outputs)
     if options.profile:
         click.echo(f"loaded in {loaded * 1000:.1f} ms, run in {elapsed * 1000:.1f} ms", err=True)
@@ -98,15 +108,17 @@ def _observe(file: Path, options: Options) -> None:
     """Run once, and print what the annotations of a model watch."""
     arrays = _read_inputs(options.inputs, options.limits)
     with waiting(f"reading {printable(str(file))}"):
-        found = part_of("module", "observing").observe(file, options, arrays)
+        found = part_of("module", "observing").observe(file, options, arrays, options.backend)
     failed = has_errors(found.findings, False)
     if options.as_json:
         told = [item.to_json() for item in found.findings]
-        more = {"observed": list(found.lines), **_random_json(found.drawn, options)}
-        print_json({"ok": not failed, "diagnostics": told, "outputs": _facts(found.outputs), **more})
+        more = _random_json(found.drawn, options) | placement_json(found.placement)
+        facts = {"outputs": _facts(found.outputs), "observed": list(found.lines)}
+        print_json({"ok": not failed, "diagnostics": told, **facts, **more})
     else:
         print_findings(found.findings)
         _print_random(found.drawn, options)
+        print_placement(options.backend, found.placement)
         for line in found.lines:
             click.echo(line)
         _print_outputs(dict(found.outputs))

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from lamella.base.diagnostic import printable
-from lamella.cli.options import print_json
+from lamella.base.placement import placement_of
+from lamella.cli.options import placement_json, print_json, print_placement
 from lamella.cli.watching.waiting import waiting
 from lamella.pipeline.generating import read_tokens
 from lamella.pipeline.languages import part_of
@@ -28,11 +29,14 @@ def _talk(file: Path, options: Options) -> None:
     """Print what follows a prompt, piece by piece as it is known."""
     generating = part_of("module", "generating")
     tell = None if options.as_json else _echo
-    tokens, text = generating.generate_text(file, "\n".join(options.prompt), options, tell)
+    answer = generating.generate_text(file, "\n".join(options.prompt), options, tell)
+    placement = placement_of(answer.executable)
     if options.as_json:
-        print_json({"ok": True, "diagnostics": [], "tokens": tokens, "text": text})
+        facts = {"tokens": answer.tokens, "text": answer.text, **placement_json(placement)}
+        print_json({"ok": True, "diagnostics": [], **facts})
     else:
         click.echo()
+        print_placement(options.backend, placement)
 
 
 def _continue_tokens(file: Path, options: Options) -> None:
@@ -46,13 +50,16 @@ def _continue_tokens(file: Path, options: Options) -> None:
     generator.require_ends(target, source)
     tokens = list(generator.run(given, generating.sampling_of(options)))
     drawn, seed = generator.drawn, options.start_seed
+    placement = placement_of(generator.executable)
     if options.as_json:
         more = {"random": drawn.to_json(seed)} if drawn.weights else {}
+        more |= placement_json(placement)
         print_json({"ok": True, "diagnostics": [], "tokens": tokens, **more})
     else:
         if drawn.weights:
             click.echo(drawn.line(seed), err=True)
         click.echo(",".join(map(str, tokens)))
+        print_placement(options.backend, placement)
 
 
 def _echo(text: str) -> None:

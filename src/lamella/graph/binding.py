@@ -34,6 +34,16 @@ def _result_name(argument: Argument) -> str:
     return found[0].name if isinstance(argument, Tensor) else found[0].name.rpartition(":")[0]
 
 
+def quantizer_of(tensor: Tensor) -> Operation | None:
+    """The operation that quantises a tensor as it is produced; None where nothing says that it is."""
+    if tensor.quantization is None:
+        return None
+    given = Tensor(tensor.name, tensor.element, tensor.shape)
+    result = Tensor(f"{tensor.name} quantised", tensor.element, tensor.shape)
+    name, attributes = tensor.quantization.operator, tensor.quantization.attributes
+    return Operation(name, (given,), (result,), attributes, origin=tensor.origin)
+
+
 def signature(operation: Operation) -> object:
     """What tells operations apart, names of tensors aside."""
     sides = (tuple(_shape_of(item) for item in side) for side in (operation.inputs, operation.outputs))

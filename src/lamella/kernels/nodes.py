@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
+from lamella.base.placement import KERNEL, REFERENCE, Placed
+from lamella.graph.binding import signature
 from lamella.graph.model import Model
+from lamella.graph.nodes import Branch, Node, Operation, walk
 from lamella.lang.tensor.nodes import Program
+
+CONTROL_FLOW = "control flow is the host's; what it runs is counted by itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +43,33 @@ class Call:
 class KernelGraph:
     """A graph whose operations are computed by the kernels of a program, launched in order.
 
-    `calls` is keyed by what tells operations apart (`graph.signature`); an operation without calls is native: its
-    components are run instead, or the host computes it.
+    `calls` is keyed by what tells operations apart (`graph.signature`); an operation without calls is native: the
+    host computes it, and `native` says why. Extents that the graph leaves open have the numbers of `extents`.
     """
 
     model: Model
     program: Program
     calls: Mapping[object, tuple[Call, ...]]
+    native: Mapping[object, str] = field(default_factory=dict)
+    extents: Mapping[str, int] = field(default_factory=dict)
+    quantizers: tuple[Operation, ...] = ()
+    """What quantises tensors as they are produced, where a run does."""
 
     @property
     def language(self) -> str:
         """The form that it is: no language, because it is a graph in one and a program in another."""
         return "kernels"
+
+    @property
+    def placement(self) -> list[Placed]:
+        """Where each operation runs, in order."""
+        return [place for _, place in self.placed()]
+
+    def placed(self) -> Iterator[tuple[Node, Placed]]:
+        """Every operation and every branch and loop of the graph, with where it runs."""
+        for node in (*walk(self.model.graph.nodes), *self.quantizers):
+            if not isinstance(node, Operation):
+                yield node, Placed("if" if isinstance(node, Branch) else "do", REFERENCE, CONTROL_FLOW)
+                continue
+            reason = self.native.get(signature(node))
+            yield node, Placed(node.operator, KERNEL if reason is None else REFERENCE, reason or "")

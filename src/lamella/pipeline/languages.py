@@ -14,6 +14,7 @@ from lamella.base.errors import RULES as FILE_RULES
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import is_folder, is_there, read_shipped, shipped
+from lamella.base.placement import Placed
 from lamella.kernels.target import TARGETS
 from lamella.pipeline.options import Options
 
@@ -83,6 +84,14 @@ class Execution(Protocol):
         """Write a model by the ending of the path."""
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a model and what was written of it gave, by name, and where the operations of the latter ran."""
+
+    numbers: Mapping[str, tuple[Array, Array]]
+    placement: tuple[Placed, ...] = ()
+
+
 class Printing(Protocol):
     """What a language with texts below it offers to `lower`: `lamella.pipeline.<language>.printing`."""
 
@@ -92,9 +101,7 @@ class Printing(Protocol):
     def write_into(self, model: Model, folder: Path, stem: str) -> Path:
         """Write every stage into a folder; gives the file of the last."""
 
-    def compare(
-        self, before: Model, lowered: Model, path: Path, options: Options
-    ) -> Mapping[str, tuple[Array, Array]]:
+    def compare(self, before: Model, lowered: Model, path: Path, options: Options) -> Compared:
         """The numbers of a model and of what was written of it."""
 
 

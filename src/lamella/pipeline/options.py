@@ -241,10 +241,13 @@ class Options:
     strict_backend: bool = field(
         default=False,
         metadata=row(
-            "An error where an operation does not run on the backend that was asked for.",
-            on("compile", BY_KERNELS),
-            "--strict-backend | run | backend",
-            needs=(Need(("backend",), WITH_KERNELS),),
+            "An error where an operation does not run on the backend that was asked for, or has no kernel.",
+            on("compile, lower", BY_KERNELS),
+            "--strict-backend | run lower | backend",
+            needs=(
+                Need(("backend",), WITH_KERNELS, steps=("compile",)),
+                Need(("to",), CODE, steps=("lower",)),
+            ),
         ),
     )
     threads: int = field(

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lamella.backend.reference import Executable, compile_model
-from lamella.backend.reference.nodes.operators import Held, Operators, Prepared, Values, dtypes_of
-from lamella.backend.reference.storage import Storage
+from lamella.backend.reference import Executable
+from lamella.backend.reference.nodes.machine import Machine
+from lamella.backend.reference.nodes.operators import (
+    Held,
+    Operators,
+    Prepared,
+    Values,
+    dtypes_of,
+    used_values,
+)
 from lamella.base.arrays import Array, DType
+from lamella.base.dim import substitute, symbols
 from lamella.base.dtype import ElementType
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.placement import REFERENCE, Placed
 from lamella.graph.binding import signature
+from lamella.graph.model import Model
 from lamella.graph.nodes import Operation, Pack, tensors
+from lamella.graph.rewrite import extents, members
 from lamella.kernels.nodes import Call, KernelGraph, Operand
-from lamella.ops.library import Library
+from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
 from lamella.ops.problem import Fault
 
 Launch = Callable[[str, Sequence[object], int], None]
 """Runs a kernel by its name on arguments, for a number of work-groups."""
+MOST_READY = 16
+"""How many sets of extents stay ready."""
+NO_VALUE = "a step of its kernels had no value"
 STORED = {"i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64}
 """The types in which arrays of other integers and of bool are handed over, bit for bit."""
 
@@ -33,15 +48,73 @@ def compile_graph(
     dtype: str = "f32",
     quantized: bool = False,
     limits: Limits = DEFAULT,
-) -> Executable:
-    """Make a graph callable whose kernels are launched by a function."""
+) -> KernelExecutable:
+    """Make a graph of known extents callable whose kernels are launched by a function."""
 
-    def operators(library: Library, storage: Storage, limits: Limits) -> Operators:
-        return KernelOperators(library, storage, limits, program.calls, launch)
+    def specialise(extents: Mapping[str, int]) -> Specialised:
+        return Specialised(program, launch)
 
-    return compile_model(
-        program.model, seed=seed, dtype=dtype, quantized=quantized, limits=limits, operators=operators
-    )
+    return KernelExecutable(program.model, specialise, seed, dtype, quantized, limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Specialised:
+    """A graph whose open extents have numbers, with what launches its kernels.
+
+    A `strict` one refuses to run an operation on the reference that has a kernel.
+    """
+
+    program: KernelGraph
+    launch: Launch
+    strict: bool = False
+
+
+Specialise = Callable[[Mapping[str, int]], Specialised]
+"""Gives the open extents of a graph their numbers, and its operations their kernels."""
+
+
+class KernelExecutable(Executable):
+    """Runs a model by kernels for the extents of each call; those of the last few sets of extents stay ready."""
+
+    def __init__(
+        self,
+        model: Model,
+        specialise: Specialise,
+        seed: int = 0,
+        dtype: str = "f32",
+        quantized: bool = False,
+        limits: Limits = DEFAULT,
+    ) -> None:
+        super().__init__(model, seed, dtype, quantized, limits)
+        self._specialise = specialise
+        self._ready: OrderedDict[tuple[int | None, ...], tuple[Machine, KernelOperators]] = OrderedDict()
+        self._last: KernelOperators | None = None
+        found = members(model.graph.inputs)
+        names = {symbol.name for item in found for extent in extents(item) for symbol in symbols(extent)}
+        self.open_extents = tuple(sorted(names))
+        """The extents that a call tells."""
+        if not self.open_extents:
+            self.machine_for({})
+
+    @property
+    def placement(self) -> list[Placed]:
+        """Where each operation ran in the last call; nothing before the call that tells the open extents."""
+        return [] if self._last is None else self._last.placement()
+
+    def machine_for(self, extents: Mapping[str, int]) -> Machine:
+        """The kernels for these extents, made where no recent call had them."""
+        key = tuple(extents.get(name) for name in self.open_extents)
+        if key not in self._ready:
+            known = {name: extents[name] for name in self.open_extents if name in extents}
+            operators = KernelOperators(self.machine, self._specialise(known))
+            machine = replace(self.machine, operators=operators, rows={}, bodies={}, quantizers={})
+            while len(self._ready) >= MOST_READY:
+                self._ready.popitem(last=False)
+            self._ready[key] = machine, operators
+        self._ready.move_to_end(key)
+        machine, self._last = self._ready[key]
+        self._last.begin()
+        return machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +130,23 @@ class Step:
 class KernelOperators(Operators):
     """Runs operations by their kernels; a step without a value makes the reference run it, which tells why."""
 
-    def __init__(
-        self,
-        library: Library,
-        storage: Storage,
-        limits: Limits,
-        calls: Mapping[object, tuple[Call, ...]],
-        launch: Launch,
-    ) -> None:
-        super().__init__(library, storage, limits)
-        self._calls = calls
-        self._launch = launch
+    def __init__(self, machine: Machine, specialised: Specialised) -> None:
+        super().__init__(machine.library, machine.storage, machine.limits)
+        self._program, self._launch = specialised.program, specialised.launch
+        self._strict = specialised.strict
+        self._calls = specialised.program.calls
         self._steps: dict[int, Step | None] = {}
         """What operations of known shapes do, by the identity of what `prepare` holds for them."""
+        self._faulty: set[object] = set()
+        """Operations that the reference computed although they have kernels."""
+
+    def placement(self) -> list[Placed]:
+        """Where each operation of the graph runs."""
+        found = []
+        for node, place in self._program.placed():
+            late = isinstance(node, Operation) and signature(node) in self._faulty
+            found.append(Placed(place.operation, REFERENCE, NO_VALUE) if late else place)
+        return found
 
     def run(
         self, operation: Operation, inputs: Sequence[Held], values: Values, random: np.random.Generator
@@ -77,15 +154,26 @@ class KernelOperators(Operators):
         """The outputs of an operation; what does not depend on the numbers is found once."""
         found = self.prepare(operation)
         if id(found) not in self._steps:
-            self._steps[id(found)] = self._plan(operation, found)
+            self._steps[id(found)] = self._plan(operation, found, used_values(operation, values))
         step = self._steps[id(found)]
         results = None if step is None else self._run_step(step, inputs)
         return super().run(operation, inputs, values, random) if results is None else results
 
-    def _plan(self, operation: Operation, found: Prepared) -> Step | None:
+    def begin(self) -> None:
+        """Forget what the last call found."""
+        self._faulty.clear()
+
+    def _tell(self, operation: Operation) -> None:
+        """Remember that the reference computed what has kernels: a step of them had no value, yet nothing was wrong."""
+        if self._strict:
+            raise Fault(NO_KERNEL, reason=NO_VALUE)
+        self._faulty.add(signature(operation))
+
+    def _plan(self, operation: Operation, found: Prepared, values: Values) -> Step | None:
         """The step of an operation; None where the numbers or the extents of a run have a say in it."""
         instance, calls = found.instance, self._calls.get(signature(operation))
-        shapes = [item.shape or () for item in instance.outputs if item.items is None]
+        declared = [item.shape or () for item in instance.outputs if item.items is None]
+        shapes = [[substitute(size, values) for size in shape] for shape in declared]
         known = all(isinstance(size, int) for shape in shapes for size in shape)
         if calls is None or instance.checks or not known or len(shapes) < len(instance.outputs):
             return None
@@ -93,8 +181,9 @@ class KernelOperators(Operators):
         given = [self.storage.dtype(item) for item in _elements(operation)]
         real = self.storage.real([*given, *dtypes])
         try:
-            constants = self.tensors(instance, [None] * len(instance.inputs), {})
-            outputs = [self.allocate(item, found.specialise({}), real, {}) for item in instance.outputs]
+            constants = self.tensors(instance, [None] * len(instance.inputs), values)
+            formulas = found.specialise(values)
+            outputs = [self.allocate(item, formulas, real, values) for item in instance.outputs]
         except Fault:
             return None
         arrays = [item for item in outputs if isinstance(item, np.ndarray)]
@@ -129,9 +218,10 @@ class KernelOperators(Operators):
         real = self.storage.real([*dtypes_of(inputs), *stored])
         for declared in instance.outputs:
             held[declared.name] = self.allocate(declared, formulas, real, values)
-        for call in calls:
-            if not self._run(call, held):
-                return super().run_formulas(operation, found, inputs, values)
+        if not all(self._run(call, held) for call in calls):
+            results = super().run_formulas(operation, found, inputs, values)
+            self._tell(operation)
+            return results
         return [self.finish(held[item.name], item) for item in instance.outputs]
 
     def _run(self, call: Call, held: Mapping[str, Array | tuple[Array, ...]]) -> bool:

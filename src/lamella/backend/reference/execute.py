@@ -13,10 +13,10 @@ from lamella.backend.drawing import Drawn, types_of
 from lamella.backend.reference.checks import require_checks
 from lamella.backend.reference.draws import draw_variable, find_picks, generator, reading
 from lamella.backend.reference.findings import told
-from lamella.backend.reference.inputs import Inputs, Misfit, fit, list_parts
+from lamella.backend.reference.inputs import Inputs, Misfit, as_array, fit, list_parts
 from lamella.backend.reference.nodes.lifetimes import names_of
 from lamella.backend.reference.nodes.machine import Frame, Machine
-from lamella.backend.reference.nodes.operators import Operators
+from lamella.backend.reference.nodes.operators import Held, Operators
 from lamella.backend.reference.storage import Storage, known_shape
 from lamella.backend.reference.symbols import Extents
 from lamella.backend.watch import Watch, unwatched
@@ -95,7 +95,7 @@ class Executable:
         self._seed = seed
         storage = Storage(dtype == "f64", limits.max_total_bytes)
         runner = operators(model.library, storage, limits)
-        self._machine = Machine(model.library, storage, limits, quantized, runner)
+        self.machine = Machine(model.library, storage, limits, quantized, runner)
         self._inputs = Inputs(model.graph, storage, seed, self._declaration)
         self.reset()
 
@@ -117,10 +117,13 @@ class Executable:
 
     def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
         """Run once; inputs that are not given are random from the seed where that is wanted, else missing."""
-        frame = Frame(self._machine, Extents(), np.random.default_rng(self._seed))
-        graph = self.model.graph
+        extents, graph = Extents(), self.model.graph
         self.findings = [*self.model.findings, *self.find_random()]
-        self._enter(frame, inputs)
+        taken = self._inputs.take(inputs, extents, lambda name: self._picks.get(name, ()), self.draws)
+        drawn = types_of({name: item for name, item in taken.items() if name not in inputs})
+        self.drawn = Drawn(drawn, len(self._random), len(graph.variables))
+        frame = Frame(self.machine_for(extents), extents, np.random.default_rng(self._seed))
+        self._enter(frame, taken)
         require_checks(graph.checks, frame.extents)
         needed = [*graph.outputs, *(item.value for item in graph.updates)]
         frame.run(graph.nodes, self.inputs, names_of(needed), self.watch)
@@ -130,23 +133,39 @@ class Executable:
         self.state |= {item.variable.name: np.array(frame.array(item.value)) for item in graph.updates}
         return outputs
 
-    def _enter(self, frame: Frame, inputs: Mapping[str, npt.ArrayLike]) -> None:
+    def machine_for(self, extents: Mapping[str, int]) -> Machine:
+        """What runs the nodes of a call in which the open extents of the inputs have these numbers."""
+        return self.machine
+
+    def _enter(self, frame: Frame, taken: Mapping[str, Held]) -> None:
         graph = self.model.graph
-        taken = self._inputs.take(inputs, frame.extents, lambda name: self._picks.get(name, ()), self.draws)
-        drawn = types_of({name: item for name, item in taken.items() if name not in inputs})
-        self.drawn = Drawn(drawn, len(self._random), len(graph.variables))
         for part in list_parts(graph.inputs):
             with told(part.name, part.origin, self._declaration(part.name)):
                 frame.put(part, taken[part.name])
         for tensor in graph.variables:
             with told(tensor.name, tensor.origin, self._declaration(tensor.name)):
-                frame.put(tensor, self.state[tensor.name])
+                frame.put(tensor, self._kept(tensor))
         for constant in graph.constants:
             with told(constant.tensor.name, constant.tensor.origin):
                 frame.put_constant(constant)
 
+    def _kept(self, tensor: Tensor) -> Array:
+        """A variable as it is now; `state` is open to everybody, so what stands there is tested."""
+        found = self.state.get(tensor.name)
+        if isinstance(found, np.ndarray) and found.dtype == self.machine.storage.dtype(tensor.element):
+            return found
+        if found is None:
+            raise InputError(
+                f"'state' has nothing for variable '{tensor.name}'", hint="reset() gives it its start"
+            )
+        try:
+            return fit(as_array(found), tensor.element, self.machine.storage)
+        except Misfit as problem:
+            kind = f"{tensor.element}{list(tensor.shape)}"
+            raise Fault(WRONG_TYPE, name=tensor.name, type=kind, found=str(problem)) from None
+
     def _start(self, tensor: Tensor) -> Array:
-        storage, name = self._machine.storage, tensor.name
+        storage, name = self.machine.storage, tensor.name
         shape = known_shape(tensor.shape, {})
         given = None if self.model.data is None else self.model.data.get(name)
         if given is None:
@@ -204,7 +223,7 @@ class Executable:
 
     def _prepare(self, operation: Operation) -> tuple[Instance, Sequence[Contraction]] | None:
         try:
-            found = self._machine.operators.prepare(operation)
+            found = self.machine.operators.prepare(operation)
         except (Fault, Problem):
             return None
         return found.instance, found.formulas

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from lamella.base.dim import substitute
 from lamella.base.dtype import F32, F64, I64, ElementType
 from lamella.bridge.graph_to_kernels.affine import is_integer
 from lamella.bridge.graph_to_kernels.contraction import (
@@ -15,6 +16,7 @@ from lamella.bridge.graph_to_kernels.contraction import (
 from lamella.bridge.graph_to_kernels.products import Product, find_product, memref_shape, write_product
 from lamella.bridge.graph_to_kernels.steps import Unsupported, elements, plan_steps
 from lamella.bridge.graph_to_kernels.terms import Held, Writing, is_picked, stored_type
+from lamella.bridge.graph_to_kernels.windows import Window, find_window, write_window
 from lamella.graph.binding import bind_operation
 from lamella.graph.nodes import Operation, Tensor
 from lamella.kernels.build import Builder, Names
@@ -25,6 +27,8 @@ from lamella.ops.formula import Contraction, Element
 from lamella.ops.instance import Declared, Instance
 from lamella.ops.library import Library
 from lamella.ops.lower import contractions
+from lamella.ops.problem import Fault, Problem
+from lamella.ops.specialise import specialise
 
 Key = tuple[str, int | None]
 FAULT = make_memref("i32", (1,))
@@ -37,35 +41,56 @@ class Kernels:
 
     library: Library
     wide: bool = False
+    extents: Mapping[str, int] = field(default_factory=dict)
+    """The numbers of extents that the graph leaves open."""
     functions: list[Function] = field(default_factory=list)
 
     def add(self, operation: Operation) -> tuple[Call, ...]:
-        """Write the kernels of an operation; none where it has no formula or one that no kernel is written for."""
+        """Write the kernels of an operation, none where it has nothing to compute.
+
+        Unsupported says why there are none: it has no formula, or one that no kernel is written for.
+        """
         instance = bind_operation(self.library, operation)
-        formulas = contractions(instance)
+        if instance.definition.operator.kind != "lower":
+            raise Unsupported("it has no formula")
+        formulas = self._formulas(instance)
         before = len(self.functions)
         try:
             return tuple(self._write(instance, formulas))
         except Unsupported:
             del self.functions[before:]
-            return ()
+            raise
+
+    def _formulas(self, instance: Instance) -> Sequence[Contraction]:
+        """The formulas as the reference runs them with these extents."""
+        found = contractions(instance)
+        try:
+            return [specialise(item, self.extents) for item in found] if self.extents else found
+        except (Fault, Problem, ZeroDivisionError):
+            raise Unsupported("its formula has no value with these extents") from None
 
     def _write(self, instance: Instance, formulas: Sequence[Contraction]) -> Iterator[Call]:
-        tensors = dict(_tensors(instance, formulas, self.wide))
+        tensors = dict(_tensors(instance, self.wide, self.extents))
         real = Scalar("f64" if any(item.element == F64 for item in tensors.values()) else "f32")
         tensors = {key: _computed(item, key, formulas, real) for key, item in tensors.items()}
         started: set[Key] = set()
         for formula in formulas:
             keys = [_key(target) for target in formula.targets]
             if any(key not in tensors for key in keys):
-                raise Unsupported("a shape is not known before the run")
+                raise Unsupported("a shape is only known in the run")
             shapes = {target.tensor: tensors[_key(target)].shape for target in formula.targets}
             begun = all(key in started for key in keys)
-            if formula.sign not in ASSIGNMENTS and not begun and not plan_steps(formula, shapes).covers:
-                yield from (self._fill(instance, tensors[key], key, formula, real) for key in keys)
+            empty = any(loop.extent == 0 for loop in formula.loops)
+            if (
+                formula.sign not in ASSIGNMENTS
+                and not begun
+                and (empty or not plan_steps(formula, shapes).covers)
+            ):
+                places = [key for key in keys if 0 not in tensors[key].shape]
+                yield from (self._fill(instance, tensors[key], key, formula, real) for key in places)
                 begun = True
             started.update(keys)
-            if all(loop.extent != 0 for loop in formula.loops):
+            if not empty:
                 yield self._kernel(instance, formula, tensors, real, begun)
 
     def _name(self, instance: Instance) -> str:
@@ -82,6 +107,10 @@ class Kernels:
         product = find_product(formula, tensors, real)
         if product is not None:
             return self._product(instance, product, tensors, real, started)
+        # The products of a window add to the target again and again, so it must hold something already.
+        window = find_window(formula, tensors, real) if started else None
+        if window is not None:
+            return self._window(instance, window, real)
         used = _used(formula, tensors)
         names = Names({item.memref.name for item in used.values()} | {FAULT_NAME})
         builder, fault = Builder(names), Value(FAULT_NAME)
@@ -115,6 +144,16 @@ class Kernels:
         builder = Builder(Names({"A", "B", "C"}))
         memrefs = [item.value for item in parameters]
         groups = write_product(builder, product, memrefs, real, started)
+        return self._close(instance, builder, parameters, operands, groups, False)
+
+    def _window(self, instance: Instance, window: Window, real: Scalar) -> Call:
+        operands, parameters = [], []
+        for number, element in enumerate(window.elements):
+            shape = window.shape(number)
+            operands.append(Operand(*_key(element), shape, real.name))
+            parameters.append(Parameter(Value("CAB"[number]), make_memref(real.name, shape)))
+        builder = Builder(Names({"A", "B", "C"}))
+        groups = write_window(builder, window, [item.value for item in parameters], real)
         return self._close(instance, builder, parameters, operands, groups, False)
 
     def _fill(self, instance: Instance, held: Held, key: Key, formula: Contraction, real: Scalar) -> Call:
@@ -156,8 +195,8 @@ def _key(element: Element) -> Key:
     return element.tensor, element.item if is_integer(element.item) else None
 
 
-def _tensors(instance: Instance, formulas: Sequence[Contraction], wide: bool) -> Iterator[tuple[Key, Held]]:
-    """Every tensor that the formulas may name; shapes must be known."""
+def _tensors(instance: Instance, wide: bool, extents: Mapping[str, int]) -> Iterator[tuple[Key, Held]]:
+    """Every tensor that the formulas may name, as far as its shape is known."""
     declared: list[tuple[str, object]] = [
         *instance.inputs,
         *((item.name, item.tensors()) for item in instance.outputs),
@@ -168,7 +207,7 @@ def _tensors(instance: Instance, formulas: Sequence[Contraction], wide: bool) ->
         items = value if isinstance(value, tuple) else (value,)
         for number, item in enumerate(items):
             key = name, number if isinstance(value, tuple) else None
-            held = _held(_memref_name(*key, taken), item, wide)
+            held = _held(_memref_name(*key, taken), item, wide, extents)
             if held is not None:
                 yield key, held
 
@@ -183,10 +222,11 @@ def _memref_name(name: str, number: int | None, taken: set[str]) -> str:
     return found
 
 
-def _held(name: str, item: object, wide: bool) -> Held | None:
+def _held(name: str, item: object, wide: bool, extents: Mapping[str, int]) -> Held | None:
     if not isinstance(item, Tensor | Declared) or item.shape is None:
         return None
-    shape = tuple(extent for extent in item.shape if isinstance(extent, int))
+    known = [substitute(extent, extents) for extent in item.shape]
+    shape = tuple(extent for extent in known if isinstance(extent, int))
     if len(shape) != len(item.shape):
         return None
     element = F64 if wide and item.element.is_float else item.element

@@ -49,20 +49,22 @@ def find_product(
     contraction: Contraction, tensors: Mapping[tuple[str, int | None], Held], real: Scalar
 ) -> Product | None:
     """The matrix product that a contraction is; None where it is none or too small."""
-    elements = _factors(contraction)
-    if elements is None or any(_element_type(tensors, item) != real.name for item in elements):
+    elements = find_factors(contraction, tensors, real)
+    if elements is None:
         return None
     extents = {loop.index: loop.extent for loop in contraction.loops if isinstance(loop.extent, int)}
     if len(extents) != len(contraction.loops) or 0 in extents.values():
         return None
-    rows = [_plain_indices(item, extents, _shape(tensors, item)) for item in elements]
+    rows = [_plain_indices(item, extents, find_shape(tensors, item)) for item in elements]
     if any(row is None for row in rows):
         return None
     return _arrange(elements, [row for row in rows if row is not None], extents)
 
 
-def _factors(contraction: Contraction) -> list[Element] | None:
-    """The target and the two factors of a sum of products without conditions that does not read what it writes."""
+def find_factors(
+    contraction: Contraction, tensors: Mapping[tuple[str, int | None], Held], real: Scalar
+) -> tuple[Element, Element, Element] | None:
+    """The target and both factors of a sum of products of one type that has no condition and reads no target."""
     if contraction.sign != "+=" or contraction.condition is not None or len(contraction.targets) != 1:
         return None
     value = contraction.values[0]
@@ -71,7 +73,9 @@ def _factors(contraction: Contraction) -> list[Element] | None:
     found = [contraction.targets[0], *value.operands]
     elements = [item for item in found if isinstance(item, Element)]
     apart = all(item.tensor != contraction.targets[0].tensor for item in elements[1:])
-    return elements if len(elements) == 3 and apart else None
+    if len(elements) != 3 or not apart or any(_element_type(tensors, item) != real.name for item in elements):
+        return None
+    return elements[0], elements[1], elements[2]
 
 
 def _element_type(tensors: Mapping[tuple[str, int | None], Held], element: Element) -> str:
@@ -79,7 +83,8 @@ def _element_type(tensors: Mapping[tuple[str, int | None], Held], element: Eleme
     return "" if found is None else stored_type(found.element)
 
 
-def _shape(tensors: Mapping[tuple[str, int | None], Held], element: Element) -> tuple[int, ...]:
+def find_shape(tensors: Mapping[tuple[str, int | None], Held], element: Element) -> tuple[int, ...]:
+    """The shape of the tensor of an element."""
     return tensors[element.tensor, element.item if is_integer(element.item) else None].shape
 
 
@@ -93,14 +98,14 @@ def _plain_indices(
     found: list[str] = []
     for index, size in zip(element.indices, shape, strict=True):
         form = find_form(index.index if isinstance(index, Guard) else index, extents)
-        names = None if form is None else _digits(form, extents, size)
+        names = None if form is None else find_digits(form, extents, size)
         if names is None:
             return None
         found += names
     return tuple(found) if len(set(found)) == len(found) else None
 
 
-def _digits(form: Form, extents: Mapping[str, int], size: int) -> list[str] | None:
+def find_digits(form: Form, extents: Mapping[str, int], size: int) -> list[str] | None:
     """The loops whose indices are the digits of a number that runs from 0 to the end of a dimension."""
     names = [name for name, _ in sorted(form.factors, key=lambda item: -item[1])]
     factor = 1

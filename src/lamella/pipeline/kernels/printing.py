@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from lamella.backend.reference import compile_model
-from lamella.base.arrays import Array
 from lamella.base.writer import make_folder, write_text
 from lamella.graph.model import Model
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.tensor import write
 from lamella.pipeline.kernels.execution import compile
+from lamella.pipeline.languages import Compared
 from lamella.pipeline.options import Options, drawing
 from lamella.pipeline.tensor.checked import read_checked
 
@@ -29,12 +29,12 @@ def write_into(model: KernelGraph, folder: Path, stem: str) -> Path:
     return path
 
 
-def compare(
-    before: object, lowered: KernelGraph, path: Path, options: Options
-) -> dict[str, tuple[Array, Array]]:
+def compare(before: object, lowered: KernelGraph, path: Path, options: Options) -> Compared:
     """The numbers of the graph on the reference, and by its kernels as they were written."""
     graph = before if isinstance(before, Model) else lowered.model
     again = replace(lowered, program=read_checked(path, options.limits).program)
     first = compile_model(graph, seed=options.start_seed, limits=options.limits)()
-    second = compile(again, "cpu", drawing(options))()
-    return {name: (first[name], second[name]) for name in first}
+    executable = compile(again, "cpu", drawing(options))
+    second = executable()
+    numbers = {name: (first[name], second[name]) for name in first}
+    return Compared(numbers, tuple(executable.placement))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -29,8 +29,8 @@ from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.execution import compile as compile_graph
 
 TOKENIZER = "tokenizer.json"
-BATCH, LENGTH = "B", "T"
-"""The extents of the tokens that a model is given."""
+BATCH = "B"
+"""The dimension of sequences, as the models of the library call it."""
 LONGEST = ("max_seq", "max_position_embeddings")
 """Parameters that say how many positions a model has."""
 
@@ -78,11 +78,7 @@ def open_tokenizer(folder: Path, limits: Limits = DEFAULT) -> Tokenizer:
 
 
 class Generator:
-    """A model that is ready to continue tokens.
-
-    The reference reads the prompt, whatever its length. With another backend the tokens behind it are computed there,
-    by a graph of its own whose shapes are known; both share the weights.
-    """
+    """A model that is ready to continue tokens; one executable reads the prompt, whatever its length, and the rest."""
 
     def __init__(self, path: Path, length: int, options: Options, backend: str | None = None) -> None:
         source = read_source(path, is_model_folder(path), options)
@@ -90,19 +86,16 @@ class Generator:
         settings = Settings(library=Library(limits=options.limits), extents={BATCH: 1}, cached=length)
         model = build(source, options, settings)
         self._input, self._output = _ends(model)
-        self._first = _compile(model, None, options)
-        self._next = self._first
-        if backend not in (None, "reference"):
-            single = build(source, options, replace(settings, extents={BATCH: 1, LENGTH: 1}))
-            self._next = _compile(_with_numbers(single, self._first), backend, options)
+        # All backends of graphs keep their variables alike.
+        self.executable = cast("Executable", compile_graph(model, backend, options))
         kept = [item.variable.name for item in model.graph.updates]
-        self._empty = {name: self._first.state[name] for name in kept}
+        self._empty = {name: self.executable.state[name] for name in kept}
         self.stops = frozenset(stop_tokens(source))
 
     @property
     def drawn(self) -> Drawn:
         """What is random: weights that nobody gave."""
-        return self._first.drawn
+        return self.executable.drawn
 
     def require_ends(self, target: str, source: str) -> None:
         """Whether these are the input and the output that the model has for tokens; InputError where not."""
@@ -113,30 +106,15 @@ class Generator:
     def run(self, start: Sequence[int], sampling: Sampling) -> Iterator[int]:
         """The tokens that follow, each as it is chosen; one that ends a text is the last, and is not given."""
         chance = np.random.default_rng(sampling.seed)
-        self._first.state.update(self._empty)
-        given, executable = [*start], self._first
+        self.executable.state.update(self._empty)
+        given = [*start]
         for _ in range(sampling.max_tokens):
-            logits = executable(**{self._input: np.asarray([given], np.int64)})[self._output][0, -1]
+            logits = self.executable(**{self._input: np.asarray([given], np.int64)})[self._output][0, -1]
             token = choose_token(logits, sampling.temperature, chance)
             if token in self.stops:
                 return
             yield token
-            if executable is not self._next:
-                executable = self._next
-                executable.state.update({name: self._first.state[name] for name in self._empty})
             given = [token]
-
-
-def _compile(model: Model, backend: str | None, options: Options) -> Executable:
-    """A graph on a backend; all of them keep their variables alike."""
-    return cast("Executable", compile_graph(model, backend, options))
-
-
-def _with_numbers(model: Model, other: Executable) -> Model:
-    """A model with the weights that an executable of the same model holds, which nobody writes from now on."""
-    for array in other.state.values():
-        array.setflags(write=False)
-    return replace(model, data=other.state)
 
 
 def choose_token(logits: Array, temperature: float, chance: np.random.Generator) -> int:
@@ -178,13 +156,21 @@ def stop_tokens(source: Source) -> Iterator[int]:
             yield item
 
 
+class Answer(NamedTuple):
+    """The tokens and the text that follow a prompt, and what computed them."""
+
+    tokens: list[int]
+    text: str
+    executable: Executable
+
+
 def generate_text(
     path: Path,
     prompt: str,
     options: Options,
     tell: Callable[[str], None] | None = None,
-) -> tuple[list[int], str]:
-    """The tokens and the text that follow a prompt; `tell` gets each piece of the text as it is known."""
+) -> Answer:
+    """What follows a prompt; `tell` gets each piece of the text as it is known."""
     tokenizer = open_tokenizer(path, options.limits)
     start = tokenizer.encode(prompt).ids
     if not start:
@@ -200,4 +186,4 @@ def generate_text(
         if tell is not None and text.startswith(told) and not text.endswith("�"):
             tell(text[len(told) :])
             told = text
-    return tokens, tokenizer.decode(tokens)
+    return Answer(tokens, tokenizer.decode(tokens), generator.executable)

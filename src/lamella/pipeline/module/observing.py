@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.backend.drawing import Drawn
-from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, printable
+from lamella.base.placement import Placed, placement_of
 from lamella.bridge.hf_to_module import is_model_folder
 from lamella.bridge.module_to_graph import Compiled, Mark
 from lamella.graph.model import Model
@@ -26,6 +26,7 @@ from lamella.pipeline.module.conditions import Held, is_true
 from lamella.pipeline.module.execution import build_compiled, settings_of
 from lamella.pipeline.module.folders import read_source
 from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.execution import compile as compile_graph
 from lamella.pipeline.skriptnd.shaping import with_extents
 
 SEEN = ("hook", "probe", "trace")
@@ -42,20 +43,23 @@ class Observed:
     findings: tuple[Diagnostic, ...]
     drawn: Drawn = field(default_factory=Drawn)
     """What the run drew."""
+    placement: tuple[Placed, ...] = ()
+    """Where its operations ran, on a backend that runs kernels."""
 
 
-def observe(path: Path, options: Options, inputs: Mapping[str, npt.ArrayLike]) -> Observed:
-    """Run a model once on the reference, and look at the tensors that its annotations name."""
+def observe(
+    path: Path, options: Options, inputs: Mapping[str, npt.ArrayLike], backend: str | None = None
+) -> Observed:
+    """Run a model once, and look at the tensors that its annotations name."""
     source = read_source(path, is_model_folder(path), options)
     compiled, model = build_compiled(source, options, settings_of(options))
     watch = _Watch(compiled, source.instance)
     widened = with_extents(watch.widen(model), options)
-    run = compile_model(widened, seed=options.start_seed, dtype=options.dtype or "f32", limits=options.limits)
-    run.draws = options.draws
+    run = compile_graph(widened, backend, options)
     found = run(**inputs)
     values = {name.removeprefix(PREFIX): found.pop(name) for name in list(found) if name.startswith(PREFIX)}
     lines, findings = watch.tell(values)
-    return Observed(found, tuple(lines), (*run.findings, *findings), run.drawn)
+    return Observed(found, tuple(lines), (*run.findings, *findings), run.drawn, tuple(placement_of(run)))
 
 
 class _Watch:

@@ -10,19 +10,23 @@ from pathlib import Path
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.base.dim import symbols
 from lamella.base.dtype import F64
 from lamella.base.errors import InputError
 from lamella.base.paths import is_folder, is_there
-from lamella.bridge.graph_to_kernels import graph_to_kernels
+from lamella.base.placement import placement_line
+from lamella.base.source import NOWHERE, Span
 from lamella.graph.data import Weights, read_weights, write_weights
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
+from lamella.graph.rewrite import extents, members
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.skriptnd.rules import data as data_rules
+from lamella.lang.skriptnd.rules.graphs import OPEN_EXTENTS
 from lamella.ops.problem import Problem
 from lamella.pipeline import languages
 from lamella.pipeline.languages import ENDINGS, STREAM_ENDINGS, execution_of, part_of
-from lamella.pipeline.options import Options
+from lamella.pipeline.options import WITH_KERNELS, Options
 from lamella.pipeline.skriptnd.passing import apply_pass
 from lamella.pipeline.skriptnd.reading import chosen_graph, compose_graph, read_module
 from lamella.pipeline.skriptnd.writing import (
@@ -40,8 +44,8 @@ KERNEL_FORMS = ("tensor", "llvm", "asm", "ptx")
 """What kernels are lowered to."""
 BINARY_FORM = "nac"
 """The binary of a graph."""
-BY_KERNELS = ("cpu", "interpreter")
-"""Backends that run the kernels of a graph."""
+ENOUGH = 8
+"""The size that a hint proposes for an open extent."""
 
 
 def load(path: Path, options: Options) -> Model:
@@ -108,10 +112,13 @@ def compile(  # the API's word: lamella.compile
     model: Model, backend: str | None, options: Options
 ) -> languages.Executable:
     """Make a graph executable."""
-    if backend in BY_KERNELS:
-        return execution_of("kernels").compile(to_kernels(model, options), backend, options)
+    if backend in WITH_KERNELS:
+        executable: languages.Executable = part_of("kernels", "execution").compile_open(
+            model, backend, options
+        )
+        return executable
     if backend not in (None, "reference"):
-        hint = f"graphs run on: {', '.join(('reference', *BY_KERNELS))}"
+        hint = f"graphs run on: {', '.join(('reference', *WITH_KERNELS))}"
         raise InputError(f"there is no backend '{backend}' for a graph", hint=hint)
     executable = compile_model(
         model,
@@ -122,14 +129,6 @@ def compile(  # the API's word: lamella.compile
     )
     executable.draws = options.draws
     return executable
-
-
-def to_kernels(model: Model, options: Options) -> KernelGraph:
-    """The kernels of a graph whose shapes are known."""
-    try:
-        return graph_to_kernels(model, wide=options.dtype == "f64", limits=options.limits)
-    except Problem as problem:
-        raise LamellaError(problem.findings) from None
 
 
 def lower(model: Model, to: str, options: Options) -> languages.Model:
@@ -145,10 +144,11 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
         return to_file(model, Path(f"{model.graph.name}.nac"), options)
     if to not in KERNEL_FORMS:
         return with_numbers(model, options)
-    kernels = to_kernels(model, options)
+    _require_extents(model, to)
+    kernels: KernelGraph = part_of("kernels", "execution").to_kernels(model, options)
     if not kernels.program.functions:
-        hint = "kernels need formulas and known shapes; extents that are left open are given with 'shape'"
-        raise InputError("no operation of this graph becomes a kernel", hint=hint)
+        told = placement_line(kernels.placement) or "it has none"
+        raise InputError("no operation of this graph becomes a kernel", hint=told)
     if to == "tensor" and options.after is None:
         return kernels
     return execution_of("kernels").lower(kernels, to, options)
@@ -165,6 +165,30 @@ def with_numbers(model: Model, options: Options, all_or_none: bool = True) -> Mo
         return model
     run = compile_model(model, seed=options.start_seed, limits=options.limits)
     return replace(model, data=run.state, findings=(*model.findings, *run.find_random()))
+
+
+def _require_extents(model: Model, to: str) -> None:
+    """Kernels are written for known extents: those of the inputs that are open must be given."""
+    found = {
+        symbol.name: (symbol, item.name)
+        for item in reversed(list(members(model.graph.inputs)))
+        for extent in extents(item)
+        for symbol in symbols(extent)
+    }
+    if not found:
+        return
+    sizes = {name: min(max(symbol.low, ENOUGH), symbol.high) for name, (symbol, _) in sorted(found.items())}
+    words = ",".join(f"{name}={size}" for name, size in sizes.items())
+    repair = f"say for which: lamella lower FILE --to {to} --shape {words}, or lamella.load(…, shape={sizes})"
+    span, names = _declaration(model, next(reversed(found.values()))[1]), ", ".join(map(repr, sizes))
+    raise LamellaError([OPEN_EXTENTS.at(span, graph=model.graph.name, names=names, repair=repair)])
+
+
+def _declaration(model: Model, name: str) -> Span:
+    """Where the text of a graph declares an input."""
+    found = model.library.find(f"main.{model.graph.name}")
+    inputs = () if found is None else found.operator.parameters("input")
+    return next((item.span for item in inputs if item.name == name.partition(":")[0]), NOWHERE)
 
 
 def _listed() -> str:

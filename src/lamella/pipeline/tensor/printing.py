@@ -13,6 +13,7 @@ from lamella.backend.cpu.run.proof import find_open
 from lamella.base.arrays import Array
 from lamella.lang.tensor.nodes import Function, Memref, Program, Scalar
 from lamella.lang.tensor.nodes.types import INTEGERS
+from lamella.pipeline.languages import Compared
 from lamella.pipeline.options import Options
 from lamella.pipeline.tensor.checked import read_checked
 from lamella.pipeline.tensor.draws import draw_array
@@ -36,12 +37,12 @@ def write_into(model: Lowered, folder: Path, stem: str) -> Path:
     return save_stages(model, folder, stem)
 
 
-def compare(before: object, lowered: Lowered, path: Path, options: Options) -> Pairs:
+def compare(before: object, lowered: Lowered, path: Path, options: Options) -> Compared:
     """The numbers of kernels as they were, and after their last pass, as far as their arguments can be drawn."""
     passes = [place for place in sorted(path.parent.glob("[0-9][0-9]-*.tensor")) if place.name[:2] != "00"]
     if not passes or not isinstance(before, KernelFile):
-        return {}
-    return _compare_kernels(before, read_checked(passes[-1], options.limits), options)
+        return Compared({})
+    return Compared(_compare_kernels(before, read_checked(passes[-1], options.limits), options))
 
 
 def _compare_kernels(before: KernelFile, after: KernelFile, options: Options) -> Pairs:

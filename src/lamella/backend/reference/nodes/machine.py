@@ -19,6 +19,7 @@ from lamella.backend.watch import Watch, unwatched
 from lamella.base.arrays import Array
 from lamella.base.dim import substitute
 from lamella.base.limits import Limits
+from lamella.graph.binding import quantizer_of
 from lamella.graph.compose.decompose import Body, compose_call
 from lamella.graph.nodes import Argument, Constant, Loop, Node, Operation, Pack, Region, Tensor
 from lamella.lang.skriptnd.rules.graphs import TOO_MUCH_MEMORY
@@ -117,12 +118,11 @@ class Frame:
         if tensor.quantization is None or not self.machine.quantized:
             return value
         quantizers = self.machine.quantizers
-        if tensor.name not in quantizers:
-            given = Tensor(tensor.name, tensor.element, tensor.shape)
-            result = Tensor(f"{tensor.name} quantised", tensor.element, tensor.shape)
-            name, attributes = tensor.quantization.operator, tensor.quantization.attributes
-            quantizers[tensor.name] = Operation(name, (given,), (result,), attributes, origin=tensor.origin)
-        found = self._run(quantizers[tensor.name], [value])[0]
+        operation = quantizers.get(tensor.name) or quantizer_of(tensor)
+        if operation is None:
+            return value
+        quantizers[tensor.name] = operation
+        found = self._run(operation, [value])[0]
         return found if isinstance(found, np.ndarray) else value
 
     # --- nodes ----------------------------------------------------------------------------------------------

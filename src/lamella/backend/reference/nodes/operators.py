@@ -82,7 +82,7 @@ class Operators:
     ) -> list[Held] | None:
         """The outputs of an operation in their stored types; None for one that only its components can run."""
         found = self.prepare(operation)
-        used = _used_values(operation, values)
+        used = used_values(operation, values)
         self._test(operation, found.instance, inputs, used)
         kind = found.instance.definition.operator.kind
         if kind == "lower":
@@ -236,7 +236,7 @@ def dtypes_of(inputs: Sequence[Held]) -> list[np.dtype[np.generic]]:
     ]
 
 
-def _used_values(operation: Operation, values: Values) -> Values:
+def used_values(operation: Operation, values: Values) -> Values:
     """The extents that the tensors and attributes of an operation speak of."""
     if not values:
         return values

@@ -1,4 +1,4 @@
-"""Composed graphs, dynamic shapes and the run: SKR300 to SKR339."""
+"""Composed graphs, dynamic shapes and the run: SKR300 to SKR339, SKR386 and SKR387."""
 
 from __future__ import annotations
 
@@ -210,4 +210,16 @@ RANDOM_WEIGHTS = Rule(
     "graph '{name}' has {count} without data; random values are used, from seed {seed}",
     NOTE,
     hint="give data with --weights, or as .dat files in the folder of the model",
+)
+NO_KERNEL = Rule(
+    "SKR386",
+    "3 Graph composition",
+    "'{operator}' does not run as a kernel: {reason}",
+    hint="without --strict-backend (strict_backend=True) the reference computes what has no kernel",
+)
+OPEN_EXTENTS = Rule(
+    "SKR387",
+    "3 Graph composition",
+    "graph '{graph}' leaves {names} open; kernels are written for known extents",
+    hint="{repair}",
 )
