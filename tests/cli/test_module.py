@@ -93,7 +93,11 @@ def test_a_folder_that_does_not_fit_is_told(folder: Path) -> None:
     assert "E112" in call("check", folder, status=1)
     (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}), encoding="utf-8")
     assert "E111" in call("check", folder, status=1)
-    call("check", folder, "--allow", "model.layers.1.*")
+    told = call("check", folder, "--unused", "model.layers.1.*")
+    assert "W112" in told
+    assert "it is beyond what the config says" in told
+    for words in (("check", folder), ("show", folder), ("run", folder), ("convert", folder, "out.nac")):
+        assert "--unused PATTERN" in call(*words, "--allow", "model.layers.1.*", status=2)
     (folder / "config.json").write_text(json.dumps({**config, "architectures": ["Lama"]}), encoding="utf-8")
     told = call("show", folder, status=1)
     assert "no model for the architecture 'Lama'" in told

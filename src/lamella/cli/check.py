@@ -43,7 +43,6 @@ class Options(ModelOptions):
     root: Path | None
     lock: bool
     verify_backward: bool
-    allow: tuple[str, ...]
     limits: Limits
 
 

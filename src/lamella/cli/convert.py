@@ -43,7 +43,6 @@ class Options(Common, ModelOptions):
     embed: dict[str, str]
     tokenizer: Path | None
     plan: Path | None
-    allow: tuple[str, ...]
     seed: int
 
 

@@ -32,12 +32,20 @@ root_option = click.option(
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="Includes may reach all below this folder; by default the folder of FILE.",
 )
-allow_option = click.option(
-    "--allow",
-    multiple=True,
-    metavar="PATTERN",
-    help="Hugging Face: tensors of a checkpoint that may stay unused, such as 'vision.*'; repeatable.",
+FOR_PLANS = (
+    "--allow says what the plan of a NAC file may do; name tensors that may stay unused with --unused PATTERN"
 )
+
+
+def _refuse_patterns(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]) -> None:
+    if value:
+        raise click.UsageError(FOR_PLANS)
+
+
+allow_option = click.option(
+    "--allow", multiple=True, hidden=True, expose_value=False, callback=_refuse_patterns
+)
+"""The older name of --unused, for commands that run no plan: it only says where it went."""
 file_argument = click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 
 
@@ -110,6 +118,18 @@ MODEL_OPTIONS = (
         callback=_extents,
         help="Extents that the model leaves open.",
     ),
+    click.option(
+        "--architecture",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="F.module",
+        help="Hugging Face: read the folder as the model of this file, not as one of the library.",
+    ),
+    click.option(
+        "--unused",
+        multiple=True,
+        metavar="PATTERN",
+        help="Hugging Face: tensors of a checkpoint that may stay unused, such as 'vision.*'; repeatable.",
+    ),
 )
 
 
@@ -141,6 +161,8 @@ class ModelOptions(TypedDict):
     keep: tuple[str, ...]
     decompose: tuple[str, ...]
     shape: dict[str, int]
+    architecture: Path | None
+    unused: tuple[str, ...]
 
 
 def model_options(command: F) -> F:

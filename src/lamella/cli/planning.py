@@ -34,7 +34,7 @@ class PlanOptions(TypedDict):
 
 
 def _allowed(ctx: click.Context, parameter: click.Parameter, value: Sequence[str]) -> dict[str, Path]:
-    """`--allow print --allow read=DIR` as capabilities with their folders; other words are patterns of tensors."""
+    """`--allow print --allow read=DIR` as capabilities with their folders."""
     return {name: Path(folder) for name, _, folder in (word.partition("=") for word in value)}
 
 
@@ -58,7 +58,7 @@ PLAN_OPTIONS = (
         multiple=True,
         metavar="WHAT[=DIR]",
         callback=_allowed,
-        help="What a plan may do: prompt, read=DIR, write=DIR, models=DIR; or unused tensors: 'vision.*'.",
+        help="What a plan may do: prompt, read=DIR, write=DIR, models=DIR.",
     ),
     click.option(
         "--patch",

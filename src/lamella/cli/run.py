@@ -18,6 +18,7 @@ import numpy as np
 from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.limits import Limits
 from lamella.cli.options import (
+    FOR_PLANS,
     Common,
     Guarded,
     ModelOptions,
@@ -175,7 +176,8 @@ def run(**options: Unpack[Options]) -> None:
 def _words(options: Options) -> dict[str, object]:
     """The options that concern reading and compiling a model."""
     words: dict[str, object] = {key: value for key, value in options.items() if key not in OWN}
-    words["allow"] = tuple(options["allow"]) if _is_module(options) else ()
+    if options["allow"] and _is_module(options):
+        raise click.UsageError(FOR_PLANS)
     words["trace"] = _print_line if options["trace"] else None
     words["training"] = wants_training(options)
     if words["training"] and (wants_plan(options) or options["generate"] is not None):

@@ -40,7 +40,6 @@ class Options(ModelOptions):
     picture: Path | None
     extract: Path | None
     types: dict[str, str]
-    allow: tuple[str, ...]
     limits: Limits
 
 

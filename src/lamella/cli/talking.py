@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from lamella.base.diagnostic import printable
-from lamella.cli.options import print_json
+from lamella.cli.options import print_findings, print_json, without_notes
 from lamella.cli.watching.waiting import waiting
 from lamella.pipeline.generating import read_tokens
 from lamella.pipeline.languages import language_of, part_of
@@ -32,11 +32,13 @@ def talk(
     generating = part_of("module", "generating")
     chosen = generating.Sampling(**sampling)
     tell = None if as_json else _echo
-    tokens, text = generating.generate_text(file, prompt, chosen, options_of(words), tell, backend)
+    tokens, text, findings = generating.generate_text(file, prompt, chosen, options_of(words), tell, backend)
     if as_json:
-        print_json({"ok": True, "diagnostics": [], "tokens": tokens, "text": text})
+        told = [item.to_json() for item in findings]
+        print_json({"ok": True, "diagnostics": told, "tokens": tokens, "text": text})
     else:
         click.echo()
+        print_findings(without_notes(findings))
 
 
 def continue_tokens(
@@ -58,8 +60,10 @@ def continue_tokens(
     generator.require_ends(target, source)
     tokens = list(generator.run(given, chosen))
     if as_json:
-        print_json({"ok": True, "diagnostics": [], "tokens": tokens})
+        told = [item.to_json() for item in generator.findings]
+        print_json({"ok": True, "diagnostics": told, "tokens": tokens})
     else:
+        print_findings(without_notes(generator.findings))
         click.echo(",".join(map(str, tokens)))
 
 

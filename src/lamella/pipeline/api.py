@@ -9,7 +9,19 @@ from lamella.pipeline.languages import Executable, Model, execution_of, language
 from lamella.pipeline.options import options_of
 
 LOADING = frozenset(
-    ("model", "preset", "config", "dialect", "keep", "decompose", "weights", "allow", "cache", "shape")
+    (
+        "model",
+        "preset",
+        "config",
+        "dialect",
+        "keep",
+        "decompose",
+        "weights",
+        "unused",
+        "cache",
+        "shape",
+        "architecture",
+    )
 )
 """Options that only reading a file can honour; a NAC file becomes a graph later, and so takes them later."""
 

@@ -11,6 +11,8 @@ from typing import cast
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 
+RENAMED = MappingProxyType({"allow": "tensors of a checkpoint that may stay unused are named by unused="})
+"""Options that had another name, with what is said of them."""
 DIALECTS = ("specification", "newer")
 KINDS = MappingProxyType(
     {
@@ -36,6 +38,7 @@ KINDS = MappingProxyType(
         "weights": Path,
         "tokenizer": Path,
         "plan": Path,
+        "architecture": Path,
     }
 )
 """The kinds of the options that are no words."""
@@ -43,7 +46,7 @@ OPTIONAL = frozenset(
     [
         *("language", "root", "device", "kernel", "after", "target"),
         *("model", "preset", "dialect", "weights", "dtype"),
-        *("quantize", "optimize", "external", "tokenizer", "plan", "lr"),
+        *("quantize", "optimize", "external", "tokenizer", "plan", "lr", "architecture"),
     ]
 )
 """The options that may be None, as if they were not given."""
@@ -112,8 +115,10 @@ class Options:
     """Module DSL: write beside a file what its imports lead to."""
     preset: str | None = None
     """Module DSL: a named set of config values of the file."""
-    allow: tuple[str, ...] = ()
-    """Module DSL: tensors of a checkpoint that may stay unused, as patterns."""
+    unused: tuple[str, ...] = ()
+    """Hugging Face: tensors of a checkpoint that may stay unused, as patterns."""
+    architecture: Path | None = None
+    """Hugging Face: the `.module` file whose model a folder is; by default its own, then one of the library."""
     dialect: str | None = None
     """SkriptND: which library gives operators of one name their meaning; by default the specification's."""
     keep: tuple[str, ...] = ()
@@ -139,7 +144,8 @@ def options_of(words: Mapping[str, object]) -> Options:
     names = [item.name for item in fields(Options)]
     unknown = next((word for word in words if word not in names), None)
     if unknown is not None:
-        raise InputError(f"there is no option '{unknown}'", hint=f"options are: {', '.join(names)}")
+        hint = RENAMED.get(unknown, f"options are: {', '.join(names)}")
+        raise InputError(f"there is no option '{unknown}'", hint=hint)
     given = {name: _taken(name, value) for name, value in words.items()}
     found = cast("Callable[..., Options]", Options)(**given)
     if found.dialect is not None and found.dialect not in DIALECTS:
@@ -151,9 +157,9 @@ def options_of(words: Mapping[str, object]) -> Options:
 
 def _taken(name: str, value: object) -> object:
     """The value of an option in the type that it has; a single word is taken for a list of one."""
-    if name in ("root", "weights", "tokenizer", "plan") and isinstance(value, str | Path):
+    if name in ("root", "weights", "tokenizer", "plan", "architecture") and isinstance(value, str | Path):
         return Path(value)
-    if name in ("keep", "decompose", "passes", "allow"):
+    if name in ("keep", "decompose", "passes", "unused"):
         return (value,) if isinstance(value, str) else _words(name, value)
     if name == "shape":
         return _extents(value)

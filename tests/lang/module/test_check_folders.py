@@ -17,6 +17,7 @@ from lamella.base.diagnostic import Diagnostic
 BAD = Path(__file__).parent / "bad"
 PROGRAMS = sorted(path for path in BAD.glob("*.txt") if re.match(r"[ew]11\d_", path.name))
 TENSOR = re.compile(r"(\S+): (\w+) (\[.*\])")
+UNUSED = re.compile(r"check FOLDER --unused (\S+)")
 LAYER = re.compile(r"(\S+): the tensors of a layer")
 IN_LAYER = {
     **{f"self_attn.{name}_proj.weight": "[4, 4]" for name in "qkvo"},
@@ -61,7 +62,7 @@ def write_folder(folder: Path, text: str) -> None:
 def judge(folder: Path, text: str) -> list[Diagnostic]:
     """What is wrong with the folder that a text describes."""
     write_folder(folder, text)
-    return lamella.check(folder)
+    return lamella.check(folder, unused=tuple(UNUSED.findall(text)))
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
@@ -84,4 +85,4 @@ def test_a_repaired_folder_has_none(path: Path, tmp_path: Path) -> None:
 
 def test_every_rule_about_folders_has_a_text() -> None:
     codes = {path.name[:4] for path in PROGRAMS}
-    assert codes == {*(f"e11{number}" for number in range(7)), "w110", "w111"}
+    assert codes == {*(f"e11{number}" for number in range(8)), "w110", "w111", "w112"}

@@ -18,7 +18,7 @@ def check_folder(path: Path, options: Options) -> list[Diagnostic]:
             return []
         return [
             *source.folder.findings,
-            *plan_weights(source.instance, source.folder, options.allow).findings,
+            *plan_weights(source.instance, source.folder, options.unused).findings,
         ]
     except LamellaError as problem:
         return list(problem.findings)

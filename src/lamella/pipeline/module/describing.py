@@ -158,7 +158,7 @@ def _describe_folder(path: Path, options: Options) -> Description:
             }
         }
         try:
-            findings += plan_weights(source.instance, folder, options.allow).findings
+            findings += plan_weights(source.instance, folder, options.unused).findings
         except LamellaError as problem:
             findings += problem.findings
     lines += [f"  {item.message}" for item in findings if item.severity != "error"]

@@ -44,7 +44,7 @@ def _numbers(source: Source, folder: Folder | None, options: Options) -> Mapping
     """The weights by path: as the folder has them, or those of a file, or random ones from the seed."""
     instance: Instance = source.instance
     if folder is not None and (options.weights is None or is_model_folder(options.weights)):
-        return plan_weights(instance, folder, options.allow, "").data()
+        return plan_weights(instance, folder, options.unused, "").data()
     model = build(source, options, Settings(library=Library(limits=options.limits)))
     state = compile_model(model, seed=options.seed, limits=options.limits).state
     return {

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
 from lamella.backend.reference import Executable
 from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.optional import need
@@ -40,6 +41,14 @@ class Sampling:
     max_tokens: int = 16
     temperature: float = 0.0
     seed: int = 0
+
+
+class Generated(NamedTuple):
+    """The tokens and the text that follow a prompt, and what there is to tell about the model."""
+
+    tokens: list[int]
+    text: str
+    findings: tuple[Diagnostic, ...] = ()
 
 
 class Tokenizer(Protocol):
@@ -91,6 +100,8 @@ class Generator:
         kept = [item.variable.name for item in model.graph.updates]
         self._empty = {name: self._first.state[name] for name in kept}
         self.stops = frozenset(stop_tokens(source))
+        self.findings = model.findings
+        """What there is to tell about the weights."""
 
     def require_ends(self, target: str, source: str) -> None:
         """Whether these are the input and the output that the model has for tokens; InputError where not."""
@@ -169,7 +180,7 @@ def generate_text(
     options: Options,
     tell: Callable[[str], None] | None = None,
     backend: str | None = None,
-) -> tuple[list[int], str]:
+) -> Generated:
     """The tokens and the text that follow a prompt; `tell` gets each piece of the text as it is known."""
     tokenizer = open_tokenizer(path, options.limits)
     start = tokenizer.encode(prompt).ids
@@ -185,4 +196,4 @@ def generate_text(
         if tell is not None and text.startswith(told) and not text.endswith("�"):
             tell(text[len(told) :])
             told = text
-    return tokens, tokenizer.decode(tokens)
+    return Generated(tokens, tokenizer.decode(tokens), generator.findings)

@@ -1,4 +1,4 @@
-"""Weight mappings: E010, and what a checkpoint must hold: E110 to E119, W110, W111."""
+"""Weight mappings: E010, and what a checkpoint must hold: E110 to E117, W110 to W112."""
 
 from __future__ import annotations
 
@@ -68,6 +68,12 @@ CONFIG = Rule(
     hint="{repair}",
 )
 FOLDER = Rule("E116", "8.1 HuggingFace Config Mapping", "{file}: {why}", hint="{repair}")
+UNTIED = Rule(
+    "E117",
+    "8.2 Weight Mapping Syntax",
+    "the checkpoint tensor '{name}' holds other numbers than '{other}', but '{path}' is tied to '{tied}'",
+    hint="set tie_word_embeddings to false in config.json to read it; --unused {pattern} keeps the tie, and warns",
+)
 CONVERTED = Rule(
     "W110",
     "8.2 Weight Mapping Syntax",
@@ -75,3 +81,10 @@ CONVERTED = Rule(
     WARNING,
 )
 IGNORED = Rule("W111", "8.1 HuggingFace Config Mapping", "{what} is ignored: {why}", NOTE)
+DROPPED = Rule(
+    "W112",
+    "8.2 Weight Mapping Syntax",
+    "{names} of the checkpoint {stays} unused, and the numbers may be others: {why}",
+    WARNING,
+    hint="leave --unused out to see what config.json would have to say",
+)
