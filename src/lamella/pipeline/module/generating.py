@@ -16,14 +16,13 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.optional import need
 from lamella.base.paths import is_there, shown
-from lamella.bridge.hf_to_module import is_model_folder
 from lamella.bridge.hf_to_module.documents import read_object
 from lamella.bridge.module_to_graph import Settings
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
-from lamella.ops.library import Library
 from lamella.pipeline.module.execution import build
 from lamella.pipeline.module.folders import Source, read_source
+from lamella.pipeline.module.operators import library_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.execution import compile as compile_graph
 
@@ -87,9 +86,9 @@ class Generator:
     """
 
     def __init__(self, path: Path, length: int, options: Options, backend: str | None = None) -> None:
-        source = read_source(path, is_model_folder(path), options)
+        source = read_source(path, options)
         _require_room(source, length)
-        settings = Settings(library=Library(limits=options.limits), extents={BATCH: 1}, cached=length)
+        settings = Settings(library=library_of(source.program, options), extents={BATCH: 1}, cached=length)
         model = build(source, options, settings)
         self._input, self._output = _ends(model)
         self._first = _compile(model, None, options)

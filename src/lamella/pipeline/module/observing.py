@@ -12,7 +12,6 @@ import numpy.typing as npt
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, printable
-from lamella.bridge.hf_to_module import is_model_folder
 from lamella.bridge.module_to_graph import Compiled, Mark
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
@@ -43,8 +42,8 @@ class Observed:
 
 def observe(path: Path, options: Options, inputs: Mapping[str, npt.ArrayLike]) -> Observed:
     """Run a model once on the reference, and look at the tensors that its annotations name."""
-    source = read_source(path, is_model_folder(path), options)
-    compiled, model = build_compiled(source, options, settings_of(options))
+    source = read_source(path, options)
+    compiled, model = build_compiled(source, options, settings_of(source.program, options))
     watch = _Watch(compiled, source.instance)
     widened = with_extents(watch.widen(model), options)
     run = compile_model(widened, seed=options.seed, dtype=options.dtype or "f32", limits=options.limits)

@@ -7,16 +7,16 @@ from pathlib import Path
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.errors import InputError, OutputError
 from lamella.base.paths import is_there, shown
-from lamella.bridge.hf_to_module import is_model_folder
+from lamella.base.writer import make_folder, write_text
 from lamella.bridge.ir_to_graph import read_ir
 from lamella.bridge.module_to_graph.backward import Differentiated, differentiate
 from lamella.bridge.module_to_ir import is_unit, module_to_ir, read_unit, write_ir
 from lamella.graph.model import Model
-from lamella.lang.module.instantiate import Instance
 from lamella.lang.module.resolve import write_lock
+from lamella.ops.modules import file_of
 from lamella.pipeline.languages import Description
 from lamella.pipeline.module.execution import build_compiled, settings_of
-from lamella.pipeline.module.folders import read_source
+from lamella.pipeline.module.folders import Source, read_source
 from lamella.pipeline.options import Options
 
 
@@ -29,13 +29,17 @@ def write_unit(path: Path, folder: Path, options: Options) -> tuple[Model, Model
     if is_there(folder) and not is_unit(folder) and any(folder.iterdir()):
         hint = "name a new folder: its files would be mixed with others"
         raise OutputError(f"the folder '{shown(folder)}' is not empty", path=folder, hint=hint)
-    source = read_source(path, is_model_folder(path), options)
-    compiled, model = build_compiled(source, options, settings_of(options))
-    trained = _trained(source.instance, options)
+    source = read_source(path, options)
+    settings = settings_of(source.program, options)
+    compiled, model = build_compiled(source, options, settings)
+    trained = _trained(source, options)
     unit = module_to_ir(compiled, source.instance, write_lock(source.program.resolved), trained)
     given = model.data or {}
     numbers = dict(given) if all(item.tensor.name in given for item in compiled.weights) else None
     write_ir(unit, folder, numbers)
+    for name, document in settings.library.own_modules().items():
+        make_folder((folder / file_of(name)).parent)
+        write_text(folder / file_of(name), document.span.source.text)
     return model, read_ir(folder, options.limits)
 
 
@@ -69,9 +73,9 @@ def describe_unit(folder: Path, options: Options) -> Description:
     return Description("\n".join(lines), data)
 
 
-def _trained(instance: Instance, options: Options) -> Differentiated | None:
+def _trained(source: Source, options: Options) -> Differentiated | None:
     """The graph with its gradients; none for a model that keeps caches, or that cannot go back."""
     if options.cache:
         return None
-    found = differentiate(instance, settings_of(options))
+    found = differentiate(source.instance, settings_of(source.program, options))
     return None if found.model is None or errors(found.findings) else found

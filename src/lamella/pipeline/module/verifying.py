@@ -12,6 +12,7 @@ from lamella.bridge.module_to_graph.backward.verify import Verification, verify_
 from lamella.lang.module.instantiate import Instance
 from lamella.ops.library import Library
 from lamella.pipeline.module.building import chosen_instances
+from lamella.pipeline.module.operators import library_of
 from lamella.pipeline.module.reading import read_program
 from lamella.pipeline.options import Options
 
@@ -19,20 +20,21 @@ from lamella.pipeline.options import Options
 def verify(path: Path, options: Options) -> tuple[list[Diagnostic], list[str]]:
     """What is wrong with the gradients of a file, and a line for each declaration that was compared."""
     program = read_program(path, options)
+    library = library_of(program, options)
     findings: list[Diagnostic] = []
     lines: list[str] = []
     for instance in chosen_instances(program, options):
         forward = instance.module.forward
         if forward is None or forward.graph is None or not is_complete(forward):
             continue
-        found = _verify(instance, options)
+        found = _verify(instance, library, options)
         findings += found.findings
         lines += [f"{instance.name}: {line}" for line in _first(found.lines())]
     return findings, lines
 
 
-def _verify(instance: Instance, options: Options) -> Verification:
-    settings = Settings(library=Library(limits=options.limits))
+def _verify(instance: Instance, library: Library, options: Options) -> Verification:
+    settings = Settings(library=library)
 
     return verify_backward(
         instance,

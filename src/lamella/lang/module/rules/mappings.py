@@ -1,4 +1,4 @@
-"""Weight mappings: E010, and what a checkpoint must hold: E110 to E117, W110 to W112."""
+"""Weight mappings: E010, and what a checkpoint must hold: E110 to E117, W110 to W114."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ CHECKPOINT_DTYPE = Rule(
     "the checkpoint tensor '{name}' is {found}, which does not become {wanted}",
 )
 ARCHITECTURE = Rule(
-    "E114", "8.1 HuggingFace Config Mapping", "no model for the architecture {name}", hint="{repair}"
+    "E114",
+    "8.1 HuggingFace Config Mapping",
+    "no model for the architecture {name}; the folder holds {there}",
+    hint="{repair}",
 )
 CONFIG = Rule(
     "E115",
@@ -87,4 +90,18 @@ DROPPED = Rule(
     "{names} of the checkpoint {stays} unused, and the numbers may be others: {why}",
     WARNING,
     hint="leave --unused out to see what config.json would have to say",
+)
+TRAVELS = Rule(
+    "W113",
+    "8.1 HuggingFace Config Mapping",
+    "the folder is read as '{model}' of its own {file}{over}",
+    NOTE,
+    hint="--architecture F.module names another",
+)
+UNREAD = Rule(
+    "W114",
+    "8.1 HuggingFace Config Mapping",
+    "'{model}' has no param_mapping:, so nothing of config.json is read",
+    WARNING,
+    hint="add hf_config: with param_mapping: to the model, or give the values with --set",
 )
