@@ -67,8 +67,8 @@ class Options(ModelOptions):
 def show(**options: Unpack[Options]) -> None:
     """Say what is in FILE: a program, a model (file or folder, also one of Hugging Face), a stream, weights.
 
-    The name of a module or an operator of the library (nn, nn.conv), of a shipped device (npm_lite) or of a target of
-    kernels (cpu-avx512) does too.
+    The name of a module or an operator of the library (nn, nn.conv), of a model or a primitive of the Module DSL's
+    (std.models.llama), of a shipped device (npm_lite) or of a target of kernels (cpu-avx512) does too.
     """
     words: dict[str, object] = {
         key: value for key, value in options.items() if key not in ("file", "as_json", *WRITING)

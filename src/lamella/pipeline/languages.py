@@ -195,7 +195,14 @@ def shown_language(name: str, language: str | None) -> str:
         return language_of(path, language)
     if name in TARGETS:
         return "tensor"
+    if is_standard(name):
+        return "module"
     return "skriptnd" if name.partition(".")[0] in standard_modules() else "nem"
+
+
+def is_standard(name: str) -> bool:
+    """Whether a word is a name of the standard library of the Module DSL, and not that of a file."""
+    return name == "std" or name.startswith("std.")
 
 
 def standard_modules() -> list[str]:

@@ -43,11 +43,7 @@ def read_operators(program: Program, options: Options) -> tuple[Library, list[Di
     for module, folder, span in _wanted(program, options):
         if module in library.standard:
             file = shown(folder / file_of(module))
-            findings.append(
-                HIDDEN_BY_LIBRARY.at(
-                    span, what=f"'{file}'", name=module, wins=f"the operator module '{module}'"
-                )
-            )
+            findings.append(HIDDEN_BY_LIBRARY.at(span, what=f"'{file}'", name=module))
         elif homes.setdefault(module, folder) != folder:
             first, second = (shown(item / file_of(module)) for item in (homes[module], folder))
             findings.append(OPERATOR_CLASH.at(span, name=module, first=first, second=second))

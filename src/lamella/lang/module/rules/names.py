@@ -53,7 +53,7 @@ HIDES_IMPORT = Rule(
 HIDDEN_BY_LIBRARY = Rule(
     "W115",
     "10.1 Module Organization",
-    "{what} is not read: '{name}' means {wins} of the library",
+    "{what} is not read: '{name}' means that of the library",
     WARNING,
     hint="give it a name that the library does not have",
 )
