@@ -34,8 +34,8 @@ def library_of(program: Program, options: Options) -> Library:
 def read_operators(program: Program, options: Options) -> tuple[Library, list[Diagnostic]]:
     """The library of a program, with the operators that `impl:` of its primitives names, and what is wrong with them.
 
-    `impl: forward: mine.softcap` names the operator `softcap` of `mine.sknd` beside the file of the primitive, or in
-    the folder of `--root`. A name of the library means the library.
+    `impl: forward: mine.softcap` names the operator `softcap` of `mine.sknd` beside the file of the primitive, beside
+    the main file, or in the folder of `--root`. A name of the library means the library.
     """
     library = Library(limits=options.limits)
     findings: list[Diagnostic] = []
@@ -66,7 +66,8 @@ def _wanted(program: Program, options: Options) -> Iterator[tuple[str, Path, Spa
     """The SkriptND modules that primitives name and that have a file, each with its folder, once for each folder."""
     seen: set[tuple[str, Path]] = set()
     for unit in own_units(program):
-        folders = [item for item in (unit.path and unit.path.parent, options.root) if item is not None]
+        near = [item.path.parent for item in (unit, program.resolved.unit) if item.path is not None]
+        folders = list(dict.fromkeys([*near, *([] if options.root is None else [options.root])]))
         for item in unit.document.items:
             for way in WAYS if isinstance(item, Primitive) else ():
                 operator = operator_of(item, way) if isinstance(item, Primitive) else None
