@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from lamella.base.diagnostic import LamellaError, errors
+from lamella.base.diagnostic import NOTE, LamellaError, errors
 from lamella.base.errors import InputError
 from lamella.bridge.ir_to_graph import read_ir
 from lamella.bridge.module_to_graph import Compiled, Settings, module_to_graph
@@ -53,4 +53,6 @@ def build_compiled(source: Source, options: Options, settings: Settings) -> tupl
     if compiled.model is None:
         raise InputError("the model gives no tensor", hint="declare its outputs, and bind them in its graph")
     model = with_data(compiled.model, compiled, home, options)
-    return compiled, replace(model, findings=(*source.findings, *model.findings))
+    # Notes on a folder, such as which file declares its model, are for `check` and `show`.
+    told = (item for item in source.findings if item.severity != NOTE)
+    return compiled, replace(model, findings=(*told, *model.findings))

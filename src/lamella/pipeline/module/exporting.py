@@ -10,7 +10,7 @@ from typing import NamedTuple
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic
-from lamella.base.errors import InputError, OutputError
+from lamella.base.errors import InputError
 from lamella.bridge.hf_to_module import Folder, is_model_folder, open_folder
 from lamella.bridge.module_to_graph import Settings, graph_name
 from lamella.bridge.module_to_hf import Export, Mapped, export_folder, write_config
@@ -82,7 +82,7 @@ def _travelling(source: Source, config: Mapping[str, object], options: Options) 
     again = pick(program, config, replace(options, model=None))
     if again.name != source.instance.name:
         hint = f"let hf_config: of '{source.instance.name}' name an architecture of its own"
-        raise OutputError(f"the folder would be read as '{again.name}'", hint=hint)
+        raise InputError(f"the folder would be read as '{again.name}'", hint=hint)
     texts = {TRAVELLING: main.document.span.source.text}
     for unit in (item for item in own_units(program) if item is not main):
         *folders, stem = unit.name.split(".")
@@ -96,4 +96,4 @@ def _travelling(source: Source, config: Mapping[str, object], options: Options) 
 def _add(texts: dict[str, str], name: str, text: str) -> None:
     if texts.setdefault(name, text) != text:
         hint = "rename one of them: all files of a model travel in one folder"
-        raise OutputError(f"two files of the model would be '{name}'", hint=hint)
+        raise InputError(f"two files of the model would be '{name}'", hint=hint)
