@@ -53,7 +53,7 @@ class Built:
 
 def instance_of(path: Path, **config: object) -> Instance:
     """The model of a file with these values."""
-    return read_source(path, False, options_of({"config": config})).instance
+    return read_source(path, options_of({"config": config})).instance
 
 
 def built(instance: Instance, settings: Settings | None = None) -> Built:

@@ -41,11 +41,11 @@ def plan(
     weights: list[Weight],
     mapping: str,
     given_context: Context | None = None,
-    allow: tuple[str, ...] = (),
+    unused: tuple[str, ...] = (),
 ) -> ImportPlan:
     """The plan for weights under a mapping that is given as text."""
     entries = read_model(mapping).hf_mapping or ()
-    return plan_import(weights, entries, checkpoint(folder, tensors), given_context or context(), allow)
+    return plan_import(weights, entries, checkpoint(folder, tensors), given_context or context(), unused)
 
 
 def told(found: ImportPlan) -> list[str]:
@@ -183,7 +183,7 @@ def test_entries_of_parameters_that_are_switched_off_are_skipped(tmp_path: Path)
     text = '    w: "w"\n    b: "b" if use_bias\n    blocks[{i}].b: "l.{i}.b"\n    experts[{e}]: "e.{e}"'
     weights, tensors = [Weight("w", (2,))], {"w": numbers(2)}
     known = context({"use_bias": False})
-    declared = Context("Small", known.evaluate, frozenset({"blocks[].b", "experts"}))
+    declared = Context("Small", known.evaluate, {"blocks[].b": "'use_bias'", "experts": "'n > 0'"})
     assert not plan(tmp_path, tensors, weights, text, declared).findings
     found = told(plan(tmp_path, tensors, weights, text, known))
     assert [item.split("|")[0] for item in found] == [
@@ -236,7 +236,49 @@ def test_allowed_patterns_may_stay_unused(tmp_path: Path) -> None:
     tensors = {"w": numbers(2), "vision.a": numbers(2), "vision.b": numbers(2), "extra": numbers(1)}
     weights = [Weight("w", (2,))]
     assert len(plan(tmp_path, tensors, weights, '    w: "w"').findings) == 3
-    assert not plan(tmp_path, tensors, weights, '    w: "w"', allow=("vision.*", "extra")).findings
+    assert not plan(tmp_path, tensors, weights, '    w: "w"', unused=("vision.*", "extra")).findings
+
+
+READ_OTHERWISE: dict[str, tuple[str, str]] = {
+    "a condition of an entry": ("b", "'b' reads it where its condition 'use_bias' is true"),
+    "a parameter that is switched off": (
+        "l.1.b",
+        "'blocks[{i}].b' reads it where its condition 'wide' is true",
+    ),
+    "a module that is switched off": ("e.0", "'experts[{e}]' reads it where its condition 'n > 0' is true"),
+    "a layer beyond the last": ("l.7.w", "it is read where its index is in range"),
+    "a part of a layer that is read": ("out.bias", "the layer of 'out.weight', which 'out' reads"),
+    "a tied weight with other numbers": ("head", "it holds other numbers than 'w', to which 'head' is tied"),
+}
+
+
+@pytest.mark.parametrize("case", READ_OTHERWISE)
+def test_what_the_model_would_read_is_never_silently_unused(tmp_path: Path, case: str) -> None:
+    name, why = READ_OTHERWISE[case]
+    text = """
+    w: "w"
+    head: "head"
+    out: "out.weight"
+    b: "b" if use_bias
+    blocks[{i}].w: "l.{i}.w"
+    blocks[{i}].b: "l.{i}.b"
+    experts[{e}]: "e.{e}"
+    """
+    weights = [*(Weight(path, (2,)) for path in ("w", "out", "blocks[0].w")), Weight("head", (2,), tied="w")]
+    known = context({"use_bias": False})
+    asked = Context("Small", known.evaluate, {"blocks[].b": "'wide'", "experts": "'n > 0'"})
+    own = {item: numbers(2) for item in ("w", "out.weight", "l.0.w")}
+    assert not plan(tmp_path, own, weights, text, asked).findings
+    assert not plan(tmp_path, {**own, "head": numbers(2)}, weights, text, asked).findings
+
+    whole = {**own, name: numbers(2, start=3), "vision": numbers(1)}
+    refused = plan(tmp_path, whole, weights, text, asked, unused=("vision",))
+    assert [item.code for item in refused.findings] == ["E117" if name == "head" else "E111"]
+    assert "--unused" in refused.findings[0].hint
+    found = plan(tmp_path, whole, weights, text, asked, unused=("*",))
+    assert [(item.code, item.severity) for item in found.findings] == [("W112", "warning")]
+    assert f"'{name}'" in found.findings[0].message
+    assert why in found.findings[0].message
 
 
 # --- what is wrong --------------------------------------------------------------------------------------------
@@ -332,7 +374,7 @@ def test_layers_beyond_the_model_are_said_to_be(tmp_path: Path) -> None:
     found = told(plan(tmp_path, tensors, weights, '    blocks[{i}].w: "l.{i}.w"'))
     assert len(found) == 1
     assert found[0].startswith("E111 the checkpoint tensor 'l.3.w'")
-    assert "an index in it is beyond what 'Small' has" in found[0]
+    assert "it is read where its index is in range" in found[0]
 
 
 def test_slices_cover_the_first_dimension(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def judge(name: str, folder: Path) -> tuple[list[Array], Path, Path]:
 
 def numbers(folder: Path) -> tuple[Any, Any]:
     """The model that a checkpoint holds, and its weights by path."""
-    source = read_source(folder, True, Options())
+    source = read_source(folder, Options())
     assert source.folder is not None
     return source.instance, plan_weights(source.instance, source.folder).data("f64")
 

@@ -116,7 +116,7 @@ def _as_files(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
 def test_a_unit_with_its_numbers_computes_what_transformers_does(name: str, tmp_path: Path) -> None:
     expected = save(name, tmp_path / "hf")
     options = options_of({})
-    source = read_source(tmp_path / "hf", True, options)
+    source = read_source(tmp_path / "hf", options)
     unit = built(source.instance).unit
     write_ir(unit, tmp_path / "unit", build(source, options, Settings()).data)
     executable = compile_model(read_ir(tmp_path / "unit"))

@@ -74,7 +74,8 @@ def test_a_lock_file_is_written_and_obeyed(page: Path) -> None:
 
 
 def test_a_folder_is_a_model(folder: Path, page: Path, tmp_path: Path) -> None:
-    assert "Hugging Face, Llama" in call("show", folder)
+    assert "Hugging Face, PageLlama of" in call("show", folder)
+    assert "nothing found" in call("check", folder, "--architecture", "std.models.llama")
     told = json.loads(call("show", folder, "--json"))
     assert told["values"]["d_model"] == 64
     assert told["parameters"] == sum(np.prod(shape) for _, shape in told["checkpoint"].values())
@@ -94,11 +95,16 @@ def test_a_folder_that_does_not_fit_is_told(folder: Path) -> None:
     assert "E112" in call("check", folder, status=1)
     (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}), encoding="utf-8")
     assert "E111" in call("check", folder, status=1)
-    call("check", folder, "--unused", "model.layers.1.*")
+    told = call("check", folder, "--unused", "model.layers.1.*")
+    assert "W112" in told
+    assert "it is beyond what the config says" in told
+    for words in (("check", folder), ("show", folder), ("run", folder), ("convert", folder, "out.nac")):
+        assert "--unused PATTERN" in call(*words, "--allow", "model.layers.1.*", status=2)
     (folder / "config.json").write_text(json.dumps({**config, "architectures": ["Lama"]}), encoding="utf-8")
-    told = call("show", folder, status=1)
-    assert "no model for the architecture 'Lama'" in told
-    assert "LlamaForCausalLM" in told
+    assert "before" not in call("check", folder, "--unused", "*")
+    (folder / "architecture.module").unlink()
+    assert "no model for the architecture 'Lama'" in call("show", folder)
+    assert "no model for the architecture 'Lama'" in call("check", folder, status=1)
 
 
 def test_export_keeps_every_tensor(folder: Path, tmp_path: Path) -> None:
@@ -182,7 +188,7 @@ def test_gradients_are_verified(tmp_path: Path) -> None:
 def test_a_compiled_unit_is_a_model(folder: Path, tmp_path: Path) -> None:
     unit = tmp_path / "unit"
     assert "largest difference 0" in call("lower", folder, "--to", "ir", "-o", unit)
-    assert "compiled unit of the Module DSL, Llama" in call("show", unit)
+    assert "compiled unit of the Module DSL, PageLlama" in call("show", unit)
     call("check", unit)
     for name, source in (("one", folder), ("two", unit)):
         call("run", source, "--shape", "B=1,T=3", "--seed", 5, "--output", tmp_path / name)

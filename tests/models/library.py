@@ -26,6 +26,7 @@ SMALL = MappingProxyType(
         "num_experts": 4,
         "top_k": 2,
         "max_seq": 32,
+        "n_layers": 2,
         "kind": '"M"',
         "mamba_heads": 4,
         "mamba_head_dim": 8,
@@ -36,8 +37,8 @@ SMALL = MappingProxyType(
 
 
 def files(kind: str) -> list[Path]:
-    """The files of a folder of the library."""
-    return sorted((FOLDER / kind).glob("*.module"))
+    """The files of a folder of the library, and of those in it."""
+    return sorted((FOLDER / kind).rglob("*.module"))
 
 
 def declarations(kind: str) -> Iterator[tuple[Path, Module, bool]]:

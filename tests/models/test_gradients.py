@@ -36,7 +36,7 @@ def test_gradients_of_all_weights_are_those_of_transformers(name: str, tmp_path:
             tensor.copy_(tensor.grad)
     model.save_pretrained(tmp_path / "gradients")
 
-    source = read_source(tmp_path / "weights", True, Options())
+    source = read_source(tmp_path / "weights", Options())
     found = differentiate(source.instance)
     assert found.findings == ()
     assert found.model is not None

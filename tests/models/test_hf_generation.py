@@ -36,7 +36,7 @@ PARTS = (0, 9, 10, 11, 14, 15)
 def test_a_text_in_parts_has_the_logits_of_the_whole(name: str, tmp_path: Path) -> None:
     model = save(name, tmp_path, seed=4)
     ids = tokens(1, PARTS[-1], seed=2)
-    source = read_source(tmp_path, True, Options())
+    source = read_source(tmp_path, Options())
     graph = build(source, Options(), Settings(extents={"B": 1}, cached=PARTS[-1]))
     executable = compile_model(graph)
     for _ in range(2):

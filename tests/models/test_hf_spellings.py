@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -210,16 +211,35 @@ def test_what_a_model_does_not_compute_is_refused(name: str, key: str, value: ob
     assert {item.code for item in caught.value.findings} <= {"E027", "E003", "E115"}
 
 
-def test_a_tied_head_with_other_numbers_is_told(tmp_path: Path) -> None:
+def test_a_tied_head_with_other_numbers_is_refused(tmp_path: Path) -> None:
+    """Such a head is read by transformers, and by our model when it is not tied."""
     save("llama tied", tmp_path)
 
     def add(tensors: Tensors) -> Tensors:
         return {**tensors, "lm_head.weight": tensors["model.embed_tokens.weight"] * 2}
 
     rewrite(tmp_path, keep, add)
-    found = lamella.load(tmp_path)
+    with pytest.raises(LamellaError, match="E117"):
+        lamella.load(tmp_path)
+    found = lamella.load(tmp_path, unused="lm_head.*")
     assert isinstance(found, Model)
-    assert ["lm_head.weight" in item.message for item in found.findings if item.code == "W111"] == [True]
+    assert [item.code for item in found.findings] == ["W112"]
+    ids = tokens()
+    read = lamella.compile(lamella.load(tmp_path, config={"tie": False}))(token_ids=ids)["logits"]
+    judge_of = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    np.testing.assert_allclose(read, logits(judge_of, ids), rtol=0, atol=1e-5)
+
+
+def test_biases_of_networks_and_a_head_of_its_own_are_read(tmp_path: Path) -> None:
+    judge(tmp_path / "gpt2", save("gpt2", tmp_path / "gpt2", tie_word_embeddings=False))
+    model = save("llama", tmp_path / "llama", mlp_bias=True)
+    judge(tmp_path / "llama", model)
+    rewrite(tmp_path / "llama", lambda config: config.update(mlp_bias=False))
+    with pytest.raises(LamellaError, match=re.escape("'blocks[{i}].mlp.down_bias' reads it")):
+        lamella.load(tmp_path / "llama")
+    found = lamella.load(tmp_path / "llama", unused="*mlp*bias")
+    assert isinstance(found, Model)
+    assert {item.code for item in found.findings} == {"W112"}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +44,11 @@ from lamella.graph.verify import verify
 from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.nodes import BuiltConstant
 from lamella.lang.module.instantiate.nodes import Value as Plain
+from lamella.lang.skriptnd import check
 from lamella.ops.library import Library
+from lamella.ops.modules import file_of
+
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 
 if TYPE_CHECKING:
     from lamella.base.arrays import Array
@@ -62,6 +67,7 @@ def read_ir(folder: Path, limits: Limits = DEFAULT, training: bool = False) -> M
     library = Library(limits=limits)
     try:
         graph = ir_to_graph(part, limits)
+        _load_operators(graph, library, folder)
         known = dict(_tables(part, graph, limits))
     except MisfitError as problem:
         raise LamellaError([wrong_file(folder / file, str(problem))]) from None
@@ -73,6 +79,22 @@ def read_ir(folder: Path, limits: Limits = DEFAULT, training: bool = False) -> M
     except MisfitError as problem:
         raise LamellaError([wrong_file(folder / file, str(problem))]) from None
     return Model(graph, library, {**known, **_numbers(folder, graph, known, limits)})
+
+
+def _load_operators(graph: Graph, library: Library, folder: Path) -> None:
+    """Load the modules of operators beside a unit that its graph calls; LamellaError where one is wrong."""
+    called = (node.operator.rpartition(".")[0] for node in graph.nodes if isinstance(node, Operation))
+    wanted = [
+        name
+        for name in dict.fromkeys(called)
+        if _MODULE.fullmatch(name) and name not in library.standard and is_there(folder / file_of(name))
+    ]
+    findings = list(library.load_modules(wanted, folder)) if wanted else []
+    if not errors(findings):
+        for name, document in library.own_modules().items():
+            findings += check(document, name, library.find_operator, library.operators)
+    if errors(findings):
+        raise LamellaError(errors(findings))
 
 
 def ir_to_graph(part: GraphIR, limits: Limits = DEFAULT) -> Graph:

@@ -96,6 +96,7 @@ def click_option(name: str, row: Option, command: str) -> click.Option:
         "help": row.helps.get(command, row.help),
         "metavar": row.metavar,
         "required": command == row.required,
+        "hidden": command in row.hidden,
         **_by_kind(row, kind_of(name)),
         **SPECIAL.get(name, {}),
     }

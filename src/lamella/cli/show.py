@@ -19,8 +19,8 @@ from lamella.pipeline.options import Options
 def show(file: str, options: Options) -> None:
     """Say what is in FILE: a program, a model (file or folder, also one of Hugging Face), a stream, weights.
 
-    The name of a module or an operator of the library (nn, nn.conv), of a shipped device (npm_lite) or of a target of
-    kernels (cpu-avx512) does too.
+    The name of a module or an operator of the library (nn, nn.conv), of a model or a primitive of the Module DSL's
+    (std.models.llama), of a shipped device (npm_lite) or of a target of kernels (cpu-avx512) does too.
     """
     language = shown_language(file, options.language)
     _write_files(file, options)

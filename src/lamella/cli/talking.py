@@ -8,7 +8,7 @@ import click
 
 from lamella.base.diagnostic import printable
 from lamella.base.placement import placement_of
-from lamella.cli.options import placement_json, print_json, print_placement
+from lamella.cli.options import placement_json, print_findings, print_json, print_placement, without_notes
 from lamella.cli.watching.waiting import waiting
 from lamella.pipeline.generating import read_tokens
 from lamella.pipeline.languages import part_of
@@ -33,9 +33,11 @@ def _talk(file: Path, options: Options) -> None:
     placement = placement_of(answer.executable)
     if options.as_json:
         facts = {"tokens": answer.tokens, "text": answer.text, **placement_json(placement)}
-        print_json({"ok": True, "diagnostics": [], **facts})
+        told = [item.to_json() for item in answer.findings]
+        print_json({"ok": True, "diagnostics": told, **facts})
     else:
         click.echo()
+        print_findings(without_notes(answer.findings))
         print_placement(options.backend, placement)
 
 
@@ -54,8 +56,10 @@ def _continue_tokens(file: Path, options: Options) -> None:
     if options.as_json:
         more = {"random": drawn.to_json(seed)} if drawn.weights else {}
         more |= placement_json(placement)
-        print_json({"ok": True, "diagnostics": [], "tokens": tokens, **more})
+        told = [item.to_json() for item in generator.findings]
+        print_json({"ok": True, "diagnostics": told, "tokens": tokens, **more})
     else:
+        print_findings(without_notes(generator.findings))
         if drawn.weights:
             click.echo(drawn.line(seed), err=True)
         click.echo(",".join(map(str, tokens)))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.limits import DEFAULT, Limits
-from lamella.base.paths import read_shipped, shipped
+from lamella.base.paths import read_shipped, shipped, shown
 from lamella.base.source import Source
 from lamella.lang.skriptnd import Outline, outline, parse_operator
 from lamella.lang.skriptnd.nodes import Document, Operator
 from lamella.ops.bind.plan import Plan
 from lamella.ops.instance import Definition
-from lamella.ops.modules import Loading, read_main
+from lamella.ops.modules import MAIN, Loading, read_main
 from lamella.ops.problem import Problem
 from lamella.ops.scalars.arithmetic import Budget
 
@@ -142,6 +143,15 @@ class Library:
         if key not in self._plans:
             self._plans[key] = (definition, Plan(definition, self.limits, self.budget))
         return self._plans[key][1]
+
+    def load_modules(self, names: Iterable[str], folder: Path) -> tuple[Diagnostic, ...]:
+        """Load modules of operators by name from a folder, with those that they import; gives their findings."""
+        self.root = folder
+        return self.load(Source(shown(folder), f"import {', '.join(names)};")).findings
+
+    def own_modules(self) -> dict[str, Document]:
+        """The modules that were loaded and are not the main one, by name."""
+        return {name: document for name, document in self.documents.items() if name != MAIN}
 
     def load(self, main: Path | Source) -> Module:
         """The main module of a model, from a folder, a file or a text, with the modules it imports."""

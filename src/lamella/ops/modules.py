@@ -61,6 +61,11 @@ def read_main(main: Path | Source, root: Path | None, limits: Limits) -> File:
     return File(MAIN, path, root or default_root(path), parse(source, limits))
 
 
+def file_of(module: str) -> str:
+    """The file of a module below the folder of a model."""
+    return module.replace(".", "/") + ENDING
+
+
 class Loading:
     """The walk over the imports of a model, without recursion."""
 
@@ -136,7 +141,7 @@ class Loading:
             return "a text that is no file has no folder of modules"
         if len(self.documents) + self._failures >= self.limits.max_includes:
             return f"the limit max_includes of {self.limits.max_includes} files is reached"
-        text = module.replace(".", "/") + ENDING
+        text = file_of(module)
         top = Path(os.path.realpath(file.root))
         path = resolve_include(top, top / f"{MAIN}{ENDING}", text, self.limits)
         if isinstance(path, Refusal):

@@ -53,7 +53,7 @@ def convert(source: Path, target: Path, options: Options) -> Conversion:
     """Read a file and write it under another ending; LamellaError tells what cannot be said there."""
     language = language_of(source, options.language)
     if language == "module" and not target.suffix:
-        return Plain(part_of("module", "exporting").export(source, target, options))
+        return Plain(*part_of("module", "exporting").export(source, target, options))
     model = execution_of(language).load(source, options)
     _refuse_own_weights(model, source, target, options)
     if ENDINGS.get(target.suffix.lower()) == "nac":

@@ -29,6 +29,7 @@ SUBJECTS = MappingProxyType(
         "data": "a file of numbers",
         "library": "a part of the operator library",
         "device": "a shipped device",
+        "standard": "a part of the library of architectures",
         "target": "a target of kernels",
         "graph": "a loaded graph",
         "kernels": "a graph with kernels",
@@ -156,6 +157,10 @@ class Option:
     """The command that cannot do without it."""
     helps: Mapping[str, str] = field(default_factory=dict)
     """Other sentences for some commands."""
+    elsewhere: str = ""
+    """What is said where it has no effect, of an option that is often meant for another."""
+    hidden: tuple[str, ...] = ()
+    """Commands that know it only to say that."""
 
     def has_effect(self, steps: Steps, subject: str) -> bool:
         """Whether it can change something for a kind of input on the way that a command goes."""
@@ -174,6 +179,8 @@ class More(TypedDict, total=False):
     most: float
     required: str
     helps: Mapping[str, str]
+    elsewhere: str
+    hidden: tuple[str, ...]
 
 
 def row(help: str, effects: Effects, spelling: str = "", **more: Unpack[More]) -> Mapping[str, Option]:

@@ -25,7 +25,10 @@ def options_of(words: Mapping[str, object], by_command: bool = False) -> Options
     known = [name for name, row in table().items() if by_command or row.in_api]
     unknown = next((word for word in words if word not in known), None)
     if unknown is not None:
-        raise InputError(f"there is no option '{unknown[:80]}'", hint=f"options are: {', '.join(known)}")
+        row = table().get(unknown)
+        other = f"{row.elsewhere}; " if row is not None and row.elsewhere else ""
+        hint = f"{other}options are: {', '.join(known)}"
+        raise InputError(f"there is no option '{unknown[:80]}'", hint=hint)
     given = {name: _taken(name, value) for name, value in words.items() if value is not None}
     found = cast("Callable[..., Options]", Options)(given=frozenset(given), **given)
     if found.dialect is not None and found.dialect not in DIALECTS:
@@ -161,7 +164,8 @@ def _hint(name: str, use: Use) -> str:
         word for word in kinds if use.command == "" or word not in ("a loaded graph", "a graph with kernels")
     ]
     purpose = f"it is for {', '.join(known)}; " if known and SUBJECTS[use.subject] not in known else ""
-    return f"{purpose}{_others(use)}"
+    other = f"{row.elsewhere}; " if row.elsewhere else ""
+    return f"{other}{purpose}{_others(use)}"
 
 
 def _others(use: Use) -> str:
@@ -172,7 +176,7 @@ def _others(use: Use) -> str:
 def effective(use: Use) -> Iterator[str]:
     """The options that can have an effect in a use, as its user spells them; those of every command are left out."""
     for name, row in table().items():
-        offered = use.command in row.commands if use.command else row.in_api
+        offered = use.command in row.commands and use.command not in row.hidden if use.command else row.in_api
         if offered and row.effects is not ALWAYS and row.has_effect(use.steps, use.subject):
             yield spelled(name, use.command)
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Protocol, cast
 
-from lamella.base.diagnostic import Diagnostic, Rule
+from lamella.base.diagnostic import Diagnostic, Rule, printable
 from lamella.base.errors import RULES as FILE_RULES
-from lamella.base.errors import InputError
+from lamella.base.errors import InputError, cause_of
 from lamella.base.limits import Limits
-from lamella.base.paths import is_folder, is_there, read_shipped, shipped
+from lamella.base.paths import is_folder, is_there, read_shipped, shipped, shown
 from lamella.base.placement import Placed
 from lamella.kernels.target import TARGETS
 from lamella.pipeline.options import Options
@@ -41,6 +41,8 @@ ENDINGS = MappingProxyType(
 )
 BINARY_ENDINGS = (".nac",)
 """Languages whose files are bytes, with a text under another ending."""
+MODULE_MARKS = ("config.json", "config_schema.json", "model.safetensors", "architecture.module")
+"""Files by which a folder is known as one of Hugging Face, or as a compiled unit of the Module DSL."""
 DOCUMENT = ".json"
 """A stream as text, or any other JSON: only what is in it tells."""
 STREAM_ENDINGS = (".stcb", DOCUMENT)
@@ -174,8 +176,7 @@ def language_of(path: Path, language: str | None) -> str:
     if name is None and is_stream(path):
         name = "nem"
     if name is None and is_folder(path):
-        marks = ("config.json", "config_schema.json")
-        name = "module" if any(is_there(path / item) for item in marks) else "skriptnd"
+        name = _language_of_folder(path)
     if name is None or name not in (*LANGUAGES, DATA, TORCH):
         known = ", ".join(ending for ending, name in ENDINGS.items() if name != DATA)
         raise InputError(
@@ -206,7 +207,26 @@ def shown_subject(name: str, language: str | None) -> str:
     path, found = Path(name), shown_language(name, language)
     if language or is_there(path) or path.suffix.lower() in ENDINGS or is_stream(path):
         return subject_of(path, language)
-    return {"tensor": "target", "skriptnd": "library", "nem": "device"}[found]
+    return {"tensor": "target", "skriptnd": "library", "nem": "device", "module": "standard"}[found]
+
+
+def _language_of_folder(path: Path) -> str:
+    """The language of a model folder, by the files in it; InputError where none of them is a model."""
+    if any(is_there(path / item) for item in MODULE_MARKS):
+        return "module"
+    if is_there(path / "main.sknd"):
+        return "skriptnd"
+    try:
+        names = sorted(item.name for item in path.iterdir())
+    except OSError as problem:
+        raise InputError(f"cannot read '{shown(path)}': {cause_of(problem)}", path=shown(path)) from problem
+    if any(name.endswith((".safetensors", ".module")) for name in names):
+        return "module"
+    listed = ", ".join(f"'{printable(name, 80)}'" for name in names[:5])
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    what = f"holds no model, only {listed}{more}" if names else "is empty"
+    hint = "a model folder holds main.sknd (SkriptND), or config.json and model.safetensors (Hugging Face)"
+    raise InputError(f"the folder '{shown(path)}' {what}", path=shown(path), hint=hint)
 
 
 def shown_language(name: str, language: str | None) -> str:
@@ -216,7 +236,14 @@ def shown_language(name: str, language: str | None) -> str:
         return file_language(path, language)
     if name in TARGETS:
         return "tensor"
+    if is_standard(name):
+        return "module"
     return "skriptnd" if name.partition(".")[0] in standard_modules() else "nem"
+
+
+def is_standard(name: str) -> bool:
+    """Whether a word is a name of the standard library of the Module DSL, and not that of a file."""
+    return name == "std" or name.startswith("std.")
 
 
 def standard_modules() -> list[str]:

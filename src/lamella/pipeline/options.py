@@ -646,7 +646,9 @@ class Options:
         metadata=own(
             "NAC: what a plan may do: prompt, read=DIR, write=DIR, models=DIR; repeatable.",
             on("plan", NAC),
-            "--allow WHAT[=DIR] | run | plans",
+            "--allow WHAT[=DIR] | run check show convert lower | plans",
+            elsewhere="tensors of a checkpoint that may stay unused are named with --unused PATTERN",
+            hidden=("check", "show", "convert", "lower"),
             needs=(Need(("prompt", "run_plan")),),
         ),
     )

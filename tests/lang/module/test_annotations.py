@@ -7,11 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.base.source import Source
+from lamella.cli import lamella as command
 from lamella.lang.module.annotations import KINDS, gradient_mode, is_frozen, read_annotation
+from lamella.lang.module.annotations.inert import INERT
 from lamella.lang.module.annotations.nodes import (
     BESIDE,
     DECLARATION,
@@ -33,6 +36,8 @@ from lamella.lang.module.nodes import Annotation, Chain, Module, Unary
 from lamella.lang.module.parse import parse
 from tests.lang.module.parsed import flow
 
+BAD = Path(__file__).parent / "bad"
+BRIDGE = Path(__file__).parents[2] / "bridge"
 RIGHT = {
     "memory": "@memory(save, priority=2, prefetch=false, async=true)",
     "checkpoint": "@checkpoint(selective, preserve=[a, b])",
@@ -140,8 +145,8 @@ def annotation(text: str) -> Annotation:
     return flow(f"x -> relu() -> a {text}").annotations[0]
 
 
-def placed(text: str, place: str) -> list[str]:
-    """The codes of a module with an annotation in one place."""
+def placed(text: str, place: str, notes: bool = False) -> list[str]:
+    """The codes of a module with an annotation in one place; notes on what has no effect where they are asked for."""
     gaps = dict.fromkeys(("declaration", "parameter", "instance", "graph", "port"), "")
     names = {PARAMETER: "parameter", INSTANCE: "instance", PORT: "port"}
     if place in names:
@@ -153,7 +158,7 @@ def placed(text: str, place: str) -> list[str]:
     statements = PLACES.get(place, PLACES[OPERATION]).format(text if place in PLACES else "")
     found = parse(Source("test.module", TEXT.format(statements=statements, **gaps)))
     assert not found.findings, "\n".join(map(str, found.findings))
-    return [item.code for item in check(found.document)]
+    return [item.code for item in check(found.document) if notes or item.code != "W116"]
 
 
 def test_every_annotation_is_tried() -> None:
@@ -202,6 +207,96 @@ def test_an_alias_may_stand_on_views() -> None:
             port="",
         )
         assert not list(check(parse(Source("test.module", text)).document))
+
+
+# --- effects ----------------------------------------------------------------------------------------------------
+
+EFFECT_TESTS = {
+    "memory": ("test_module_backward_saving", "mode"),
+    "checkpoint": ("test_module_ir", "granularity preserve"),
+    "hook": ("../pipeline/test_module_observing", "point mode"),
+    "probe": ("../pipeline/test_module_observing", "name capture condition"),
+    "dtype": ("test_module_annotations", "type"),
+    "precision": ("test_module_annotations", "compute accumulate output policy storage"),
+    "scaling": ("test_module_annotations", "strategy block_size margin"),
+    "recipe": ("test_module_annotations", "name"),
+    "assert": ("../pipeline/test_module_observing", "condition message enabled"),
+    "trace": ("test_module_annotations", "level"),
+    "frozen": ("test_module_backward", ""),
+    "trainable": ("test_module_annotations", ""),
+    "gradient": ("test_module_backward", "mode scale"),
+    "alias": ("test_module_ir_schedule", ""),
+    "noalias": ("test_module_annotations", ""),
+    "barrier": ("test_module_annotations", ""),
+}
+"""For each annotation with an effect the tests that show it, and the arguments that have one."""
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_annotation_has_an_effect_that_is_tested_or_a_note(name: str) -> None:
+    """And so has every argument of it; what is said in one place is not said in the other."""
+    rows = INERT.get(name, ())
+    whole = any(not row.argument and not row.places for row in rows)
+    assert whole != (name in EFFECT_TESTS)
+    if whole:
+        for place in KINDS[name].places:
+            if not (name == "alias" and place == OPERATION):
+                assert placed(RIGHT[name], place, notes=True) == ["W116"], place
+        return
+    file, words = EFFECT_TESTS[name]
+    assert f"@{name}" in (BRIDGE / f"{file}.py").read_text(encoding="utf-8")
+    inert = {row.argument: row.values for row in rows if row.argument}
+    for parameter in KINDS[name].parameters:
+        some = set(inert.get(parameter.name, ())) < set(parameter.choices)
+        assert (parameter.name in words.split()) == (parameter.name not in inert or some), parameter.name
+        assert set(inert.get(parameter.name, ())) <= set(parameter.choices)
+
+
+INERT_USES = {
+    "@memory(offload)": (OPERATION, 1),
+    "@memory(save, priority=2, prefetch=false)": (OPERATION, 2),
+    "@memory(save)": (OPERATION, 0),
+    "@checkpoint(full)": (OPERATION, 1),
+    "@checkpoint(selective)": (DECLARATION, 0),
+    "@hook(P, replace)": (OPERATION, 1),
+    "@hook(P, mode=observe)": (OPERATION, 0),
+    '@probe("p", frequency=4)': (OPERATION, 1),
+    '@probe("p", capture=full)': (OPERATION, 1),
+    '@probe("p", capture=stats)': (OPERATION, 0),
+    "@scaling(delayed, history_len=4)": (OPERATION, 2),
+    "@trace": (DECLARATION, 1),
+    "@trace(level=ops)": (OPERATION, 0),
+    "@trainable(lr_scale=0.5)": (PARAMETER, 1),
+    "@gradient(clip=1.0)": (OPERATION, 1),
+    "@gradient(skip)": (OPERATION, 0),
+    '@kernel("k")': (OPERATION, 1),
+}
+"""Uses with the number of notes on them."""
+
+
+@pytest.mark.parametrize("text", INERT_USES)
+def test_what_has_no_effect_is_noted_by_its_argument_and_its_place(text: str) -> None:
+    place, count = INERT_USES[text]
+    assert placed(text, place, notes=True) == ["W116"] * count
+
+
+def test_notes_name_the_annotation_and_do_not_fail_a_strict_check(tmp_path: Path) -> None:
+    path = tmp_path / "m.module"
+    statement = PLACES[OPERATION].format("@hook(P, mode=modify)")
+    gaps = dict.fromkeys(("declaration", "instance", "graph", "port"), "")
+    path.write_text(TEXT.format(statements=statement, parameter="@shard(row)", **gaps), encoding="utf-8")
+    done = CliRunner().invoke(command, ["check", "--strict", str(path)])
+    assert done.exit_code == 0, done.output
+    assert "'@shard' on a tensor parameter is kept, without effect on this backend yet" in done.output
+    assert "'mode=modify' of '@hook' on an operation is kept" in done.output
+
+
+def test_a_kernel_without_fallback_is_refused_wherever_it_is_read(tmp_path: Path) -> None:
+    path = BAD / "e118_kernel.module"
+    for words in (("check", path), ("run", path, "--shape", "B=2")):
+        done = CliRunner().invoke(command, [str(word) for word in words])
+        assert done.exit_code == 1
+        assert "'@kernel' asks for 'my_relu' and for nothing else" in done.output
 
 
 # --- values -----------------------------------------------------------------------------------------------------

@@ -30,7 +30,8 @@ def codes(text: str, scope: bool = True) -> list[str]:
     """The codes of what is wrong with a text, with the names of the standard library or without."""
     workspace = Workspace()
     unit = workspace.take(Source("test.module", text))
-    return [item.code for item in check(unit.document, resolve(unit, workspace).scope if scope else None)]
+    found = check(unit.document, resolve(unit, workspace).scope if scope else None)
+    return [item.code for item in found if item.code != "W116"]
 
 
 @pytest.mark.parametrize("path", LIBRARY, ids=lambda path: path.stem)
@@ -261,4 +262,4 @@ def test_long_chains_of_modules_end() -> None:
     one = "module M{0}():\n  params:\n    a: M{1}()\n  forward:\n    graph:\n      x -> a() -> out @checkpoint\n"
     text = "".join(one.format(number, number + 1) for number in range(3000)) + "module M3000():\n"
     found = parse(Source("test.module", text))
-    assert list(check(found.document)) == []
+    assert {item.code for item in check(found.document)} == {"W116"}

@@ -17,6 +17,9 @@ from lamella.base.diagnostic import Diagnostic
 BAD = Path(__file__).parent / "bad"
 PROGRAMS = sorted(path for path in BAD.glob("*.txt") if re.match(r"[ew]11\d_", path.name))
 TENSOR = re.compile(r"(\S+): (\w+) (\[.*\])")
+UNUSED = re.compile(r"check FOLDER --unused (\S+)")
+OWN = re.compile(r"architecture\.module: (model \w+ extends (\w+)), imported from (\S+)")
+SIZES = "vocab_size: int = 8, d_model: int = 4, n_layers: int = 1, num_heads: int = 1, d_ff: int = 4"
 LAYER = re.compile(r"(\S+): the tensors of a layer")
 IN_LAYER = {
     **{f"self_attn.{name}_proj.weight": "[4, 4]" for name in "qkvo"},
@@ -44,6 +47,12 @@ def write_folder(folder: Path, text: str) -> None:
     lines = [line for line in MARKER.sub("", RIGHT.sub("", text)).splitlines() if not line.startswith("#")]
     end = next(number for number, line in enumerate(lines, 1) if line.endswith("}"))
     (folder / "config.json").write_text("\n".join(lines[:end]), encoding="utf-8")
+    own = OWN.fullmatch(lines[-1].strip())
+    if own is not None:
+        lines.pop()
+        head = own[1].replace(" extends", f"({SIZES}) extends") if own[2] == "Decoder" else own[1]
+        text = f'from {own[3]} import {own[2]}\n\n{head}:\n  """A model of one\'s own."""\n'
+        (folder / "architecture.module").write_text(text, encoding="utf-8")
     header: dict[str, object] = {}
     offset = 0
     for line in expanded(lines[end:]):
@@ -61,7 +70,7 @@ def write_folder(folder: Path, text: str) -> None:
 def judge(folder: Path, text: str) -> list[Diagnostic]:
     """What is wrong with the folder that a text describes."""
     write_folder(folder, text)
-    return lamella.check(folder)
+    return lamella.check(folder, unused=tuple(UNUSED.findall(text)))
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
@@ -84,4 +93,4 @@ def test_a_repaired_folder_has_none(path: Path, tmp_path: Path) -> None:
 
 def test_every_rule_about_folders_has_a_text() -> None:
     codes = {path.name[:4] for path in PROGRAMS}
-    assert codes == {*(f"e11{number}" for number in range(7)), "w110", "w111"}
+    assert codes == {*(f"e11{number}" for number in range(8)), "w110", "w111", "w112", "w113", "w114"}

@@ -9,10 +9,26 @@ import pytest
 
 import lamella
 from docs.generate import repaired
+from lamella.base.diagnostic import Diagnostic
 from tests.lang.module.parsed import expectations
 
 BAD = Path(__file__).parent / "bad"
-CODES = ("e004", "e008", "e010", "e013", "e014", "e015", "e017", "e025", "w005", "w101", "w102")
+CODES = (
+    "e004",
+    "e008",
+    "e010",
+    "e013",
+    "e014",
+    "e015",
+    "e017",
+    "e025",
+    "e118",
+    "w005",
+    "w101",
+    "w102",
+    "w115",
+    "w116",
+)
 PROGRAMS = [
     *(path for code in CODES for path in sorted(BAD.glob(f"{code}_*.module"))),
     BAD / "e007_graph.module",
@@ -25,13 +41,18 @@ def shown(path: Path) -> str:
     return path.stem
 
 
+def judged(path: Path) -> list[Diagnostic]:
+    """What is wrong with a program; notes on annotations without effect count where they are what is shown."""
+    return [item for item in lamella.check(path) if path.name.startswith("w116") or item.code != "W116"]
+
+
 def test_there_is_a_program_for_every_code() -> None:
     assert {code for code in CODES if list(BAD.glob(f"{code}_*.module"))} == set(CODES)
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=shown)
 def test_a_wrong_program_has_the_findings_it_announces(path: Path) -> None:
-    found = lamella.check(path)
+    found = judged(path)
     wanted = expectations(path.read_text(encoding="utf-8"))
     assert wanted
     assert Counter((item.span.line, item.code) for item in found) == wanted, "\n".join(map(str, found))
@@ -43,5 +64,5 @@ def test_a_repaired_program_has_none(path: Path, tmp_path: Path) -> None:
     assert "# right:" in text
     right = tmp_path / path.name
     right.write_text(repaired(text), encoding="utf-8")
-    found = lamella.check(right)
+    found = judged(right)
     assert not found, "\n".join(map(str, found))

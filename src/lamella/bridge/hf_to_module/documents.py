@@ -40,6 +40,10 @@ def read_object(folder: Path, name: str, limits: Limits = DEFAULT) -> dict[str, 
         found: object = json.loads(text, object_pairs_hook=_unique)
     except _DuplicateError as problem:
         raise LamellaError([wrong_file(path, f"the key '{problem.args[0]}' stands there twice")]) from None
+    except json.JSONDecodeError as problem:
+        why = f"it is no JSON: {problem.msg[:1].lower()}{problem.msg[1:100]}"
+        place = Span(Source(shown(path), text), problem.pos, min(problem.pos + 1, len(text)))
+        raise LamellaError([rules.FOLDER.at(place, file=path.name, why=why, repair="")]) from None
     except (ValueError, RecursionError) as problem:
         deep = isinstance(problem, RecursionError)
         why = "it nests too deeply" if deep else f"it is no JSON: {str(problem)[:100]}"

@@ -23,6 +23,7 @@ from lamella.bridge.hf_to_module.nodes import (
     pattern_skeleton,
     skeleton_of,
 )
+from lamella.bridge.hf_to_module.strangers import template_of
 from lamella.bridge.hf_to_module.transforms import STACK, function_names
 from lamella.lang.module import nodes as n
 from lamella.lang.module.instantiate.evaluate import Problem
@@ -46,12 +47,17 @@ class Assignment(NamedTuple):
 
 
 class Expanded(NamedTuple):
-    """A mapping written out. `tied` are tensors of weights that have no numbers of their own."""
+    """A mapping written out. `tied` are tensors of weights that have no numbers of their own, each with its weight.
+
+    `dormant` are the tensors that weights would be made of under other values, as `template_of` writes their names,
+    each with the path of the weight and the condition that is false.
+    """
 
     assignments: tuple[Assignment, ...]
-    tied: frozenset[str]
+    tied: Mapping[str, Assignment]
     findings: tuple[Diagnostic, ...]
     unmapped: tuple[Weight, ...]
+    dormant: Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +87,24 @@ class _Expansion:
         self._exact: dict[tuple[str, tuple[str | int, ...]], list[_Entry]] = {}
         """Entries without placeholders: there may be one for each weight."""
         self._met: set[int] = set()
+        self._dormant: dict[str, tuple[str, str]] = {}
 
     def run(self, weights: Sequence[Weight], mappings: Sequence[n.Mapping]) -> Expanded:
         for mapping in mappings:
             self._take(mapping)
         found: list[Assignment] = []
-        tied: set[str] = set()
+        tied: dict[str, Assignment] = {}
         unmapped: list[Weight] = []
         for weight in weights:
             assignment = self._assign(weight)
             if weight.tied is not None:
-                tied |= set() if assignment is None else set(names_in(assignment.made))
+                tied |= {} if assignment is None else dict.fromkeys(names_in(assignment.made), assignment)
             elif assignment is None:
                 unmapped.append(weight)
             elif assignment.made is not _BROKEN:
                 found.append(assignment)
         self._report_unmet(weights)
-        return Expanded(tuple(found), frozenset(tied), tuple(self._findings), tuple(unmapped))
+        return Expanded(tuple(found), tied, tuple(self._findings), tuple(unmapped), self._dormant)
 
     # --- entries --------------------------------------------------------------------------------------------
 
@@ -105,6 +112,7 @@ class _Expansion:
         """Put an entry into the table, unless its condition is false."""
         try:
             if mapping.condition is not None and not _truth(self._context, mapping.condition):
+                self._sleep(mapping, f"'{mapping.condition.span.text}'")
                 return
             bounds = _bounds(self._context, mapping.spec)
         except Problem as problem:
@@ -122,12 +130,24 @@ class _Expansion:
         else:
             self._exact.setdefault((skeleton, indices), []).append(entry)
 
+    def _sleep(self, mapping: n.Mapping, condition: str) -> None:
+        """Remember what an entry would read under other values."""
+        path = path_text(mapping.path)
+        for part in _parts_of(mapping.spec):
+            if not isinstance(part, n.TiedType):
+                name = template_of(_PLACEHOLDER.sub("{}", part.name))
+                self._dormant.setdefault(name, (path, condition))
+
     def _report_unmet(self, weights: Sequence[Weight]) -> None:
         """Entries that speak of no weight: the parameter is declared and switched off, or there is none."""
         candidates = list(dict.fromkeys(skeleton_of(item.path) for item in weights))[:_MOST_CANDIDATES]
         declared, searches = self._context.declared, 0
         for skeleton, entry in self._entries:
-            if id(entry) in self._met or not declared.isdisjoint(_places(skeleton)):
+            if id(entry) in self._met:
+                continue
+            switched_off = next((place for place in _places(skeleton) if place in declared), None)
+            if switched_off is not None:
+                self._sleep(entry.mapping, declared[switched_off])
                 continue
             searches += 1
             close = get_close_matches(skeleton[:200], candidates if searches <= _MOST_SEARCHES else (), 1)

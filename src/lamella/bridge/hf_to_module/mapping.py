@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+import numpy as np
+
 from lamella.base.arrays import Array
 from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic
@@ -17,11 +19,20 @@ from lamella.bridge.hf_to_module.data import Item, Numbers
 from lamella.bridge.hf_to_module.documents import whole
 from lamella.bridge.hf_to_module.expand import Assignment, Expanded, expand
 from lamella.bridge.hf_to_module.measure import Measured, MisfitError, Ruler, show
-from lamella.bridge.hf_to_module.nodes import Alias, Context, Weight, Whole, element_named, names_in
-from lamella.bridge.hf_to_module.strangers import Allowed, Neighbours, is_buffer, spelled, template_of
+from lamella.bridge.hf_to_module.nodes import Alias, Context, Made, Weight, Whole, element_named, names_in
+from lamella.bridge.hf_to_module.strangers import (
+    Neighbours,
+    Patterns,
+    Readers,
+    is_buffer,
+    spelled,
+    template_of,
+)
 from lamella.lang.module import nodes as n
 from lamella.lang.module.rules import mappings as rules
 
+_COMPARED = 1 << 22
+"""Bytes that are compared at a time."""
 _MOST_FINDINGS = 1000
 """Findings of one kind: the checkpoint of another model may lack every name."""
 
@@ -49,14 +60,15 @@ def plan_import(
     mappings: Sequence[n.Mapping],
     checkpoint: Checkpoint,
     context: Context,
-    allow: Sequence[str] = (),
+    unused: Sequence[str] = (),
 ) -> ImportPlan:
     """Match weights and tensors: every weight is filled, every tensor is used once, shapes and types fit.
 
-    Tensors whose names match a pattern of `allow`, known tables, and those of tied weights may stay unused.
+    Known tables may stay unused, and so may tensors whose names match a pattern of `unused`; one that the model would
+    read under other values is told even then. The tensor of a tied weight holds the numbers that the tie gives it.
     """
     with collector_paused():
-        return _Planning(checkpoint, context).run(expand(weights, mappings, context), allow)
+        return _Planning(checkpoint, context).run(expand(weights, mappings, context), Patterns(unused))
 
 
 class _Planning:
@@ -68,12 +80,13 @@ class _Planning:
         self._context = context
         self._ruler = Ruler(checkpoint.tensors, self._spell, context.head_dim)
         self._used: dict[str, str] = {}
+        self._readers = Readers({}, (), {}, "")
         self._lacking: list[tuple[str, Assignment]] = []
         self._wanted: list[str] = []
         self._converted: Counter[tuple[ElementType, ElementType]] = Counter()
         self._findings: list[Diagnostic] = []
 
-    def run(self, expanded: Expanded, allow: Sequence[str]) -> ImportPlan:
+    def run(self, expanded: Expanded, patterns: Patterns) -> ImportPlan:
         """The plan, with all findings."""
         self._findings += expanded.findings
         items: dict[str, Item] = {}
@@ -86,11 +99,16 @@ class _Planning:
                 absent.append(assignment.weight.path)
         absent += [item.path for item in expanded.unmapped if item.optional]
         self._findings += self._aliases(items)
+        self._readers = Readers(expanded.dormant, self._wanted, self._used, self._context.prefix)
+        untied = list(self._untied(expanded.tied, items, patterns))
         tied = {self._spell(name) for name in expanded.tied}
-        unused = list(self._unused(tied, Allowed(allow)))
+        left = [name for name in self._tensors if not (name in self._used or name in tied or is_buffer(name))]
+        unused = [name for name in left if name not in patterns]
         self._findings += self._tell_unmapped(expanded.unmapped)
         self._findings += self._tell_lacking(unused)
+        self._findings += untied
         self._findings += self._tell_unused(unused)
+        self._findings += self._tell_dropped([name for name in left if name in patterns])
         self._findings += self._tell_converted()
         plan = tuple(items.values())
         return ImportPlan(
@@ -174,10 +192,33 @@ class _Planning:
 
     # --- what is left over ----------------------------------------------------------------------------------
 
-    def _unused(self, tied: set[str], allowed: Allowed) -> Iterator[str]:
-        for name in self._tensors:
-            if name not in self._used and name not in tied and name not in allowed and not is_buffer(name):
-                yield name
+    def _untied(
+        self, tied: Mapping[str, Assignment], items: Mapping[str, Item], patterns: Patterns
+    ) -> Iterator[Diagnostic]:
+        """Tensors of tied weights that hold other numbers than those that the tie gives them."""
+        for name, to in tied.items():
+            own, other = self._spell(name), items.get(to.weight.tied or "")
+            if own not in self._tensors or other is None or self._is_same(own, other.made):
+                continue
+            path, first = to.weight.path, next(names_in(other.made), other.path)
+            if own in patterns:
+                why = f"it holds other numbers than '{first}', to which '{path}' is tied"
+                yield rules.DROPPED.at(self._file_of(own), names=f"'{own}'", stays="stays", why=why)
+            else:
+                yield rules.UNTIED.at(
+                    self._file_of(own), name=own, other=first, path=path, tied=to.weight.tied, pattern=own
+                )
+
+    def _is_same(self, name: str, made: Made) -> bool:
+        """Whether a tensor is, bit for bit, the one that another weight is made of."""
+        if not isinstance(made, Whole) or made.function:
+            return False
+        one, two = self._tensors[name], self._tensors[made.name]
+        if (one.dtype, one.shape) != (two.dtype, two.shape):
+            return False
+        first, second = (np.frombuffer(self._checkpoint.bytes_of(item.name), np.uint8) for item in (one, two))
+        pieces = range(0, one.length, _COMPARED)
+        return all(np.array_equal(first[at : at + _COMPARED], second[at : at + _COMPARED]) for at in pieces)
 
     def _tell_unmapped(self, weights: Sequence[Weight]) -> Iterator[Diagnostic]:
         lacking = (item for item in weights if not item.optional)
@@ -195,17 +236,30 @@ class _Planning:
     def _tell_unused(self, unused: Sequence[str]) -> Iterator[Diagnostic]:
         if not unused:
             return
-        known = Neighbours(self._wanted)
         lacking = Neighbours([name for name, _ in self._lacking] or self._wanted)
-        allow = "; --allow PATTERN lets it stay unused"
         for name in unused[:_MOST_FINDINGS]:
-            close = lacking.nearest(name)
-            if known.has_template(template_of(name)):
-                repair = f"an index in it is beyond what '{self._context.model}' has{allow}"
+            reader, close = self._readers.find(name), lacking.nearest(name)
+            if reader is not None:
+                repair = (
+                    f"{reader}; without it the numbers are others: --unused PATTERN warns, and leaves it out"
+                )
             else:
-                repair = f"the nearest that is needed is '{close}'{allow}" if close else allow[2:]
+                near = f"the nearest that is needed is '{close}'; " if close else ""
+                repair = f"{near}if the model is whole without it, --unused PATTERN lets it stay unused"
             place = self._file_of(name)
             yield rules.UNUSED.at(place, name=name, model=self._context.model, repair=repair)
+
+    def _tell_dropped(self, names: Sequence[str]) -> Iterator[Diagnostic]:
+        """Tensors that are said to stay unused, though the model would read them: those of all layers at once."""
+        groups: dict[str, list[str]] = {}
+        for name in names:
+            groups.setdefault(template_of(name), []).append(name)
+        for first, *others in groups.values():
+            reader = self._readers.find(first)
+            if reader is not None:
+                shown = f"'{first}'" + (f" and {len(others)} like it" if others else "")
+                stays = "stay" if others else "stays"
+                yield rules.DROPPED.at(self._file_of(first), names=shown, stays=stays, why=reader)
 
     def _tell_converted(self) -> Iterator[Diagnostic]:
         for (found, wanted), count in self._converted.items():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from lamella.base.dtype import ElementType, find, find_in
@@ -36,13 +36,14 @@ class Context:
     """What mappings may ask of a model.
 
     `evaluate` gives the value of a condition or of a bound of a range, and raises Problem. `declared` are parameters
-    that exist only under other values, as `skeleton_of` writes them. `prefix` is a first part of tensor names that
-    some checkpoints leave out. `head_dim` is the number of rows of an attention head.
+    that exist only under other values, as `skeleton_of` writes them, each with the condition that is false. `prefix`
+    is a first part of tensor names that some checkpoints leave out. `head_dim` is the number of rows of an attention
+    head.
     """
 
     model: str
     evaluate: Callable[[Expr], int | bool]
-    declared: frozenset[str] = frozenset()
+    declared: Mapping[str, str] = field(default_factory=dict)
     prefix: str = ""
     head_dim: int = 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 _DIGITS = re.compile(r"\d+")
@@ -25,7 +25,7 @@ def is_buffer(name: str) -> bool:
     return _BUFFER.fullmatch(name) is not None
 
 
-class Allowed:
+class Patterns:
     """Patterns of names such as `vision_*` that may stay unused."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
@@ -40,6 +40,39 @@ def template_of(name: str) -> str:
     return _DIGITS.sub("{}", name)
 
 
+class Readers:
+    """Which parameter would read a tensor that nothing reads: under other values, with more layers, beside another.
+
+    `dormant` is that of an expanded mapping, `wanted` are the names of tensors that are read, and `used` the parameter
+    of each.
+    """
+
+    def __init__(
+        self,
+        dormant: Mapping[str, tuple[str, str]],
+        wanted: Iterable[str],
+        used: Mapping[str, str],
+        prefix: str,
+    ) -> None:
+        self._dormant, self._used, self._prefix = dormant, used, prefix
+        self._wanted = {template_of(name) for name in wanted}
+        self._owners = {name.rpartition(".")[0]: name for name in used if "." in name}
+
+    def find(self, name: str) -> str | None:
+        """Who would read a tensor, as a message says it; None where nobody would."""
+        template = template_of(name)
+        asleep = self._dormant.get(spelled(template, self._prefix, self._dormant))
+        if asleep is not None:
+            path, condition = asleep
+            return f"'{path}' reads it where its condition {condition} is true"
+        if spelled(template, self._prefix, self._wanted) in self._wanted:
+            return "it is read where its index is in range, and it is beyond what the config says"
+        beside = self._owners.get(name.rpartition(".")[0])
+        if beside is not None:
+            return f"it belongs to the layer of '{beside}', which '{self._used[beside]}' reads"
+        return None
+
+
 class Neighbours:
     """Finds the nearest of many names; names that differ only in their numbers are compared once."""
 
@@ -50,10 +83,6 @@ class Neighbours:
             self._examples.setdefault(template_of(name), name)
         self._candidates = list(self._examples)[:_MOST_CANDIDATES]
         self._found: dict[str, str | None] = {}
-
-    def has_template(self, template: str) -> bool:
-        """Whether one of the names differs from this only in its numbers."""
-        return template in self._examples
 
     def nearest(self, name: str) -> str | None:
         """The nearest name, with the same numbers where it exists with them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lamella.base.arrays import Array
@@ -35,6 +35,8 @@ class Export:
     config: Mapping[str, object]
     source: Folder | None = None
     shard_bytes: int = SHARD_BYTES
+    beside: Mapping[str, str] = field(default_factory=dict)
+    """Texts that lie beside the tensors, by their places in the folder: the declaration of the model."""
 
 
 def export_folder(
@@ -53,6 +55,10 @@ def export_folder(
     numbers = Numbers(weights, source, export.mapped.context.head_dim)
     files = list(write_store(destination, plan.tensors, numbers, export.shard_bytes))
     files += _copy_beside(destination, export.source, limits)
+    for name, text in export.beside.items():
+        make_folder((destination / name).parent)
+        write_text(destination / name, text)
+        files.append(destination / name)
     _write_config(destination / CONFIG, export, limits)
     return (*files, destination / CONFIG)
 

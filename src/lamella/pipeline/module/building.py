@@ -15,6 +15,7 @@ from lamella.lang.module.resolve import Declared
 from lamella.lang.module.resolve.lineage import config_params, trace_lineage
 from lamella.ops.library import Library
 from lamella.pipeline.module.configuring import config_for, require_known
+from lamella.pipeline.module.operators import read_operators
 from lamella.pipeline.module.reading import Program, choose, configure
 from lamella.pipeline.options import Options
 
@@ -23,7 +24,11 @@ def check_declarations(program: Program, options: Options) -> list[Diagnostic]:
     """What instantiating and building finds; a declaration that nobody asked for may lack values."""
     chosen = [choose(program, options)] if options.model else program.modules
     require_known(options.config, chosen)
-    return [item for declared in chosen for item in check_declaration(program, declared, options)]
+    library, findings = read_operators(program, options)
+    if errors(findings):
+        return findings
+    found = (item for declared in chosen for item in check_declaration(program, declared, library, options))
+    return [*findings, *found]
 
 
 def chosen_instances(program: Program, options: Options) -> Iterator[Instance]:
@@ -39,7 +44,9 @@ def chosen_instances(program: Program, options: Options) -> Iterator[Instance]:
                 yield found.instance
 
 
-def check_declaration(program: Program, declared: Declared, options: Options) -> list[Diagnostic]:
+def check_declaration(
+    program: Program, declared: Declared, library: Library, options: Options
+) -> list[Diagnostic]:
     """What is wrong with one declaration when it has its values."""
     module = declared.declaration
     if not isinstance(module, Module) or (module.abstract and not options.model):
@@ -57,7 +64,7 @@ def check_declaration(program: Program, declared: Declared, options: Options) ->
         return findings
     # A declaration that speaks of gradients is checked both ways; others are not asked for any.
     whole = declares_gradients(found.instance)
-    settings = Settings(library=Library(limits=options.limits), once=not whole)
+    settings = Settings(library=library, once=not whole)
     built = differentiate(found.instance, settings) if whole else module_to_graph(found.instance, settings)
     return [*findings, *built.findings]
 

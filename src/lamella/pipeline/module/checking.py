@@ -4,21 +4,32 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lamella.base.diagnostic import Diagnostic, LamellaError
+from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.lang.module import check as check_text
+from lamella.lang.module.check import settle
 from lamella.pipeline.module.folders import read_source
+from lamella.pipeline.module.operators import read_operators
 from lamella.pipeline.module.planning import plan_weights
+from lamella.pipeline.module.reading import Program
 from lamella.pipeline.options import Options
 
 
 def check_folder(path: Path, options: Options) -> list[Diagnostic]:
     """What is wrong with a folder; nothing of its numbers is read."""
     try:
-        source = read_source(path, True, options)
-        if source.folder is None:
-            return []
-        return [
-            *source.folder.findings,
-            *plan_weights(source.instance, source.folder, options.unused).findings,
-        ]
+        source = read_source(path, options)
+        findings = [*source.findings, *check_program(source.program, options)]
+        if source.folder is not None and not errors(findings):
+            findings += plan_weights(source.instance, source.folder, options.unused).findings
+        return findings
     except LamellaError as problem:
         return list(problem.findings)
+
+
+def check_program(program: Program, options: Options) -> list[Diagnostic]:
+    """What is wrong with the text of a model that is none of the library, and with the operators that it names."""
+    unit = program.resolved.unit
+    if unit.standard:
+        return []
+    text = settle(check_text(unit.document, program.resolved.scope))
+    return [*program.findings, *text, *read_operators(program, options)[1]]

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
-from lamella.base.paths import is_folder, shown
-from lamella.bridge.hf_to_module import Folder
+from lamella.base.paths import is_folder, is_there, shown
+from lamella.bridge.hf_to_module import Folder, find_architecture, open_folder
+from lamella.bridge.hf_to_module.checkpoint import INDEX, SINGLE
+from lamella.bridge.hf_to_module.folder import CONFIG
 from lamella.lang.module.instantiate import Instance, Known, instantiate, walk
 from lamella.lang.module.instantiate.nodes import TensorSlot
 from lamella.lang.module.instantiate.telling import show
 from lamella.lang.module.nodes import Module, Port, Preset, Primitive, Recipe
+from lamella.lang.module.rules.mappings import ARCHITECTURE
 from lamella.lang.module.write.expressions import write_expression
 from lamella.lang.module.write.types import write_type
 from lamella.pipeline.languages import Description
-from lamella.pipeline.module.folders import read_source
+from lamella.pipeline.module.architectures import recipe_lines
+from lamella.pipeline.module.folders import Source, read_folder
 from lamella.pipeline.module.planning import plan_weights
 from lamella.pipeline.module.reading import Program, choose, configure, read_program
 from lamella.pipeline.options import Options
 
 _INDEX = re.compile(r"\[(\d+)\]")
+_LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
 ROWS = 60
 """Rows of parameters that are shown."""
+WIDTH = 200
+"""Characters of a row that are shown of what a file says."""
 
 
 def describe(path: Path, options: Options) -> Description:
@@ -143,35 +151,118 @@ def _instance_data(instance: Instance) -> dict[str, object]:
 
 
 def _describe_folder(path: Path, options: Options) -> Description:
-    source = read_source(path, True, options)
-    folder = source.folder
-    lines = [
-        f"{printable(shown(path))}: Hugging Face, {source.instance.module.name} of {source.program.resolved.unit.name}"
-    ]
-    data: dict[str, object] = {"file": shown(path), "kind": "folder", **_instance_data(source.instance)}
-    findings: list[Diagnostic] = []
-    if folder is not None:
-        lines += _store_lines(folder)
-        data |= {
-            "checkpoint": {
-                item.name: [str(item.dtype), list(item.shape)] for item in folder.checkpoint.tensors.values()
-            }
-        }
-        try:
-            findings += plan_weights(source.instance, folder, options.unused).findings
-        except LamellaError as problem:
-            findings += problem.findings
-    lines += [f"  {item.message}" for item in findings if item.severity != "error"]
-    return Description(
-        "\n".join([*lines, "", *_instance_lines(source.instance)]), data, tuple(errors(findings))
-    )
+    """A folder as the model that it is; without a model of ours, its config and its tensors as they are."""
+    folder = open_folder(path, options.limits)
+    broken = [item for item in errors(folder.findings) if not _is_absent(item, path)]
+    lines = [*_config_lines(folder), *_store_lines(folder)]
+    data = _folder_data(folder)
+    source, findings = (None, broken) if broken else _read_folder(folder, options)
+    title = "Hugging Face"
+    if source is not None:
+        home = source.program.resolved.unit
+        title += (
+            f", {source.instance.module.name} of {home.name if home.standard else shown(home.path or path)}"
+        )
+        data |= _instance_data(source.instance)
+        findings += _match(source, folder, options)
+        lines += [f"  {printable(item.message)}" for item in findings if item.severity != "error"]
+        lines += ["", *_instance_lines(source.instance)]
+    else:
+        lines += [f"  {printable(item.message)}" for item in findings if item.code == ARCHITECTURE.code]
+        lines += ["", *_config_values(folder.config), *_tensor_lines(folder)]
+        if any(item.code == ARCHITECTURE.code for item in findings):
+            lines += ["", *recipe_lines(folder)]
+    wrong = [item for item in errors(findings) if item.code != ARCHITECTURE.code]
+    return Description("\n".join([f"{printable(shown(path))}: {title}", *lines]), data, tuple(wrong))
+
+
+def _is_absent(finding: Diagnostic, path: Path) -> bool:
+    """Whether a finding says that a file is not there, which `show` tells in its own words."""
+    name = Path(finding.span.source.name).name
+    return name in (CONFIG, SINGLE) and not is_there(path / name)
+
+
+def _read_folder(folder: Folder, options: Options) -> tuple[Source | None, list[Diagnostic]]:
+    """The model that a folder is, and what there is to tell; None where it is none."""
+    if not folder.config and options.architecture is None:
+        return None, []
+    try:
+        source = read_folder(folder, options)
+    except LamellaError as problem:
+        return None, list(problem.findings)
+    return source, [item for item in source.findings if item not in folder.findings]
+
+
+def _match(source: Source, folder: Folder, options: Options) -> list[Diagnostic]:
+    """What is wrong between the tensors of a folder and its model; nothing where it has no tensors."""
+    if not folder.checkpoint.tensors:
+        return []
+    try:
+        return list(plan_weights(source.instance, folder, options.unused).findings)
+    except LamellaError as problem:
+        return list(problem.findings)
+
+
+def _folder_data(folder: Folder) -> dict[str, object]:
+    return {
+        "file": shown(folder.path),
+        "kind": "folder",
+        "architectures": list(find_architecture(folder.config)),
+        "model_type": folder.config.get("model_type"),
+        # JSON has no words for numbers that are not finite; config files have them all the same.
+        "config": json.loads(json.dumps(dict(folder.config)), parse_constant=str),
+        "checkpoint": {
+            item.name: [str(item.dtype), list(item.shape)] for item in folder.checkpoint.tensors.values()
+        },
+    }
+
+
+def _config_lines(folder: Folder) -> Iterator[str]:
+    if not folder.config:
+        is_broken = is_there(folder.path / CONFIG)
+        yield f"  {CONFIG} " + (
+            "says nothing" if is_broken else "is not there: it says what the tensors belong to"
+        )
+        return
+    names = ", ".join(find_architecture(folder.config)) or "no architecture"
+    kind = folder.config.get("model_type")
+    type_ = f", model_type {kind}" if isinstance(kind, str) else ""
+    yield printable(f"  {CONFIG}: {names}{type_}, {_count(len(folder.config), 'key')}")
 
 
 def _store_lines(folder: Folder) -> Iterator[str]:
     tensors = folder.checkpoint.tensors.values()
+    if not tensors:
+        yield f"  no tensors: there is neither {SINGLE} nor {INDEX}"
+        return
     size = sum(item.length for item in tensors)
     types = ", ".join(sorted({str(item.dtype) for item in tensors}))
-    yield f"  {_count(len(tensors), 'tensor')}, {size:,} bytes, {types}"
+    files = _count(len(folder.checkpoint.files), "file")
+    yield f"  {_count(len(tensors), 'tensor')}, {size:,} bytes, {types}, in {files}"
+
+
+def _config_values(config: Mapping[str, object]) -> Iterator[str]:
+    """The keys of a config with their values, each on a line."""
+    if config:
+        yield f"  {CONFIG}"
+    for name, value in list(config.items())[:ROWS]:
+        yield printable(f"    {name}: {json.dumps(value, ensure_ascii=False)}", WIDTH)
+    if len(config) > ROWS:
+        yield f"    and {len(config) - ROWS} more"
+
+
+def _tensor_lines(folder: Folder) -> Iterator[str]:
+    """The tensors of a checkpoint; those of layers that are alike on one line."""
+    rows: dict[str, int] = {}
+    for item in folder.checkpoint.tensors.values():
+        row = f"{_LAYER.sub('{}', item.name)}: {item.dtype}[{', '.join(map(str, item.shape))}]"
+        rows[row] = rows.get(row, 0) + 1
+    if rows:
+        yield "  tensors"
+    for row, count in list(rows.items())[:ROWS]:
+        yield printable(f"    {row}{f'  × {count}' if count > 1 else ''}", WIDTH)
+    if len(rows) > ROWS:
+        yield f"    and {len(rows) - ROWS} more"
 
 
 def _count(number: int, noun: str) -> str:

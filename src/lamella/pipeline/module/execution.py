@@ -6,17 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lamella.base.diagnostic import LamellaError, errors
+from lamella.base.diagnostic import NOTE, LamellaError, errors
 from lamella.base.errors import InputError
-from lamella.bridge.hf_to_module import is_model_folder
 from lamella.bridge.ir_to_graph import read_ir
 from lamella.bridge.module_to_graph import Compiled, Settings, module_to_graph
 from lamella.bridge.module_to_ir import is_unit
 from lamella.graph.model import Model
-from lamella.ops.library import Library
 from lamella.pipeline import languages
 from lamella.pipeline.languages import execution_of, part_of
 from lamella.pipeline.module.folders import Source, read_source
+from lamella.pipeline.module.operators import library_of
+from lamella.pipeline.module.reading import Program
 from lamella.pipeline.module.weights import find_home, with_data
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.shaping import with_extents
@@ -32,8 +32,8 @@ def load(path: Path, options: Options) -> Model:
     """The graph of a model with its weights; LamellaError holds all findings when something is wrong."""
     if is_unit(path):
         return with_extents(read_ir(path, options.limits), options)
-    source = read_source(path, is_model_folder(path), options)
-    return with_extents(build(source, options, settings_of(options)), options)
+    source = read_source(path, options)
+    return with_extents(build(source, options, settings_of(source.program, options)), options)
 
 
 def compile(  # the API's word: lamella.compile
@@ -53,10 +53,10 @@ def save(model: CompiledUnit, path: Path) -> None:
     part_of("module", "units").save_unit(model, path)
 
 
-def settings_of(options: Options) -> Settings:
+def settings_of(program: Program, options: Options) -> Settings:
     """What the options decide for a compilation: one that keeps what it computed is for one sequence at a time."""
     extents = {BATCH: 1} if options.cache else {}
-    return Settings(library=Library(limits=options.limits), extents=extents, cached=options.cache)
+    return Settings(library=library_of(program, options), extents=extents, cached=options.cache)
 
 
 def build(source: Source, options: Options, settings: Settings) -> Model:
@@ -75,4 +75,7 @@ def build_compiled(source: Source, options: Options, settings: Settings) -> tupl
         raise LamellaError(errors(compiled.findings))
     if compiled.model is None:
         raise InputError("the model gives no tensor", hint="declare its outputs, and bind them in its graph")
-    return compiled, with_data(compiled.model, compiled, home, options)
+    model = with_data(compiled.model, compiled, home, options)
+    # Notes on a folder, such as which file declares its model, are for `check` and `show`.
+    told = (item for item in source.findings if item.severity != NOTE)
+    return compiled, replace(model, findings=(*told, *model.findings))

@@ -13,7 +13,7 @@ from lamella.lang.module import check as check_text
 from lamella.lang.module.check import settle
 from lamella.lang.module.parse import parse
 from lamella.lang.module.write import write
-from lamella.pipeline.languages import Description, part_of
+from lamella.pipeline.languages import Description, is_standard, part_of
 from lamella.pipeline.module.reading import lock_program, read_program
 from lamella.pipeline.options import Options
 
@@ -55,6 +55,9 @@ def canonical(path: Path, limits: Limits) -> tuple[str, str]:
 def describe(name: str, options: Options) -> Description:
     """What a file declares, or what a folder holds."""
     path = Path(name)
+    if is_standard(name) and not is_there(path):
+        library: Description = part_of("module", "library").describe_standard(name, options)
+        return library
     if is_there(path / UNIT):
         unit: Description = part_of("module", "units").describe_unit(path, options)
         return unit

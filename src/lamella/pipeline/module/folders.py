@@ -1,4 +1,4 @@
-"""Hugging Face folders: the model of the library that they are, with the values of their config."""
+"""Hugging Face folders: the model that they are, with the values of their config."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
-from lamella.base.paths import shown
+from lamella.base.errors import InputError
+from lamella.base.paths import is_folder, shown
 from lamella.base.source import Source as Text
 from lamella.base.source import Span
 from lamella.bridge.hf_to_module import Folder, open_folder, read_config
+from lamella.bridge.hf_to_module.keys import mapped_keys
 from lamella.lang.module.instantiate import Instance, Known
-from lamella.lang.module.nodes import Module
+from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.resolve import Declared
-from lamella.lang.module.rules.mappings import CONFIG
+from lamella.lang.module.resolve.lineage import config_params, trace_lineage
+from lamella.lang.module.rules.mappings import CONFIG, UNREAD
 from lamella.pipeline.module.architectures import find_model
 from lamella.pipeline.module.reading import Program, build_instance, choose, read_program
 from lamella.pipeline.options import Options
@@ -29,35 +32,53 @@ class Source:
     program: Program
     instance: Instance
     folder: Folder | None = None
+    findings: tuple[Diagnostic, ...] = ()
+    """What there is to tell about the folder, and about the model that it is read as."""
 
 
-def read_source(path: Path, is_folder: bool, options: Options) -> Source:
+def read_source(path: Path, options: Options) -> Source:
     """The instance of a file, or of a folder; LamellaError where something is wrong."""
-    if not is_folder:
+    if not is_folder(path):
+        if options.architecture is not None:
+            hint = f"leave it out: '{shown(path)}' declares its model itself"
+            raise InputError("--architecture says what a Hugging Face folder is", hint=hint)
         program = read_program(path, options)
         return Source(program, build_instance(program, choose(program, options), {}, options))
     folder = open_folder(path, options.limits)
     if errors(folder.findings):
         raise LamellaError(errors(folder.findings))
-    file, name = find_model(folder)
-    program = read_program(file, options)
-    declared = next(item for item in program.modules if item.name == name)
-    read = read_values(declared, folder)
-    return Source(program, build_instance(program, declared, read, options), folder)
+    return read_folder(folder, options)
 
 
-def read_values(declared: Declared, folder: Folder) -> dict[str, Known]:
-    """What the config of a folder says of the parameters of a model."""
-    module = declared.declaration
-    if not isinstance(module, Module) or module.hf_config is None:
-        return {}
+def read_folder(folder: Folder, options: Options) -> Source:
+    """The instance of a folder that is open; LamellaError where something is wrong with its config or its model."""
+    program, declared, notes = find_model(folder, options)
+    if errors(program.findings):
+        raise LamellaError(errors(program.findings))
     refused = list(_find_refused(folder))
     if refused:
         raise LamellaError(refused)
-    read = read_config(module.hf_config, module.params or (), folder.config)
+    read, unread = read_values(program, declared, folder)
+    instance = build_instance(program, declared, read, options)
+    return Source(program, instance, folder, (*folder.findings, *notes, *unread))
+
+
+def read_values(
+    program: Program, declared: Declared, folder: Folder
+) -> tuple[dict[str, Known], tuple[Diagnostic, ...]]:
+    """What the config of a folder says of the parameters of a model, and a warning where nothing of it is read."""
+    try:
+        lineage = trace_lineage(declared, program.resolved.scope)
+    except Problem as problem:
+        raise LamellaError([problem.finding]) from None
+    sections = (item.module.hf_config for item in reversed(lineage))
+    fields = next((item for item in sections if item is not None), ())
+    if not any(mapped_keys(fields)):
+        return {}, (UNREAD.at(declared.declaration.span, model=declared.name),)
+    read = read_config(fields, config_params(lineage), folder.config)
     if errors(read.findings):
         raise LamellaError(errors(read.findings))
-    return dict(read.values)
+    return dict(read.values), ()
 
 
 def _find_refused(folder: Folder) -> Iterator[Diagnostic]:

@@ -17,14 +17,13 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.optional import need
 from lamella.base.paths import is_there, shown
-from lamella.bridge.hf_to_module import is_model_folder
 from lamella.bridge.hf_to_module.documents import read_object
 from lamella.bridge.module_to_graph import Settings
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
-from lamella.ops.library import Library
 from lamella.pipeline.module.execution import build
 from lamella.pipeline.module.folders import Source, read_source
+from lamella.pipeline.module.operators import library_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.execution import compile as compile_graph
 
@@ -81,9 +80,9 @@ class Generator:
     """A model that is ready to continue tokens; one executable reads the prompt, whatever its length, and the rest."""
 
     def __init__(self, path: Path, length: int, options: Options, backend: str | None = None) -> None:
-        source = read_source(path, is_model_folder(path), options)
+        source = read_source(path, options)
         _require_room(source, length)
-        settings = Settings(library=Library(limits=options.limits), extents={BATCH: 1}, cached=length)
+        settings = Settings(library=library_of(source.program, options), extents={BATCH: 1}, cached=length)
         model = build(source, options, settings)
         self._input, self._output = _ends(model)
         # All backends of graphs keep their variables alike.
@@ -91,6 +90,8 @@ class Generator:
         kept = [item.variable.name for item in model.graph.updates]
         self._empty = {name: self.executable.state[name] for name in kept}
         self.stops = frozenset(stop_tokens(source))
+        self.findings = model.findings
+        """What there is to tell about the weights."""
 
     @property
     def drawn(self) -> Drawn:
@@ -157,11 +158,12 @@ def stop_tokens(source: Source) -> Iterator[int]:
 
 
 class Answer(NamedTuple):
-    """The tokens and the text that follow a prompt, and what computed them."""
+    """The tokens and the text that follow a prompt, what computed them, and what there is to tell of the weights."""
 
     tokens: list[int]
     text: str
     executable: Executable
+    findings: tuple[Diagnostic, ...] = ()
 
 
 def generate_text(
@@ -186,4 +188,4 @@ def generate_text(
         if tell is not None and text.startswith(told) and not text.endswith("�"):
             tell(text[len(told) :])
             told = text
-    return Answer(tokens, tokenizer.decode(tokens), generator.executable)
+    return Answer(tokens, tokenizer.decode(tokens), generator.executable, generator.findings)

@@ -13,7 +13,6 @@ from lamella.backend.drawing import Drawn
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.placement import Placed, placement_of
-from lamella.bridge.hf_to_module import is_model_folder
 from lamella.bridge.module_to_graph import Compiled, Mark
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
@@ -51,8 +50,8 @@ def observe(
     path: Path, options: Options, inputs: Mapping[str, npt.ArrayLike], backend: str | None = None
 ) -> Observed:
     """Run a model once, and look at the tensors that its annotations name."""
-    source = read_source(path, is_model_folder(path), options)
-    compiled, model = build_compiled(source, options, settings_of(options))
+    source = read_source(path, options)
+    compiled, model = build_compiled(source, options, settings_of(source.program, options))
     watch = _Watch(compiled, source.instance)
     widened = with_extents(watch.widen(model), options)
     run = compile_graph(widened, backend, options)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.errors import InputError
 from lamella.bridge.hf_to_module import Context, Folder, ImportPlan, Weight, plan_import
 from lamella.bridge.hf_to_module.keys import text_of
 from lamella.lang.module.instantiate import Instance, walk
 from lamella.lang.module.instantiate.evaluate import evaluate
-from lamella.lang.module.instantiate.walk import path_text
-from lamella.lang.module.nodes import Direct, Expr
-from lamella.lang.module.rules.mappings import IGNORED
+from lamella.lang.module.nodes import Expr
 
 COMPUTED = "fp32"
 """The element type in which weights that say none are computed with."""
@@ -21,7 +19,7 @@ PREFIX = "base_model_prefix"
 
 
 def plan_weights(
-    instance: Instance, folder: Folder, allow: tuple[str, ...] = (), element: str = COMPUTED
+    instance: Instance, folder: Folder, unused: tuple[str, ...] = (), element: str = COMPUTED
 ) -> ImportPlan:
     """Where each weight of a model comes from in a folder; LamellaError where they do not match.
 
@@ -32,28 +30,11 @@ def plan_weights(
         hint = "add hf_mapping: to the model"
         raise InputError(f"'{module.name}' does not say which tensors its parameters are", hint=hint)
     plan = plan_import(
-        weights_of(instance, element), module.hf_mapping, folder.checkpoint, context_of(instance), allow
+        weights_of(instance, element), module.hf_mapping, folder.checkpoint, context_of(instance), unused
     )
     if errors(plan.findings):
         raise LamellaError(errors(plan.findings))
     return plan
-
-
-def find_untied(instance: Instance, folder: Folder) -> Iterator[Diagnostic]:
-    """Tensors of a checkpoint that are not used because their parameter is tied, though they hold other numbers."""
-    names = {
-        path_text(item.path): item.spec.name
-        for item in instance.module.hf_mapping or ()
-        if isinstance(item.spec, Direct)
-    }
-    store = folder.checkpoint
-    for path, slot in walk(instance):
-        own, other = names.get(path, ""), names.get(slot.tied or "", "")
-        if slot.tied is None or own not in store.tensors or other not in store.tensors:
-            continue
-        if store.bytes_of(own) != store.bytes_of(other):
-            why = f"'{path}' is tied to '{slot.tied}'; it holds other numbers than '{other}'"
-            yield IGNORED.at(slot.span, what=f"the tensor '{own}'", why=why)
 
 
 def context_of(instance: Instance) -> Context:
@@ -66,7 +47,7 @@ def context_of(instance: Instance) -> Context:
     head = instance.values.get("head_dim")
     width = head.value if head is not None and isinstance(head.value, int) else 0
     prefix = text_of(instance.module.hf_config or (), PREFIX)
-    return Context(instance.module.name, value, frozenset(switched_off(instance)), prefix, width)
+    return Context(instance.module.name, value, dict(switched_off(instance)), prefix, width)
 
 
 def weights_of(instance: Instance, element: str = "") -> list[Weight]:
@@ -77,9 +58,12 @@ def weights_of(instance: Instance, element: str = "") -> list[Weight]:
     ]
 
 
-def switched_off(instance: Instance, prefix: str = "") -> Iterator[str]:
-    """The parameters that exist under other values, indices left empty: `blocks[].attention.qkv_bias`."""
-    yield from (f"{prefix}{name}" for name in instance.switched_off)
+def switched_off(instance: Instance, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """The parameters that exist under other values, each with the condition that is false.
+
+    Indices are left empty: `blocks[].attention.qkv_bias`.
+    """
+    yield from ((f"{prefix}{name}", why) for name, why in instance.switched_off.items())
     for name, child in instance.children.items():
         if isinstance(child, Instance):
             yield from switched_off(child, f"{prefix}{name}.")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError
-from lamella.base.paths import is_there, read_text, shown
+from lamella.base.paths import is_there, read_text, read_text_in, shown
 from lamella.base.source import Source
 from lamella.base.writer import write_text
 from lamella.lang.module.instantiate import Instance, Known, instantiate
-from lamella.lang.module.nodes import Module
+from lamella.lang.module.nodes import ConfigParam, Module
 from lamella.lang.module.resolve import (
     Declared,
     Resolved,
@@ -22,7 +22,9 @@ from lamella.lang.module.resolve import (
     resolve,
     write_lock,
 )
+from lamella.lang.module.resolve.lineage import config_params, trace_lineage
 from lamella.lang.module.resolve.lock import FILE_NAME
+from lamella.lang.module.resolve.problem import Problem
 from lamella.pipeline.module.configuring import given_values, preset_values
 from lamella.pipeline.options import Options
 
@@ -50,9 +52,12 @@ class Program:
         return [Declared(self.resolved.unit, item) for item in items if isinstance(item, Module)]
 
 
-def read_program(path: Path, options: Options) -> Program:
-    """The program of a file."""
+def read_program(path: Path, options: Options, inside: bool = False) -> Program:
+    """The program of a file; one `inside` a folder that the user named is read without following a link."""
     workspace = Workspace(() if options.root is None else (options.root,), options.limits)
+    if inside:
+        text = read_text_in(path.parent, path.name, options.limits)
+        return Program(workspace, resolve(workspace.take(Source(shown(path), text), path), workspace))
     resolved = resolve(workspace.read(path), workspace)
     return Program(workspace, resolved, locked=_check_lock(path.parent / FILE_NAME, resolved, options))
 
@@ -103,13 +108,20 @@ def configure(
     program: Program, declared: Declared, read: Mapping[str, Known], options: Options
 ) -> dict[str, Known]:
     """The values of a declaration: what the user sets, over a preset, over what a config file says."""
-    module = declared.declaration
-    params = (module.params or ()) if isinstance(module, Module) else ()
     return {
         **read,
         **preset_values(program.resolved.scope, options.preset),
-        **given_values(options.config, params, declared.name),
+        **given_values(options.config, params_of(program, declared), declared.name),
     }
+
+
+def params_of(program: Program, declared: Declared) -> tuple[ConfigParam, ...]:
+    """The config parameters of a declaration, its own or those that it inherits."""
+    try:
+        return config_params(trace_lineage(declared, program.resolved.scope))
+    except Problem:  # what is wrong with the lineage is told when it is built
+        module = declared.declaration
+        return (module.params or ()) if isinstance(module, Module) else ()
 
 
 def build_instance(

@@ -8,16 +8,16 @@ from pathlib import Path
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.errors import InputError, OutputError
 from lamella.base.paths import is_folder, is_there, shown
-from lamella.bridge.hf_to_module import is_model_folder
+from lamella.base.writer import make_folder, write_text
 from lamella.bridge.ir_to_graph import read_ir
 from lamella.bridge.module_to_graph.backward import Differentiated, differentiate
 from lamella.bridge.module_to_ir import Unit, is_unit, module_to_ir, read_unit, write_ir
 from lamella.graph.model import Model
-from lamella.lang.module.instantiate import Instance
 from lamella.lang.module.resolve import write_lock
+from lamella.ops.modules import file_of
 from lamella.pipeline.languages import Description
 from lamella.pipeline.module.execution import build_compiled, settings_of
-from lamella.pipeline.module.folders import read_source
+from lamella.pipeline.module.folders import Source, read_source
 from lamella.pipeline.options import Options
 
 
@@ -42,20 +42,23 @@ def build_unit(path: Path, options: Options) -> CompiledUnit:
         )
     if is_unit(path):
         raise InputError(f"'{shown(path)}' is a compiled unit already", path=shown(path))
-    source = read_source(path, is_model_folder(path), options)
-    compiled, model = build_compiled(source, options, settings_of(options))
-    trained = _trained(source.instance, options)
+    source = read_source(path, options)
+    compiled, model = build_compiled(source, options, settings_of(source.program, options))
+    trained = _trained(source, options)
     unit = module_to_ir(compiled, source.instance, write_lock(source.program.resolved), trained)
     return CompiledUnit(unit, model)
 
 
 def save_unit(made: CompiledUnit, folder: Path) -> None:
-    """Write a unit into a folder of its own; its weights too, where all have numbers."""
+    """Write a unit into a folder of its own; its weights too, where all have numbers, and operators of its own."""
     if is_there(folder) and not is_unit(folder) and (not is_folder(folder) or any(folder.iterdir())):
         hint = "name a new folder: its files would be mixed with others"
         raise OutputError(f"the folder '{shown(folder)}' is not empty", path=folder, hint=hint)
     data, variables = made.model.data or {}, made.model.graph.variables
     write_ir(made.unit, folder, dict(data) if all(item.name in data for item in variables) else None)
+    for name, document in made.model.library.own_modules().items():
+        make_folder((folder / file_of(name)).parent)
+        write_text(folder / file_of(name), document.span.source.text)
 
 
 def check_unit(folder: Path, options: Options) -> list[Diagnostic]:
@@ -88,9 +91,9 @@ def describe_unit(folder: Path, options: Options) -> Description:
     return Description("\n".join(lines), data)
 
 
-def _trained(instance: Instance, options: Options) -> Differentiated | None:
+def _trained(source: Source, options: Options) -> Differentiated | None:
     """The graph with its gradients; none for a model that keeps caches, or that cannot go back."""
     if options.cache:
         return None
-    found = differentiate(instance, settings_of(options))
+    found = differentiate(source.instance, settings_of(source.program, options))
     return None if found.model is None or errors(found.findings) else found

@@ -13,6 +13,7 @@ from lamella.bridge.module_to_graph.backward.verify import Verification, verify_
 from lamella.lang.module.instantiate import Instance
 from lamella.ops.library import Library
 from lamella.pipeline.module.building import chosen_instances
+from lamella.pipeline.module.operators import library_of
 from lamella.pipeline.module.reading import read_program
 from lamella.pipeline.options import Options
 
@@ -20,6 +21,7 @@ from lamella.pipeline.options import Options
 def verify(path: Path, options: Options) -> tuple[list[Diagnostic], list[str]]:
     """What is wrong with the gradients of a file, and a line for each declaration that was compared."""
     program = read_program(path, options)
+    library = library_of(program, options)
     findings: list[Diagnostic] = []
     lines: list[str] = []
     extents: set[str] = set()
@@ -27,7 +29,7 @@ def verify(path: Path, options: Options) -> tuple[list[Diagnostic], list[str]]:
         forward = instance.module.forward
         if forward is None or forward.graph is None or not is_complete(forward):
             continue
-        found = _verify(instance, options)
+        found = _verify(instance, library, options)
         findings += found.findings
         extents |= found.extents
         lines += [f"{instance.name}: {line}" for line in _first(found.lines())]
@@ -38,8 +40,8 @@ def verify(path: Path, options: Options) -> tuple[list[Diagnostic], list[str]]:
     return findings, lines
 
 
-def _verify(instance: Instance, options: Options) -> Verification:
-    settings = Settings(library=Library(limits=options.limits))
+def _verify(instance: Instance, library: Library, options: Options) -> Verification:
+    settings = Settings(library=library)
 
     return verify_backward(
         instance,

@@ -20,7 +20,7 @@ from lamella.bridge.module_to_graph.numbers.tables import compute
 from lamella.graph.data import read_weights
 from lamella.graph.model import Model
 from lamella.lang.module.instantiate import Instance
-from lamella.pipeline.module.planning import COMPUTED, find_untied, plan_weights
+from lamella.pipeline.module.planning import COMPUTED, plan_weights
 from lamella.pipeline.options import Options
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def find_home(instance: Instance, folder: Folder | None, options: Options) -> Ho
     element = "fp64" if options.dtype == "f64" else COMPUTED
     plan = plan_weights(instance, folder, options.unused, element)
     names = frozenset(item.path for item in plan.items)
-    return Home(plan, None, names, (*plan.findings, *find_untied(instance, folder)))
+    return Home(plan, None, names, plan.findings)
 
 
 def _names_in(file: Path, limits: Limits) -> frozenset[str]:

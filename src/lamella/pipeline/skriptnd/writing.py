@@ -12,7 +12,8 @@ from lamella.base.diagnostic import printable
 from lamella.base.dim import symbols
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
-from lamella.base.paths import is_folder, is_there, shown
+from lamella.base.paths import is_folder, is_there, read_text_in, shown
+from lamella.base.source import Source
 from lamella.base.writer import make_folder, write_text
 from lamella.bridge.graph_to_skriptnd import (
     Origins,
@@ -25,7 +26,8 @@ from lamella.graph.data import write_weights
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
 from lamella.graph.rewrite import defined, extents
-from lamella.lang.skriptnd import write
+from lamella.lang.skriptnd import parse, write
+from lamella.lang.skriptnd.nodes import Document
 from lamella.ops.library import Library
 from lamella.pipeline.skriptnd.reading import ORIGINS, read_json_in
 
@@ -41,7 +43,10 @@ def write_model(model: Model, path: Path) -> tuple[Path, ...]:
     """
     alone = path.suffix.lower() == ENDING and not is_folder(path)
     folder, main = (path.parent, path) if alone else (path, path / f"{MAIN}{ENDING}")
-    texts = {name: write(document) for name, document in graph_to_skriptnd(model).items()}
+    documents = graph_to_skriptnd(model)
+    places = {name: folder / f"{name.replace('.', '/')}{ENDING}" for name in documents} | {MAIN: main}
+    kept = {name for name in documents if alone and name != MAIN and _is_kept(places[name], documents[name])}
+    texts = {name: write(document) for name, document in documents.items() if name not in kept}
     make_folder(folder)
     files: list[Path] = []
     flat = with_identifiers(model)
@@ -53,10 +58,23 @@ def write_model(model: Model, path: Path) -> tuple[Path, ...]:
         files.append(folder / ORIGINS)
         write_text(files[-1], json.dumps(origins_of(model), indent=1) + "\n")
     for name, text in sorted(texts.items(), key=lambda item: item[0] == MAIN):
-        files.append(main if name == MAIN else folder / f"{name.replace('.', '/')}{ENDING}")
+        files.append(places[name])
         make_folder(files[-1].parent)
         write_text(files[-1], text)
     return tuple(files)
+
+
+def _is_kept(path: Path, document: Document) -> bool:
+    """Whether a module beside a text is there with all operators that the text calls; another is not replaced."""
+    if not os.path.lexists(path):
+        return False
+    there = parse(Source(shown(path), read_text_in(path.parent, path.name))).document
+    if all(item in there.declarations for item in document.declarations):
+        return True
+    hint = "write into another folder: the text names operators of a module of this name"
+    raise InputError(
+        f"'{shown(path)}' is there already, and declares other operators", path=shown(path), hint=hint
+    )
 
 
 def _refuse_leftovers(folder: Path, model: Model) -> None:

@@ -72,6 +72,9 @@ class _Reader:
                 )
             else:
                 found[parameter.name] = parameter.default
+        if self.kind.name == "kernel" and found.get("fallback") is False:
+            # No backend has kernels by the names of users yet, so none can keep what this asks for.
+            self.findings.append(rules.KERNEL.at(self.annotation.span, name=found.get("name", "")))
         return found
 
     def _match(self) -> Iterator[tuple[str, Argument]]:

@@ -1,4 +1,4 @@
-"""Annotations: known, complete, in their place, and not against each other: E008."""
+"""Annotations: known, complete, in their place, not against each other: E008; and those without effect: W116."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.lang.module.annotations.conditions import tensors_in
+from lamella.lang.module.annotations.inert import find_inert
 from lamella.lang.module.annotations.nodes import PARAMETER, ArgumentValue, Kind
 from lamella.lang.module.annotations.reading import read_annotation
 from lamella.lang.module.annotations.table import KINDS, PARAMETER_MODES
@@ -64,6 +65,8 @@ def _check_spot(spot: Spot, view: View, names: _Names) -> Iterator[Diagnostic]:
         if not _fits(kind, spot):
             found, wanted = _found(spot), " or ".join(kind.places)
             yield rules.TARGET.at(annotation.span, name=kind.name, found=found, wanted=wanted)
+        elif not reading.findings:
+            yield from find_inert(annotation, spot.place, reading.arguments)
         yield from _check_clash(annotation, kind, seen)
         seen.append(kind.name)
         yield from _check_values(annotation, spot, reading.arguments, view)

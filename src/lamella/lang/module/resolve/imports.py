@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
+from lamella.base.paths import shown
 from lamella.base.source import Span
 from lamella.lang.module.nodes import Import, Imported, Module
 from lamella.lang.module.resolve.bindings import Bindings
-from lamella.lang.module.resolve.locate import Located, Wrong, locate
+from lamella.lang.module.resolve.locate import Located, Wrong, candidates, locate
 from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.resolve.nodes import Declared, Unit, Use
 from lamella.lang.module.resolve.places import File, Place
@@ -84,6 +85,8 @@ class Importer:
         """Bind the names of one import."""
         places = self.program.workspace.places(self.unit, self.program.main)
         found = locate(item.path, item.version, places)
+        if isinstance(found, Located) and found.place.standard and not self.unit.standard:
+            self.program.findings += self._find_hidden(item, places)
         if isinstance(found, Wrong):
             self.program.findings.append(_nowhere(item, found))
         elif found.file is None:
@@ -92,6 +95,15 @@ class Importer:
             yield from self._bring_file(item, found.place, found.file)
         else:
             yield from self._bring_declaration(item, found.place, found.file, found.name)
+
+    def _find_hidden(self, item: Import, places: Iterable[Place]) -> Iterator[Diagnostic]:
+        """Files of one's own that an import seems to mean, and that the library hides: its names come first."""
+        for place in places:
+            other = next(candidates(place, item.path), None) if not place.standard else None
+            if other is not None:
+                below = "/".join(other.parts) if other.file is None else other.file.below
+                name = ".".join(item.path)
+                yield rules.HIDDEN_BY_LIBRARY.at(item.span, what=f"'{shown(place.root / below)}'", name=name)
 
     def _open(
         self, place: Place, file: File, item: Import, path: tuple[str, ...]

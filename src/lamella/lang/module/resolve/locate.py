@@ -30,7 +30,7 @@ def locate(path: tuple[str, ...], version: int | None, places: Iterable[Place]) 
     others: set[int] = set()
     for place in places:
         for parts in _spellings(path, place):
-            for found in _candidates(place, parts):
+            for found in candidates(place, parts):
                 number = None if found.file is None else found.file.version
                 if version is None or number is None or number == version:
                     return found
@@ -46,7 +46,7 @@ def _spellings(path: tuple[str, ...], place: Place) -> Iterator[tuple[str, ...]]
         yield path[1:]
 
 
-def _candidates(place: Place, parts: tuple[str, ...]) -> Iterator[Located]:
+def candidates(place: Place, parts: tuple[str, ...]) -> Iterator[Located]:
     """All that a path may mean in one place, the likeliest first and the highest version before others."""
     above, last = parts[:-1], parts[-1]
     if above:

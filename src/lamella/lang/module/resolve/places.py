@@ -90,8 +90,12 @@ class Place:
     @cached_property
     def folders(self) -> list[str]:
         """The folders directly in the place."""
-        with suppress(OSError), os.scandir(self.root) as entries:
-            return sorted(entry.name for entry in entries if entry.name.isidentifier())
+        return self.subfolders(())
+
+    def subfolders(self, folder: tuple[str, ...]) -> list[str]:
+        """The folders directly in a folder of the place."""
+        with suppress(OSError), os.scandir(self.root.joinpath(*folder)) as entries:
+            return sorted(entry.name for entry in entries if entry.name.isidentifier() and entry.is_dir())
         return []
 
     def text(self, file: File) -> str:

@@ -1,8 +1,8 @@
-"""Annotations and patterns: E008, E013, E025."""
+"""Annotations and patterns: E008, E013, E025, E104, E118, W116."""
 
 from __future__ import annotations
 
-from lamella.base.diagnostic import Rule
+from lamella.base.diagnostic import NOTE, Rule
 
 UNKNOWN = Rule("E008", "7 Annotations", "there is no annotation '@{name}'", hint="{repair}")
 ARGUMENT = UNKNOWN.also("'@{name}' has no argument '{argument}'", hint="{repair}")
@@ -29,3 +29,10 @@ ASSERTION = Rule(
     "the assertion on '{name}' is false{message}",
     hint="look at the tensor with @probe, or switch the assertion off with enabled=false",
 )
+KERNEL = Rule(
+    "E118",
+    "7.5.3 @kernel",
+    "'@kernel' asks for '{name}' and for nothing else, and no backend here has a kernel of that name",
+    hint="leave fallback=false out: the operation is then computed as it is defined",
+)
+INERT = Rule("W116", "7 Annotations", "{what} on {place} is kept, without effect on this backend yet", NOTE)

@@ -18,6 +18,9 @@ CONTAINS_ITSELF = CYCLE.also("'{name}' contains itself: {cycle}")
 UNKNOWN_OPERATION = Rule("E014", "6 Primitive Operations", "there is no operation '{name}'", hint="{repair}")
 NOT_AN_OPERATION = UNKNOWN_OPERATION.also("'{name}' is {found}, not an operation", hint="{repair}")
 NO_IMPLEMENTATION = UNKNOWN_OPERATION.also("'{name}' is a sketch and has no implementation", hint="{repair}")
+OPERATOR_CLASH = UNKNOWN_OPERATION.also(
+    "two files are the operator module '{name}': {first} and {second}", hint="rename one of them"
+)
 DTYPE = Rule("E015", "3.3 Dtype Specifiers", "'{operation}' does not take {found} as {what}", hint="{repair}")
 CAST = DTYPE.also("{found} does not become {wanted} by itself", hint="{repair}")
 REBOUND = Rule(

@@ -1,4 +1,4 @@
-"""Weight mappings: E010, and what a checkpoint must hold: E110 to E119, W110, W111."""
+"""Weight mappings: E010, and what a checkpoint must hold: E110 to E117, W110 to W114."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ CHECKPOINT_DTYPE = Rule(
     "the checkpoint tensor '{name}' is {found}, which does not become {wanted}",
 )
 ARCHITECTURE = Rule(
-    "E114", "8.1 HuggingFace Config Mapping", "no model for the architecture {name}", hint="{repair}"
+    "E114",
+    "8.1 HuggingFace Config Mapping",
+    "no model for the architecture {name}; the folder holds {there}",
+    hint="{repair}",
 )
 CONFIG = Rule(
     "E115",
@@ -68,6 +71,12 @@ CONFIG = Rule(
     hint="{repair}",
 )
 FOLDER = Rule("E116", "8.1 HuggingFace Config Mapping", "{file}: {why}", hint="{repair}")
+UNTIED = Rule(
+    "E117",
+    "8.2 Weight Mapping Syntax",
+    "the checkpoint tensor '{name}' holds other numbers than '{other}', but '{path}' is tied to '{tied}'",
+    hint="set tie_word_embeddings to false in config.json to read it; --unused {pattern} keeps the tie, and warns",
+)
 CONVERTED = Rule(
     "W110",
     "8.2 Weight Mapping Syntax",
@@ -75,3 +84,24 @@ CONVERTED = Rule(
     WARNING,
 )
 IGNORED = Rule("W111", "8.1 HuggingFace Config Mapping", "{what} is ignored: {why}", NOTE)
+DROPPED = Rule(
+    "W112",
+    "8.2 Weight Mapping Syntax",
+    "{names} of the checkpoint {stays} unused, and the numbers may be others: {why}",
+    WARNING,
+    hint="leave --unused out to see what config.json would have to say",
+)
+TRAVELS = Rule(
+    "W113",
+    "8.1 HuggingFace Config Mapping",
+    "the folder is read as '{model}' of its own {file}{over}",
+    NOTE,
+    hint="--architecture F.module names another",
+)
+UNREAD = Rule(
+    "W114",
+    "8.1 HuggingFace Config Mapping",
+    "'{model}' has no param_mapping:, so nothing of config.json is read",
+    WARNING,
+    hint="add hf_config: with param_mapping: to the model, or give the values with --set",
+)

@@ -1,4 +1,4 @@
-"""Names: what they mean, and that they mean one thing: E002, E009, E023, E024, E102, W001, W002."""
+"""Names: what they mean, and that they mean one thing: E002, E009, E023, E024, E102, W001, W002, W115."""
 
 from __future__ import annotations
 
@@ -49,4 +49,11 @@ HIDES_IMPORT = Rule(
     "'{name}' hides what is imported from {where}",
     WARNING,
     hint="rename it, or import the other under an alias",
+)
+HIDDEN_BY_LIBRARY = Rule(
+    "W115",
+    "10.1 Module Organization",
+    "{what} is not read: '{name}' means that of the library",
+    WARNING,
+    hint="give it a name that the library does not have",
 )
