@@ -27,6 +27,9 @@ DTYPES = frozenset(
 KINDS = frozenset(("module", "block", "model"))
 """Words that begin a declaration with sections."""
 
+SETTINGS = frozenset(("verify_backward", "topology", "groups"))
+"""Words that begin a block of settings of a file."""
+
 OPENERS = KINDS | {"abstract", "primitive", "recipe", "preset", "import", "from", "export"}
 """Words that begin an item of a file."""
 
@@ -46,7 +49,7 @@ SECTIONS = frozenset(
 )
 """Words that begin a section of a declaration."""
 
-HEADERS = (SECTIONS | {"graph", "sublayers", "param_mapping", "inputs", "outputs"}) - {"pattern"}
+HEADERS = (SECTIONS | SETTINGS | {"graph", "sublayers", "param_mapping", "inputs", "outputs"}) - {"pattern"}
 """Words that stand alone before ':' at the head of a block."""
 
 CONFIG_TYPES = frozenset(("int", "float", "bool", "string", "dtype"))
