@@ -52,7 +52,7 @@ SECTIONS = frozenset(
 HEADERS = (SECTIONS | SETTINGS | {"graph", "sublayers", "param_mapping", "inputs", "outputs"}) - {"pattern"}
 """Words that stand alone before ':' at the head of a block."""
 
-CONFIG_TYPES = frozenset(("int", "float", "bool", "string", "dtype"))
+CONFIG_TYPES = frozenset(("int", "float", "bool", "string", "dtype", "dict"))
 """Types of config parameters."""
 
 SCALARS = frozenset(("int", "float"))
@@ -61,8 +61,8 @@ SCALARS = frozenset(("int", "float"))
 OPERATOR_WORDS = frozenset(("if", "else", "elif", "and", "or", "not"))
 """Words that are never a name in an expression."""
 
-INTRINSICS = frozenset(("sqrt", "ceil_div", "min", "max", "abs", "int", "log2", "len"))
-"""Functions of constants."""
+TABLES = frozenset(("precompute_rope_freqs", "precompute_yarn_freqs", "zeros", "ones", "full", "arange"))
+"""Functions that `constants:` may call."""
 
 KEYWORDS = frozenset(
     [

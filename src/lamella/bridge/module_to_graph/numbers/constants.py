@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from inspect import signature
 from types import MappingProxyType
 
 from lamella.base.limits import DEFAULT
@@ -24,14 +25,22 @@ def shape_of(name: str, built: BuiltConstant) -> tuple[int, ...]:
         shape = (-1,)
     extents = [item for item in shape if isinstance(item, int) and not isinstance(item, bool) and item >= 0]
     if len(extents) != len(shape):
-        found = f"'{built.function}' with other arguments"
-        raise Problem(
-            KIND.at(built.span, what=f"'{name}'", found=found, wanted="what it declares", repair="")
-        )
+        found = f"'{built.function}' of values that it does not take"
+        wanted = f"{built.function}({_taken(built.function)})"
+        raise Problem(KIND.at(built.span, what=f"'{name}'", found=found, wanted=wanted, repair=_HINT))
     count = math.prod(extents)
     if count > MOST:
         raise Problem(OUT_OF_RANGE.at(built.span, what=f"the size of '{name}'", found=count, repair=""))
     return tuple(extents)
+
+
+def _taken(function: str) -> str:
+    """What a function takes, as its text would name it."""
+    items = signature(SHAPES[function]).parameters.values()
+    return ", ".join(str(item).replace(": 'Value'", "").replace(": Value", "").replace(" ", "") for item in items)
+
+
+_HINT = "sizes are whole numbers of 0 or more, dim is even, the other numbers are positive"
 
 
 def _rope(

@@ -11,7 +11,7 @@ from lamella.lang.module.instantiate.collecting import Findings, with_label
 from lamella.lang.module.instantiate.construct import Steps, construct
 from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.inherit import Merged
-from lamella.lang.module.instantiate.nodes import Instance, Instantiated, Known, Value
+from lamella.lang.module.instantiate.nodes import Instance, Instantiated, Known, Record, Value
 from lamella.lang.module.instantiate.parameters import Wanted
 from lamella.lang.module.resolve.nodes import Declared, Scope
 from lamella.lang.module.rules import graphs, syntax
@@ -115,4 +115,6 @@ def _exact(value: Value) -> Hashable:
     """A value such that 1, 1.0 and true are three."""
     if isinstance(value, tuple):
         return tuple(_exact(item) for item in value)
+    if isinstance(value, Record):
+        return tuple((key, _exact(item)) for key, item in value.entries)
     return type(value).__name__, value
