@@ -16,11 +16,12 @@ from lamella.bridge.module_to_graph.road import Road
 from lamella.bridge.module_to_graph.shapes import match_type
 from lamella.bridge.module_to_graph.statements.barriers import keep_barriers
 from lamella.bridge.module_to_graph.statements.order import Folding, reads, sort_flows
-from lamella.bridge.module_to_graph.statements.patterns import expand_pattern
+from lamella.bridge.module_to_graph.statements.patterns import expand_pattern, residual_type
 from lamella.bridge.module_to_graph.values import find_name, members, select_members, value_of
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.check.rebinding import DROPPED, find_rebound
 from lamella.lang.module.instantiate.evaluate import Problem, evaluate
+from lamella.lang.module.instantiate.nodes import Instance
 from lamella.lang.module.nodes import (
     Call,
     Expr,
@@ -55,10 +56,33 @@ def find_forward(frame: Frame) -> Forward:
     """The forward section of an instance, written or made from its pattern."""
     module = frame.instance.module
     if module.sublayers is not None and (module.forward is None or module.forward.graph is None):
-        return expand_pattern(module.sublayers, module.forward)
+        return expand_pattern(
+            module.sublayers,
+            module.forward,
+            lambda: residual_type(_sublayer_types(frame.instance), frame.known),
+        )
     if module.forward is None or module.forward.graph is None:
         raise Problem(inheritance.NO_GRAPH.at(module.span, name=module.name))
     return module.forward
+
+
+def _sublayer_types(instance: Instance) -> Iterator[tuple[TensorType, Instance]]:
+    """The types of the first inputs of the sublayers of a block, each with the instance in whose values it is read.
+
+    A sublayer that is a pattern itself says what its own sublayers say.
+    """
+    todo = [instance]
+    while todo:
+        current = todo.pop()
+        pattern, forward = current.module.sublayers, current.module.forward
+        ports = forward.inputs if forward is not None else None
+        if ports is not None and current is not instance:
+            if ports and isinstance(ports[0].type, TensorType):
+                yield ports[0].type, current
+        elif pattern is not None:
+            found = (current.children.get(chain[0]) for chain in pattern.sublayers if chain)
+            inner = [item[0] if isinstance(item, tuple) and item else item for item in found]
+            todo += reversed([item for item in inner if isinstance(item, Instance)])
 
 
 def run_graph(frame: Frame, forward: Forward, road: Road) -> tuple[Bound, ...]:
@@ -176,7 +200,7 @@ def _output(name: str, port: Port | None, frame: Frame, road: Road) -> Bound:
         road.report(finding, frame.origin)
     if isinstance(value, Tensor) and port is not None and isinstance(port.type, TensorType):
         try:
-            for finding in match_type(name, value, port.type, frame):
+            for finding in match_type(name, value, port.type, frame, road.checks):
                 road.report(finding, frame.origin)
             value = annotate_port(value, port, name, frame, road)
         except Problem as problem:
@@ -236,7 +260,7 @@ def _source(expr: Expr, frame: Frame, road: Road) -> Bound:
 
 def _assert_shape(step: ShapeAssertion, value: Bound, frame: Frame, road: Road) -> None:
     if isinstance(value, Tensor):
-        for finding in match_type("the value here", value, step.type, frame):
+        for finding in match_type("the value here", value, step.type, frame, road.checks):
             road.report(finding, frame.origin)
 
 
@@ -360,7 +384,7 @@ def call_instance(inner: Frame, values: Sequence[Bound], operation: Operation, r
         )
         raise Problem(finding)
     for number, port in enumerate(inputs):
-        bind_input(port, values[number] if number < len(values) else None, inner, operation)
+        bind_input(port, values[number] if number < len(values) else None, inner, operation, road)
         name = port.name or "in"
         if name in inner.bound:
             inner.bound[name] = annotate_port(inner.bound[name], port, name, inner, road)
@@ -374,7 +398,7 @@ def call_instance(inner: Frame, values: Sequence[Bound], operation: Operation, r
         road.depth -= 1
 
 
-def bind_input(port: Port, value: Bound, inner: Frame, operation: Operation) -> None:
+def bind_input(port: Port, value: Bound, inner: Frame, operation: Operation, road: Road) -> None:
     """Give an input its value, and compare it with its declared type."""
     name = port.name or "in"
     if value is None and not (isinstance(port.type, TensorType) and port.type.optional):
@@ -384,7 +408,7 @@ def bind_input(port: Port, value: Bound, inner: Frame, operation: Operation) -> 
         raise Problem(constants.NONE_GIVEN.at(operation.span, name=name, operation=inner.name, repair=repair))
     inner.bound[name] = value
     if isinstance(value, Tensor) and isinstance(port.type, TensorType):
-        for finding in match_type(name, value, port.type, inner):
+        for finding in match_type(name, value, port.type, inner, road.checks):
             raise Problem(finding)
 
 

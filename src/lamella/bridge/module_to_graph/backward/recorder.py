@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from lamella.bridge.module_to_graph.backward.nodes import Called, Visit, flat
 from lamella.bridge.module_to_graph.frames import Frame
@@ -13,7 +14,7 @@ from lamella.bridge.module_to_graph.walk import find_forward, find_inputs, find_
 from lamella.graph.build import Given
 from lamella.graph.nodes import Argument, Tensor, Value
 from lamella.lang.module.check.rebinding import DROPPED
-from lamella.lang.module.instantiate.evaluate import evaluate
+from lamella.lang.module.instantiate.evaluate import Problem, evaluate, evaluate_bool
 from lamella.lang.module.nodes import Annotation, Flow, Forward, Name, Operation, Port
 
 IDENTITY = "math.iden"
@@ -62,7 +63,7 @@ class Recorder(Road):
         """Build an instance and keep what it calls."""
         if self.root is not None and not self._stack:
             return build()
-        forward = find_forward(frame)
+        forward = self._with_lists(find_forward(frame), frame)
         ports = find_inputs(Frame(frame.instance), forward)
         for port in ports:
             self._stop_skipped(port, frame)
@@ -79,6 +80,20 @@ class Recorder(Road):
         finally:
             self._stack.pop()
         return visit.outputs
+
+    def _with_lists(self, forward: Forward, frame: Frame) -> Forward:
+        """A forward section with its lists as they hold here: one whose condition is false is not there at all."""
+        lists = {"save": forward.save, "recompute": forward.recompute}
+        for word, selection in lists.items():
+            if selection is None or selection.condition is None:
+                continue
+            try:
+                holds = evaluate_bool(selection.condition, frame.known, f"the condition of '{word}:'")
+            except Problem as problem:
+                self.report(problem.finding, frame.origin)
+                holds = False
+            lists[word] = selection if holds else None
+        return replace(forward, **lists)
 
     def _outputs(self, frame: Frame, forward: Forward) -> tuple[str, ...]:
         flows: list[Flow] = []

@@ -37,7 +37,9 @@ def shape_of(name: str, built: BuiltConstant) -> tuple[int, ...]:
 def _taken(function: str) -> str:
     """What a function takes, as its text would name it."""
     items = signature(SHAPES[function]).parameters.values()
-    return ", ".join(str(item).replace(": 'Value'", "").replace(": Value", "").replace(" ", "") for item in items)
+    return ", ".join(
+        str(item).replace(": 'Value'", "").replace(": Value", "").replace(" ", "") for item in items
+    )
 
 
 _HINT = "sizes are whole numbers of 0 or more, dim is even, the other numbers are positive"

@@ -27,7 +27,13 @@ from lamella.lang.module.words import DTYPES
 
 ANYTHING = ConfigType("")
 """The type of a parameter whose default is an expression of no certain kind."""
-_WANTED = {"int": "an integer", "float": "a number", "bool": "true or false", "string": "a string", "dict": "a dict"}
+_WANTED = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "a string",
+    "dict": "a dict",
+}
 
 
 def type_of(param: ConfigParam) -> ConfigType:

@@ -44,7 +44,7 @@ class Record:
         """The value of a key, in a tuple of its own; None where there is none."""
         return next(((value,) for name, value in self.entries if name == key), None)
 
-    def keys(self) -> list[str]:
+    def names(self) -> list[str]:
         """The keys in order."""
         return [name for name, _ in self.entries]
 

@@ -185,14 +185,18 @@ class Expressions(Lexis):
         self.depth_left += 1
         self.expect(end, "after an expression" if end == ")" else "after a list")
         group = items[0] if is_group else None
-        return List(tuple(items), self.span_from(first)) if group is None or isinstance(group, Rest) else group
+        return (
+            List(tuple(items), self.span_from(first)) if group is None or isinstance(group, Rest) else group
+        )
 
     def _item(self, before: list[Expr | Rest]) -> Expr | Rest:
         """An item of a list; `...` stands between two others."""
         if self.text != "...":
             return self.expression()
         if not before or isinstance(before[-1], Rest):
-            raise self.problem("a value", "here", "'...' stands between the first and the last number of a row")
+            raise self.problem(
+                "a value", "here", "'...' stands between the first and the last number of a row"
+            )
         rest = Rest(self.span(self.next()))
         if self.text != "," or self.ahead() == "]":
             raise self.problem("',' and a value", "after '...'")

@@ -196,7 +196,7 @@ def _contains(whole: Value, part: Value, span: Span) -> bool:
     if isinstance(whole, str) and isinstance(part, str):
         return part in whole
     if isinstance(whole, Record):
-        return part in whole.keys()
+        return part in whole.names()
     raise wrong_kind("what stands behind 'in'", whole, "a list", span)
 
 

@@ -348,7 +348,7 @@ class _Evaluation:
         if found is not None:
             return found[0]
         where = f"in the dict of '{quote(expr.span, 'this')}'"
-        repair = guess(key, owner.keys()) or f"it has {', '.join(owner.keys()) or 'no keys'}"
+        repair = guess(key, owner.names()) or f"it has {', '.join(owner.names()) or 'no keys'}"
         raise Problem(name_rules.UNKNOWN.at(expr.span, name=key, where=where, repair=repair))
 
     def _call(self, expr: Call) -> _Steps:
