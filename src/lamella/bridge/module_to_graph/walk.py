@@ -11,7 +11,7 @@ from lamella.bridge.module_to_graph.calls.binding import bind_parameters
 from lamella.bridge.module_to_graph.calls.primitives import bind, is_unknown
 from lamella.bridge.module_to_graph.frames import Frame
 from lamella.bridge.module_to_graph.nodes import Bound, Members, Unknown
-from lamella.bridge.module_to_graph.numbers.constants import shape_of
+from lamella.bridge.module_to_graph.numbers.constants import require_call
 from lamella.bridge.module_to_graph.road import Road
 from lamella.bridge.module_to_graph.shapes import match_type
 from lamella.bridge.module_to_graph.statements.barriers import keep_barriers
@@ -89,7 +89,7 @@ def run_graph(frame: Frame, forward: Forward, road: Road) -> tuple[Bound, ...]:
     """Build the forward graph of a frame whose inputs are bound, and give its outputs."""
     for name, built in frame.instance.constants.items():
         try:
-            shape_of(name, built)
+            require_call(name, built)
         except Problem as problem:
             road.report(problem.finding, frame.origin)
     flows = order_flows(frame, forward, road)
