@@ -61,9 +61,9 @@ DERIVED: dict[str, tuple[str, str, list[str]]] = {
     "a condition with an unknown name": ("", "save: [x, a] if mor", ["E002"]),
     "a condition that is a number": ("", lists("save: [x, a]", "recompute: [a] if 3"), ["E003"]),
     "marked": (" @memory(save)", "save: [x, a]", []),
-    "what cannot be recomputed": ("", lists("save: [a]", "recompute: [h]"), ["E006", "E021"]),
+    "what cannot be recomputed": ("", lists("save: [a]", "recompute: [h]"), ["E021"]),
     "marked to be recomputed": (" @memory(recompute)", "save: [x, a]", []),
-    "the mark wins": (" @memory(recompute)", "save: [a, h]", ["E006", "E021"]),
+    "the mark wins": (" @memory(recompute)", "save: [a, h]", ["E021"]),
     "saving wins over recomputing": ("", lists("save: [x, a]", "recompute: [a, x]"), []),
     "blocks save for themselves": ("", "save: [x, a, others...]", []),
 }

@@ -216,7 +216,7 @@ def config_types() -> SearchStrategy[n.ConfigType]:
     """Types of config parameters."""
     flags = (st.booleans(), st.booleans())
     plain = st.builds(n.ConfigType, st.sampled_from(sorted(CONFIG_TYPES)), st.just(()), *flags)
-    return plain | st.builds(n.ConfigType, st.just("enum"), few(names(), 1), st.just(False), st.booleans())
+    return plain | st.builds(n.ConfigType, st.just("enum"), few(names(), 1), *flags)
 
 
 def _is_shape(dims: tuple[n.Dim, ...]) -> bool:

@@ -197,6 +197,7 @@ def test_both_refuse(text: str) -> None:
         "module A():\n  forward:\n    graph:\n      in -> f\n   -> out.in()\n # c\n  -> y\n @frozen\n",
         "primitive a:\n  backward:\n    out: d_x = f(x)\n    a, b = c\n    _\n  impl: any text [ at all\n",
         "from a import (B, C as D,)\nimport a.{B,}\nimport a.*\n",
+        "module A(a: [enum(b, c)]? = None, d: [enum(e)] = [e]):\n",
         "export *\nexport preset a\n",
         'module A(a=[0, ..., -2], b={}, c={d: {1, 2,}, "e f": [1, ..., 3, 5], if: 3,}):\n',
         'topology:\n  dp_size: 8\ngroups:\n  "dp": devices within same TP/PP position\n  ep: all\n',

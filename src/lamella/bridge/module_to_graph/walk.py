@@ -19,7 +19,7 @@ from lamella.bridge.module_to_graph.statements.order import Folding, reads, sort
 from lamella.bridge.module_to_graph.statements.patterns import expand_pattern, residual_type
 from lamella.bridge.module_to_graph.values import find_name, members, select_members, value_of
 from lamella.graph.nodes import Tensor
-from lamella.lang.module.check.rebinding import DROPPED, find_rebound
+from lamella.lang.module.check.rebinding import DROPPED, drop_rebound, find_rebound
 from lamella.lang.module.instantiate.evaluate import Problem, evaluate
 from lamella.lang.module.instantiate.nodes import Instance
 from lamella.lang.module.nodes import (
@@ -109,16 +109,36 @@ def order_flows(frame: Frame, forward: Forward, road: Road) -> list[Flow]:
     """The statements of a graph with guards decided, each behind what it reads."""
     folding = Folding(frame)
     folding.fold(forward.graph or (), folding.flows)
-    for finding in (*folding.findings, *find_rebound(folding.flows, set(frame.bound))):
+    rebound = list(find_rebound(folding.flows, set(frame.bound)))
+    for finding in (*folding.findings, *rebound):
         road.report(finding, frame.origin)
     for name in folding.lost:
         frame.bound[name] = UNKNOWN
-    flows, cycle = sort_flows(folding.flows)
+    found = drop_rebound(folding.flows, rebound)
+    if rebound:
+        outputs = [port.name or "out" for port in forward.outputs or ()]
+        frame.bound.update(dict.fromkeys(find_orphans(found, outputs, frame), UNKNOWN))
+    flows, cycle = sort_flows(found)
     if cycle:
-        span = next(flow.span for flow in folding.flows if flow.targets[0].name == cycle[0])
+        span = next(flow.span for flow in found if flow.targets[0].name == cycle[0])
         road.report(graphs.CYCLE.at(span, name=cycle[0], cycle=" -> ".join(cycle)), frame.origin)
-        frame.bound.update({target.name: UNKNOWN for flow in folding.flows for target in flow.targets})
-    return keep_barriers(flows, folding.flows)
+        frame.bound.update({target.name: UNKNOWN for flow in found for target in flow.targets})
+    return keep_barriers(flows, found)
+
+
+def find_orphans(flows: Sequence[Flow], outputs: Sequence[str], frame: Frame) -> list[str]:
+    """Names that nothing binds, in a graph where a statement binds another name a second time.
+
+    That statement was probably meant to bind one of them; names that are nearly those of others are typos of their own.
+    """
+    bound = {target.name for flow in flows for target in flow.targets}
+    names = [name for flow in flows for source in flow.sources for name in _tensor_names(source)]
+    free = [name for name in dict.fromkeys(names) if name not in bound and not find_name(name, frame)]
+    known = [*bound, *frame.data_names()]
+    return [
+        *(name for name in free if not guess(name, known)),
+        *(name for name in outputs if name not in bound),
+    ]
 
 
 def find_inputs(frame: Frame, forward: Forward) -> tuple[Port, ...]:
@@ -272,6 +292,11 @@ def apply(
 ) -> Sequence[Bound]:
     """What an operation gives for the values that flow into it."""
     callee = operation.callee
+    root = callee
+    while isinstance(root, Member | Index):
+        root = root.operand
+    if isinstance(root, Name) and root.id in frame.instance.lost:
+        return [UNKNOWN] * max(len(targets), 1)
     found = road.apply_backward(operation, values, targets, frame)
     if found is not None:
         return found

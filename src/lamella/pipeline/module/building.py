@@ -8,6 +8,7 @@ from dataclasses import replace
 from lamella.base.diagnostic import Diagnostic, errors
 from lamella.bridge.module_to_graph import Compiled, Settings, is_complete, module_to_graph
 from lamella.bridge.module_to_graph.backward import declares_gradients, differentiate
+from lamella.lang.module.check.precedence import is_of
 from lamella.lang.module.check.settings import check_devices, read_settings
 from lamella.lang.module.instantiate import Instance, Known, instantiate
 from lamella.lang.module.instantiate.evaluate import Problem
@@ -51,20 +52,20 @@ def check_declaration(program: Program, declared: Declared, options: Options) ->
         return []
     found = instantiate(declared, values, program.resolved.scope, options.limits)
     findings = list(found.findings)
-    if found.instance is None or errors(findings):
-        return findings
-    if not is_complete(found.instance):
+    instance = found.instance or found.partial
+    if instance is None or not is_complete(instance):
         return findings
     # A declaration that speaks of gradients is checked both ways; others are not asked for any.
-    whole = declares_gradients(found.instance)
+    whole = declares_gradients(instance)
     settings = Settings(library=Library(limits=options.limits), once=not whole)
-    built = differentiate(found.instance, settings) if whole else module_to_graph(found.instance, settings)
+    built = differentiate(instance, settings) if whole else module_to_graph(instance, settings)
     marks = built.marks if isinstance(built, Compiled) else built.compiled.marks
     devices = check_devices(
         ((mark.annotation, mark.arguments) for mark in marks),
         read_settings(program.resolved.unit.document),
     )
-    return [*findings, *built.findings, *devices]
+    others = [item for item in built.findings if not is_of(item, instance.lost)]
+    return [*findings, *others, *devices]
 
 
 def _lacks_values(declared: Declared, values: Mapping[str, Known], program: Program) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.origin import Origin
 from lamella.bridge.module_to_graph.backward.nodes import Called, Visit, flat
 from lamella.bridge.module_to_graph.frames import Frame
 from lamella.bridge.module_to_graph.nodes import Bound, Settings, Weight
@@ -32,6 +34,8 @@ class Recorder(Road):
         self.root: Visit | None = None
         self.backwards: Backwards | None = None
         """What operations of backward graphs mean, while one is built."""
+        self.late: list[tuple[Diagnostic, Origin | None]] = []
+        """Mistakes in the lists of what is saved: they keep nothing else from being looked at."""
         self._stack: list[Visit] = []
         self._gradients: set[str] = set()
         self._reading: list[set[str]] = []
@@ -90,7 +94,7 @@ class Recorder(Road):
             try:
                 holds = evaluate_bool(selection.condition, frame.known, f"the condition of '{word}:'")
             except Problem as problem:
-                self.report(problem.finding, frame.origin)
+                self.late.append((problem.finding, frame.origin))
                 holds = False
             lists[word] = selection if holds else None
         return replace(forward, **lists)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from lamella.base.diagnostic import Diagnostic
@@ -115,6 +115,10 @@ class Saving:
 
     # --- findings -------------------------------------------------------------------------------------------
 
+    def missing(self) -> set[str]:
+        """The tensors that are missing to recompute what is to be recomputed."""
+        return {self.leaf(self.names[name]) for name in self.recomputed} - {""} if self.listed else set()
+
     def check_recomputed(self) -> Iterator[Diagnostic]:
         """Whether what is to be recomputed can be."""
         if not self.listed:
@@ -129,8 +133,8 @@ class Saving:
                 span = mark.span if mark is not None else spans.get(name, self.visit.forward.span)
                 yield gradients.NOT_DERIVABLE.at(span, name=name, leaf=leaf)
 
-    def check_derived(self) -> Iterator[Diagnostic]:
-        """Whether the list has all that the derived backward reads."""
+    def check_derived(self, told: Collection[str] = ()) -> Iterator[Diagnostic]:
+        """Whether the list has all that the derived backward reads; `told` are tensors known to be missing."""
         selection = self.visit.forward.save
         if selection is None:
             return
@@ -140,6 +144,8 @@ class Saving:
             if tensor.name in self._has or self.road.is_given(tensor):
                 continue
             name = self.called(tensor)
+            if self.leaf(tensor) in told:
+                continue
             if self.leaf(tensor):
                 repair = f"add '{self.leaf(tensor)}' to save:"
                 yield gradients.NOT_SAVED.at(selection.span, name=name, module=module, repair=repair)
@@ -167,7 +173,10 @@ class Saving:
             if not names:
                 repair = guess(item.text, self.names) if "*" not in item.text else ""
                 yield gradients.NO_MATCH.at(item.span, name=item.text, module=module, repair=repair)
-            elif not self.closure(self.names[name].name for name in names) & self.visit.reads:
+            elif (
+                not self.visit.is_wrong
+                and not self.closure(self.names[name].name for name in names) & self.visit.reads
+            ):
                 yield gradients.UNUSED.at(item.span, name=item.text, module=module)
 
 

@@ -23,7 +23,7 @@ __all__ = ["check", "settle"]
 
 def check(document: Document, scope: Scope | None = None) -> Iterator[Diagnostic]:
     """Every finding of the rules that need no values; names of other files are known with a scope only."""
-    yield from settle(_check(document, scope))
+    yield from settle(_check(document, scope), document.lost)
 
 
 def _check(document: Document, scope: Scope | None) -> Iterator[Diagnostic]:

@@ -117,6 +117,8 @@ class Instance:
     backward_scope: Scope
     switched_off: Mapping[str, str] = field(default_factory=dict)
     """Parameters that do not exist here, each with the text of the condition that is false."""
+    lost: frozenset[str] = frozenset()
+    """Names of both worlds that have no value because of a mistake: only an instance that is checked has such."""
     size: int = 1
     """Instances and tensors below, counted as often as they occur, this one included."""
 
@@ -132,3 +134,5 @@ class Instantiated:
 
     instance: Instance | None
     findings: tuple[Diagnostic, ...] = ()
+    partial: Instance | None = None
+    """What could be built in spite of mistakes, to see what else is wrong; never to be run."""

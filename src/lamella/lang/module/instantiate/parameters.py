@@ -135,10 +135,11 @@ def build_constants(constants: tuple[Constant, ...], names: Names) -> Iterator[t
     types = {word: Known(word) for word in DTYPES} if constants else {}
     inner = replace(names, known=ChainMap(names.known, types))
     for constant in constants:
-        inner.findings.add(*_check_table(constant, names.module))
+        wrong = tuple(_check_table(constant, names.module))
+        inner.findings.add(*wrong)
         found = [(item.name, _argument(item, inner)) for item in constant.value.arguments]
         values = [(name, known.value) for name, known in found if known is not None]
-        if len(values) == len(found):
+        if len(values) == len(found) and not wrong:
             callee = constant.value.callee
             function = callee.id if isinstance(callee, Name) else quote(callee.span, "")
             positional = tuple(value for name, value in values if name is None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from lamella.base.source import Notes, Span, beside, where
@@ -176,6 +176,8 @@ class Document:
     doc: str = ""
     notes: Notes = beside()
     span: Span = where()
+    lost: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """Names in lines that could not be read: what they mean is not known, and that they mean nothing neither."""
 
 
 Declaration: TypeAlias = Module | Primitive | Recipe | Preset

@@ -24,7 +24,7 @@ from lamella.lang.module.parse.declarations.primitives import Primitives
 from lamella.lang.module.parse.layout import NAME
 from lamella.lang.module.parse.lexis import DOC, STRING, read_doc
 from lamella.lang.module.rules import syntax
-from lamella.lang.module.words import KINDS, OPENERS, SETTINGS
+from lamella.lang.module.words import KINDS, OPENERS, SECTIONS, SETTINGS
 
 EXPORTED = KINDS | {"primitive", "recipe", "preset"}
 ALL = "*"
@@ -49,7 +49,8 @@ class DocumentParser(Primitives):
         items: list[Item] = self.members(self.item, 0)
         end = len(self.source.text)
         last = self.blocks.within(0, end + 1)
-        return Document(tuple(items), doc, self.closed(notes, last), Span(self.source, 0, end))
+        closed, span = self.closed(notes, last), Span(self.source, 0, end)
+        return Document(tuple(items), doc, closed, span, frozenset(self.lost))
 
     def item(self) -> Item:
         """An import, an export or a declaration; one that cannot be read is `Broken`."""
@@ -74,12 +75,17 @@ class DocumentParser(Primitives):
             **dict.fromkeys(SETTINGS, self._setting),
         }
         read = readers.get(self.text)
-        if read is None:
-            words = OPENERS | SETTINGS
-            close = get_close_matches(self.text[:SHOWN], words, 1) if self.kind == NAME else []
-            hint = f"did you mean {close[0]}?" if close else ""
-            raise self.problem("an import or a declaration", "here", hint)
-        return read
+        if read is not None:
+            return read
+        if self.text in SECTIONS and self.ahead() == ":":
+            self.misindented("a section stands inside a declaration", "indent it, and all that belongs to it")
+            raise SyntaxProblem
+        wanted, where = "an import or a declaration", "here"
+        is_head = self.kinds[self.index + 1] == NAME
+        if is_head and self.reword(OPENERS, wanted, where):
+            return readers[self.text]
+        close = get_close_matches(self.text[:SHOWN], OPENERS | SETTINGS, 1) if self.kind == NAME else []
+        raise self.problem(wanted, where, f"did you mean {close[0]}?" if close else "")
 
     # --- imports --------------------------------------------------------------------------------------------
 
