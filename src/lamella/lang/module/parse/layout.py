@@ -36,6 +36,8 @@ class Layout:
         self.misplaced: set[int] = set()
         """The offsets of lines whose indentation is wrong."""
         self._open: list[tuple[str, int]] = []
+        self._counts = dict.fromkeys(CLOSING.values(), 0)
+        """How many brackets of each kind are open, by what closes them."""
         self._levels = [0]
         self._depth = 0
         self._is_flow = False
@@ -72,13 +74,16 @@ class Layout:
         """Note a bracket; one that closes another than the last leaves those between them open for good."""
         if text in CLOSING:
             self._open.append((text, place))
+            self._counts[CLOSING[text]] += 1
             return
-        opened = next((item for item in reversed(self._open) if CLOSING[item[0]] == text), None)
-        if opened is None:
+        if not self._counts[text]:
             return
-        if opened is not self._open[-1]:
+        if CLOSING[self._open[-1][0]] != text:
             self.unclosed[-1] = self._open[-1][1]
-        del self._open[self._open.index(opened) :]
+        sign = ""
+        while CLOSING.get(sign) != text:
+            sign, _ = self._open.pop()
+            self._counts[CLOSING[sign]] -= 1
 
     def _end_brackets(self) -> None:
         """At the end of a line: what is open in it stays so."""
@@ -88,6 +93,7 @@ class Layout:
         if left is not None:
             self.unclosed[len(self._found.kinds)] = left
         self._open.clear()
+        self._counts = dict.fromkeys(CLOSING.values(), 0)
 
     def _begin_file(self) -> None:
         first = self._tokens.starts[0]

@@ -130,6 +130,11 @@ class Lexis(NotingCursor):
             index -= 1
         return self.starts[index]
 
+    def begins_line(self) -> bool:
+        """Whether the token ahead is the first of a line of text."""
+        start = self.starts[self.index]
+        return not self.source.text[self.source.text.rfind("\n", 0, start) + 1 : start].strip()
+
     def _unclosed_before(self, offset: int) -> int | None:
         """The offset of a bracket of this line that nothing closes, where it stands before another."""
         index = self.index

@@ -149,7 +149,7 @@ class Modules(Sections):
         if self.text in SECTIONS:
             self.next()
             raise self.problem("':'", f"after '{self.texts[self.index - 1]}'")
-        is_inner = self.text in INNER or self.texts[self.index - 1] == ":" or self.has_arrow()
+        is_inner = self.text in INNER or self.has_arrow()
         if (
             self.ahead() == ":"
             and self.text not in INNER
@@ -159,7 +159,7 @@ class Modules(Sections):
         if body.is_astray:
             raise SyntaxProblem
         body.is_astray = True
-        if is_inner or self._follows_head():
+        if self.begins_line() and (is_inner or self._follows_head()):
             inside = (
                 "'graph:'"
                 if self.has_arrow()

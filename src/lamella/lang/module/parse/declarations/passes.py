@@ -91,7 +91,7 @@ class Passes(Mappings):
 
     def _astray(self, parts: _Parts) -> None:
         """A statement that is indented like 'graph:' itself: of several the first is told."""
-        if not self.has_arrow():
+        if not self.has_arrow() or not self.begins_line():
             return
         if "->" not in parts.seen:
             parts.seen.add("->")
