@@ -12,6 +12,7 @@ from lamella.lang.module import nodes as n
 from tests.lang.module.parsed import BAD, expectations, places, read
 
 GRAPH = "module M():\n  forward:\n    graph:\n"
+INDENTED = "this line is indented by"
 LET = "module M():\n  let:\n"
 PARAMS = "module M():\n  params:\n"
 
@@ -100,9 +101,11 @@ def test_wrong_programs_have_exactly_the_findings_they_announce(path: Path) -> N
         (GRAPH + "      x -> None", (4, 12), "'None' cannot stand at the end of a statement"),
         (GRAPH + "      x -> (a, b.c)", (4, 17), "expected ')' after the results of a statement, found '.'"),
         (GRAPH + "      else:", (4, 1), "this line is indented by 6 spaces, 'else' belongs to no 'if'"),
-        ("module M():\nforward:\n  graph:", (2, 1), "this line is indented by 0 spaces, a section stands inside a declaration"),
-        ("module M():\n  params:\n  w: [2]\n  v: [2]", (3, 1), "this line is indented by 2 spaces, it belongs into the section above"),
-        ("module M():\n  forward:\n  in: x: [2]\n  out: y: [2]", (3, 1), "this line is indented by 2 spaces, it belongs into 'forward:'"),
+        ("module M():\nforward:\n  graph:", (2, 1), f"{INDENTED} 0 spaces, a section stands inside a declaration"),
+        ("module M():\n  params:\n  w: [2]\n  v: [2]", (3, 1),
+ f"{INDENTED} 2 spaces, it belongs into the section above"),
+        ("module M():\n  forward:\n  in: x: [2]\n  out: y: [2]", (3, 1),
+ f"{INDENTED} 2 spaces, it belongs into 'forward:'"),
         (
             "module M():\n  forward:\n    in: x",
             (3, 9),

@@ -14,6 +14,7 @@ from lamella.bridge.module_to_hf import Export, Mapped, export_folder, write_con
 from lamella.lang.module.instantiate import Instance
 from lamella.ops.library import Library
 from lamella.pipeline.module.execution import build
+from lamella.pipeline.module.faithful import require_faithful
 from lamella.pipeline.module.folders import Source, read_source
 from lamella.pipeline.module.planning import context_of, plan_weights, weights_of
 from lamella.pipeline.options import Options
@@ -32,6 +33,7 @@ def export(path: Path, target: Path, options: Options) -> tuple[Path, ...]:
         weights_of(source.instance), module.hf_mapping, module.hf_export or (), context_of(source.instance)
     )
     numbers = _numbers(source, folder, options)
+    require_faithful(source.instance, mapped, config, numbers, options)
     return export_folder(target, numbers, Export(mapped, config, folder), options.limits)
 
 

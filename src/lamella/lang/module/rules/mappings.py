@@ -68,6 +68,12 @@ CONFIG = Rule(
     hint="{repair}",
 )
 FOLDER = Rule("E116", "8.1 HuggingFace Config Mapping", "{file}: {why}", hint="{repair}")
+UNFAITHFUL = Rule(
+    "E126",
+    "8.1 HuggingFace Config Mapping",
+    "the folder would say that '{model}' is '{other}' of the library, which loses something of it: {why}",
+    hint="say it in param_mapping:, or name an architecture of your own and read the folder with --architecture",
+)
 CONVERTED = Rule(
     "W110",
     "8.2 Weight Mapping Syntax",
