@@ -12,7 +12,10 @@ from docs.generate import repaired
 from tests.lang.module.parsed import expectations
 
 BAD = Path(__file__).parent / "bad"
-CODES = ("e004", "e008", "e010", "e013", "e014", "e015", "e017", "e025", "w005", "w101", "w102")
+CODES = (
+    *("e004", "e008", "e010", "e013", "e014", "e015", "e017", "e025", "e124", "e125"),
+    *("w005", "w101", "w102", "w117"),
+)
 PROGRAMS = [
     *(path for code in CODES for path in sorted(BAD.glob(f"{code}_*.module"))),
     BAD / "e007_graph.module",

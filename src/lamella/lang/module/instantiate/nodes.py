@@ -39,6 +39,12 @@ class Record:
     """A dict that was computed: values by their keys, in the order of the text."""
 
     entries: tuple[tuple[str, Value], ...]
+    held: tuple[int, int] = field(init=False, compare=False, repr=False)
+    """How many values stand in it, and how deep, as of a list."""
+
+    def __post_init__(self) -> None:
+        inner = Items.of(value for _, value in self.entries)
+        object.__setattr__(self, "held", (inner.size, inner.depth))
 
     def find(self, key: str) -> tuple[Value] | None:
         """The value of a key, in a tuple of its own; None where there is none."""
@@ -54,8 +60,7 @@ def _held(value: Value) -> tuple[int, int]:
     if isinstance(value, Items):
         return value.size, value.depth
     if isinstance(value, Record):
-        held = Items.of(item for _, item in value.entries)
-        return held.size, held.depth
+        return value.held
     return (0, 0) if not isinstance(value, tuple) else _held(Items.of(value))
 
 
