@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -207,6 +208,6 @@ def test_the_work_for_a_chain_grows_with_its_length(
 
     short, long = (written(tmp_path, text(count), f"m{count}") for count in (40, 240))
     door(short)
-    costs = [calls(lambda path=path: door(path)) for path in (short, long)]
-    base = calls(lambda: door(written(tmp_path, text(1), "m1")))
+    costs = [calls(partial(door, path)) for path in (short, long)]
+    base = calls(partial(door, written(tmp_path, text(1), "m1")))
     assert costs[1] - base < 7.5 * (costs[0] - base)

@@ -32,7 +32,6 @@ UNGRAMMATICAL = {
     "beyond the limit": f"module A(a={'(' * 300}1{')' * 300}):",
     "too large": "module A(a=9223372036854775808):",
     "a single size": "module A():\n  params:\n    a: [fp32] x B()\n",
-    "in this file": "topology:\n  dp_size: 1\ntopology:\n  dp_size: 2\n",
 }
 """What the parser rejects and a grammar does not, since it would have to count; with an example of each."""
 

@@ -25,6 +25,7 @@ from lamella.lang.module.nodes import (
     List,
     Null,
     Real,
+    Rest,
     Text,
     Unary,
 )
@@ -127,7 +128,8 @@ def type_of(param: ConfigParam) -> ConfigType:
         return param.type
     match param.default:
         case List(items):
-            return ConfigType(_name_of(items[0]) if items else "int", listed=True)
+            first = items[0] if items and not isinstance(items[0], Rest) else None
+            return ConfigType(_name_of(first), listed=True)
         case Null():
             return ConfigType("int", optional=True)
         case _:

@@ -67,22 +67,24 @@ def find_forward(frame: Frame) -> Forward:
 
 
 def _sublayer_types(instance: Instance) -> Iterator[tuple[TensorType, Instance]]:
-    """The types of the first inputs of the sublayers of a block, each with the instance in whose values it is read.
+    """Types that the stream of a block has, each with the instance in whose values it is read.
 
-    A sublayer that is a pattern itself says what its own sublayers say.
+    The first of each chain takes the stream, the last gives what is added to it. A sublayer that is a pattern itself
+    says what its own sublayers say.
     """
-    todo = [instance]
+    todo = [(instance, True), (instance, False)][::-1]
     while todo:
-        current = todo.pop()
+        current, is_input = todo.pop()
         pattern, forward = current.module.sublayers, current.module.forward
-        ports = forward.inputs if forward is not None else None
+        ports = None if forward is None else forward.inputs if is_input else forward.outputs
         if ports is not None and current is not instance:
             if ports and isinstance(ports[0].type, TensorType):
                 yield ports[0].type, current
         elif pattern is not None:
-            found = (current.children.get(chain[0]) for chain in pattern.sublayers if chain)
+            ends = (chain[0] if is_input else chain[-1] for chain in pattern.sublayers if chain)
+            found = (current.children.get(name) for name in ends)
             inner = [item[0] if isinstance(item, tuple) and item else item for item in found]
-            todo += reversed([item for item in inner if isinstance(item, Instance)])
+            todo += reversed([(item, is_input) for item in inner if isinstance(item, Instance)])
 
 
 def run_graph(frame: Frame, forward: Forward, road: Road) -> tuple[Bound, ...]:

@@ -205,9 +205,9 @@ def _kind(item: object) -> object:
 def _meaning(compiled: Compiled, mapped: Mapped) -> list[int]:
     """A number for each output that two graphs share where they compute it alike from the same tensors."""
     names: dict[str, list[str]] = {}
-    for item in _written(mapped, dict.fromkeys(weight.path for weight in mapped.weights)).tensors:
-        if item.weight is not None:
-            names.setdefault(item.weight.path, []).append(item.name)
+    for made in _written(mapped, dict.fromkeys(weight.path for weight in mapped.weights)).tensors:
+        if made.weight is not None:
+            names.setdefault(made.weight.path, []).append(made.name)
     graph = compiled.model.graph if compiled.model is not None else None
     if graph is None:
         return []
@@ -223,8 +223,8 @@ def _meaning(compiled: Compiled, mapped: Mapped) -> list[int]:
         key = _call(node) if isinstance(node, Operation) else repr(node)
         operands = node.inputs if isinstance(node, Operation) else ()
         whole = hash((key, tuple(_hashes(operands, found))))
-        for number, item in enumerate(_flat(node.outputs)):
-            found[item.name] = hash((whole, number))
+        for number, result in enumerate(_flat(node.outputs)):
+            found[result.name] = hash((whole, number))
     return [found.get(item.name, 0) for item in _flat(graph.outputs)]
 
 

@@ -97,7 +97,7 @@ class Recorder(Road):
                 self.late.append((problem.finding, frame.origin))
                 holds = False
             lists[word] = selection if holds else None
-        return replace(forward, **lists)
+        return replace(forward, save=lists["save"], recompute=lists["recompute"])
 
     def _outputs(self, frame: Frame, forward: Forward) -> tuple[str, ...]:
         flows: list[Flow] = []

@@ -44,7 +44,7 @@ class Saving:
         self.recomputed = (again - self.saved) | marked
         self._calls = tuple(visit.calls())
         self._makers = {item.name: call for call in self._calls for item in call.tensors()}
-        self._own = {item.name: name for name, item in reversed(self.names.items())}
+        self._own = {item.name: name for name, item in reversed(list(self.names.items()))}
         self._leaves: dict[str, Tensor | None] = {}
         self._has = self.closure(self.names[name].name for name in self.saved)
 

@@ -192,7 +192,8 @@ class _Binding:
                 return None
             return real
         value = evaluate(expr, self.frame.known, around)
-        if isinstance(value, Record):
+        inner = value if isinstance(value, tuple) else ()
+        if isinstance(value, Record) or any(isinstance(item, tuple | Record) for item in inner):
             what = f"'{param.name}' of '{self.primitive.name}'"
             wanted = "a number, a word or a list"
             raise Problem(
@@ -292,8 +293,10 @@ def _plain(request: Request) -> dict[str, Attribute]:
     found: dict[str, Attribute] = {}
     for name, value in request.attributes.items():
         if isinstance(value, tuple):
-            found[name] = tuple(item for item in value if item is not None and not isinstance(item, tuple))
-        elif value is not None:
+            found[name] = tuple(
+                item for item in value if item is not None and not isinstance(item, tuple | Record)
+            )
+        elif value is not None and not isinstance(value, Record):
             found[name] = value
     return found
 
