@@ -390,3 +390,52 @@ def test_what_cannot_be_mapped_in_a_folder(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=words):
             map_bytes_in(tmp_path, name, SMALL)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("target", "is_read"),
+    [
+        ("../../blobs/aa", True),
+        ("../../blobs/../blobs/aa", True),
+        ("../../blobs/link", False),
+        ("../../blobs/deep/aa", False),
+        ("../../blobs/hard", False),
+        ("../../blobs", False),
+        ("../../../other/blobs/aa", False),
+        ("../../../secret", False),
+        ("../../blobs/../../secret", False),
+        ("../0/plain", False),
+        ("/etc/hostname", False),
+        ("gone", False),
+    ],
+)
+def test_a_link_of_a_hub_is_followed_inside_its_cache_alone(
+    tmp_path: Path, target: str, is_read: bool
+) -> None:
+    cache = tmp_path / "models--a--b"
+    folder = cache / "snapshots" / "0"
+    for item in (folder, cache / "blobs" / "deep", tmp_path / "other" / "blobs"):
+        item.mkdir(parents=True)
+    for item in (
+        cache / "blobs" / "aa",
+        cache / "blobs" / "deep" / "aa",
+        tmp_path / "other" / "blobs" / "aa",
+    ):
+        item.write_text("blob")
+    (tmp_path / "secret").write_text("secret")
+    (folder / "plain").write_text("plain")
+    (cache / "blobs" / "link").symlink_to("../../secret")
+    os.link(tmp_path / "secret", cache / "blobs" / "hard")
+    (folder / "x").symlink_to(target)
+    if is_read:
+        assert paths.read_text_in(folder, "x") == "blob"
+        assert bytes(map_bytes_in(folder, "x").data) == b"blob"
+    else:
+        with pytest.raises(InputError):
+            paths.read_bytes_in(folder, "x")
+    # the same link in a folder that is no snapshot of a cache is not followed
+    other = tmp_path / "model" / "snapshots" / "0"
+    other.mkdir(parents=True)
+    (other / "x").symlink_to(folder / "plain")
+    with pytest.raises(InputError, match="symbolic link"):
+        paths.read_text_in(other, "x")

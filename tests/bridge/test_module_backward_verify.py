@@ -9,7 +9,7 @@ import pytest
 from docs.generate import repaired
 from lamella.backend.reference import Executable, compile_model
 from lamella.bridge.module_to_graph import Settings
-from lamella.bridge.module_to_graph.backward.verify import Verification, verify_backward
+from lamella.bridge.module_to_graph.backward.verify import Trial, Verification, verify_backward
 from lamella.graph.model import Model
 from tests.bridge.module_gradients import instance_of
 from tests.bridge.test_module_backward_explicit import BLOCK, RECOMPUTED
@@ -19,7 +19,7 @@ BAD = Path(__file__).parents[1] / "lang" / "module" / "bad" / "e103_sign.module"
 
 def verify(text: str, name: str = "M", **shapes: int) -> Verification:
     """What the comparison says of a declaration."""
-    return verify_backward(instance_of(text, name), Settings(), shapes, compiled)
+    return verify_backward(instance_of(text, name), Settings(), Trial(shapes=shapes), compiled)
 
 
 def compiled(model: Model) -> Executable:

@@ -18,8 +18,10 @@ from tests.strategies.module_expressions import (
     names,
     notes,
     qualified,
+    strings,
 )
 from tests.strategies.module_sections import (
+    FREE_TEXTS,
     any_fields,
     backwards,
     bindings,
@@ -131,10 +133,24 @@ def declarations() -> SearchStrategy[n.Declaration]:
 
 
 @cache
+def settings() -> SearchStrategy[tuple[n.Setting, ...]]:
+    """Blocks of settings, each kind at most once."""
+    group = st.builds(n.Field, names() | strings(), st.sampled_from(FREE_TEXTS), notes=notes())
+    docs = st.sampled_from(DOCS)
+    word = st.sampled_from(("verify_backward", "topology"))
+    plain = st.builds(n.Setting, word, any_fields(), docs, notes=block_notes())
+    groups = st.builds(n.Setting, st.just("groups"), few(group), docs, notes=block_notes())
+    return st.just(()) | st.lists(plain | groups, max_size=2, unique_by=lambda item: item.kind).map(tuple)
+
+
+@cache
 def documents() -> SearchStrategy[n.Document]:
     """Whole documents."""
-    kinds = st.sampled_from(("primitive", "module", "block", "model", "recipe"))
-    lines = imports() | st.builds(n.Export, kinds, names(), notes=notes())
-    items = st.tuples(few(lines), few(declarations())).map(lambda pair: (*pair[0], *pair[1]))
+    kinds = st.sampled_from(("primitive", "module", "block", "model", "recipe", "preset"))
+    lines = imports() | st.one_of(
+        st.builds(n.Export, kinds, names(), notes=notes()), st.builds(n.Export, st.just("*"), notes=notes())
+    )
+    parts = st.tuples(few(lines), few(declarations()), settings())
+    items = parts.map(lambda found: tuple(item for part in found for item in part))
     ends = st.builds(Notes, above=few(comments()), last=few(comments()))
     return st.builds(n.Document, items, st.sampled_from(DOCS), notes=ends)

@@ -124,6 +124,11 @@ def _chains(inner: SearchStrategy[n.Expr], signs: Sequence[str], most: int = 3) 
     return st.builds(n.Chain, inner, rest)
 
 
+def _rows(inner: SearchStrategy[n.Expr]) -> SearchStrategy[tuple[n.Expr | n.Rest, ...]]:
+    """Items of a list with `...` between two of them."""
+    return st.builds(lambda first, last, others: (first, n.Rest(), last, *others), inner, inner, few(inner))
+
+
 def _composed(inner: SearchStrategy[n.Expr], is_condition: bool) -> SearchStrategy[n.Expr]:
     """Expressions of every form around others; `!`, `&&` and `||` stand in conditions of annotations alone."""
     one_or_none = st.none() | inner
@@ -134,7 +139,9 @@ def _composed(inner: SearchStrategy[n.Expr], is_condition: bool) -> SearchStrate
         _chains(inner, ("**",), 1),
         st.builds(n.Unary, st.sampled_from(("-", "not", "!")[: 2 + is_condition]), inner),
         st.builds(n.Select, inner, inner, inner),
-        st.builds(n.List, few(inner)),
+        st.builds(n.List, few(inner) | _rows(inner)),
+        st.builds(n.Set, few(inner, 1)),
+        st.builds(n.Dict, few(st.builds(n.Entry, names() | strings(), inner))),
         postfixed(inner, items),
     )
 
@@ -209,7 +216,7 @@ def config_types() -> SearchStrategy[n.ConfigType]:
     """Types of config parameters."""
     flags = (st.booleans(), st.booleans())
     plain = st.builds(n.ConfigType, st.sampled_from(sorted(CONFIG_TYPES)), st.just(()), *flags)
-    return plain | st.builds(n.ConfigType, st.just("enum"), few(names(), 1), st.just(False), st.booleans())
+    return plain | st.builds(n.ConfigType, st.just("enum"), few(names(), 1), *flags)
 
 
 def _is_shape(dims: tuple[n.Dim, ...]) -> bool:

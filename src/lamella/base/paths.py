@@ -32,6 +32,12 @@ class Refusal:
     hint: str = ""
 
 
+_CACHE = re.compile(r"(?:models|datasets|spaces)--.+")
+"""The name of a folder in the cache of a hub: what it holds, and of whom."""
+_BLOB_DEPTH = 2
+"""`blobs/DIGEST`."""
+
+
 def default_root(main: Path) -> Path:
     """The folder below which a main file's includes must lie unless the user names a project root."""
     return Path.cwd() if main == STANDARD_INPUT else main.parent
@@ -180,15 +186,37 @@ def read_included(root: Path, path: Path, limits: Limits = DEFAULT) -> str:
     return _decode(_read_below(top, list(path.relative_to(top).parts), path, "max_file_bytes", limits), path)
 
 
+def stored_in(folder: Path, name: str) -> tuple[Path, list[str]]:
+    """Where a file of a folder lies: a folder that may be trusted, and the way down from it without a link.
+
+    A snapshot in the cache of a hub (`models--org--name/snapshots/REVISION`) holds links to the blobs of the same
+    cache, and such a link is followed: once, and only to what lies in that cache. Any other stays what it is, and
+    is refused when it is opened.
+    """
+    top = Path(os.path.realpath(folder))
+    cache = top.parent.parent
+    if top.parent.name != "snapshots" or not _CACHE.match(cache.name) or "/" in name:
+        return folder, [name]
+    try:
+        target = os.readlink(top / name)
+    except (OSError, ValueError):
+        return folder, [name]
+    # By its letters alone: what lies on the way is looked at when it is opened.
+    found = os.path.normpath(top / target)
+    parts = Path(found).relative_to(cache).parts if Path(found).is_relative_to(cache) else ()
+    is_blob = len(parts) == _BLOB_DEPTH and parts[0] == "blobs"
+    return (cache, list(parts)) if is_blob else (folder, [name])
+
+
 def read_text_in(folder: Path, name: str, limits: Limits = DEFAULT) -> str:
-    """The text of a file that belongs to a folder the user named: a link in the folder is not followed."""
+    """The text of a file that belongs to a folder the user named: a link in the folder leads nowhere else."""
     path = folder / name
-    return _decode(_read_below(folder, [name], path, "max_file_bytes", limits), path)
+    return _decode(_read_below(*stored_in(folder, name), path, "max_file_bytes", limits), path)
 
 
 def read_bytes_in(folder: Path, name: str, limits: Limits = DEFAULT) -> bytes:
-    """The bytes of a file that belongs to a folder the user named: a link in the folder is not followed."""
-    return _read_below(folder, [name], folder / name, "max_data_bytes", limits)
+    """The bytes of a file that belongs to a folder the user named: a link in the folder leads nowhere else."""
+    return _read_below(*stored_in(folder, name), folder / name, "max_data_bytes", limits)
 
 
 def _read_below(top: Path, parts: list[str], path: Path, limit: str, limits: Limits) -> bytes:
@@ -266,9 +294,9 @@ def map_bytes(path: Path, limits: Limits = DEFAULT) -> Mapped:
 
 
 def map_bytes_in(folder: Path, name: str, limits: Limits = DEFAULT) -> Mapped:
-    """The bytes of a file as `map_bytes` gives them; as with `read_bytes_in`, a link in the folder is not followed."""
+    """The bytes of a file as `map_bytes` gives them; as with `read_bytes_in`, a link leads nowhere else."""
     path = folder / name
-    descriptor = _open_named(folder, [name], path)
+    descriptor = _open_named(*stored_in(folder, name), path)
     try:
         mapped = _map_open(descriptor, path, limits)
         return Mapped(

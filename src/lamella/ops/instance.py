@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from lamella.base.diagnostic import Rule
 from lamella.base.dim import Condition, Dim, Extent, Truth
 from lamella.base.dtype import ElementType
 from lamella.base.source import Span
 from lamella.lang.skriptnd.nodes import Operator
+from lamella.lang.skriptnd.rules.graphs import CHECK_FAILED
 from lamella.ops.formula import Term
 
 Shape: TypeAlias = tuple[Extent, ...]
@@ -95,6 +97,8 @@ class Check:
     condition: Truth | Term
     message: str
     span: Span
+    rule: Rule = CHECK_FAILED
+    """The rule of the language in which the assertion is written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,20 +14,8 @@ from tests.lang.module.parsed import expectations
 
 BAD = Path(__file__).parent / "bad"
 CODES = (
-    "e004",
-    "e008",
-    "e010",
-    "e013",
-    "e014",
-    "e015",
-    "e017",
-    "e025",
-    "e118",
-    "w005",
-    "w101",
-    "w102",
-    "w115",
-    "w116",
+    *("e004", "e008", "e010", "e013", "e014", "e015", "e017", "e025", "e118", "e124", "e125"),
+    *("w005", "w101", "w102", "w115", "w116", "w117"),
 )
 PROGRAMS = [
     *(path for code in CODES for path in sorted(BAD.glob(f"{code}_*.module"))),

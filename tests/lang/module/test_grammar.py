@@ -170,7 +170,14 @@ def test_both_judge_mutated_programs_alike() -> None:
         "primitive a:\n  - b\n",
         "recipe a:\n  -\n",
         "module A():\n  hf_mapping:\n    w: fuse(dim=0)\n",
-        "export preset a\n",
+        "export setting a\n",
+        "module A(a=[...]):\n",
+        "module A(a=[0, ...]):\n",
+        "module A(a=[0, ..., ..., 2]):\n",
+        "module A(a={b: 1, 2}):\n",
+        "module A(a={1, b: 2}):\n",
+        "module A(a={1: 2}):\n",
+        "topology a:\n",
     ],
 )
 def test_both_refuse(text: str) -> None:
@@ -189,6 +196,11 @@ def test_both_refuse(text: str) -> None:
         "module A():\n  forward:\n    graph:\n      in -> f\n   -> out.in()\n # c\n  -> y\n @frozen\n",
         "primitive a:\n  backward:\n    out: d_x = f(x)\n    a, b = c\n    _\n  impl: any text [ at all\n",
         "from a import (B, C as D,)\nimport a.{B,}\nimport a.*\n",
+        "module A(a: [enum(b, c)]? = None, d: [enum(e)] = [e]):\n",
+        "export *\nexport preset a\n",
+        'module A(a=[0, ..., -2], b={}, c={d: {1, 2,}, "e f": [1, ..., 3, 5], if: 3,}):\n',
+        'topology:\n  dp_size: 8\ngroups:\n  "dp": devices within same TP/PP position\n  ep: all\n',
+        "verify_backward: shapes: {B: 2}\n",
     ],
 )
 def test_both_take(text: str) -> None:

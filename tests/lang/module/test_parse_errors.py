@@ -12,6 +12,7 @@ from lamella.lang.module import nodes as n
 from tests.lang.module.parsed import BAD, expectations, places, read
 
 GRAPH = "module M():\n  forward:\n    graph:\n"
+INDENTED = "this line is indented by"
 LET = "module M():\n  let:\n"
 PARAMS = "module M():\n  params:\n"
 
@@ -43,10 +44,13 @@ def test_wrong_programs_have_exactly_the_findings_they_announce(path: Path) -> N
         ("import a.v9999999999", (1, 10), "the number 9999999999 is too large"),
         ("from a import {B}", (1, 15), "expected the name of a declaration in an import, found '{'"),
         (LET + "    a = 1 +", (3, 12), "expected a value here, found the end of the line"),
-        (LET + "    a = (1", (3, 11), "expected ')' after an expression, found the end of the line"),
-        (LET + "    a = [1", (3, 11), "expected ']' after a list, found the end of the line"),
-        (LET + "    a = f(1", (3, 12), "expected ')' after the arguments, found the end of the line"),
-        (LET + "    a = b[", (3, 11), "expected a value here, found the end of the line"),
+        (LET + "    a = (1", (3, 9), "this '(' is never closed"),
+        (LET + "    a = [1", (3, 9), "this '[' is never closed"),
+        (LET + "    a = f(1", (3, 10), "this '(' is never closed"),
+        (LET + "    a = b[", (3, 10), "this '[' is never closed"),
+        (LET + "    a = {b: 1", (3, 9), "this '{' is never closed"),
+        (LET + "    a = f(b[1)", (3, 12), "this '[' is never closed"),
+        (GRAPH + "      (x, y -> add() -> z\n      z -> silu() -> w", (4, 7), "this '(' is never closed"),
         (
             LET + "    a = 1 if b",
             (3, 15),
@@ -64,8 +68,8 @@ def test_wrong_programs_have_exactly_the_findings_they_announce(path: Path) -> N
         (PARAMS + "    w: 4", (3, 8), "expected a type here, found '4'"),
         (
             PARAMS + "    w: [a",
-            (3, 10),
-            "expected ']' after the dimensions of a tensor, found the end of the line",
+            (3, 8),
+            "this '[' is never closed",
         ),
         (PARAMS + "    w: [a] [b]", (3, 12), "expected the end of the line after a parameter, found '['"),
         (
@@ -96,16 +100,21 @@ def test_wrong_programs_have_exactly_the_findings_they_announce(path: Path) -> N
         (GRAPH + "      x -> a[0]", (4, 12), "'a[0]' cannot stand at the end of a statement"),
         (GRAPH + "      x -> None", (4, 12), "'None' cannot stand at the end of a statement"),
         (GRAPH + "      x -> (a, b.c)", (4, 17), "expected ')' after the results of a statement, found '.'"),
-        (GRAPH + "      else:", (4, 7), "expected a value here, found 'else'"),
+        (GRAPH + "      else:", (4, 1), "this line is indented by 6 spaces, 'else' belongs to no 'if'"),
+        ("module M():\nforward:\n  graph:", (2, 1), f"{INDENTED} 0 spaces, a section stands inside a declaration"),
+        ("module M():\n  params:\n  w: [2]\n  v: [2]", (3, 1),
+ f"{INDENTED} 2 spaces, it belongs into the section above"),
+        ("module M():\n  forward:\n  in: x: [2]\n  out: y: [2]", (3, 1),
+ f"{INDENTED} 2 spaces, it belongs into 'forward:'"),
         (
             "module M():\n  forward:\n    in: x",
             (3, 9),
             "expected the type of a tensor, such as [B, T] here, found 'x'",
         ),
         (
-            "module M():\n  forward:\n    x -> y",
-            (3, 5),
-            "expected in, out, graph, save or recompute with ':' in 'forward:', found 'x'",
+            "module M():\n  forward:\n    x -> y\n    y -> z",
+            (3, 1),
+            "this line is indented by 4 spaces, a statement stands inside 'graph:'",
         ),
         (
             "module M():\n  backward:\n    x: [a]",
@@ -156,7 +165,7 @@ def test_an_open_bracket_ends_where_a_section_or_declaration_begins() -> None:
         "module M(a: int\n  params:\n    w: [a\n  forward:\n    graph:\n      x -> f(y\n"
         "module N():\n  params:\n    w: [2]\n"
     )
-    assert [(line, column) for line, column, _ in places(text)] == [(1, 16), (3, 10), (6, 15)]
+    assert [(line, column) for line, column, _ in places(text)] == [(1, 9), (3, 8), (6, 13)]
     assert isinstance(read(text).document.items[1], n.Module)
 
 
@@ -167,7 +176,7 @@ def test_a_section_that_is_there_twice_is_read_once() -> None:
     )
     assert [(item.span.line, item.message) for item in parsed.findings] == [
         (4, "'params:' stands twice in 'M'"),
-        (5, "expected ']' after the dimensions of a tensor, found the end of the line"),
+        (5, "this '[' is never closed"),
         (8, "'save:' stands twice in 'forward:'"),
         (10, "'inputs:' stands twice in 'forward:'"),
     ]

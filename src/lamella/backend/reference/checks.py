@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dim import Logic, Test, substitute_truth, symbols
-from lamella.lang.skriptnd.rules.graphs import CHECK_FAILED
 from lamella.ops.instance import Check
 
 
@@ -20,4 +19,4 @@ def require_checks(checks: Sequence[Check], extents: Mapping[str, int]) -> None:
         if condition is False:
             told = ", ".join(f"'{name}' is {extents[name]}" for name in sorted(names) if name in extents)
             values = told or "it does not hold"
-            raise LamellaError([CHECK_FAILED.at(check.span, message=check.message, values=values)])
+            raise LamellaError([check.rule.at(check.span, message=check.message, values=values)])

@@ -25,6 +25,7 @@ from lamella.lang.module.nodes import (
     List,
     Null,
     Real,
+    Rest,
     Text,
     Unary,
 )
@@ -127,7 +128,8 @@ def type_of(param: ConfigParam) -> ConfigType:
         return param.type
     match param.default:
         case List(items):
-            return ConfigType(_name_of(items[0]) if items else "int", listed=True)
+            first = items[0] if items and not isinstance(items[0], Rest) else None
+            return ConfigType(_name_of(first), listed=True)
         case Null():
             return ConfigType("int", optional=True)
         case _:
@@ -151,7 +153,15 @@ def _listed(kind: ConfigType, found: object, negative: bool) -> Value:
         return _one(kind, found, negative)
     if not isinstance(found, list):
         raise _WrongError(f"a list of {_PLURALS.get(kind.name, kind.name)}")
-    return tuple(_one(kind, item, negative) for item in found)
+    return tuple(_item(kind, item, negative) for item in found)
+
+
+def _item(kind: ConfigType, found: object, negative: bool) -> Value:
+    """An item of a list; one that is wrong is named itself."""
+    try:
+        return _one(kind, found, negative)
+    except _WrongError as problem:
+        raise _WrongError(f"a list in which {_tell(found)} is {problem.args[0]}") from None
 
 
 def _one(kind: ConfigType, found: object, negative: bool) -> Value:

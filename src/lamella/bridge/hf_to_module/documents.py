@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.limits import DEFAULT, Limits
-from lamella.base.paths import read_text_in, shown
+from lamella.base.paths import read_text_in, shown, stored_in
 from lamella.base.source import Source, Span
 from lamella.lang.module.rules import mappings as rules
 
@@ -25,8 +25,8 @@ def wrong_file(path: Path, why: str, repair: str = "") -> Diagnostic:
 
 
 def refuse_link(folder: Path, name: str) -> None:
-    """Leave with a finding where a file of a folder is a link, as in the cache of a hub."""
-    if (folder / name).is_symlink():
+    """Leave with a finding where a file of a folder is a link; those of a hub's cache stay inside of it."""
+    if (folder / name).is_symlink() and stored_in(folder, name) == (folder, [name]):
         hint = "copy the folder with what its links lead to: cp -rL FOLDER COPY"
         raise LamellaError([wrong_file(folder / name, "it is a symbolic link, which is not followed", hint)])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from lamella.lang.module.nodes import Call, Expr, Field, List, Member, Name, Text
+from lamella.lang.module.nodes import Call, Expr, Field, List, Member, Name, Rest, Text
 
 FIRST_OF = "first_of"
 _NESTED, _SCALING = "rope_parameters", "rope_scaling"
@@ -40,7 +40,7 @@ def keys_of(value: Expr | str | tuple[Field, ...]) -> tuple[str, ...]:
         case Call(Name(called), arguments) if called == FIRST_OF and arguments:
             found = [key_of(item.value) for item in arguments if item.name is None]
         case List(items):
-            found = [key_of(item) for item in items]
+            found = ["" if isinstance(item, Rest) else key_of(item) for item in items]
         case str() | tuple():
             found = [value] if isinstance(value, str) else [""]
         case _:

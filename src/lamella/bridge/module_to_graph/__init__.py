@@ -25,7 +25,7 @@ from lamella.graph.nodes import Graph, Tensor
 from lamella.graph.rewrite import rename
 from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.nodes import Instance
-from lamella.lang.module.nodes import Flow, Forward, Port, ScalarType, TensorType
+from lamella.lang.module.nodes import Flow, Port, ScalarType, TensorType
 from lamella.lang.module.rules.constants import MISSING_SECTION
 
 __all__ = ["Compiled", "Mark", "Settings", "Weight", "graph_name", "module_to_graph"]
@@ -77,7 +77,8 @@ def finish(outputs: Mapping[str, Tensor], road: Road) -> Graph:
         item if item.name == name else road.builder.call("math.iden", item, results=(name,))
         for name, item in outputs.items()
     ]
-    return _call_by_name(road.builder.finish(*named), tuple(outputs), road)
+    graph = replace(road.builder.finish(*named), checks=tuple(dict.fromkeys(road.checks)))
+    return _call_by_name(graph, tuple(outputs), road)
 
 
 def _call_by_name(graph: Graph, names: Sequence[str], road: Road) -> Graph:
@@ -122,6 +123,10 @@ def _declare(port: Port, flows: Sequence[Flow], frame: Frame, road: Road) -> Non
     frame.bound[name] = annotate_port(given, port, name, frame, road)
 
 
-def is_complete(forward: Forward) -> bool:
-    """Whether a forward section says the types of its inputs, so that it can be built on its own."""
+def is_complete(instance: Instance) -> bool:
+    """Whether an instance has a graph, or a pattern that means one, and all types of its inputs: it stands alone."""
+    try:
+        forward = find_forward(Frame(instance))
+    except Problem:
+        return False
     return forward.inputs is not None and all(isinstance(port.type, TensorType) for port in forward.inputs)

@@ -23,6 +23,7 @@ from lamella.lang.module.instantiate.walk import slot_at
 from lamella.lang.module.nodes import Annotation, Operation, Primitive
 from lamella.lang.module.rules import graphs, syntax
 from lamella.ops import problem as operators
+from lamella.ops.instance import Check
 
 ELEMENT_CODES = frozenset(("SKR071", "SKR076", "SKR086", "SKR211", "SKR273", "SKR274"))
 """Rules of operators that speak of element types, not of shapes."""
@@ -47,6 +48,8 @@ class Road:
         self._parameters: set[str] = set()
         self._tables: dict[object, Tensor] = {}
         self._seen: set[tuple[str, int, int, str]] = set()
+        self.checks: list[Check] = []
+        """Declared shapes that only the run can test."""
         self.steps = 0
         """Operations of the graph so far."""
 

@@ -17,6 +17,7 @@ from lamella.lang.module.instantiate.telling import names_in, tell
 from lamella.lang.module.nodes import Expr, Name, Star, TensorType, Unchanged
 from lamella.lang.module.rules import graphs
 from lamella.lang.module.rules.constants import KIND
+from lamella.ops.instance import Check
 
 OPEN = "open"
 """Where the value of a dimension comes from that only the run tells."""
@@ -77,8 +78,13 @@ def _open(frame: Frame, name: str, span: Span, extents: Mapping[str, int]) -> Ex
     return found
 
 
-def match_type(what: str, tensor: Tensor, type: TensorType, frame: Frame) -> Iterator[Diagnostic]:
-    """Whether a tensor has its declared type; dimensions that are new get the extents of the tensor."""
+def match_type(
+    what: str, tensor: Tensor, type: TensorType, frame: Frame, checks: list[Check]
+) -> Iterator[Diagnostic]:
+    """Whether a tensor has its declared type; dimensions that are new get the extents of the tensor.
+
+    What only the run can tell goes to the checks.
+    """
     dims = [item for item in type.dims if not isinstance(item, Star | Unchanged)]
     rank = len(tensor.shape)
     if len(dims) > rank or (len(dims) == len(type.dims) and len(dims) != rank):
@@ -90,9 +96,17 @@ def match_type(what: str, tensor: Tensor, type: TensorType, frame: Frame) -> Ite
         elif _unknown(item, frame):
             # A product of new names has no one solution: it says nothing of the tensor.
             continue
-        elif dim.equal(evaluate_extent(item, frame), extent) is False:
-            yield _wrong(what, tensor, type, frame)
-            return
+        else:
+            truth = dim.equal(evaluate_extent(item, frame), extent)
+            if truth is False:
+                yield _wrong(what, tensor, type, frame)
+                return
+            if truth is not True:
+                text = " ".join(type.span.text.split()) or "another shape"
+                message = (
+                    f"'{what}' of '{frame.name}' is declared {text}, its shape is {shape_text(tensor.shape)}"
+                )
+                checks.append(Check(truth, message, type.span, graphs.DECLARED))
 
 
 def tell_known(names: Iterable[str], frame: Frame) -> str:

@@ -92,7 +92,10 @@ def _named(expr: Name, frame: Frame, road: Road) -> Bound:
     if name in instance.switched_off:
         condition = instance.switched_off[name]
         raise Problem(names.SWITCHED_OFF.at(expr.span, name=name, condition=condition))
+    if name in instance.lost:
+        return Unknown()
     repair = guess(name, frame.data_names())
+    frame.bound[name] = Unknown()  # it is told once, wherever else it is read
     raise Problem(names.UNKNOWN.at(expr.span, name=name, where=f"in '{frame.name}'", repair=repair))
 
 

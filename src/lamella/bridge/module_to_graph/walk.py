@@ -11,15 +11,17 @@ from lamella.bridge.module_to_graph.calls.binding import bind_parameters
 from lamella.bridge.module_to_graph.calls.primitives import bind, is_unknown
 from lamella.bridge.module_to_graph.frames import Frame
 from lamella.bridge.module_to_graph.nodes import Bound, Members, Unknown
+from lamella.bridge.module_to_graph.numbers.constants import require_call
 from lamella.bridge.module_to_graph.road import Road
 from lamella.bridge.module_to_graph.shapes import match_type
 from lamella.bridge.module_to_graph.statements.barriers import keep_barriers
 from lamella.bridge.module_to_graph.statements.order import Folding, reads, sort_flows
-from lamella.bridge.module_to_graph.statements.patterns import expand_pattern
+from lamella.bridge.module_to_graph.statements.patterns import expand_pattern, residual_type
 from lamella.bridge.module_to_graph.values import find_name, members, select_members, value_of
 from lamella.graph.nodes import Tensor
-from lamella.lang.module.check.rebinding import DROPPED, find_rebound
+from lamella.lang.module.check.rebinding import DROPPED, drop_rebound, find_rebound
 from lamella.lang.module.instantiate.evaluate import Problem, evaluate
+from lamella.lang.module.instantiate.nodes import Instance
 from lamella.lang.module.nodes import (
     Call,
     Expr,
@@ -54,14 +56,44 @@ def find_forward(frame: Frame) -> Forward:
     """The forward section of an instance, written or made from its pattern."""
     module = frame.instance.module
     if module.sublayers is not None and (module.forward is None or module.forward.graph is None):
-        return expand_pattern(module.sublayers, module.forward)
+        return expand_pattern(
+            module.sublayers,
+            module.forward,
+            lambda: residual_type(_sublayer_types(frame.instance), frame.known),
+        )
     if module.forward is None or module.forward.graph is None:
         raise Problem(inheritance.NO_GRAPH.at(module.span, name=module.name))
     return module.forward
 
 
+def _sublayer_types(instance: Instance) -> Iterator[tuple[TensorType, Instance]]:
+    """Types that the stream of a block has, each with the instance in whose values it is read.
+
+    The first of each chain takes the stream, the last gives what is added to it. A sublayer that is a pattern itself
+    says what its own sublayers say.
+    """
+    todo = [(instance, True), (instance, False)][::-1]
+    while todo:
+        current, is_input = todo.pop()
+        pattern, forward = current.module.sublayers, current.module.forward
+        ports = None if forward is None else forward.inputs if is_input else forward.outputs
+        if ports is not None and current is not instance:
+            if ports and isinstance(ports[0].type, TensorType):
+                yield ports[0].type, current
+        elif pattern is not None:
+            ends = (chain[0] if is_input else chain[-1] for chain in pattern.sublayers if chain)
+            found = (current.children.get(name) for name in ends)
+            inner = [item[0] if isinstance(item, tuple) and item else item for item in found]
+            todo += reversed([(item, is_input) for item in inner if isinstance(item, Instance)])
+
+
 def run_graph(frame: Frame, forward: Forward, road: Road) -> tuple[Bound, ...]:
     """Build the forward graph of a frame whose inputs are bound, and give its outputs."""
+    for name, built in frame.instance.constants.items():
+        try:
+            require_call(name, built)
+        except Problem as problem:
+            road.report(problem.finding, frame.origin)
     flows = order_flows(frame, forward, road)
     with by_recipe(frame, road):
         for flow in flows:
@@ -79,16 +111,36 @@ def order_flows(frame: Frame, forward: Forward, road: Road) -> list[Flow]:
     """The statements of a graph with guards decided, each behind what it reads."""
     folding = Folding(frame)
     folding.fold(forward.graph or (), folding.flows)
-    for finding in (*folding.findings, *find_rebound(folding.flows, set(frame.bound))):
+    rebound = list(find_rebound(folding.flows, set(frame.bound)))
+    for finding in (*folding.findings, *rebound):
         road.report(finding, frame.origin)
     for name in folding.lost:
         frame.bound[name] = UNKNOWN
-    flows, cycle = sort_flows(folding.flows)
+    found = drop_rebound(folding.flows, rebound)
+    if rebound:
+        outputs = [port.name or "out" for port in forward.outputs or ()]
+        frame.bound.update(dict.fromkeys(find_orphans(found, outputs, frame), UNKNOWN))
+    flows, cycle = sort_flows(found)
     if cycle:
-        span = next(flow.span for flow in folding.flows if flow.targets[0].name == cycle[0])
+        span = next(flow.span for flow in found if flow.targets[0].name == cycle[0])
         road.report(graphs.CYCLE.at(span, name=cycle[0], cycle=" -> ".join(cycle)), frame.origin)
-        frame.bound.update({target.name: UNKNOWN for flow in folding.flows for target in flow.targets})
-    return keep_barriers(flows, folding.flows)
+        frame.bound.update({target.name: UNKNOWN for flow in found for target in flow.targets})
+    return keep_barriers(flows, found)
+
+
+def find_orphans(flows: Sequence[Flow], outputs: Sequence[str], frame: Frame) -> list[str]:
+    """Names that nothing binds, in a graph where a statement binds another name a second time.
+
+    That statement was probably meant to bind one of them; names that are nearly those of others are typos of their own.
+    """
+    bound = {target.name for flow in flows for target in flow.targets}
+    names = [name for flow in flows for source in flow.sources for name in _tensor_names(source)]
+    free = [name for name in dict.fromkeys(names) if name not in bound and not find_name(name, frame)]
+    known = [*bound, *frame.data_names()]
+    return [
+        *(name for name in free if not guess(name, known)),
+        *(name for name in outputs if name not in bound),
+    ]
 
 
 def find_inputs(frame: Frame, forward: Forward) -> tuple[Port, ...]:
@@ -170,7 +222,7 @@ def _output(name: str, port: Port | None, frame: Frame, road: Road) -> Bound:
         road.report(finding, frame.origin)
     if isinstance(value, Tensor) and port is not None and isinstance(port.type, TensorType):
         try:
-            for finding in match_type(name, value, port.type, frame):
+            for finding in match_type(name, value, port.type, frame, road.checks):
                 road.report(finding, frame.origin)
             value = annotate_port(value, port, name, frame, road)
         except Problem as problem:
@@ -230,7 +282,7 @@ def _source(expr: Expr, frame: Frame, road: Road) -> Bound:
 
 def _assert_shape(step: ShapeAssertion, value: Bound, frame: Frame, road: Road) -> None:
     if isinstance(value, Tensor):
-        for finding in match_type("the value here", value, step.type, frame):
+        for finding in match_type("the value here", value, step.type, frame, road.checks):
             road.report(finding, frame.origin)
 
 
@@ -242,6 +294,11 @@ def apply(
 ) -> Sequence[Bound]:
     """What an operation gives for the values that flow into it."""
     callee = operation.callee
+    root = callee
+    while isinstance(root, Member | Index):
+        root = root.operand
+    if isinstance(root, Name) and root.id in frame.instance.lost:
+        return [UNKNOWN] * max(len(targets), 1)
     found = road.apply_backward(operation, values, targets, frame)
     if found is not None:
         return found
@@ -354,7 +411,7 @@ def call_instance(inner: Frame, values: Sequence[Bound], operation: Operation, r
         )
         raise Problem(finding)
     for number, port in enumerate(inputs):
-        bind_input(port, values[number] if number < len(values) else None, inner, operation)
+        bind_input(port, values[number] if number < len(values) else None, inner, operation, road)
         name = port.name or "in"
         if name in inner.bound:
             inner.bound[name] = annotate_port(inner.bound[name], port, name, inner, road)
@@ -368,7 +425,7 @@ def call_instance(inner: Frame, values: Sequence[Bound], operation: Operation, r
         road.depth -= 1
 
 
-def bind_input(port: Port, value: Bound, inner: Frame, operation: Operation) -> None:
+def bind_input(port: Port, value: Bound, inner: Frame, operation: Operation, road: Road) -> None:
     """Give an input its value, and compare it with its declared type."""
     name = port.name or "in"
     if value is None and not (isinstance(port.type, TensorType) and port.type.optional):
@@ -378,7 +435,7 @@ def bind_input(port: Port, value: Bound, inner: Frame, operation: Operation) -> 
         raise Problem(constants.NONE_GIVEN.at(operation.span, name=name, operation=inner.name, repair=repair))
     inner.bound[name] = value
     if isinstance(value, Tensor) and isinstance(port.type, TensorType):
-        for finding in match_type(name, value, port.type, inner):
+        for finding in match_type(name, value, port.type, inner, road.checks):
             raise Problem(finding)
 
 

@@ -11,6 +11,7 @@ from lamella.bridge.module_to_ir.nodes.graph import Json
 from lamella.lang.module import nodes as n
 from lamella.lang.module.annotations import ArgumentValue, read_annotation
 from lamella.lang.module.instantiate import Known
+from lamella.lang.module.instantiate.nodes import Record
 from lamella.lang.module.write.expressions import write_expression
 
 
@@ -32,6 +33,8 @@ def plain(value: ArgumentValue) -> Json:
     """A value of the language as a value of a file; what no file can say is its text."""
     if isinstance(value, tuple):
         return tuple(map(plain, value))
+    if isinstance(value, Record):
+        return {key: plain(item) for key, item in value.entries}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return str(value) if isinstance(value, Dim) else write_expression(value)

@@ -19,7 +19,6 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Branch, Graph, Loop, Node, Operation, Region, Shape, Tensor, tensors
 from lamella.graph.rewrite import Renewal, extents, members, substitution
 from lamella.lang.skriptnd.rules.data import EXTENT_OUT_OF_BOUND, NO_SUCH_EXTENT
-from lamella.lang.skriptnd.rules.graphs import CHECK_FAILED
 from lamella.ops.instance import Check
 from lamella.ops.library import Library
 from lamella.ops.problem import Problem
@@ -37,7 +36,7 @@ def specialise_shapes(model: Model, values: Mapping[str, int]) -> Model:
     failed = next((item for item in checks if item.condition is False), None)
     if failed is not None:
         told = ", ".join(f"'{name}' is {value}" for name, value in values.items())
-        raise Problem(CHECK_FAILED.at(failed.span, message=failed.message, values=told))
+        raise Problem(failed.rule.at(failed.span, message=failed.message, values=told))
     return replace(model, graph=replace(around, nodes=nodes, checks=checks))
 
 

@@ -27,6 +27,9 @@ DTYPES = frozenset(
 KINDS = frozenset(("module", "block", "model"))
 """Words that begin a declaration with sections."""
 
+SETTINGS = frozenset(("verify_backward", "topology", "groups"))
+"""Words that begin a block of settings of a file."""
+
 OPENERS = KINDS | {"abstract", "primitive", "recipe", "preset", "import", "from", "export"}
 """Words that begin an item of a file."""
 
@@ -46,10 +49,10 @@ SECTIONS = frozenset(
 )
 """Words that begin a section of a declaration."""
 
-HEADERS = (SECTIONS | {"graph", "sublayers", "param_mapping", "inputs", "outputs"}) - {"pattern"}
+HEADERS = (SECTIONS | SETTINGS | {"graph", "sublayers", "param_mapping", "inputs", "outputs"}) - {"pattern"}
 """Words that stand alone before ':' at the head of a block."""
 
-CONFIG_TYPES = frozenset(("int", "float", "bool", "string", "dtype"))
+CONFIG_TYPES = frozenset(("int", "float", "bool", "string", "dtype", "dict"))
 """Types of config parameters."""
 
 SCALARS = frozenset(("int", "float"))
@@ -58,8 +61,8 @@ SCALARS = frozenset(("int", "float"))
 OPERATOR_WORDS = frozenset(("if", "else", "elif", "and", "or", "not"))
 """Words that are never a name in an expression."""
 
-INTRINSICS = frozenset(("sqrt", "ceil_div", "min", "max", "abs", "int", "log2", "len"))
-"""Functions of constants."""
+TABLES = frozenset(("precompute_rope_freqs", "precompute_yarn_freqs", "zeros", "ones", "full", "arange"))
+"""Functions that `constants:` may call."""
 
 KEYWORDS = frozenset(
     [

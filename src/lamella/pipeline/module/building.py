@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic, errors
-from lamella.bridge.module_to_graph import Settings, is_complete, module_to_graph
+from lamella.bridge.module_to_graph import Compiled, Settings, is_complete, module_to_graph
 from lamella.bridge.module_to_graph.backward import declares_gradients, differentiate
+from lamella.lang.module.check.precedence import is_of
+from lamella.lang.module.check.settings import check_devices, read_settings
 from lamella.lang.module.instantiate import Instance, Known, instantiate
 from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.nodes import Module
@@ -57,16 +59,20 @@ def check_declaration(
         return []
     found = instantiate(declared, values, program.resolved.scope, options.limits)
     findings = list(found.findings)
-    if found.instance is None or errors(findings):
-        return findings
-    forward = found.instance.module.forward
-    if forward is None or forward.graph is None or not is_complete(forward):
+    instance = found.instance or found.partial
+    if instance is None or not is_complete(instance):
         return findings
     # A declaration that speaks of gradients is checked both ways; others are not asked for any.
-    whole = declares_gradients(found.instance)
+    whole = declares_gradients(instance)
     settings = Settings(library=library, once=not whole)
-    built = differentiate(found.instance, settings) if whole else module_to_graph(found.instance, settings)
-    return [*findings, *built.findings]
+    built = differentiate(instance, settings) if whole else module_to_graph(instance, settings)
+    marks = built.marks if isinstance(built, Compiled) else built.compiled.marks
+    devices = check_devices(
+        ((mark.annotation, mark.arguments) for mark in marks),
+        read_settings(program.resolved.unit.document),
+    )
+    others = [item for item in built.findings if not is_of(item, instance.lost)]
+    return [*findings, *others, *devices]
 
 
 def _lacks_values(declared: Declared, values: Mapping[str, Known], program: Program) -> bool:

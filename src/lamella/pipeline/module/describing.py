@@ -13,6 +13,7 @@ from lamella.base.paths import is_folder, is_there, shown
 from lamella.bridge.hf_to_module import Folder, find_architecture, open_folder
 from lamella.bridge.hf_to_module.checkpoint import INDEX, SINGLE
 from lamella.bridge.hf_to_module.folder import CONFIG
+from lamella.lang.module.check.settings import read_settings
 from lamella.lang.module.instantiate import Instance, Known, instantiate, walk
 from lamella.lang.module.instantiate.nodes import TensorSlot
 from lamella.lang.module.instantiate.telling import show
@@ -49,10 +50,13 @@ def _describe_file(path: Path, options: Options) -> Description:
     declared = [item for item in items if isinstance(item, Module | Primitive | Recipe | Preset)]
     lines = [f"{printable(shown(path))}: Module DSL, {_count(len(declared), 'declaration')}"]
     lines += [f"  {_head(item)}" for item in declared]
+    settings = read_settings(program.resolved.unit.document)
+    lines += [f"  {line}" for line in settings.lines()]
     data: dict[str, object] = {
         "file": shown(path),
         "kind": "module",
         "declarations": [_head(item) for item in declared],
+        "settings": list(settings.lines()),
     }
     findings: list[Diagnostic] = list(program.findings)
     if not errors(findings) and program.modules:

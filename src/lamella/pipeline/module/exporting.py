@@ -18,6 +18,7 @@ from lamella.lang.module.instantiate import Instance
 from lamella.ops.modules import file_of
 from lamella.pipeline.module.architectures import TRAVELLING, find_known, pick
 from lamella.pipeline.module.execution import build
+from lamella.pipeline.module.faithful import require_faithful
 from lamella.pipeline.module.folders import Source, read_source
 from lamella.pipeline.module.operators import library_of, own_units
 from lamella.pipeline.module.planning import context_of, plan_weights, weights_of
@@ -48,6 +49,7 @@ def export(path: Path, target: Path, options: Options) -> Exported:
     )
     beside = _travelling(source, config, options)
     numbers, findings = _numbers(source, folder, options)
+    require_faithful(source.instance, mapped, config, numbers, options)
     files = export_folder(target, numbers, Export(mapped, config, folder, beside=beside), options.limits)
     return Exported(files, (*source.findings, *findings))
 

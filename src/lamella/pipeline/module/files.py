@@ -34,11 +34,10 @@ def check(path: Path, options: Options) -> list[Diagnostic]:
         return found
     program = read_program(path, options)
     findings = [*program.findings, *check_text(program.resolved.unit.document, program.resolved.scope)]
-    if not errors(program.findings):
-        findings += part_of("module", "building").check_declarations(program, options)
+    findings += part_of("module", "building").check_declarations(program, options)
     if options.lock and not errors(findings):
         lock_program(program)
-    return sort_findings(settle(findings))
+    return sort_findings(settle(findings, program.lost))
 
 
 def canonical(path: Path, limits: Limits) -> tuple[str, str]:

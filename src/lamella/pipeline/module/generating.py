@@ -13,6 +13,7 @@ from lamella.backend.drawing import Drawn
 from lamella.backend.reference import Executable
 from lamella.backend.reference.inputs import input_type, list_parts
 from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.optional import need

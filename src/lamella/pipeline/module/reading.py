@@ -46,6 +46,11 @@ class Program:
         return (*self.resolved.findings, *self.locked)
 
     @property
+    def lost(self) -> frozenset[str]:
+        """Names in lines of the texts that could not be read."""
+        return frozenset().union(*(unit.document.lost for unit in self.resolved.scope.scopes))
+
+    @property
     def modules(self) -> list[Declared]:
         """The modules, blocks and models of the file itself."""
         items = self.resolved.unit.document.items

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from lamella.backend.reference import compile_model
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.bridge.module_to_graph import Settings, is_complete
-from lamella.bridge.module_to_graph.backward.verify import Verification, verify_backward
+from lamella.bridge.module_to_graph.backward.verify import Trial, Verification, verify_backward
+from lamella.lang.module.check.settings import read_settings
 from lamella.lang.module.instantiate import Instance
-from lamella.ops.library import Library
+from lamella.lang.module.nodes import Module
 from lamella.pipeline.module.building import chosen_instances
 from lamella.pipeline.module.operators import library_of
-from lamella.pipeline.module.reading import read_program
+from lamella.pipeline.module.reading import choose, read_program
 from lamella.pipeline.options import Options
 
 
@@ -22,14 +24,20 @@ def verify(path: Path, options: Options) -> tuple[list[Diagnostic], list[str]]:
     """What is wrong with the gradients of a file, and a line for each declaration that was compared."""
     program = read_program(path, options)
     library = library_of(program, options)
+    settings = read_settings(program.resolved.unit.document)
+    trial = Trial(**settings.verify, shapes={**settings.shapes, **options.shape})
+    chosen = [choose(program, options)] if options.model else program.modules
+    modules = [item.declaration for item in chosen if isinstance(item.declaration, Module)]
+    known = {param.name for module in modules for param in module.params or ()}
+    small = {name: size for name, size in settings.shapes.items() if name in known}
+    options = replace(options, config={**small, **options.config})
     findings: list[Diagnostic] = []
     lines: list[str] = []
     extents: set[str] = set()
     for instance in chosen_instances(program, options):
-        forward = instance.module.forward
-        if forward is None or forward.graph is None or not is_complete(forward):
+        if not is_complete(instance):
             continue
-        found = _verify(instance, library, options)
+        found = _verify(instance, Settings(library=library), trial, options)
         findings += found.findings
         extents |= found.extents
         lines += [f"{instance.name}: {line}" for line in _first(found.lines())]
@@ -40,13 +48,11 @@ def verify(path: Path, options: Options) -> tuple[list[Diagnostic], list[str]]:
     return findings, lines
 
 
-def _verify(instance: Instance, library: Library, options: Options) -> Verification:
-    settings = Settings(library=library)
-
+def _verify(instance: Instance, settings: Settings, trial: Trial, options: Options) -> Verification:
     return verify_backward(
         instance,
         settings,
-        options.shape,
+        trial,
         lambda model: compile_model(model, dtype="f64", limits=options.limits),
     )
 

@@ -35,6 +35,8 @@ def differentiate(instance: Instance, settings: Settings | None = None) -> Diffe
         graph = whole.build(Frame(instance))
     except Problem as problem:
         road.report(problem.finding)
+    for finding, origin in road.late:
+        road.report(finding, origin)
     model = None if graph is None or errors(road.findings) else Model(graph, settings.library)
     compiled = Compiled(
         model,
@@ -144,7 +146,9 @@ class _Whole:
         if forward.save is None and forward.recompute is None:
             return
         saving = Saving(visit, self.road)
-        findings = [] if visit.backward is not None else [*saving.check_recomputed(), *saving.check_derived()]
+        findings = []
+        if visit.backward is None:
+            findings = [*saving.check_recomputed(), *saving.check_derived(saving.missing())]
         if visit.reads:
             findings += saving.check_used()
         for finding in findings:

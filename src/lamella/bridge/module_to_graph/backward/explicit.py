@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from lamella.base.diagnostic import Rule
+from lamella.base.diagnostic import Rule, errors
 from lamella.base.source import Span
 from lamella.bridge.module_to_graph.backward.nodes import Visit
 from lamella.bridge.module_to_graph.backward.operations import Operations
@@ -18,9 +18,9 @@ from lamella.bridge.module_to_graph.frames import Frame
 from lamella.bridge.module_to_graph.nodes import Bound
 from lamella.bridge.module_to_graph.road import Place
 from lamella.bridge.module_to_graph.statements.order import Folding, sort_flows
-from lamella.bridge.module_to_graph.walk import UNKNOWN, run_flow
+from lamella.bridge.module_to_graph.walk import UNKNOWN, find_orphans, run_flow
 from lamella.graph.nodes import Tensor
-from lamella.lang.module.check.rebinding import DROPPED, accumulates, find_rebound
+from lamella.lang.module.check.rebinding import DROPPED, accumulates, drop_rebound, find_rebound
 from lamella.lang.module.nodes import Backward, Flow, Port
 from lamella.lang.module.rules import gradients
 
@@ -58,6 +58,7 @@ def run_explicit(visit: Visit, given: Sequence[Tensor | None], sweep: Sweep) -> 
     graph.bind(given)
     operations = Operations(visit, sweep)
     before, sweep.road.backwards = sweep.road.backwards, operations.apply
+    wrong = len(errors(sweep.road.findings))
     try:
         graph.run()
     finally:
@@ -72,6 +73,7 @@ def run_explicit(visit: Visit, given: Sequence[Tensor | None], sweep: Sweep) -> 
         *graph.saving.check_recomputed(),
     ):
         sweep.road.report(finding, visit.frame.origin)
+    visit.is_wrong = len(errors(sweep.road.findings)) > wrong
     for name, primal in primals.items():
         sweep.add(primal.tensor, results.get(name))
 
@@ -125,6 +127,13 @@ class _Graph:
             self.road.report(finding, self.frame.origin)
         for name in folding.lost:
             self.frame.bound[name] = UNKNOWN
+        if rebound:
+            folding.flows = drop_rebound(folding.flows, rebound)
+            folding.recomputed = drop_rebound(folding.recomputed, rebound)
+            flows = (*folding.recomputed, *folding.flows)
+            wanted = [name for name, _ in self._outgoing()]
+            wanted += [f"{PREFIX}{name}" for name in self.visit.frame.instance.tensors]
+            self.frame.bound.update(dict.fromkeys(find_orphans(flows, wanted, self.frame), UNKNOWN))
         self._read(folding)
         self._run_all(folding.recomputed, gradients.RECOMPUTE_CYCLE)
         self._run_all(folding.flows, gradients.CYCLE)

@@ -49,6 +49,8 @@ class Visit:
     """The calls of its own graph that gradients went back through."""
     reads: set[str] = field(default_factory=set)
     """The names of the tensors that its backward graph reads."""
+    is_wrong: bool = False
+    """Whether its backward graph has mistakes: what it reads is not all known then."""
     done: bool = False
     """Whether `instance.backward()` was written for it."""
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.origin import Origin
 from lamella.bridge.module_to_graph.backward.nodes import Called, Visit, flat
 from lamella.bridge.module_to_graph.frames import Frame
 from lamella.bridge.module_to_graph.nodes import Bound, Settings, Weight
@@ -13,7 +16,7 @@ from lamella.bridge.module_to_graph.walk import find_forward, find_inputs, find_
 from lamella.graph.build import Given
 from lamella.graph.nodes import Argument, Tensor, Value
 from lamella.lang.module.check.rebinding import DROPPED
-from lamella.lang.module.instantiate.evaluate import evaluate
+from lamella.lang.module.instantiate.evaluate import Problem, evaluate, evaluate_bool
 from lamella.lang.module.nodes import Annotation, Flow, Forward, Name, Operation, Port
 
 IDENTITY = "math.iden"
@@ -31,6 +34,8 @@ class Recorder(Road):
         self.root: Visit | None = None
         self.backwards: Backwards | None = None
         """What operations of backward graphs mean, while one is built."""
+        self.late: list[tuple[Diagnostic, Origin | None]] = []
+        """Mistakes in the lists of what is saved: they keep nothing else from being looked at."""
         self._stack: list[Visit] = []
         self._gradients: set[str] = set()
         self._reading: list[set[str]] = []
@@ -62,7 +67,7 @@ class Recorder(Road):
         """Build an instance and keep what it calls."""
         if self.root is not None and not self._stack:
             return build()
-        forward = find_forward(frame)
+        forward = self._with_lists(find_forward(frame), frame)
         ports = find_inputs(Frame(frame.instance), forward)
         for port in ports:
             self._stop_skipped(port, frame)
@@ -79,6 +84,20 @@ class Recorder(Road):
         finally:
             self._stack.pop()
         return visit.outputs
+
+    def _with_lists(self, forward: Forward, frame: Frame) -> Forward:
+        """A forward section with its lists as they hold here: one whose condition is false is not there at all."""
+        lists = {"save": forward.save, "recompute": forward.recompute}
+        for word, selection in lists.items():
+            if selection is None or selection.condition is None:
+                continue
+            try:
+                holds = evaluate_bool(selection.condition, frame.known, f"the condition of '{word}:'")
+            except Problem as problem:
+                self.late.append((problem.finding, frame.origin))
+                holds = False
+            lists[word] = selection if holds else None
+        return replace(forward, save=lists["save"], recompute=lists["recompute"])
 
     def _outputs(self, frame: Frame, forward: Forward) -> tuple[str, ...]:
         flows: list[Flow] = []

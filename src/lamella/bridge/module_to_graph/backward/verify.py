@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -22,13 +22,21 @@ from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate.nodes import Instance
 from lamella.lang.module.rules import gradients
 
-STEP = 1e-4
-TOLERANCE = 1e-3
 DIRECTIONS = 3
 """Random directions that each tensor is moved along."""
 SIZES: Mapping[str, int] = {"B": 2, "T": 8}
 OTHER = 4
 """The size of a dimension that nothing else says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How gradients are compared: the step of the differences, the relative error that is allowed, the sizes."""
+
+    epsilon: float = 1e-4
+    tolerance: float = 1e-3
+    shapes: Mapping[str, int] = field(default_factory=dict)
+    """The sizes of open dimensions by name."""
 
 
 class Executable(Protocol):
@@ -75,20 +83,17 @@ class Verification:
             yield f"{item.name}: {item.found:.9g}, by differences {item.wanted:.9g}, error {item.error:.1e}"
 
 
-def verify_backward(
-    instance: Instance, settings: Settings, shapes: Mapping[str, int], compile: Compile
-) -> Verification:
+def verify_backward(instance: Instance, settings: Settings, trial: Trial, compile: Compile) -> Verification:
     """Compare each gradient of an instance with differences of its forward graph along random directions.
 
-    `shapes` are the sizes of open dimensions by name. What `@gradient` changes is no derivative any more: then nothing
-    is reported, but the comparison is told still.
+    What `@gradient` changes is no derivative any more: then nothing is reported, but the comparison is told still.
     """
     settings = replace(settings, element=F64)
     found, forward = differentiate(instance, settings), module_to_graph(instance, settings).model
     if found.model is None or forward is None:
         return Verification((), tuple(errors(found.findings)))
-    trial = _Trial(found, compile(found.model), compile(forward), {**SIZES, **shapes})
-    judged = tuple(sorted(trial.judge(), key=lambda item: -item.error))
+    judge = _Judge(found, compile(found.model), compile(forward), trial)
+    judged = tuple(sorted(judge.judge(), key=lambda item: -item.error))
     changed = any(mark.annotation.name == "gradient" for mark in found.compiled.marks)
     span = instance.module.backward.span if instance.module.backward is not None else instance.module.span
     findings = [
@@ -96,20 +101,19 @@ def verify_backward(
             span, name=item.name, module=instance.name, found=f"{item.found:.6g}", wanted=f"{item.wanted:.6g}"
         )
         for item in judged
-        if item.error > TOLERANCE and not changed
+        if item.error > trial.tolerance and not changed
     ]
-    return Verification(judged, tuple(findings), trial.extents)
+    return Verification(judged, tuple(findings), judge.extents)
 
 
-class _Trial:
+class _Judge:
     """A graph with random numbers in all its inputs and parameters."""
 
-    def __init__(
-        self, found: Differentiated, both: Executable, forward: Executable, sizes: Mapping[str, int]
-    ) -> None:
+    def __init__(self, found: Differentiated, both: Executable, forward: Executable, trial: Trial) -> None:
         self.found, self.both, self.forward = found, both, forward
         self._rng = np.random.default_rng(0)
-        self._sizes = sizes
+        self._step = trial.epsilon
+        self._sizes = {**SIZES, **trial.shapes}
         self._known: set[str] = set()
         model = found.model
         inputs = model.graph.inputs if model is not None else ()
@@ -170,9 +174,9 @@ class _Trial:
             direction = self._rng.normal(size=start.shape)
             slopes = []
             for sign in (1.0, -1.0):
-                place[key] = start + sign * STEP * direction
+                place[key] = start + sign * self._step * direction
                 slopes.append(self._loss())
-            ours, theirs = float((gradient * direction).sum()), (slopes[0] - slopes[1]) / (2 * STEP)
+            ours, theirs = float((gradient * direction).sum()), (slopes[0] - slopes[1]) / (2 * self._step)
             error = abs(ours - theirs) / max(abs(ours), abs(theirs), least)
             found.append(Judged(name, ours, theirs, error))
         place[key] = start

@@ -15,7 +15,8 @@ from lamella.bridge.module_to_graph.values import is_data, value_of
 from lamella.graph.nodes import Argument, Tensor
 from lamella.graph.nodes import Value as Attribute
 from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
-from lamella.lang.module.instantiate.nodes import Value
+from lamella.lang.module.instantiate.nodes import Record, Value
+from lamella.lang.module.instantiate.telling import describe
 from lamella.lang.module.nodes import (
     Argument as Given,
 )
@@ -183,7 +184,7 @@ class _Binding:
         words = frozenset(param.type.choices) if param.type is not None else frozenset()
         if param.type is not None and param.type.name == "dtype":
             words = DTYPES
-        around = Surroundings(words=bool(words))
+        around = Surroundings(words=bool(words), rank=self._rank())
         if param.type is not None and param.type.name == "float":
             real = evaluate_real(expr, self.frame, self.road, self._element(), around)
             if isinstance(real, Tensor):
@@ -191,6 +192,13 @@ class _Binding:
                 return None
             return real
         value = evaluate(expr, self.frame.known, around)
+        inner = value if isinstance(value, tuple) else ()
+        if isinstance(value, Record) or any(isinstance(item, tuple | Record) for item in inner):
+            what = f"'{param.name}' of '{self.primitive.name}'"
+            wanted = "a number, a word or a list"
+            raise Problem(
+                constants.KIND.at(expr.span, what=what, found=describe(value), wanted=wanted, repair="")
+            )
         if words and value is not None and value not in words:
             wanted = f"one of {', '.join(sorted(words))}"
             what = f"'{param.name}' of '{self.primitive.name}'"
@@ -198,6 +206,11 @@ class _Binding:
                 constants.KIND.at(expr.span, what=what, found=f"'{value}'", wanted=wanted, repair="")
             )
         return value
+
+    def _rank(self) -> int | None:
+        """How many dimensions the first operand has, for attributes that count them."""
+        found = (len(item.shape) for item in self.inputs if isinstance(item, Tensor))
+        return next(found, None)
 
     def _element(self) -> ElementType:
         """The type of numbers beside the operands so far."""
@@ -280,8 +293,10 @@ def _plain(request: Request) -> dict[str, Attribute]:
     found: dict[str, Attribute] = {}
     for name, value in request.attributes.items():
         if isinstance(value, tuple):
-            found[name] = tuple(item for item in value if item is not None and not isinstance(item, tuple))
-        elif value is not None:
+            found[name] = tuple(
+                item for item in value if item is not None and not isinstance(item, tuple | Record)
+            )
+        elif value is not None and not isinstance(value, Record):
             found[name] = value
     return found
 

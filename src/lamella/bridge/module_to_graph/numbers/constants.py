@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from inspect import signature
 from types import MappingProxyType
 
 from lamella.base.limits import DEFAULT
@@ -18,20 +19,43 @@ MOST = DEFAULT.max_total_bytes // 8
 
 def shape_of(name: str, built: BuiltConstant) -> tuple[int, ...]:
     """The shape of a constant; a Problem says what is wrong with its arguments."""
+    require_call(name, built)
     try:
         shape = SHAPES[built.function](*built.positional, **built.named)
     except (TypeError, ValueError):
         shape = (-1,)
     extents = [item for item in shape if isinstance(item, int) and not isinstance(item, bool) and item >= 0]
     if len(extents) != len(shape):
-        found = f"'{built.function}' with other arguments"
-        raise Problem(
-            KIND.at(built.span, what=f"'{name}'", found=found, wanted="what it declares", repair="")
-        )
+        raise _wrong(name, built)
     count = math.prod(extents)
     if count > MOST:
         raise Problem(OUT_OF_RANGE.at(built.span, what=f"the size of '{name}'", found=count, repair=""))
     return tuple(extents)
+
+
+def require_call(name: str, built: BuiltConstant) -> None:
+    """A Problem says that a function does not take so many arguments, or none of a name, whatever the values are."""
+    try:
+        signature(SHAPES[built.function]).bind(*built.positional, **built.named)
+    except TypeError:
+        raise _wrong(name, built) from None
+
+
+def _wrong(name: str, built: BuiltConstant) -> Problem:
+    found = f"'{built.function}' of values that it does not take"
+    wanted = f"{built.function}({_taken(built.function)})"
+    return Problem(KIND.at(built.span, what=f"'{name}'", found=found, wanted=wanted, repair=_HINT))
+
+
+def _taken(function: str) -> str:
+    """What a function takes, as its text would name it."""
+    items = signature(SHAPES[function]).parameters.values()
+    return ", ".join(
+        str(item).replace(": 'Value'", "").replace(": Value", "").replace(" ", "") for item in items
+    )
+
+
+_HINT = "sizes are whole numbers of 0 or more, dim is even, the other numbers are positive"
 
 
 def _rope(
@@ -40,18 +64,26 @@ def _rope(
     theta: Value = 10000.0,
     scaling: Value = "default",
     factor: Value = 1.0,
-    **llama3: Value,
+    *,
+    low_freq_factor: Value = 1.0,
+    high_freq_factor: Value = 4.0,
+    original_max_seq: Value = 8192,
 ) -> tuple[Value, ...]:
-    known = llama3.keys() <= {"low_freq_factor", "high_freq_factor", "original_max_seq"}
-    numbers = (theta, factor, *llama3.values())
-    return _angles(max_seq, dim, numbers) if known and scaling in SCALINGS else (-1,)
+    numbers = (theta, factor, low_freq_factor, high_freq_factor, original_max_seq)
+    return _angles(max_seq, dim, numbers) if scaling in SCALINGS else (-1,)
 
 
 def _yarn(
-    max_seq: Value, dim: Value, scale_factor: Value, theta: Value = 10000.0, **betas: Value
+    max_seq: Value,
+    dim: Value,
+    scale_factor: Value,
+    theta: Value = 10000.0,
+    *,
+    original_max_seq: Value = 4096,
+    beta_fast: Value = 32.0,
+    beta_slow: Value = 1.0,
 ) -> tuple[Value, ...]:
-    known = betas.keys() <= {"original_max_seq", "beta_fast", "beta_slow"}
-    return _angles(max_seq, dim, (scale_factor, theta, *betas.values())) if known else (-1,)
+    return _angles(max_seq, dim, (scale_factor, theta, original_max_seq, beta_fast, beta_slow))
 
 
 def _angles(max_seq: Value, dim: Value, numbers: tuple[Value, ...]) -> tuple[Value, ...]:

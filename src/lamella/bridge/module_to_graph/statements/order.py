@@ -24,9 +24,12 @@ class Folding:
         self.lost: set[str] = set()
         """Names that only a statement with a wrong guard binds."""
         self.findings: list[Diagnostic] = []
+        self._tensors: set[str] = set()
+        """Every name that the graph binds, in any arm."""
 
     def fold(self, statements: Sequence[Statement], into: list[Flow]) -> None:
         """Add the flows of statements, those of the arms that hold."""
+        self._tensors.update(name for statement in statements for name in _targets(statement))
         for statement in statements:
             if isinstance(statement, Flow):
                 into.append(statement)
@@ -38,7 +41,8 @@ class Folding:
                 self.findings.append(syntax.STUB.at(statement.span, name=self.frame.name))
 
     def _conditional(self, statement: Conditional, into: list[Flow]) -> None:
-        around = Surroundings(tensors=frozenset(self.frame.data_names()) - self.frame.instance.values.keys())
+        tensors = self._tensors.union(self.frame.data_names())
+        around = Surroundings(tensors=tensors - self.frame.instance.values.keys())
         for arm in statement.arms:
             try:
                 holds = evaluate_bool(arm.condition, self.frame.instance.values, "the guard", around)

@@ -12,6 +12,7 @@ from lamella.lang.module.check.mappings import check_mappings
 from lamella.lang.module.check.names import check_names
 from lamella.lang.module.check.precedence import settle
 from lamella.lang.module.check.primitives import check_primitive
+from lamella.lang.module.check.settings import check_settings
 from lamella.lang.module.check.stages import Regions, check_stages
 from lamella.lang.module.check.views import View, view_of
 from lamella.lang.module.nodes import Document, Module, Primitive, Recipe
@@ -22,7 +23,7 @@ __all__ = ["check", "settle"]
 
 def check(document: Document, scope: Scope | None = None) -> Iterator[Diagnostic]:
     """Every finding of the rules that need no values; names of other files are known with a scope only."""
-    yield from settle(_check(document, scope))
+    yield from settle(_check(document, scope), document.lost)
 
 
 def _check(document: Document, scope: Scope | None) -> Iterator[Diagnostic]:
@@ -37,6 +38,7 @@ def _check(document: Document, scope: Scope | None) -> Iterator[Diagnostic]:
         elif isinstance(item, Recipe):
             yield from check_recipe(item)
     yield from check_presets(document, scope)
+    yield from check_settings(document)
 
 
 def _check_module(view: View) -> Iterator[Diagnostic]:

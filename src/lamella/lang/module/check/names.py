@@ -164,11 +164,17 @@ def _check_sources(graph: tuple[Statement, ...], view: View) -> Iterator[Diagnos
     """Sources that nothing gives; those in arms are left to the values, which may switch an arm off."""
     known = view.data_names() | view.constants | set(_bound(graph))
     near = Nearness(lambda: known)
+    inputs, told = {port.name or "in" for port in view.inputs or ()}, set[str]()
+    bodies = ((item for item in body if isinstance(item, Flow)) for body in bodies_in(graph))
+    is_rebound = any(True for body in bodies for _ in find_rebound(body, inputs))
     for flow in (item for item in graph if isinstance(item, Flow)):
         for source in flow.sources:
             for name in _read_names(source):
                 if name.id not in known:
                     where, repair = f"in '{view.module.name}'", near.guess(name.id)
+                    if name.id in told or (is_rebound and not repair):
+                        continue  # what is bound a second time was probably meant to be this
+                    told.add(name.id)
                     yield names.UNKNOWN.at(name.span, name=name.id, where=where, repair=repair)
 
 

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.source import Span
+from lamella.lang.module.instantiate.telling import names_in
 from lamella.lang.module.nodes import Call, Expr, Field, List, Member, Name, Primitive, Text
 from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.rules import constants, gradients, names
@@ -67,6 +68,14 @@ def tensors_of(primitive: Primitive) -> list[str]:
 def _check_save(primitive: Primitive) -> Iterator[Diagnostic]:
     """What is saved is an input or an output."""
     known = tensors_of(primitive)
+    condition = primitive.save.condition if primitive.save is not None else None
+    params = [param.name for param in primitive.params]
+    words = {word for param in primitive.params if param.type is not None for word in param.type.choices}
+    for name in names_in(condition) if condition is not None else ():
+        if condition is not None and name not in params and name not in words:
+            where = f"among the parameters of '{primitive.name}'"
+            yield names.UNKNOWN.at(condition.span, name=name, where=where, repair=guess(name, params))
+            break
     for item in primitive.save.items if primitive.save is not None else ():
         if item.spread or any(fnmatchcase(name, item.text) for name in known):
             continue

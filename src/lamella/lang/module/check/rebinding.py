@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic, Label
 from lamella.lang.module.nodes import Bool, Flow, Operation
@@ -24,6 +25,23 @@ def find_rebound(flows: Iterable[Flow], taken: set[str]) -> Iterator[Diagnostic]
                 labels = [Label(first[name].span, "bound here first")] if name in first else []
                 yield REBOUND.at(target.span, labels=labels, name=name)
             first.setdefault(name, flow)
+
+
+def drop_rebound(flows: Sequence[Flow], found: Iterable[Diagnostic]) -> list[Flow]:
+    """The statements without the bindings that were found to be second ones: each name has one maker."""
+    places = {(item.span.start, item.span.end) for item in found}
+    if not places:
+        return list(flows)
+    return [
+        replace(
+            flow,
+            targets=tuple(
+                replace(target, name=DROPPED) if (target.span.start, target.span.end) in places else target
+                for target in flow.targets
+            ),
+        )
+        for flow in flows
+    ]
 
 
 def accumulates(flow: Flow) -> bool:

@@ -76,7 +76,7 @@ def _statements(graph: tuple[Statement, ...]) -> Iterator[Spot]:
         yield Spot(flow.annotations, place, operations, flow)
         yield from (Spot(target.annotations, place, operations, flow) for target in flow.targets)
         for number, step in enumerate(flow.steps):
-            if isinstance(step, Operation):
+            if isinstance(step, Operation) and step.annotations:
                 yield Spot(step.annotations, OPERATION, operations_before(flow, number + 1), flow)
 
 

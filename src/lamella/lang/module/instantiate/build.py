@@ -11,10 +11,13 @@ from lamella.lang.module.instantiate.collecting import Findings, with_label
 from lamella.lang.module.instantiate.construct import Steps, construct
 from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.inherit import Merged
-from lamella.lang.module.instantiate.nodes import Instance, Instantiated, Known, Value
+from lamella.lang.module.instantiate.nodes import Instance, Instantiated, Known, Record, Value
 from lamella.lang.module.instantiate.parameters import Wanted
 from lamella.lang.module.resolve.nodes import Declared, Scope
 from lamella.lang.module.rules import graphs, syntax
+
+DECISIVE = frozenset(("E007", "E011", "E027", "E101"))
+"""Codes of mistakes behind which nothing else is worth looking for: other values, or another declaration, are meant."""
 
 
 def instantiate(
@@ -25,7 +28,9 @@ def instantiate(
     span = declared.declaration.span
     instance = builder.build(Wanted(declared, scope, config, span))
     found = tuple(sort_findings(builder.findings.items))
-    return Instantiated(None if errors(found) else instance, found)
+    wrong = errors(found)
+    partial = None if any(item.code in DECISIVE for item in wrong) else builder.partial
+    return Instantiated(None if wrong else instance, found, partial if wrong else None)
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +52,8 @@ class _Builder:
         self._built: dict[Hashable, Instance | None] = {}
         self._merged: dict[int, Merged] = {}
         self._frames: list[_Frame] = []
+        self.partial: Instance | None = None
+        """What was built last, whether or not there are mistakes in it: at the end the whole."""
 
     def build(self, wanted: Wanted) -> Instance | None:
         """The instance that is wanted, or None with findings."""
@@ -77,6 +84,7 @@ class _Builder:
             found = with_label(found, frame.wanted.span, f"'{frame.wanted.name}' is made here")
         self.findings.add(*found)
         self._built[frame.key] = None if errors(found) else result
+        self.partial = result
         return self._built[frame.key]
 
     def _answer(self, wanted: Wanted) -> Instance | None:
@@ -115,4 +123,6 @@ def _exact(value: Value) -> Hashable:
     """A value such that 1, 1.0 and true are three."""
     if isinstance(value, tuple):
         return tuple(_exact(item) for item in value)
+    if isinstance(value, Record):
+        return tuple((key, _exact(item)) for key, item in value.entries)
     return type(value).__name__, value

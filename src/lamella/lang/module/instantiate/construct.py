@@ -64,7 +64,13 @@ class _Parts:
     children: dict[str, Child] = field(default_factory=dict)
     tied: dict[str, TiedType] = field(default_factory=dict)
     switched_off: dict[str, str] = field(default_factory=dict)
-    complete: bool = True
+    lost: set[str] = field(default_factory=set)
+    """Parameters that could not be built."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all could be built."""
+        return not self.lost
 
 
 def construct(wanted: Wanted, findings: Findings, limits: Limits, cache: dict[int, Merged]) -> Steps:
@@ -79,8 +85,7 @@ def construct(wanted: Wanted, findings: Findings, limits: Limits, cache: dict[in
             yield from _add(param, generation, parts)
     built = dict(build_constants(module.constants, names))
     tree = _finish(merged, parts)
-    if not parts.complete:
-        return None
+    lost = {*names.failed, *parts.lost, *(item.name for item in module.constants if item.name not in built)}
     size = total(tree.tensors, tree.children)
     if size > limits.max_operations:
         raise Problem(_too_many(module.name, size, wanted.span, limits))
@@ -94,6 +99,7 @@ def construct(wanted: Wanted, findings: Findings, limits: Limits, cache: dict[in
         merged.graph.scope,
         merged.backward.scope,
         parts.switched_off,
+        frozenset(lost),
         size,
     )
 
@@ -173,7 +179,7 @@ def _add(param: Param, generation: Generation, parts: _Parts) -> Generator[Wante
                 _keep(name, (yield from _elements(name, kind, generation, parts)), parts)
     except Problem as problem:
         parts.names.findings.add(problem.finding)
-        parts.complete = False
+        parts.lost.add(name)
 
 
 def _choose(param: Param, name: str, parts: _Parts) -> ParamType | None:
@@ -182,7 +188,7 @@ def _choose(param: Param, name: str, parts: _Parts) -> ParamType | None:
     if condition is None:
         return param.type
     if not names.is_usable(condition):
-        parts.complete = False
+        parts.lost.add(name)
         return None
     if evaluate_bool(condition, names.known, f"the condition of '{name}'", names.around):
         return param.type
@@ -195,7 +201,7 @@ def _add_tensor(name: str, kind: TensorType, param: Param, parts: _Parts) -> Non
     if is_measurable(kind, parts.names):
         parts.tensors[name] = measure(name, kind, parts.names, parts.limits, param.annotations)
     else:
-        parts.complete = False
+        parts.lost.add(name)
 
 
 def _add_stacked(name: str, kind: ArrayType, param: Param, parts: _Parts) -> None:
@@ -207,7 +213,7 @@ def _add_stacked(name: str, kind: ArrayType, param: Param, parts: _Parts) -> Non
 
 def _keep(name: str, child: Child | None, parts: _Parts) -> None:
     if child is None:
-        parts.complete = False
+        parts.lost.add(name)
     else:
         parts.children[name] = child
 
@@ -270,14 +276,19 @@ def _finish(merged: Merged, parts: _Parts) -> Tree:
     """What needs all parameters: ties, restatements, overrides."""
     findings = parts.names.findings
     ties = Ties(merged.module.name, parts.tied, dict(parts.tensors), parts.children)
-    for name in parts.tied if parts.complete else ():
-        slot = findings.attempt(partial(ties.settle, name))
+    before = frozenset(parts.lost)
+    for name, kind in parts.tied.items():
+        # What stands for a parameter that could not be built cannot be either.
+        slot = None if kind.path.parts[0].name in before else findings.attempt(partial(ties.settle, name))
         if slot is not None:
             parts.tensors[name] = slot
+        else:
+            del parts.tensors[name]
+            parts.lost.add(name)
     check_restated(merged, parts.names, parts.limits)
     tree = Tree(parts.tensors, parts.children, parts.switched_off)
-    for param, _ in merged.tensors if parts.complete else ():
-        if is_override(param):
+    for param, _ in merged.tensors:
+        if is_override(param) and param.path.parts[0].name not in parts.lost:
             changed = findings.attempt(partial(_override, param, tree, merged, parts))
             tree = changed or tree
     return tree

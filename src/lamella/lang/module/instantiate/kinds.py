@@ -7,16 +7,33 @@ from dataclasses import replace
 from lamella.base.dim import Dim
 from lamella.base.source import Span
 from lamella.lang.module.instantiate.evaluate import Problem
-from lamella.lang.module.instantiate.nodes import Known, Value
+from lamella.lang.module.instantiate.nodes import Items, Known, Record, Value
 from lamella.lang.module.instantiate.telling import describe
-from lamella.lang.module.nodes import Bool, ConfigParam, ConfigType, Integer, List, Name, Null, Real, Text
+from lamella.lang.module.nodes import (
+    Bool,
+    ConfigParam,
+    ConfigType,
+    Dict,
+    Integer,
+    List,
+    Name,
+    Null,
+    Real,
+    Text,
+)
 from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.rules import constants as rules
 from lamella.lang.module.words import DTYPES
 
 ANYTHING = ConfigType("")
 """The type of a parameter whose default is an expression of no certain kind."""
-_WANTED = {"int": "an integer", "float": "a number", "bool": "true or false", "string": "a string"}
+_WANTED = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "a string",
+    "dict": "a dict",
+}
 
 
 def type_of(param: ConfigParam) -> ConfigType:
@@ -34,13 +51,15 @@ def type_of(param: ConfigParam) -> ConfigType:
             return ConfigType("string")
         case List(items) if items and isinstance(items[0], Integer | Text):
             return ConfigType("int" if isinstance(items[0], Integer) else "string", listed=True)
+        case Dict():
+            return ConfigType("dict")
         case Null() | Name() | _:
             return ANYTHING
 
 
 def takes_words(kind: ConfigType) -> bool:
     """Whether a bare name may be a value of this type."""
-    return kind.name in ("enum", "dtype") or kind is ANYTHING
+    return kind.name in ("enum", "dtype", "dict") or kind is ANYTHING
 
 
 def fit(known: Known, kind: ConfigType, what: str) -> Known:
@@ -56,7 +75,7 @@ def _convert(value: Value, kind: ConfigType, what: str, span: Span) -> Value:
         return _single(value, kind, what, span)
     if not isinstance(value, tuple):
         raise _wrong(what, value, f"a list of {_wanted(kind)}", span)
-    return tuple(_single(item, kind, f"an element of {what}", span) for item in value)
+    return Items.of(_single(item, kind, f"an element of {what}", span) for item in value)
 
 
 def _single(value: Value, kind: ConfigType, what: str, span: Span) -> Value:
@@ -70,6 +89,7 @@ def _single(value: Value, kind: ConfigType, what: str, span: Span) -> Value:
         "string": isinstance(value, str),
         "dtype": isinstance(value, str) and value in DTYPES,
         "enum": isinstance(value, str) and value in kind.choices,
+        "dict": isinstance(value, Record),
     }
     if fits.get(kind.name, True):
         return value

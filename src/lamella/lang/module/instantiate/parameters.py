@@ -6,6 +6,7 @@ from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from lamella.base.diagnostic import Diagnostic
 from lamella.base.limits import Limits, OutOfRange, product
 from lamella.base.source import Span
 from lamella.lang.module.instantiate.bind import Names, evaluate_argument, match_arguments
@@ -26,10 +27,12 @@ from lamella.lang.module.nodes import (
     Unchanged,
 )
 from lamella.lang.module.resolve.lineage import Generation, config_params, find_module, trace_lineage
+from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.resolve.nodes import Declared, Scope
 from lamella.lang.module.rules import constants as rules
+from lamella.lang.module.rules import names as name_rules
 from lamella.lang.module.rules import syntax
-from lamella.lang.module.words import DTYPES
+from lamella.lang.module.words import DTYPES, TABLES
 
 LAYER = "layer"
 """In the arguments of an array's element, the index of that element."""
@@ -132,14 +135,26 @@ def build_constants(constants: tuple[Constant, ...], names: Names) -> Iterator[t
     types = {word: Known(word) for word in DTYPES} if constants else {}
     inner = replace(names, known=ChainMap(names.known, types))
     for constant in constants:
+        wrong = tuple(_check_table(constant, names.module))
+        inner.findings.add(*wrong)
         found = [(item.name, _argument(item, inner)) for item in constant.value.arguments]
         values = [(name, known.value) for name, known in found if known is not None]
-        if len(values) == len(found):
+        if len(values) == len(found) and not wrong:
             callee = constant.value.callee
             function = callee.id if isinstance(callee, Name) else quote(callee.span, "")
             positional = tuple(value for name, value in values if name is None)
             named = {name: value for name, value in values if name is not None}
             yield constant.name, BuiltConstant(function, positional, named, constant.span)
+
+
+def _check_table(constant: Constant, module: str) -> Iterator[Diagnostic]:
+    """Whether there is a function of that name."""
+    callee = constant.value.callee
+    name = callee.id if isinstance(callee, Name) else quote(callee.span, "this")
+    if name not in TABLES:
+        where = f"in the constants of '{module}'"
+        repair = guess(name, TABLES) or f"there are {', '.join(sorted(TABLES))}"
+        yield name_rules.UNKNOWN.at(callee.span, name=name, where=where, repair=repair)
 
 
 def _argument(argument: Argument, names: Names) -> Known | None:

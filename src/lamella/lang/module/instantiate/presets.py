@@ -12,8 +12,9 @@ from lamella.lang.module.rules import constants as rules
 
 
 def find_presets(scope: Scope) -> dict[str, Preset]:
-    """The presets of a file, by name."""
-    items = (declared.declaration for declared in scope.local.values())
+    """The presets of a file, by name: its own, and those that it imports."""
+    found = {**scope.imported, **scope.local}
+    items = (declared.declaration for declared in found.values())
     return {item.name: item for item in items if isinstance(item, Preset)}
 
 

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from lamella.base.dim import Dim
 from lamella.base.source import Span
-from lamella.lang.module.instantiate.nodes import Known
+from lamella.lang.module.instantiate.nodes import Known, Record
 from lamella.lang.module.nodes import (
     Argument,
     Call,
     Chain,
+    Dict,
     Expr,
     Index,
     List,
@@ -18,6 +19,7 @@ from lamella.lang.module.nodes import (
     Name,
     Rest,
     Select,
+    Set,
     Slice,
     Star,
     Subscript,
@@ -52,6 +54,9 @@ def show(value: object) -> str:
     if isinstance(value, tuple):
         items = [show(item) for item in value[:_SHOWN_ITEMS]]
         return f"[{', '.join(items)}{', …' if len(value) > _SHOWN_ITEMS else ''}]"
+    if isinstance(value, Record):
+        entries = [f"{key}: {show(item)}" for key, item in value.entries[:_SHOWN_ITEMS]]
+        return f"{{{', '.join(entries)}{', …' if len(value.entries) > _SHOWN_ITEMS else ''}}}"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -65,6 +70,8 @@ def describe(value: object) -> str:
         return f"the runtime dimension {value}"
     if isinstance(value, tuple):
         return f"the list {show(value)}"
+    if isinstance(value, Record):
+        return f"the dict {show(value)}"
     kind = {int: "the integer ", float: "the number ", str: "the string "}.get(type(value), "")
     return f"{kind}{show(value)}"
 
@@ -99,8 +106,10 @@ def parts_of(expr: Expr | Slice) -> list[Subscript]:
             return [operand, *items]
         case Slice(begin, end):
             return [bound for bound in (begin, end) if bound is not None]
-        case List(items):
+        case List(items) | Set(items):
             return list(items)
+        case Dict(entries):
+            return [entry.value for entry in entries]
         case Call(_, arguments):
             return [_value(argument) for argument in arguments]
     return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from lamella.base.source import Notes, Span, beside, where
@@ -138,10 +138,24 @@ class Preset:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """`export kind name`: an imported name that importers of this file see too."""
+    """`export kind name`: an imported name, or a preset, that importers of this file see too.
+
+    `export *` has the kind `*` and no name: all that this file imports.
+    """
 
     kind: str
-    name: str
+    name: str = ""
+    notes: Notes = beside()
+    span: Span = where()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """`verify_backward:`, `topology:` or `groups:` of a file: how gradients are verified, which devices there are."""
+
+    kind: str
+    fields: tuple[Field, ...]
+    doc: str = ""
     notes: Notes = beside()
     span: Span = where()
 
@@ -162,7 +176,9 @@ class Document:
     doc: str = ""
     notes: Notes = beside()
     span: Span = where()
+    lost: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """Names in lines that could not be read: what they mean is not known, and that they mean nothing neither."""
 
 
 Declaration: TypeAlias = Module | Primitive | Recipe | Preset
-Item: TypeAlias = Import | Export | Declaration | Broken
+Item: TypeAlias = Import | Export | Declaration | Setting | Broken

@@ -109,9 +109,34 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """`[item, …]`."""
+    """`[item, …]`; `...` between two items stands for the whole numbers between them."""
+
+    items: tuple[Expr | Rest, ...]
+    span: Span = where()
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """`{item, …}`: a list whose order and repetitions mean nothing."""
 
     items: tuple[Expr, ...]
+    span: Span = where()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """`key: value` of a dict; the key is a name or a string."""
+
+    key: str
+    value: Expr
+    span: Span = where()
+
+
+@dataclass(frozen=True, slots=True)
+class Dict:
+    """`{key: value, …}`."""
+
+    entries: tuple[Entry, ...]
     span: Span = where()
 
 
@@ -148,6 +173,20 @@ class Select:
 
 
 Expr: TypeAlias = (
-    Integer | Real | Bool | Text | Null | Name | Member | Index | Call | List | Unary | Chain | Select
+    Integer
+    | Real
+    | Bool
+    | Text
+    | Null
+    | Name
+    | Member
+    | Index
+    | Call
+    | List
+    | Set
+    | Dict
+    | Unary
+    | Chain
+    | Select
 )
 Subscript: TypeAlias = Expr | Slice | Rest

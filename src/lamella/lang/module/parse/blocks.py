@@ -8,7 +8,7 @@ from typing import TypeVar
 from lamella.base.cursor import END, SyntaxProblem
 from lamella.base.limits import Limits
 from lamella.base.source import Source, Span
-from lamella.lang.module.parse.layout import DEDENT, INDENT, NEWLINE
+from lamella.lang.module.parse.layout import DEDENT, INDENT, LAYOUT, NAME, NEWLINE
 from lamella.lang.module.parse.lexis import DOC
 from lamella.lang.module.parse.types import Types
 from lamella.lang.module.rules import syntax
@@ -22,6 +22,8 @@ class Blocks(Types):
     def __init__(self, source: Source, limits: Limits) -> None:
         super().__init__(source, limits)
         self._block_column = 0
+        self.lost: set[str] = set()
+        """Names that stand in lines that could not be read."""
 
     def end_line(self, where: str) -> None:
         """The end of a line."""
@@ -103,17 +105,27 @@ class Blocks(Types):
         self.pass_block()
 
     def pass_words(self) -> None:
-        """Go to the end of a broken line."""
+        """Go to the end of a broken line; the names on it are noted."""
+        start = self.index
+        while start and self.kinds[start - 1] not in LAYOUT:
+            start -= 1
         self.skip_to(lambda: self.kind == NEWLINE)
+        self._lose(start)
+
+    def _lose(self, start: int) -> None:
+        """Note the names that stand between a token and this place, in a text that could not be read."""
+        kinds, texts = self.kinds, self.texts
+        self.lost.update(texts[number] for number in range(start, self.index) if kinds[number] == NAME)
 
     def pass_block(self) -> None:
         """Go over the block that begins here, if one does."""
-        opened = 0
+        opened, start = 0, self.index
         while self.kind == INDENT or (opened and self.kind != END):
             opened += (self.kind == INDENT) - (self.kind == DEDENT)
             self.next()
             if not opened:
                 break
+        self._lose(start)
 
     def _column(self) -> int:
         """How far the token ahead is indented."""

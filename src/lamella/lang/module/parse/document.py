@@ -6,7 +6,8 @@ from collections.abc import Callable
 from difflib import get_close_matches
 
 from lamella.base.cursor import SHOWN, SyntaxProblem
-from lamella.base.source import NO_NOTES, Notes, Span
+from lamella.base.limits import Limits
+from lamella.base.source import NO_NOTES, Notes, Source, Span
 from lamella.lang.module.nodes import (
     Broken,
     Document,
@@ -17,19 +18,27 @@ from lamella.lang.module.nodes import (
     Item,
     Preset,
     Recipe,
+    Setting,
 )
 from lamella.lang.module.parse.declarations.primitives import Primitives
 from lamella.lang.module.parse.layout import NAME
-from lamella.lang.module.parse.lexis import DOC, read_doc
+from lamella.lang.module.parse.lexis import DOC, STRING, read_doc
 from lamella.lang.module.rules import syntax
-from lamella.lang.module.words import KINDS, OPENERS
+from lamella.lang.module.words import KINDS, OPENERS, SECTIONS, SETTINGS
 
-EXPORTED = KINDS | {"primitive", "recipe"}
+EXPORTED = KINDS | {"primitive", "recipe", "preset"}
+ALL = "*"
+"""The kind of an export of all that is imported."""
 VERSION_DIGITS = 9
 
 
 class DocumentParser(Primitives):
     """The rules of the grammar `program` and `import_decl`, and the declarations without sections."""
+
+    def __init__(self, source: Source, limits: Limits) -> None:
+        super().__init__(source, limits)
+        self._settings: set[str] = set()
+        """The blocks of settings that the file has so far."""
 
     def document(self) -> Document:
         """A file."""
@@ -40,7 +49,8 @@ class DocumentParser(Primitives):
         items: list[Item] = self.members(self.item, 0)
         end = len(self.source.text)
         last = self.blocks.within(0, end + 1)
-        return Document(tuple(items), doc, self.closed(notes, last), Span(self.source, 0, end))
+        closed, span = self.closed(notes, last), Span(self.source, 0, end)
+        return Document(tuple(items), doc, closed, span, frozenset(self.lost))
 
     def item(self) -> Item:
         """An import, an export or a declaration; one that cannot be read is `Broken`."""
@@ -62,13 +72,20 @@ class DocumentParser(Primitives):
             "preset": self._preset,
             "abstract": self.module,
             **dict.fromkeys(KINDS, self.module),
+            **dict.fromkeys(SETTINGS, self._setting),
         }
         read = readers.get(self.text)
-        if read is None:
-            close = get_close_matches(self.text[:SHOWN], OPENERS, 1) if self.kind == NAME else []
-            hint = f"did you mean {close[0]}?" if close else ""
-            raise self.problem("an import or a declaration", "here", hint)
-        return read
+        if read is not None:
+            return read
+        if self.text in SECTIONS and self.ahead() == ":":
+            self.misindented("a section stands inside a declaration", "indent it, and all that belongs to it")
+            raise SyntaxProblem
+        wanted, where = "an import or a declaration", "here"
+        is_head = self.kinds[self.index + 1] == NAME
+        if is_head and self.reword(OPENERS, wanted, where):
+            return readers[self.text]
+        close = get_close_matches(self.text[:SHOWN], OPENERS | SETTINGS, 1) if self.kind == NAME else []
+        raise self.problem(wanted, where, f"did you mean {close[0]}?" if close else "")
 
     # --- imports --------------------------------------------------------------------------------------------
 
@@ -133,12 +150,16 @@ class DocumentParser(Primitives):
         return int(digits)
 
     def _export(self) -> Export:
-        """`'export' kind name`."""
+        """`'export' (kind name | '*')`."""
         first = self.next()
-        if self.text not in EXPORTED:
-            raise self.problem("module, block, model, primitive or recipe", "after 'export'")
-        kind = self.name("a kind", "here")
-        name = self.name("the name of a declaration", f"after '{kind}'")
+        name = ""
+        if self.accept(ALL):
+            kind = ALL
+        elif self.text in EXPORTED:
+            kind = self.name("a kind", "here")
+            name = self.name("the name of a declaration", f"after '{kind}'")
+        else:
+            raise self.problem("module, block, model, primitive, recipe, preset or '*'", "after 'export'")
         span, notes = self.settle(first)
         self.end_line("after an export")
         return Export(kind, name, notes, span)
@@ -154,6 +175,31 @@ class DocumentParser(Primitives):
         """`'preset' name ':'` with fields."""
         name, fields, doc, notes, span = self._named_fields()
         return Preset(name, fields, doc, notes, span) if fields is not None else Broken(name, span)
+
+    def _setting(self) -> Setting:
+        """`('verify_backward' | 'topology' | 'groups') ':'` with fields; the names of groups may be strings."""
+        first = self.index
+        notes, word = self.above(first), self.text
+        self.next()
+        self.expect(":", f"after '{word}'")
+        if word in self._settings:
+            self.twice(first, "this file")
+        self._settings.add(word)
+        notes = self.headed(notes)
+        doc = self.doc_below()
+        fields, last = self.body(self._group_of_devices if word == "groups" else self.field, "of fields")
+        return Setting(word, fields, doc, self.closed(notes, last), self.span_from(first))
+
+    def _group_of_devices(self) -> Field:
+        """`(name | string) ':' text`."""
+        first = self.index
+        wanted, where = "the name of a group", "in 'groups:'"
+        name = self.string(wanted, where).value if self.kind == STRING else self.name(wanted, where)
+        self.expect(":", "after the name of a group")
+        value = self.free_value()
+        span, notes = self.settle(first)
+        self.end_line("after a group")
+        return Field(name, value, notes, span)
 
     def _named_fields(self) -> tuple[str, tuple[Field, ...] | None, str, Notes, Span]:
         """The parts of a recipe or a preset; its fields are None where the head is broken."""

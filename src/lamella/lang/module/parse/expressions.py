@@ -12,6 +12,8 @@ from lamella.lang.module.nodes import (
     Bool,
     Call,
     Chain,
+    Dict,
+    Entry,
     Expr,
     Index,
     List,
@@ -20,6 +22,7 @@ from lamella.lang.module.nodes import (
     Null,
     Rest,
     Select,
+    Set,
     Slice,
     Subscript,
     Unary,
@@ -35,7 +38,7 @@ ARITHMETIC = {"+": 4, "-": 4, "*": 5, "/": 5, "//": 5, "%": 5}
 TERMS = COMPARISONS | ARITHMETIC
 OPERATORS = LOGIC | TERMS
 SIGNS = frozenset(("-", "!"))
-BRACKETS = {"(": ")", "[": "]"}
+BRACKETS = {"(": ")", "[": "]", "{": "}"}
 POSTFIX = frozenset((".", "[", "("))
 _Parse: TypeAlias = Callable[[], Expr]
 
@@ -167,19 +170,66 @@ class Expressions(Lexis):
         return Name(self.name("a name", "here"), span)
 
     def _bracketed(self) -> Expr:
-        """`'[' expression,* ']'`, or `'(' expression ')'`; several in parentheses, or none, are a list too."""
+        """`'[' item,* ']'`, a dict, a set, or `'(' expression ')'`; several in parentheses, or none, are a list too."""
+        if self.text == "{":
+            return self._braced()
         first = self.next()
         end = BRACKETS[self.texts[first]]
         self.descend("of an expression")
-        items: list[Expr] = []
+        items: list[Expr | Rest] = []
         while self.text != end:
-            items.append(self.expression())
+            items.append(self._item(items) if end == "]" else self.expression())
             if not self.accept(","):
                 break
         is_group = end == ")" and len(items) == 1 and self.texts[self.index - 1] != ","
         self.depth_left += 1
         self.expect(end, "after an expression" if end == ")" else "after a list")
-        return items[0] if is_group else List(tuple(items), self.span_from(first))
+        group = items[0] if is_group else None
+        return (
+            List(tuple(items), self.span_from(first)) if group is None or isinstance(group, Rest) else group
+        )
+
+    def _item(self, before: list[Expr | Rest]) -> Expr | Rest:
+        """An item of a list; `...` stands between two others."""
+        if self.text != "...":
+            return self.expression()
+        if not before or isinstance(before[-1], Rest):
+            raise self.problem(
+                "a value", "here", "'...' stands between the first and the last number of a row"
+            )
+        rest = Rest(self.span(self.next()))
+        if self.text != "," or self.ahead() == "]":
+            raise self.problem("',' and a value", "after '...'")
+        return rest
+
+    def _braced(self) -> Dict | Set:
+        """`'{' (name | string) ':' expression,* '}'`, or `'{' expression,+ '}'`; empty braces are a dict."""
+        first = self.next()
+        self.descend("of an expression")
+        entries: list[Entry] = []
+        items: list[Expr] = []
+        is_dict = self.text == "}" or (self.kind in (NAME, STRING) and self.ahead() == ":")
+        while self.text != "}":
+            if is_dict:
+                entries.append(self._entry())
+            else:
+                items.append(self.expression())
+            if not self.accept(","):
+                break
+        self.depth_left += 1
+        self.expect("}", "after a dict" if is_dict else "after a set")
+        span = self.span_from(first)
+        return Dict(tuple(entries), span) if is_dict else Set(tuple(items), span)
+
+    def _entry(self) -> Entry:
+        """`(name | string) ':' expression`."""
+        first = self.index
+        if self.kind == STRING:
+            key = self.string("a key", "in a dict").value
+        else:
+            key = self.name("a key", "in a dict")
+        self.expect(":", "after a key")
+        return Entry(key, self.expression(), self.span_from(first))
 
     def _subscripts(self) -> tuple[Subscript, ...]:
         """`'[' subscript (',' subscript)* ']'`."""

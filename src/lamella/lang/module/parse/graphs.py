@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from lamella.base.cursor import SHOWN, SyntaxProblem
+from lamella.base.cursor import END, SHOWN, SyntaxProblem
 from lamella.base.source import NO_NOTES
 from lamella.lang.module.nodes import (
     Arm,
@@ -25,7 +25,7 @@ from lamella.lang.module.nodes import (
     Target,
 )
 from lamella.lang.module.parse.blocks import Blocks
-from lamella.lang.module.parse.layout import NAME, SIGN
+from lamella.lang.module.parse.layout import NAME, NEWLINE, SIGN
 from lamella.lang.module.rules import syntax
 
 _Body: TypeAlias = tuple[tuple[Statement, ...], tuple[str, ...]]
@@ -46,9 +46,23 @@ class Graphs(Blocks):
             return self.conditional()
         if self.at_stub():
             return self.stub()
+        if (text == "else" and behind in (":", "if")) or (text == "elif" and behind != "->"):
+            self.misindented(
+                f"'{text}' belongs to no 'if'", "indent the statements of 'if' further than 'if'"
+            )
+            raise SyntaxProblem
         if text == "recompute" and behind == ":":
             return self.recompute_block()
         return self.flow()
+
+    def has_arrow(self) -> bool:
+        """Whether an arrow stands on this line."""
+        index = self.index
+        while self.kinds[index] not in (NEWLINE, END):
+            if self.texts[index] == "->":
+                return True
+            index += 1
+        return False
 
     def at_stub(self) -> bool:
         """Whether `...` is ahead."""

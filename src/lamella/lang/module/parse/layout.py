@@ -13,6 +13,7 @@ NEWLINE, INDENT, DEDENT = "newline", "indent", "dedent"
 LAYOUT = frozenset((NEWLINE, INDENT, DEDENT))
 TAB_WIDTH = 4
 """How many spaces a tab is taken for, once it is reported."""
+CLOSING = {"(": ")", "[": "]", "{": "}"}
 _NESTING = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 
 
@@ -30,6 +31,13 @@ class Layout:
         self._source = source
         self._tokens = tokens
         self._found = Tokens([], [], [], tokens.comments)
+        self.unclosed: dict[int, int] = {}
+        """By the token that ends a line, the offset of a bracket in it that nothing closes."""
+        self.misplaced: set[int] = set()
+        """The offsets of lines whose indentation is wrong."""
+        self._open: list[tuple[str, int]] = []
+        self._counts = dict.fromkeys(CLOSING.values(), 0)
+        """How many brackets of each kind are open, by what closes them."""
         self._levels = [0]
         self._depth = 0
         self._is_flow = False
@@ -52,6 +60,7 @@ class Layout:
             if kind == SIGN:
                 if text in nesting:
                     self._depth = max(0, self._depth + nesting[text])
+                    self._bracket(text, starts[index])
                 elif text == "->" and not self._depth:
                     self._is_flow = True
             out_kinds.append(kind)
@@ -60,6 +69,31 @@ class Layout:
             index += 1
         self._end_file()
         return self._found
+
+    def _bracket(self, text: str, place: int) -> None:
+        """Note a bracket; one that closes another than the last leaves those between them open for good."""
+        if text in CLOSING:
+            self._open.append((text, place))
+            self._counts[CLOSING[text]] += 1
+            return
+        if not self._counts[text]:
+            return
+        if CLOSING[self._open[-1][0]] != text:
+            self.unclosed[-1] = self._open[-1][1]
+        sign = ""
+        while CLOSING.get(sign) != text:
+            sign, _ = self._open.pop()
+            self._counts[CLOSING[sign]] -= 1
+
+    def _end_brackets(self) -> None:
+        """At the end of a line: what is open in it stays so."""
+        left = self.unclosed.pop(-1, None)
+        if left is None and self._open:
+            left = self._open[-1][1]
+        if left is not None:
+            self.unclosed[len(self._found.kinds)] = left
+        self._open.clear()
+        self._counts = dict.fromkeys(CLOSING.values(), 0)
 
     def _begin_file(self) -> None:
         first = self._tokens.starts[0]
@@ -70,6 +104,7 @@ class Layout:
     def _end_file(self) -> None:
         end = len(self._source.text)
         if self._found.kinds and self._found.kinds[-1] not in LAYOUT:
+            self._end_brackets()
             self._add(NEWLINE, end)
         for _ in self._levels[1:]:
             self._add(DEDENT, self._last_end())
@@ -86,6 +121,7 @@ class Layout:
             ahead += 1
         if kinds[ahead] == END:
             if self._found.kinds:
+                self._end_brackets()
                 self._add(NEWLINE, starts[index])
             return ahead
         lead = texts[ahead - 1].replace("\r", "\n").rpartition("\n")[2]
@@ -93,6 +129,7 @@ class Layout:
             return ahead
         self._depth, self._is_flow = 0, False
         if self._found.kinds:
+            self._end_brackets()
             self._add(NEWLINE, starts[index])
         if not self._lines_left:
             self.cut_at = starts[ahead]
@@ -166,6 +203,7 @@ class Layout:
 
     def _report_between(self, width: int, inner: int, place: int) -> None:
         outer = self._levels[-1]
+        self.misplaced.add(place)
         finding = syntax.INDENTATION.at(
             Span(self._source, place - width, place),
             found=width,

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
+from difflib import get_close_matches
 from inspect import cleandoc
 
-from lamella.base.cursor import COMMENT, SHOWN, Lexer, SyntaxProblem
+from lamella.base.cursor import COMMENT, END, SHOWN, Lexer, SyntaxProblem
 from lamella.base.limits import LARGEST, Limits
 from lamella.base.margin import Margin, NotingCursor
 from lamella.base.source import Notes, Source, Span
 from lamella.lang.module.nodes import Integer, Real, Text
-from lamella.lang.module.parse.layout import DEDENT, INDENT, NAME, NEWLINE, SIGN, Layout
+from lamella.lang.module.parse.layout import (
+    CLOSING,
+    DEDENT,
+    INDENT,
+    LAYOUT,
+    NAME,
+    NEWLINE,
+    SIGN,
+    Layout,
+)
 from lamella.lang.module.rules import syntax
 
 INT, FLOAT, STRING, DOC, ODD, OPEN, OPEN_DOC = "int", "float", "string", "doc", "odd", "open", "opendoc"
@@ -75,6 +86,7 @@ class Lexis(NotingCursor):
         super().__init__(source, tokens, syntax.SYNTAX, syntax.BAD_CHARACTER)
         self.margin = self.blocks = BlockMargin(source, tokens.comments)
         self.findings += layout.findings
+        self._unclosed, self._misplaced = layout.unclosed, layout.misplaced
         self.limits = limits
         self.depth_left = self._deepest = min(limits.max_depth, DEEPEST)
         self.has_stub = False
@@ -89,6 +101,12 @@ class Lexis(NotingCursor):
     def problem(self, wanted: str, where: str, hint: str = "") -> SyntaxProblem:
         """Record what is wrong at the token ahead: what is no token at all is more wrong than a misplaced one."""
         span = self.span(self.index)
+        if self._line_start() in self._misplaced:
+            return SyntaxProblem()  # that the line stands in the wrong place was said before
+        opened = self._unclosed_before(span.start)
+        if opened is not None:
+            place, sign = Span(self.source, opened, opened + 1), self.source.text[opened]
+            return self.report(syntax.UNCLOSED.at(place, sign=sign, closing=CLOSING[sign]))
         if self.kind in FOUND:
             start = self.end_of(max(0, self.index - 1)) if self.kind == NEWLINE else span.start
             span, found = Span(self.source, start, start), FOUND[self.kind]
@@ -104,6 +122,33 @@ class Lexis(NotingCursor):
             hint = "numbers are written 5, 5.0, 0.5 or 1e-6"
             return self.report(syntax.BAD_CHARACTER.at(span, hint=hint, text=self.text[:SHOWN]))
         return super().problem(wanted, where, hint)
+
+    def _line_start(self) -> int:
+        """The offset of the first token of the line."""
+        index = self.index
+        while index and self.kinds[index - 1] not in LAYOUT:
+            index -= 1
+        return self.starts[index]
+
+    def begins_line(self) -> bool:
+        """Whether the token ahead is the first of a line of text."""
+        start = self.starts[self.index]
+        return not self.source.text[self.source.text.rfind("\n", 0, start) + 1 : start].strip()
+
+    def _unclosed_before(self, offset: int) -> int | None:
+        """The offset of a bracket of this line that nothing closes, where it stands before another."""
+        index = self.index
+        while self.kinds[index] not in (NEWLINE, END):
+            index += 1
+        found = self._unclosed.get(index)
+        return found if found is not None and found <= offset else None
+
+    def misindented(self, wanted: str, repair: str) -> None:
+        """Report that the line ahead is indented otherwise than what it holds must be."""
+        start = self.starts[self.index]
+        width = start - self.source.text.rfind("\n", 0, start) - 1
+        place = Span(self.source, start - width, start if width else self.end_of(self.index))
+        self.report(syntax.INDENTATION.at(place, found=width, wanted=wanted, repair=repair))
 
     def too_deep(self, where: str) -> SyntaxProblem:
         """Report that the nesting limit is reached."""
@@ -124,6 +169,16 @@ class Lexis(NotingCursor):
             self._exceed(self.span(self.index), what, self.limits.max_name, "max_name")
         self.next()
         return text
+
+    def reword(self, words: Collection[str], wanted: str, where: str) -> bool:
+        """Where a word that is nearly one of these stands ahead, report it and read it as that one."""
+        close = get_close_matches(self.text[:SHOWN], words, 1) if self.kind == NAME else []
+        if not close:
+            return False
+        self.problem(wanted, where, f"did you mean {close[0]}?")
+        self.texts[self.index] = close[0]
+        self.move_to(self.index)
+        return True
 
     def dotted(self, wanted: str, where: str) -> str:
         """`name.name…` as one text."""

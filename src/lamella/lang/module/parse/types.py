@@ -163,17 +163,17 @@ class Types(Expressions):
     # --- config parameters ----------------------------------------------------------------------------------
 
     def config_type(self) -> ConfigType:
-        """`(name | '[' name ']' | 'enum' '(' name,+ ')') '?'?`."""
+        """`(item | '[' item ']') '?'?`, where an item is a name or `'enum' '(' name,+ ')'`."""
         first = self.index
         listed = self.accept("[")
         name = self.name("a type such as int or [int]", "after ':'")
         choices: tuple[str, ...] = ()
-        if listed:
-            self.expect("]", "after the type of the items of a list")
-        elif name == "enum":
+        if name == "enum":
             self.expect("(", "after 'enum'")
             choices = tuple(self.separated(lambda: self.name("the name of a choice", "in an enum")))
             self.expect(")", "after the choices of an enum")
+        if listed:
+            self.expect("]", "after the type of the items of a list")
         optional = self.accept("?")
         return ConfigType(name, choices, listed, optional, self.span_from(first))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, sort_findings
 from lamella.base.source import Span
-from lamella.lang.module.nodes import Export, Import, Preset, Primitive
+from lamella.lang.module.nodes import Declaration, Export, Import, Module, Preset, Primitive
 from lamella.lang.module.resolve.bindings import Bindings
 from lamella.lang.module.resolve.duplicates import find_duplicates, find_reserved
 from lamella.lang.module.resolve.imports import PRIMITIVES, Importer, Steps
@@ -17,6 +17,9 @@ from lamella.lang.module.resolve.places import Place
 from lamella.lang.module.resolve.uses import check_uses
 from lamella.lang.module.resolve.workspace import Workspace
 from lamella.lang.module.rules import graphs, names, syntax
+
+ALL = "*"
+"""The kind of an export of all that a file imports."""
 
 
 def resolve(unit: Unit, workspace: Workspace) -> Resolved:
@@ -110,10 +113,19 @@ class Resolver:
         for item in unit.document.items:
             if not isinstance(item, Export):
                 continue
+            if item.kind == ALL:
+                shown = self._public[unit]
+                self._public[unit] = {**bindings.imported, **shown}
+                continue
             found = bindings.imported.get(item.name) or bindings.local.get(item.name)
             if found is None:
-                repair = guess(item.name, bindings.imported)
+                repair = guess(item.name, (*bindings.imported, *bindings.local))
                 self.findings.append(names.UNKNOWN.at(item.span, name=item.name, where="here", repair=repair))
+            elif kind_of(found.declaration) != item.kind:
+                kind = kind_of(found.declaration)
+                self.findings.append(
+                    names.EXPORTED.at(item.span, name=item.name, found=kind, wanted=item.kind)
+                )
             else:
                 self._public[unit][item.name] = found
 
@@ -174,6 +186,11 @@ class Resolver:
         return next((f"std.{folder}.{name}" for folder in folders), None)
 
 
+def kind_of(declaration: Declaration) -> str:
+    """The word that begins a declaration."""
+    return declaration.kind if isinstance(declaration, Module) else type(declaration).__name__.lower()
+
+
 def _is_public(declared: Declared) -> bool:
-    """Whether others may import a declaration; a preset is for the model of its own file."""
+    """Whether others may import a declaration; a preset is for the model of its own file, unless it is exported."""
     return not declared.name.startswith("_") and not isinstance(declared.declaration, Preset)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lamella.base.diagnostic import NOTE, Rule
+from lamella.base.diagnostic import NOTE, WARNING, Rule
 
 UNKNOWN = Rule("E008", "7 Annotations", "there is no annotation '@{name}'", hint="{repair}")
 ARGUMENT = UNKNOWN.also("'@{name}' has no argument '{argument}'", hint="{repair}")
@@ -22,6 +22,21 @@ STAGES = Rule(
     "7.6.0 Distributed Execution Model",
     "the @checkpoint region holds operations of the stages {stages}",
     hint="end the region at the border of the stages",
+)
+SETTING = Rule("E124", "9.8.1 Autograd Oracle Check", "'{kind}:' has no field '{field}'", hint="{repair}")
+SETTING_VALUE = SETTING.also("'{field}' of '{kind}:' is {found}, {wanted} is needed")
+DEVICES = Rule(
+    "E125",
+    "7.6.0 Distributed Execution Model",
+    "'@{name}' does not fit the devices of this file: {why}",
+    hint="change the annotation, or the settings in topology: and groups:",
+)
+UNUSED_SIZE = Rule(
+    "W117",
+    "9.8.1 Autograd Oracle Check",
+    "'{name}' in shapes: is no dimension and no config parameter of this file",
+    WARNING,
+    hint="{repair}",
 )
 ASSERTION = Rule(
     "E104",

@@ -29,6 +29,12 @@ REBOUND = Rule(
     "'{name}' is already bound in this scope",
     hint="give the new tensor another name",
 )
+DECLARED = Rule(
+    "E123",
+    "3.2 Tensor Types",
+    "{message}; in this run {values}",
+    hint="give dimensions that are equal one name, or declare the shape that the graph gives",
+)
 NARROWING = Rule(
     "W005",
     "7.4.4 Explicit Cast Semantics",

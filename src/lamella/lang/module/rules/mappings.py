@@ -77,6 +77,12 @@ UNTIED = Rule(
     "the checkpoint tensor '{name}' holds other numbers than '{other}', but '{path}' is tied to '{tied}'",
     hint="set tie_word_embeddings to false in config.json to read it; --unused {pattern} keeps the tie, and warns",
 )
+UNFAITHFUL = Rule(
+    "E126",
+    "8.1 HuggingFace Config Mapping",
+    "the folder would say that '{model}' is '{other}' of the library, which loses something of it: {why}",
+    hint="say it in param_mapping:, or name an architecture of your own: then the .module travels in the folder",
+)
 CONVERTED = Rule(
     "W110",
     "8.2 Weight Mapping Syntax",

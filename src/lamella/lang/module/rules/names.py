@@ -13,6 +13,9 @@ SWITCHED_OFF = UNKNOWN.also(
     "'{name}' does not exist here: its condition {condition} is false",
     hint="guard its use with the same condition",
 )
+EXPORTED = UNKNOWN.also(
+    "'{name}' is exported as a {wanted}, but it is a {found}", hint="write export {found} {name}"
+)
 DUPLICATE = Rule(
     "E009", "4 Declarations", "the {kind} '{name}' is declared twice in {where}", hint="rename one of them"
 )

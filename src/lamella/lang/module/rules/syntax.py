@@ -7,6 +7,7 @@ from lamella.base.diagnostic import NOTE, Rule
 SYNTAX = Rule("E001", "Appendix A", "expected {wanted} {where}, found {found}")
 BAD_CHARACTER = SYNTAX.also("the text '{text}' has no meaning here")
 OPEN_DOC = SYNTAX.also("this docstring never ends", hint='close it with """')
+UNCLOSED = SYNTAX.also("this '{sign}' is never closed", hint="close it with '{closing}'")
 TOO_LARGE = SYNTAX.also(
     "the number {text} is too large", hint="integers have 64 bits, reals are finite doubles"
 )

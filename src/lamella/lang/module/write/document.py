@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import singledispatchmethod
 
 from lamella.base.source import NO_NOTES
 from lamella.lang.module import nodes as n
 from lamella.lang.module.write.expressions import write_expression
 from lamella.lang.module.write.sections import SectionWriter
+from lamella.lang.module.write.strings import quote
 from lamella.lang.module.write.types import write_config_param
 from lamella.lang.module.write.wrap import fits, wrap
 
@@ -45,7 +47,7 @@ class DocumentWriter(SectionWriter):
 
     @item.register
     def _(self, node: n.Export, apart: bool) -> None:
-        self.put(node.notes, f"export {node.kind} {node.name}", apart)
+        self.put(node.notes, f"export {node.kind} {node.name}".rstrip(), apart)
 
     @item.register
     def _(self, node: n.Broken, apart: bool) -> None:
@@ -136,6 +138,18 @@ class DocumentWriter(SectionWriter):
         if node.doc and node.fields:
             self.above(NO_NOTES, apart=True)
         self.fields(node.fields)
+        self.end(node.notes)
+
+    @item.register
+    def _(self, node: n.Setting, apart: bool) -> None:
+        self.begin(node.notes, f"{node.kind}:", apart)
+        self.document(node.doc)
+        if node.doc and node.fields:
+            self.above(NO_NOTES, apart=True)
+        fields = node.fields
+        if node.kind == "groups":
+            fields = tuple(replace(item, name=quote(item.name)) for item in fields)
+        self.fields(fields)
         self.end(node.notes)
 
 

@@ -138,6 +138,22 @@ def _(node: n.List) -> str:
 
 
 @write_expression.register
+def _(node: n.Set) -> str:
+    return f"{{{', '.join(map(write_expression, node.items))}}}"
+
+
+@write_expression.register
+def _(node: n.Dict) -> str:
+    entries = (f"{_key(item.key)}: {write_expression(item.value)}" for item in node.entries)
+    return f"{{{', '.join(entries)}}}"
+
+
+def _key(text: str) -> str:
+    """A key of a dict: a name as it is, anything else as a string."""
+    return text if text.isascii() and text.isidentifier() else quote(text)
+
+
+@write_expression.register
 def _(node: n.Slice) -> str:
     begin = "" if node.begin is None else write_expression(node.begin)
     return f"{begin}:{'' if node.end is None else write_expression(node.end)}"

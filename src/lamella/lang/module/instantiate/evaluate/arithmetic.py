@@ -12,7 +12,7 @@ from lamella.base import dim
 from lamella.base.dim import Dim, Extent, Truth
 from lamella.base.limits import in_range
 from lamella.base.source import Span
-from lamella.lang.module.instantiate.nodes import Value
+from lamella.lang.module.instantiate.nodes import Record, Value
 from lamella.lang.module.instantiate.telling import describe, quote, show
 from lamella.lang.module.resolve.problem import Problem
 from lamella.lang.module.rules import constants as rules
@@ -185,6 +185,8 @@ def _kind(value: Value) -> str:
         return "true or false"
     if isinstance(value, str):
         return "a string"
+    if isinstance(value, Record):
+        return "a dict"
     return "a list" if isinstance(value, tuple) else "a number"
 
 
@@ -193,6 +195,8 @@ def _contains(whole: Value, part: Value, span: Span) -> bool:
         return any(_same(item, part) for item in whole)
     if isinstance(whole, str) and isinstance(part, str):
         return part in whole
+    if isinstance(whole, Record):
+        return part in whole.names()
     raise wrong_kind("what stands behind 'in'", whole, "a list", span)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -17,21 +17,24 @@ from lamella.lang.module.instantiate.evaluate.arithmetic import (
     wrong_kind,
 )
 from lamella.lang.module.instantiate.evaluate.intrinsics import INTRINSICS, call
-from lamella.lang.module.instantiate.nodes import Known, Value
+from lamella.lang.module.instantiate.nodes import Items, Known, Record, Value
 from lamella.lang.module.instantiate.telling import quote
 from lamella.lang.module.nodes import (
     Bool,
     Call,
     Chain,
+    Dict,
     Expr,
     Index,
     Integer,
     List,
+    Member,
     Name,
     Null,
     Real,
     Rest,
     Select,
+    Set,
     Slice,
     Text,
     Unary,
@@ -40,8 +43,12 @@ from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.resolve.problem import Problem
 from lamella.lang.module.rules import constants as rules
 from lamella.lang.module.rules import names as name_rules
+from lamella.lang.module.rules.syntax import LIMIT
 
 _LOGIC = ("and", "&&", "or", "||")
+_MOST_VALUES = 100_000
+_DEEPEST = 50
+"""Values in one list, and lists in lists."""
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in", "not in")
 
 
@@ -50,13 +57,15 @@ class Surroundings:
     """What an expression stands in, apart from the names that have values.
 
     `tensors` are names that are known but never constant. `runtime` gives the extent of a name that is nothing
-    else. With `words` a bare name that is nothing else is a word, as enumerations and annotations write it.
+    else. With `words` a bare name that is nothing else is a word, as enumerations and annotations write it. `rank`
+    is that of the tensor whose dimensions are counted: there `[0, ..., -2]` has an end.
     """
 
     where: str = "here"
     tensors: Collection[str] = ()
     runtime: Callable[[str], Extent | None] | None = None
     words: bool = False
+    rank: int | None = None
 
 
 PLAIN = Surroundings()
@@ -70,7 +79,7 @@ class _Word:
     span: Span
 
 
-_Inner: TypeAlias = "int | float | bool | str | Dim | _Word | tuple[_Inner, ...] | None"
+_Inner: TypeAlias = "int | float | bool | str | Dim | Record | _Word | tuple[_Inner, ...] | None"
 _Steps: TypeAlias = Generator[Expr, _Inner, _Inner]
 """A computation that asks for the values of expressions; what it returns is its own."""
 
@@ -159,6 +168,12 @@ class _Evaluation:
                 return self._select(expr)
             case List():
                 return self._list(expr)
+            case Set():
+                return self._set(expr)
+            case Dict():
+                return self._dict(expr)
+            case Member():
+                return self._member(expr)
             case Call():
                 return self._call(expr)
             case Index():
@@ -177,8 +192,7 @@ class _Evaluation:
                 return None
             case Name():
                 return self._name(expr)
-        text = f"'{quote(expr.span, 'a member')}'"
-        raise Problem(rules.NOT_CONSTANT.at(expr.span, what=text, why="it belongs to a tensor"))
+        raise TypeError(f"{type(expr).__name__} is not an expression")
 
     def _name(self, name: Name) -> _Inner:
         known = self.names.get(name.id)
@@ -250,16 +264,97 @@ class _Evaluation:
 
     def _list(self, items: List) -> _Steps:
         values: list[_Inner] = []
+        first: int | None = None
         for item in items.items:
-            values.append((yield item))
-        return tuple(values)
+            if isinstance(item, Rest):
+                first = self._end_of_row(values.pop(), items)
+                continue
+            value = yield item
+            if first is None:
+                values.append(value)
+            else:
+                values += self._row(first, self._end_of_row(value, items), items)
+                first = None
+        return self._gathered(values, items.span)
+
+    def _end_of_row(self, value: _Inner, items: List) -> int:
+        """A whole number before or behind `...`."""
+        found = self._settled(value)
+        if isinstance(found, int) and not isinstance(found, bool):
+            return found
+        raise wrong_kind("what stands beside '...'", found, "an integer", items.span)
+
+    def _row(self, first: int, last: int, items: List) -> range:
+        """The whole numbers from one to another; in a shape of known rank, negative ones count from its end."""
+        rank, what = self.around.rank, f"'{quote(items.span, 'the list')}'"
+        is_mixed = first >= 0 > last
+        if is_mixed and rank is None:
+            why = "its end counts from the last dimension of a tensor"
+            raise Problem(rules.NOT_CONSTANT.at(items.span, what=what, why=why))
+        if rank is not None:
+            first, last = (item + rank if item < 0 else item for item in (first, last))
+        if last < first and not is_mixed:
+            found, wanted = f"a row from {first} down to {last}", "one that goes up"
+            raise Problem(rules.KIND.at(items.span, what=what, found=found, wanted=wanted, repair=""))
+        if last - first >= _MOST_VALUES:
+            raise _too_many(what, items.span)
+        return range(first, last + 1)
+
+    def _gathered(self, values: Sequence[_Inner], span: Span) -> _Inner:
+        """A list of values; one with words in it is settled later, where it is known what they are."""
+        if any(isinstance(item, _Word) or type(item) is tuple for item in values):
+            if len(values) > _MOST_VALUES:
+                raise _too_many(f"'{quote(span, 'the list')}'", span)
+            return tuple(values)
+        found = Items.of(self._settled(item) for item in values)
+        if found.size > _MOST_VALUES or found.depth > _DEEPEST:
+            raise _too_many(f"'{quote(span, 'the list')}'", span)
+        return found
+
+    def _set(self, expr: Set) -> _Steps:
+        """A list of the items, each once."""
+        found: dict[object, _Inner] = {}
+        for item in expr.items:
+            value = yield item
+            key = value.id if isinstance(value, _Word) else value
+            found.setdefault((type(value), key), value)
+        return self._gathered(list(found.values()), expr.span)
+
+    def _dict(self, expr: Dict) -> _Steps:
+        found: dict[str, Value] = {}
+        for entry in expr.entries:
+            value = yield entry.value
+            if entry.key in found:
+                where = f"'{quote(expr.span, 'a dict')}'"
+                raise Problem(name_rules.DUPLICATE.at(entry.span, kind="key", name=entry.key, where=where))
+            found[entry.key] = self._spell(value)
+        self._gathered(list(found.values()), expr.span)
+        return Record(tuple(found.items()))
+
+    def _member(self, expr: Member) -> _Steps:
+        """`dict.key`; a member of anything else is no constant."""
+        root: Expr = expr
+        while isinstance(root, Member | Index):
+            root = root.operand
+        known = self.names.get(root.id) if isinstance(root, Name) else None
+        owner = (yield expr.operand) if known is not None else None
+        if isinstance(owner, Record):
+            return self._entry(owner, expr.field, expr)
+        text = f"'{quote(expr.span, 'a member')}'"
+        raise Problem(rules.NOT_CONSTANT.at(expr.span, what=text, why="it belongs to a tensor"))
+
+    def _entry(self, owner: Record, key: str, expr: Expr) -> Value:
+        found = owner.find(key)
+        if found is not None:
+            return found[0]
+        where = f"in the dict of '{quote(expr.span, 'this')}'"
+        repair = guess(key, owner.names()) or f"it has {', '.join(owner.names()) or 'no keys'}"
+        raise Problem(name_rules.UNKNOWN.at(expr.span, name=key, where=where, repair=repair))
 
     def _call(self, expr: Call) -> _Steps:
         callee = expr.callee
         if not isinstance(callee, Name) or callee.id not in INTRINSICS:
-            text = f"'{quote(expr.span, 'the call')}'"
-            why = f"'{quote(callee.span, callee.id if isinstance(callee, Name) else 'this')}' is no intrinsic"
-            raise Problem(rules.NOT_CONSTANT.at(expr.span, what=text, why=why))
+            raise unknown_function(expr)
         values: list[Value] = []
         for argument in expr.arguments:
             if argument.name is not None:
@@ -274,6 +369,8 @@ class _Evaluation:
     def _index(self, index: Index) -> _Steps:
         """An element or a range of a list or a string."""
         whole = yield index.operand
+        if isinstance(whole, Record) and len(index.items) == 1 and isinstance(index.items[0], Text):
+            return self._entry(whole, index.items[0].value, index)
         if not isinstance(whole, tuple | str) or len(index.items) != 1:
             what = f"what '{quote(index.span, 'the index')}' takes from"
             raise wrong_kind(what, self._settled(whole), "a list", index.span)
@@ -305,19 +402,36 @@ class _Evaluation:
         """A value in which every word turned out to be a mistake."""
         if isinstance(value, _Word):
             raise self._unknown(value, self.names)
-        if isinstance(value, tuple):
-            return tuple(self._settled(item) for item in value)
+        if isinstance(value, tuple) and not isinstance(value, Items):
+            return Items.of(self._settled(item) for item in value)
         return value
 
     def _spell(self, value: _Inner) -> Value:
         """A value in which words are strings."""
         if isinstance(value, _Word):
             return value.id
-        return tuple(self._spell(item) for item in value) if isinstance(value, tuple) else value
+        if isinstance(value, tuple) and not isinstance(value, Items):
+            return Items.of(self._spell(item) for item in value)
+        return value
 
     def _unknown(self, word: _Word, names: Collection[str]) -> Problem:
         repair = guess(word.id, names)
         return Problem(name_rules.UNKNOWN.at(word.span, name=word.id, where=self.around.where, repair=repair))
+
+
+def unknown_function(expr: Call) -> Problem:
+    """The finding that a constant calls what is no function of constants."""
+    callee = expr.callee
+    name = callee.id if isinstance(callee, Name) else quote(callee.span, "this")
+    text, repair = f"'{quote(expr.span, 'the call')}'", guess(name, INTRINSICS)
+    why = f"there is no function '{name}'"
+    hint = repair or f"functions of constants are {', '.join(sorted(INTRINSICS))}"
+    return Problem(rules.NOT_CONSTANT.at(expr.span, what=text, why=why, hint=hint))
+
+
+def _too_many(what: str, span: Span) -> Problem:
+    hint = "a list holds fewer values, and fewer lists in lists"
+    return Problem(LIMIT.at(span, what=what, limit=_MOST_VALUES, option="", hint=hint))
 
 
 def _words(value: _Inner) -> list[_Word]:

@@ -18,7 +18,7 @@ from lamella.lang.module.instantiate.evaluate.arithmetic import (
     not_constant,
     wrong_kind,
 )
-from lamella.lang.module.instantiate.nodes import Value
+from lamella.lang.module.instantiate.nodes import Record, Value
 from lamella.lang.module.resolve.problem import Problem
 from lamella.lang.module.rules import constants as rules
 
@@ -109,6 +109,8 @@ def _length(arguments: Sequence[Value], span: Span) -> Value:
     value = arguments[0]
     if isinstance(value, tuple | str):
         return len(value)
+    if isinstance(value, Record):
+        return len(value.entries)
     raise wrong_kind("the argument of 'len'", value, "a list or a string", span)
 
 

@@ -21,9 +21,12 @@ from lamella.lang.module.nodes import (
     Sublayers,
 )
 from lamella.lang.module.parse.declarations.sections import Sections
+from lamella.lang.module.parse.layout import LAYOUT
 from lamella.lang.module.words import KINDS, SECTIONS
 
 REPEATABLE = frozenset(("constraint",))
+INNER = frozenset(("in", "inputs", "out", "outputs", "graph", "save", "recompute"))
+"""Words of lines that stand in 'forward:'."""
 
 
 @dataclass(slots=True)
@@ -52,6 +55,8 @@ class _Body:
     hf_config: tuple[Field, ...] | None = None
     hf_mapping: tuple[Mapping, ...] | None = None
     hf_export: tuple[Mapping, ...] | None = None
+    is_astray: bool = False
+    """Whether the line before was none of a section, and that was told."""
 
 
 class Modules(Sections):
@@ -124,22 +129,55 @@ class Modules(Sections):
             return
         if self.skip_stub():
             return
-        first, word = self.index, self.text
-        read = self._readers(body).get(word)
-        if read is None or (self.ahead() != ":"):
-            raise self._no_section(where)
+        first = self.index
+        if self.text not in SECTIONS or self.ahead() != ":":
+            self._require_section(body, where)
+        body.is_astray = False
+        word = self.text
+        read = self._readers(body)[word]
         if word in seen and word not in REPEATABLE:
             self.twice(first, where)
             read = self._readers(_Body())[word]
         seen.add(word)
         read()
 
-    def _no_section(self, where: str) -> SyntaxProblem:
+    def _require_section(self, body: _Body, where: str) -> None:
+        """What stands in the place of a section: a word that is nearly one, or a line that belongs into one.
+
+        Of several such lines behind each other the first is told.
+        """
         if self.text in SECTIONS:
             self.next()
-            return self.problem("':'", f"after '{self.texts[self.index - 1]}'")
+            raise self.problem("':'", f"after '{self.texts[self.index - 1]}'")
+        is_inner = self.text in INNER or self.has_arrow()
+        if (
+            self.ahead() == ":"
+            and self.text not in INNER
+            and self.reword(SECTIONS, "a section", f"in {where}")
+        ):
+            return
+        if body.is_astray:
+            raise SyntaxProblem
+        body.is_astray = True
+        if self.begins_line() and (is_inner or self._follows_head()):
+            inside = (
+                "'graph:'"
+                if self.has_arrow()
+                else "'forward:'"
+                if self.text in INNER
+                else "the section above"
+            )
+            self.misindented(f"it belongs into {inside}", "indent it further than the head of its section")
+            raise SyntaxProblem
         hint = "sections are let, constants, params, pattern, forward, backward, hf_config, hf_mapping, hf_export"
-        return self.problem("a section", f"in {where}", hint)
+        raise self.problem("a section", f"in {where}", hint)
+
+    def _follows_head(self) -> bool:
+        """Whether the line before is the head of a section with nothing below it."""
+        index = self.index - 1
+        while index and self.kinds[index] in LAYOUT:
+            index -= 1
+        return self.texts[index] == ":" and self.texts[index - 1] in SECTIONS
 
     def _readers(self, body: _Body) -> dict[str, Callable[[], None]]:
         """What reads each section into a body."""

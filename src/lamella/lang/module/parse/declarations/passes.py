@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from lamella.base.cursor import SyntaxProblem
 from lamella.lang.module.nodes import Annotation, Backward, Forward, Port, Selection, Statement
 from lamella.lang.module.parse.mappings import Mappings
 
 INPUTS, OUTPUTS = ("in", "inputs"), ("out", "outputs")
 GRADIENT = "d_"
+LISTS = ("save", "recompute")
 
 
 @dataclass(slots=True)
@@ -67,18 +69,34 @@ class Passes(Mappings):
         )
 
     def _forward_line(self, parts: _Parts) -> None:
-        if self.text in ("save", "recompute") and self.ahead() == ":":
+        if self.text in LISTS and self.ahead() == ":":
             self._selection(parts)
         elif not self._either_line(parts):
-            raise self.problem("in, out, graph, save or recompute with ':'", "in 'forward:'")
+            wanted, where = "in, out, graph, save or recompute with ':'", "in 'forward:'"
+            words = (*INPUTS, *OUTPUTS, *LISTS, "graph")
+            if self.ahead() == ":" and self.reword(words, wanted, where):
+                self._forward_line(parts)
+                return
+            self._astray(parts)
+            raise self.problem(wanted, where)
 
     def _backward_line(self, parts: _Parts) -> None:
         if self._either_line(parts):
             return
-        if not self.text.startswith(GRADIENT):
+        if not self.text.startswith(GRADIENT) or self.has_arrow():
+            self._astray(parts)
             raise self.problem("in, out, graph or a gradient with ':'", "in 'backward:'")
         parts.gradients += self.port_row(is_open=False)
         self.end_line("after a gradient")
+
+    def _astray(self, parts: _Parts) -> None:
+        """A statement that is indented like 'graph:' itself: of several the first is told."""
+        if not self.has_arrow() or not self.begins_line():
+            return
+        if "->" not in parts.seen:
+            parts.seen.add("->")
+            self.misindented("a statement stands inside 'graph:'", "indent it further than 'graph:'")
+        raise SyntaxProblem
 
     def _selection(self, parts: _Parts) -> None:
         first = self.index
