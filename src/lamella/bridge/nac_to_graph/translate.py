@@ -11,17 +11,19 @@ from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findi
 from lamella.base.dim import Dim
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.origin import Origin
-from lamella.bridge.nac_to_graph.calls import call, is_dropped, is_in_place
+from lamella.bridge.nac_to_graph.calls import call, foresee, is_dropped, is_in_place
 from lamella.bridge.nac_to_graph.flow import Flow
 from lamella.bridge.nac_to_graph.loads import Loads, Source, is_parameter, make_loads
 from lamella.bridge.nac_to_graph.measure import Excess, find_excess
 from lamella.bridge.nac_to_graph.nodes import (
     FAILED,
+    UNTYPED,
     Failure,
     Given,
     InputType,
     State,
     Translation,
+    Untyped,
     Value,
     describe,
     first_tensor,
@@ -80,9 +82,15 @@ def check_translation(
     inputs: Mapping[str, InputType] | None = None,
     weights: Weights | None = None,
     limits: Limits = DEFAULT,
+    *,
+    partial: bool = False,
 ) -> list[Diagnostic]:
-    """What keeps a file from becoming a graph, element types and shapes included; no numbers are read."""
-    return _translate(file, weights, inputs or NO_INPUTS, limits, numbers=False)[1]
+    """What keeps a file from becoming a graph, element types and shapes included; no numbers are read.
+
+    Where it is `partial`, inputs that nothing describes and weights that are not there are no findings: what follows
+    from them is looked at as far as names and arguments of operations tell.
+    """
+    return _translate(file, weights, inputs or NO_INPUTS, limits, numbers=False, partial=partial)[1]
 
 
 def _translate(
@@ -91,13 +99,14 @@ def _translate(
     inputs: Mapping[str, InputType],
     limits: Limits,
     numbers: bool = True,
+    partial: bool = False,
 ) -> tuple[Translation | None, list[Diagnostic]]:
     tables = read_tables(file)
     wrong = _first_errors(_checks(file, tables))
     if wrong:
         return None, wrong
     notes = read_notes(file, limits)
-    source = Source(file, tables, notes, weights, inputs, limits, numbers)
+    source = Source(file, tables, notes, weights, inputs, limits, numbers, partial)
     return _Translator(source).run()
 
 
@@ -134,6 +143,8 @@ class _Translator:
         counts = source.notes.branches
         self._flow = Flow(self._builder, source.file.instructions, counts, self._report)
         self._tensors = 0
+        self._foreseen: set[tuple[int, int, tuple[int, ...], tuple[bool, ...]]] = set()
+        """Forms of calls with untyped arguments that nothing is wrong with; programs repeat themselves."""
         self._findings: list[Diagnostic] = list(source.notes.findings)
 
     def _report(self, finding: Diagnostic) -> None:
@@ -160,8 +171,9 @@ class _Translator:
             if self._is_too_much(index, item):
                 break
         tensors = [] if self._findings else self._outputs(targets, self._file.instructions[end])
-        states = [] if self._findings else self._update(tensors)
-        if self._findings:
+        whole = not self._findings and len(tensors) == len(targets)
+        states = self._update(tensors) if whole else []
+        if self._findings or not whole:
             return None, sort_findings(self._findings)
         return replace(self._finish(outputs, tensors[:count]), states=tuple(states)), []
 
@@ -198,8 +210,10 @@ class _Translator:
         found = self._loads.parameters.get(item.constants[0])
         if found is None:
             name = self._source.tables.parameters[item.constants[0]].name
-            self._report(rules.WEIGHTS_MISSING.at(item.span, index=index, name=name))
-            found = self._loads.parameters[item.constants[0]] = FAILED
+            found = UNTYPED if self._source.partial else FAILED
+            if found is FAILED:
+                self._report(rules.WEIGHTS_MISSING.at(item.span, index=index, name=name))
+            self._loads.parameters[item.constants[0]] = found
         return found
 
     def _state(self, index: int, item: Instruction) -> Value:
@@ -215,7 +229,22 @@ class _Translator:
         given = self._arguments(index, item, name)
         if given is None:
             return FAILED
-        return self._made(index, item, name, lambda: call(self._builder, name, given))
+        if all(argument.typed for argument in given):
+            return self._made(index, item, name, lambda: call(self._builder, name, given))
+        return self._foresee(index, item, name, given)
+
+    def _foresee(self, index: int, item: Instruction, name: str, given: tuple[Given, ...]) -> Value:
+        """The untyped result of a call of which only the name and the arguments that are known can be wrong."""
+        typed = tuple(argument.typed for argument in given)
+        form = (item.operation, item.variant, item.constants, typed)
+        # Typed results differ from call to call, so forms are alike only where constants are all that is known.
+        alike = all(argument.computed != argument.typed for argument in given)
+        if not (alike and form in self._foreseen):
+            found = self._made(index, item, name, lambda: foresee(self._builder.library, name, given))
+            if alike and found is UNTYPED:
+                self._foreseen.add(form)
+            return found
+        return self._kept(index, item, UNTYPED)
 
     def _join(self, index: int) -> Value:
         """What an instruction gives whose blocks are over."""
@@ -251,7 +280,7 @@ class _Translator:
         if excess is not None:
             self._report(excess.at(item.span, index, name))
             return FAILED
-        tensor = first_tensor(value)
+        tensor = value if isinstance(value, Untyped) else first_tensor(value)
         if is_in_place(name) and tensor is not None and item.offsets and item.offsets[0]:
             target = index + item.offsets[0]
             if self._flow.is_outside(index, target):
@@ -303,7 +332,8 @@ class _Translator:
                 if value.reason:
                     self._report_use(index, index + offset, value.reason)
                 return None
-            given.append(Given(value, computed=True))
+            untyped = isinstance(value, Untyped)
+            given.append(Given(None if untyped else value, computed=True, typed=not untyped))
         return tuple(given)
 
     def _report_use(self, index: int, target: int, what: str) -> None:
@@ -317,6 +347,8 @@ class _Translator:
         found: list[Tensor] = []
         for number, target in enumerate(targets):
             tensor = first_tensor(self._values[target])
+            if isinstance(self._values[target], Untyped):
+                continue
             if tensor is None:
                 what = describe(self._values[target])
                 self._report(rules.OUTPUT_KIND.at(item.span, number=number, target=target, what=what))
