@@ -29,6 +29,7 @@ from lamella.bridge.nac_to_graph.nodes import (
     first_tensor,
 )
 from lamella.bridge.nac_to_graph.notes import read_notes
+from lamella.bridge.nac_to_graph.operators import read_operators
 from lamella.bridge.nac_to_graph.outputs import Outputs, output_names
 from lamella.bridge.nac_to_graph.recorder import Recorder
 from lamella.bridge.nac_to_graph.states import check_update, find_misfits, state_id
@@ -50,7 +51,6 @@ from lamella.lang.nac.regions import has_blocks
 from lamella.lang.nac.rules import reading as rules
 from lamella.lang.nac.rules.writing import FIELDS
 from lamella.lang.nac.signatures import coerce
-from lamella.ops.library import Library
 from lamella.ops.problem import Fault, Problem
 
 MAIN = "main"
@@ -135,7 +135,8 @@ class _Translator:
         self._limits = source.limits
         self._names: dict[int, str] = {}
         limits = replace(source.limits, max_pack=min(source.limits.max_pack, LONGEST_PACK))
-        self._builder = Recorder(Library(limits=limits), source.notes.graph or MAIN)
+        library, wrong = read_operators(source.file, limits, source.notes.dialect)
+        self._builder = Recorder(library, source.notes.graph or MAIN)
         self._loads = Loads()
         self._values: list[Value] = []
         self._steps: list[int] = [0]
@@ -145,7 +146,7 @@ class _Translator:
         self._tensors = 0
         self._foreseen: set[tuple[int, int, tuple[int, ...], tuple[bool, ...]]] = set()
         """Forms of calls with untyped arguments that nothing is wrong with; programs repeat themselves."""
-        self._findings: list[Diagnostic] = list(source.notes.findings)
+        self._findings: list[Diagnostic] = [*source.notes.findings, *wrong]
 
     def _report(self, finding: Diagnostic) -> None:
         if len(self._findings) < MOST_FINDINGS:
