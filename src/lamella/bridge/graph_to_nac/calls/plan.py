@@ -12,6 +12,7 @@ from lamella.base.source import NOWHERE
 from lamella.bridge.aten.describe import describe
 from lamella.bridge.graph_to_nac.calls.arrange import Arranged, Merge, arrange
 from lamella.bridge.graph_to_nac.calls.own import say_own
+from lamella.bridge.graph_to_nac.calls.public import say_publicly
 from lamella.bridge.graph_to_nac.calls.restate import is_pass, restate_call
 from lamella.bridge.graph_to_nac.calls.said import Fork, Move, Part, Plan, Saying, Step, tensors_of, type_of
 from lamella.bridge.graph_to_nac.values import stored_constant
@@ -243,7 +244,8 @@ class _Planner:
 
     def _say(self, node: Operation) -> Saying | Tensor:
         if not node.operator.startswith(ATEN):
-            return say_own(self.library, node, self.constants)
+            public = say_publicly(self.library, node, self.constants)
+            return public or say_own(self.library, node, self.constants)
         call = describe(node, self.constants)
         if call is None:
             finding = rules.NOT_SHIPPED.at(NOWHERE, operator=node.operator, tensor=_first_name(node))
