@@ -28,7 +28,8 @@ def read_operators(file: File, limits: Limits, dialect: str = SPECIFICATION) -> 
     }
     if not resources:
         return library, []
-    return library, _Reading(library, resources).read()
+    wrong = _Reading(library, resources).read()
+    return Library(dialect, limits=limits) if wrong else library, wrong
 
 
 def is_shipped(definition: Definition, library: Library) -> bool:

@@ -11,7 +11,7 @@ from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findi
 from lamella.base.dim import Dim
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.origin import Origin
-from lamella.bridge.nac_to_graph.calls import call, foresee, is_dropped, is_in_place
+from lamella.bridge.nac_to_graph.calls import call, foresee, foreign, is_dropped, is_in_place, is_known
 from lamella.bridge.nac_to_graph.flow import Flow
 from lamella.bridge.nac_to_graph.loads import Loads, Source, is_parameter, make_loads
 from lamella.bridge.nac_to_graph.measure import Excess, find_excess
@@ -93,6 +93,25 @@ def check_translation(
     return _translate(file, weights, inputs or NO_INPUTS, limits, numbers=False, partial=partial)[1]
 
 
+def find_unknown(file: File, limits: Limits = DEFAULT) -> list[Diagnostic]:
+    """The operations of a checked file that nobody here knows, each at the first instruction that names it.
+
+    Where the text of the file's own operators is wrong, that is all that is found.
+    """
+    tables, (library, wrong) = read_tables(file), read_operators(file, limits)
+    if wrong:
+        return wrong
+    firsts: dict[str, tuple[int, Instruction]] = {}
+    for index, item in enumerate(file.instructions):
+        if item.operation >= FIRST_REGULAR:
+            firsts.setdefault(tables.name_of(item.operation) or "", (index, item))
+    return [
+        foreign(library, name).at(item.span, index=index, name=name)
+        for name, (index, item) in firsts.items()
+        if not is_known(library, name)
+    ][:MOST_FINDINGS]
+
+
 def _translate(
     file: File,
     weights: Weights | None,
@@ -135,7 +154,8 @@ class _Translator:
         self._limits = source.limits
         self._names: dict[int, str] = {}
         limits = replace(source.limits, max_pack=min(source.limits.max_pack, LONGEST_PACK))
-        library, wrong = read_operators(source.file, limits, source.notes.dialect)
+        library, self._wrong = read_operators(source.file, limits, source.notes.dialect)
+        """What is wrong with the file's own operators, without which instructions mean nothing."""
         self._builder = Recorder(library, source.notes.graph or MAIN)
         self._loads = Loads()
         self._values: list[Value] = []
@@ -146,7 +166,7 @@ class _Translator:
         self._tensors = 0
         self._foreseen: set[tuple[int, int, tuple[int, ...], tuple[bool, ...]]] = set()
         """Forms of calls with untyped arguments that nothing is wrong with; programs repeat themselves."""
-        self._findings: list[Diagnostic] = [*source.notes.findings, *wrong]
+        self._findings: list[Diagnostic] = list(source.notes.findings)
 
     def _report(self, finding: Diagnostic) -> None:
         if len(self._findings) < MOST_FINDINGS:
@@ -154,6 +174,8 @@ class _Translator:
 
     def run(self) -> tuple[Translation | None, list[Diagnostic]]:
         """The translation, unless there are findings."""
+        if self._wrong:
+            return None, sort_findings([*self._findings, *self._wrong])
         self._loads = make_loads(self._builder, self._source)
         misfits = find_misfits(self._file, self._source.notes, self._limits)
         for finding in (*self._loads.findings, *misfits):
@@ -260,9 +282,8 @@ class _Translator:
         try:
             found = make()
         except Fault as fault:
-            self._report(
-                fault.rule.at(item.span, hint=None, labels=(), index=index, name=name, **fault.values)
-            )
+            rule = foreign(self._builder.library, name) if fault.rule == rules.OPERATION_FOREIGN else fault.rule
+            self._report(rule.at(item.span, hint=None, labels=(), index=index, name=name, **fault.values))
         except Problem as problem:
             for finding in problem.findings:
                 self._report(self._told(finding, index, name))

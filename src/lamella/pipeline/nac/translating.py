@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError
+from lamella.base.limits import Limits
 from lamella.base.paths import STANDARD_INPUT, is_there, shown
-from lamella.bridge.nac_to_graph import InputType, Translation, check_translation, nac_to_graph
+from lamella.bridge.nac_to_graph import InputType, Translation, check_translation, find_unknown, nac_to_graph
 from lamella.bridge.nac_to_graph.training import check_training, has_training
 from lamella.bridge.nac_to_graph.weights import Weights, companion, find_weights, read_external
 from lamella.lang.nac.rules.reading import INPUT_TYPE_MISSING
@@ -38,6 +39,18 @@ def translate(model: Model, options: Options, known: Mapping[str, InputType] | N
     """The graph of a file; inputs are what is known of them, what the user says, or what the file says."""
     inputs = {**read_types(options.types, model.file), **(known or {})}
     return nac_to_graph(model.file, weights_of(model, options), inputs, options.limits)
+
+
+def find_foreign(model: Model, limits: Limits) -> list[Diagnostic]:
+    """The operations of a checked file that no table knows, each at the first instruction that names it."""
+    return find_unknown(model.file, limits)
+
+
+def refuse_wrong(model: Model, known: Mapping[str, InputType], weights: Weights, limits: Limits) -> None:
+    """What is wrong with a file although some of its inputs are described by nobody yet; LamellaError holds it."""
+    found = errors(check_translation(model.file, known, weights, limits, partial=True))
+    if found:
+        raise LamellaError(found)
 
 
 def check_road(model: Model, options: Options) -> list[Diagnostic]:

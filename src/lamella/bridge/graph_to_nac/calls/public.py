@@ -20,7 +20,7 @@ from lamella.graph.build import Builder
 from lamella.graph.nodes import Argument, Constant, Operation, Tensor, Value
 from lamella.graph.rewrite import made
 from lamella.lang.nac.operations import is_public
-from lamella.ops.library import Library
+from lamella.ops.library import SPECIFICATION, Library
 from lamella.ops.problem import Problem
 
 Change = Callable[[Operation, Mapping[str, Value]], Operation | Call | None]
@@ -28,8 +28,11 @@ Change = Callable[[Operation, Mapping[str, Value]], Operation | Call | None]
 
 
 def say_publicly(library: Library, node: Operation, constants: Mapping[str, Constant]) -> Call | None:
-    """The call of an operation of ATen that other readers have, and that makes what a node makes."""
-    change = _CHANGES.get(node.operator)
+    """The call of an operation of ATen that other readers have, and that makes what a node makes.
+
+    Operations of ATen are made of the library of the specification, so operators of another dialect stay what they are.
+    """
+    change = _CHANGES.get(node.operator) if library.dialect == SPECIFICATION else None
     found = None if change is None else change(node, dict(node.attributes))
     call = describe(found, constants) if isinstance(found, Operation) else found
     if call is None:
@@ -62,7 +65,12 @@ def _other(
     node: Operation, name: str, inputs: tuple[Argument, ...] | None = None, **attributes: Value
 ) -> Operation:
     given = node.inputs if inputs is None else inputs
-    return replace(node, operator=f"aten.{name}", inputs=given, attributes=tuple(attributes.items()))
+    # Operators of reals have no generic type where those of ATen have one.
+    made_types = [("T", item.element) for item in made(node) if isinstance(item, Tensor)]
+    types = node.types if "T" in dict(node.types) else (*node.types, *made_types[:1])
+    return replace(
+        node, operator=f"aten.{name}", inputs=given, attributes=tuple(attributes.items()), types=types
+    )
 
 
 def _same(name: str) -> Change:
@@ -124,6 +132,11 @@ def _view(node: Operation, given: Mapping[str, Value]) -> Operation | None:
         return None
     size: tuple[Extent, ...] = tuple(-1 if item in unknown else item for item in shape)
     return _other(node, "view", node.inputs[:1], size=size)
+
+
+def _reshaped(node: Operation, given: Mapping[str, Value]) -> Operation | None:
+    """Without a shape, heads are put side by side, which turns axes."""
+    return None if given["shape"] is None else _view(node, given)
 
 
 def _is_lone(extent: Dim) -> bool:
@@ -233,7 +246,7 @@ _CHANGES: Mapping[str, Change] = MappingProxyType(
         **{f"layout.{name}": _view for name in ("reshape", "flatten", "unflatten", "squeeze")},
         **{"layout.gather": _embedding, "layout.range": _range},
         **{"llm.matmul": _scaled_product, "llm.bias_add": _same("add"), "llm.scale": _scaled},
-        **{"llm.softmax": _along("softmax", "dim"), "llm.concat": _along("cat", "dim"), "llm.reshape": _view},
+        **{"llm.softmax": _along("softmax", "dim"), "llm.concat": _along("cat", "dim"), "llm.reshape": _reshaped},
         "llm.embedding": lambda node, given: _other(node, "embedding", node.inputs[::-1]),
     }
 )

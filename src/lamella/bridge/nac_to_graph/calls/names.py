@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from difflib import get_close_matches
 
+from lamella.base.diagnostic import Rule
 from lamella.base.dim import Dim
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.nodes import Operand, Result, Schema
 from lamella.bridge.aten.sizes import compute_size, is_size_operation
-from lamella.bridge.aten.table import DROP, find_schema, overloads
+from lamella.bridge.aten.table import DROP, find_schema, overloads, schemas
 from lamella.bridge.nac_to_graph.calls.matching import Reading, find_readings
 from lamella.bridge.nac_to_graph.calls.own import call_own, check_own
 from lamella.bridge.nac_to_graph.calls.standard import PASS, PREFIX, TRANSPOSE, restate_standard
 from lamella.bridge.nac_to_graph.nodes import UNTYPED, Failure, Given, Untyped, Value, describe, first_tensor
 from lamella.bridge.nac_to_graph.recorder import Recorder
 from lamella.graph.nodes import Tensor
+from lamella.lang.nac.nodes import V1_8
+from lamella.lang.nac.operations import standard_operations
 from lamella.lang.nac.rules import reading as rules
 from lamella.ops.library import Library
 from lamella.ops.problem import Fault, Problem
 
 ATEN = "aten."
+LONGEST = 60
+"""Letters of a name for which like ones are looked for."""
 
 
 def is_dropped(name: str) -> bool:
@@ -57,6 +64,19 @@ def is_known(library: Library, name: str) -> bool:
     if name.startswith(PREFIX):
         return bool(_schemas(f"{ATEN}{name.removeprefix(PREFIX)}"))
     return bool(spelled.startswith(ATEN) and _schemas(spelled)) or library.find(spelled) is not None
+
+
+def foreign(library: Library, name: str) -> Rule:
+    """The rule that an operation is unknown, with those of a like name in its hint."""
+    prefix = name.partition(".")[0]
+    known = {
+        "nac": sorted(item.name for item in standard_operations(V1_8).values()),
+        "aten": sorted(schemas()),
+    }.get(prefix) or [f"{prefix}.{word}" for word in library.operators(prefix)]
+    near = get_close_matches(name[:LONGEST], known, 1, 0.7)
+    if not near:
+        return rules.OPERATION_FOREIGN
+    return replace(rules.OPERATION_FOREIGN, hint=f"did you mean {near[0]}? {rules.OPERATION_FOREIGN.hint}")
 
 
 def foresee(library: Library, name: str, given: tuple[Given, ...]) -> Untyped:
