@@ -24,6 +24,7 @@ from lamella.cli.options import (
     print_json,
     root_option,
     summary,
+    types_option,
 )
 from lamella.cli.watching.waiting import waiting
 from lamella.pipeline.check import check_file
@@ -44,6 +45,7 @@ class Options(ModelOptions):
     lock: bool
     verify_backward: bool
     allow: tuple[str, ...]
+    types: dict[str, str]
     limits: Limits
 
 
@@ -63,6 +65,7 @@ class Options(ModelOptions):
 @allow_option
 @json_option
 @device_option
+@types_option
 @model_options
 @language_option
 @root_option
