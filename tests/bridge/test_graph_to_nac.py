@@ -182,7 +182,9 @@ def test_sizes_are_computed_once_and_before_their_user() -> None:
 
 
 def test_own_operators_have_all_their_attributes() -> None:
-    model = small("x: real[2, 3];", "y = math.lp_reduce{axes=[1], p=2.0}(x); z = layout.cast<f64>(y);", "z: f64")
+    model = small(
+        "x: real[2, 3];", "y = math.lp_reduce{axes=[1], p=2.0}(x); z = layout.cast<f64>(y);", "z: f64"
+    )
     assert code(graph_to_nac(model).file) == [
         "%0 = input()",
         "%1 = math.lp_reduce:TSbf(%0, [1], false, 2.0)",

@@ -96,7 +96,9 @@ def test_an_operator_of_the_main_module_goes_there_and_back(tmp_path: Path) -> N
     assert "graph" not in text
 
 
-@pytest.mark.parametrize(("kept", "count"), [(("--keep", "mine.softcap"), 2), ((), 1)], ids=["whole", "parts"])
+@pytest.mark.parametrize(
+    ("kept", "count"), [(("--keep", "mine.softcap"), 2), ((), 1)], ids=["whole", "parts"]
+)
 def test_modules_travel_with_what_they_call_alone(folder: Path, kept: tuple[str, ...], count: int) -> None:
     convert(folder / "main.sknd", folder / "m.nac", *kept)
     found = texts(folder / "m.nac")

@@ -21,17 +21,24 @@ from lamella.lang.nac import File
 from lamella.lang.nac.check.tables import read_tables
 from lamella.lang.nac.nodes import FIRST_REGULAR
 from lamella.lang.nac.operations import is_public
-from tests.bridge.test_graph_to_nac import Program
 from tests.bridge.nac_trips import read_back
 from tests.bridge.operators import layouts, llm, mathematics, networks, others
 from tests.bridge.operators.calls import Invocation, build
+from tests.bridge.test_graph_to_nac import Program
 from tests.graph.running import same
 from tests.graph.texts import small
 
-RESTATED = ("llm.matmul", "llm.bias_add", "llm.embedding", "llm.softmax", "llm.concat", "llm.reshape", "llm.scale")
+RESTATED = (
+    "llm.matmul",
+    "llm.bias_add",
+    "llm.embedding",
+    "llm.softmax",
+    "llm.concat",
+    "llm.reshape",
+    "llm.scale",
+)
 REASONS = {
-    row["name"]: row["reason"]
-    for row in csv.DictReader(read_shipped("ops/tables/nac_own.csv").splitlines())
+    row["name"]: row["reason"] for row in csv.DictReader(read_shipped("ops/tables/nac_own.csv").splitlines())
 }
 
 
@@ -157,7 +164,11 @@ def test_the_overload_that_is_written_is_public_where_one_is() -> None:
     for name, row in rows().items():
         groups[row.schema.operator].append(name)
     mixed = {key for key, names in groups.items() if any(map(is_public, names)) and not is_public(names[0])}
-    assert mixed - {"drop", "size", "refuse"} <= turned | {"aten.bitwise_and", "aten.bitwise_or", "aten.where"}
+    assert mixed - {"drop", "size", "refuse"} <= turned | {
+        "aten.bitwise_and",
+        "aten.bitwise_or",
+        "aten.where",
+    }
 
 
 def test_another_dialect_keeps_its_own_names() -> None:

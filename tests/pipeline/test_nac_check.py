@@ -142,9 +142,9 @@ def test_a_file_without_types_takes_those_of_the_arrays(tmp_path: Path, backend:
     for rows in (1, 4, 1):
         given = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3)
         np.testing.assert_array_equal(run(x=given)["output"], given @ np.ones((3, 2), np.float32))
-    for given, code in (({}, "NAC220"), ({"x": np.ones((2, 5), np.float32)}, "NAC231")):
+    for wrong, code in (({}, "NAC220"), ({"x": np.ones((2, 5), np.float32)}, "NAC231")):
         with pytest.raises(LamellaError) as caught:
-            run(**given)
+            run(**wrong)
         assert [item.code for item in caught.value.findings] == [code]
 
 
@@ -162,7 +162,7 @@ def test_missing_weights_leave_types_open(tmp_path: Path) -> None:
 
 def test_the_check_is_linear(tmp_path: Path) -> None:
     def seconds(count: int) -> float:
-        lines = [f"    %v{n + 1} = aten.gelu.default:Ts(%v{n}, \"tanh\")" for n in range(count)]
+        lines = [f'    %v{n + 1} = aten.gelu.default:Ts(%v{n}, "tanh")' for n in range(count)]
         body = "\n".join(["nac 1.6", ".code", "    %v0 = input()", *lines, f"    %z = output(%v{count})"])
         path = write(tmp_path, f"{body}\n.inputs\n    0 = x\n")
         start = time.process_time()

@@ -17,7 +17,9 @@ from lamella.ops.library import SPECIFICATION, Library
 MOST_FINDINGS = 100
 
 
-def read_operators(file: File, limits: Limits, dialect: str = SPECIFICATION) -> tuple[Library, list[Diagnostic]]:
+def read_operators(
+    file: File, limits: Limits, dialect: str = SPECIFICATION
+) -> tuple[Library, list[Diagnostic]]:
     """The library that the instructions of a file call, its own operators in it, and what is wrong with those.
 
     Resources import each other and the library; nothing outside the file is read.
@@ -67,9 +69,7 @@ class _Reading:
         found_wrong = list(self._library.load_texts(texts))
         if not errors(found_wrong):
             for module, document in self._library.documents.items():
-                found_wrong += check(
-                    document, module, self._library.find_operator, self._library.operators
-                )
+                found_wrong += check(document, module, self._library.find_operator, self._library.operators)
         return [*self._find_graphs(), *map(self._told, errors(found_wrong)[:MOST_FINDINGS])]
 
     def _text(self, module: str, item: Resource) -> Source | Diagnostic:

@@ -11,7 +11,7 @@ from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findi
 from lamella.base.dim import Dim
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.origin import Origin
-from lamella.bridge.nac_to_graph.calls import call, foresee, foreign, is_dropped, is_in_place, is_known
+from lamella.bridge.nac_to_graph.calls import call, foreign, foresee, is_dropped, is_in_place, is_known
 from lamella.bridge.nac_to_graph.flow import Flow
 from lamella.bridge.nac_to_graph.loads import Loads, Source, is_parameter, make_loads
 from lamella.bridge.nac_to_graph.measure import Excess, find_excess
@@ -282,7 +282,9 @@ class _Translator:
         try:
             found = make()
         except Fault as fault:
-            rule = foreign(self._builder.library, name) if fault.rule == rules.OPERATION_FOREIGN else fault.rule
+            rule = (
+                foreign(self._builder.library, name) if fault.rule == rules.OPERATION_FOREIGN else fault.rule
+            )
             self._report(rule.at(item.span, hint=None, labels=(), index=index, name=name, **fault.values))
         except Problem as problem:
             for finding in problem.findings:
@@ -354,8 +356,10 @@ class _Translator:
                 if value.reason:
                     self._report_use(index, index + offset, value.reason)
                 return None
-            untyped = isinstance(value, Untyped)
-            given.append(Given(None if untyped else value, computed=True, typed=not untyped))
+            if isinstance(value, Untyped):
+                given.append(Given(None, computed=True, typed=False))
+            else:
+                given.append(Given(value, computed=True))
         return tuple(given)
 
     def _report_use(self, index: int, target: int, what: str) -> None:

@@ -165,7 +165,7 @@ _PUBLIC = READABLE_NAMES | {f"aten.{name}" for name in _NEWER.split()}
 def is_public(name: str, version: str = V1_6) -> bool:
     """Whether an operation is one that the public runtimes have: a standard one, or one of their lists of names.
 
-    A name of the lists without an overload stands for its usual overloads. Operators of Python on sizes have bare names.
+    A name of the lists without an overload stands for its usual ones. Operators of Python on sizes have bare names.
     """
     if name in {item.name for item in standard_operations(version).values()} or "." not in name:
         return True

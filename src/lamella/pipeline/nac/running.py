@@ -69,7 +69,7 @@ def compile_graph(
 
 
 class Specialised:
-    """Runs the graph of a file whose inputs only the arrays of a call describe; kept for the next call of their types."""
+    """Runs the graph of a file whose inputs only the arrays of a call describe; what it prepares stays for the next."""
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ def _tensors(result: Result) -> Iterable[Tensor]:
 
 
 def _other(
-    node: Operation, name: str, inputs: tuple[Argument, ...] | None = None, **attributes: Value
+    node: Operation, name: str, inputs: tuple[Argument, ...] | None = None, /, **attributes: Value
 ) -> Operation:
     given = node.inputs if inputs is None else inputs
     # Operators of reals have no generic type where those of ATen have one.
@@ -100,7 +100,8 @@ def _softmax(node: Operation, given: Mapping[str, Value]) -> Operation | None:
 
 
 def _gelu(node: Operation, given: Mapping[str, Value]) -> Operation | None:
-    word = {None: "none", "TANH": "tanh"}.get(given["approximate"])  # type: ignore[call-overload]
+    words: Mapping[Value, str] = {None: "none", "TANH": "tanh"}
+    word = words.get(given["approximate"])
     return None if word is None else _other(node, "gelu", approximate=word)
 
 
@@ -208,8 +209,9 @@ def _even(padding: Value) -> Value:
 
 def _product(node: Operation, given: Mapping[str, Value]) -> Operation | None:
     """A product of matrices, or with the rows of a weight."""
-    ways = (given["transA"], given["transB"])
-    return _multiplied(node, {(False, False): "NN", (False, True): "NT"}.get(ways, ""))  # type: ignore[call-overload]
+    if given["transA"]:
+        return None
+    return _multiplied(node, "NT" if given["transB"] else "NN")
 
 
 def _scaled_product(node: Operation, given: Mapping[str, Value]) -> Operation | None:
@@ -227,15 +229,20 @@ def _multiplied(node: Operation, way: str) -> Operation | None:
 
 def _scaled(node: Operation, given: Mapping[str, Value]) -> Call | None:
     schema, source, factor = find_schema("aten.mul.Scalar"), node.inputs[0], given["factor"]
-    known = isinstance(source, Tensor) and isinstance(factor, int | float)
-    return Call(schema, {"self": source, "other": factor}) if schema is not None and known else None  # type: ignore[dict-item]
+    if schema is None or not isinstance(source, Tensor) or not isinstance(factor, int | float):
+        return None
+    return Call(schema, {"self": source, "other": factor})
 
 
 _CHANGES: Mapping[str, Change] = MappingProxyType(
     {
-        **{f"math.{name}": _same(name) for name in "neg exp log sin cos tanh abs rsqrt".split()},
-        **{f"math.{name}": _same(name) for name in "add sub mul div pow lt gt le ge eq ne clamp".split()},
-        **{f"nn.{name}": _same(name) for name in "relu sigmoid silu linear".split()},
+        **{
+            f"math.{name}": _same(name)
+            for name in ("neg", "exp", "log", "sin", "cos", "tanh", "abs", "rsqrt")
+        },
+        **{f"math.{name}": _same(name) for name in ("add", "sub", "mul", "div", "pow", "clamp")},
+        **{f"math.{name}": _same(name) for name in ("lt", "gt", "le", "ge", "eq", "ne")},
+        **{f"nn.{name}": _same(name) for name in ("relu", "sigmoid", "silu", "linear")},
         **{"math.iden": _same("clone"), "math.min": _same("min_other"), "math.select": _same("where")},
         **{"math.and": _same("bitwise_and"), "math.or": _same("bitwise_or"), "layout.cast": _same("to_copy")},
         **{"math.sum_reduce": _reduced("sum"), "math.mean_reduce": _reduced("mean")},
@@ -246,7 +253,11 @@ _CHANGES: Mapping[str, Change] = MappingProxyType(
         **{f"layout.{name}": _view for name in ("reshape", "flatten", "unflatten", "squeeze")},
         **{"layout.gather": _embedding, "layout.range": _range},
         **{"llm.matmul": _scaled_product, "llm.bias_add": _same("add"), "llm.scale": _scaled},
-        **{"llm.softmax": _along("softmax", "dim"), "llm.concat": _along("cat", "dim"), "llm.reshape": _reshaped},
+        **{
+            "llm.softmax": _along("softmax", "dim"),
+            "llm.concat": _along("cat", "dim"),
+            "llm.reshape": _reshaped,
+        },
         "llm.embedding": lambda node, given: _other(node, "embedding", node.inputs[::-1]),
     }
 )

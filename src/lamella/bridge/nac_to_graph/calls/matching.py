@@ -99,9 +99,7 @@ class _Matching:
     def _fits(self, parameter: Parameter, place: int) -> Iterator[tuple[int, Fit]]:
         """What a parameter can take from a place on, and how many arguments that is."""
         kind, value = read_kind(parameter.type), self.operands[place]
-        if not self.given[place].typed and kind.base in COMPUTED:
-            yield 1, Fit(None)
-        elif value is None and (kind.optional or kind.base in WITHOUT_EFFECT):
+        if _stays_open(kind, self.given[place]):
             yield 1, Fit(None)
         if not kind.many:
             found = fit(kind.base, value)
@@ -160,6 +158,13 @@ class _Matching:
         if kind.many:
             return fit_list(kind, value if isinstance(value, tuple) else (value,))
         return fit(kind.base, value)
+
+
+def _stays_open(kind: Kind, given: Given) -> bool:
+    """Whether a parameter takes an argument without a value: nothing is given, or only a run tells what."""
+    if given.typed:
+        return given.value is None and (kind.optional or kind.base in WITHOUT_EFFECT)
+    return kind.base in COMPUTED
 
 
 def _fit_one(kind: Kind, given: Given) -> Fit | None:

@@ -1,4 +1,4 @@
-"""Files as graphs, where a sound file does not say enough or what it says has no translation: NAC220 to NAC234, NAC287, NAC288."""
+"""Files as graphs, where a sound file says too little or what has no translation: NAC220 to NAC234, 287, 288."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _find_obstacle(file: File, notes: Notes) -> str:
         return "the model has other inputs than the numbers of tokens"
     batch, length = kinds[0].shape
     single = length == 1 and bool(notes.states)
-    if batch != 1 and isinstance(batch, int) or isinstance(length, int) and not single:
+    if (batch != 1 and isinstance(batch, int)) or (isinstance(length, int) and not single):
         return f"the model takes {batch} texts of {length} tokens, and a prompt is one of any length"
     content = (find_notes(file) or {}).get("outputs")
     first = content[0] if isinstance(content, list) and content else None
@@ -140,7 +140,11 @@ def _answer_lines(outputs: int, pace: Pace, stops: Sequence[int], room: int) -> 
     if pace is Pace.SINGLE:
         yield from ("TENSOR_INFO(1, 14, 3, 5)", "MATH_BINARY(1, 14, 14, 5)", "SRC_CONSTANT(15, 6)")
         yield from ("FLOW_LOOP_START(14)", "MATH_BINARY(0, 15, 15, 5)", "TENSOR_EXTRACT(8, 3, 15)")
-        yield from ("TENSOR_CREATE(12, 5, 0, 8)", f"MODEL_RUN_STATIC(0, [12], [{results}])", "FLOW_LOOP_END()")
+        yield from (
+            "TENSOR_CREATE(12, 5, 0, 8)",
+            f"MODEL_RUN_STATIC(0, [12], [{results}])",
+            "FLOW_LOOP_END()",
+        )
         yield from ("TENSOR_EXTRACT(8, 3, 6)", "TENSOR_CREATE(3, 5, 0, 8)")
     yield from ("FLOW_LOOP_START(7)", f"MODEL_RUN_STATIC(0, [3], [{results}])", "TENSOR_EXTRACT(9, 16, 6)")
     yield "MATH_AGGREGATE(0, 10, 9)"

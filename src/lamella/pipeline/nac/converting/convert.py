@@ -12,7 +12,13 @@ from lamella.bridge.nac_to_graph.weights import companion, with_external, with_i
 from lamella.graph.model import Model as GraphModel
 from lamella.lang.nac.nodes import File
 from lamella.pipeline.languages import Model as AnyModel
-from lamella.pipeline.nac.converting.applications import CONFIG, TOKENIZER, with_answers, with_plan, with_tokenizer
+from lamella.pipeline.nac.converting.applications import (
+    CONFIG,
+    TOKENIZER,
+    with_answers,
+    with_plan,
+    with_tokenizer,
+)
 from lamella.pipeline.nac.converting.quantizing import Cost, cost_lines, cost_to_json, quantize
 from lamella.pipeline.nac.converting.resources import embed
 from lamella.pipeline.nac.converting.training import carry_training
