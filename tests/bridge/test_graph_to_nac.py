@@ -182,11 +182,13 @@ def test_sizes_are_computed_once_and_before_their_user() -> None:
 
 
 def test_own_operators_have_all_their_attributes() -> None:
-    model = small("x: real[2, 3];", "y = math.mean_reduce{axes=[1]}(x); z = layout.cast<f64>(y);", "z: f64")
+    model = small(
+        "x: real[2, 3];", "y = math.lp_reduce{axes=[1], p=2.0}(x); z = layout.cast<f64>(y);", "z: f64"
+    )
     assert code(graph_to_nac(model).file) == [
         "%0 = input()",
-        "%1 = math.mean_reduce:TSb(%0, [1], false)",
-        '%2 = layout.cast:Ts(%1, "f64")',
+        "%1 = math.lp_reduce:TSbf(%0, [1], false, 2.0)",
+        '%2 = aten._to_copy.default:Tc(%1, "float64")',
         "%3 = output(%2)",
     ]
 
@@ -222,8 +224,8 @@ def test_equal_numbers_of_different_types_are_different_constants() -> None:
 
 
 def test_null_is_constant_1() -> None:
-    file = graph_to_nac(small("x: real[2];", "y = nn.relu(x);")).file
-    (null,) = file.constants
+    file = graph_to_nac(small("x: real[2];", "y = nn.relu{max=6.0}(x);")).file
+    null, _ = file.constants
     assert (null.id, null.type) == (1, ConstantType.NULL)
 
 

@@ -44,13 +44,16 @@ BOTH = (
 )
 ATEN = (
     *("rsqrt", "reciprocal", "erf", "sigmoid", "silu", "relu", "abs", "sign", "round", "trunc"),
-    *("log10", "exp2", "log1p", "expm1", "gelu"),
+    *("log10", "exp2", "log1p", "expm1", "gelu", "mish", "selu", "hardswish", "square", "frac"),
 )
+PUBLIC = ("exp", "log", "sin", "cos", "tanh")
+"""Operators of the library that are written as those of ATen."""
 OPERATORS = [
-    *(f"math.{name}" for name in (*BOTH, "neg", "abs", "sign", "sqr", "round")),
+    *(f"math.{name}" for name in (*BOTH, "sign", "sqr", "round", "rcp", "rsqr") if name not in PUBLIC),
+    *(f"nn.{name}" for name in ("softplus", "elu", "selu", "erf", "thresholded_relu")),
     *(f"aten.{name}" for name in (*BOTH, *ATEN)),
 ]
-"""Operators of one tensor, none of which has a number in the specification."""
+"""Operators of one tensor that have no number in the specification, each under a name of its own."""
 
 
 def typed(text: str) -> tuple[str, tuple[int, ...]]:
@@ -107,12 +110,12 @@ def _updates(lines: list[str], variables: dict[str, Tensor]) -> Iterator[Update]
 
 
 def model_from(path: Path, text: str) -> Model:
-    """The model of a program, whose own operators are kept whole."""
+    """The model of a program, whose own operators and those of ATen are kept whole."""
     if path.suffix == ".txt":
         return described(text)
     own = Library()
     module = own.load(Source(path.name, text))
-    found = compose(module, keep=lambda name: name.startswith("main."))
+    found = compose(module, keep=lambda name: name.startswith(("main.", "aten.")))
     assert found.graph is not None, "\n".join(map(str, found.findings))
     data = {item.name: np.zeros((4,), numpy_dtype(item.element)) for item in found.graph.variables}
     return Model(found.graph, own, data)
@@ -150,7 +153,7 @@ def test_a_repaired_program_is_written(path: Path) -> None:
 def test_findings_say_from_what_an_operation_was_made() -> None:
     text = (BAD / "nac211_operator.sknd").read_text(encoding="utf-8")
     (finding,) = findings_of(BAD / "nac211_operator.sknd", text)
-    assert "main.twice" in finding.message
+    assert "aten.softsign" in finding.message
     assert finding.origins
     assert "decompose" in finding.hint
 

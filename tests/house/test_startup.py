@@ -33,18 +33,25 @@ def test_help_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("language", "path"),
     [
-        ("nac", "examples/nac/words.nacs"),
         ("nem", "examples/npu/conv_relu.nem"),
         ("skriptnd", "examples/alexnet"),
         ("skriptnd", "examples/operator/window_attention.sknd"),
     ],
-    ids=["nac", "nem", "skriptnd", "operators"],
+    ids=["nem", "skriptnd", "operators"],
 )
 def test_check_loads_one_language_and_no_numpy(language: str, path: str) -> None:
     modules = loaded("check", path)
     assert languages_of(modules) == {f"lamella.lang.{language}"}
     assert not modules & HEAVY
     assert not [name for name in modules if name.startswith(("lamella.backend.", "lamella.bridge."))]
+
+
+def test_check_of_instructions_builds_their_graph_without_a_backend() -> None:
+    modules = loaded("check", "examples/nac/words.nacs")
+    assert languages_of(modules) == {"lamella.lang.nac", "lamella.lang.skriptnd"}
+    assert "lamella.bridge.nac_to_graph" in modules
+    assert not modules & (HEAVY - {"numpy", "ml_dtypes"})
+    assert not [name for name in modules if name.startswith("lamella.backend.")]
 
 
 def test_show_of_a_model_loads_one_language_and_no_numpy() -> None:

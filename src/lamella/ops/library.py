@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -162,3 +162,11 @@ class Library:
         self.documents.update(loading.documents)
         self._definitions.clear()
         return Module("main", file.parsed.document, tuple(loading.findings), self)
+
+    def load_texts(self, texts: Mapping[str, Source]) -> tuple[Diagnostic, ...]:
+        """Modules from their texts, which import each other and the library alone; what was found wrong with them."""
+        loading = Loading(self.standard, self.limits, texts)
+        loading.follow_texts()
+        self.documents.update(loading.documents)
+        self._definitions.clear()
+        return tuple(loading.findings)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
@@ -35,6 +36,7 @@ from lamella.lang.skriptnd.rules.names import (
 
 MAIN = "main"
 ENDING = ".sknd"
+NO_TEXTS: Mapping[str, Source] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,16 +69,28 @@ def file_of(module: str) -> str:
 
 
 class Loading:
-    """The walk over the imports of a model, without recursion."""
+    """The walk over the imports of a model, without recursion; modules may be given as texts, by their names."""
 
-    def __init__(self, standard: frozenset[str], limits: Limits) -> None:
+    def __init__(
+        self, standard: frozenset[str], limits: Limits, texts: Mapping[str, Source] = NO_TEXTS
+    ) -> None:
         self.standard = standard
         self.limits = limits
+        self.texts = texts
         self.documents: dict[str, Document] = {}
         self.findings: list[Diagnostic] = []
         self._open: list[str] = []
         self._shadowed: set[str] = set()
         self._failures = 0
+
+    def follow_texts(self) -> None:
+        """Read every module that is given as a text, with what it imports."""
+        for module in self.texts:
+            if module not in self.documents:
+                self.follow(self._text(module))
+
+    def _text(self, module: str) -> File:
+        return File(module, STANDARD_INPUT, None, parse(self.texts[module], self.limits))
 
     def follow(self, main: File) -> None:
         """Read everything that the main module imports, directly or not."""
@@ -137,6 +151,8 @@ class Loading:
 
     def _locate(self, file: File, module: str) -> File | str:
         """A module of the model folder, or why there is none."""
+        if module in self.texts:
+            return self._text(module)
         if file.root is None:
             return "a text that is no file has no folder of modules"
         if len(self.documents) + self._failures >= self.limits.max_includes:

@@ -54,7 +54,7 @@ def convert(source: Path, target: Path, options: Options) -> Conversion:
     language = language_of(source, options.language)
     if language == "module" and not target.suffix:
         return Plain(*part_of("module", "exporting").export(source, target, options))
-    model = execution_of(language).load(source, options)
+    model = _read(language, source, target, options)
     _refuse_own_weights(model, source, target, options)
     if ENDINGS.get(target.suffix.lower()) == "nac":
         if language == "module":
@@ -69,6 +69,13 @@ def convert(source: Path, target: Path, options: Options) -> Conversion:
     else:
         execution_of(model.language).save(model, target)
     return Plain((target,))
+
+
+def _read(language: str, source: Path, target: Path, options: Options) -> Model:
+    """The model of a file; of NAC that stays NAC it does not matter what its operations mean."""
+    if language == "nac" and ENDINGS.get(target.suffix.lower()) == "nac":
+        return cast(Model, part_of("nac", "model").read_checked(source, options.limits))
+    return execution_of(language).load(source, options)
 
 
 def _refuse_own_weights(model: Model, source: Path, target: Path, options: Options) -> None:

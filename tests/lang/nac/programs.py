@@ -34,11 +34,11 @@ PLACE = re.compile(r"([A-Za-z]*)([+-]?(?:0x[0-9a-f]+|\d+))?")
 EXPECT = re.compile(r";\s*expect\s+((?:NAC\d{3}[ ,]*)+)")
 WRITING = 200
 """Programs from this code on are wrong only because they cannot be written."""
-READING = {*range(220, 235), *range(260, 265), 272}
+READING = {*range(220, 235), *range(260, 265), 272, 287, 288}
 """Programs of these codes are wrong only because they cannot become graphs."""
 FLOW = range(265, 275)
 """Programs of these codes are wrong in how their blocks stand."""
-TRAINING = range(275, 290)
+TRAINING = range(275, 287)
 """Programs of these codes are wrong in how they are trained, perhaps only in the types of gradients."""
 PLANNING = range(240, 250)
 """Programs of these codes have a plan that is wrong, perhaps only when it runs."""

@@ -16,16 +16,23 @@ from lamella.bridge.graph_to_nac.code.tables import Tables
 from lamella.bridge.graph_to_nac.notes import write_notes
 from lamella.bridge.graph_to_nac.values import begins_as_zeros, constant_array, store_variable
 from lamella.bridge.graph_to_nac.width import model_width
+from lamella.bridge.graph_to_skriptnd.operators import module_document, needed
+from lamella.bridge.nac_to_graph.operators import is_shipped, shadows
 from lamella.bridge.nac_to_graph.weights import store_weight
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import Fresh
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac.check.tables import LAST_CONSTANT
+from lamella.lang.nac.notes import find_notes, operators_name, with_notes
 from lamella.lang.nac.operations import PARAMETER
 from lamella.lang.nac.rules import roads as rules
+from lamella.lang.nac.rules.reading import OPERATOR_SHADOWS
 from lamella.lang.nac.schedule import plan_memory
 from lamella.lang.nac.write import find_unwritable
+from lamella.lang.skriptnd import write as write_skriptnd
+from lamella.lang.skriptnd.nodes import Operator
+from lamella.ops.library import SPECIFICATION
 from lamella.ops.problem import Problem
 
 LAST_INDEX = 65535
@@ -129,8 +136,10 @@ class _FileWriter:
             parameters=tuple(n.Parameter(id_, self.stored.get(name, name)) for name, id_ in records.items()),
             inputs=tuple(n.Input(index, name) for index, name in enumerate(names)),
             tensors=() if self.how.external else tuple(self._tensors()),
-            resources=(self._notes(placed),),
+            resources=(self._notes(placed), *self._operators()),
         )
+        if self.model.library.dialect != SPECIFICATION:
+            file = with_notes(file, {**(find_notes(file) or {}), "dialect": self.model.library.dialect})
         return replace(file, schedule=self._schedule(file, placed))
 
     def _header(self) -> n.Header:
@@ -174,6 +183,19 @@ class _FileWriter:
         return write_notes(
             name, self.replayed.inputs, outputs, loads, placed.origins, states, placed.branches
         )
+
+    def _operators(self) -> Iterator[n.Resource]:
+        """The operators of the model's own that instructions call, and those that they call, module by module."""
+        library, modules = self.model.library, dict[str, list[Operator]]()
+        called = dict.fromkeys(call.operator for call in flat_calls(self.replayed.calls))
+        for definition in needed(library, called):
+            if shadows(definition, library):
+                self.findings.append(OPERATOR_SHADOWS.at(NOWHERE, operator=definition.name))
+            elif not is_shipped(definition, library):
+                modules.setdefault(definition.module, []).append(definition.operator)
+        for module, operators in modules.items():
+            text = write_skriptnd(module_document(module, operators))
+            yield n.Resource(operators_name(module), text.encode())
 
     def _schedule(self, file: n.File, placed: Placed) -> tuple[n.Tick, ...]:
         if not self.how.schedule:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from lamella.base.dim import Extent, Symbol, bounds
 from lamella.bridge.graph_to_skriptnd.components import Writer, type_word
 from lamella.bridge.graph_to_skriptnd.names import packs
-from lamella.bridge.graph_to_skriptnd.operators import MAIN, Operators, calls_in, modules_of
+from lamella.bridge.graph_to_skriptnd.operators import MAIN, Operators, module_document, modules_of
 from lamella.bridge.graph_to_skriptnd.values import expression, extent
 from lamella.graph.nodes import Argument, Graph, Node, Operation, Pack, Tensor
 from lamella.graph.rewrite import Fresh, defined, members, rename, uses
@@ -19,7 +19,7 @@ from lamella.ops.library import Library
 def documents(graph: Graph, library: Library) -> dict[str, n.Document]:
     """The main module with the graph, and the modules of the user's operators."""
     operators = Operators(graph, library)
-    found = {name: _document(name, items) for name, items in operators.modules.items()}
+    found = {name: module_document(name, items) for name, items in operators.modules.items()}
     imports = {*modules_of(operators.calls), *found[MAIN].modules} - {MAIN}
     body = (*operators.modules[MAIN], _declaration(graph, library, operators.words))
     return {**found, MAIN: n.Document(_import(imports), body)}
@@ -27,11 +27,6 @@ def documents(graph: Graph, library: Library) -> dict[str, n.Document]:
 
 def _import(modules: Iterable[str]) -> tuple[n.Import, ...]:
     return tuple(n.Import((name,)) for name in sorted(modules))
-
-
-def _document(module: str, operators: list[n.Operator]) -> n.Document:
-    calls = [call for operator in operators for call in calls_in(operator)]
-    return n.Document(_import(modules_of(calls) - {module}), tuple(operators))
 
 
 def _tensors(graph: Graph) -> Iterator[Tensor]:

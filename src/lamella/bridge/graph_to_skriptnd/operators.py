@@ -6,7 +6,7 @@ formula is copied under a public name; its module keeps the private one where ot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from lamella.graph.nodes import Graph, Tensor
@@ -31,7 +31,7 @@ class Operators:
         for name in named:
             self._publish(name)
         self.calls = [self.words.get(name, name) for name in named]
-        for definition in self._needed([name for name in named if name not in self.words]):
+        for definition in needed(library, [name for name in named if name not in self.words]):
             if not definition.standard:
                 self.modules.setdefault(definition.module, []).append(definition.operator)
 
@@ -53,17 +53,26 @@ class Operators:
         self.words[name] = f"{module}.{word}"
         self.modules.setdefault(module, []).append(replace(operator, name=word))
 
-    def _needed(self, waiting: list[str]) -> list[Definition]:
-        """The definitions of operators, with those that they call, in the order of their texts."""
-        found: dict[str, Definition] = {}
-        while waiting:
-            name = waiting.pop()
-            definition = None if name in found else self.library.find(name)
-            if definition is not None:
-                found[name] = definition
-                if not definition.standard:
-                    waiting += [_qualified(call, definition.module) for call in calls_in(definition.operator)]
-        return sorted(found.values(), key=lambda item: item.operator.span.start)
+
+def needed(library: Library, names: Iterable[str]) -> list[Definition]:
+    """The definitions of operators, with those that they call, in the order of their texts."""
+    found: dict[str, Definition] = {}
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        definition = None if name in found else library.find(name)
+        if definition is not None:
+            found[name] = definition
+            if not definition.standard:
+                waiting += [_qualified(call, definition.module) for call in calls_in(definition.operator)]
+    return sorted(found.values(), key=lambda item: item.operator.span.start)
+
+
+def module_document(module: str, operators: Sequence[n.Operator]) -> n.Document:
+    """Operators as a module that imports what they call."""
+    calls = [call for operator in operators for call in calls_in(operator)]
+    imports = sorted(modules_of(calls) - {module})
+    return n.Document(tuple(n.Import((name,)) for name in imports), tuple(operators))
 
 
 def _called(graph: Graph) -> Iterator[str]:

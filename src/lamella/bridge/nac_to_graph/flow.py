@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dtype import BOOL
-from lamella.bridge.nac_to_graph.nodes import FAILED, Value, describe, first_tensor
+from lamella.bridge.nac_to_graph.nodes import FAILED, UNTYPED, Untyped, Value, describe, first_tensor
 from lamella.bridge.nac_to_graph.recorder import Recorder
 from lamella.graph.nodes import Region, Tensor
 from lamella.lang.nac.nodes import CONTROL_FLOW, Instruction
@@ -26,6 +26,8 @@ class _Open:
 
     results: list[Sequence[Tensor] | None] = field(default_factory=list)
     regions: list[Region] = field(default_factory=list)
+    untyped: bool = False
+    """Whether only a run tells what some block hands over."""
 
 
 class Flow:
@@ -94,7 +96,11 @@ class Flow:
     def _tensor(self, index: int, target: int, number: int, values: Sequence[Value]) -> Tensor | None:
         value = values[target]
         tensor = first_tensor(value)
-        if tensor is None and value is not FAILED:
+        if isinstance(value, Untyped):
+            block = self._blocks.at(index)
+            if block is not None:
+                self._open[block.owner].untyped = True
+        elif tensor is None and value is not FAILED:
             span, what = self._instructions[index].span, describe(value)
             self._report(reading.OUTPUT_KIND.at(span, number=number, target=target, what=what))
         return tensor
@@ -106,13 +112,15 @@ class Flow:
         item, opened = self._instructions[owner], self._open.pop(owner)
         found = [results for results in opened.results if results is not None]
         if len(found) != len(opened.results):
-            return FAILED
+            return UNTYPED if opened.untyped else FAILED
         problems = list(self._differences(owner, found))
         for problem in problems:
             self._report(problem)
         if item.operation == CONTROL_FLOW:
             condition = self._condition(owner, values)
-            if condition is None or problems:
+            if isinstance(condition, Untyped) and not problems:
+                return UNTYPED
+            if not isinstance(condition, Tensor) or problems:
                 return FAILED
             return self._builder.add_branch(condition, opened.regions)
         if problems:
@@ -134,9 +142,11 @@ class Flow:
                     )
                     yield told
 
-    def _condition(self, owner: int, values: Sequence[Value]) -> Tensor | None:
+    def _condition(self, owner: int, values: Sequence[Value]) -> Tensor | Untyped | None:
         item = self._instructions[owner]
         value = values[owner + item.offsets[0]]
+        if isinstance(value, Untyped):
+            return value
         tensor = first_tensor(value)
         if tensor is not None and (tensor.element, tensor.shape) == (BOOL, ()):
             return tensor

@@ -12,7 +12,7 @@ from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dtype import F32, ElementType
 from lamella.base.limits import Limits
 from lamella.base.shape import element_count
-from lamella.bridge.nac_to_graph.nodes import FAILED, InputType, State, Value
+from lamella.bridge.nac_to_graph.nodes import FAILED, UNTYPED, InputType, State, Value
 from lamella.bridge.nac_to_graph.notes import Notes
 from lamella.bridge.nac_to_graph.recorder import Recorder
 from lamella.bridge.nac_to_graph.states import begin, find_misfit
@@ -85,6 +85,8 @@ class Source:
     limits: Limits
     numbers: bool = True
     """Whether the numbers of constants may be read."""
+    partial: bool = False
+    """Whether what nothing describes is left untyped, so that the rest is looked at all the same."""
 
     def describe(self, name: str) -> InputType | None:
         """What an input is: what is given is stronger than what the file says."""
@@ -226,6 +228,8 @@ class _Maker:
 
     def _input(self, index: int, name: str) -> Value:
         found = self._source.describe(name)
+        if found is None and self._source.partial:
+            return UNTYPED
         if found is None:
             span = self._source.file.instructions[index].span
             self._found.findings.append(rules.INPUT_TYPE_MISSING.at(span, name=name))

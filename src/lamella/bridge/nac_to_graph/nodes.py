@@ -64,7 +64,15 @@ class Failure:
 FAILED = Failure()
 """The result of an instruction that has a finding already, so that its users need none."""
 
-Value: TypeAlias = "Operand | Failure"
+
+@dataclass(frozen=True, slots=True)
+class Untyped:
+    """What stands where only a run tells the type: an input that nothing describes, and all that is made of it."""
+
+
+UNTYPED = Untyped()
+
+Value: TypeAlias = "Operand | Failure | Untyped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,8 @@ class Given:
 
     value: Operand
     computed: bool
+    typed: bool = True
+    """Whether it is known before a run what it is; the value is None where it is not."""
 
 
 def describe(value: Value) -> str:
@@ -80,6 +90,8 @@ def describe(value: Value) -> str:
     match value:
         case Failure(reason):
             return reason or "nothing"
+        case Untyped():
+            return "a tensor or a size"
         case Tensor(_, element, shape):
             return f"{element}[{', '.join(map(str, shape[:8]))}{', …' if len(shape) > 8 else ''}]"
         case None:

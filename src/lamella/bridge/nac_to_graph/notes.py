@@ -19,6 +19,7 @@ from lamella.lang.nac.check.tables import LAST_CONSTANT
 from lamella.lang.nac.nodes import File, Resource
 from lamella.lang.nac.notes import FORMAT, NAME
 from lamella.lang.nac.rules import reading as rules
+from lamella.ops.library import DIALECTS, SPECIFICATION
 
 _MOST_FINDINGS = 100
 
@@ -28,6 +29,8 @@ class Notes:
     """What the resource says: names and types of inputs, names of outputs, where instructions come from."""
 
     graph: str = ""
+    dialect: str = SPECIFICATION
+    """Which library gives operators of SkriptND their meaning."""
     inputs: dict[str, InputType] = field(default_factory=dict)
     outputs: list[str] = field(default_factory=list)
     constants: set[str] = field(default_factory=set)
@@ -79,6 +82,7 @@ class _Reader:
         readers: Mapping[str, Callable[[object], None]] = {
             "format": self._format,
             "graph": self._graph,
+            "dialect": self._dialect,
             "extents": self._extents,
             "inputs": self._inputs,
             "outputs": self._outputs,
@@ -117,6 +121,12 @@ class _Reader:
             self._notes.graph = value
         else:
             self._report("'graph' is no name")
+
+    def _dialect(self, value: object) -> None:
+        if isinstance(value, str) and value in DIALECTS:
+            self._notes.dialect = value
+        else:
+            self._report(f"there is no dialect {_shown(value)}")
 
     def _fits(self, name: str) -> bool:
         return 0 < len(name) <= self._limits.max_name

@@ -11,22 +11,25 @@ from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findi
 from lamella.base.dim import Dim
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.origin import Origin
-from lamella.bridge.nac_to_graph.calls import call, is_dropped, is_in_place
+from lamella.bridge.nac_to_graph.calls import call, foreign, foresee, is_dropped, is_in_place, is_known
 from lamella.bridge.nac_to_graph.flow import Flow
 from lamella.bridge.nac_to_graph.loads import Loads, Source, is_parameter, make_loads
 from lamella.bridge.nac_to_graph.measure import Excess, find_excess
 from lamella.bridge.nac_to_graph.nodes import (
     FAILED,
+    UNTYPED,
     Failure,
     Given,
     InputType,
     State,
     Translation,
+    Untyped,
     Value,
     describe,
     first_tensor,
 )
 from lamella.bridge.nac_to_graph.notes import read_notes
+from lamella.bridge.nac_to_graph.operators import read_operators
 from lamella.bridge.nac_to_graph.outputs import Outputs, output_names
 from lamella.bridge.nac_to_graph.recorder import Recorder
 from lamella.bridge.nac_to_graph.states import check_update, find_misfits, state_id
@@ -48,7 +51,6 @@ from lamella.lang.nac.regions import has_blocks
 from lamella.lang.nac.rules import reading as rules
 from lamella.lang.nac.rules.writing import FIELDS
 from lamella.lang.nac.signatures import coerce
-from lamella.ops.library import Library
 from lamella.ops.problem import Fault, Problem
 
 MAIN = "main"
@@ -80,9 +82,34 @@ def check_translation(
     inputs: Mapping[str, InputType] | None = None,
     weights: Weights | None = None,
     limits: Limits = DEFAULT,
+    *,
+    partial: bool = False,
 ) -> list[Diagnostic]:
-    """What keeps a file from becoming a graph, element types and shapes included; no numbers are read."""
-    return _translate(file, weights, inputs or NO_INPUTS, limits, numbers=False)[1]
+    """What keeps a file from becoming a graph, element types and shapes included; no numbers are read.
+
+    Where it is `partial`, inputs that nothing describes and weights that are not there are no findings: what follows
+    from them is looked at as far as names and arguments of operations tell.
+    """
+    return _translate(file, weights, inputs or NO_INPUTS, limits, numbers=False, partial=partial)[1]
+
+
+def find_unknown(file: File, limits: Limits = DEFAULT) -> list[Diagnostic]:
+    """The operations of a checked file that nobody here knows, each at the first instruction that names it.
+
+    Where the text of the file's own operators is wrong, that is all that is found.
+    """
+    tables, (library, wrong) = read_tables(file), read_operators(file, limits)
+    if wrong:
+        return wrong
+    firsts: dict[str, tuple[int, Instruction]] = {}
+    for index, item in enumerate(file.instructions):
+        if item.operation >= FIRST_REGULAR:
+            firsts.setdefault(tables.name_of(item.operation) or "", (index, item))
+    return [
+        foreign(library, name).at(item.span, index=index, name=name)
+        for name, (index, item) in firsts.items()
+        if not is_known(library, name)
+    ][:MOST_FINDINGS]
 
 
 def _translate(
@@ -91,13 +118,14 @@ def _translate(
     inputs: Mapping[str, InputType],
     limits: Limits,
     numbers: bool = True,
+    partial: bool = False,
 ) -> tuple[Translation | None, list[Diagnostic]]:
     tables = read_tables(file)
     wrong = _first_errors(_checks(file, tables))
     if wrong:
         return None, wrong
     notes = read_notes(file, limits)
-    source = Source(file, tables, notes, weights, inputs, limits, numbers)
+    source = Source(file, tables, notes, weights, inputs, limits, numbers, partial)
     return _Translator(source).run()
 
 
@@ -126,7 +154,9 @@ class _Translator:
         self._limits = source.limits
         self._names: dict[int, str] = {}
         limits = replace(source.limits, max_pack=min(source.limits.max_pack, LONGEST_PACK))
-        self._builder = Recorder(Library(limits=limits), source.notes.graph or MAIN)
+        library, self._wrong = read_operators(source.file, limits, source.notes.dialect)
+        """What is wrong with the file's own operators, without which instructions mean nothing."""
+        self._builder = Recorder(library, source.notes.graph or MAIN)
         self._loads = Loads()
         self._values: list[Value] = []
         self._steps: list[int] = [0]
@@ -134,6 +164,8 @@ class _Translator:
         counts = source.notes.branches
         self._flow = Flow(self._builder, source.file.instructions, counts, self._report)
         self._tensors = 0
+        self._foreseen: set[tuple[int, int, tuple[int, ...], tuple[bool, ...]]] = set()
+        """Forms of calls with untyped arguments that nothing is wrong with; programs repeat themselves."""
         self._findings: list[Diagnostic] = list(source.notes.findings)
 
     def _report(self, finding: Diagnostic) -> None:
@@ -142,6 +174,8 @@ class _Translator:
 
     def run(self) -> tuple[Translation | None, list[Diagnostic]]:
         """The translation, unless there are findings."""
+        if self._wrong:
+            return None, sort_findings([*self._findings, *self._wrong])
         self._loads = make_loads(self._builder, self._source)
         misfits = find_misfits(self._file, self._source.notes, self._limits)
         for finding in (*self._loads.findings, *misfits):
@@ -160,8 +194,9 @@ class _Translator:
             if self._is_too_much(index, item):
                 break
         tensors = [] if self._findings else self._outputs(targets, self._file.instructions[end])
-        states = [] if self._findings else self._update(tensors)
-        if self._findings:
+        whole = not self._findings and len(tensors) == len(targets)
+        states = self._update(tensors) if whole else []
+        if self._findings or not whole:
             return None, sort_findings(self._findings)
         return replace(self._finish(outputs, tensors[:count]), states=tuple(states)), []
 
@@ -198,8 +233,10 @@ class _Translator:
         found = self._loads.parameters.get(item.constants[0])
         if found is None:
             name = self._source.tables.parameters[item.constants[0]].name
-            self._report(rules.WEIGHTS_MISSING.at(item.span, index=index, name=name))
-            found = self._loads.parameters[item.constants[0]] = FAILED
+            found = UNTYPED if self._source.partial else FAILED
+            if found is FAILED:
+                self._report(rules.WEIGHTS_MISSING.at(item.span, index=index, name=name))
+            self._loads.parameters[item.constants[0]] = found
         return found
 
     def _state(self, index: int, item: Instruction) -> Value:
@@ -215,7 +252,22 @@ class _Translator:
         given = self._arguments(index, item, name)
         if given is None:
             return FAILED
-        return self._made(index, item, name, lambda: call(self._builder, name, given))
+        if all(argument.typed for argument in given):
+            return self._made(index, item, name, lambda: call(self._builder, name, given))
+        return self._foresee(index, item, name, given)
+
+    def _foresee(self, index: int, item: Instruction, name: str, given: tuple[Given, ...]) -> Value:
+        """The untyped result of a call of which only the name and the arguments that are known can be wrong."""
+        typed = tuple(argument.typed for argument in given)
+        form = (item.operation, item.variant, item.constants, typed)
+        # Typed results differ from call to call, so forms are alike only where constants are all that is known.
+        alike = all(argument.computed != argument.typed for argument in given)
+        if not (alike and form in self._foreseen):
+            found = self._made(index, item, name, lambda: foresee(self._builder.library, name, given))
+            if alike and found is UNTYPED:
+                self._foreseen.add(form)
+            return found
+        return self._kept(index, item, UNTYPED)
 
     def _join(self, index: int) -> Value:
         """What an instruction gives whose blocks are over."""
@@ -230,9 +282,10 @@ class _Translator:
         try:
             found = make()
         except Fault as fault:
-            self._report(
-                fault.rule.at(item.span, hint=None, labels=(), index=index, name=name, **fault.values)
+            rule = (
+                foreign(self._builder.library, name) if fault.rule == rules.OPERATION_FOREIGN else fault.rule
             )
+            self._report(rule.at(item.span, hint=None, labels=(), index=index, name=name, **fault.values))
         except Problem as problem:
             for finding in problem.findings:
                 self._report(self._told(finding, index, name))
@@ -251,7 +304,7 @@ class _Translator:
         if excess is not None:
             self._report(excess.at(item.span, index, name))
             return FAILED
-        tensor = first_tensor(value)
+        tensor = value if isinstance(value, Untyped) else first_tensor(value)
         if is_in_place(name) and tensor is not None and item.offsets and item.offsets[0]:
             target = index + item.offsets[0]
             if self._flow.is_outside(index, target):
@@ -303,7 +356,10 @@ class _Translator:
                 if value.reason:
                     self._report_use(index, index + offset, value.reason)
                 return None
-            given.append(Given(value, computed=True))
+            if isinstance(value, Untyped):
+                given.append(Given(None, computed=True, typed=False))
+            else:
+                given.append(Given(value, computed=True))
         return tuple(given)
 
     def _report_use(self, index: int, target: int, what: str) -> None:
@@ -317,6 +373,8 @@ class _Translator:
         found: list[Tensor] = []
         for number, target in enumerate(targets):
             tensor = first_tensor(self._values[target])
+            if isinstance(self._values[target], Untyped):
+                continue
             if tensor is None:
                 what = describe(self._values[target])
                 self._report(rules.OUTPUT_KIND.at(item.span, number=number, target=target, what=what))

@@ -16,6 +16,7 @@ from lamella.lang.nac.nodes import (
     Instruction,
     Orchestrator,
 )
+from lamella.lang.nac.notes import operators_module
 
 _USER, _PARAMETER, _CONSTANT = 0, 1, 3
 
@@ -86,7 +87,7 @@ def extract_block(file: File, first: int, last: int) -> File:
         schedule=(),
         manifest=b"",
         orchestrator=Orchestrator(),
-        resources=(),
+        resources=tuple(item for item in file.resources if operators_module(item.name) is not None),
         training=(),
         arrays=(),
     )

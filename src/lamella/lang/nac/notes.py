@@ -1,4 +1,8 @@
-"""The resource `lamella.json`: what a file says beyond the fields of the format, as one object of JSON."""
+"""What a file says beyond the fields of the format: `lamella.json`, one object of JSON, and operators of its own.
+
+The operators of module `mine` are SkriptND text in the resource `operators.mine.sknd`, those of the main module in
+`operators.main.sknd`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,18 @@ from lamella.lang.nac.nodes import File, Resource
 NAME = "lamella.json"
 FORMAT_KEY, FORMAT = "format", 1
 _LONGEST = 1 << 24
+_FIRST, _LAST = "operators.", ".sknd"
+
+
+def operators_name(module: str) -> str:
+    """The name of the resource that holds the operators of a module."""
+    return f"{_FIRST}{module}{_LAST}"
+
+
+def operators_module(name: str) -> str | None:
+    """The module whose operators a resource of this name holds; None where it holds something else."""
+    inner = name.removeprefix(_FIRST).removesuffix(_LAST)
+    return inner if name == operators_name(inner) and inner else None
 
 
 def find_notes(file: File) -> dict[str, object] | None:

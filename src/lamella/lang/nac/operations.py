@@ -153,5 +153,21 @@ _ATEN = (
     " _to_copy slice_scatter copy full ne.Scalar cumsum type_as gelu conv2d max_pool2d tril ge.Tensor"
     " _native_batch_norm_legit_no_training upsample_nearest2d.vec adaptive_avg_pool2d permute matmul"
 )
+_NEWER = (
+    "clamp eq ne lt le gt ge __and__ __or__ __not__ where.ScalarOther index.Tensor sum.dim_IntList sigmoid hardsigmoid"
+    " hardswish empty_like fill scalar_tensor"
+)
 READABLE_NAMES: frozenset[str] = frozenset({"getitem", *(f"aten.{name}" for name in _ATEN.split())})
 """The names beside the standard ones that files of the public compiler are known to contain."""
+_PUBLIC = READABLE_NAMES | {f"aten.{name}" for name in _NEWER.split()}
+
+
+def is_public(name: str, version: str = V1_6) -> bool:
+    """Whether an operation is one that the public runtimes have: a standard one, or one of their lists of names.
+
+    A name of the lists without an overload stands for its usual ones. Operators of Python on sizes have bare names.
+    """
+    if name in {item.name for item in standard_operations(version).values()} or "." not in name:
+        return True
+    stem, _, overload = name.rpartition(".")
+    return name in _PUBLIC or (overload in _OVERLOADS and stem in _PUBLIC)

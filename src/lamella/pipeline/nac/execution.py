@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
+from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.paths import is_folder
 from lamella.lang.nac import restate, save_file
@@ -19,8 +21,15 @@ GRAPHS = "skriptnd"
 
 
 def load(path: Path, options: Options) -> Model:
-    """Read a file or an assembly text; LamellaError holds all findings when something is wrong."""
-    return read_checked(path, options.limits)
+    """Read a file or an assembly text; LamellaError holds all findings when something is wrong.
+
+    Operations that nobody here knows are errors too: `show`, `fmt`, and `convert` into another NAC file take them.
+    """
+    model = read_checked(path, options.limits)
+    unknown = part_of("nac", "translating").find_foreign(model, options.limits)
+    if unknown:
+        raise LamellaError([*model.findings, *unknown])
+    return model
 
 
 def compile(  # the API's word: lamella.compile
@@ -38,7 +47,8 @@ def compile(  # the API's word: lamella.compile
         running = part_of("nac", "running")
         executable: languages.Executable = running.compile_file(model, options)
         return executable
-    return execution_of(GRAPHS).compile(to_graph(model, options), backend, options)
+    graphs: languages.Executable = part_of("nac", "running").compile_graph(model, backend, options, to_graph)
+    return graphs
 
 
 def lower(model: Model, to: str, options: Options) -> languages.Model:
@@ -46,9 +56,9 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
     return execution_of(GRAPHS).lower(to_graph(model, options), to, options)
 
 
-def to_graph(model: Model, options: Options) -> languages.Model:
-    """The graph of a file, with the extents that the user gives."""
-    translation = part_of("nac", "translating").translate(model, options)
+def to_graph(model: Model, options: Options, known: Mapping[str, object] | None = None) -> languages.Model:
+    """The graph of a file, with the extents that the user gives; `known` are types of inputs."""
+    translation = part_of("nac", "translating").translate(model, options, known)
     graph: languages.Model = part_of(GRAPHS, "shaping").with_extents(translation.model, options)
     return graph
 

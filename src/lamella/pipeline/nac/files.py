@@ -12,17 +12,21 @@ from lamella.lang.nac import disassemble, parse
 from lamella.lang.nac.assembly import parse_assembly, write_assembly
 from lamella.lang.nac.nodes import File
 from lamella.pipeline.languages import Description, part_of
-from lamella.pipeline.nac.model import check_model, is_described, open_either, read_model
+from lamella.pipeline.nac.model import check_model, open_either, read_model
 from lamella.pipeline.nac.showing.describe import describe_file, file_to_json, list_file
 from lamella.pipeline.nac.showing.sections import data_size, find_sections
 from lamella.pipeline.options import Options
 
 
 def check(path: Path, options: Options) -> list[Diagnostic]:
-    """What is wrong with the bytes or the text, with what they say and, where inputs are described, with its graph."""
+    """What is wrong with the bytes or the text, with what they say, and with the graph that they say.
+
+    Where nothing describes the inputs, their types are left open: what operations are called and what they are called
+    with is looked at all the same.
+    """
     model = read_model(path, options.limits)
     found = check_model(model)
-    if errors(found) or not is_described(model, options):
+    if errors(found) or not model.file.instructions:
         return found
     road: list[Diagnostic] = part_of("nac", "translating").check_road(model, options)
     return sort_findings([*found, *road])

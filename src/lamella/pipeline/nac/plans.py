@@ -151,7 +151,11 @@ def execute(
 ) -> Outcome:
     """Run the plan of a file; `allowed` are capabilities with the folder that each may reach."""
     if not model.file.orchestrator.bytecode:
-        hint = "without --prompt and --plan the model itself is run"
+        hint = (
+            "`lamella convert FOLDER chat.nac` writes one for a Hugging Face folder with a tokenizer.json; another"
+            " model takes its own: `lamella convert FILE chat.nac --tokenizer tokenizer.json --plan PLAN.nacs`"
+            " (docs/languages/plans.md); without --prompt and --plan the model itself is run"
+        )
         raise InputError(f"'{shown(model.path)}' has no plan", path=shown(model.path), hint=hint)
     folders = dict(allowed or {})
     host = FileHost(model, options, console, folders)

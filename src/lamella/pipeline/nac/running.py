@@ -21,6 +21,7 @@ from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError
 from lamella.base.dim import symbols
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
+from lamella.base.placement import Placed, placement_of
 from lamella.base.source import NOWHERE
 from lamella.bridge.nac_to_graph import InputType, Translation, nac_to_graph
 from lamella.bridge.nac_to_graph.notes import read_notes
@@ -28,11 +29,14 @@ from lamella.bridge.nac_to_graph.outputs import output_names
 from lamella.bridge.nac_to_graph.weights import Weights, read_weight
 from lamella.lang.nac.nodes import File
 from lamella.lang.skriptnd.rules.data import EXTENT_OUT_OF_BOUND
+from lamella.pipeline import languages
+from lamella.pipeline.languages import execution_of
 from lamella.pipeline.nac.model import Model
-from lamella.pipeline.nac.translating import weights_of
+from lamella.pipeline.nac.translating import refuse_wrong, weights_of
 from lamella.pipeline.nac.types import read_types
-from lamella.pipeline.options import Options
+from lamella.pipeline.options import WITH_KERNELS, Options
 
+REFERENCE = "reference"
 Translate = Callable[[File, Weights, Mapping[str, InputType], Limits], Translation]
 """How a file becomes a graph."""
 MOST_MACHINES = 4
@@ -42,6 +46,80 @@ MOST_MACHINES = 4
 def compile_file(model: Model, options: Options, translate: Translate = nac_to_graph) -> Executable:
     """Make a file callable; what can be known before a call is checked at once."""
     return Executable(model, options, translate)
+
+
+ToGraph = Callable[[Model, Options, Mapping[str, InputType] | None], languages.Model]
+"""How a file becomes a graph once it is known what its inputs are."""
+
+
+def compile_graph(
+    model: Model, backend: str | None, options: Options, to_graph: ToGraph
+) -> languages.Executable:
+    """Make the graph of a file callable on a backend for graphs; each call describes inputs that nothing else does."""
+    notes = read_notes(model.file, options.limits)
+    declared = {**notes.inputs, **read_types(options.types, model.file)}
+    if all(item.name in declared for item in model.file.inputs):
+        return execution_of("skriptnd").compile(to_graph(model, options, None), backend, options)
+    if backend not in (None, REFERENCE, *WITH_KERNELS):
+        hint = f"graphs run on: {', '.join((REFERENCE, *WITH_KERNELS))}"
+        raise InputError(f"there is no backend '{backend}' for a graph", hint=hint)
+    refuse_wrong(model, declared, weights_of(model, options), options.limits)
+    count = max(model.file.header.outputs - len(notes.states or ()), 0)
+    names = tuple(output_names(notes.outputs, count))
+    return Specialised(model, names, lambda known: to_graph(model, options, known), backend, options)
+
+
+class Specialised:
+    """Runs the graph of a file whose inputs only the arrays of a call describe; what it prepares stays for the next."""
+
+    def __init__(
+        self,
+        model: Model,
+        outputs: tuple[str, ...],
+        to_graph: Callable[[Mapping[str, InputType]], languages.Model],
+        backend: str | None,
+        options: Options,
+    ) -> None:
+        self.findings: list[Diagnostic] = [item for item in model.findings if item.severity != NOTE]
+        """What the last call found."""
+        self.watch: Watch = unwatched
+        """Wraps the steps of a call, for a progress bar."""
+        self.inputs = tuple(item.name for item in model.file.inputs)
+        """The names of the inputs, in order."""
+        self.outputs = outputs
+        """The names of the outputs, in order."""
+        self.draws = options.draws
+        """Whether inputs that a call does not give are random; where not, they are missing."""
+        self.drawn = Drawn()
+        """What the last call drew."""
+        self.placement: list[Placed] = []
+        """Where the operations of the last call ran."""
+        self._to_graph = to_graph
+        self._backend, self._options = backend, options
+        self._made: dict[tuple[tuple[str, InputType], ...], languages.Executable] = {}
+
+    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
+        """Run once; LamellaError names the inputs that nothing describes."""
+        given = {name: np.asarray(value) for name, value in inputs.items()}
+        types: dict[str, InputType] = {}
+        for name in self.inputs:
+            element = element_type_of(given[name].dtype) if name in given else None
+            if element is not None:
+                types[name] = InputType(element, given[name].shape)
+        run = self._prepare(types)
+        run.watch, run.draws = self.watch, self.draws
+        outputs = run(**given)
+        self.findings, self.drawn, self.placement = run.findings, run.drawn, placement_of(run)
+        return outputs
+
+    def _prepare(self, types: Mapping[str, InputType]) -> languages.Executable:
+        key = tuple(sorted(types.items(), key=lambda item: item[0]))
+        if key not in self._made:
+            while len(self._made) >= MOST_MACHINES:
+                del self._made[next(iter(self._made))]
+            graph = self._to_graph(types)
+            self._made[key] = execution_of("skriptnd").compile(graph, self._backend, self._options)
+        return self._made[key]
 
 
 class Executable:
@@ -72,6 +150,8 @@ class Executable:
         self._machines: dict[tuple[tuple[str, InputType], ...], Machine] = {}
         if not any(_is_open(self._declared.get(name)) for name in self.inputs):
             self._prepare({})
+        elif any(name not in self._declared for name in self.inputs) and translate is nac_to_graph:
+            refuse_wrong(model, self._declared, self._weights, options.limits)
 
     @property
     def inputs(self) -> tuple[str, ...]:

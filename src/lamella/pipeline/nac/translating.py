@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError
-from lamella.base.paths import shown
-from lamella.bridge.nac_to_graph import InputType, Translation, check_translation, nac_to_graph
+from lamella.base.limits import Limits
+from lamella.base.paths import STANDARD_INPUT, is_there, shown
+from lamella.bridge.nac_to_graph import InputType, Translation, check_translation, find_unknown, nac_to_graph
 from lamella.bridge.nac_to_graph.training import check_training, has_training
-from lamella.bridge.nac_to_graph.weights import Weights, find_weights, read_external
+from lamella.bridge.nac_to_graph.weights import Weights, companion, find_weights, read_external
 from lamella.lang.nac.rules.reading import INPUT_TYPE_MISSING
-from lamella.pipeline.nac.model import Model
+from lamella.pipeline.nac.model import Model, is_described
 from lamella.pipeline.nac.types import read_types
 from lamella.pipeline.options import Options
 
@@ -42,14 +43,40 @@ def translate(model: Model, options: Options, known: Mapping[str, InputType] | N
     return nac_to_graph(model.file, weights_of(model, options), inputs, options.limits)
 
 
+def find_foreign(model: Model, limits: Limits) -> list[Diagnostic]:
+    """The operations of a checked file that no table knows, each at the first instruction that names it."""
+    return find_unknown(model.file, limits)
+
+
+def refuse_wrong(model: Model, known: Mapping[str, InputType], weights: Weights, limits: Limits) -> None:
+    """What is wrong with a file although some of its inputs are described by nobody yet; LamellaError holds it."""
+    found = errors(check_translation(model.file, known, weights, limits, partial=True))
+    if found:
+        raise LamellaError(found)
+
+
 def check_road(model: Model, options: Options) -> list[Diagnostic]:
-    """What keeps a file that describes its inputs from becoming a graph; no numbers are read."""
+    """What keeps a file from becoming a graph; no numbers are read.
+
+    Where nothing describes the inputs their types are left open, and so are those of weights that are not there.
+    """
+    partial = not is_described(model, options)
     try:
-        weights, known = weights_of(model, options), read_types(options.types, model.file)
-        found = check_translation(model.file, known, weights, options.limits)
-        return found or _check_training(model, known, weights, options)
+        weights = None if partial and _lacks_weights(model, options) else weights_of(model, options)
+        known = read_types(options.types, model.file)
+        found = check_translation(model.file, known, weights, options.limits, partial=partial)
+        if found or weights is None:
+            return found
+        return _check_training(model, known, weights, options)
     except LamellaError as problem:
         return list(problem.findings)
+
+
+def _lacks_weights(model: Model, options: Options) -> bool:
+    """Whether a file leaves its weights to another one that does not lie beside it."""
+    if model.file.header.internal or options.weights is not None:
+        return False
+    return model.path == STANDARD_INPUT or not is_there(companion(model.path))
 
 
 def _check_training(

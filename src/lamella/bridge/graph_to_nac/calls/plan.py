@@ -12,9 +12,11 @@ from lamella.base.source import NOWHERE
 from lamella.bridge.aten.describe import describe
 from lamella.bridge.graph_to_nac.calls.arrange import Arranged, Merge, arrange
 from lamella.bridge.graph_to_nac.calls.own import say_own
+from lamella.bridge.graph_to_nac.calls.public import say_publicly
 from lamella.bridge.graph_to_nac.calls.restate import is_pass, restate_call
 from lamella.bridge.graph_to_nac.calls.said import Fork, Move, Part, Plan, Saying, Step, tensors_of, type_of
 from lamella.bridge.graph_to_nac.values import stored_constant
+from lamella.bridge.nac_to_graph.operators import shadows
 from lamella.graph.model import Model
 from lamella.graph.nodes import (
     Argument,
@@ -33,6 +35,7 @@ from lamella.graph.nodes import (
 from lamella.graph.rewrite import copy_of, defined, made, members
 from lamella.lang.nac.regions import MOST_NESTED
 from lamella.lang.nac.rules import roads as rules
+from lamella.lang.nac.rules.reading import OPERATOR_SHADOWS
 from lamella.ops.library import Library
 from lamella.ops.problem import Problem
 
@@ -66,8 +69,10 @@ def _find_in_node(node: Node, library: Library) -> Iterator[Diagnostic]:
     if not isinstance(node, Operation):
         return
     definition = library.find(node.operator)
-    if definition is None or not definition.standard:
+    if definition is None:
         yield tell_origin(rules.NOT_SHIPPED.at(NOWHERE, operator=node.operator, tensor=name), node.origin)
+    elif shadows(definition, library):
+        yield tell_origin(OPERATOR_SHADOWS.at(NOWHERE, operator=node.operator), node.origin)
 
 
 def _first_name(node: Node) -> str:
@@ -239,7 +244,8 @@ class _Planner:
 
     def _say(self, node: Operation) -> Saying | Tensor:
         if not node.operator.startswith(ATEN):
-            return say_own(self.library, node, self.constants)
+            public = say_publicly(self.library, node, self.constants)
+            return public or say_own(self.library, node, self.constants)
         call = describe(node, self.constants)
         if call is None:
             finding = rules.NOT_SHIPPED.at(NOWHERE, operator=node.operator, tensor=_first_name(node))

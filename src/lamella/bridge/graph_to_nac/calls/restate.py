@@ -99,7 +99,7 @@ def restate_operand(operand: Operand, values: Values, tensors: Mapping[str, Tens
 
 def is_pass(call: Call) -> bool:
     """Whether a call gives its first operand as it is, and needs no instruction."""
-    return canonise(call.schema.name).name == PASS
+    return canonise(call.schema.name).name == PASS or call.schema.name == "aten.alias.default"
 
 
 def restate_call(call: Call, operation: Operation) -> Call:
@@ -138,9 +138,82 @@ def _filling(call: Call, operation: Operation) -> Call:
     return replace(call, operands={**call.operands, "fill_value": int(value), "dtype": element})
 
 
+def _product(call: Call, operation: Operation) -> Call:
+    """Products of matrices, and of batches of them, as the one operation that has both."""
+    first, second = call.operands.values()
+    return _other(call, "aten.matmul.default", {"self": first, "other": second})
+
+
+def _smaller(call: Call, operation: Operation) -> Call:
+    return _other(call, "aten.min.other", dict(call.operands))
+
+
+def _turned(call: Call, operation: Operation) -> Call:
+    """The transposition of a matrix; what has fewer dimensions stays as it is."""
+    source = call.operands["self"]
+    if not isinstance(source, Tensor) or len(source.shape) != 2:
+        return call
+    return _other(call, "aten.transpose.int", {"self": source, "dim0": 0, "dim1": 1})
+
+
+def _shaped(call: Call, operation: Operation) -> Call:
+    return _other(call, "aten.view.default", {"self": call.operands["self"], "size": call.operands["shape"]})
+
+
+def _bounded(call: Call, operation: Operation) -> Call:
+    """A bound on one side, where it is a number."""
+    ends = [item for name, item in call.operands.items() if name != "self"]
+    if any(isinstance(item, Tensor) for item in ends):
+        return call
+    return _other(call, "aten.clamp.default", dict(call.operands))
+
+
+def _new(call: Call, operation: Operation) -> Call:
+    """A new tensor of the type of another one, as one of that type."""
+    (result,), stem = operation.outputs, call.schema.name.split(".")[1].removeprefix("new_")
+    if not isinstance(result, Tensor):
+        return call
+    given = {name: item for name, item in call.operands.items() if name != "self"}
+    made = _other(call, f"aten.{stem}.default", {**given, "dtype": result.element})
+    return _filling(made, operation) if stem == "full" else made
+
+
+def _narrowed(call: Call, operation: Operation) -> Call:
+    start, length = call.operands["start"], call.operands["length"]
+    if not isinstance(start, int) or not isinstance(length, int) or start < 0:
+        return call
+    given = {"self": call.operands["self"], "dim": call.operands["dim"]}
+    return _other(call, "aten.slice.Tensor", {**given, "start": start, "end": start + length})
+
+
+def _convolved(call: Call, operation: Operation) -> Call:
+    """A convolution of two dimensions that is not transposed."""
+    given, weight = dict(call.operands), call.operands["weight"]
+    turned = given.pop("transposed"), given.pop("output_padding")
+    if turned[0] or not isinstance(weight, Tensor) or len(weight.shape) != 4:
+        return call
+    return _other(call, "aten.conv2d.default", given)
+
+
 _CHANGES: Mapping[str, Callable[[Call, Operation], Call]] = MappingProxyType(
-    {"squeeze": _view, "rsub": _subtraction, "masked_fill": _choice, "full": _filling}
+    {
+        **{"squeeze": _view, "flatten": _view, "unflatten": _view, "reshape": _shaped, "rsub": _subtraction},
+        **{"masked_fill": _choice, "full": _filling, "mm": _product, "bmm": _product, "minimum": _smaller},
+        **{"t": _turned, "clamp_min": _bounded, "clamp_max": _bounded, "narrow": _narrowed},
+        **{"new_zeros": _new, "new_ones": _new, "new_full": _new, "convolution": _convolved},
+    }
 )
+"""What is said by another operation: the public list has it, or several share a name there."""
+_SPELLINGS: Mapping[str, str] = MappingProxyType(
+    {
+        **{f"aten.{stem}.Scalar": f"aten.{stem}.Tensor" for stem in ("mul", "div")},
+        **{f"aten.bitwise_{word}.Tensor": f"aten.__{word}__.Tensor" for word in ("and", "or")},
+    }
+)
+"""Overloads under the names of others that take the same arguments, since other readers have those alone.
+
+A number may stand in the place of a tensor: so does the public compiler write it.
+"""
 
 
 def _other(call: Call, name: str, operands: Mapping[str, Operand]) -> Call:
@@ -166,7 +239,7 @@ def written_name(call: Call) -> str:
         return f"nac.{name.split('.')[1]}"
     if name.startswith("aten.rsub."):
         return name if _scaled(call) or name != "aten.rsub.Scalar" else SUB
-    canonical = canonise(name)
+    canonical = canonise(_SPELLINGS.get(name, name))
     return name if canonical.order is not None else canonical.name
 
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lamella.bridge.nac_to_graph.calls.names import call, is_dropped, is_in_place
+from lamella.bridge.nac_to_graph.calls.names import call, foreign, foresee, is_dropped, is_in_place, is_known
 
-__all__ = ["call", "is_dropped", "is_in_place"]
+__all__ = ["call", "foreign", "foresee", "is_dropped", "is_in_place", "is_known"]

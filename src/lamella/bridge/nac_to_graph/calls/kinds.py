@@ -18,6 +18,8 @@ WITHOUT_EFFECT = frozenset({"Device", "Layout", "MemoryFormat", "Generator", "St
 """Types whose values change nothing that a graph says."""
 IGNORED = frozenset({"pin_memory", "non_blocking"})
 """Parameters of other types with the same fate."""
+COMPUTED = frozenset({"Tensor", "Scalar", "int", "SymInt", "float", "bool", "SymBool"})
+"""Types that results of instructions can have."""
 _KIND = re.compile(r"(\w+)(\?)?(?:\[(\d*)\](\?)?)?")
 _DEVICE = re.compile(r"(?:cpu|cuda|meta|mps|xpu|hpu|xla|vulkan|mkldnn|mtia|privateuseone)(?::\d{1,4})?")
 _LAYOUT = re.compile(r"strided|sparse_\w+|_mkldnn|jagged")

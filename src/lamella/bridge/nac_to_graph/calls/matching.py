@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 from lamella.bridge.aten.nodes import Call, Operand, Parameter, Schema
 from lamella.bridge.nac_to_graph.calls.kinds import (
+    COMPUTED,
     IGNORED,
     WITHOUT_EFFECT,
     Fit,
+    Kind,
     fit,
     fit_item,
     fit_list,
@@ -97,7 +99,7 @@ class _Matching:
     def _fits(self, parameter: Parameter, place: int) -> Iterator[tuple[int, Fit]]:
         """What a parameter can take from a place on, and how many arguments that is."""
         kind, value = read_kind(parameter.type), self.operands[place]
-        if value is None and (kind.optional or kind.base in WITHOUT_EFFECT):
+        if _stays_open(kind, self.given[place]):
             yield 1, Fit(None)
         if not kind.many:
             found = fit(kind.base, value)
@@ -117,8 +119,8 @@ class _Matching:
     def _run(self, parameter: Parameter, place: int) -> list[Fit]:
         """The items of a flattened list from a place on, as many as there may be."""
         kind, run = read_kind(parameter.type), list[Fit]()
-        for value in self.operands[place:]:
-            found = fit_item(kind, value)
+        for item in self.given[place:]:
+            found = _fit_one(kind, item)
             if found is None or (found.cost > 1 and kind.base == "Tensor"):
                 break
             run.append(found)
@@ -137,8 +139,8 @@ class _Matching:
             return None
         free = sorted(rest, key=lambda item: not item.keyword)
         taken: list[tuple[str, Fit]] = []
-        for value in self.operands[place:]:
-            fitting = [(item, fitted) for item in free if (fitted := self._alone(item, value))]
+        for given in self.given[place:]:
+            fitting = [(item, fitted) for item in free if (fitted := self._alone(item, given))]
             found = min(fitting, key=lambda item: item[1].cost, default=None)
             if found is None or (not taken and rest and found[0] is rest[0]):
                 return None
@@ -146,14 +148,30 @@ class _Matching:
             taken.append((found[0].name, found[1]))
         return tuple(taken)
 
-    def _alone(self, parameter: Parameter, value: Operand) -> Fit | None:
+    def _alone(self, parameter: Parameter, given: Given) -> Fit | None:
         """One argument for one parameter."""
-        kind = read_kind(parameter.type)
+        kind, value = read_kind(parameter.type), given.value
+        if not given.typed:
+            return Fit(None) if kind.base in COMPUTED else None
         if value is None:
             return Fit(None) if kind.optional else None
         if kind.many:
             return fit_list(kind, value if isinstance(value, tuple) else (value,))
         return fit(kind.base, value)
+
+
+def _stays_open(kind: Kind, given: Given) -> bool:
+    """Whether a parameter takes an argument without a value: nothing is given, or only a run tells what."""
+    if given.typed:
+        return given.value is None and (kind.optional or kind.base in WITHOUT_EFFECT)
+    return kind.base in COMPUTED
+
+
+def _fit_one(kind: Kind, given: Given) -> Fit | None:
+    """An argument as an item of a list."""
+    if not given.typed:
+        return Fit(None) if kind.base in COMPUTED else None
+    return fit_item(kind, given.value)
 
 
 def _is_needed(parameter: Parameter) -> bool:

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from difflib import get_close_matches
 
+from lamella.base.diagnostic import Rule
 from lamella.base.dim import Dim
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.nodes import Operand, Result, Schema
 from lamella.bridge.aten.sizes import compute_size, is_size_operation
-from lamella.bridge.aten.table import DROP, find_schema, overloads
+from lamella.bridge.aten.table import DROP, find_schema, overloads, schemas
 from lamella.bridge.nac_to_graph.calls.matching import Reading, find_readings
-from lamella.bridge.nac_to_graph.calls.own import call_own
-from lamella.bridge.nac_to_graph.calls.standard import PASS, PREFIX, restate_standard
-from lamella.bridge.nac_to_graph.nodes import Failure, Given, Value, describe, first_tensor
+from lamella.bridge.nac_to_graph.calls.own import call_own, check_own
+from lamella.bridge.nac_to_graph.calls.standard import PASS, PREFIX, TRANSPOSE, restate_standard
+from lamella.bridge.nac_to_graph.nodes import UNTYPED, Failure, Given, Untyped, Value, describe, first_tensor
 from lamella.bridge.nac_to_graph.recorder import Recorder
 from lamella.graph.nodes import Tensor
+from lamella.lang.nac.nodes import V1_8
+from lamella.lang.nac.operations import standard_operations
 from lamella.lang.nac.rules import reading as rules
+from lamella.ops.library import Library
 from lamella.ops.problem import Fault, Problem
 
 ATEN = "aten."
+LONGEST = 60
+"""Letters of a name for which like ones are looked for."""
 
 
 def is_dropped(name: str) -> bool:
@@ -46,6 +54,53 @@ def call(builder: Recorder, name: str, given: tuple[Given, ...]) -> Value:
     if is_size_operation(name) and (name == "getitem" or first_of(operands) is None):
         return _size(name, operands)
     return _call_named(builder, name, given)
+
+
+def is_known(library: Library, name: str) -> bool:
+    """Whether some table has an operation of this name: the standard ones, ATen's, Python's on sizes, the library."""
+    if name == PASS or is_size_operation(name) or is_dropped(name):
+        return True
+    spelled = _spelled(name)
+    if name.startswith(PREFIX):
+        return bool(_schemas(f"{ATEN}{name.removeprefix(PREFIX)}"))
+    return bool(spelled.startswith(ATEN) and _schemas(spelled)) or library.find(spelled) is not None
+
+
+def foreign(library: Library, name: str) -> Rule:
+    """The rule that an operation is unknown, with those of a like name in its hint."""
+    prefix = name.partition(".")[0]
+    known = {
+        "nac": sorted(item.name for item in standard_operations(V1_8).values()),
+        "aten": sorted(schemas()),
+    }.get(prefix) or [f"{prefix}.{word}" for word in library.operators(prefix)]
+    near = get_close_matches(name[:LONGEST], known, 1, 0.7)
+    if not near:
+        return rules.OPERATION_FOREIGN
+    return replace(rules.OPERATION_FOREIGN, hint=f"did you mean {near[0]}? {rules.OPERATION_FOREIGN.hint}")
+
+
+def foresee(library: Library, name: str, given: tuple[Given, ...]) -> Untyped:
+    """What an instruction gives of whose arguments only a run tells some; a Fault where it cannot be called at all."""
+    if not is_known(library, name):
+        raise Fault(rules.OPERATION_FOREIGN)
+    if name == PASS:
+        _pass(tuple(item.value for item in given))
+        return UNTYPED
+    spelled = _spelled(name)
+    definition = library.find(spelled)
+    if is_size_operation(name):
+        if not 0 < len(given) < 3 or (name == "getitem" and len(given) != 2):
+            raise Fault(rules.ARGUMENTS_UNFIT, arguments=_told(given), schema=f"{name}(x, …)")
+    elif name.startswith(PREFIX):
+        # A transposition without dimensions swaps the last two, whichever they are.
+        if not (name == TRANSPOSE and len(given) == 1):
+            restated = restate_standard(name, given)
+            _read_aten(restated.name, restated.given)
+    elif spelled.startswith(ATEN) and _schemas(spelled):
+        _read_aten(spelled, given)
+    elif definition is not None:
+        check_own(definition, given)
+    return UNTYPED
 
 
 def first_of(operands: Sequence[Operand]) -> Tensor | None:
@@ -101,6 +156,12 @@ def _schemas(name: str) -> tuple[Schema, ...]:
 
 
 def _call_aten(builder: Recorder, name: str, given: tuple[Given, ...]) -> Value:
+    found = _first_that_holds(builder, _read_aten(name, given))
+    return Failure("no value") if found is None else found
+
+
+def _read_aten(name: str, given: tuple[Given, ...]) -> Sequence[Reading]:
+    """The calls that an instruction may stand for; a Fault where there is none."""
     schemas = _schemas(name)
     if not schemas:
         raise Fault(rules.OPERATION_FOREIGN)
@@ -108,10 +169,13 @@ def _call_aten(builder: Recorder, name: str, given: tuple[Given, ...]) -> Value:
     if not readings:
         readings = find_readings(overloads(".".join(name.split(".")[:2])), given)
     if not readings:
-        arguments = ", ".join(describe(item.value) for item in given[:16])
-        raise Fault(rules.ARGUMENTS_UNFIT, arguments=f"({arguments})", schema=_shown(schemas[0]))
-    found = _first_that_holds(builder, readings)
-    return Failure("no value") if found is None else found
+        raise Fault(rules.ARGUMENTS_UNFIT, arguments=_told(given), schema=_shown(schemas[0]))
+    return readings
+
+
+def _told(given: Sequence[Given]) -> str:
+    """Arguments as messages speak of them."""
+    return f"({', '.join(describe(item.value if item.typed else UNTYPED) for item in given[:16])})"
 
 
 def _first_that_holds(builder: Recorder, readings: Sequence[Reading]) -> Result:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from lamella.base.dim import Dim
-from lamella.base.dtype import ElementType, find
+from lamella.base.dtype import F32, ElementType, find
 from lamella.bridge.aten.nodes import Operand
 from lamella.bridge.nac_to_graph.calls.kinds import find_element
 from lamella.bridge.nac_to_graph.nodes import Failure, Value, describe, first_tensor
+from lamella.bridge.nac_to_graph.nodes import Given as Told
 from lamella.graph.build import Builder, Given
 from lamella.graph.nodes import Argument, Pack, Single, Tensor
 from lamella.graph.nodes import Value as Attribute
@@ -27,6 +28,22 @@ def call_own(builder: Builder, definition: Definition, operands: Sequence[Operan
     types = reader.types(_open_types(operator, inputs))
     found = builder.call_all(definition.name, *inputs, types=types, results=(), **attributes)
     return _value(found)
+
+
+_ANYTHING = Tensor("", F32, ())
+"""What is passed for an argument whose type only a run tells."""
+
+
+def check_own(definition: Definition, given: Sequence[Told]) -> None:
+    """Whether an operator can take arguments of which some are not known before a run; a Fault says which cannot."""
+    reader = _Reader(definition, [item.value if item.typed else _ANYTHING for item in given])
+    operator = definition.operator
+    for item in operator.parameters("input"):
+        reader.input(item)
+    for item in operator.parameters("attrib"):
+        if reader.left:
+            reader.attribute(item)
+    reader.types([item.name for item in operator.items("dtype") if isinstance(item, Dtype)])
 
 
 def _value(results: tuple[Argument, ...]) -> Value:
@@ -122,6 +139,8 @@ class _Reader:
         return tuple(self._scalar(item, real) for item in items)
 
     def _scalar(self, value: Operand, real: bool) -> Single:
+        if value is _ANYTHING:
+            return 0
         if not isinstance(value, int | float | str | Dim):
             raise self._fault()
         # Lists of whole numbers come back as integers.

@@ -11,7 +11,7 @@ from lamella.bridge.aten.nodes import Operand
 from lamella.bridge.nac_to_graph.nodes import Given, first_tensor
 
 PREFIX = "nac."
-PASS = "nac.pass"
+PASS, TRANSPOSE = "nac.pass", "nac.transpose"
 
 
 class Restated(NamedTuple):

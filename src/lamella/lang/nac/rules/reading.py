@@ -1,4 +1,4 @@
-"""Files as graphs, where a sound file does not say enough or what it says has no translation: NAC220 to NAC234."""
+"""Files as graphs, where a sound file says too little or what has no translation: NAC220 to NAC234, 287, 288."""
 
 from __future__ import annotations
 
@@ -28,6 +28,18 @@ NOTES_MALFORMED = Rule(
     "6.3 RSRC",
     "resource lamella.json: {problem}",
     hint="write the file again, or remove the resource and say what the inputs are",
+)
+OPERATORS_MALFORMED = Rule(
+    "NAC287",
+    "6.3 RSRC",
+    "resource '{name}'{place}: {problem}",
+    hint="it holds SkriptND operators that instructions call; `lamella show --extract` writes it to a file",
+)
+OPERATOR_SHADOWS = Rule(
+    "NAC288",
+    "5.1 CMAP",
+    "operator '{operator}' of the model's own has the name of one of the library, which readers would take",
+    hint="give its module another name",
 )
 
 # Instructions

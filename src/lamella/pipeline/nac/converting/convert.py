@@ -12,7 +12,13 @@ from lamella.bridge.nac_to_graph.weights import companion, with_external, with_i
 from lamella.graph.model import Model as GraphModel
 from lamella.lang.nac.nodes import File
 from lamella.pipeline.languages import Model as AnyModel
-from lamella.pipeline.nac.converting.applications import with_plan, with_tokenizer
+from lamella.pipeline.nac.converting.applications import (
+    CONFIG,
+    TOKENIZER,
+    with_answers,
+    with_plan,
+    with_tokenizer,
+)
 from lamella.pipeline.nac.converting.quantizing import Cost, cost_lines, cost_to_json, quantize
 from lamella.pipeline.nac.converting.resources import embed
 from lamella.pipeline.nac.converting.training import carry_training
@@ -43,7 +49,8 @@ def convert_to_nac(model: AnyModel, target: Path, options: Options) -> Conversio
     else:
         hint = "graphs become NAC: .sknd, .pt2, .nac"
         raise InputError(f"a file of {model.language} is no graph", hint=hint)
-    made = replace(made, file=_with_attachments(made.file, options))
+    file, told = _with_attachments(made.file, options)
+    made = replace(made, file=file, findings=(*made.findings, *told))
     external = _is_external(model, options)
     cost = None
     if options.quantize is not None:
@@ -57,14 +64,21 @@ def convert_to_nac(model: AnyModel, target: Path, options: Options) -> Conversio
     return Conversion(tuple(written), made.findings, tuple(lines), _data(cost))
 
 
-def _with_attachments(file: File, options: Options) -> File:
-    """The file with the tokenizer, the plan and the files that it is to carry."""
+def _with_attachments(file: File, options: Options) -> tuple[File, tuple[Diagnostic, ...]]:
+    """The file with the tokenizer, the plan and the files that it is to carry.
+
+    What was a Hugging Face folder with a tokenizer, and so carries both, answers prompts where nobody gives it a plan.
+    """
     if options.tokenizer is not None:
         file = with_tokenizer(file, options.tokenizer, options.limits)
     if options.plan is not None:
         file = with_plan(file, options.plan, options.limits)
     paths = {name: Path(path) for name, path in options.embed.items()}
-    return embed(file, paths, options.limits) if paths else file
+    file = embed(file, paths, options.limits) if paths else file
+    carried = options.tokenizer is not None or TOKENIZER in options.embed
+    if options.plan is None and CONFIG in options.embed and carried:
+        return with_answers(file, options.cache, options.limits)
+    return file, ()
 
 
 def _data(cost: Cost | None) -> Mapping[str, object]:
