@@ -19,10 +19,10 @@ from lamella.ops.bind.plan import Measure, ParameterPlan
 from lamella.ops.bind.state import Binding, Place
 from lamella.ops.evaluate import Code
 from lamella.ops.evaluate.walk import primitive
-from lamella.ops.instance import Value
+from lamella.ops.instance import Repeated, Value
 from lamella.ops.problem import Fault, Problem
 from lamella.ops.scalars.terms import is_term
-from lamella.ops.scalars.values import Repeated, expect_count, show, word_of
+from lamella.ops.scalars.values import expect_count, show, word_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

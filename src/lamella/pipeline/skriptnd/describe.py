@@ -15,6 +15,7 @@ from lamella.graph.nodes import Argument, Branch, Graph, Loop, Operation, Pack, 
 from lamella.lang.skriptnd.nodes import Document, Operator
 from lamella.lang.skriptnd.write import write, write_expression
 from lamella.lang.skriptnd.write.statements import type_text as write_type
+from lamella.ops.instance import Repeated, singles
 from lamella.ops.library import SPECIFICATION, Library
 from lamella.pipeline.languages import Description
 from lamella.pipeline.options import Options
@@ -181,6 +182,9 @@ def value_text(value: Value) -> str:
     if isinstance(value, tuple):
         uniform = len(value) > 1 and all(item == value[0] for item in value)
         return value_text(value[0]) if uniform else f"[{', '.join(map(value_text, value))}]"
+    if isinstance(value, Repeated):
+        item, length = singles(value)
+        return f"[{value_text(item)} ..({length})]"
     if isinstance(value, bool):
         return "true" if value else "false"
     return f'"{printable(value)}"' if isinstance(value, str) else str(value)
