@@ -24,6 +24,7 @@ from lamella.lang.skriptnd.rules.data import OPEN_SHAPE
 from lamella.lang.skriptnd.rules.graphs import (
     INDEX_OUTSIDE,
     INTEGER_TOO_WIDE,
+    INTRINSIC,
     NO_MEANING,
     RANK_DIFFERS,
     TOO_MUCH_MEMORY,
@@ -128,7 +129,7 @@ class _Refusals:
                 self._keep_loops(formula)
                 _keep_inside(formula, instance)
         elif kind == "intrinsic" and not instance.definition.standard:
-            raise Fault(NO_MEANING, reason="it has no formula and is composed of nothing")
+            raise Fault(INTRINSIC)
 
     def _keep_type(self, element: ElementType) -> None:
         if element.kind is Kind.COMPLEX:

@@ -16,7 +16,7 @@ from lamella.bridge.graph_to_kernels.products import Product, find_product, memr
 from lamella.bridge.graph_to_kernels.steps import Unsupported, elements, plan_steps
 from lamella.bridge.graph_to_kernels.terms import Held, Writing, is_picked, stored_type
 from lamella.graph.binding import bind_operation
-from lamella.graph.nodes import Operation, Tensor
+from lamella.graph.nodes import Operation, Pack, Tensor
 from lamella.kernels.build import Builder, Names
 from lamella.kernels.nodes import Call, Operand
 from lamella.lang.tensor.nodes import Function, Parameter, Scalar, Value
@@ -41,6 +41,8 @@ class Kernels:
 
     def add(self, operation: Operation) -> tuple[Call, ...]:
         """Write the kernels of an operation; none where it has no formula or one that no kernel is written for."""
+        if any(isinstance(item, Pack) for item in operation.outputs):
+            return ()  # only the run tells how many tensors there are, and so how many formulas
         instance = bind_operation(self.library, operation)
         formulas = contractions(instance)
         before = len(self.functions)

@@ -23,12 +23,15 @@ def check_lowering(context: Context, operator: Operator) -> None:
     """Check the formulas of an operator."""
     outputs = list(operator.parameters("output"))
     formulas = [item for item in operator.items("lower") if isinstance(item, Lowering)]
-    if len(outputs) > 1:
-        context.report(rules.SEVERAL_OUTPUTS.at(outputs[1].span, name=operator.name, count=len(outputs)))
     names = {item.name for item in outputs}
+    later = dict.fromkeys(names)
     for formula in formulas:
+        later.pop(formula.target.tensor, None)
         with context.inner(), context.at(Place("lower", accesses=True)):
             _check_formula(context, formula, names)
+            for name in later:
+                if _reads(name, formula):
+                    context.report(rules.READS_LATER.at(formula.span, name=name))
     for finding in check_order(outputs, formulas):
         context.report(finding)
 
