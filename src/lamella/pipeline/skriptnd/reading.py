@@ -52,7 +52,7 @@ def read_module(path: Path, options: Options) -> Read:
         findings = list(module.findings)
         if not errors(findings):
             for name, document in library.documents.items():
-                findings += check(document, name, library.find_operator, library.operators)
+                findings += check(document, name, library.find_operator, library.operators, library.resolve)
     return Read(module, tuple(sort_findings(findings)))
 
 

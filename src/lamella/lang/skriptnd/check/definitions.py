@@ -18,6 +18,13 @@ from lamella.lang.skriptnd.rules import names as rules
 
 Listed: TypeAlias = Callable[[str], Collection[str]]
 """The names of the operators of a module."""
+Qualify: TypeAlias = Callable[[str, str], str]
+"""The qualified name of an operator that the text of a module names."""
+
+
+def qualified_name(name: str, module: str) -> str:
+    """A name with its module; one without is of the module where it stands."""
+    return name if "." in name else f"{module}.{name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +48,14 @@ class Definitions:
         find: Find | None = None,
         imports: Collection[str] | None = None,
         listed: Listed | None = None,
+        qualify: Qualify = qualified_name,
     ) -> None:
         self.module = module
         self.operators = operators
         self._find = find
         self._imports = imports
         self._listed = listed
+        self._qualify = qualify
         self._guesses = 0
         self._signatures: dict[str, Signature] = {}
         self._stateful: dict[str, bool] = {}
@@ -54,8 +63,9 @@ class Definitions:
     def resolve(self, name: str, span: Span) -> Operator | Diagnostic | None:
         """The operator that an invocation names, a finding, or None where nothing can be known about it."""
         module, _, short = name.rpartition(".")
-        if not module or module == self.module:
-            found = self.operators.get(short) or (self._find and self._find(f"{self.module}.{short}"))
+        qualified = self._qualify(name, self.module)
+        if qualified == f"{self.module}.{short}":
+            found = self.operators.get(short) or (self._find and self._find(qualified))
             return found or self._unknown(name, span)
         if self._imports is not None and module not in self._imports:
             return rules.NOT_IMPORTED.at(span, module=module)
@@ -63,7 +73,7 @@ class Definitions:
             return rules.PRIVATE_OPERATOR.at(span, name=short, module=module)
         if self._find is None:
             return None
-        return self._find(name) or self._unknown(name, span)
+        return self._find(qualified) or self._unknown(name, span)
 
     def _unknown(self, name: str, span: Span) -> Diagnostic:
         """The finding that there is no such operator, with one that may have been meant."""
@@ -124,7 +134,7 @@ class Definitions:
         module = caller.rpartition(".")[0]
         if "." not in name and not module and name in self.operators:
             return name, self.operators[name]
-        qualified = name if "." in name else f"{module or self.module}.{name}"
+        qualified = self._qualify(name, module or self.module)
         return qualified, self._find(qualified) if self._find is not None else None
 
 
