@@ -96,6 +96,8 @@ class Library:
         """The modules of the model that were loaded, by name."""
         self.shadows: frozenset[str] = frozenset()
         """The standard modules whose names files of the model have."""
+        self.lost: frozenset[str] = frozenset()
+        """The modules of the model that could not be read."""
         self._comparing: set[str] = set()
         self._shelves: dict[str, tuple[_Shelf, ...]] = {}
         self._definitions: dict[str, Definition | None] = {}
@@ -198,7 +200,7 @@ class Library:
         loading = Loading(self.standard, self.limits)
         loading.follow(file)
         self.documents.update(loading.documents)
-        self.shadows = frozenset(loading.shadows)
+        self.shadows, self.lost = frozenset(loading.shadows), frozenset(loading.lost)
         self._definitions.clear()
         findings = list(loading.findings)
         for module, span in loading.shadows.items() if not errors(findings) else ():

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lamella.base.diagnostic import Diagnostic
+from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import (
@@ -22,6 +22,7 @@ from lamella.base.paths import (
     shown,
 )
 from lamella.base.source import Source, Span
+from lamella.base.suggest import did_you_mean
 from lamella.lang.skriptnd import Parsed, parse
 from lamella.lang.skriptnd.nodes import Document, Import
 from lamella.lang.skriptnd.rules.names import (
@@ -79,6 +80,8 @@ class Loading:
         self.findings: list[Diagnostic] = []
         self.shadows: dict[str, Span] = {}
         """The standard modules whose names files of the model have, with where they are imported first."""
+        self.lost: set[str] = set()
+        """The modules that could not be read, or not whole: of what they define nothing is known."""
         self._open: list[str] = []
         self._failures = 0
         self._main = STANDARD_INPUT
@@ -101,6 +104,8 @@ class Loading:
     def _enter(self, file: File) -> tuple[File, Iterator[tuple[Import, str]]]:
         self.documents[file.module] = file.parsed.document
         self.findings += file.parsed.findings
+        if errors(file.parsed.findings):
+            self.lost.add(file.module)
         self._open.append(file.module)
         if file.module != MAIN:
             for graph in file.parsed.document.graphs:
@@ -142,7 +147,9 @@ class Loading:
         if isinstance(found, File):
             return replace(found, module=key)
         self._failures += 1
-        self.findings.append(MISSING_MODULE.at(node.span, module=module, reason=found))
+        self.lost.add(key)
+        hint = did_you_mean(module, sorted(self.standard)) or None
+        self.findings.append(MISSING_MODULE.at(node.span, hint=hint, module=module, reason=found))
         return None
 
     def _locate(self, file: File, module: str) -> File | str:

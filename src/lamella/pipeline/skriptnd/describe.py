@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from difflib import get_close_matches
 from pathlib import Path
 
 from lamella.base.diagnostic import errors, printable
 from lamella.base.dim import Extent, bounds
 from lamella.base.errors import InputError
 from lamella.base.paths import shown
+from lamella.base.suggest import nearest
 from lamella.graph.nodes import Argument, Branch, Graph, Loop, Operation, Pack, Tensor, Value, tensors, walk
 from lamella.lang.skriptnd.nodes import Document, Operator
 from lamella.lang.skriptnd.write import write, write_expression
@@ -61,7 +61,7 @@ def signature(operator: Operator) -> str:
 def _not_found(name: str, library: Library) -> InputError:
     """That nothing has this name, with what it may have been meant for."""
     module, _, word = name.rpartition(".")
-    near = get_close_matches(word, library.operators(module), 3) if module in library.standard else []
+    near = nearest(word, library.operators(module), 3) if module in library.standard else []
     if near:
         hint = f"close to it: {', '.join(f'{module}.{item}' for item in near)}"
     else:

@@ -76,7 +76,9 @@ class Operators:
         key = signature(operation)
         if key not in self._prepared:
             instance = bind_operation(self._library, operation)
-            self._prepared[key] = Prepared(instance, contractions(instance))
+            # How many formulas a pack of open length has, only the run tells: they are written once it does.
+            waits = any(isinstance(item, Pack) for item in operation.outputs)
+            self._prepared[key] = Prepared(instance, () if waits else contractions(instance))
         self._seen[id(operation)] = operation, self._prepared[key]
         return self._prepared[key]
 

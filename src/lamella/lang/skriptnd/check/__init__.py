@@ -28,10 +28,11 @@ def check(
     find: Find | None = None,
     listed: Listed | None = None,
     qualify: Qualify = qualified_name,
+    lost: Collection[str] = (),
 ) -> list[Diagnostic]:
     """What is wrong with a document's definitions; `find` knows the operators of other modules, `listed` their names.
 
-    `qualify` gives the qualified names of what the text names.
+    `qualify` gives the qualified names of what the text names; of the modules in `lost` nothing is known.
 
     Without `find`, invocations of other modules are taken as they are.
     """
@@ -39,7 +40,7 @@ def check(
     operators: dict[str, Operator] = {}
     for item in document.declarations:
         operators.setdefault(item.name, item)
-    definitions = Definitions(module, operators, find, frozenset(document.modules), listed, qualify)
+    definitions = Definitions(module, operators, find, frozenset(document.modules), listed, qualify, lost)
     called = {name for item in document.declarations for name in invoked(item)}
     calls: dict[str, Sequence[Edge]] = {}
     for item in document.declarations:
