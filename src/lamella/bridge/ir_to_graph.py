@@ -45,6 +45,7 @@ from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.nodes import BuiltConstant
 from lamella.lang.module.instantiate.nodes import Value as Plain
 from lamella.lang.skriptnd import check
+from lamella.ops.instance import Repeated
 from lamella.ops.library import Library
 from lamella.ops.modules import file_of
 
@@ -171,13 +172,17 @@ class _Reading:
 
     def _constant(self, item: ir.Literal) -> Constant:
         value = self._value(item.value)
-        if value is None:
+        if value is None or isinstance(value, Repeated):
             raise MisfitError(f"the constant '{item.name[:100]}' has no value")
         return Constant(self._find(item.name), value)
 
     def _value(self, value: Json) -> Value:
         if isinstance(value, tuple):
             return tuple(map(self._single, value))
+        if isinstance(value, Mapping) and "repeated" in value:
+            length = self._single(value.get("length"))
+            if isinstance(length, Dim):
+                return Repeated(self._single(value["repeated"]), length)
         return None if value is None else self._single(value)
 
     def _single(self, value: Json) -> Single:

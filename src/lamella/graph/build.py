@@ -28,7 +28,7 @@ from lamella.graph.nodes import (
 )
 from lamella.graph.rewrite import Fresh, copy_of
 from lamella.lang.skriptnd.rules.names import UNKNOWN_OPERATOR
-from lamella.ops.instance import Declared, Fill, Instance
+from lamella.ops.instance import Declared, Fill, Instance, Repeated
 from lamella.ops.instantiate import instantiate
 from lamella.ops.library import Library
 from lamella.ops.problem import Problem
@@ -97,6 +97,9 @@ def _plain(instance: Instance) -> tuple[tuple[str, Value], ...]:
     """The attributes of an instance, all of which have values that a graph holds."""
     found: list[tuple[str, Value]] = []
     for name, value in instance.attributes:
+        if isinstance(value, Repeated):
+            found.append((name, value))
+            continue
         items = value if isinstance(value, tuple) else (value,)
         kept = tuple(item for item in items if isinstance(item, int | float | str | Dim))
         if len(kept) == len(items):

@@ -13,11 +13,11 @@ from typing import TypeAlias
 from lamella.base.dim import Condition, Dim, Extent
 from lamella.base.dtype import ElementType
 from lamella.base.origin import Origin, derived
-from lamella.ops.instance import Check
+from lamella.ops.instance import Check, Repeated
 
 Shape: TypeAlias = tuple[Extent, ...]
 Single: TypeAlias = int | float | bool | str | Dim | Condition
-Value: TypeAlias = Single | tuple[Single, ...] | None
+Value: TypeAlias = Single | tuple[Single, ...] | Repeated | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,9 @@ from typing import TypeAlias
 
 from lamella.base.dim import Condition, Dim, Extent
 
+MOST_LOOPS = 64
+"""Each loop is an axis of the arrays that a run computes with, and NumPy's have so many at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Index:

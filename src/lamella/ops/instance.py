@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from lamella.base.diagnostic import Rule
-from lamella.base.dim import Condition, Dim, Extent, Truth
+from lamella.base.dim import Condition, Dim, Extent, Logic, Test, Truth
 from lamella.base.dtype import ElementType
 from lamella.base.source import Span
 from lamella.lang.skriptnd.nodes import Operator
@@ -16,7 +16,25 @@ from lamella.ops.formula import Term
 
 Shape: TypeAlias = tuple[Extent, ...]
 Single: TypeAlias = int | float | bool | str | Dim | Condition
-Value: TypeAlias = Single | tuple[Single, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A pack of one value whose length only the run tells."""
+
+    item: object
+    length: Dim
+
+
+Value: TypeAlias = Single | tuple[Single, ...] | Repeated | None
+
+
+def singles(value: Value) -> tuple[Single, ...]:
+    """Every single value that a value is made of; the length of a repetition is one of them."""
+    if isinstance(value, tuple):
+        return value
+    found = (value.item, value.length) if isinstance(value, Repeated) else (value,)
+    return tuple(item for item in found if isinstance(item, int | float | str | Dim | Test | Logic))
 
 
 class TensorLike(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,18 +10,22 @@ from pathlib import Path
 from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import read_shipped, shipped, shown
-from lamella.base.source import Source
+from lamella.base.source import Source, Span
 from lamella.lang.skriptnd import Outline, outline, parse_operator
+from lamella.lang.skriptnd.check.definitions import invoked
 from lamella.lang.skriptnd.nodes import Document, Operator
+from lamella.lang.skriptnd.rules.names import SHADOWED_MODULE
 from lamella.ops.bind.plan import Plan
 from lamella.ops.instance import Definition
-from lamella.ops.modules import MAIN, Loading, read_main
+from lamella.ops.modules import MAIN, Loading, own_name, read_main
 from lamella.ops.problem import Problem
 from lamella.ops.scalars.arithmetic import Budget
 
 SPECIFICATION, NEWER = "specification", "newer"
 DIALECTS = (SPECIFICATION, NEWER)
 FOLDER = "ops"
+MOST_NAMED = 6
+"""Names that a note lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,11 @@ class Library:
         self.budget = Budget(limits)
         self.documents: dict[str, Document] = {}
         """The modules of the model that were loaded, by name."""
+        self.shadows: frozenset[str] = frozenset()
+        """The standard modules whose names files of the model have."""
+        self.lost: frozenset[str] = frozenset()
+        """The modules of the model that could not be read."""
+        self._comparing: set[str] = set()
         self._shelves: dict[str, tuple[_Shelf, ...]] = {}
         self._definitions: dict[str, Definition | None] = {}
         self._plans: dict[int, tuple[Definition, Plan]] = {}
@@ -110,15 +119,55 @@ class Library:
         found = self.find(qualified)
         return None if found is None else found.operator
 
+    def resolve(self, name: str, module: str) -> str:
+        """The qualified name of what the text of a module calls.
+
+        A file of the model that has the name of a standard module is meant by the model's own modules; those of the
+        library keep theirs.
+        """
+        owner = name.rpartition(".")[0]
+        if not owner:
+            return f"{module}.{name}"
+        return own_name(name) if owner in self.shadows and module in self.documents else name
+
     def _search(self, qualified: str) -> Definition | None:
         module, _, name = qualified.rpartition(".")
         document = self.documents.get(module)
-        if document is not None:
-            operator = next((item for item in document.declarations if item.name == name), None)
-        else:
-            shelves = self._shelf(module) if module in self.standard else ()
-            operator = next((found for shelf in shelves if (found := shelf.find(name)) is not None), None)
-        return None if operator is None else Definition(qualified, module, operator, document is None)
+        if document is None:
+            return self._search_shipped(qualified)
+        operator = next((item for item in document.declarations if item.name == name), None)
+        if operator is None:
+            return None
+        twin = self._twin(qualified, operator) if module.removeprefix(f"{MAIN}.") in self.shadows else None
+        return twin or Definition(qualified, module, operator)
+
+    def _search_shipped(self, qualified: str) -> Definition | None:
+        module, _, name = qualified.rpartition(".")
+        shelves = self._shelf(module) if module in self.standard else ()
+        operator = next((found for shelf in shelves if (found := shelf.find(name)) is not None), None)
+        return None if operator is None else Definition(qualified, module, operator, True)
+
+    def _twin(self, qualified: str, operator: Operator) -> Definition | None:
+        """The shipped operator that one of the model only repeats: its text is the same, and so is what it calls.
+
+        Of an operator without a body its declarations are compared.
+        """
+        shipped = self._search_shipped(qualified.removeprefix(f"{MAIN}."))
+        if shipped is None:
+            return None
+        if operator.kind == "intrinsic" == shipped.operator.kind:
+            return shipped if _declared(operator) == _declared(shipped.operator) else None
+        if operator != shipped.operator:
+            return None
+        if qualified in self._comparing:
+            return shipped
+        self._comparing.add(qualified)
+        try:
+            module = qualified.rpartition(".")[0]
+            called = (self.find(self.resolve(name, module)) for name in invoked(operator))
+            return shipped if all(item is not None and item.standard for item in called) else None
+        finally:
+            self._comparing.discard(qualified)
 
     def _shelf(self, module: str) -> tuple[_Shelf, ...]:
         """The files of a standard module; the newer dialect looks into its own first."""
@@ -160,8 +209,12 @@ class Library:
         loading = Loading(self.standard, self.limits)
         loading.follow(file)
         self.documents.update(loading.documents)
+        self.shadows, self.lost = frozenset(loading.shadows), frozenset(loading.lost)
         self._definitions.clear()
-        return Module("main", file.parsed.document, tuple(loading.findings), self)
+        findings = list(loading.findings)
+        for module, span in loading.shadows.items() if not errors(findings) else ():
+            findings += self._tell_shadow(module, span)
+        return Module(MAIN, file.parsed.document, tuple(findings), self)
 
     def load_texts(self, texts: Mapping[str, Source]) -> tuple[Diagnostic, ...]:
         """Modules from their texts, which import each other and the library alone; what was found wrong with them."""
@@ -170,3 +223,25 @@ class Library:
         self.documents.update(loading.documents)
         self._definitions.clear()
         return tuple(loading.findings)
+
+    def _tell_shadow(self, module: str, span: Span) -> Iterator[Diagnostic]:
+        """That a file of the model takes the place of a standard module, where its operators are not the same."""
+        names = self.operators(own_name(module))
+        own = [name for name in names if not _is_standard(self.find(f"{own_name(module)}.{name}"))]
+        missing = len(set(self.operators(module)) - set(names))
+        if own or (missing and names):
+            shown_names = ", ".join(own[:MOST_NAMED]) + (", …" if len(own) > MOST_NAMED else "")
+            parts = [f"its own {shown_names}"] if own else []
+            parts += [f"{missing} operators less"] if missing else []
+            yield SHADOWED_MODULE.at(
+                span, path=f"{module}.sknd", module=module, differing=" and ".join(parts)
+            )
+
+
+def _is_standard(definition: Definition | None) -> bool:
+    return definition is not None and definition.standard
+
+
+def _declared(operator: Operator) -> list[object]:
+    """What a call sees of an operator."""
+    return [operator.items(section) for section in ("dtype", "attrib", "input", "output")]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from lamella.base.diagnostic import Diagnostic
+from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import (
@@ -22,7 +22,8 @@ from lamella.base.paths import (
     resolve_include,
     shown,
 )
-from lamella.base.source import Source
+from lamella.base.source import Source, Span
+from lamella.base.suggest import did_you_mean
 from lamella.lang.skriptnd import Parsed, parse
 from lamella.lang.skriptnd.nodes import Document, Import
 from lamella.lang.skriptnd.rules.names import (
@@ -31,7 +32,6 @@ from lamella.lang.skriptnd.rules.names import (
     IMPORTS_ITSELF,
     MAIN_IMPORTED,
     MISSING_MODULE,
-    SHADOWED_MODULE,
 )
 
 MAIN = "main"
@@ -68,6 +68,15 @@ def file_of(module: str) -> str:
     return module.replace(".", "/") + ENDING
 
 
+def own_name(module: str) -> str:
+    """What a model's own file is called whose name is that of a standard module: no other module has the name."""
+    return f"{MAIN}.{module}"
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    return os.path.realpath(path) == os.path.realpath(other)
+
+
 class Loading:
     """The walk over the imports of a model, without recursion; modules may be given as texts, by their names."""
 
@@ -79,9 +88,13 @@ class Loading:
         self.texts = texts
         self.documents: dict[str, Document] = {}
         self.findings: list[Diagnostic] = []
+        self.shadows: dict[str, Span] = {}
+        """The standard modules whose names files of the model have, with where they are imported first."""
+        self.lost: set[str] = set()
+        """The modules that could not be read, or not whole: of what they define nothing is known."""
         self._open: list[str] = []
-        self._shadowed: set[str] = set()
         self._failures = 0
+        self._main = STANDARD_INPUT
 
     def follow_texts(self) -> None:
         """Read every module that is given as a text, with what it imports."""
@@ -94,6 +107,7 @@ class Loading:
 
     def follow(self, main: File) -> None:
         """Read everything that the main module imports, directly or not."""
+        self._main = main.path
         stack = [self._enter(main)]
         while stack:
             file, imports = stack[-1]
@@ -109,6 +123,8 @@ class Loading:
     def _enter(self, file: File) -> tuple[File, Iterator[tuple[Import, str]]]:
         self.documents[file.module] = file.parsed.document
         self.findings += file.parsed.findings
+        if errors(file.parsed.findings):
+            self.lost.add(file.module)
         self._open.append(file.module)
         if file.module != MAIN:
             for graph in file.parsed.document.graphs:
@@ -118,35 +134,41 @@ class Loading:
 
     def _take(self, file: File, node: Import, module: str) -> File | None:
         """The file of an imported module, once; None for a standard one or after a finding."""
+        key = module
         if module in self.standard:
-            self._refuse_shadow(file, node, module)
-            return None
-        if module == file.module:
+            if not self._is_own(file, module):
+                return None
+            key = own_name(module)
+            self.shadows.setdefault(module, node.span)
+        if key == file.module:
             self.findings.append(IMPORTS_ITSELF.at(node.span, module=module))
         elif module == MAIN:
             self.findings.append(MAIN_IMPORTED.at(node.span))
-        elif module in self._open:
-            circle = [*self._open[self._open.index(module) :], module]
+        elif key in self._open:
+            circle = [*self._open[self._open.index(key) :], key]
             self.findings.append(IMPORT_CYCLE.at(node.span, chain=" -> ".join(circle)))
-        elif module not in self.documents:
-            return self._read(file, node, module)
+        elif key not in self.documents:
+            return self._read(file, node, module, key)
+        elif key == module and key.removeprefix(f"{MAIN}.") in self.shadows:
+            taken = f"'{key.removeprefix(f'{MAIN}.')}{ENDING}' has that name in this model"
+            self.findings.append(MISSING_MODULE.at(node.span, module=module, reason=taken))
         return None
 
-    def _refuse_shadow(self, file: File, node: Import, module: str) -> None:
-        """A file beside the main module that has the name of a standard module would be silently ignored."""
-        if file.root is None or module in self._shadowed:
-            return
+    def _is_own(self, file: File, module: str) -> bool:
+        """Whether the model's folder has a file with the name of a standard module, other than its main one."""
+        if file.root is None:
+            return False
         path = file.root / f"{module}{ENDING}"
-        if os.path.lexists(path):
-            self._shadowed.add(module)
-            self.findings.append(SHADOWED_MODULE.at(node.span, path=path.name, module=module))
+        return os.path.lexists(path) and not (os.path.exists(self._main) and _is_same(path, self._main))
 
-    def _read(self, file: File, node: Import, module: str) -> File | None:
+    def _read(self, file: File, node: Import, module: str, key: str) -> File | None:
         found = self._locate(file, module)
         if isinstance(found, File):
-            return found
+            return replace(found, module=key)
         self._failures += 1
-        self.findings.append(MISSING_MODULE.at(node.span, module=module, reason=found))
+        self.lost.add(key)
+        hint = did_you_mean(module, sorted(self.standard)) or None
+        self.findings.append(MISSING_MODULE.at(node.span, hint=hint, module=module, reason=found))
         return None
 
     def _locate(self, file: File, module: str) -> File | str:

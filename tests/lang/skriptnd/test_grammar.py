@@ -153,6 +153,7 @@ def test_both_judge_pitfalls_alike(text: str) -> None:
     "text",
     [
         *("n < 3", "f<T>(x)", "f<T, int>{a=1}(x)", "f < T > (x)", "a < b > c", "a < b > (c)", "f{}(x)", "f{a=1,}(x)"),
+        *("f{a: 1, b=2}(x)", "f{a:: 1}(x)"),
         *("f{,}(x)", "f16(x)", "f16{a=1}(x)", "l: f16(x)", "f(x,)", "f(~)", "f()", "f", "{ yield x; }", "{ x; }"),
         *("l: { yield x; }", "l: x", "a.b.c(x)", "a.shape(x)", "a.shape", "f # c\n (x)", "if a then b", "T(x) + 1"),
         *("if a then b else c", "if if a then b else c then d else e", "do f(x)", "for x : y do..(i ->) f(x)"),

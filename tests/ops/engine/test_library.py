@@ -144,6 +144,41 @@ def test_wrong_imports(tmp_path: Path, files: dict[str, str], code: str) -> None
     assert codes(load(tmp_path, **files)) == [code]
 
 
+def shipped_text(module: str) -> str:
+    found = Library().find("nn.conv" if module == "nn" else "math.add")
+    assert found is not None
+    return found.operator.span.source.text
+
+
+def test_a_copy_of_a_standard_module_is_the_standard_module(tmp_path: Path) -> None:
+    found = load(
+        tmp_path, main=f"import nn, math;\n{GRAPH}", nn=shipped_text("nn"), math=shipped_text("math")
+    )
+    assert codes(found) == []
+    softmax = found.library.find(found.library.resolve("nn.softmax", "main"))
+    assert softmax is not None
+    assert (softmax.name, softmax.standard) == ("nn.softmax", True)
+
+
+def test_the_models_own_file_wins_in_the_model_and_nowhere_else(tmp_path: Path) -> None:
+    math = shipped_text("math").replace("y[i..] = `exp`(x[i..]), i < s;", "y[i..] = x[i..], i < s;")
+    found = load(tmp_path, main=f"import nn, math;\n{GRAPH}", nn=shipped_text("nn"), math=math)
+    library = found.library
+    assert [(item.code, item.severity) for item in found.findings] == [("SKR058", "note")] * 2
+    assert "its own softmax" in found.findings[0].message
+    assert "its own exp" in found.findings[1].message
+
+    def name_of(called: str, module: str) -> str:
+        definition = library.find(library.resolve(called, module))
+        return "" if definition is None else definition.name
+
+    assert name_of("math.exp", "main") == "main.math.exp"
+    assert name_of("math.sin", "main") == "math.sin"
+    assert name_of("nn.softmax", "main") == "main.nn.softmax"
+    assert name_of("math.exp", "main.nn") == "main.math.exp"
+    assert name_of("math.exp", "layer") == "math.exp"
+
+
 def test_a_symbolic_link_is_no_module(tmp_path: Path) -> None:
     outside = write(tmp_path / "outside", {"a.sknd": OPERATOR})
     model = write(tmp_path / "model", {"main.sknd": f"import a;\n{GRAPH}"})

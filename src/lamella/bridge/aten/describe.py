@@ -15,6 +15,7 @@ from lamella.bridge.aten.promotion import Number, number_type, result_type
 from lamella.bridge.aten.site import as_list, default_of, fit_number, volume
 from lamella.bridge.aten.table import Row, calling
 from lamella.graph.nodes import Argument, Constant, Operation, Pack, Tensor, Value
+from lamella.ops.instance import Repeated, singles
 from lamella.ops.library import Library
 
 _FIXED: Mapping[str, Operand] = MappingProxyType(
@@ -242,6 +243,8 @@ def _plain(value: Value) -> Operand:
     """An attribute as an operand."""
     if isinstance(value, tuple):
         return tuple(_plain(item) for item in value)
+    if isinstance(value, Repeated):
+        return _plain(singles(value)[0])  # one value stands for a whole list of ATen
     return None if isinstance(value, Condition) else value
 
 

@@ -18,7 +18,7 @@ from lamella.bridge.graph_to_kernels.steps import Unsupported, elements, plan_st
 from lamella.bridge.graph_to_kernels.terms import Held, Writing, is_picked, stored_type
 from lamella.bridge.graph_to_kernels.windows import Window, find_window, write_window
 from lamella.graph.binding import bind_operation
-from lamella.graph.nodes import Operation, Tensor
+from lamella.graph.nodes import Operation, Pack, Tensor
 from lamella.kernels.build import Builder, Names
 from lamella.kernels.nodes import Call, Operand
 from lamella.lang.tensor.nodes import Function, Parameter, Scalar, Value
@@ -50,6 +50,8 @@ class Kernels:
 
         Unsupported says why there are none: it has no formula, or one that no kernel is written for.
         """
+        if any(isinstance(item, Pack) for item in operation.outputs):
+            raise Unsupported("only the run tells how many tensors it gives")
         instance = bind_operation(self.library, operation)
         if instance.definition.operator.kind != "lower":
             raise Unsupported("it has no formula")

@@ -89,7 +89,9 @@ class Writer:
         )
 
     def _operator(self, name: str) -> str:
-        return self.operators.get(name, name).removeprefix("main.")
+        found = self.operators.get(name, name)
+        module, _, short = found.rpartition(".")
+        return short if module == "main" else found
 
     def quantization(self, tensor: Tensor) -> n.Quantization | None:
         """The entry of a tensor in `@quantize`."""

@@ -6,9 +6,10 @@ formula is copied under a public name; its module keeps the private one where ot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
 
+from lamella.base.source import Notes, Span
 from lamella.graph.nodes import Graph, Tensor
 from lamella.graph.rewrite import Fresh, defined
 from lamella.lang.skriptnd import nodes as n
@@ -33,7 +34,19 @@ class Operators:
         self.calls = [self.words.get(name, name) for name in named]
         for definition in needed(library, [name for name in named if name not in self.words]):
             if not definition.standard:
-                self.modules.setdefault(definition.module, []).append(definition.operator)
+                self.modules.setdefault(definition.module, []).append(self._spelled(definition))
+
+    def _spelled(self, definition: Definition) -> n.Operator:
+        """An operator's text; where the model had files of its own for standard modules, calls say which is meant."""
+        if not self.library.shadows:
+            return definition.operator
+
+        def change(name: str) -> str:
+            found = self.library.find(self.library.resolve(name, definition.module)) if "." in name else None
+            return name if found is None else found.name
+
+        found = respelled(definition.operator, change)
+        return found if isinstance(found, n.Operator) else definition.operator
 
     def _publish(self, name: str) -> None:
         """Give a private operator of another module a name that the graph can call."""
@@ -64,7 +77,9 @@ def needed(library: Library, names: Iterable[str]) -> list[Definition]:
         if definition is not None:
             found[name] = definition
             if not definition.standard:
-                waiting += [_qualified(call, definition.module) for call in calls_in(definition.operator)]
+                waiting += [
+                    library.resolve(call, definition.module) for call in calls_in(definition.operator)
+                ]
     return sorted(found.values(), key=lambda item: item.operator.span.start)
 
 
@@ -82,8 +97,16 @@ def _called(graph: Graph) -> Iterator[str]:
             yield item.quantization.operator
 
 
-def _qualified(name: str, module: str) -> str:
-    return name if "." in name else f"{module}.{name}"
+def respelled(node: object, change: Callable[[str], str]) -> object:
+    """A piece of syntax with the names of the operators that it calls changed."""
+    if isinstance(node, tuple) and not isinstance(node, Span):
+        return tuple(respelled(item, change) for item in node)
+    if not is_dataclass(node) or isinstance(node, type | Span | Notes):
+        return node
+    found = {item.name: respelled(getattr(node, item.name), change) for item in fields(node)}
+    if isinstance(node, n.Invocation | n.Quantization):
+        found["operator"] = change(node.operator)
+    return replace(node, **found)
 
 
 def calls_in(operator: n.Operator) -> Iterator[str]:

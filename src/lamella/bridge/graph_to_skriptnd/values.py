@@ -8,6 +8,7 @@ import re
 from lamella.base.dim import Atom, Condition, Dim, Extent, Logic, Monomial, Part, Symbol
 from lamella.graph.nodes import Single, Value
 from lamella.lang.skriptnd import nodes as n
+from lamella.ops.instance import Repeated, singles
 
 _OF_TENSOR = re.compile(r"(?P<tensor>.+)\.(?P<field>shape|size|rank)(\[(?P<axis>\d+)\])?")
 
@@ -16,6 +17,9 @@ def expression(value: Value) -> n.Expr:
     """A value of an attribute or a constant."""
     if isinstance(value, tuple):
         return n.List(tuple(map(_single, value)))
+    if isinstance(value, Repeated):
+        item, length = singles(value)
+        return n.List((n.Expand(_single(item), _single(length)),))
     return n.List(()) if value is None else _single(value)
 
 
@@ -107,7 +111,7 @@ def _literals(expr: n.List) -> Value:
     found: list[Single] = []
     for item in expr.items:
         value = None if isinstance(item, n.Range | n.Expand | n.Zip) else literal(item)
-        if value is None or isinstance(value, tuple):
+        if value is None or isinstance(value, tuple | Repeated):
             return None
         found.append(value)
     return tuple(found)

@@ -19,6 +19,7 @@ from lamella.bridge.module_to_ir.nodes.graph import Json
 from lamella.graph.nodes import Argument, Graph, Operation, Pack, Quantization, Tensor, Value
 from lamella.lang.module.annotations import is_frozen
 from lamella.lang.module.instantiate import Instance, TensorSlot, walk
+from lamella.ops.instance import Repeated, singles
 
 FORMAT = "lamella.graph 1"
 CASTS = ("layout.cast", "llm.convert_dtype", "llm.quantize", "llm.dequantize")
@@ -243,6 +244,9 @@ def attribute(value: Value, table: Table) -> Json:
         return tuple(attribute(item, table) for item in value)
     if isinstance(value, Dim):
         return {"symbol": table.extent(value)}
+    if isinstance(value, Repeated):
+        item, length = singles(value)
+        return {"repeated": attribute(item, table), "length": attribute(length, table)}
     if isinstance(value, Test | Logic):
         return {"symbol": table.condition(value)}
     if isinstance(value, float) and not math.isfinite(value):

@@ -80,7 +80,8 @@ def _with_makers(problem: Problem, arguments: Sequence[ArgumentValue]) -> Proble
 
 def find_operator(frame: Frame, name: str, span: Span) -> Definition:
     """The definition of an operator, by the name that stands in the text of a module."""
-    found = frame.session.library.find(name if "." in name else f"{frame.module}.{name}")
+    library = frame.session.library
+    found = library.find(library.resolve(name, frame.module))
     if found is None:
         raise Problem(rules.WRONG_VALUE.at(span, what=f"'{name}'", found="unknown", wanted="an operator"))
     return found

@@ -23,7 +23,7 @@ from lamella.graph.compose.scope.names import Scope
 from lamella.graph.compose.scope.room import recursion_room
 from lamella.graph.compose.scope.session import Named, Session, Stop
 from lamella.graph.compose.scope.wanted import Simple
-from lamella.graph.nodes import Argument, Graph, Pack, Tensor
+from lamella.graph.nodes import Argument, Graph, Loop, Pack, Region, Tensor
 from lamella.graph.rewrite import uses
 from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.graphs import bind_graph
@@ -167,7 +167,18 @@ def _output(frame: Frame, declared: Declared, value: object, span: Span) -> Argu
     if isinstance(value, tuple):
         items = enumerate(item for item in value if isinstance(item, Tensor))
         return tuple(_own(frame, item, f"{declared.name}:{k + 1}", span) for k, item in items)
-    return value if isinstance(value, Pack) else None
+    return _own_pack(frame, value, declared.name, span) if isinstance(value, Pack) else None
+
+
+def _own_pack(frame: Frame, pack: Pack, name: str, span: Span) -> Pack:
+    """A pack under its declared name; another name for a pack is a loop that gives its tensors again."""
+    if pack.name == name:
+        return pack
+    session, origin = frame.session, Origin(name, span, frame.origin)
+    item = session.tensor(Named(f"{name}.item"), pack.element, pack.shape, origin)
+    made = replace(pack, name=session.take(Named(name, True, True)), origin=origin)
+    session.nodes.append(Loop((), (pack,), Region((item,), (), (item,)), (made,), origin=origin))
+    return made
 
 
 def _own(frame: Frame, tensor: Tensor, name: str, span: Span) -> Tensor:

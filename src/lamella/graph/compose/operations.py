@@ -9,7 +9,7 @@ from lamella.base.dim import Dim, Logic, Test
 from lamella.base.dtype import BOOL, I64, ElementType
 from lamella.base.origin import Origin
 from lamella.base.source import Span
-from lamella.graph.compose.calls import Call, find_operator, result_name
+from lamella.graph.compose.calls import Call, result_name
 from lamella.graph.compose.scope.frame import Frame
 from lamella.graph.compose.scope.session import Named, Session
 from lamella.graph.compose.scope.wanted import Simple, Wanted
@@ -90,7 +90,9 @@ def call_library(
     **types: ElementType,
 ) -> Tensor:
     """One operation of the standard library that the composition adds itself."""
-    definition = find_operator(frame, operator, span)
+    definition = frame.session.library.find(operator)
+    if definition is None:
+        raise _no_tensor(None, operator, span)
     instance = instantiate(frame.session.library, definition, inputs, attributes, types, span=span)
     origin = Origin(operator, span, frame.origin)
     (made,) = keep_whole(frame, Call(instance, frame.scope, origin, [Simple(named)], span))

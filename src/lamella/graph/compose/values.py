@@ -12,9 +12,9 @@ from lamella.base.source import Span
 from lamella.graph.nodes import Pack, Tensor
 from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.instance import Argument as ArgumentValue
-from lamella.ops.instance import Fill, Value
+from lamella.ops.instance import Fill, Repeated, Value
 from lamella.ops.problem import Problem
-from lamella.ops.scalars.values import TERMS, Repeated, Unknown, show
+from lamella.ops.scalars.values import TERMS, Unknown, show
 
 SCALARS = (int, float, str, Dim, Test, Logic, Repeated)
 PASSED = (*SCALARS, *TERMS, Tensor, Pack, Fill)

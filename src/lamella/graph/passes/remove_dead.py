@@ -26,6 +26,7 @@ from lamella.graph.nodes import (
     tensors,
 )
 from lamella.graph.rewrite import defined, extents, made
+from lamella.ops.instance import singles
 
 
 def remove_dead(model: Model) -> Model:
@@ -86,7 +87,7 @@ class _Sweep:
             for argument in node.inputs:
                 self._need(argument)
             for _, value in node.attributes:
-                self._need_symbols(value if isinstance(value, tuple) else (value,))
+                self._need_symbols(singles(value))
             return node
         return self._branch(node) if isinstance(node, Branch) else self._loop(node)
 

@@ -22,6 +22,7 @@ from lamella.graph.nodes import (
     Value,
 )
 from lamella.graph.rewrite.members import defined, extents
+from lamella.ops.instance import Repeated, singles
 
 ChangeTensor: TypeAlias = Callable[[Tensor], Tensor]
 ChangeExtent: TypeAlias = Callable[[Extent], Extent]
@@ -63,7 +64,15 @@ class Renewal:
             return self.extent(value)
         if isinstance(value, tuple):
             return tuple(self.extent(item) if isinstance(item, Dim) else item for item in value)
+        if isinstance(value, Repeated):
+            return self._repeated(value)
         return value
+
+    def _repeated(self, value: Repeated) -> Value:
+        """A repetition; once its length is known it is a pack of that many items."""
+        length = self.extent(value.length)
+        item, *_ = (self.extent(part) if isinstance(part, Dim) else part for part in singles(value))
+        return Repeated(item, length) if isinstance(length, Dim) else (item,) * length
 
     def node(self, node: Node) -> Node:
         """A node with everything in it replaced."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lamella.base.diagnostic import Label
 from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import ElementType, find_in
+from lamella.base.suggest import did_you_mean
 from lamella.lang.skriptnd.rules.composition import ATTRIBUTE_MISSING, ATTRIBUTE_TYPE, UNKNOWN_ATTRIBUTE
 from lamella.lang.skriptnd.rules.invocation import (
     EXTENT_MISMATCH,
@@ -19,10 +20,10 @@ from lamella.ops.bind.plan import Measure, ParameterPlan
 from lamella.ops.bind.state import Binding, Place
 from lamella.ops.evaluate import Code
 from lamella.ops.evaluate.walk import primitive
-from lamella.ops.instance import Value
+from lamella.ops.instance import Repeated, Value
 from lamella.ops.problem import Fault, Problem
 from lamella.ops.scalars.terms import is_term
-from lamella.ops.scalars.values import Repeated, expect_count, show, word_of
+from lamella.ops.scalars.values import expect_count, show, word_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +49,9 @@ class Attributes:
         """What the call gives, and defaults that are constants."""
         declared = self.binding.plan.attributes
         for name in self.given.keys() - {item.name for item in declared}:
-            raise self.binding.problem(UNKNOWN_ATTRIBUTE, name=self.binding.name, attribute=name)
+            hint = did_you_mean(name, (item.name for item in declared)) or None
+            span, operator = self.binding.span, self.binding.name
+            raise Problem(UNKNOWN_ATTRIBUTE.at(span, hint=hint, name=operator, attribute=name))
         for attribute in declared:
             if attribute.name in self.given:
                 self._take(attribute, self.given[attribute.name])

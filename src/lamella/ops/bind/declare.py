@@ -25,9 +25,9 @@ from lamella.ops.bind.types import Types
 from lamella.ops.bind.values import as_element
 from lamella.ops.evaluate.packs import pick
 from lamella.ops.evaluate.walk import primitive
-from lamella.ops.instance import Declared, Shape, Single
+from lamella.ops.instance import Declared, Repeated, Shape, Single
 from lamella.ops.problem import Fault, Problem
-from lamella.ops.scalars.values import Repeated, expect_count, expect_extent, expect_known, show, word_of
+from lamella.ops.scalars.values import expect_count, expect_extent, expect_known, show, word_of
 
 
 class Declarations:

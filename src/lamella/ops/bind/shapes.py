@@ -11,9 +11,9 @@ from lamella.base.dim import Dim
 from lamella.lang.skriptnd.rules.invocation import RANK_MISMATCH, UNDECIDED, UNEQUAL_RANKS
 from lamella.ops.bind.plan import ExtentPlan, Measure, ParameterPlan
 from lamella.ops.bind.state import Binding, Place, describe
-from lamella.ops.instance import Shape
+from lamella.ops.instance import Repeated, Shape
 from lamella.ops.problem import Fault, Problem
-from lamella.ops.scalars.values import Repeated, expect_known, show
+from lamella.ops.scalars.values import expect_known, show
 
 
 class Tensors(NamedTuple):

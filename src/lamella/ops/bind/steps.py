@@ -14,10 +14,10 @@ from lamella.lang.skriptnd.rules.types import NOT_A_PACK, NOT_BOOL
 from lamella.ops.bind.plan import Assert, Step, UsingPlan
 from lamella.ops.bind.state import Binding
 from lamella.ops.evaluate import Code
-from lamella.ops.instance import Check
+from lamella.ops.instance import Check, Repeated
 from lamella.ops.problem import Fault, Problem
 from lamella.ops.scalars.terms import is_term, is_truth
-from lamella.ops.scalars.values import CONDITIONS, Repeated, Unknown, expect_known, show, word_of
+from lamella.ops.scalars.values import CONDITIONS, Unknown, expect_known, show, word_of
 
 
 def take_steps(binding: Binding, steps: Iterable[Step]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from lamella.base.dim import Dim, Logic, Test
 from lamella.base.dtype import ElementType
 from lamella.lang.skriptnd.rules.invocation import UNDECIDED
-from lamella.ops.instance import Single, Value
+from lamella.ops.instance import Repeated, Single, Value
 from lamella.ops.problem import Fault
-from lamella.ops.scalars.values import Repeated, show
+from lamella.ops.scalars.values import show
 
 
 def as_single(value: object) -> Single:
@@ -26,9 +26,9 @@ def as_element(value: object, element: ElementType) -> Single:
 
 
 def as_value(value: object) -> Value:
-    """A value, a pack of them, or null; one value stands for a pack whose length only the run tells."""
+    """A value, a pack of them, or null."""
     if isinstance(value, tuple):
         return tuple([as_single(item) for item in value])
     if isinstance(value, Repeated):
-        return as_single(value.item)
+        return Repeated(as_single(value.item), value.length)
     return None if value is None else as_single(value)

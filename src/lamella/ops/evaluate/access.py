@@ -14,11 +14,11 @@ from lamella.ops.evaluate.lists import Bounds, compile_bounds, compile_items
 from lamella.ops.evaluate.names import shape_of
 from lamella.ops.evaluate.walk import Node, primitive
 from lamella.ops.formula import Element, Guard, Scalar
-from lamella.ops.instance import Fill
+from lamella.ops.instance import Fill, Repeated
 from lamella.ops.problem import Fault
 from lamella.ops.scalars.ranges import RANGES, unguard
 from lamella.ops.scalars.terms import refuse
-from lamella.ops.scalars.values import SCALARS, Code, Repeated, Scope, expect_known, word_of
+from lamella.ops.scalars.values import SCALARS, Code, Scope, expect_known, word_of
 
 
 def compile_guard(compiler: Compiler, node: nodes.Bounded) -> Code:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lamella.lang.skriptnd.rules.types import PACK_LENGTHS
+from lamella.ops.instance import Repeated
 from lamella.ops.problem import Fault
 from lamella.ops.scalars.arithmetic import Binary
-from lamella.ops.scalars.values import Repeated, same, show
+from lamella.ops.scalars.values import same, show
 
 
 def lift(sign: str, rule: Binary, spend: Callable[[int], None]) -> Binary:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from lamella.lang.skriptnd.rules.invocation import TOO_LARGE, UNDECIDED
+from lamella.ops.instance import Repeated
 from lamella.ops.problem import Fault
 from lamella.ops.scalars.arithmetic import Arithmetic, Binary
 from lamella.ops.scalars.terms import refuse
-from lamella.ops.scalars.values import Repeated, same, show, word_of
+from lamella.ops.scalars.values import same, show, word_of
 
 _EMPTY = {"+": (0, 0.0), "*": (1, 1.0)}
 _ORDERED = frozenset(("<", "<=", ">", ">=", "=="))

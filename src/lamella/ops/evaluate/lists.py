@@ -8,9 +8,10 @@ from lamella.lang.skriptnd import nodes
 from lamella.ops.evaluate import packs
 from lamella.ops.evaluate.compiler import Compiler, guarded
 from lamella.ops.evaluate.walk import Node
+from lamella.ops.instance import Repeated
 from lamella.ops.scalars.arithmetic import Arithmetic
 from lamella.ops.scalars.terms import refuse
-from lamella.ops.scalars.values import Code, Repeated, Scope
+from lamella.ops.scalars.values import Code, Scope
 
 
 def compile_list(compiler: Compiler, node: nodes.List) -> Code:

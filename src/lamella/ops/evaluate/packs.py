@@ -8,10 +8,11 @@ from lamella.base.dim import Dim
 from lamella.lang.skriptnd.rules.types import INDEX_RANGE, MASK_LENGTH, PACK_LENGTHS, RANGE_STEP
 from lamella.ops.evaluate.elementwise import spread
 from lamella.ops.formula import Lookup, Scalar
+from lamella.ops.instance import Repeated
 from lamella.ops.problem import Fault
 from lamella.ops.scalars.arithmetic import Arithmetic
 from lamella.ops.scalars.terms import is_term, refuse
-from lamella.ops.scalars.values import SCALARS, Repeated, expect_count, expect_known, word_of
+from lamella.ops.scalars.values import SCALARS, expect_count, expect_known, word_of
 
 
 def make_range(arithmetic: Arithmetic, begin: object, end: object, step: object) -> tuple[int, ...]:

@@ -207,6 +207,8 @@ def less(left: object, right: object) -> object:
         return left < right
     if type(left) is float and type(right) is float:
         return left < right
+    if type(left) is str and type(right) is str:
+        return left < right
     return combine("<", left, right)
 
 
@@ -215,6 +217,8 @@ def less_equal(left: object, right: object) -> object:
     if type(left) is int and type(right) is int:
         return left <= right
     if type(left) is float and type(right) is float:
+        return left <= right
+    if type(left) is str and type(right) is str:
         return left <= right
     return combine("<=", left, right)
 
@@ -225,6 +229,8 @@ def greater(left: object, right: object) -> object:
         return left > right
     if type(left) is float and type(right) is float:
         return left > right
+    if type(left) is str and type(right) is str:
+        return left > right
     return combine(">", left, right)
 
 
@@ -233,6 +239,8 @@ def greater_equal(left: object, right: object) -> object:
     if type(left) is int and type(right) is int:
         return left >= right
     if type(left) is float and type(right) is float:
+        return left >= right
+    if type(left) is str and type(right) is str:
         return left >= right
     return combine(">=", left, right)
 

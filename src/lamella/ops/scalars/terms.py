@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Mapping
 
 from lamella.base import dim
@@ -13,9 +15,14 @@ from lamella.ops.problem import Fault
 from lamella.ops.scalars.values import CONDITIONS, SCALARS, TERMS, list_words, word_of
 
 LARGEST_POWER = 16
+LARGEST_EXPONENT = 1023
 
 COMPARISONS = frozenset(("<", "<=", ">", ">=", "==", "!="))
 LOGICAL = frozenset(("&&", "||", "^", "=>"))
+_KNOWN: Mapping[str, Callable[[float, float], bool]] = {
+    **{"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge},
+    **{"==": operator.eq, "!=": operator.ne},
+}
 
 
 def is_extent(value: object) -> bool:
@@ -49,9 +56,37 @@ def combine(sign: str, left: object, right: object) -> object:
         return _combine_extents(sign, left, right)
     if isinstance(left, bool | Test | Logic) and isinstance(right, bool | Test | Logic):
         return _combine_truths(sign, left, right)
+    if sign in COMPARISONS and word_of(left) != word_of(right):
+        left, right = _promoted(sign, left, right)
+        if isinstance(left, int | float) and isinstance(right, int | float):
+            return _KNOWN[sign](left, right)
     if is_term(left) or is_term(right):
         return _combine_terms(sign, left, right)
     raise refuse(sign, left, right)
+
+
+_RANKS = ("bool", "int", "real")
+"""Numbers in the order in which a comparison promotes them: 0 and 1 for truth values, then reals for integers."""
+
+
+def _promoted(sign: str, left: object, right: object) -> tuple[object, object]:
+    """Two operands of a comparison whose types differ, which only generic types can make: the narrower is cast."""
+    words = word_of(left), word_of(right)
+    if not all(word in _RANKS for word in words):
+        raise refuse(sign, left, right)
+    word = max(words, key=_RANKS.index)
+    return _cast(left, word), _cast(right, word)
+
+
+def _cast(value: object, word: str) -> object:
+    if word_of(value) == word:
+        return value
+    if isinstance(value, int) and word == "int":
+        return int(value)
+    if isinstance(value, int):
+        # A real has an exponent of its own: an integer beyond it is beyond every real.
+        return float(value) if value.bit_length() <= LARGEST_EXPONENT else math.copysign(math.inf, value)
+    return apply("cast", word, value)
 
 
 def _combine_extents(sign: str, left: Extent, right: Extent) -> object:

@@ -15,6 +15,7 @@ from lamella.base.dtype import ElementType
 from lamella.lang.skriptnd.rules.invocation import NOT_COMPUTABLE, TOO_LARGE, UNDECIDED
 from lamella.lang.skriptnd.rules.types import INTEGER_NEEDED
 from lamella.ops.formula import Apply, Counter, Element, Guard, Index, Lookup
+from lamella.ops.instance import Repeated
 from lamella.ops.problem import Fault, Problem
 
 Scope: TypeAlias = Mapping[str, object]
@@ -27,14 +28,6 @@ TERMS = (Apply, Index, Element, Lookup, Counter)
 CONDITIONS = (Test, Logic)
 SCALARS = (int, float, str, Dim, Test, Logic, Apply, Index, Element, Lookup, Counter)
 LONGEST_SHOWN = 24
-
-
-@dataclass(frozen=True, slots=True)
-class Repeated:
-    """A pack of one value whose length only the run tells."""
-
-    item: object
-    length: Dim
 
 
 @dataclass(frozen=True, slots=True, eq=False)

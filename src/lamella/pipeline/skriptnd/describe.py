@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from difflib import get_close_matches
 from pathlib import Path
 
 from lamella.base.diagnostic import errors, printable
 from lamella.base.dim import Extent, bounds
 from lamella.base.errors import InputError
 from lamella.base.paths import shown
+from lamella.base.suggest import nearest
 from lamella.graph.nodes import Argument, Branch, Graph, Loop, Operation, Pack, Tensor, Value, tensors, walk
 from lamella.lang.skriptnd.nodes import Document, Operator
 from lamella.lang.skriptnd.write import write, write_expression
 from lamella.lang.skriptnd.write.statements import type_text as write_type
+from lamella.ops.instance import Repeated, singles
 from lamella.ops.library import SPECIFICATION, Library
 from lamella.pipeline.languages import Description
 from lamella.pipeline.options import Options
@@ -60,7 +61,7 @@ def signature(operator: Operator) -> str:
 def _not_found(name: str, library: Library) -> InputError:
     """That nothing has this name, with what it may have been meant for."""
     module, _, word = name.rpartition(".")
-    near = get_close_matches(word, library.operators(module), 3) if module in library.standard else []
+    near = nearest(word, library.operators(module), 3) if module in library.standard else []
     if near:
         hint = f"close to it: {', '.join(f'{module}.{item}' for item in near)}"
     else:
@@ -181,6 +182,9 @@ def value_text(value: Value) -> str:
     if isinstance(value, tuple):
         uniform = len(value) > 1 and all(item == value[0] for item in value)
         return value_text(value[0]) if uniform else f"[{', '.join(map(value_text, value))}]"
+    if isinstance(value, Repeated):
+        item, length = singles(value)
+        return f"[{value_text(item)} ..({length})]"
     if isinstance(value, bool):
         return "true" if value else "false"
     return f'"{printable(value)}"' if isinstance(value, str) else str(value)

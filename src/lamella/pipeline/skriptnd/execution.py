@@ -23,6 +23,7 @@ from lamella.graph.rewrite import extents, members
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.skriptnd.rules import data as data_rules
 from lamella.lang.skriptnd.rules.graphs import OPEN_EXTENTS
+from lamella.lang.skriptnd.rules.names import SHADOWED_MODULE
 from lamella.ops.problem import Problem
 from lamella.pipeline import languages
 from lamella.pipeline.languages import ENDINGS, STREAM_ENDINGS, execution_of, part_of
@@ -60,7 +61,8 @@ def load(path: Path, options: Options) -> Model:
     data, warnings = _data(folder, graph, options)
     if is_folder(folder):
         graph, data = _restored(graph, data, folder, options)
-    return Model(graph, read.module.library, data or None, warnings)
+    told = [item for item in read.findings if item.code == SHADOWED_MODULE.code]
+    return Model(graph, read.module.library, data or None, (*told, *warnings))
 
 
 def _restored(

@@ -10,6 +10,7 @@ from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import is_folder, is_there, read_text, shown
 from lamella.base.source import Source
+from lamella.graph.runnable import refusals
 from lamella.lang.skriptnd import parse, write
 from lamella.lang.skriptnd.check.definitions import invoked
 from lamella.lang.skriptnd.rules.graphs import NOT_COMPOSED
@@ -19,7 +20,7 @@ from lamella.pipeline.languages import Description
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.config import config_for, missing_config, report_missing, require_config
 from lamella.pipeline.skriptnd.describe import describe_library, describe_model
-from lamella.pipeline.skriptnd.reading import chosen_graph, compose_graph, read_module
+from lamella.pipeline.skriptnd.reading import chosen_graph, compose_graph, place_finding, read_module
 
 
 def check(path: Path, options: Options) -> list[Diagnostic]:
@@ -47,13 +48,18 @@ def _main_graphs(module: Module) -> list[Definition]:
 
 
 def _check_graph(module: Module, definition: Definition, options: Options) -> list[Diagnostic]:
-    """What composing a graph finds; one that nobody asked for by name may lack values."""
+    """What composing a graph finds, and why it could not run; one that nobody asked for by name may lack values."""
     operator = definition.operator
     config = config_for(operator, options.config)
     missing = missing_config(operator, config)
     if missing and not options.model:
         return [report_missing(NOT_COMPOSED, operator, missing)]
-    return compose_graph(module, definition, replace(options, config=config))[1]
+    graph, findings = compose_graph(module, definition, replace(options, config=config))
+    if graph is not None:
+        findings += [
+            place_finding(item, operator.span) for item in refusals(graph, module.library, options.limits)
+        ]
+    return findings
 
 
 def canonical(path: Path, limits: Limits) -> tuple[str, str]:

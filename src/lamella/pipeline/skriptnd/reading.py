@@ -50,10 +50,12 @@ def read_module(path: Path, options: Options) -> Read:
     with collector_paused():
         module = library.load(path)
         findings = list(module.findings)
-        if not errors(findings):
-            for name, document in library.documents.items():
-                findings += check(document, name, library.find_operator, library.operators)
-    return Read(module, tuple(sort_findings(findings)))
+        lost = library.lost
+        for name, document in library.documents.items():
+            if name not in lost:
+                find, listed = library.find_operator, library.operators
+                findings += check(document, name, find, listed, library.resolve, lost)
+    return Read(module, tuple(sort_findings(dict.fromkeys(findings))))
 
 
 def written_dialect(path: Path, limits: Limits) -> str:

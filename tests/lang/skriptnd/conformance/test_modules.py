@@ -10,6 +10,7 @@ import lamella
 from tests.lang.skriptnd.conformance.cases import attempt
 
 NEGATE = "import math;\noperator op { @input { x: real[n]; } @output { y: real[n]; } @compose { y = math.neg(x); } }\n"
+OWN = "operator neg { @input { x: real[n]; } @output { y: real[n]; } @lower { y[i,] = 7.0, i < n; } }\n"
 SQUARE = NEGATE.replace("neg", "sqr")
 NEGATED, SQUARED, SAME = [-1.0, -2.0, -3.0], [1.0, 4.0, 9.0], [1.0, 2.0, 3.0]
 COPY = "graph H { @input { x: real[3]; } @output { y: real; } @compose { y = x; } }\n"
@@ -34,7 +35,10 @@ def main(imports: str, call: str) -> str:
         ({"main": main("A", "math.neg(x)"), "A": NEGATE}, None, "SKR050"),
         ({"main": main("A", "A.op(x)"), "A": f"import B;\n{NEGATE}", "B": "import A;\n"}, None, "SKR057"),
         ({"main": main("A", "A.op(x)"), "A": NEGATE + COPY}, None, "SKR054"),
-        ({"main": main("math", "math.neg(x)"), "math": NEGATE}, None, "SKR058"),
+        ({"main": main("math", "math.neg(x)"), "math": OWN}, None, [7.0, 7.0, 7.0]),
+        ({"main": main("math", "math.sqr(x)"), "math": OWN}, None, "SKR051"),
+        ({"main": main("math, nn", "nn.relu(x)"), "math": OWN}, None, SAME),
+        ({"main": main("A", "A.op(x)"), "A": NEGATE, "math": OWN}, None, [7.0, 7.0, 7.0]),
         ({"A": NEGATE}, None, "LAM001"),
         ({"main": NEGATE}, None, "SKR300"),
         ({"main": main("A", "A.op(x)"), "A": f"import main;\n{NEGATE}"}, None, "SKR059"),

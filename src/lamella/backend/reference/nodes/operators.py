@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -15,7 +15,7 @@ from lamella.backend.reference.formula.evaluate import Tensors
 from lamella.backend.reference.formula.scalars import Real
 from lamella.backend.reference.formula.store import ASSIGNMENTS, neutral
 from lamella.backend.reference.intrinsics import INTRINSICS
-from lamella.backend.reference.storage import Storage, known_shape, known_single
+from lamella.backend.reference.storage import Storage, known_extent, known_shape, known_single
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Label
 from lamella.base.dim import Dim, Logic, Test, substitute, symbols
@@ -23,9 +23,10 @@ from lamella.base.dtype import ElementType
 from lamella.base.limits import LARGEST, SMALLEST, Limits
 from lamella.graph.binding import bind_operation, signature
 from lamella.graph.nodes import Operation, Pack, Tensor, tensors
+from lamella.graph.rewrite import Renewal, substitution
 from lamella.lang.skriptnd.rules.graphs import CHECK_FAILED, NO_MEANING
 from lamella.ops.formula import Contraction
-from lamella.ops.instance import Declared, Instance, Single, Value
+from lamella.ops.instance import Declared, Instance, Repeated, Single, Value, singles
 from lamella.ops.library import Library
 from lamella.ops.lower import contractions
 from lamella.ops.problem import Fault, Problem
@@ -64,6 +65,8 @@ class Operators:
         self._prepared: dict[object, Prepared] = {}
         self._seen: dict[int, tuple[Operation, Prepared]] = {}
         """Operations by identity, which is cheaper to find than what they share; each is held, so that it stays one."""
+        self._settled: dict[int, tuple[Operation, Values, Operation]] = {}
+        """Operations that give packs of open lengths, with what they became in the last run."""
 
     def prepare(self, operation: Operation) -> Prepared:
         """The operation bound to its definition; operations that differ in names alone share it."""
@@ -73,7 +76,9 @@ class Operators:
         key = signature(operation)
         if key not in self._prepared:
             instance = bind_operation(self._library, operation)
-            self._prepared[key] = Prepared(instance, contractions(instance))
+            # How many formulas a pack of open length has, only the run tells: they are written once it does.
+            waits = any(isinstance(item, Pack) for item in operation.outputs)
+            self._prepared[key] = Prepared(instance, () if waits else contractions(instance))
         self._seen[id(operation)] = operation, self._prepared[key]
         return self._prepared[key]
 
@@ -81,13 +86,28 @@ class Operators:
         self, operation: Operation, inputs: Sequence[Held], values: Values, random: np.random.Generator
     ) -> list[Held] | None:
         """The outputs of an operation in their stored types; None for one that only its components can run."""
-        found = self.prepare(operation)
         used = used_values(operation, values)
+        if any(isinstance(item, Pack) for item in operation.outputs):
+            operation = self._settle(operation, used)
+        found = self.prepare(operation)
         self._test(operation, found.instance, inputs, used)
         kind = found.instance.definition.operator.kind
         if kind == "lower":
             return self.run_formulas(operation, found, inputs, used)
         return None if kind == "compose" else self._run_intrinsic(found.instance, inputs, used, random)
+
+    def _settle(self, operation: Operation, values: Values) -> Operation:
+        """An operation that gives a pack, with the extents of this run: by now its length is known."""
+        seen = self._settled.get(id(operation))
+        if seen is None or seen[1] != values:
+            change = substitution(values)
+            renewal = Renewal(lambda item: replace(item, shape=tuple(map(change, item.shape))), change)
+            found = renewal.node(operation)
+            if seen is not None:
+                self._seen.pop(id(seen[2]), None)
+            seen = operation, values, found if isinstance(found, Operation) else operation
+            self._settled[id(operation)] = seen
+        return seen[2]
 
     def _run_intrinsic(
         self, instance: Instance, inputs: Sequence[Held], values: Values, random: np.random.Generator
@@ -148,6 +168,8 @@ class Operators:
         self, declared: Declared, formulas: Sequence[Formula], real: Real, values: Values
     ) -> Array | tuple[Array, ...]:
         """Room for an output: in the computed type where it is accumulated or saturates: rounded once."""
+        if declared.size is not None:
+            known_extent(declared.size, values)  # a length that nothing in this run tells is refused here
         dtype = self.storage.dtype(declared.element)
         signs = {item.sign for item in formulas if any(part.tensor == declared.name for part in item.targets)}
         if not signs <= set(ASSIGNMENTS) or (declared.element.is_float and declared.element.bits <= 8):
@@ -223,6 +245,8 @@ def _known_value(value: Value, values: Values) -> Value:
     """An attribute in this run."""
     if isinstance(value, tuple):
         return tuple(known_single(item, values) for item in value)
+    if isinstance(value, Repeated):
+        return (known_single(singles(value)[0], values),) * known_extent(value.length, values)
     return None if value is None else known_single(value, values)
 
 
@@ -247,7 +271,7 @@ def used_values(operation: Operation, values: Values) -> Values:
             sizes = (*item.shape, item.size) if isinstance(item, Pack) else item.shape
             found |= _values_in(sizes, values)
     for _, value in operation.attributes:
-        found |= _values_in(value if isinstance(value, tuple) else (value,), values)
+        found |= _values_in(singles(value), values)
     return found
 
 

@@ -12,6 +12,7 @@ from lamella.base.origin import Origin
 from lamella.bridge.aten.nodes import Call, Operand
 from lamella.bridge.graph_to_nac.calls.restate import restate_extent, restate_operand
 from lamella.graph.nodes import Branch, Constant, Operation, Single, Tensor, Value
+from lamella.ops.instance import Repeated, singles
 
 Input: TypeAlias = Tensor | tuple[Tensor, ...] | Single | None
 """An input of a call: what a graph passes, or the number that is the same everywhere in a constant."""
@@ -126,6 +127,11 @@ def _input(item: Input, values: Values, tensors: Mapping[str, Tensor]) -> Input:
 def _value(value: Value, values: Values) -> Value:
     if isinstance(value, tuple):
         return tuple(restate_extent(item, values) if isinstance(item, Dim) else item for item in value)
+    if isinstance(value, Repeated):
+        item, length = (
+            restate_extent(part, values) if isinstance(part, Dim) else part for part in singles(value)
+        )
+        return Repeated(item, length) if isinstance(length, Dim) else value
     return restate_extent(value, values) if isinstance(value, Dim) else value
 
 

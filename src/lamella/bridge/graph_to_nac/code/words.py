@@ -18,6 +18,7 @@ from lamella.graph.nodes import Tensor
 from lamella.lang.nac.nodes import ConstantValue
 from lamella.lang.nac.rules import roads as rules
 from lamella.lang.nac.signatures import TENSOR_CODES
+from lamella.ops.instance import Repeated
 from lamella.ops.problem import Problem
 
 INT32 = range(-(1 << 31), 1 << 31)
@@ -131,6 +132,8 @@ def _operand(value: object) -> Operand:
     """A value of a graph that an instruction can hold or compute."""
     if value is None or isinstance(value, Tensor | int | float | str | Dim):
         return value
+    if isinstance(value, Repeated):
+        raise Inexpressible(value, "is a list whose length only the run tells")
     raise Inexpressible(value, "is a condition, and sizes have none")
 
 

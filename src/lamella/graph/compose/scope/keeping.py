@@ -16,7 +16,7 @@ def keeper(library: Library, keep: Callable[[str], bool] | None) -> Callable[[De
     Of the others the caller chooses by name; without a choice the shipped ones stay and a user's are composed.
     """
     known: dict[str, bool] = {}
-    definitions = Definitions("main", {}, library.find_operator)
+    definitions = Definitions("main", {}, library.find_operator, qualify=library.resolve)
 
     def is_kept(definition: Definition) -> bool:
         found = known.get(definition.name)

@@ -8,7 +8,7 @@ from lamella.base.diagnostic import Diagnostic, Label, sort_findings
 from lamella.lang.skriptnd.check.composition import Edge, check_composition
 from lamella.lang.skriptnd.check.context import Context, Find
 from lamella.lang.skriptnd.check.declare import declare
-from lamella.lang.skriptnd.check.definitions import Definitions, Listed, invoked
+from lamella.lang.skriptnd.check.definitions import Definitions, Listed, Qualify, invoked, qualified_name
 from lamella.lang.skriptnd.check.expressions import infer
 from lamella.lang.skriptnd.check.graphs import check_main_graph
 from lamella.lang.skriptnd.check.kinds import is_type
@@ -23,9 +23,16 @@ MAIN = "main"
 
 
 def check(
-    document: Document, module: str = MAIN, find: Find | None = None, listed: Listed | None = None
+    document: Document,
+    module: str = MAIN,
+    find: Find | None = None,
+    listed: Listed | None = None,
+    qualify: Qualify = qualified_name,
+    lost: Collection[str] = (),
 ) -> list[Diagnostic]:
     """What is wrong with a document's definitions; `find` knows the operators of other modules, `listed` their names.
+
+    `qualify` gives the qualified names of what the text names; of the modules in `lost` nothing is known.
 
     Without `find`, invocations of other modules are taken as they are.
     """
@@ -33,7 +40,7 @@ def check(
     operators: dict[str, Operator] = {}
     for item in document.declarations:
         operators.setdefault(item.name, item)
-    definitions = Definitions(module, operators, find, frozenset(document.modules), listed)
+    definitions = Definitions(module, operators, find, frozenset(document.modules), listed, qualify, lost)
     called = {name for item in document.declarations for name in invoked(item)}
     calls: dict[str, Sequence[Edge]] = {}
     for item in document.declarations:

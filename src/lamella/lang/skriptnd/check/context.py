@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from difflib import get_close_matches
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic, Label
 from lamella.base.source import NOWHERE, Span
+from lamella.base.suggest import MOST_GUESSES, did_you_mean
 from lamella.lang.skriptnd.check.kinds import UNKNOWN, Kind
 from lamella.lang.skriptnd.check.lengths import Algebra
 from lamella.lang.skriptnd.nodes import Expand, Expr, Item, Omitted, Operator, Range, Zip
@@ -21,7 +21,6 @@ Infer: TypeAlias = "Callable[[Context, Expr], Kind]"
 Node: TypeAlias = Expr | Item | Omitted | Range | Expand | Zip
 
 SHOWN = 40
-MOST_GUESSES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +51,13 @@ class Scope:
             scope = scope.outer
         return None
 
+    def visible(self) -> Iterator[str]:
+        """The names that have a meaning here, the nearest level first."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield from scope.names
+            scope = scope.outer
+
     def hides(self, name: str) -> bool:
         """Whether a level inside the outermost gives a name a meaning of its own."""
         scope: Scope = self
@@ -73,6 +79,8 @@ class Place:
     """Names of @using, which this block does not see."""
     later: Collection[str] = ()
     """Names that are defined further down."""
+    limits: Mapping[str, str] = field(default_factory=dict)
+    """What an index of the formula being checked runs up to, should it not be declared."""
 
 
 class Context:
@@ -140,14 +148,16 @@ class Context:
             return rules.USED_BEFORE.at(span, name=name)
         if name in self.place.hidden:
             return rules.HIDDEN_SYMBOL.at(span, name=name, block=self.place.block)
-        return rules.UNDECLARED.at(span, name=name, hint=self._guess(name))
+        hint = self._guess(name)
+        if not hint and name in self.place.limits:
+            hint = f"declare the index behind the formula: ', {name} < {self.place.limits[name]}'"
+        return rules.UNDECLARED.at(span, name=name, hint=hint)
 
     def _guess(self, name: str) -> str:
         """A name that may have been meant; not sought for without end."""
-        if len(self._unknown) > MOST_GUESSES or len(name) > SHOWN:
+        if len(self._unknown) > MOST_GUESSES:
             return ""
-        near = get_close_matches(name, list(self.scope.names)[:100], 1, 0.75)
-        return f"did you mean '{near[0]}'?" if near else ""
+        return did_you_mean(name, self.scope.visible())
 
     def present(self, names: Iterable[str]) -> None:
         """Promote optional values on this level: they were tested not to be null."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.source import Span
-from lamella.lang.skriptnd.check.context import MOST_GUESSES, SHOWN, Context, Find
+from lamella.base.suggest import MOST_GUESSES, did_you_mean, nearest
+from lamella.lang.skriptnd.check.context import Context, Find
 from lamella.lang.skriptnd.check.declare import declare
 from lamella.lang.skriptnd.check.expressions import infer
 from lamella.lang.skriptnd.check.kinds import Kind
@@ -18,6 +18,13 @@ from lamella.lang.skriptnd.rules import names as rules
 
 Listed: TypeAlias = Callable[[str], Collection[str]]
 """The names of the operators of a module."""
+Qualify: TypeAlias = Callable[[str, str], str]
+"""The qualified name of an operator that the text of a module names."""
+
+
+def qualified_name(name: str, module: str) -> str:
+    """A name with its module; one without is of the module where it stands."""
+    return name if "." in name else f"{module}.{name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +48,16 @@ class Definitions:
         find: Find | None = None,
         imports: Collection[str] | None = None,
         listed: Listed | None = None,
+        qualify: Qualify = qualified_name,
+        lost: Collection[str] = (),
     ) -> None:
         self.module = module
         self.operators = operators
         self._find = find
         self._imports = imports
         self._listed = listed
+        self._qualify = qualify
+        self._lost = lost
         self._guesses = 0
         self._signatures: dict[str, Signature] = {}
         self._stateful: dict[str, bool] = {}
@@ -54,32 +65,56 @@ class Definitions:
     def resolve(self, name: str, span: Span) -> Operator | Diagnostic | None:
         """The operator that an invocation names, a finding, or None where nothing can be known about it."""
         module, _, short = name.rpartition(".")
-        if not module or module == self.module:
-            found = self.operators.get(short) or (self._find and self._find(f"{self.module}.{short}"))
+        qualified = self._qualify(name, self.module)
+        if qualified == f"{self.module}.{short}":
+            found = self.operators.get(short) or (self._find and self._find(qualified))
             return found or self._unknown(name, span)
         if self._imports is not None and module not in self._imports:
-            return rules.NOT_IMPORTED.at(span, module=module)
+            return self._not_imported(module, span)
         if short.startswith("_"):
             return rules.PRIVATE_OPERATOR.at(span, name=short, module=module)
-        if self._find is None:
+        if self._find is None or qualified.rpartition(".")[0] in self._lost:
             return None
-        return self._find(name) or self._unknown(name, span)
+        return self._find(qualified) or self._unknown(name, span)
 
     def _unknown(self, name: str, span: Span) -> Diagnostic:
         """The finding that there is no such operator, with one that may have been meant."""
         self._guesses += 1
-        guess = self._guess(name) if self._guesses <= MOST_GUESSES and len(name) <= SHOWN else None
-        return rules.UNKNOWN_OPERATOR.at(span, name=name, hint=guess and f"did you mean '{guess}'?")
+        hint = self._guess(name) if self._guesses <= MOST_GUESSES else ""
+        return rules.UNKNOWN_OPERATOR.at(span, name=name, hint=hint or None)
 
-    def _guess(self, name: str) -> str | None:
+    def _guess(self, name: str) -> str:
+        """The operator that may have been meant: of this name in another module, or of one like it."""
         module, dot, short = name.rpartition(".")
-        own = not module or module == self.module
-        for other in sorted(self._imports or ()) if own else ():
-            if self._find is not None and self._find(f"{other}.{short}") is not None:
-                return f"{other}.{short}"
-        known = self.operators if own else self._listed(module) if self._listed is not None else ()
-        near = get_close_matches(short, list(known)[:1000], 1, 0.75)
-        return f"{module}{dot}{near[0]}" if near else None
+        place = self._qualify(name, self.module).rpartition(".")[0]
+        known = self.operators if place == self.module else self._listed(place) if self._listed else ()
+        near = did_you_mean(short, known, f"{module}{dot}")
+        if near or self._find is None:
+            return near
+        for other in sorted(self._imports or ()):
+            found = f"{other}.{short}"
+            if found != name and self._find(self._qualify(found, self.module)) is not None:
+                return f"did you mean '{found}'?"
+        return "" if module else self._guess_imported(short)
+
+    def _guess_imported(self, short: str) -> str:
+        """An operator of an imported module with a name like this one."""
+        listed = self._listed
+        if listed is None:
+            return ""
+        known = {
+            item: f"{module}.{item}"
+            for module in sorted(self._imports or ())
+            for item in listed(self._qualify(f"{module}.x", self.module).rpartition(".")[0])
+        }
+        near = nearest(short, known)
+        return f"did you mean '{known[near[0]]}'?" if near else ""
+
+    def _not_imported(self, module: str, span: Span) -> Diagnostic:
+        """The finding that a module was not imported, with the imported one that may have been meant."""
+        self._guesses += 1
+        hint = did_you_mean(module, sorted(self._imports or ())) if self._guesses <= MOST_GUESSES else ""
+        return rules.NOT_IMPORTED.at(span, module=module, hint=hint or None)
 
     def signature(self, name: str, operator: Operator) -> Signature:
         """What a call sees of an operator; what is wrong with the operator itself is not said here."""
@@ -124,7 +159,7 @@ class Definitions:
         module = caller.rpartition(".")[0]
         if "." not in name and not module and name in self.operators:
             return name, self.operators[name]
-        qualified = name if "." in name else f"{module or self.module}.{name}"
+        qualified = self._qualify(name, module or self.module)
         return qualified, self._find(qualified) if self._find is not None else None
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.source import Notes, Span
 from lamella.lang.skriptnd.check.context import Context, Entry, Place
 from lamella.lang.skriptnd.check.declare.tensors import declare_index, declare_indices
 from lamella.lang.skriptnd.check.declare.usings import infer_value
@@ -12,7 +13,17 @@ from lamella.lang.skriptnd.check.expressions.packs import infer_integer
 from lamella.lang.skriptnd.check.kinds import Kind, agrees, belongs, family
 from lamella.lang.skriptnd.check.lengths import number_of, shown
 from lamella.lang.skriptnd.check.names import names_in
-from lamella.lang.skriptnd.nodes import Access, Integer, Lowering, Operator, Parameter
+from lamella.lang.skriptnd.nodes import (
+    Access,
+    Expand,
+    Integer,
+    Lowering,
+    Name,
+    Omitted,
+    Operator,
+    Parameter,
+    TypeSpec,
+)
 from lamella.lang.skriptnd.rules import lowering as rules
 from lamella.lang.skriptnd.rules import types
 
@@ -23,14 +34,50 @@ def check_lowering(context: Context, operator: Operator) -> None:
     """Check the formulas of an operator."""
     outputs = list(operator.parameters("output"))
     formulas = [item for item in operator.items("lower") if isinstance(item, Lowering)]
-    if len(outputs) > 1:
-        context.report(rules.SEVERAL_OUTPUTS.at(outputs[1].span, name=operator.name, count=len(outputs)))
     names = {item.name for item in outputs}
+    sections = ("input", "output", "constant", "variable")
+    types_of = {item.name: item.type for section in sections for item in operator.parameters(section)}
+    later = dict.fromkeys(names)
     for formula in formulas:
-        with context.inner(), context.at(Place("lower", accesses=True)):
+        later.pop(formula.target.tensor, None)
+        with context.inner(), context.at(Place("lower", accesses=True, limits=_limits(formula, types_of))):
             _check_formula(context, formula, names)
+            for name in later:
+                if _reads(name, formula):
+                    context.report(rules.READS_LATER.at(formula.span, name=name))
     for finding in check_order(outputs, formulas):
         context.report(finding)
+
+
+def _limits(formula: Lowering, declared: Mapping[str, TypeSpec]) -> dict[str, str]:
+    """What the indices of a formula run up to by the tensors that they index: the extent at the same place."""
+    found: dict[str, str] = {}
+    stack: list[object] = [formula.condition, formula.value, formula.locals, formula.target]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Access) and node.tensor in declared:
+            for name, limit in _indexed(node, declared[node.tensor]):
+                found.setdefault(name, limit)
+        if isinstance(node, Span | Notes):
+            continue
+        if isinstance(node, tuple):
+            stack.extend(node)
+        elif hasattr(node, "__dataclass_fields__"):
+            stack.extend(getattr(node, field) for field in node.__dataclass_fields__)
+    return found
+
+
+def _indexed(access: Access, declared: TypeSpec) -> Iterator[tuple[str, str]]:
+    """The names that are an index of an access by themselves, each with the text of what it indexes."""
+    length = None if declared.pack is None else declared.pack.length
+    if isinstance(access.item, Name) and length is not None and not isinstance(length, Omitted):
+        yield access.item.id, length.span.text
+    for index, extent in zip(access.indices, declared.shape or (), strict=False):
+        if isinstance(index, Expand) != (extent.pack is not None):
+            return
+        name = index.operand if isinstance(index, Expand) else index
+        if isinstance(name, Name) and not isinstance(extent.value, Omitted) and not extent.spread:
+            yield name.id, extent.value.span.text
 
 
 def check_order(outputs: Sequence[Parameter], formulas: Sequence[Lowering]) -> Iterator[Diagnostic]:

@@ -162,10 +162,11 @@ class Components(Recovery):
         return tuple(found)
 
     def attribute(self) -> Attribute:
-        """`IDENT '=' expr`."""
+        """`IDENT ('=' | ':') expr`: the specification writes both."""
         first = self.index
         name = self.identifier("the name of an attribute", "here")
-        self.expect("=", "after the name of an attribute")
+        if not self.accept(":"):
+            self.expect("=", "after the name of an attribute")
         value = self.expression()
         return Attribute(name, value, self.span_from(first))
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from lamella.base.cursor import COMMENT, SHOWN, Lexer, SyntaxProblem
 from lamella.base.diagnostic import ERROR, Diagnostic
 from lamella.base.limits import Limits
 from lamella.base.margin import NotingCursor
 from lamella.base.source import Notes, Source, Span
+from lamella.base.suggest import nearest
 from lamella.lang.skriptnd.nodes import Integer, Real
 from lamella.lang.skriptnd.rules import syntax
 from lamella.lang.skriptnd.words import BLOCKS, KEYWORDS, TYPE_WORDS
@@ -76,7 +75,7 @@ class Lexis(NotingCursor):
 
     def unknown_block(self) -> Diagnostic:
         """Say that there is no such block."""
-        close = get_close_matches(self.text[1:SHOWN], BLOCKS, 1)
+        close = nearest(self.text[1:], BLOCKS)
         repair = f"did you mean @{close[0]}?" if close else f"the blocks are @{' @'.join(BLOCKS)}"
         return syntax.UNKNOWN_BLOCK.at(self.span(self.index), name=self.text[:SHOWN], repair=repair)
 

@@ -5,17 +5,97 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from lamella.base.cursor import END, SyntaxProblem
+from lamella.base.cursor import BAD, END, SHOWN, SyntaxProblem
+from lamella.base.diagnostic import Label
+from lamella.base.limits import Limits
+from lamella.base.source import Source
 from lamella.lang.skriptnd.parse.formulas import Formulas
-from lamella.lang.skriptnd.parse.lexis import BLOCK, TooDeep
+from lamella.lang.skriptnd.parse.lexis import BLOCK, ODD, OPEN, SIGN, TooDeep
+from lamella.lang.skriptnd.rules.syntax import UNCLOSED
+from lamella.lang.skriptnd.words import BLOCKS
 
 T = TypeVar("T")
 DEFINITION_WORDS = frozenset(("operator", "graph", "public", "import"))
 BRACES = {"{": 1, "}": -1}
 
 
+CLOSERS = {"(": ")", "[": "]", "{": "}"}
+OPENERS = {closer: opener for opener, closer in CLOSERS.items()}
+MOST_BRACKETS = 20
+"""Findings of one text for which an opening bracket is sought: each goes through the text again."""
+
+
 class Recovery(Formulas):
-    """Finds the next statement after one that cannot be read."""
+    """Finds the bracket that was not closed, and the next statement after one that cannot be read."""
+
+    def __init__(self, source: Source, limits: Limits, start: int = 0, end: int | None = None) -> None:
+        super().__init__(source, limits, start, end)
+        self._brackets = 0
+
+    def problem(self, wanted: str, where: str, hint: str = "") -> SyntaxProblem:
+        """Record what is wrong at the token ahead, at the bracket that is not closed where that is the reason."""
+        broken = self.kind in (ODD, OPEN, BAD) or (self.kind == BLOCK and self.text[1:] not in BLOCKS)
+        opener = None if broken or self._brackets >= MOST_BRACKETS else self._unclosed(wanted)
+        if opener is None:
+            return super().problem(wanted, where, hint)
+        self._brackets += 1
+        found = "the end of the file" if self.kind == END else f"'{self.text[:SHOWN]}'"
+        told = {"bracket": self.texts[opener], "wanted": wanted, "where": where, "found": found}
+        noticed = Label(self.span(self.index), "noticed here")
+        return self.report(UNCLOSED.at(self.span(opener), labels=[noticed], **told))
+
+    def _unclosed(self, wanted: str) -> int | None:
+        """The bracket before the token ahead that should have been closed by now; None where none should."""
+        opened, doubtful = self._open_brackets()
+        if not opened:
+            return None
+        last = opened[-1]
+        bracket = self.texts[last]
+        if self.at_end():
+            if self.kind == BLOCK and len(opened) < 2:
+                return None
+            return last if doubtful is None or bracket != "{" else doubtful
+        if self.text in (";", "}") and bracket != "{":
+            return last
+        return last if f"'{CLOSERS[bracket]}'" in wanted and not self._closes_later(bracket) else None
+
+    def _open_brackets(self) -> tuple[list[int], int | None]:
+        """The brackets that are open here, and one that was closed by a brace further out than its line begins."""
+        opened: list[int] = []
+        doubtful: int | None = None
+        for index in range(self.index):
+            text = self.texts[index]
+            if text in CLOSERS and self.kinds[index] == SIGN:
+                opened.append(index)
+            elif text in OPENERS and self.kinds[index] == SIGN:
+                while opened and text == "}" and self.texts[opened[-1]] != "{":
+                    opened.pop()
+                if opened and self.texts[opened[-1]] == OPENERS[text]:
+                    opener = opened.pop()
+                    if doubtful is None and text == "}" and self._stands_out(index, opener):
+                        doubtful = opener
+        return opened, doubtful
+
+    def _stands_out(self, closer: int, opener: int) -> bool:
+        """Whether a brace that begins its line stands further left than the line of the brace it closes."""
+        place, line = self.starts[closer], self.source.text.rfind("\n", 0, self.starts[closer]) + 1
+        if self.source.text[line:place].strip() or self.starts[opener] >= line:
+            return False
+        start = self.source.text.rfind("\n", 0, self.starts[opener]) + 1
+        text = self.source.text[start : self.starts[opener]]
+        return len(text) - len(text.lstrip()) > place - line
+
+    def _closes_later(self, bracket: str) -> bool:
+        """Whether a bracket is closed within its statement, further on."""
+        depth = 0
+        for index in range(self.index, self.end):
+            text = self.texts[index]
+            if text == CLOSERS[bracket] and depth == 0:
+                return True
+            if text in (";", "{", "}") or self.kinds[index] == BLOCK or text in DEFINITION_WORDS:
+                return False
+            depth += (text in ("(", "[")) - (text in (")", "]"))
+        return False
 
     def at_end(self) -> bool:
         """Whether something begins that cannot stand in a block: another one, or a definition."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from lamella.base.cursor import SHOWN, SyntaxProblem
 from lamella.base.source import Span
+from lamella.base.suggest import nearest
 from lamella.lang.skriptnd.nodes import (
     Access,
     Bool,
@@ -138,7 +137,7 @@ class Values(Strings):
         """`` '`' NAME '`' '(' expr ')' ``."""
         first, name = self.index, self.text[1:-1]
         if name not in BUILT_INS:
-            close = get_close_matches(name[:SHOWN], sorted(BUILT_INS), 1)
+            close = nearest(name, sorted(BUILT_INS))
             repair = (
                 f"did you mean {close[0]}?" if close else f"the functions are {' '.join(sorted(BUILT_INS))}"
             )

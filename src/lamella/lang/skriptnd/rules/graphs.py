@@ -1,8 +1,8 @@
-"""Composed graphs, dynamic shapes and the run: SKR300 to SKR339, SKR386 and SKR387."""
+"""Composed graphs, dynamic shapes and the run: SKR300 to SKR339, SKR386, SKR387 and SKR391."""
 
 from __future__ import annotations
 
-from lamella.base.diagnostic import NOTE, Rule
+from lamella.base.diagnostic import NOTE, WARNING, Rule
 
 NO_GRAPH = Rule(
     "SKR300",
@@ -113,6 +113,14 @@ NO_TENSOR_TO_QUANTIZE = Rule(
     "SKR319",
     "2.14 Quantization",
     "there is no tensor '{name}' to quantise",
+)
+
+INTRINSIC = Rule(
+    "SKR391",
+    "3 Graph composition",
+    "'{operator}' has no formula and is composed of nothing, so that no backend here can run it",
+    WARNING,
+    hint="give it a '@lower' or a '@compose' block",
 )
 
 # --- the run: found by the backend that executes a graph ----------------------------------------------------

@@ -1,4 +1,4 @@
-"""Formulas: SKR160 to SKR199."""
+"""Formulas: SKR160 to SKR199, and SKR390."""
 
 from __future__ import annotations
 
@@ -26,12 +26,6 @@ TOO_MANY = Rule(
 )
 LATE_INITIAL = Rule(
     "SKR163", SECTION, "'{name}' is initialised with '=' after another formula has assigned it"
-)
-SEVERAL_OUTPUTS = Rule(
-    "SKR164",
-    SECTION,
-    "'{name}' has {count} outputs and a @lower block",
-    hint="a formula operator has one output; compose several operators",
 )
 INDEX_TWICE = Rule(
     "SKR165", SECTION, "'{name}' is already {what}", hint="index symbols and local values have new names"
@@ -81,4 +75,10 @@ UNROLL_COUNT = Rule("SKR178", SECTION, "'unroll' has no count", hint="write unro
 NO_ASSIGNMENT = Rule("SKR179", SECTION, "output '{name}' is never assigned")
 TENSOR_RANGE = Rule(
     "SKR180", SECTION, "'{name}' is a single tensor; write {name}[index,] to read an element of it"
+)
+READS_LATER = Rule(
+    "SKR390",
+    SECTION,
+    "a formula reads output '{name}', which no formula before it assigns",
+    hint="formulas run in the order they are written: put the one that assigns '{name}' first",
 )

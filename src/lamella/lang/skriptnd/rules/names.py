@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lamella.base.diagnostic import WARNING, Rule
+from lamella.base.diagnostic import NOTE, WARNING, Rule
 
 # Identifiers
 DUPLICATE = Rule(
@@ -105,8 +105,9 @@ IMPORT_CYCLE = Rule("SKR057", "2.15 Modules and imports", "modules import each o
 SHADOWED_MODULE = Rule(
     "SKR058",
     "2.15 Modules and imports",
-    "'{path}' has the name of the standard module '{module}'",
-    hint="rename the file; a subfolder keeps custom operators apart",
+    "'{path}' takes the place of the standard module '{module}' in this model: {differing}",
+    NOTE,
+    hint="the modules of the library itself keep the standard one; rename the file where that one is meant",
 )
 MAIN_IMPORTED = Rule("SKR059", "2.15 Modules and imports", "the main module is not imported")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.suggest import did_you_mean
 from lamella.lang.skriptnd.check.composition.state import Edge, State, as_tensor
 from lamella.lang.skriptnd.check.context import excerpt
 from lamella.lang.skriptnd.check.declare.usings import infer_value
@@ -115,7 +116,8 @@ class Call:
             if item.name in declared:
                 self._check_attribute(item, kind, *declared[item.name])
             else:
-                hint = _listed("its attributes are", declared)
+                near = did_you_mean(item.name, declared)
+                hint = near or _listed("its attributes are", declared)
                 self._report(rules.UNKNOWN_ATTRIBUTE.at(item.span, name=name, attribute=item.name, hint=hint))
         for parameter, _ in declared.values() if seen <= declared.keys() else ():
             if parameter.name not in seen and parameter.value is None and not parameter.type.optional:

@@ -15,7 +15,7 @@ ORDERING = frozenset(("<", "<=", ">", ">="))
 DIVIDING = frozenset(("/", "\\", "%"))
 BASES = {
     **dict.fromkeys(ARITHMETIC, "num"),
-    **dict.fromkeys(ORDERING, "arith"),
+    **dict.fromkeys(ORDERING, "type"),
     **dict.fromkeys(LOGICAL, "bool"),
 }
 
