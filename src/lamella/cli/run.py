@@ -71,7 +71,7 @@ class Options(Common, ModelOptions, PlanOptions, TrainingOptions):
     inputs: tuple[str, ...]
     kernel: str
     arguments: tuple[str, ...]
-    groups: int
+    groups: int | tuple[int, ...]
     check_bounds: bool
     trace: bool
     output: Path | None
@@ -86,6 +86,15 @@ class Options(Common, ModelOptions, PlanOptions, TrainingOptions):
     max_tokens: int
     temperature: float
     observe: bool
+
+
+def _groups(ctx: click.Context, parameter: click.Parameter, value: str) -> int | tuple[int, ...]:
+    """`--groups 4` or `--groups 4,2` as a number, or as one for each axis."""
+    words = value.split(",")
+    if len(words) > 3 or not all(word.strip().isdecimal() and len(word) < 20 for word in words):
+        raise click.BadParameter(f"'{printable(value)}' is not one, two or three numbers, such as 4 or 4,2")
+    numbers = tuple(int(word) for word in words)
+    return numbers if len(numbers) > 1 else numbers[0]
 
 
 @click.command(cls=Guarded)
@@ -108,10 +117,11 @@ class Options(Common, ModelOptions, PlanOptions, TrainingOptions):
 )
 @click.option(
     "--groups",
-    type=click.IntRange(min=0),
-    default=1,
+    metavar="N[,M[,K]]",
+    callback=_groups,
+    default="1",
     show_default=True,
-    help="Work-groups to launch a kernel with.",
+    help="Work-groups to launch a kernel with, along x, y and z.",
 )
 @click.option("--check-bounds", is_flag=True, help="Test the views of a kernel where they are made.")
 @click.option("--trace", is_flag=True, help="Print each executed statement of a kernel with its values.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -66,8 +66,8 @@ class Options:
     """NEM: another legal order of the tasks."""
     kernel: str | None = None
     """Tensor language: the one kernel to run; empty for the only one of a file."""
-    groups: int = 1
-    """Tensor language: how many work-groups are launched."""
+    groups: int | tuple[int, ...] = 1
+    """Tensor language: how many work-groups are launched, along x or along x, y and z."""
     check_bounds: bool = False
     """Tensor language: test views where they are made, not only where they are accessed."""
     trace: Callable[[str], None] | None = None
@@ -157,6 +157,8 @@ def _taken(name: str, value: object) -> object:
         return (value,) if isinstance(value, str) else _words(name, value)
     if name == "shape":
         return _extents(value)
+    if name == "groups" and isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(value)
     if name == "trace":
         return _function(value)
     if name == "lr" and isinstance(value, int) and not isinstance(value, bool):

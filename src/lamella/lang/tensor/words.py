@@ -28,6 +28,9 @@ PACKED = {"bf16": 2, "f16": 2, "i8": 4}
 """How many elements a packed cooperative access keeps together along k, by element type."""
 
 MIXED_BUILTINS = ("group_id", "group_size", "num_subgroups", "subgroup_size")
+AXES = ("x", "y", "z")
+AXIS_BUILTINS = ("group_id", "group_size")
+"""Builtins that a launch with several axes has one of for each; the first is the one without an axis."""
 SPMD_BUILTINS = ("subgroup_id", "subgroup_local_id")
 REDUCTIONS = ("add", "max", "min")
 FORMS = ("exclusive_scan", "inclusive_scan", "reduce")
@@ -68,7 +71,6 @@ NEWER = {
     "num_groups": "builtin.group_size",
     "subgroup_linear_id": "builtin.subgroup_id",
     "atomic_store": "store.atomic",
-    "atomic_add": "store.atomic_add",
     "cooperative_matrix_atomic_store": "cooperative_matrix_store.atomic",
     "cooperative_matrix_atomic_add": "cooperative_matrix_store.atomic_add",
 }
@@ -76,15 +78,16 @@ NEWER = {
 
 UNSUPPORTED = frozenset(
     [
-        *("foreach_tile", "associated", "atomic_load", "atomic_max", "atomic_min"),
-        *("cooperative_matrix_apply", "cooperative_matrix_construct", "cooperative_matrix_extract"),
-        *("cooperative_matrix_insert", "cooperative_matrix_prefetch", "cooperative_matrix_atomic_load"),
+        *("associated", "atomic_load", "cooperative_matrix_prefetch", "cooperative_matrix_atomic_load"),
         *("cooperative_matrix_atomic_max", "cooperative_matrix_atomic_min"),
         *("cooperative_matrix_reduce_add", "cooperative_matrix_reduce_max", "cooperative_matrix_reduce_min"),
     ]
 )
 """Instructions of a newer version that mean nothing the specification can say."""
 
+MATRIX_EXTENSIONS = tuple(
+    f"cooperative_matrix_{name}" for name in ("apply", "construct", "extract", "insert")
+)
 PLAIN = (
     *(
         "alloca",
@@ -101,13 +104,23 @@ PLAIN = (
     ),
     *("parallel", "size", "store", "subview", "yield", "subgroup_broadcast", "cooperative_matrix_load"),
     *("cooperative_matrix_mul_add", "cooperative_matrix_scale", "cooperative_matrix_store", *TRANSPOSES),
+    *("foreach_tile", *(f"atomic_{name}" for name in REDUCTIONS), *MATRIX_EXTENSIONS),
 )
 INSTRUCTIONS = frozenset([*PLAIN, *DOTTED, *ALIASES, *NEWER, *UNSUPPORTED])
 """Words that begin an instruction."""
 
 VALUELESS = frozenset(
     [
-        *("barrier", "foreach", "lifetime_stop", "parallel", "store", "yield", "cooperative_matrix_store"),
+        *(
+            "barrier",
+            "foreach",
+            "foreach_tile",
+            "lifetime_stop",
+            "parallel",
+            "store",
+            "yield",
+            "cooperative_matrix_store",
+        ),
         *TRANSPOSES,
     ]
 )
@@ -120,6 +133,7 @@ OTHERS = (
         "func",
         "attributes",
         "init",
+        "as",
         "else",
         "memref",
         "group",
