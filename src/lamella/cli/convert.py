@@ -12,6 +12,7 @@ from lamella.cli.options import (
     Common,
     Guarded,
     ModelOptions,
+    Words,
     allow_option,
     common_options,
     model_options,
@@ -50,9 +51,9 @@ class Options(Common, ModelOptions):
 @click.command(cls=Guarded)
 @common_options
 @click.argument("output", type=click.Path(path_type=Path))
-@click.option("--quantize", type=click.Choice(METHODS), help="NAC: store the weights by this method.")
+@click.option("--quantize", type=Words(METHODS), help="NAC: store the weights by this method.")
 @click.option("--axis", type=click.IntRange(min=0), default=0, help="NAC: the axis of int8_channel's scales.")
-@click.option("--optimize", type=click.Choice(LEVELS), help="How far the graph is simplified before.")
+@click.option("--optimize", type=Words(LEVELS), help="How far the graph is simplified before.")
 @click.option("--external/--internal", default=None, help="NAC: weights beside the file, or in it.")
 @click.option("--plain-signatures", is_flag=True, help="NAC: signatures without roles, all tensors T.")
 @click.option(

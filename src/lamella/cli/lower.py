@@ -17,6 +17,7 @@ from lamella.cli.options import (
     Common,
     Guarded,
     ModelOptions,
+    Words,
     common_options,
     model_options,
     print_json,
@@ -57,7 +58,7 @@ class Options(Common, ModelOptions):
 @model_options
 @weights_option
 @types_option
-@click.option("--to", type=click.Choice(FORMS), required=True, help="The form to lower to.")
+@click.option("--to", type=Words(FORMS), required=True, help="The form to lower to.")
 @click.option(
     "-o",
     "--output",

@@ -5,18 +5,32 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import NoReturn, TypedDict, TypeVar
 
 import click
 
-from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors, render
+from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors, printable, render
 from lamella.base.limits import Limits, from_options
 from lamella.pipeline.languages import LANGUAGES
 from lamella.pipeline.options import DIALECTS
 
 F = TypeVar("F", bound=Callable[..., object])
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
+
+
+class Words(click.Choice[str]):
+    """One of several words; another one is told what may be meant."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value in self.choices:
+            return value
+        known = [str(item) for item in self.choices]
+        close = get_close_matches(value[:60].lower(), known, 1)
+        meant = f"; did you mean '{close[0]}'?" if close else ""
+        return self.fail(f"'{printable(value, 60)}' is not one of {', '.join(known)}{meant}", param, ctx)
+
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object on standard output."
@@ -25,7 +39,7 @@ device_option = click.option(
     "--device", metavar="DEVICE", help="Target device: a shipped name such as npm_lite, or a .nem file."
 )
 language_option = click.option(
-    "--language", type=click.Choice(sorted(LANGUAGES)), help="Read the file as this language."
+    "--language", type=Words(sorted(LANGUAGES)), help="Read the file as this language."
 )
 root_option = click.option(
     "--root",
@@ -96,7 +110,7 @@ MODEL_OPTIONS = (
     click.option("--preset", metavar="NAME", help="Module DSL: a named set of config values of the file."),
     click.option(
         "--dialect",
-        type=click.Choice(DIALECTS),
+        type=Words(DIALECTS),
         help="SkriptND: which library gives operators their meaning.",
     ),
     click.option("--keep", multiple=True, metavar="OPERATOR", help="Take this operator whole; repeatable."),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from lamella.cli.options import Guarded, json_option, print_json
+from lamella.cli.options import Guarded, Words, json_option, print_json
 from lamella.pipeline.languages import LANGUAGES, rules_of
 
 
 @click.command(cls=Guarded)
-@click.argument("language", type=click.Choice(sorted(LANGUAGES)), required=False)
+@click.argument("language", type=Words(sorted(LANGUAGES)), required=False)
 @json_option
 def rules(language: str | None, as_json: bool) -> None:
     """List the numbered rules of a language, or of all."""

@@ -21,6 +21,7 @@ from lamella.cli.options import (
     Common,
     Guarded,
     ModelOptions,
+    Words,
     common_options,
     has_errors,
     model_options,
@@ -103,7 +104,7 @@ def _groups(ctx: click.Context, parameter: click.Parameter, value: str) -> int |
 @click.option("--output", type=click.Path(path_type=Path), help="Write one .npy per output into this folder.")
 @click.option(
     "--backend",
-    type=click.Choice(["cpu", "interpreter", "nacvm", "npu", "reference"]),
+    type=Words(["cpu", "interpreter", "nacvm", "npu", "reference"]),
     default=None,
     help="How to run it: plans on npu; NAC on nacvm; graphs on reference; graphs and kernels on cpu or interpreter.",
 )
@@ -131,9 +132,7 @@ def _groups(ctx: click.Context, parameter: click.Parameter, value: str) -> int |
 @model_options
 @weights_option
 @types_option
-@click.option(
-    "--dtype", type=click.Choice(["f32", "f64"]), default=None, help="Compute real numbers in this type."
-)
+@click.option("--dtype", type=Words(["f32", "f64"]), default=None, help="Compute real numbers in this type.")
 @click.option("--quantized", is_flag=True, help="Apply the quantisation that the model describes.")
 @click.option(
     "--order", default="program", callback=_order, metavar="program|random[:N]", help="Another legal order."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -39,6 +40,8 @@ ENDINGS = MappingProxyType(
 )
 BINARY_ENDINGS = (".nac",)
 """Languages whose files are bytes, with a text under another ending."""
+MOST_CODES = 3
+"""Codes that are offered instead of one that no rule has."""
 STREAM_ENDINGS = (".stcb", ".json")
 
 
@@ -198,10 +201,21 @@ def rules_of(language: str) -> tuple[Rule, ...]:
     return cast("tuple[Rule, ...]", import_module(f"lamella.lang.{language}.rules").RULES)
 
 
+def _all_rules() -> list[Rule]:
+    """The rules of all languages; faults of files have codes of their own, whatever the language."""
+    return [*FILE_RULES, *(rule for name in LANGUAGES for rule in rules_of(name))]
+
+
 def find_rule(code: str) -> Rule | None:
-    """The rule with a code; faults of files have codes of their own, whatever the language."""
-    known = [*FILE_RULES, *(rule for name in LANGUAGES for rule in rules_of(name))]
-    return next((rule for rule in known if rule.code == code), None)
+    """The rule with a code."""
+    return next((rule for rule in _all_rules() if rule.code == code), None)
+
+
+def close_codes(code: str) -> list[str]:
+    """Codes of rules that may be meant by one that no rule has: those that begin with it first."""
+    known = [rule.code for rule in _all_rules()]
+    begun = [item for item in known if code and item.startswith(code)]
+    return (begun or get_close_matches(code[:20], known, MOST_CODES))[:MOST_CODES]
 
 
 def explanation(rule: Rule) -> str:

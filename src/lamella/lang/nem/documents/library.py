@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic
@@ -73,3 +74,9 @@ def show_circle(names: Sequence[str]) -> str:
     if len(circle) > LONGEST_CIRCLE:
         circle = [*circle[:3], f"… {len(circle) - 6} more …", *circle[-3:]]
     return " -> ".join(circle)
+
+
+def device_hint(device: str, known: Iterable[str]) -> str:
+    """The known device that a misspelt name is close to."""
+    close = get_close_matches(device[:60], list(known)[:1000], 1)
+    return f"did you mean '{close[0]}'?" if close else ""

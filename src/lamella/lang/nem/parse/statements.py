@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from lamella.base.cursor import END, SHOWN, SyntaxProblem
 from lamella.base.limits import Limits
@@ -170,7 +171,9 @@ class Statements(Recovery):
         """`prop := 'size' '=' expr | 'align' '=' expr | 'import'`."""
         word = self.text
         if word not in ("size", "align", "import"):
-            raise self.problem("size, align or import", "as a property of a buffer")
+            close = get_close_matches(word[:SHOWN], ("size", "align", "import"), 1)
+            hint = f"did you mean {close[0]}?" if close else ""
+            raise self.problem("size, align or import", "as a property of a buffer", hint)
         first = self.next()
         value: Expr | bool = True
         field = "imported"

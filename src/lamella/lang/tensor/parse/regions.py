@@ -25,10 +25,10 @@ from lamella.lang.tensor.nodes import (
     Value,
 )
 from lamella.lang.tensor.nodes.attributes import KEYS
-from lamella.lang.tensor.parse.lexis import LOCAL, STRING
+from lamella.lang.tensor.parse.lexis import LOCAL, STRING, WORD
 from lamella.lang.tensor.parse.statements import Statements
 from lamella.lang.tensor.rules import syntax
-from lamella.lang.tensor.words import INSTRUCTIONS
+from lamella.lang.tensor.words import INSTRUCTIONS, OTHER_NAMES, WORDS
 
 I32 = Scalar("i32")
 
@@ -70,13 +70,13 @@ class Regions(Statements):
         if self.depth_left == 0:
             self.too_deep("of regions")
             self._pass_inside()
-            return Body((), brace, self._closed(known - 1))
+            return Body((), brace, self._closed(brace, known - 1))
         self.depth_left -= 1
         found: list[Statement] = []
         while not self._at_end():
             self._one_more(found)
         self.depth_left += 1
-        return Body(tuple(found), brace, self._closed(known))
+        return Body(tuple(found), brace, self._closed(brace, known))
 
     def _at_end(self) -> bool:
         return self.kind == END or self.text in ("}", "func")
@@ -101,12 +101,12 @@ class Regions(Statements):
             self.exceed(self.index - 1, "the number of statements", limit, "max_statements")
             self.move_to(self.end)
 
-    def _closed(self, known: int) -> int:
+    def _closed(self, brace: int, known: int) -> int:
         """The brace that closes a region; it is not missed where there were errors since the region was opened."""
         if self.text == "}":
             return self.next()
         if self.error_count == known:
-            self.problem("an instruction or '}'", "at the end of a region")
+            self.unclosed(brace)
         return self.index - 1
 
     def region(self, body: Body) -> Region:
@@ -293,7 +293,11 @@ class Regions(Statements):
         before, start = self.end_of(self.index - 1), self.starts[self.index]
         if self.source.text.find("\n", before, start) < 0:
             return False
-        return self.text in INSTRUCTIONS or self._at_assignment()
+        return self.text in INSTRUCTIONS or self._at_assignment() or self._at_misspelt()
+
+    def _at_misspelt(self) -> bool:
+        """Whether a word that the language does not have stands here; one that begins a line is an instruction's."""
+        return self.kind == WORD and (self.text not in WORDS or self.written_word() in OTHER_NAMES)
 
     def _at_assignment(self) -> bool:
         if self.kind != LOCAL:
