@@ -199,7 +199,7 @@ _MLIR = {
     "cooperative_matrix_mul_add": ("gpu.subgroup_mma_compute",),
     "gemm": ("linalg.matmul", "linalg.gemm"),
     "gemv": ("linalg.matvec",),
-    "func": ("func.func", "gpu.func"),
+    "func": ("gpu.func",),
 }
 OTHER_NAMES = {name: word for word, names in _MLIR.items() for name in names}
 """What the dialects of MLIR call what this language has, for those who come from there."""

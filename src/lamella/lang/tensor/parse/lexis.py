@@ -124,7 +124,7 @@ class Lexis(NotingCursor):
     def written_word(self) -> str:
         """The word ahead with what follows it at once: a misspelt `airth` of `airth.add`."""
         end = self.span(self.index).end
-        found = re.match(r"\.\w{1,20}", self.source.text[end : end + 21])
+        found = re.match(r"\.\w{1,30}", self.source.text[end : end + 31])
         return self.text[:SHOWN] + (found.group() if found else "")
 
     def exceed(self, token: int, what: str, limit: int, option: str) -> SyntaxProblem:
