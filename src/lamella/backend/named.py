@@ -27,7 +27,7 @@ class Grid(NamedTuple):
     z: int = 1
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
         """All work-groups."""
         return self.x * self.y * self.z
 
@@ -103,7 +103,7 @@ def take_grid(function: Function, groups: object) -> Grid:
     given = list(groups) if isinstance(groups, Sequence) and not isinstance(groups, str) else []
     sizes = [int(item) for item in given if isinstance(item, int | np.integer) and not isinstance(item, bool)]
     grid = Grid(*sizes) if 1 <= len(sizes) == len(given) <= 3 else None
-    if grid is None or min(grid) < 0 or max(*grid, grid.count) > MOST_GROUPS:
+    if grid is None or min(grid) < 0 or max(*grid, grid.total) > MOST_GROUPS:
         raise LamellaError([rules.GROUP_COUNT.at(function.span, name=function.name, groups=groups)])
     _refuse_unread(function, grid)
     return grid
@@ -114,5 +114,5 @@ def _refuse_unread(function: Function, grid: Grid) -> None:
     read = read_axes(function) if grid.y != 1 or grid.z != 1 else frozenset()
     for axis, count in (("y", grid.y), ("z", grid.z)):
         if count > 1 and axis not in read:
-            words = {"name": function.name, "count": count, "axis": axis}
-            raise LamellaError([rules.UNREAD_AXIS.at(function.span, **words)])
+            unread = rules.UNREAD_AXIS.at(function.span, name=function.name, count=count, axis=axis)
+            raise LamellaError([unread])

@@ -279,8 +279,8 @@ def _defined_types(statement: Statement) -> Iterator[tuple[str, Type]]:
     elif isinstance(instruction, Foreach):
         yield from ((value.name, instruction.type) for value in instruction.variables)
     elif isinstance(instruction, ForeachTile):
-        names = (*instruction.variables, *instruction.sizes)
-        yield from ((value.name, instruction.type) for value in names)
+        inner = (*instruction.variables, *instruction.sizes)
+        yield from ((value.name, instruction.type) for value in inner)
     elif isinstance(instruction, CoopApply):
         yield from ((value.name, Scalar("i32")) for value in (instruction.row, instruction.column))
         yield instruction.value.name, Scalar(instruction.type.element)

@@ -246,14 +246,20 @@ def _wrong_components(function: Function, lanes: int) -> Iterator[Diagnostic]:
         if isinstance(node, CoopApply):
             count = component_count(node.type, lanes) * count_statements(node.body.statements)
             if count > MOST_APPLIED:
-                words = {"count": count, "limit": MOST_APPLIED, "type": write_type(node.type)}
-                yield rules.APPLY_CODE.at(statement.span, **words)
+                shown = write_type(node.type)
+                yield rules.APPLY_CODE.at(statement.span, count=count, limit=MOST_APPLIED, type=shown)
         if isinstance(node, CoopExtract | CoopInsert):
             type_ = node.type if isinstance(node, CoopInsert) else matrices[id(node)]
             held = component_count(type_, lanes)
             if not 0 <= node.component < held:
-                words = {"component": node.component, "type": write_type(type_), "count": held, "place": ""}
-                yield rules.NO_COMPONENT.at(statement.span, lanes=lanes, **words)
+                yield rules.NO_COMPONENT.at(
+                    statement.span,
+                    component=node.component,
+                    type=write_type(type_),
+                    count=held,
+                    lanes=lanes,
+                    place="",
+                )
 
 
 def _place(function: Function, key: str) -> Span:

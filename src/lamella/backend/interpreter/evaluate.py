@@ -179,19 +179,18 @@ def _stop_lifetime(_: Worker, __: nodes.LifetimeStop) -> tuple[RunValue, ...]:
     return ()
 
 
-AXES = ("", ".y", ".z")
+def _place(worker: Worker) -> tuple[int, int, int]:
+    return worker.group.launch.grid.place(worker.group.number)
+
+
 BUILTINS: Mapping[str, Callable[[Worker], int]] = MappingProxyType(
     {
-        **{
-            f"group_id{axis}": lambda worker, place=place: worker.group.launch.grid.place(
-                worker.group.number
-            )[place]
-            for place, axis in enumerate(AXES)
-        },
-        **{
-            f"group_size{axis}": lambda worker, place=place: worker.group.launch.grid[place]
-            for place, axis in enumerate(AXES)
-        },
+        "group_id": lambda worker: _place(worker)[0],
+        "group_id.y": lambda worker: _place(worker)[1],
+        "group_id.z": lambda worker: _place(worker)[2],
+        "group_size": lambda worker: worker.group.launch.grid.x,
+        "group_size.y": lambda worker: worker.group.launch.grid.y,
+        "group_size.z": lambda worker: worker.group.launch.grid.z,
         "num_subgroups": lambda worker: worker.group.launch.items // worker.group.launch.subgroup_size,
         "subgroup_size": lambda worker: worker.group.launch.subgroup_size,
         "subgroup_id": lambda worker: worker.subgroup,

@@ -61,7 +61,7 @@ class Launch:
     @property
     def groups(self) -> int:
         """Work-groups of the launch."""
-        return self.grid.count
+        return self.grid.total
 
     @property
     def items(self) -> int:

@@ -40,7 +40,11 @@ def lower_extensions(program: Program, _: Target) -> Program:
 
 def _lower_function(function: Function) -> Function:
     lanes, names = default_sizes(function).subgroup_size, names_of(function)
-    return extensions.lower_extensions(function, lambda *apply: _lower_apply(*apply, names, lanes))
+
+    def lower_apply(statement: Statement, apply: CoopApply) -> Sequence[Statement]:
+        return _lower_apply(statement, apply, names, lanes)
+
+    return extensions.lower_extensions(function, lower_apply)
 
 
 def _lower_apply(statement: Statement, apply: CoopApply, names: Names, lanes: int) -> Sequence[Statement]:

@@ -147,8 +147,8 @@ class _Lowering:
                 return (replace(statement, instruction=inner),)
             case If(then=then, otherwise=otherwise) as choice:
                 rest = None if otherwise is None else self.region(otherwise)
-                inner = replace(choice, then=self.region(then), otherwise=rest)
-                return (replace(statement, instruction=inner),)
+                branches = replace(choice, then=self.region(then), otherwise=rest)
+                return (replace(statement, instruction=branches),)
             case Builtin() as builtin if self.counts and builtin.type == INDEX:
                 return self._axis(statement, builtin)
             case _:

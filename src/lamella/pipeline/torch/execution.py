@@ -15,6 +15,7 @@ from lamella.base.source import Binary, Span
 from lamella.bridge.torch_to_graph import torch_to_graph
 from lamella.bridge.torch_to_graph.faults import faults, first_line
 from lamella.graph.model import Model
+from lamella.graph.nodes import Tensor
 from lamella.lang.skriptnd.rules.exports import BROKEN_FILE
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.shaping import with_extents
@@ -45,7 +46,7 @@ def load(path: Path, options: Options) -> Model:
 
 def _require_open(model: Model, axes: Mapping[str, Mapping[int, str]], path: Path) -> None:
     """Refuse names for what is no open extent of an input."""
-    shapes = {item.name: item.shape for item in model.graph.inputs}
+    shapes = {item.name: item.shape for item in model.graph.inputs if isinstance(item, Tensor)}
     for name, words in axes.items():
         shape = shapes.get(name)
         for axis, word in words.items():

@@ -53,8 +53,8 @@ class Kernels(NamedKernels):
         grid = take_grid(function, groups)
         if len(packer.parameters) > len(function.parameters):
             arguments = _with_axes(function, arguments, grid)
-        packed = packer.pack(arguments, grid.count)
-        runner.run(packed.slots, grid.count)
+        packed = packer.pack(arguments, grid.total)
+        runner.run(packed.slots, grid.total)
 
     @cached_property
     def ir(self) -> str:
