@@ -54,6 +54,34 @@ def test_a_file_is_the_graph_of_its_module(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
+class Sum(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+
+def test_open_extents_keep_the_names_that_a_file_gives_them(tmp_path: Path) -> None:
+    path, batch = tmp_path / "sum.pt2", torch.export.Dim("batch", min=2, max=64)
+    shapes = {"x": {0: batch}, "y": {0: batch}}
+    program = torch.export.export(Sum(), (torch.ones(5, 4), torch.ones(5, 4)), dynamic_shapes=shapes)
+    torch.export.save(program, str(path), extra_files={"axes.json": '{"x": {"0": "batch"}}'})
+    model = load(path, Options())
+    inputs = [item for item in model.graph.inputs if isinstance(item, Tensor)]
+    assert [[str(size) for size in item.shape] for item in inputs] == [["batch", "4"]] * 2
+    fixed = load(path, Options(shape={"batch": 3})).graph.inputs[0]
+    assert isinstance(fixed, Tensor)
+    assert fixed.shape == (3, 4)
+    for text, wrong in (
+        ('{"x": {"1": "width"}}', "'width' names axis 1 of 'x', which is not open"),
+        ('{"z": {"0": "n"}}', "which is not open"),
+        ('{"x": {"0": 3}}', "does not name axes"),
+        ('{"x": {"0": "a b"}}', "does not name axes"),
+        ("[" * 100_000, "does not name axes"),
+    ):
+        torch.export.save(program, str(path), extra_files={"axes.json": text})
+        with pytest.raises(lamella.LamellaError, match=wrong):
+            load(path, Options())
+
+
 def test_classes_of_results_need_not_be_loaded(small: Path, tmp_path: Path) -> None:
     def changed(name: str, data: bytes) -> bytes:
         if name != PROGRAM:

@@ -296,3 +296,33 @@ def test_shipped_device_files_are_known_by_name() -> None:
 
 def test_files_have_codes_too() -> None:
     assert "LAM001" in call("explain", "LAM001").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (("chek", "x.nem"), "did you mean 'check'?"),
+        (("zzz",), "there are: check, fmt"),
+        (("explain", "NEM14"), "did you mean NEM140 or NEM141 or NEM142?"),
+        (("explain", "skr2830"), "did you mean SKR283"),
+        (("rules", "nems"), "did you mean 'nem'?"),
+        (("rules", "NEM"), "did you mean 'nem'?"),
+        (("check", "--language", "tensors", "x"), "did you mean 'tensor'?"),
+        (("lower", "x.tensor", "--to", "lvm"), "did you mean 'llvm'?"),
+        (("check", "--strct", "x"), "--strict"),
+        (("run", "k.tensor", "--groups", "4,x"), "is not one, two or three numbers"),
+    ],
+)
+def test_what_may_be_meant_is_named(arguments: tuple[str, ...], meant: str) -> None:
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert meant in result.output
+
+
+def test_misspelt_devices_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "named.nem"
+    path.write_text("device npm_lit\nbuffer A : L2 (size=8)\n", encoding="utf-8")
+    for arguments in (("check", str(path)), ("sim", CONV, "--device", "npm_lit"), ("show", "npm_lit")):
+        result = call(*arguments)
+        assert result.exit_code == 1
+        assert "did you mean 'npm_lite'?" in result.output

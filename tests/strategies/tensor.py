@@ -11,6 +11,7 @@ from hypothesis.strategies import SearchStrategy
 from lamella.base.source import Notes
 from lamella.lang.tensor import nodes as n
 from lamella.lang.tensor.words import (
+    AXIS_BUILTINS,
     BINARY,
     BINARY_MATH,
     CHECKS,
@@ -70,6 +71,9 @@ def scalar_instructions() -> SearchStrategy[n.Instruction]:
         st.builds(n.Math, st.sampled_from(BINARY_MATH), two, types()),
         st.builds(n.Cast, values(), types()),
         st.builds(n.Builtin, st.sampled_from((*MIXED_BUILTINS, *SPMD_BUILTINS)), types()),
+        st.builds(
+            n.Builtin, st.sampled_from([f"{name}.{axis}" for name in AXIS_BUILTINS for axis in "yz"]), types()
+        ),
         st.builds(n.SubgroupBroadcast, values(), values(), types()),
         st.builds(
             n.SubgroupOperation, st.sampled_from(REDUCTIONS), st.sampled_from(FORMS), values(), types()
@@ -92,6 +96,12 @@ def memory_instructions() -> SearchStrategy[n.Instruction]:
         st.builds(n.CoopLoad, values(), values(), values(), coop, st.booleans(), CHECKED),
         st.builds(n.CoopMulAdd, values(), values(), values(), coop),
         st.builds(n.CoopScale, values(), values(), coop),
+        st.builds(n.CoopConstruct, values(), coop),
+        st.builds(n.CoopExtract, values(), integers(), types()),
+        st.builds(n.CoopInsert, values(), values(), integers(), coop),
+        st.builds(
+            n.AtomicUpdate, st.sampled_from(REDUCTIONS), values(), values(), tuples(values(), 0, 3), types()
+        ),
     )
 
 
@@ -163,6 +173,10 @@ def holders(depth: int) -> SearchStrategy[n.Instruction]:
     lists = tuples(values(), 1, 3)
     return st.one_of(
         st.builds(n.Foreach, lists, lists, lists, regions(depth), integer_types()),
+        st.builds(
+            n.ForeachTile,
+            *(lists, lists, lists, lists, tuples(integers(), 1, 3), regions(depth), integer_types()),
+        ),
         st.builds(n.Parallel, regions(depth)),
     )
 
@@ -172,13 +186,19 @@ def statements(depth: int = DEPTH) -> SearchStrategy[n.Statement]:
     """Statements with as many results as their instructions produce."""
     one = st.tuples(st.tuples(values()), scalar_instructions() | memory_instructions())
     none = st.tuples(st.just(()), effects() if depth <= 0 else effects() | holders(depth - 1))
-    found = [one, none] if depth <= 0 else [one, none, _multiple(depth - 1)]
+    found = [one, none] if depth <= 0 else [one, none, _multiple(depth - 1), _applied(depth - 1)]
     return st.builds(_statement, st.one_of(found), notes())
 
 
 def _statement(parts: tuple[tuple[n.Value, ...], n.Instruction], beside: Notes) -> n.Statement:
     results, instruction = parts
     return n.Statement(results, instruction, notes=beside)
+
+
+def _applied(depth: int) -> SearchStrategy[tuple[tuple[n.Value, ...], n.Instruction]]:
+    """A function applied to the components of a matrix."""
+    four = (values(), values(), values(), values())
+    return st.tuples(st.tuples(values()), st.builds(n.CoopApply, *four, coopmatrices(), regions(depth)))
 
 
 def _multiple(depth: int) -> SearchStrategy[tuple[tuple[n.Value, ...], n.Instruction]]:

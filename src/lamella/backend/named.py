@@ -4,15 +4,38 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
+from lamella.lang.tensor.extensions import read_axes
 from lamella.lang.tensor.nodes import Function, Program
 from lamella.lang.tensor.rules import running as rules
 
 MOST_GROUPS = 1 << 62
+Groups: TypeAlias = int | Sequence[int]
+"""How many work-groups a launch has: a number, or one for each of the axes x, y and z."""
+
+
+class Grid(NamedTuple):
+    """The work-groups of a launch along x, y and z; they are counted along x first."""
+
+    x: int
+    y: int = 1
+    z: int = 1
+
+    @property
+    def total(self) -> int:
+        """All work-groups."""
+        return self.x * self.y * self.z
+
+    def place(self, number: int) -> tuple[int, int, int]:
+        """Where a work-group stands, by its number."""
+        rest, x = divmod(number, self.x)
+        z, y = divmod(rest, self.y)
+        return x, y, z
 
 
 class NoKernelError(LamellaError, AttributeError):
@@ -55,15 +78,15 @@ class NamedKernels(ABC):
         function = self._find(name)
         order = [item.value.name for item in function.parameters]
 
-        def kernel(*arguments: object, groups: int = 1, **named: object) -> None:
+        def kernel(*arguments: object, groups: Groups = 1, **named: object) -> None:
             self.call(name, _in_order(name, order, arguments, named) if named else arguments, groups)
 
         self.__dict__[name] = kernel  # the next look finds it without coming here
         return kernel
 
     @abstractmethod
-    def call(self, name: str, arguments: Sequence[object] = (), groups: int = 1) -> None:
-        """Run a kernel for a number of work-groups; arrays are updated in place."""
+    def call(self, name: str, arguments: Sequence[object] = (), groups: Groups = 1) -> None:
+        """Run a kernel for a number of work-groups, along x or along several axes; arrays are updated in place."""
 
     def _find(self, name: str) -> Function:
         found = self._functions.get(name)
@@ -73,8 +96,23 @@ class NamedKernels(ABC):
         return found
 
 
-def count_groups(function: Function, groups: object) -> int:
-    """The number of work-groups of a launch, once it is certain that it is one."""
+def take_grid(function: Function, groups: object) -> Grid:
+    """The work-groups of a launch, once it is certain that they are numbers, and that the kernel reads its axes."""
     if isinstance(groups, int | np.integer) and not isinstance(groups, bool) and 0 <= groups <= MOST_GROUPS:
-        return int(groups)
-    raise LamellaError([rules.GROUP_COUNT.at(function.span, name=function.name, groups=groups)])
+        return Grid(int(groups))
+    given = list(groups) if isinstance(groups, Sequence) and not isinstance(groups, str) else []
+    sizes = [int(item) for item in given if isinstance(item, int | np.integer) and not isinstance(item, bool)]
+    grid = Grid(*sizes) if 1 <= len(sizes) == len(given) <= 3 else None
+    if grid is None or min(grid) < 0 or max(*grid, grid.total) > MOST_GROUPS:
+        raise LamellaError([rules.GROUP_COUNT.at(function.span, name=function.name, groups=groups)])
+    _refuse_unread(function, grid)
+    return grid
+
+
+def _refuse_unread(function: Function, grid: Grid) -> None:
+    """Refuse several work-groups along an axis that a kernel never asks for: all of them would do the same."""
+    read = read_axes(function) if grid.y != 1 or grid.z != 1 else frozenset()
+    for axis, count in (("y", grid.y), ("z", grid.z)):
+        if count > 1 and axis not in read:
+            unread = rules.UNREAD_AXIS.at(function.span, name=function.name, count=count, axis=axis)
+            raise LamellaError([unread])

@@ -15,6 +15,9 @@ BAD = "bad"
 COMMENT = "comment"
 SHOWN = 40
 LOOKAHEAD = 8
+CLOSING = {"(": ")", "[": "]", "{": "}"}
+"""Brackets, each with the one that closes it."""
+CLOSED = frozenset(CLOSING.values())
 
 
 class Comment(NamedTuple):
@@ -141,6 +144,55 @@ class Cursor:
         found = "the end of the file" if self.kind == END else f"'{self.text[:SHOWN]}'"
         span = self.span(self.index)
         return self.report(self._syntax.at(span, hint=hint or None, wanted=wanted, where=where, found=found))
+
+    def unclosed(self, first: int) -> SyntaxProblem:
+        """Report that a bracket is not closed before the token ahead, at the bracket itself.
+
+        It is the last one from the token `first` on that is open still, unless a brace is closed in the column of an
+        outer one: then that one has no end, and has taken the end of another.
+        """
+        opened, taken = self._find_unclosed(first)
+        sign, found = self.texts[opened], self.text[:SHOWN]
+        shown = "the end of the file" if self.kind == END else f"'{found}'"
+        wanted, where = f"'{CLOSING[sign]}'", f"to close this '{sign}'"
+        line = None if taken is None else self.span(taken).line
+        hint = (
+            None
+            if line is None
+            else f"the {wanted} in line {line} is taken for it; by its column it closes another"
+        )
+        return self.report(
+            self._syntax.at(self.span(opened), hint=hint, wanted=wanted, where=where, found=shown)
+        )
+
+    def has_open(self, first: int) -> bool:
+        """Whether a bracket from the token `first` on is not closed before the token ahead."""
+        depth = 0
+        for text in self.texts[first : self.index]:
+            depth += (text in CLOSING) - (text in CLOSED)
+        return depth > 0
+
+    def _find_unclosed(self, first: int) -> tuple[int, int | None]:
+        """The bracket that has no end, and the one that was taken for its end, as far as columns tell."""
+        opened: list[tuple[int, int]] = []
+        indent = self._indent_of(first) or 0
+        for token in range(first, self.index):
+            own, text = self._indent_of(token), self.texts[token]
+            indent = indent if own is None else own
+            if text in CLOSING:
+                opened.append((token, indent))
+            elif opened and text == CLOSING[self.texts[opened[-1][0]]]:
+                start, column = opened.pop()
+                if text == "}" and own is not None and own < column:
+                    return start, token
+        return (opened[-1][0] if opened else first), None
+
+    def _indent_of(self, token: int) -> int | None:
+        """How far a token is indented; None where it is not the first of its line."""
+        start = self.starts[token]
+        before = self.end_of(token - 1) if token else 0
+        newline = self.source.text.rfind("\n", before, start)
+        return start - newline - 1 if newline >= 0 or token == 0 else None
 
     def _unreadable(self) -> SyntaxProblem:
         """Report the run of unreadable characters ahead, as one."""

@@ -13,7 +13,9 @@ from typing import NoReturn
 import click
 
 from lamella import __version__
+from lamella.base.diagnostic import printable
 from lamella.base.errors import cause_of
+from lamella.base.suggest import nearest
 
 COMMANDS = {
     "check": "report what is wrong in files",
@@ -45,6 +47,15 @@ class _Lazy(click.Group):
         module = import_module(f"lamella.cli.{cmd_name}")
         command: click.Command = getattr(module, cmd_name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            close = nearest(args[0], COMMANDS)
+            meant = f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(COMMANDS)}"
+            raise click.UsageError(f"there is no command '{printable(args[0])}'; {meant}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from lamella.pipeline.languages import LANGUAGES, explanation, find_rule
+from lamella.base.diagnostic import printable
+from lamella.pipeline.languages import LANGUAGES, close_codes, explanation, find_rule
 
 
 @click.command()
@@ -14,5 +15,8 @@ def explain(code: str) -> None:
     rule = find_rule(code.upper())
     if rule is None:
         known = ", ".join(sorted(LANGUAGES))
-        raise click.UsageError(f"'{code}' is not a rule; `lamella rules` lists those of {known}")
+        meant = " or ".join(close_codes(code.upper()))
+        hint = f"did you mean {meant}? " if meant else ""
+        shown = printable(code, 40)
+        raise click.UsageError(f"'{shown}' is not a rule; {hint}`lamella rules` lists those of {known}")
     click.echo(explanation(rule))

@@ -15,9 +15,10 @@ from typing import NoReturn
 import click
 from click.core import ParameterSource
 
-from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors, render
+from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors, printable, render
 from lamella.base.limits import Limits, from_options
 from lamella.base.placement import Placed, placement_line, placement_to_json
+from lamella.base.suggest import nearest
 from lamella.pipeline.effects import Option, steps_of
 from lamella.pipeline.given import Inert, Use, find_inert, offered, options_of
 from lamella.pipeline.languages import shown_subject, subject_of
@@ -28,6 +29,19 @@ PATHS = ("file", "files", "left", "right")
 """Arguments that are inputs; an option is to have an effect on one of them."""
 WHOLE = ("config", "types", "embed")
 """Options whose values may hold commas; of the others one word gives several."""
+
+
+class Words(click.Choice[str]):
+    """One of several words; another one is told what may be meant."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value in self.choices:
+            return value
+        known = [str(item) for item in self.choices]
+        close = nearest(value, known)
+        meant = f"; did you mean '{close[0]}'?" if close else ""
+        return self.fail(f"'{printable(value, 60)}' is not one of {', '.join(known)}{meant}", param, ctx)
+
 
 file_argument = click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 
@@ -67,6 +81,17 @@ def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None)
     return value
 
 
+def _groups(ctx: click.Context, parameter: click.Parameter, value: str | None) -> object:
+    """`--groups 4` or `--groups 4,2` as a number, or as one for each axis."""
+    if value is None:
+        return None
+    words = value.split(",")
+    if len(words) > 3 or not all(word.strip().isdecimal() and len(word) < 20 for word in words):
+        raise click.BadParameter(f"'{printable(value)}' is not one, two or three numbers, such as 4 or 4,2")
+    numbers = tuple(int(word) for word in words)
+    return numbers if len(numbers) > 1 else numbers[0]
+
+
 def _order(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     if value is not None and not re.fullmatch(r"program|random(:\d{1,18})?", value):
         raise click.BadParameter("orders are: program, random, random:SEED")
@@ -83,6 +108,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
 SPECIAL: Mapping[str, Mapping[str, object]] = {
     "limits": {"multiple": True, "callback": _limits},
     "order": {"callback": _order},
+    "groups": {"callback": _groups},
     "trace": {"is_flag": True, "default": None, "callback": _line_printer},
     "root": {"type": FOLDER},
     "architecture": {"type": click.Path(path_type=Path, dir_okay=False)},
@@ -106,7 +132,7 @@ def click_option(name: str, row: Option, command: str) -> click.Option:
 def _by_kind(row: Option, kind: str) -> dict[str, object]:
     """The type of click for the values of an option."""
     if row.choices:
-        return {"type": click.Choice(row.choices)}
+        return {"type": Words(row.choices)}
     if kind == "bool":
         # A pair of flags has a default of its own: which of the two is given must be seen.
         return {"default": None} if "/" in row.flags[0] else {"is_flag": True}

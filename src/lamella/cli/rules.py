@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from lamella.cli.options import command, print_json
+from lamella.cli.options import Words, command, print_json
 from lamella.pipeline.languages import LANGUAGES, rules_of
 from lamella.pipeline.options import Options
 
 
 @command("rules")
-@click.argument("language", type=click.Choice(sorted(LANGUAGES)), required=False)
+@click.argument("language", type=Words(sorted(LANGUAGES)), required=False)
 def rules(language: str | None, options: Options) -> None:
     """List the numbered rules of a language, or of all."""
     found = [rule for name in ([language] if language else sorted(LANGUAGES)) for rule in rules_of(name)]

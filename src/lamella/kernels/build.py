@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from lamella.base.source import NOWHERE, Span
+from lamella.lang.tensor.check.context import defined_values
 from lamella.lang.tensor.nodes import (
     Alloca,
     Arith,
@@ -14,8 +15,10 @@ from lamella.lang.tensor.nodes import (
     Cast,
     Compare,
     Constant,
+    CoopApply,
     For,
     Foreach,
+    ForeachTile,
     Function,
     If,
     Instruction,
@@ -205,22 +208,12 @@ class Loop:
 def names_of(function: Function) -> Names:
     """The names that a function uses, to make new ones beside them."""
     used = {item.value.name for item in function.parameters}
-    waiting = [function.body]
-    while waiting:
-        for statement in waiting.pop().statements:
-            used |= {item.name for item in statement.results}
-            instruction = statement.instruction
-            if isinstance(instruction, For):
-                used |= {instruction.variable.name, *(item.name for item, _ in instruction.carried)}
-            elif isinstance(instruction, Foreach):
-                used |= {item.name for item in instruction.variables}
-            waiting += regions(instruction)
-    return Names(used)
+    return Names(used | {item.name for item in defined_values(function.body)})
 
 
 def regions(instruction: Instruction) -> tuple[Region, ...]:
     """The regions of an instruction."""
-    if isinstance(instruction, For | Foreach | Parallel):
+    if isinstance(instruction, For | Foreach | ForeachTile | Parallel | CoopApply):
         return (instruction.body,)
     if isinstance(instruction, If):
         return tuple(item for item in (instruction.then, instruction.otherwise) if item is not None)

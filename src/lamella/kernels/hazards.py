@@ -15,6 +15,7 @@ from lamella.kernels.locals import local_size, stack_offset
 from lamella.kernels.rewrite import constants_of, walk
 from lamella.lang.tensor.nodes import (
     Alloca,
+    AtomicUpdate,
     Blas,
     CoopLoad,
     CoopStore,
@@ -70,6 +71,8 @@ class Memories:
                 yield operand, READ
             case Store(operand=operand, flag=flag) | CoopStore(operand=operand, flag=flag):
                 yield operand, ADD if flag == "atomic_add" else WRITE
+            case AtomicUpdate(operand=operand):
+                yield operand, WRITE
             case Blas(operands=(_, *sources, beta, target), atomic=atomic):
                 yield from ((item, READ) for item in sources)
                 yield target, ADD if atomic and self._is_one(beta) else WRITE

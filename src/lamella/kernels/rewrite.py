@@ -16,8 +16,12 @@ from lamella.lang.tensor import result_types
 from lamella.lang.tensor.check.context import defined_values
 from lamella.lang.tensor.nodes import (
     Constant,
+    CoopApply,
+    CoopExtract,
+    Coopmatrix,
     For,
     Foreach,
+    ForeachTile,
     Function,
     If,
     Instruction,
@@ -59,8 +63,10 @@ def used_values(instruction: Instruction) -> Iterator[Value]:
         yield from (instruction.begin, instruction.end)
         yield from () if instruction.step is None else (instruction.step,)
         yield from (start for _, start in instruction.carried)
-    elif isinstance(instruction, Foreach):
+    elif isinstance(instruction, Foreach | ForeachTile):
         yield from (*instruction.begins, *instruction.ends)
+    elif isinstance(instruction, CoopApply):
+        yield instruction.operand
     else:
         for name in VALUE_FIELDS[type(instruction)]:
             yield from _values_in(getattr(instruction, name))
@@ -103,7 +109,7 @@ def _renamed(part: object, renaming: Renaming) -> object:
 
 def with_regions(instruction: Instruction, found: Sequence[Region]) -> Instruction:
     """An instruction with other regions, as many as it has."""
-    if isinstance(instruction, For | Foreach | Parallel):
+    if isinstance(instruction, For | Foreach | ForeachTile | Parallel | CoopApply):
         return replace(instruction, body=found[0])
     if isinstance(instruction, If):
         return replace(instruction, then=found[0], otherwise=found[1] if len(found) > 1 else None)
@@ -151,7 +157,7 @@ def rewrite(region: Region, visit: Visit, spmd: bool = False) -> Region:
         statement = frame.region.statements[len(frame.done)]
         inner = regions(statement.instruction)
         if len(frame.made) < len(inner):
-            below = frame.spmd or isinstance(statement.instruction, Foreach | Parallel)
+            below = frame.spmd or isinstance(statement.instruction, Foreach | ForeachTile | Parallel)
             frames.append(_Frame(inner[len(frame.made)], below, [], []))
             continue
         frame.done.append(_remade(statement, frame.made))
@@ -231,26 +237,28 @@ def _tell_loops_apart(region: Region, twice: set[str], names: Names) -> Region:
 
 def _own_loop(statement: Statement, twice: set[str], names: Names) -> Statement:
     instruction = statement.instruction
-    if not isinstance(instruction, For | Foreach):
+    if not isinstance(instruction, For | Foreach | ForeachTile | CoopApply):
         return statement
     renaming = {value.name: names.new() for value in loop_values(instruction) if value.name in twice}
     if not renaming:
         return statement
     body = rename_region(instruction.body, renaming)
-    if isinstance(instruction, Foreach):
-        variables = tuple(renaming.get(item.name, item) for item in instruction.variables)
-        return replace(statement, instruction=replace(instruction, variables=variables, body=body))
-    variable = renaming.get(instruction.variable.name, instruction.variable)
-    carried = tuple((renaming.get(item.name, item), start) for item, start in instruction.carried)
-    found = replace(instruction, variable=variable, carried=carried, body=body)
+    # No value that the head reads has the name of one that it defines: that would have been visible already.
+    found = with_regions(rename_values(instruction, renaming), (body,))
     return replace(statement, instruction=found)
 
 
-def loop_values(loop: For | Foreach) -> tuple[Value, ...]:
-    """The values that a loop defines for its body."""
-    if isinstance(loop, Foreach):
-        return loop.variables
-    return (loop.variable, *(value for value, _ in loop.carried))
+def loop_values(loop: For | Foreach | ForeachTile | CoopApply) -> tuple[Value, ...]:
+    """The values that a loop or an apply defines for its body."""
+    match loop:
+        case Foreach(variables=variables):
+            return variables
+        case ForeachTile(variables=variables, sizes=sizes):
+            return (*variables, *sizes)
+        case CoopApply(row=row, column=column, value=value):
+            return (row, column, value)
+        case For(variable=variable, carried=carried):
+            return (variable, *(value for value, _ in carried))
 
 
 def types_of(function: Function) -> dict[str, Type]:
@@ -270,6 +278,28 @@ def _defined_types(statement: Statement) -> Iterator[tuple[str, Type]]:
         yield from zip((value.name for value, _ in instruction.carried), instruction.types, strict=False)
     elif isinstance(instruction, Foreach):
         yield from ((value.name, instruction.type) for value in instruction.variables)
+    elif isinstance(instruction, ForeachTile):
+        inner = (*instruction.variables, *instruction.sizes)
+        yield from ((value.name, instruction.type) for value in inner)
+    elif isinstance(instruction, CoopApply):
+        yield from ((value.name, Scalar("i32")) for value in (instruction.row, instruction.column))
+        yield instruction.value.name, Scalar(instruction.type.element)
+
+
+def extracted_matrices(function: Function) -> dict[int, Coopmatrix]:
+    """The type of the matrix that each extract takes a component of, by the id of the node.
+
+    A name means what it was given last in the text: one that is visible is not given again.
+    """
+    known: dict[str, Type] = {}
+    found: dict[int, Coopmatrix] = {}
+    for statement in walk(function.body):
+        node = statement.instruction
+        kind = known.get(node.operand.name) if isinstance(node, CoopExtract) else None
+        if isinstance(kind, Coopmatrix):
+            found[id(node)] = kind
+        known.update(_defined_types(statement))
+    return found
 
 
 def constants_of(function: Function) -> dict[str, Number]:

@@ -8,19 +8,32 @@ from dataclasses import dataclass
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.source import Span
-from lamella.kernels.rewrite import walk
+from lamella.kernels.rewrite import count_statements, extracted_matrices, walk
 from lamella.kernels.target import Target
 from lamella.lang.tensor import result_types
 from lamella.lang.tensor.check.kinds import BYTES
-from lamella.lang.tensor.nodes import Blas, Function, Memref, Size, Type
+from lamella.lang.tensor.layout import component_count
+from lamella.lang.tensor.nodes import (
+    Blas,
+    CoopApply,
+    CoopExtract,
+    CoopInsert,
+    Function,
+    Memref,
+    Size,
+    Type,
+)
 from lamella.lang.tensor.nodes.types import COMPLEX
 from lamella.lang.tensor.rules import running as rules
 from lamella.lang.tensor.rules.types import WORK_GROUP_MULTIPLE
+from lamella.lang.tensor.write.types import write_type
 
 USUAL_SIZES = (1, 2, 4, 8, 16)
 """Subgroup sizes where no target is chosen; the last is the default."""
 LARGEST_DEPTH = 8
 """Columns of A and rows of B that are held in registers at once."""
+MOST_APPLIED = 1 << 15
+"""Statements that the body of an apply may become, which is written for each component of a work-item."""
 ACCUMULATED = {"i8": "i32", "bf16": "f32", "f16": "f32"}
 """The types that products of small elements are summed in."""
 
@@ -205,7 +218,10 @@ def _asked_work_group(function: Function) -> tuple[int, int] | None:
 
 def check_sizes(function: Function, target: Target) -> list[Diagnostic]:
     """What is wrong with the sizes that a kernel asks for on a target."""
-    return list(_wrong_sizes(function, choose_sizes(function, target), target))
+    sizes = choose_sizes(function, target)
+    return list(_wrong_sizes(function, sizes, target)) or list(
+        _wrong_components(function, sizes.subgroup_size)
+    )
 
 
 def _wrong_sizes(function: Function, sizes: Sizes, target: Target) -> Iterator[Diagnostic]:
@@ -220,6 +236,30 @@ def _wrong_sizes(function: Function, sizes: Sizes, target: Target) -> Iterator[D
     if items > limit:
         span = _place(function, "work_group_size")
         yield rules.TARGET_WORK_GROUP.at(span, name=name, items=items, target=target.name, limit=limit)
+
+
+def _wrong_components(function: Function, lanes: int) -> Iterator[Diagnostic]:
+    """Components that no work-item of a subgroup of this size has, and applies whose code would be too long."""
+    matrices = extracted_matrices(function)
+    for statement in walk(function.body):
+        node = statement.instruction
+        if isinstance(node, CoopApply):
+            count = component_count(node.type, lanes) * count_statements(node.body.statements)
+            if count > MOST_APPLIED:
+                shown = write_type(node.type)
+                yield rules.APPLY_CODE.at(statement.span, count=count, limit=MOST_APPLIED, type=shown)
+        if isinstance(node, CoopExtract | CoopInsert):
+            type_ = node.type if isinstance(node, CoopInsert) else matrices[id(node)]
+            held = component_count(type_, lanes)
+            if not 0 <= node.component < held:
+                yield rules.NO_COMPONENT.at(
+                    statement.span,
+                    component=node.component,
+                    type=write_type(type_),
+                    count=held,
+                    lanes=lanes,
+                    place="",
+                )
 
 
 def _place(function: Function, key: str) -> Span:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -51,6 +51,8 @@ def _taken(name: str, value: object) -> object:
         return (value,) if isinstance(value, str) else _words(name, value)
     if kind == "Mapping[str, int]":
         return _extents(name, value)
+    if kind == "int | tuple[int, ...]":
+        return _counts(name, value)
     if kind.startswith("Callable"):
         return _function(name, value)
     if kind == "Path" and isinstance(value, str):
@@ -74,6 +76,14 @@ def _function(name: str, value: object) -> object:
     if callable(value):
         return value
     raise InputError(f"option '{name}' is a function that takes a line")
+
+
+def _counts(name: str, value: object) -> object:
+    """A count, or several."""
+    items = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+    if not all(_is_extent(item) for item in items):
+        raise InputError(f"option '{name}' is a count, or a tuple of counts")
+    return items if isinstance(value, Sequence) else value
 
 
 def _extents(name: str, value: object) -> Mapping[str, int]:

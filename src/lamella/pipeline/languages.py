@@ -15,6 +15,7 @@ from lamella.base.errors import InputError, cause_of
 from lamella.base.limits import Limits
 from lamella.base.paths import is_folder, is_there, read_shipped, shipped, shown
 from lamella.base.placement import Placed
+from lamella.base.suggest import nearest
 from lamella.kernels.target import TARGETS
 from lamella.pipeline.options import Options
 
@@ -45,6 +46,8 @@ MODULE_MARKS = ("config.json", "config_schema.json", "model.safetensors", "archi
 """Files by which a folder is known as one of Hugging Face, or as a compiled unit of the Module DSL."""
 DOCUMENT = ".json"
 """A stream as text, or any other JSON: only what is in it tells."""
+MOST_CODES = 3
+"""Codes that are offered instead of one that no rule has."""
 STREAM_ENDINGS = (".stcb", DOCUMENT)
 
 
@@ -266,10 +269,21 @@ def rules_of(language: str) -> tuple[Rule, ...]:
     return cast("tuple[Rule, ...]", import_module(f"lamella.lang.{language}.rules").RULES)
 
 
+def _all_rules() -> list[Rule]:
+    """The rules of all languages; faults of files have codes of their own, whatever the language."""
+    return [*FILE_RULES, *(rule for name in LANGUAGES for rule in rules_of(name))]
+
+
 def find_rule(code: str) -> Rule | None:
-    """The rule with a code; faults of files have codes of their own, whatever the language."""
-    known = [*FILE_RULES, *(rule for name in LANGUAGES for rule in rules_of(name))]
-    return next((rule for rule in known if rule.code == code), None)
+    """The rule with a code."""
+    return next((rule for rule in _all_rules() if rule.code == code), None)
+
+
+def close_codes(code: str) -> list[str]:
+    """Codes of rules that may be meant by one that no rule has: those that begin with it first."""
+    known = [rule.code for rule in _all_rules()]
+    begun = [item for item in known if code and item.startswith(code)]
+    return (begun or nearest(code, known, MOST_CODES))[:MOST_CODES]
 
 
 def explanation(rule: Rule) -> str:

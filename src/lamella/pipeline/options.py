@@ -303,12 +303,12 @@ class Options:
             "--kernel NAME | run | inputs",
         ),
     )
-    groups: int = field(
+    groups: int | tuple[int, ...] = field(
         default=1,
         metadata=row(
-            "Tensor language: how many work-groups are launched; 1 by default.",
+            "Tensor language: how many work-groups are launched, along x or along x, y and z; 1 by default.",
             on("compile", TENSOR),
-            "--groups N | run | inputs",
+            "--groups N[,M[,K]] | run | inputs",
             needs=(Need(("kernel",)),),
             least=0,
         ),

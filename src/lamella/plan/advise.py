@@ -22,6 +22,7 @@ from lamella.lang.nem.words import MOVES
 from lamella.plan.passes.propose import Key, Place, Proposal, propose
 from lamella.plan.passes.rewrite import walk
 from lamella.plan.timing import simulate
+from lamella.plan.timing.bounds import Bound
 from lamella.plan.verify import verify
 
 MOST_TRIALS, FEWEST_TRIALS = 60, 6
@@ -142,6 +143,7 @@ class _State:
     cycles: int
     moved: int
     warnings: Counter[str]
+    binding: Bound
 
     def is_better(self, other: _State) -> bool:
         """Whether it takes fewer cycles, or as many with fewer bytes, and warns of nothing new."""
@@ -182,11 +184,12 @@ class _Trials:
         if errors(found):
             return None
         try:
-            cycles = simulate(checked.plan, self._limits, detail=0).cycles
+            report = simulate(checked.plan, self._limits, detail=0)
         except LamellaError:
             return None
         warnings = Counter(item.code for item in found if item.severity == WARNING)
-        return _State(checked.library.document, checked.plan, cycles, _moved_bytes(checked.plan), warnings)
+        moved = _moved_bytes(checked.plan)
+        return _State(checked.library.document, checked.plan, report.cycles, moved, warnings, report.binding)
 
     def improve(self, state: _State, failed: set[Key]) -> Iterator[_Step]:
         """The proposals that are better than a program; those that are not are added to `failed` and not tried."""
@@ -227,7 +230,7 @@ class _Trials:
 def _advice(proposal: Proposal, before: _State, after: _State) -> Advice:
     return Advice(
         proposal.title,
-        proposal.why,
+        f"{proposal.why}; {_limit_of(after.binding)}",
         proposal.line,
         before.cycles,
         after.cycles,
@@ -235,6 +238,12 @@ def _advice(proposal: Proposal, before: _State, after: _State) -> Advice:
         after.moved,
         after.document,
     )
+
+
+def _limit_of(bound: Bound) -> str:
+    """What no schedule of the changed program can beat."""
+    what = f"{bound.name.replace('_', ' ')}, {bound.what}," if bound.what else bound.name.replace("_", " ")
+    return f"then the {what} is binding: {bound.cycles:,} cycles at least"
 
 
 def _moved_bytes(plan: Plan) -> int:

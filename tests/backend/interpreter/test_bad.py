@@ -28,9 +28,13 @@ from lamella.lang.tensor.rules import running
 from tests.backend.interpreter.kernels import DTYPES, Array
 
 BAD = Path(__file__).parents[2] / "lang" / "tensor" / "bad"
-PROGRAMS = sorted(BAD.glob("ten2*.tensor"))
 LAUNCH = re.compile(r"^; launch @(\w+)([^;\n]*)", re.MULTILINE)
 TARGET = re.compile(r"^; target ([\w-]+)", re.MULTILINE)
+PROGRAMS = sorted(
+    path
+    for path in BAD.glob("ten2*.tensor")
+    if LAUNCH.search(text := path.read_text(encoding="utf-8")) or TARGET.search(text)
+)
 
 
 def make_array(text: str) -> Array:
@@ -78,7 +82,8 @@ def run(name: str, text: str) -> tuple[Diagnostic, ...]:
     launch = LAUNCH.search(text)
     assert launch is not None
     words = launch[2].split()
-    groups = [int(word.removeprefix("groups=")) for word in words if word.startswith("groups=")]
+    asked = [word.removeprefix("groups=").split(",") for word in words if word.startswith("groups=")]
+    groups = [int(item[0]) if len(item) == 1 else tuple(map(int, item)) for item in asked]
     arguments: list[object] = []
     for word in (word for word in words if word != "checked" and "=" not in word):
         arguments.append(arguments[-1] if word == "same" else make_argument(word))

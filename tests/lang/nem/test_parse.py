@@ -376,3 +376,31 @@ def test_line_ends_of_every_kind() -> None:
         found = right(f"const a = 1{end}# c{end}const b = 2{end}")
         assert found == wanted
         assert [item.notes for item in found.statements] == [item.notes for item in wanted.statements]
+
+
+def told(text: str) -> list[tuple[int, int, str]]:
+    """Line, column and hint of what is wrong in a text."""
+    return [(item.span.line, item.span.column, item.hint or "") for item in read(text).findings]
+
+
+def test_brackets_that_are_not_closed_are_shown() -> None:
+    assert told("buffer X : L2 (size=512\nbuffer Y : L2 (size=512)\n") == [(1, 15, "")]
+    assert told("device d {\n    topology {\n    }\n") == [(1, 10, "")]
+    taken = "the '}' in line 4 is taken for it; by its column it closes another"
+    assert told("device d {\n    topology {\n        num_engines = 1\n}\nbuffer Y : L2 (size=512)\n") == [
+        (2, 14, taken)
+    ]
+
+
+def test_two_misspelt_words_are_two_findings() -> None:
+    text = """\
+bufer X : L2 (size=512)
+buffer Y : L2 (sise=512)
+loop i in [0..3]:
+    a = transfr.async(dst=X, src=Y)
+endlop
+"""
+    meant = ["buffer", "size", "transfer", "endloop"]
+    assert [(line, hint) for line, _, hint in told(text)] == [
+        (line, f"did you mean {word}?") for line, word in zip((1, 2, 4, 5), meant, strict=True)
+    ]

@@ -111,6 +111,11 @@ def test_both_know_the_same_instructions(word: str) -> None:
         *(
             "%r = {} %a, %b, %c : coopmatrix<f32x1x1,matrix_a>",
             "%r = {} %a, %b : coopmatrix<f32x1x1,matrix_a>",
+            "%r = {} %a : coopmatrix<f32x1x1,matrix_a>",
+            "%r = {} %a, %b[0] : coopmatrix<f32x1x1,matrix_a>",
+            "%r = {} (%a,%b,%c)=%d -> coopmatrix<f32x1x1,matrix_a> {{}}",
+            "%r = {} %a, %b[%c] : f32",
+            "{} (%a)=(%b),(%c) as (%d)<=(1) {{}}",
         ),
     )
     texts = [in_body(form.format(word)) for form in forms]

@@ -11,7 +11,7 @@ from lamella.base.source import Source
 from lamella.lang.tensor import nodes as n
 from lamella.lang.tensor.parse import Parsed, parse
 from lamella.lang.tensor.rules import syntax
-from lamella.lang.tensor.words import NEWER
+from lamella.lang.tensor.words import NEWER, OTHER_NAMES, WORDS
 from lamella.lang.tensor.write import write
 
 GOOD = sorted((Path(__file__).parent / "good").rglob("*.tensor"))
@@ -72,8 +72,7 @@ LENIENT = [
         "%m = cooperative_matrix_load %D[%i,%i] : coopmatrix<f32x8x8,matrix_a>",
         "%m = cooperative_matrix_load.n %D[%i,%i] : coopmatrix<f32x8x8,matrix_a>",
     ),
-    (syntax.NEWER_LOOP_TYPE, "for %k=%a,%a { }", "for %k:i32=%a,%a { }"),
-    (syntax.NEWER_LOOP_TYPE, "foreach (%k)=(%a),(%a) { }", "foreach (%k):i32=(%a),(%a) { }"),
+    (syntax.BARE_GROUP_ID, "%g = group_id.y : index", "%g = builtin.group_id.y : index"),
     (syntax.NEWER_ATTRIBUTES, "for %k=%i,%i { } attributes{unroll=4}", "for %k=%i,%i { } {unroll=4}"),
     (syntax.NEWER_NAME, "%g = num_groups.x : index", "%g = builtin.group_size : index"),
     (syntax.NEWER_NAME, "%s = subgroup_linear_id : i32", "%s = builtin.subgroup_id : i32"),
@@ -328,3 +327,43 @@ def test_findings_come_in_the_order_of_the_text() -> None:
     ]
     assert starts == sorted(starts)
     assert len(starts) > 2
+
+
+def told(text: str) -> list[tuple[int, int, str]]:
+    """Line, column and hint of what is wrong in a text."""
+    found = parse(Source("k.tensor", text)).findings
+    return [(item.span.line, item.span.column, item.hint or "") for item in found]
+
+
+def test_a_brace_that_is_not_closed_is_shown() -> None:
+    assert told("func @f() {\n  parallel {\n  }\n") == [(1, 11, "")]
+    taken = "the '}' in line 4 is taken for it; by its column it closes another"
+    assert told("func @f() {\n  parallel {\n    barrier\n}\n") == [(2, 12, taken)]
+    assert told("func @f() {\nfunc @g() {\n}\n") == [(1, 11, "")]
+    assert told("func @f() {" + "parallel { } " * 20_000) == [(1, 11, "")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "%a = laod %x[%i] : f32\nforech (%k)=(%i),(%i) { }",
+        "scf.if %c { }\nfro %k=%i,%i { }",
+        "bariere\nbarrrier\n",
+    ],
+)
+def test_two_misspelt_words_are_two_findings(body: str) -> None:
+    found = parse(Source("k.tensor", f"func @f() {{\n{body}\n}}")).findings
+    assert [(item.code, item.span.line) for item in found] == [("TEN003", 2), ("TEN003", 3)]
+    assert all("did you mean" in item.hint or "in this language" in item.hint for item in found)
+
+
+@pytest.mark.parametrize(("name", "word"), sorted(OTHER_NAMES.items()))
+def test_words_of_mlir_are_told_in_words_of_this_language(name: str, word: str) -> None:
+    assert word.partition(".")[0] in WORDS or word in WORDS
+    for text in (f"%r = {name} %x : f32", f"{name} %x"):
+        (finding, *_) = parse(Source("k.tensor", f"func @f() {{\n  {text}\n}}")).findings
+        assert (finding.code, finding.span.text, finding.hint) == (
+            "TEN003",
+            name,
+            f"in this language it is '{word}'",
+        )

@@ -1,8 +1,9 @@
-"""Random NEM programs in text: nests of loops with loads, rings, reloads, elementwise work and stores."""
+"""Random NEM programs in text: nests of loops with loads, rings, reloads, work and stores; chains over all levels."""
 
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 HEAD = """\
 buffer A : L2 (size=512)
@@ -83,3 +84,51 @@ class Writer:
         """A place in L2: fixed, or moving with some of the loops."""
         terms = [f"{name} * {self.random.choice((16, 64))}" for name in loops if self.random.random() < 0.6]
         return f"region({buffer}, {' + '.join([*terms, str(16 * self.random.randint(0, 8))])}, 16)"
+
+
+class Chain:
+    """A chain over all levels for npm_lite, one slot a buffer: DDR → L2 → L1, work, L1 → L2 → DDR, tile by tile."""
+
+    def __init__(self, seed: int) -> None:
+        pick = random.Random(seed)
+        self.tiles, self.size = pick.randint(1, 20), pick.choice((64, 256, 1024, 8192, 65536))
+        self.stages, self.slots = pick.randint(1, 3), pick.choice((1, 1, 1, 2))
+        self.store = pick.choice(("store", "transfer"))
+        self.sync = pick.choice(("async", "async", "sync"))
+
+    def text(self) -> str:
+        names = [f"B{stage}" for stage in range(self.stages + 1)]
+        lines = ['include "npm_lite.nem"', "device npm_lite", "program chain:"]
+        lines += [f"buffer {name} : DDR (size={self.tiles * self.size})" for name in "XY"]
+        lines += [f"buffer {name} : L2 (size={self.slots * self.size})" for name in ("XM", "YM")]
+        lines += [f"buffer {name} : L1 (size={self.slots * self.size})" for name in names]
+        window = f" @max_in_flight({self.slots})" if self.slots > 1 else ""
+        lines += [f"loop i in [0..{self.tiles - 1}]{window}:"]
+        lines += [f"    {line}" for line in self._body(names)]
+        return "\n".join([*lines, "endloop", ""])
+
+    def _body(self, names: list[str]) -> list[str]:
+        tile = f"i * {self.size}, {self.size}"
+        moves = [
+            (f"{self.sync}(dst={self._slot('XM')}, src=region(X, {tile})", "transfer"),
+            (f"async(dst={self._slot('B0')}, src={self._slot('XM')}", "transfer"),
+        ]
+        lines = [f"m{n} = {word}.{move}{self._deps(n)})" for n, (move, word) in enumerate(moves)]
+        typed = f"elem=i8, shape=[{self.size}], layout=N"
+        last = "m1"
+        for stage, (source, target) in enumerate(pairwise(names)):
+            regions = f"in {self._slot(source)} {typed} out {self._slot(target)} {typed}"
+            lines.append(f"c{stage} = relu.async {regions} deps=[{last}]")
+            last = f"c{stage}"
+        lines.append(
+            f"s = {self.store}.async(dst={self._slot('YM')}, src={self._slot(names[-1])}, deps=[{last}])"
+        )
+        lines.append(f"transfer.async(dst=region(Y, {tile}), src={self._slot('YM')}, deps=[s])")
+        return lines
+
+    def _deps(self, number: int) -> str:
+        return f", deps=[m{number - 1}]" if number else ""
+
+    def _slot(self, buffer: str) -> str:
+        offset = f"(i mod {self.slots}) * {self.size}" if self.slots > 1 else "0"
+        return f"region({buffer}, {offset}, {self.size})"

@@ -133,3 +133,60 @@ def test_a_deep_nest_is_no_problem() -> None:
     fixed = fix(Source("t.nem", text))
     assert fixed is not None
     assert fixed.done[0].title == "hoist transfer before loop v0"
+
+
+CHAIN = """\
+include "npm_lite.nem"
+device npm_lite
+buffer X : DDR (size=8 * 16384)
+buffer Y : DDR (size=8 * 16384)
+buffer XM : L2 (size=16384)
+buffer YM : L2 (size=16384)
+buffer XL : L1 (size=16384)
+buffer HL : L1 (size=16384)
+buffer YL : L1 (size=16384)
+NAMED
+loop i in [0..7]:
+    a = transfer.async(dst=XM, src=region(X, i * 16384, 16384))
+    b = transfer.async(dst=XL, src=XM, deps=[a])
+    h = relu.async in region(XL, 0, 16384) TYPE out region(HL, 0, 16384) TYPE deps=[b]
+    c = relu.async in region(HL, 0, 16384) TYPE out region(YL, 0, 16384) TYPE deps=[h]
+    d = store.async(dst=YM, src=YL, deps=[c])
+    LAST
+endloop
+"""
+TYPE = "elem=i8, shape=[16384], layout=N"
+DELIVER = "transfer.async(dst=region(Y, i * 16384, 16384), src=YM, deps=[d])"
+
+
+def chain(last: str = DELIVER, named: str = "") -> Source:
+    return Source("chain.nem", CHAIN.replace("LAST", last).replace("NAMED", named).replace("TYPE", TYPE))
+
+
+def test_a_chain_through_l2_with_one_slot_gets_rings_and_the_advice_says_what_they_cost() -> None:
+    found = advise(chain())
+    best = found[0]
+    assert best.title == "keep 4 iterations of loop i in flight"
+    assert (best.before_cycles, best.after_cycles) == (27256, 17984)
+    assert (
+        "XM and YM get 4 slots, 131072 bytes of L2 and XL, HL and YL get 4 slots, 196608 bytes of L1"
+        in best.why
+    )
+    assert "then the unit, sDMA, is binding: 17,984 cycles at least" in best.why
+    _, plan = read(write(best.document))
+    assert codes(plan) == []
+
+
+@pytest.mark.parametrize(
+    ("last", "named"),
+    [
+        ("", ""),
+        (DELIVER, "let seen = region(YM, 0, 16384) elem=i8, shape=[16384], layout=N"),
+        ("transfer.async(dst=region(Y, i * 16384, 8192), src=region(YM, 0, 8192), deps=[d])", ""),
+    ],
+    ids=["nobody reads it", "a region of it is named", "half of it is taken further"],
+)
+def test_a_buffer_of_l2_that_others_may_read_keeps_its_size(last: str, named: str) -> None:
+    fixed = fix(chain(last, named))
+    assert fixed is not None
+    assert "buffer YM : L2 (size=16384)" in write(fixed.document)

@@ -248,6 +248,7 @@ endloop
         pytest.param(
             """\
 buffer L : L2 (size=64)
+let seen = region(L, 0, 64) elem=i8, shape=[64], layout=N
 loop i in [0..7]:
     transfer.sync(dst=L, src=region(X, i * 64, 64))
     store.sync(dst=region(Y, i * 64, 64), src=L)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lamella.base.source import Span
 from lamella.kernels.rewrite import walk
 from lamella.lang.tensor.nodes import (
+    AtomicUpdate,
     Blas,
     CoopStore,
     Expand,
@@ -38,7 +39,7 @@ def written_parameters(function: Function) -> dict[str, Span]:
 
 def written_value(instruction: Instruction) -> Value | None:
     """The memref that an instruction writes."""
-    if isinstance(instruction, Store | CoopStore):
+    if isinstance(instruction, Store | CoopStore | AtomicUpdate):
         return instruction.operand
     return instruction.operands[-1] if isinstance(instruction, Blas) else None
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from lamella.backend.arguments.elements import dtype_of
 from lamella.backend.interpreter import arithmetic, linear, memory
+from lamella.backend.interpreter.faults import Fault
 from lamella.backend.interpreter.memory import Reference, References
 from lamella.backend.interpreter.numbers import (
     accumulation,
@@ -21,6 +22,9 @@ from lamella.backend.interpreter.numbers import (
 )
 from lamella.backend.interpreter.state import RunValue, Worker
 from lamella.lang.tensor import nodes
+from lamella.lang.tensor.layout import component_count, component_place
+from lamella.lang.tensor.rules import running as rules
+from lamella.lang.tensor.write.types import write_type
 
 
 def evaluate(worker: Worker, instruction: nodes.Instruction) -> tuple[RunValue, ...]:
@@ -95,6 +99,31 @@ def _store(worker: Worker, item: nodes.Store) -> tuple[RunValue, ...]:
     return ()
 
 
+def _update(worker: Worker, item: nodes.AtomicUpdate) -> tuple[RunValue, ...]:
+    """Combine an element with a value; gives the element as it was before."""
+    target, value = worker.reference(item.operand), worker.number(item.value)
+    indices = [worker.integer(index) for index in item.indices]
+    before = target.load(indices)
+    target.store(arithmetic.compute_binary(item.function, before, value), indices)
+    return (before,)
+
+
+def _extract(worker: Worker, item: nodes.CoopExtract) -> tuple[RunValue, ...]:
+    """A component that the work-item holds; behind the last column there is 0."""
+    matrix = np.asarray(worker.number(item.operand))
+    place = held_component(worker, worker.group.launch.matrices[id(item)], item.component)
+    return (matrix.dtype.type(0) if place is None else matrix[place],)
+
+
+def held_component(worker: Worker, type_: nodes.Coopmatrix, component: int) -> tuple[int, int] | None:
+    """The row and column of a component of a work-item; one that it does not have is a fault."""
+    lanes = worker.group.launch.subgroup_size
+    count = component_count(type_, lanes)
+    if not 0 <= component < count:
+        raise Fault(rules.NO_COMPONENT, component=component, type=write_type(type_), count=count, lanes=lanes)
+    return component_place(type_, lanes, worker.lane, component)
+
+
 def _size(worker: Worker, item: nodes.SizeOf) -> tuple[RunValue, ...]:
     source = worker.values[item.operand.name]
     size = (
@@ -150,10 +179,18 @@ def _stop_lifetime(_: Worker, __: nodes.LifetimeStop) -> tuple[RunValue, ...]:
     return ()
 
 
+def _place(worker: Worker) -> tuple[int, int, int]:
+    return worker.group.launch.grid.place(worker.group.number)
+
+
 BUILTINS: Mapping[str, Callable[[Worker], int]] = MappingProxyType(
     {
-        "group_id": lambda worker: worker.group.number,
-        "group_size": lambda worker: worker.group.launch.groups,
+        "group_id": lambda worker: _place(worker)[0],
+        "group_id.y": lambda worker: _place(worker)[1],
+        "group_id.z": lambda worker: _place(worker)[2],
+        "group_size": lambda worker: worker.group.launch.grid.x,
+        "group_size.y": lambda worker: worker.group.launch.grid.y,
+        "group_size.z": lambda worker: worker.group.launch.grid.z,
         "num_subgroups": lambda worker: worker.group.launch.items // worker.group.launch.subgroup_size,
         "subgroup_size": lambda worker: worker.group.launch.subgroup_size,
         "subgroup_id": lambda worker: worker.subgroup,
@@ -170,6 +207,8 @@ EVALUATE: Mapping[type, Callable[..., tuple[RunValue, ...]]] = MappingProxyType(
         nodes.Builtin: _builtin,
         nodes.Load: _load,
         nodes.Store: _store,
+        nodes.AtomicUpdate: _update,
+        nodes.CoopExtract: _extract,
         nodes.SizeOf: _size,
         nodes.Subview: _subview,
         nodes.Expand: _expand,

@@ -11,17 +11,22 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TypeAlias
 
+import numpy as np
+
 from lamella.backend.interpreter.evaluate import evaluate
 from lamella.backend.interpreter.faults import Fault, Stopped
 from lamella.backend.interpreter.memory import Reference
 from lamella.backend.interpreter.numbers import make_integer, wrap_integer
 from lamella.backend.interpreter.state import Launch, RunValue, Step, Worker, WorkGroup
-from lamella.backend.interpreter.subgroup import TOGETHER, execute_together, name_of
+from lamella.backend.interpreter.subgroup import TOGETHER, execute_together, name_of, refuse_different
+from lamella.kernels.rewrite import split_yield
 from lamella.lang.tensor import nodes
+from lamella.lang.tensor.layout import component_count, component_place
 from lamella.lang.tensor.rules import running as rules
 
 Values: TypeAlias = tuple[RunValue, ...]
-WAITS = (nodes.Barrier, nodes.Foreach, nodes.Parallel, *TOGETHER)
+MEETINGS = (*TOGETHER, nodes.CoopApply)
+WAITS = (nodes.Barrier, nodes.Foreach, nodes.ForeachTile, nodes.Parallel, *MEETINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class Wait:
         return other is not None and self.statement is other.statement and self.trips == other.trips
 
 
+_Tile: TypeAlias = tuple[tuple[int, int], ...]
 Work: TypeAlias = Generator[Wait, Values, None]
 
 
@@ -199,6 +205,10 @@ def _run_all(worker: Worker, wait: Wait) -> None:
     if isinstance(instruction, nodes.Parallel):
         _count(worker, wait.statement, worker.group.launch.items)
         _run_items(worker, lambda item: run_region(item, instruction.body))
+    elif isinstance(instruction, nodes.ForeachTile):
+        tiles = _tiles(worker, wait.statement, instruction)
+        subgroups = worker.group.launch.items // worker.group.launch.subgroup_size
+        _run_items(worker, lambda item: _run_tiles(item, instruction, tiles[item.subgroup :: subgroups]))
     elif isinstance(instruction, nodes.Foreach):
         tuples = _tuples(worker, wait.statement, instruction)
         share = worker.group.launch.items
@@ -217,6 +227,36 @@ def _tuples(worker: Worker, statement: nodes.Statement, loop: nodes.Foreach) -> 
     if worker.group.launch.order is not None:
         worker.group.launch.order.shuffle(found)
     return found
+
+
+def _tiles(worker: Worker, statement: nodes.Statement, loop: nodes.ForeachTile) -> list[_Tile]:
+    """All tiles of a foreach_tile, in an order of no meaning: the first index and the size along each variable."""
+    bounds = zip(loop.begins, loop.ends, loop.tile, strict=True)
+    ranges = [range(worker.integer(begin), worker.integer(end), size) for begin, end, size in bounds]
+    count = worker.group.launch.items
+    for item in ranges:
+        count *= len(item)
+    _count(worker, statement, max(count, worker.group.launch.items))
+    found = [
+        tuple(
+            (first, min(size, item.stop - first))
+            for first, item, size in zip(tile, ranges, loop.tile, strict=True)
+        )
+        for tile in product(*ranges)
+    ]
+    if worker.group.launch.order is not None:
+        worker.group.launch.order.shuffle(found)
+    return found
+
+
+def _run_tiles(worker: Worker, loop: nodes.ForeachTile, tiles: Sequence[_Tile]) -> Work:
+    """What the work-items of one subgroup do of a foreach_tile."""
+    for trip, tile in enumerate(tiles):
+        worker.trips[:] = [trip]
+        for variable, size, (first, count) in zip(loop.variables, loop.sizes, tile, strict=True):
+            worker.values[variable.name] = make_integer(first, loop.type.name)
+            worker.values[size.name] = make_integer(count, loop.type.name)
+        yield from run_region(worker, loop.body)
 
 
 def _run_share(worker: Worker, loop: nodes.Foreach, tuples: Sequence[tuple[int, ...]]) -> Work:
@@ -277,7 +317,7 @@ def _release(launch: Launch, items: Sequence[_Item]) -> Iterator[_Item]:
     for begin in range(0, len(items), launch.subgroup_size):
         lanes = items[begin : begin + launch.subgroup_size]
         wait = lanes[0].wait
-        if wait is not None and isinstance(wait.statement.instruction, TOGETHER) and _met(lanes):
+        if wait is not None and isinstance(wait.statement.instruction, MEETINGS) and _met(lanes):
             yield from _answer(lanes, _execute(wait, lanes))
 
 
@@ -293,11 +333,35 @@ def _answer(items: Sequence[_Item], answers: Sequence[Values]) -> Iterator[_Item
 
 
 def _execute(wait: Wait, lanes: Sequence[_Item]) -> list[Values]:
-    workers = [lane.worker for lane in lanes]
+    workers, instruction = [lane.worker for lane in lanes], wait.statement.instruction
     try:
-        return execute_together(wait.statement.instruction, workers)
+        if isinstance(instruction, nodes.CoopApply):
+            return _apply(instruction, workers)
+        return execute_together(instruction, workers)
     except Fault as fault:
         raise fault.at(wait.statement.span, workers[0].place) from None
+
+
+def _apply(apply: nodes.CoopApply, workers: Sequence[Worker]) -> list[Values]:
+    """The body for each component, by the work-item that holds it; it waits for nobody."""
+    refuse_different(apply, apply.operand, workers)
+    matrix = np.asarray(workers[0].number(apply.operand))
+    found = matrix.copy()
+    body, result = split_yield(apply.body)
+    for worker in workers:
+        trips = worker.trips
+        for component in range(component_count(apply.type, len(workers))):
+            place = component_place(apply.type, len(workers), worker.lane, component)
+            if place is not None:
+                worker.group.launch.count()
+                worker.trips = [*trips, component]
+                worker.values[apply.row.name] = make_integer(place[0], "i32")
+                worker.values[apply.column.name] = make_integer(place[1], "i32")
+                worker.values[apply.value.name] = matrix[place]
+                list(run_region(worker, nodes.Region(body)))
+                found[place] = worker.number(result[0])
+        worker.trips = trips
+    return [(found,)] * len(workers)
 
 
 def _diverged(stuck: _Item, wait: Wait, items: Sequence[_Item]) -> Stopped:

@@ -12,9 +12,10 @@ from lamella.backend.interpreter.execute import run_work_group
 from lamella.backend.interpreter.faults import Fault, Stopped
 from lamella.backend.interpreter.launch import take_arguments
 from lamella.backend.interpreter.state import Launch, Options, RunValue, Trace
-from lamella.backend.named import NamedKernels, count_groups
+from lamella.backend.named import Grid, Groups, NamedKernels, take_grid
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.limits import DEFAULT, Limits
+from lamella.kernels.rewrite import extracted_matrices
 from lamella.kernels.sizes import default_sizes
 from lamella.lang.tensor import check
 from lamella.lang.tensor.nodes import Function, Program
@@ -30,21 +31,22 @@ class Kernels(NamedKernels):
         super().__init__(program)
         self._options = options
 
-    def call(self, name: str, arguments: Sequence[object] = (), groups: int = 1) -> None:
+    def call(self, name: str, arguments: Sequence[object] = (), groups: Groups = 1) -> None:
         """Run a kernel for a number of work-groups, one after the other; arrays are updated in place."""
         function = self._find(name)
-        count = count_groups(function, groups)
+        grid = take_grid(function, groups)
         with np.errstate(all="ignore"):
-            _run(self._launch(function, count), take_arguments(function, arguments))
+            _run(self._launch(function, grid), take_arguments(function, arguments))
 
-    def _launch(self, function: Function, groups: int) -> Launch:
+    def _launch(self, function: Function, grid: Grid) -> Launch:
         sizes = default_sizes(function)
         items = math.prod(sizes.work_group_size)
         if items > LARGEST_WORK_GROUP:
             values = {"name": function.name, "items": items, "limit": LARGEST_WORK_GROUP}
             raise LamellaError([rules.WORK_GROUP_LIMIT.at(function.span, hint=None, labels=(), **values)])
         order = None if self._options.seed is None else Random(self._options.seed)
-        return Launch(function, self._options, groups, sizes.subgroup_size, sizes.work_group_size, order)
+        shapes = sizes.subgroup_size, sizes.work_group_size
+        return Launch(function, self._options, grid, *shapes, order, extracted_matrices(function))
 
 
 def _run(launch: Launch, arguments: dict[str, RunValue]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import TypeAlias
@@ -12,6 +12,7 @@ from lamella.backend.arguments.elements import dtype_of
 from lamella.backend.interpreter.faults import Fault
 from lamella.backend.interpreter.memory import Reference, References
 from lamella.backend.interpreter.numbers import Number
+from lamella.backend.named import Grid
 from lamella.base.limits import Limits
 from lamella.lang.tensor.nodes import Coopmatrix, Function, Statement, Value
 from lamella.lang.tensor.rules import running as rules
@@ -49,11 +50,18 @@ class Launch:
 
     function: Function
     options: Options
-    groups: int
+    grid: Grid
     subgroup_size: int
     work_group_size: tuple[int, int]
     order: Random | None
+    matrices: Mapping[int, Coopmatrix]
+    """The type of the matrix that each `cooperative_matrix_extract` takes a component of, by the id of the node."""
     steps: int = 0
+
+    @property
+    def groups(self) -> int:
+        """Work-groups of the launch."""
+        return self.grid.total
 
     @property
     def items(self) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 
 from lamella.backend.arguments.elements import dtype_of
 from lamella.backend.interpreter.arithmetic import compute_binary
+from lamella.backend.interpreter.evaluate import held_component
 from lamella.backend.interpreter.faults import Fault
 from lamella.backend.interpreter.memory import Reference
 from lamella.backend.interpreter.numbers import (
@@ -32,6 +33,8 @@ TOGETHER = (
     nodes.CoopMulAdd,
     nodes.CoopScale,
     nodes.CoopStore,
+    nodes.CoopConstruct,
+    nodes.CoopInsert,
 )
 WORDS: Mapping[type, str] = MappingProxyType(
     {
@@ -40,6 +43,9 @@ WORDS: Mapping[type, str] = MappingProxyType(
         nodes.CoopMulAdd: "cooperative_matrix_mul_add",
         nodes.CoopScale: "cooperative_matrix_scale",
         nodes.CoopStore: "cooperative_matrix_store",
+        nodes.CoopConstruct: "cooperative_matrix_construct",
+        nodes.CoopInsert: "cooperative_matrix_insert",
+        nodes.CoopApply: "cooperative_matrix_apply",
     }
 )
 
@@ -59,6 +65,8 @@ def execute_together(instruction: nodes.Instruction, lanes: Sequence[Worker]) ->
         ]
     if isinstance(instruction, nodes.SubgroupBroadcast):
         return [(_broadcast(instruction, lanes),)] * len(lanes)
+    if isinstance(instruction, nodes.CoopInsert):
+        return [(_insert(instruction, lanes),)] * len(lanes)
     _refuse_varying(instruction, lanes)
     return [COOPERATIVE[type(instruction)](lanes[0], instruction)] * len(lanes)
 
@@ -89,7 +97,7 @@ def _identity(item: nodes.SubgroupOperation, like: Number) -> Number:
 
 
 def _broadcast(item: nodes.SubgroupBroadcast, lanes: Sequence[Worker]) -> Number:
-    _refuse_different(item, item.lane, lanes)
+    refuse_different(item, item.lane, lanes)
     lane = lanes[0].integer(item.lane)
     if not 0 <= lane < len(lanes):
         raise Fault(rules.WRONG_LANE, lane=lane, size=len(lanes))
@@ -104,10 +112,11 @@ def _refuse_varying(instruction: nodes.Instruction, lanes: Sequence[Worker]) -> 
     for field in fields(instruction):
         operand = getattr(instruction, field.name)
         if isinstance(operand, nodes.Value):
-            _refuse_different(instruction, operand, lanes)
+            refuse_different(instruction, operand, lanes)
 
 
-def _refuse_different(instruction: nodes.Instruction, operand: nodes.Value, lanes: Sequence[Worker]) -> None:
+def refuse_different(instruction: nodes.Instruction, operand: nodes.Value, lanes: Sequence[Worker]) -> None:
+    """An operand of a cooperative instruction is the same for the whole subgroup."""
     first = lanes[0].values[operand.name]
     if not all(_same(first, lane.values[operand.name]) for lane in lanes[1:]):
         raise Fault(rules.NOT_UNIFORM, name=operand.name, instruction=name_of(instruction))
@@ -213,6 +222,28 @@ def _scale(worker: Worker, item: nodes.CoopScale) -> tuple[RunValue, ...]:
     return (compute_binary("mul", matrix, worker.number(item.scalar)),)
 
 
+def _construct(worker: Worker, item: nodes.CoopConstruct) -> tuple[RunValue, ...]:
+    worker.group.refuse_matrix(item.type)
+    return (np.full((item.type.rows, item.type.columns), worker.number(item.scalar)),)
+
+
+def _insert(item: nodes.CoopInsert, lanes: Sequence[Worker]) -> Number:
+    """The matrix with a component of each work-item replaced; what lies behind the last column is nobody's."""
+    refuse_different(item, item.operand, lanes)
+    found = np.array(lanes[0].number(item.operand))
+    for lane in lanes:
+        place = held_component(lane, item.type, item.component)
+        if place is not None:
+            found[place] = lane.number(item.scalar)
+    return found
+
+
 COOPERATIVE: Mapping[type, Callable[..., tuple[RunValue, ...]]] = MappingProxyType(
-    {nodes.CoopLoad: _load, nodes.CoopMulAdd: _multiply_add, nodes.CoopScale: _scale, nodes.CoopStore: _store}
+    {
+        nodes.CoopLoad: _load,
+        nodes.CoopMulAdd: _multiply_add,
+        nodes.CoopScale: _scale,
+        nodes.CoopStore: _store,
+        nodes.CoopConstruct: _construct,
+    }
 )

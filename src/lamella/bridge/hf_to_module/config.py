@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Container, Mapping, Sequence
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.dtype import LANGUAGES, name_in
 from lamella.base.limits import in_range
 from lamella.base.source import Span
+from lamella.base.suggest import nearest
 from lamella.bridge.hf_to_module.keys import MISSING, find_value, mapped_keys
 from lamella.lang.module.instantiate.nodes import Known, Value
 from lamella.lang.module.nodes import (
@@ -93,7 +93,7 @@ def _check_entry(
 
 
 def _nearest(name: str, declared: Mapping[str, ConfigParam]) -> str:
-    close = get_close_matches(name[:100], declared, 1)
+    close = nearest(name, declared)
     return f"did you mean '{close[0]}'?" if close else ""
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.source import Span
+from lamella.base.suggest import nearest
 from lamella.bridge.hf_to_module.nodes import (
     Alias,
     Context,
@@ -150,7 +150,7 @@ class _Expansion:
                 self._sleep(entry.mapping, declared[switched_off])
                 continue
             searches += 1
-            close = get_close_matches(skeleton[:200], candidates if searches <= _MOST_SEARCHES else (), 1)
+            close = nearest(skeleton, candidates if searches <= _MOST_SEARCHES else ())
             repair = f"did you mean '{close[0]}'?" if close else ""
             path, place = path_text(entry.mapping.path), entry.mapping.span
             finding = rules.UNKNOWN_PATH.at(place, model=self._context.model, path=path, repair=repair)
@@ -286,7 +286,7 @@ def _check_spec(mapping: n.Mapping, left: set[str]) -> Iterator[Diagnostic]:
     for item in _parts_of(mapping.spec):
         function = item.function if isinstance(item, n.Transform) else ""
         if function and function not in function_names():
-            close = get_close_matches(function[:100], function_names(), 1)
+            close = nearest(function, function_names())
             known = f"did you mean {close[0]}?" if close else f"there are {', '.join(function_names())}"
             yield rules.FUNCTION.at(item.span, name=function, repair=known)
         right = set(_PLACEHOLDER.findall(_text_of(item)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
-from difflib import get_close_matches
+
+from lamella.base.suggest import nearest
 
 _DIGITS = re.compile(r"\d+")
 _BUFFER = re.compile(
@@ -90,7 +91,7 @@ class Neighbours:
         if template not in self._found:
             if len(self._found) >= _MOST_SEARCHES:
                 return None
-            close = get_close_matches(template, self._candidates, 1)
+            close = nearest(template, self._candidates)
             self._found[template] = close[0] if close else None
         found = self._found[template]
         return None if found is None else self._with_numbers(found, _DIGITS.findall(name))

@@ -9,6 +9,7 @@ from lamella.base.errors import InputError
 from lamella.kernels.passes.choose_sizes import write_sizes
 from lamella.kernels.passes.fold_constants import fold_constants
 from lamella.kernels.passes.insert_barriers import insert_barriers
+from lamella.kernels.passes.lower_extensions import lower_extensions
 from lamella.kernels.passes.lower_foreach import lower_foreach
 from lamella.kernels.passes.lower_linalg import lower_linalg
 from lamella.kernels.passes.place_locals import place_locals
@@ -36,6 +37,7 @@ def _choose_sizes(program: Program, target: Target) -> Program:
 # Barriers come last: local memory that two allocas share one after the other must be left before it is taken again.
 PASSES: tuple[Pass, ...] = (
     Pass("choose-sizes", _choose_sizes),
+    Pass("lower-extensions", lower_extensions),
     Pass("unroll", unroll),
     Pass("lower-linalg", lower_linalg),
     Pass("lower-foreach", lower_foreach),

@@ -8,6 +8,7 @@ from dataclasses import replace
 from lamella.kernels.build import regions
 from lamella.kernels.rewrite import rewrite, used_values, walk
 from lamella.lang.tensor.nodes import (
+    AtomicUpdate,
     Barrier,
     Blas,
     CoopStore,
@@ -22,6 +23,8 @@ from lamella.lang.tensor.nodes import (
     Store,
     Yield,
 )
+
+EFFECTS = Store | CoopStore | AtomicUpdate | Blas | Barrier | LifetimeStop
 
 
 def drop_unused(body: Region) -> Region:
@@ -66,7 +69,7 @@ def _is_needed(statement: Statement, uses: Counter[str]) -> bool:
 
 def _has_effect(instruction: Instruction) -> bool:
     """Whether an instruction does more than give values; a yield belongs to what it ends."""
-    if isinstance(instruction, Store | CoopStore | Blas | Barrier | LifetimeStop | Yield):
+    if isinstance(instruction, EFFECTS | Yield):
         return True
     inner = (item.instruction for region in regions(instruction) for item in walk(region))
-    return any(isinstance(item, Store | CoopStore | Blas | Barrier | LifetimeStop) for item in inner)
+    return any(isinstance(item, EFFECTS) for item in inner)

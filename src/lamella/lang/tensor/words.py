@@ -28,6 +28,9 @@ PACKED = {"bf16": 2, "f16": 2, "i8": 4}
 """How many elements a packed cooperative access keeps together along k, by element type."""
 
 MIXED_BUILTINS = ("group_id", "group_size", "num_subgroups", "subgroup_size")
+AXES = ("x", "y", "z")
+AXIS_BUILTINS = ("group_id", "group_size")
+"""Builtins that a launch with several axes has one of for each; the first is the one without an axis."""
 SPMD_BUILTINS = ("subgroup_id", "subgroup_local_id")
 REDUCTIONS = ("add", "max", "min")
 FORMS = ("exclusive_scan", "inclusive_scan", "reduce")
@@ -68,7 +71,6 @@ NEWER = {
     "num_groups": "builtin.group_size",
     "subgroup_linear_id": "builtin.subgroup_id",
     "atomic_store": "store.atomic",
-    "atomic_add": "store.atomic_add",
     "cooperative_matrix_atomic_store": "cooperative_matrix_store.atomic",
     "cooperative_matrix_atomic_add": "cooperative_matrix_store.atomic_add",
 }
@@ -76,15 +78,16 @@ NEWER = {
 
 UNSUPPORTED = frozenset(
     [
-        *("foreach_tile", "associated", "atomic_load", "atomic_max", "atomic_min"),
-        *("cooperative_matrix_apply", "cooperative_matrix_construct", "cooperative_matrix_extract"),
-        *("cooperative_matrix_insert", "cooperative_matrix_prefetch", "cooperative_matrix_atomic_load"),
+        *("associated", "atomic_load", "cooperative_matrix_prefetch", "cooperative_matrix_atomic_load"),
         *("cooperative_matrix_atomic_max", "cooperative_matrix_atomic_min"),
         *("cooperative_matrix_reduce_add", "cooperative_matrix_reduce_max", "cooperative_matrix_reduce_min"),
     ]
 )
 """Instructions of a newer version that mean nothing the specification can say."""
 
+MATRIX_EXTENSIONS = tuple(
+    f"cooperative_matrix_{name}" for name in ("apply", "construct", "extract", "insert")
+)
 PLAIN = (
     *(
         "alloca",
@@ -101,13 +104,23 @@ PLAIN = (
     ),
     *("parallel", "size", "store", "subview", "yield", "subgroup_broadcast", "cooperative_matrix_load"),
     *("cooperative_matrix_mul_add", "cooperative_matrix_scale", "cooperative_matrix_store", *TRANSPOSES),
+    *("foreach_tile", *(f"atomic_{name}" for name in REDUCTIONS), *MATRIX_EXTENSIONS),
 )
 INSTRUCTIONS = frozenset([*PLAIN, *DOTTED, *ALIASES, *NEWER, *UNSUPPORTED])
 """Words that begin an instruction."""
 
 VALUELESS = frozenset(
     [
-        *("barrier", "foreach", "lifetime_stop", "parallel", "store", "yield", "cooperative_matrix_store"),
+        *(
+            "barrier",
+            "foreach",
+            "foreach_tile",
+            "lifetime_stop",
+            "parallel",
+            "store",
+            "yield",
+            "cooperative_matrix_store",
+        ),
         *TRANSPOSES,
     ]
 )
@@ -120,6 +133,7 @@ OTHERS = (
         "func",
         "attributes",
         "init",
+        "as",
         "else",
         "memref",
         "group",
@@ -133,3 +147,59 @@ OTHERS = (
 )
 WORDS = frozenset([*INSTRUCTIONS, *OTHERS])
 """All words of the language; there is no other word without a sigil."""
+
+_MLIR = {
+    "constant": ("arith.constant",),
+    "cast": (
+        *("arith.extf", "arith.truncf", "arith.extsi", "arith.trunci", "arith.sitofp", "arith.fptosi"),
+        *("arith.index_cast", "arith.bitcast"),
+    ),
+    "arith.add": ("arith.addf", "arith.addi"),
+    "arith.sub": ("arith.subf", "arith.subi"),
+    "arith.mul": ("arith.mulf", "arith.muli"),
+    "arith.div": ("arith.divf", "arith.divsi"),
+    "arith.rem": ("arith.remf", "arith.remsi"),
+    "arith.max": ("arith.maximumf", "arith.maxnumf", "arith.maxsi"),
+    "arith.min": ("arith.minimumf", "arith.minnumf", "arith.minsi"),
+    "arith.neg": ("arith.negf",),
+    "arith.and": ("arith.andi",),
+    "arith.or": ("arith.ori",),
+    "arith.xor": ("arith.xori",),
+    "arith.shl": ("arith.shli",),
+    "arith.shr": ("arith.shrsi",),
+    "arith.abs": ("math.absf", "math.absi"),
+    "cmp.lt": ("arith.cmpf", "arith.cmpi"),
+    "math.pow": ("math.powf", "math.fpowi"),
+    "math.round": ("math.roundeven",),
+    "load": ("memref.load", "affine.load", "vector.load", "vector.transfer_read", "tensor.extract"),
+    "store": ("memref.store", "affine.store", "vector.store", "vector.transfer_write", "tensor.insert"),
+    "store.atomic_add": ("memref.atomic_rmw",),
+    "alloca": ("memref.alloc", "memref.alloca"),
+    "lifetime_stop": ("memref.dealloc",),
+    "size": ("memref.dim", "tensor.dim"),
+    "subview": ("memref.subview", "memref.reinterpret_cast"),
+    "expand": ("memref.expand_shape",),
+    "fuse": ("memref.collapse_shape",),
+    "for": ("scf.for", "affine.for"),
+    "foreach": ("scf.parallel", "scf.forall", "affine.parallel"),
+    "if": ("scf.if", "affine.if"),
+    "yield": ("scf.yield", "affine.yield"),
+    "parallel": ("gpu.launch",),
+    "barrier": ("gpu.barrier",),
+    "builtin.group_id": ("gpu.block_id",),
+    "builtin.group_size": ("gpu.grid_dim",),
+    "builtin.subgroup_id": ("gpu.subgroup_id",),
+    "builtin.num_subgroups": ("gpu.num_subgroups",),
+    "builtin.subgroup_size": ("gpu.subgroup_size",),
+    "builtin.subgroup_local_id": ("gpu.lane_id", "gpu.thread_id"),
+    "subgroup_broadcast": ("gpu.shuffle", "gpu.subgroup_broadcast"),
+    "subgroup_add.reduce": ("gpu.subgroup_reduce", "gpu.all_reduce"),
+    "cooperative_matrix_load": ("gpu.subgroup_mma_load_matrix",),
+    "cooperative_matrix_store": ("gpu.subgroup_mma_store_matrix",),
+    "cooperative_matrix_mul_add": ("gpu.subgroup_mma_compute",),
+    "gemm": ("linalg.matmul", "linalg.gemm"),
+    "gemv": ("linalg.matvec",),
+    "func": ("gpu.func",),
+}
+OTHER_NAMES = {name: word for word, names in _MLIR.items() for name in names}
+"""What the dialects of MLIR call what this language has, for those who come from there."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT
 from lamella.base.paths import is_folder, is_there, read_text, shipped, shown
 from lamella.base.source import Source, Span
+from lamella.base.suggest import nearest
 from lamella.bridge.hf_to_module import Folder, find_architecture, text_of
 from lamella.lang.module.nodes import Module
 from lamella.lang.module.resolve import Declared
@@ -150,7 +150,7 @@ def _suggested(names: tuple[str, ...], kind: object) -> str:
     for name in names:
         stem = _HEAD.sub("", name[:100])
         alike = [item for item in stems if re.sub(r"\D", "", item) == re.sub(r"\D", "", stem)]
-        close = get_close_matches(stem, alike, 1, _CLOSE)
+        close = nearest(stem, alike)
         if close:
             return f"did you mean '{stems[close[0]]}'? "
     return ""

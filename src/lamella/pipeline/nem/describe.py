@@ -6,25 +6,35 @@ from collections import Counter
 from pathlib import Path
 
 from lamella.base.diagnostic import printable
+from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import is_there, shipped
+from lamella.kernels.target import TARGETS
 from lamella.lang.nem import Checked, check
 from lamella.lang.nem.describe import describe_device, device_to_json
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.devices import resolve_device
 from lamella.lang.nem.documents import SHIPPED, Library
+from lamella.lang.nem.documents.library import device_hint
 from lamella.lang.nem.nodes import TypeFamily
 from lamella.lang.nem.resolved import Loop, Plan, Region, Wait
+from lamella.pipeline.languages import standard_modules
 from lamella.pipeline.nem.program import read_source
 
 
 def find_file(name: str) -> Path:
     """The file that a user means: a path, or the name of a shipped device."""
-    path = Path(name)
-    file = SHIPPED.get(name, name)
-    if file in SHIPPED.values() and not is_there(path):
+    path, file = Path(name), SHIPPED.get(name, name)
+    if is_there(path):
+        return path
+    if file in SHIPPED.values():
         return shipped("devices") / file
-    return path
+    if path.suffix or path.name != name:
+        return path
+    meant = device_hint(name, [*SHIPPED, *TARGETS, *standard_modules()])
+    listed = f"a file is named with its ending; the shipped devices are {', '.join(SHIPPED)}"
+    problem = f"there is no file, device, target or library module '{name}'"
+    raise InputError(problem, hint=f"{meant} {listed}".strip())
 
 
 def read_library(path: Path, limits: Limits) -> Checked:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lamella.backend.cpu.convention import calling_convention
 from lamella.backend.cpu.emission import emit
 from lamella.backend.cpu.host import host_target
 from lamella.backend.cpu.jit import Machine, readable_assembly
@@ -91,7 +92,8 @@ def _stages(program: Program, to: str, after: str | None, target: Target) -> Ite
     yield Stage("emit", "llvm", compiled.text)
     if to != "llvm":
         machine = Machine(target.triple, target.cpu, target.features)
-        yield Stage("assemble", to, readable_assembly(compiled.text, machine))
+        head = f"{calling_convention(compiled)}\n" if to == "ptx" else ""
+        yield Stage("assemble", to, head + readable_assembly(compiled.text, machine))
 
 
 def save_stages(lowered: Lowered, folder: Path, stem: str) -> Path:

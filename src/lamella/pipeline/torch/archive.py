@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import cast
 
 from lamella.base.diagnostic import Diagnostic, Rule
+from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.optional import need
 from lamella.base.paths import map_bytes, shown
@@ -27,6 +28,8 @@ from lamella.lang.skriptnd.rules import exports
 
 WEIGHTS, CONSTANTS = "data/weights/model_weights_config.json", "data/constants/model_constants_config.json"
 PROGRAM, SAMPLES = "models/model.json", "data/sample_inputs/model.pt"
+AXES = "extra/axes.json"
+"""Where a file may name its open extents, which PyTorch itself does not keep: `{"x": {"0": "batch"}}`."""
 PLAIN = re.compile(
     r"data/(?:weights/weight_\d+|constants/tensor_\d+)|extra/.*|archive_format|archive_version|byteorder"
     r"|\.data/\w+|\.format_version|\.storage_alignment|version"
@@ -104,6 +107,39 @@ def trees_of(path: Path) -> list[str]:
     return [
         value for key, value in entries if key in ("in_spec", "out_spec") and isinstance(value, str) and value
     ]
+
+
+def axes_of_file(path: Path, limits: Limits) -> dict[str, dict[int, str]]:
+    """The names that an inspected file gives to the open extents of its inputs, by input and axis."""
+    archive = _Archive(path)
+    if AXES not in archive.names:
+        return {}
+    problem = limits.excess("max_file_bytes", archive.size(AXES), f"record '{AXES}' in bytes")
+    if problem is not None:
+        raise InputError(problem, path=path)
+    try:
+        found = json.loads(archive.read(AXES))
+    except (ValueError, RecursionError):
+        found = None
+    if not _is_axes(found, limits.max_name):
+        hint = 'it is written as {"x": {"0": "batch"}}: for each input the names of axes'
+        raise InputError(f"record '{AXES}' does not name axes of inputs", path=path, hint=hint)
+    return {name: {int(axis): str(word) for axis, word in axes.items()} for name, axes in found.items()}
+
+
+def _is_axes(found: object, longest: int) -> bool:
+    """Whether a JSON text names axes of inputs."""
+    return isinstance(found, Mapping) and all(
+        isinstance(axes, Mapping)
+        and all(
+            re.fullmatch(r"[0-9]{1,3}", axis)
+            and isinstance(word, str)
+            and word.isidentifier()
+            and len(word) <= longest
+            for axis, word in axes.items()
+        )
+        for axes in found.values()
+    )
 
 
 def inspect_archive(path: Path, limits: Limits) -> list[Diagnostic]:

@@ -118,10 +118,19 @@ def _propose_windows(document: Document, plan: Plan, loop: Loop) -> Iterator[Pro
 def _describe_rings(rings: list[Ring], window: int) -> str:
     if not rings:
         return "the buffers have slots enough"
+    levels = dict.fromkeys(ring.buffer.memory for ring in rings)
+    slots = " and ".join(
+        _describe_slots([ring for ring in rings if ring.buffer.memory == level], window) for level in levels
+    )
+    return f"{slots}; at the end L2 holds the last {window} tiles of its rings" if "L2" in levels else slots
+
+
+def _describe_slots(rings: list[Ring], window: int) -> str:
+    """The slots of the rings of one memory, and what they cost."""
     names = _listed([ring.buffer.name for ring in rings])
     total = sum(window * ring.slot for ring in rings)
     verb = "gets" if len(rings) == 1 else "get"
-    return f"{names} {verb} {window} slots, {total} bytes of L1"
+    return f"{names} {verb} {window} slots, {total} bytes of {rings[0].buffer.memory}"
 
 
 # --- balance ------------------------------------------------------------------------------------------------

@@ -4,6 +4,10 @@ A ring has `modulus` slots of `slot` bytes: every access to the buffer lies in t
 `((i + c) mod modulus) · slot + rest`, with `rest` inside the slot. A buffer whose accesses do not move with i is a ring
 of one slot. Whatever an iteration reads of its slot it has written before, so nothing is carried from one iteration to
 another, and a ring with more slots gives the same bytes.
+
+Buffers of L2 are seen from outside. One is a ring only where it is *in transit*: no region of it is named outside of
+loops, and whatever an iteration writes to it the same iteration reads again, to take it further. What such a buffer
+holds at the end is the last tile, which has been delivered; with more slots it lies in another one.
 """
 
 from __future__ import annotations
@@ -16,6 +20,9 @@ from lamella.base.shape import bytes_for, element_count, row_major_strides
 from lamella.lang.nem.resolved import Atom, Buffer, Index, Loop, Operation, Plan, Region, Task, Variable
 from lamella.lang.nem.words import MOVES
 from lamella.plan.ranges import bounds
+
+LEVELS = ("L1", "L2")
+"""Memories in which rings are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +54,19 @@ class Ring:
 
 
 def find_rings(plan: Plan, loop: Loop) -> list[Ring]:
-    """The rings of a loop in L1; buffers in L2 and DDR are seen from outside, so they keep their size."""
+    """The rings of a loop in L1, and those in L2 that are in transit; buffers of DDR keep their size."""
     used: dict[str, list[tuple[Use, tuple[Loop, ...]]]] = {}
     for task, around in _executed(plan):
         for use in _uses(task):
             used.setdefault(use.region.buffer.name, []).append((use, around))
-    found = (_find_ring(group, loop) for group in used.values())
+    written = frozenset(
+        region.buffer.name
+        for task, around in _executed(plan)
+        if any(item.number == loop.number for item in around)
+        for region in task.outputs
+    )
+    ports = {region.buffer.name for region in plan.regions.values() if region.buffer.memory == "L2"}
+    found = (_find_ring(group, loop, written) for name, group in used.items() if name not in ports)
     return [ring for ring in found if ring is not None]
 
 
@@ -65,11 +79,13 @@ def _executed(plan: Plan) -> Iterator[tuple[Task, tuple[Loop, ...]]]:
 def _uses(task: Task) -> Iterator[Use]:
     for write, regions in ((False, task.inputs), (True, task.outputs)):
         for operand, region in enumerate(regions):
-            if region.buffer.memory == "L1" and not region.buffer.imported:
+            if region.buffer.memory in LEVELS and not region.buffer.imported:
                 yield Use(task, operand, write, region, region.offset, ())
 
 
-def _find_ring(group: Sequence[tuple[Use, tuple[Loop, ...]]], loop: Loop) -> Ring | None:
+def _find_ring(
+    group: Sequence[tuple[Use, tuple[Loop, ...]]], loop: Loop, written: frozenset[str]
+) -> Ring | None:
     uses: list[Use] = []
     turns: set[_Turn] = set()
     for use, around in group:
@@ -80,10 +96,12 @@ def _find_ring(group: Sequence[tuple[Use, tuple[Loop, ...]]], loop: Loop) -> Rin
         turns.add(turned[0])
         inner = around[numbers.index(loop.number) + 1 :]
         uses.append(Use(use.task, use.operand, use.write, use.region, turned[1], inner))
-    if len(turns) != 1 or all(_reloads(use.task, loop) for use in uses if use.write):
+    if len(turns) != 1 or all(_reloads(use.task, loop, written) for use in uses if use.write):
         return None
     turn = turns.pop()
     if not all(_stays(use, turn.slot) for use in uses) or not _writes_first(uses):
+        return None
+    if uses[0].region.buffer.memory == "L2" and not _takes_further(uses):
         return None
     return Ring(uses[0].region.buffer, turn.constant is not None, turn.modulus, turn.slot, tuple(uses))
 
@@ -119,10 +137,13 @@ def _mod_turn(atom: Atom, slot: int, loop: Loop) -> _Turn | None:
     return _Turn(left.constant, modulus, slot)
 
 
-def _reloads(task: Task, loop: Loop) -> bool:
-    """Whether a task moves the same bytes to the same place in every iteration: that needs no slot of its own."""
+def _reloads(task: Task, loop: Loop, written: frozenset[str]) -> bool:
+    """Whether a task moves the same bytes to the same place in every iteration: that needs no slot of its own.
+
+    What the loop itself writes, a tile in transit, is not the same in every iteration.
+    """
     fixed = all(loop.number not in region.offset.loops() for region in (*task.inputs, *task.outputs))
-    return task.opcode in MOVES and fixed
+    return task.opcode in MOVES and fixed and not any(item.buffer.name in written for item in task.inputs)
 
 
 # --- what is read was written -------------------------------------------------------------------------------
@@ -144,6 +165,19 @@ def _writes_first(uses: Sequence[Use]) -> bool:
             writes.append(use)
         elif not _is_covered(use, writes):
             return False
+    return True
+
+
+def _takes_further(uses: Sequence[Use]) -> bool:
+    """Whether every byte that is written is read behind it in the same iteration: nothing is left there for others."""
+    for position, use in enumerate(uses):
+        if use.write:
+            low, high = use.hull()
+            for start, end in sorted(later.hull() for later in uses[position + 1 :] if not later.write):
+                if start <= low:
+                    low = max(low, end)
+            if low < high:
+                return False
     return True
 
 

@@ -12,8 +12,11 @@ from lamella.backend.cpu.emit.here import Here
 from lamella.backend.cpu.emit.mathematics import emit_math
 from lamella.backend.cpu.emit.matrices import (
     constant_matrix,
+    emit_construct,
     emit_coop_load,
     emit_coop_store,
+    emit_extract,
+    emit_insert,
     emit_mul_add,
     emit_scale,
 )
@@ -24,6 +27,7 @@ from lamella.backend.cpu.emit.memory import (
     emit_size,
     emit_store,
     emit_subview,
+    emit_update,
     make_local,
 )
 from lamella.backend.cpu.emit.scalars import emit_arith, emit_cast, emit_compare, emit_constant
@@ -34,11 +38,15 @@ from lamella.kernels.locals import stack_offset
 from lamella.lang.tensor.nodes import (
     Alloca,
     Arith,
+    AtomicUpdate,
     Barrier,
     Builtin,
     Cast,
     Compare,
     Constant,
+    CoopConstruct,
+    CoopExtract,
+    CoopInsert,
     CoopLoad,
     Coopmatrix,
     CoopMulAdd,
@@ -72,6 +80,7 @@ EMIT: dict[type, Callable[..., RunValue | None]] = {
     Builtin: emit_builtin,
     Load: emit_load,
     Store: emit_store,
+    AtomicUpdate: emit_update,
     SizeOf: emit_size,
     Subview: emit_subview,
     Expand: emit_expand,
@@ -80,6 +89,9 @@ EMIT: dict[type, Callable[..., RunValue | None]] = {
     CoopMulAdd: emit_mul_add,
     CoopScale: emit_scale,
     CoopStore: emit_coop_store,
+    CoopConstruct: emit_construct,
+    CoopExtract: emit_extract,
+    CoopInsert: emit_insert,
     SubgroupBroadcast: emit_broadcast,
     SubgroupOperation: emit_operation,
 }

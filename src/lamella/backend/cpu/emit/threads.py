@@ -70,6 +70,20 @@ def emit_broadcast(here: Here, instruction: SubgroupBroadcast) -> Lanes:
     return _shuffle(here, "idx", here.scalar(instruction.operand.name), lane.operand)
 
 
+def of_lane(here: Here, value: Lanes, lane: int) -> Lanes:
+    """The value of one work-item of the subgroup, for all of them."""
+    return _shuffle(here, "idx", value, str(lane))
+
+
+def choose_lane(here: Here, element: str, parts: Sequence[Sequence[str]]) -> Lanes:
+    """Of the values for each work-item of a subgroup, part by part, the one of this work-item."""
+    found = Lanes(element, tuple(part[0] for part in parts))
+    for lane in range(1, len(parts[0])):
+        own = Lanes(element, tuple(part[lane] for part in parts))
+        found = _select(here, f"icmp eq i32 {here.lane}, {lane}", own, found)
+    return found
+
+
 def emit_operation(here: Here, instruction: SubgroupOperation) -> Lanes:
     """Emit a reduction or a scan: values travel 1, 2, 4, … lanes far."""
     value, function = here.scalar(instruction.operand.name), instruction.function

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 from lamella.kernels.rewrite import used_values
 from lamella.lang.tensor.nodes import (
+    AtomicUpdate,
     Builtin,
+    CoopExtract,
+    CoopInsert,
     For,
     Function,
     If,
@@ -80,8 +83,10 @@ def yielded(region: Region) -> Sequence[Value]:
 def _differs(instruction: Instruction, found: set[str]) -> bool:
     if isinstance(instruction, Builtin):
         return instruction.name == "subgroup_local_id"
-    if isinstance(instruction, SubgroupBroadcast):
+    if isinstance(instruction, SubgroupBroadcast | CoopInsert):
         return False
+    if isinstance(instruction, CoopExtract | AtomicUpdate):
+        return True
     if isinstance(instruction, SubgroupOperation):
         return instruction.form != "reduce"
     return any(item.name in found for item in used_values(instruction))

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
+from lamella.backend.arguments import verify_arguments
 from lamella.backend.cpu.compiled import Emitted, Entry
 from lamella.backend.cpu.jit import CodeError, Loaded, host_machine, readable_assembly
 from lamella.backend.cpu.run.launch import Packer
 from lamella.backend.cpu.run.pool import Runner, checked_threads, count_threads
-from lamella.backend.named import NamedKernels, count_groups
+from lamella.backend.named import Grid, Groups, NamedKernels, take_grid
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.lang.tensor import write
+from lamella.lang.tensor.extensions import lower_extensions
 from lamella.lang.tensor.nodes import Function
 from lamella.lang.tensor.rules import running as rules
 
@@ -42,15 +44,17 @@ class Kernels(NamedKernels):
         self._code = code
         self._ready = {entry.name: self._prepare(entry, count) for entry in compiled.entries}
 
-    def call(self, name: str, arguments: Sequence[object] = (), groups: int = 1) -> None:
+    def call(self, name: str, arguments: Sequence[object] = (), groups: Groups = 1) -> None:
         """Run a kernel for a number of work-groups, on all threads; arrays are updated in place."""
         found = self._ready.get(name)
         if found is None:
             raise CodeError(f"there is no code of '{self._find(name).name}'")
         function, packer, runner = found
-        count = count_groups(function, groups)
-        packed = packer.pack(arguments, count)
-        runner.run(packed.slots, count)
+        grid = take_grid(function, groups)
+        if len(packer.parameters) > len(function.parameters):
+            arguments = _with_axes(function, arguments, grid)
+        packed = packer.pack(arguments, grid.total)
+        runner.run(packed.slots, grid.total)
 
     @cached_property
     def ir(self) -> str:
@@ -70,7 +74,7 @@ class Kernels(NamedKernels):
     def _prepare(self, entry: Entry, threads: int) -> tuple[Function, Packer, Runner]:
         function = self._find(entry.name)
         runner = Runner(self._code.address(entry.symbol), entry.local_bytes, threads)
-        return function, Packer(function, self._proved), runner
+        return function, Packer(lower_extensions(function), self._proved), runner
 
     def _refuse_large(self, limits: Limits) -> None:
         """Refuse kernels whose local memory passes the limit."""
@@ -87,3 +91,10 @@ class Kernels(NamedKernels):
                     for item in large
                 ]
             )
+
+
+def _with_axes(function: Function, arguments: Sequence[object], grid: Grid) -> list[object]:
+    """Arguments with how many work-groups there are along x and y, which a kernel that asks for its axes reads."""
+    if len(arguments) != len(function.parameters):
+        raise LamellaError(verify_arguments(function, arguments))
+    return [*arguments, grid.x, grid.y]

@@ -72,6 +72,11 @@ class Packer:
         self._written = written_parameters(function)
         self._plans: dict[tuple[object, ...], _Plan] = {}
 
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What a call packs arguments for."""
+        return self._function.parameters
+
     def pack(self, arguments: Sequence[object], groups: int = 1) -> Packed:
         """The slots for the arguments of one call, verified; LamellaError tells all that does not fit."""
         key = tuple(

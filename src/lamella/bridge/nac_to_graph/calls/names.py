@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 
 from lamella.base.diagnostic import Rule
 from lamella.base.dim import Dim
+from lamella.base.suggest import nearest
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.nodes import Operand, Result, Schema
 from lamella.bridge.aten.sizes import compute_size, is_size_operation
@@ -73,7 +73,7 @@ def foreign(library: Library, name: str) -> Rule:
         "nac": sorted(item.name for item in standard_operations(V1_8).values()),
         "aten": sorted(schemas()),
     }.get(prefix) or [f"{prefix}.{word}" for word in library.operators(prefix)]
-    near = get_close_matches(name[:LONGEST], known, 1, 0.7)
+    near = nearest(name, known)
     if not near:
         return rules.OPERATION_FOREIGN
     return replace(rules.OPERATION_FOREIGN, hint=f"did you mean {near[0]}? {rules.OPERATION_FOREIGN.hint}")

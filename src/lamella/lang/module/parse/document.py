@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 
 from lamella.base.cursor import SHOWN, SyntaxProblem
 from lamella.base.limits import Limits
 from lamella.base.source import NO_NOTES, Notes, Source, Span
+from lamella.base.suggest import nearest
 from lamella.lang.module.nodes import (
     Broken,
     Document,
@@ -84,7 +84,7 @@ class DocumentParser(Primitives):
         is_head = self.kinds[self.index + 1] == NAME
         if is_head and self.reword(OPENERS, wanted, where):
             return readers[self.text]
-        close = get_close_matches(self.text[:SHOWN], OPENERS | SETTINGS, 1) if self.kind == NAME else []
+        close = nearest(self.text, OPENERS | SETTINGS) if self.kind == NAME else []
         raise self.problem(wanted, where, f"did you mean {close[0]}?" if close else "")
 
     # --- imports --------------------------------------------------------------------------------------------

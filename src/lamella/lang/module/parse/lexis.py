@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import replace
-from difflib import get_close_matches
 from inspect import cleandoc
 
 from lamella.base.cursor import COMMENT, END, SHOWN, Lexer, SyntaxProblem
 from lamella.base.limits import LARGEST, Limits
 from lamella.base.margin import Margin, NotingCursor
 from lamella.base.source import Notes, Source, Span
+from lamella.base.suggest import nearest
 from lamella.lang.module.nodes import Integer, Real, Text
 from lamella.lang.module.parse.layout import (
     CLOSING,
@@ -172,7 +172,7 @@ class Lexis(NotingCursor):
 
     def reword(self, words: Collection[str], wanted: str, where: str) -> bool:
         """Where a word that is nearly one of these stands ahead, report it and read it as that one."""
-        close = get_close_matches(self.text[:SHOWN], words, 1) if self.kind == NAME else []
+        close = nearest(self.text, words) if self.kind == NAME else []
         if not close:
             return False
         self.problem(wanted, where, f"did you mean {close[0]}?")

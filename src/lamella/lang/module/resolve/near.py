@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from itertools import islice
+
+from lamella.base.suggest import nearest
 
 _MOST = 500
 _LONGEST = 200
@@ -20,7 +21,7 @@ def guess(name: str, names: Iterable[str]) -> str:
     alike = (item for item in names if len(item) <= _LONGEST and item[:1].lower() == first)
     known = dict.fromkeys(islice(alike, _MOST))
     same_letters = [item for item in known if item.lower() == name.lower() and item != name]
-    close = same_letters or get_close_matches(name, known, n=1)
+    close = same_letters or nearest(name, known)
     return f"did you mean '{close[0]}'?" if close else ""
 
 

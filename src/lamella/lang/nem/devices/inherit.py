@@ -9,7 +9,7 @@ from itertools import islice
 from lamella.base.diagnostic import Diagnostic, Label
 from lamella.lang.nem import rules
 from lamella.lang.nem.device import VariantId
-from lamella.lang.nem.documents.library import DEVICE_ALIASES, SHIPPED, Library, show_circle
+from lamella.lang.nem.documents.library import DEVICE_ALIASES, SHIPPED, Library, device_hint, show_circle
 from lamella.lang.nem.families import Variants
 from lamella.lang.nem.nodes import Device, Name, TypeFamily, VariantRef
 
@@ -172,9 +172,9 @@ def _must(variants: Variants, family: str) -> list[VariantId]:
 
 
 def include_hint(device: str) -> str:
-    """How a shipped device is made visible."""
+    """How a shipped device is made visible; of a name that none has, the device that may be meant."""
     file = SHIPPED.get(DEVICE_ALIASES.get(device, device))
-    return f'include "{file}" makes it visible' if file else ""
+    return f'include "{file}" makes it visible' if file else device_hint(device, SHIPPED)
 
 
 # --- circles ------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from lamella.lang.nem import rules
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.devices.inherit import include_hint
 from lamella.lang.nem.devices.resolve import resolve_device
-from lamella.lang.nem.documents.library import Library
+from lamella.lang.nem.documents.library import Library, device_hint
 from lamella.lang.nem.nodes import Name
 
 Target = tuple[ResolvedDevice | None, list[Diagnostic]]
@@ -43,7 +43,7 @@ def _place(library: Library) -> Span:
 
 def _pick_named(library: Library, name: Name) -> Target:
     if library.device(name.id) is None and not library.may_know(name.id):
-        hint = include_hint(name.id)
+        hint = device_hint(name.id, library.devices) or include_hint(name.id)
         return None, [rules.UNKNOWN_DEVICE.at(name.span, name=name.id, hint=hint)]
     return _pick(library, name.id, name.span)
 

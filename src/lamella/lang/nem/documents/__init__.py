@@ -13,7 +13,7 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import STANDARD_INPUT, default_root, read_text, shipped, shown
 from lamella.base.source import Source, Span
 from lamella.lang.nem.documents.files import File, Shelf
-from lamella.lang.nem.documents.library import SHIPPED, Library
+from lamella.lang.nem.documents.library import SHIPPED, Library, device_hint
 from lamella.lang.nem.documents.reading import baseline, gather, take_file
 from lamella.lang.nem.nodes import Text, TypeFamily
 from lamella.lang.nem.parse import parse
@@ -65,7 +65,8 @@ def _choose(library: Library, shelf: Shelf, device: str) -> Library:
         folder = shipped("devices")
         return _with_target(library, shelf, shelf.take(folder / file, folder))
     if not path.suffix and path.name == device and not path.exists():
-        hint = f"the shipped devices are {', '.join(SHIPPED)}; a file is named with its ending"
+        listed = f"the shipped devices are {', '.join(SHIPPED)}; a file is named with its ending"
+        hint = " ".join(filter(None, (device_hint(device, [*library.devices, *SHIPPED]), listed)))
         unknown = UNKNOWN_DEVICE.at(Span(library.source, 0, 0), name=device, hint=hint)
         return _with_target(library, shelf, unknown)
     try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import Source
+from lamella.base.suggest import nearest
 from lamella.lang.nem.families import Variants
 from lamella.lang.nem.nodes import Device, Document, TypeFamily
 
@@ -73,3 +74,9 @@ def show_circle(names: Sequence[str]) -> str:
     if len(circle) > LONGEST_CIRCLE:
         circle = [*circle[:3], f"… {len(circle) - 6} more …", *circle[-3:]]
     return " -> ".join(circle)
+
+
+def device_hint(device: str, known: Iterable[str]) -> str:
+    """The known device that a misspelt name is close to."""
+    close = nearest(device, list(known)[:1000])
+    return f"did you mean '{close[0]}'?" if close else ""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from lamella.base.cursor import COMMENT, SHOWN, Lexer, SyntaxProblem
+from lamella.base.cursor import COMMENT, END, SHOWN, Lexer, SyntaxProblem
 from lamella.base.limits import LARGEST, Limits
 from lamella.base.margin import NotingCursor
 from lamella.base.source import Notes, Source, Span
 from lamella.lang.nem import rules
 from lamella.lang.nem.nodes import Integer, Name, Real, Text
-from lamella.lang.nem.words import ELEMENTS, KEYWORDS, RESERVED
+from lamella.lang.nem.words import ELEMENTS, KEYWORDS, RESERVED, STATEMENT_WORDS
 
 NAME, INT, FLOAT, STRING, SIGN, ODD, OPEN = "name", "int", "float", "string", "sign", "odd", "open"
 
@@ -47,6 +47,8 @@ class Lexis(NotingCursor):
         self.depth_left = self._deepest = min(limits.max_depth, DEEPEST)
         self.declared: list[Name] = []
         self._misnamed: set[str] = set()
+        self.begun = 0
+        """The first token of the statement that is being read."""
 
     def problem(self, wanted: str, where: str, hint: str = "") -> SyntaxProblem:
         """Record what is wrong at the token ahead: what is no token at all is more wrong than a misplaced one."""
@@ -55,6 +57,8 @@ class Lexis(NotingCursor):
         if self.kind == OPEN:
             span, hint = self.span(self.index), "a string ends on the line it begins on"
             return self.report(rules.BAD_CHARACTER.at(span, hint=hint, text=self.text[:SHOWN]))
+        if (self.kind == END or self.text in STATEMENT_WORDS) and self.has_open(self.begun):
+            return self.unclosed(self.begun)
         return super().problem(wanted, where, hint)
 
     def too_deep(self, where: str) -> SyntaxProblem:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from itertools import pairwise
 
-from lamella.base.cursor import SHOWN, SyntaxProblem
+from lamella.base.cursor import END, SHOWN, SyntaxProblem
 from lamella.base.limits import Limits
 from lamella.base.source import Source
+from lamella.base.suggest import nearest
+from lamella.lang.nem import rules
 from lamella.lang.nem.nodes import Broken, Name
 from lamella.lang.nem.parse.lexis import NAME
 from lamella.lang.nem.parse.tasks import Tasks
@@ -28,6 +29,7 @@ class Recovery(Tasks):
     def begin(self) -> int:
         """Begin a statement; where it begins a line, its indent tells later lines from its continuation."""
         self.declared.clear()
+        self.begun = self.index
         indent = self._indent_ahead()
         if indent is not None and self.at_statement():
             self._indent = indent
@@ -69,7 +71,7 @@ class Recovery(Tasks):
 
         That takes a name at the beginning of a line. A definition or a task is enough outside brackets; within them, as
         their end may be missing, only when it is not indented. Any other name is enough when neither brackets are open
-        nor a task is broken, whose attributes look like definitions.
+        nor a task is broken, whose attributes look like definitions, unless it stands further left than the statement.
         """
         if self.kind != NAME or self.text in RESERVED:
             return is_outside and self.text == ";"
@@ -77,7 +79,8 @@ class Recovery(Tasks):
         if indent is None:
             return False
         is_sure, is_aligned = self.at_definition() or self.at_call(), indent <= self._indent
-        return (is_sure and (is_outside or is_aligned)) or (is_aligned and is_outside and not is_task)
+        is_left = is_aligned and (not is_task or indent < self._indent)
+        return (is_sure and (is_outside or is_aligned)) or (is_outside and is_left)
 
     def at_statement(self) -> bool:
         """Whether a statement surely begins here."""
@@ -109,7 +112,11 @@ class Recovery(Tasks):
 
     def _no_keyword(self, name: Name) -> SyntaxProblem:
         """A word begins no statement; where another follows it, that one was to be declared."""
-        close = get_close_matches(name.id[:SHOWN], STATEMENT_WORDS, 1)
+        close = nearest(name.id, STATEMENT_WORDS)
+        if close and (self.kind == END or self._indent_ahead() is not None):
+            found, hint = f"'{name.id[:SHOWN]}'", f"did you mean {close[0]}?"
+            place = {"wanted": "a statement", "where": "here", "found": found}
+            return self.report(rules.SYNTAX.at(name.span, hint=hint, labels=(), **place))
         problem = self.problem(
             "'=', '.async' or '.sync'",
             f"after '{name.id[:SHOWN]}'",

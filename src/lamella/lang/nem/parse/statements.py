@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lamella.base.cursor import END, SHOWN, SyntaxProblem
 from lamella.base.limits import Limits
 from lamella.base.source import NO_NOTES, Notes, Source, Span
+from lamella.base.suggest import nearest
 from lamella.lang.nem import rules
 from lamella.lang.nem.nodes import (
     Broken,
@@ -170,7 +171,9 @@ class Statements(Recovery):
         """`prop := 'size' '=' expr | 'align' '=' expr | 'import'`."""
         word = self.text
         if word not in ("size", "align", "import"):
-            raise self.problem("size, align or import", "as a property of a buffer")
+            close = nearest(word, ("size", "align", "import"))
+            hint = f"did you mean {close[0]}?" if close else ""
+            raise self.problem("size, align or import", "as a property of a buffer", hint)
         first = self.next()
         value: Expr | bool = True
         field = "imported"

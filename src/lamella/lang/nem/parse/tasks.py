@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from lamella.base.cursor import SHOWN, SyntaxProblem
+from lamella.base.suggest import nearest
 from lamella.lang.nem import rules
 from lamella.lang.nem.nodes import Attribute, Decorator, Name, Operand, Task
 from lamella.lang.nem.parse.lexis import NAME
@@ -86,11 +88,19 @@ class Tasks(Regions):
         """The name of a token."""
         return self.use("the name of a token", "here")
 
+    def _no_move(self, opcode: Name) -> SyntaxProblem:
+        """Brackets behind an opcode that moves nothing: a misspelt move, or a task that is written another way."""
+        close = nearest(opcode.id, MOVES)
+        hint = f"did you mean {close[0]}?" if close else ""
+        return self.problem("'in'", f"after '{opcode.id[:SHOWN]}.{self.texts[self.index - 1]}'", hint)
+
     # --- compute --------------------------------------------------------------------------------------------
 
     def compute(self, first: int, token: Name | None, opcode: Name, form: str) -> Task:
         """`OPCODE '.' FORM hatch? 'in' operand,+ 'out' operand,+ attr* deco*`."""
         attributes = self.hatch() if self.text == "(" and opcode.id == "compute" else []
+        if self.text == "(" and not attributes:
+            raise self._no_move(opcode)
         self.expect("in", "before the inputs of a task")
         inputs = self.separated(self.operand)
         self.expect("out", "before the outputs of a task")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from lamella.base.dtype import find_in
+from lamella.base.suggest import nearest
 from lamella.lang.nem import nodes
 from lamella.lang.nem.registry import AttributeSpec, Opcode
 from lamella.lang.nem.resolve.expressions import Expressions, Failed, literal_kind
@@ -61,7 +60,7 @@ def _resolve_one(values: Expressions, item: nodes.Attribute, opcode: Opcode) -> 
         return _typed(values, item, spec, opcode)
     if opcode.name == GENERIC:
         return _untyped(values, item.value)
-    close = get_close_matches(item.name.id[:60], opcode.attributes, 1)
+    close = nearest(item.name.id, opcode.attributes)
     names = ", ".join(opcode.attributes) or "none"
     hint = f"did you mean '{close[0]}'?" if close else f"its attributes are: {names}"
     finding = UNKNOWN_ATTRIBUTE.at(item.name.span, opcode=opcode.name, name=item.name.id, hint=hint)

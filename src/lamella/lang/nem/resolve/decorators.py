@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from lamella.base.source import Span
+from lamella.base.suggest import nearest
 from lamella.lang.nem import nodes
 from lamella.lang.nem.resolve.expressions import Expressions, Failed
 from lamella.lang.nem.resolved import Resource
@@ -53,7 +52,7 @@ class Decorators:
     def _admit(self, decorator: nodes.Decorator, target: str) -> None:
         name, findings = decorator.name, self._values.findings
         if name not in TARGETS:
-            close = get_close_matches(name[:60], TARGETS, 1)
+            close = nearest(name, TARGETS)
             hint = f"did you mean @{close[0]}?" if close else f"decorators are: {', '.join(TARGETS)}"
             findings.append(UNKNOWN_DECORATOR.at(decorator.span, name=name, hint=hint))
         elif target not in TARGETS[name]:

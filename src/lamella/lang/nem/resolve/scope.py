@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 from lamella.base.diagnostic import Diagnostic, Label
 from lamella.base.source import Span
+from lamella.base.suggest import nearest
 from lamella.lang.nem import nodes
 from lamella.lang.nem.resolved import Buffer, Index, Region
 from lamella.lang.nem.rules import DUPLICATE_NAME, FORWARD, TOKEN_SCOPE, UNDEFINED
@@ -144,7 +144,7 @@ class Scope:
         if name.id in self._closed:
             return TOKEN_SCOPE.at(name.span, name=name.id, line=self._closed[name.id])
         names = [known for level in self.levels for known in level.symbols]
-        close = get_close_matches(name.id[:60], names[-2000:], 1) if len(name.id) < 60 else []
+        close = nearest(name.id, names[-2000:]) if len(name.id) < 60 else []
         hint = f"did you mean '{close[0]}'?" if close else None
         return UNDEFINED.at(name.span, hint=hint, name=name.id)
 

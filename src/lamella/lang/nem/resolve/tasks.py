@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
+from lamella.base.suggest import nearest
 from lamella.lang.nem import nodes
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.registry import Opcode, load_registry
@@ -31,7 +30,7 @@ def resolve_task(values: Expressions, node: nodes.Task, number: int, device: Res
     opcode = load_registry().get(node.opcode.id)
     if opcode is None:
         resolve_deps(values, node.deps)
-        close = get_close_matches(node.opcode.id[:60], load_registry(), 1)
+        close = nearest(node.opcode.id, load_registry())
         hint = f"did you mean '{close[0]}'?" if close else None
         raise values.fail(UNKNOWN_OPCODE.at(node.opcode.span, name=node.opcode.id, hint=hint))
     marks = Decorators(values, MOVE if opcode.name in MOVES else TASK, node.decorators)

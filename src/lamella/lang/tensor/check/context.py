@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from itertools import islice
 
 from lamella.base.diagnostic import ERROR, Diagnostic, Label
 from lamella.base.source import Span
+from lamella.base.suggest import nearest
 from lamella.lang.tensor.nodes import (
+    CoopApply,
     For,
     Foreach,
+    ForeachTile,
     Function,
     If,
     Number,
@@ -50,6 +52,10 @@ class Context:
         self._ended: dict[str, Span] = {}
         self._unknown: set[str] = set()
         self._extensions: set[str] = set()
+        attributes = function.attributes
+        size = None if attributes is None else attributes.find("subgroup_size")
+        self.subgroup_size = size if isinstance(size, int) and size > 0 else None
+        """Where the function says it; else a target chooses it."""
 
     def note_extension(self, span: Span, feature: str, instead: str) -> None:
         """Say that the specification does not have a feature, once in a function."""
@@ -122,7 +128,7 @@ class Context:
         """A hint at a name that looks alike; looking for one is not worth much time."""
         if len(self._unknown) > MOST_GUESSES:
             return ""
-        near = get_close_matches(name, islice(self.names, COMPARED_NAMES), 1)
+        near = nearest(name, islice(self.names, COMPARED_NAMES))
         return f"did you mean '%{near[0]}'?" if near else ""
 
     @cached_property
@@ -146,16 +152,24 @@ def defined_values(region: Region) -> Iterator[Value]:
 
 def _loop_values(statement: Statement) -> tuple[Value, ...]:
     instruction = statement.instruction
-    if isinstance(instruction, For):
-        return (instruction.variable, *(value for value, _ in instruction.carried))
-    return instruction.variables if isinstance(instruction, Foreach) else ()
+    match instruction:
+        case For(variable=variable, carried=carried):
+            return (variable, *(value for value, _ in carried))
+        case Foreach(variables=variables):
+            return variables
+        case ForeachTile(variables=variables, sizes=sizes):
+            return (*variables, *sizes)
+        case CoopApply(row=row, column=column, value=value):
+            return (row, column, value)
+        case _:
+            return ()
 
 
 def regions_of(statement: Statement) -> tuple[Region, ...]:
     """The regions that an instruction contains, in order."""
     match statement.instruction:
-        case For(body=body) | Foreach(body=body) | Parallel(body=body):
-            return (body,)
+        case For() | Foreach() | ForeachTile() | Parallel() | CoopApply():
+            return (statement.instruction.body,)
         case If(then=then, otherwise=otherwise):
             return (then,) if otherwise is None else (then, otherwise)
         case _:

@@ -9,7 +9,18 @@ from lamella.base.source import Span
 from lamella.lang.tensor.check.attributes import check_for_attributes
 from lamella.lang.tensor.check.here import Here
 from lamella.lang.tensor.check.types import check_type
-from lamella.lang.tensor.nodes import BOOL, Coopmatrix, For, Foreach, If, Scalar, Type, Value, Yield
+from lamella.lang.tensor.nodes import (
+    BOOL,
+    Coopmatrix,
+    For,
+    Foreach,
+    ForeachTile,
+    If,
+    Scalar,
+    Type,
+    Value,
+    Yield,
+)
 from lamella.lang.tensor.rules import values as rules
 from lamella.lang.tensor.write.types import write_type, write_types
 
@@ -25,7 +36,7 @@ class Target:
 def check_for(here: Here, loop: For) -> None:
     """Check the head of a for."""
     bounds = [loop.begin, loop.end, *([] if loop.step is None else [loop.step])]
-    _check_bounds(here, bounds, loop.type)
+    _check_bounds(here, bounds, loop.variable, loop.type)
     _check_step(here, loop.step)
     _check_returned(here, loop.types)
     starts = [start for _, start in loop.carried]
@@ -48,11 +59,16 @@ def _check_step(here: Here, step: Value | None) -> None:
         here.say(rules.STEP, step.span, [step], name=step.name, step=entry.constant)
 
 
-def _check_bounds(here: Here, values: Iterable[Value], wanted: Scalar) -> None:
+def _check_bounds(here: Here, values: Iterable[Value], variable: Value, wanted: Scalar) -> None:
     for value in values:
         type_ = here.context.type_of(value)
         if type_ is not None and type_ != wanted:
-            words = {"name": value.name, "type": write_type(type_), "wanted": wanted}
+            words = {
+                "name": value.name,
+                "type": write_type(type_),
+                "wanted": wanted,
+                "variable": variable.name,
+            }
             here.say(rules.BOUND_TYPE, value.span, [value], **words)
 
 
@@ -71,7 +87,20 @@ def check_foreach(here: Here, loop: Foreach) -> None:
         words = dict(zip(("variables", "begins", "ends"), counts, strict=True))
         here.say(rules.FOREACH_COUNT, here.span, (), **words)
     else:
-        _check_bounds(here, (*loop.begins, *loop.ends), loop.type)
+        _check_bounds(here, (*loop.begins, *loop.ends), loop.variables[0], loop.type)
+
+
+def check_foreach_tile(here: Here, loop: ForeachTile) -> None:
+    """Check the head of a foreach_tile."""
+    here.context.note_extension(here.span, "'foreach_tile'", "foreach, and parallel with loops over tiles")
+    lists = {name: len(getattr(loop, name)) for name in ("variables", "begins", "ends", "sizes", "tile")}
+    if len(set(lists.values())) > 1:
+        here.say(rules.TILE_COUNT, here.span, (), **lists)
+    else:
+        _check_bounds(here, (*loop.begins, *loop.ends), loop.variables[0], loop.type)
+    for size in loop.tile:
+        if size < 1:
+            here.say(rules.TILE_SIZE, here.span, size=size)
 
 
 def check_if(here: Here, choice: If) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from lamella.base.diagnostic import Diagnostic
@@ -12,19 +12,30 @@ from lamella.lang.tensor.check.control import (
     Target,
     check_for,
     check_foreach,
+    check_foreach_tile,
     check_if,
     check_yield,
     closing_brace,
 )
 from lamella.lang.tensor.check.here import Here
 from lamella.lang.tensor.check.instructions import check_instruction
-from lamella.lang.tensor.check.roles import is_collective, is_spmd, parameter_type_span, result_types
+from lamella.lang.tensor.check.instructions.cooperative import LANE, check_apply
+from lamella.lang.tensor.check.roles import (
+    is_collective,
+    is_cooperative,
+    is_spmd,
+    parameter_type_span,
+    result_types,
+)
 from lamella.lang.tensor.check.types import check_type, warn_of_layout
 from lamella.lang.tensor.nodes import (
+    Barrier,
     Constant,
+    CoopApply,
     Coopmatrix,
     For,
     Foreach,
+    ForeachTile,
     Function,
     Group,
     If,
@@ -54,6 +65,8 @@ class Frame:
     locals: list[tuple[Value, Type | None]] = field(default_factory=list)
     """What the region is entered with: loop variables and carried values."""
     finish: Callable[[], None] | None = None
+    alone: str = ""
+    """Who executes the region on its own: a subgroup, or a work-item, which has nobody to meet at all."""
     position: int = -1
     defined: list[tuple[str, Entry | None]] = field(default_factory=list)
 
@@ -134,7 +147,7 @@ class _Walk:
         self._check_placement(here, frame)
         before = self._context.errors
         match instruction:
-            case For() | Foreach() | Parallel() | If():
+            case For() | Foreach() | ForeachTile() | Parallel() | If() | CoopApply():
                 self._enter(here, frame, instruction)
                 return
             case Yield():
@@ -165,8 +178,14 @@ class _Walk:
             here.say(rules.SPMD_IN_COLLECTIVE, here.span)
         elif not frame.spmd and isinstance(instruction, Store):
             here.say(rules.COLLECTIVE_STORE, here.span)
+        together = frame.alone == "work-item" and is_cooperative(instruction)
+        if together or (frame.alone and isinstance(instruction, Barrier)):
+            where = "a foreach_tile" if frame.alone == "subgroup" else "a cooperative_matrix_apply"
+            here.say(rules.NOT_ALONE, here.span, where=where, who=frame.alone)
 
-    def _enter(self, here: Here, frame: Frame, instruction: For | Foreach | Parallel | If) -> None:
+    def _enter(
+        self, here: Here, frame: Frame, instruction: For | Foreach | ForeachTile | Parallel | If | CoopApply
+    ) -> None:
         """Check the head of an instruction with regions and walk them next; its results are defined behind them."""
         before = self._context.errors
         match instruction:
@@ -175,16 +194,24 @@ class _Walk:
                 frames = [_for_frame(instruction, frame.spmd)]
             case Foreach():
                 check_foreach(here, instruction)
-                variables: list[tuple[Value, Type | None]] = [
-                    (value, instruction.type) for value in instruction.variables
-                ]
-                frames = [Frame(instruction.body, True, Target("a foreach"), variables)]
+                frames = [_spmd_frame(instruction.body, "a foreach", instruction.variables, instruction.type)]
+            case ForeachTile():
+                check_foreach_tile(here, instruction)
+                names = (*instruction.variables, *instruction.sizes)
+                frames = [_spmd_frame(instruction.body, "a foreach_tile", names, instruction.type)]
+                frames[0].alone = "subgroup"
+            case CoopApply():
+                self._check_result_types(here)
+                check_apply(here, instruction)
+                frames = [_apply_frame(instruction)]
             case Parallel():
                 frames = [Frame(instruction.body, True, Target("a parallel region"))]
             case If():
                 check_if(here, instruction)
                 frames = _if_frames(instruction, frame.spmd)
         usable = self._context.errors == before
+        for inner in frames:
+            inner.alone = inner.alone or frame.alone
         frames[-1].finish = lambda: self._define_results(frame, here, usable)
         self._frames += reversed(frames)
 
@@ -196,6 +223,17 @@ class _Walk:
         for position, value in enumerate(results):
             type_ = types[position] if usable else None
             self._define(frame, value, Entry(type_, value.span, constant))
+
+
+def _spmd_frame(body: Region, where: str, names: Iterable[Value], type_: Type) -> Frame:
+    """A region that work-items execute, with what it is entered with."""
+    return Frame(body, True, Target(where), [(value, type_) for value in names])
+
+
+def _apply_frame(apply: CoopApply) -> Frame:
+    element = Scalar(apply.type.element)
+    known: list[tuple[Value, Type | None]] = [(apply.row, LANE), (apply.column, LANE), (apply.value, element)]
+    return Frame(apply.body, True, Target("the apply", (element,)), known, alone="work-item")
 
 
 def _for_frame(loop: For, spmd: bool) -> Frame:

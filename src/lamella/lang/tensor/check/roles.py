@@ -8,12 +8,17 @@ from lamella.lang.tensor.nodes import (
     INDEX,
     Alloca,
     Arith,
+    AtomicUpdate,
     Barrier,
     Blas,
     Builtin,
     Cast,
     Compare,
     Constant,
+    CoopApply,
+    CoopConstruct,
+    CoopExtract,
+    CoopInsert,
     CoopLoad,
     CoopMulAdd,
     CoopScale,
@@ -21,6 +26,7 @@ from lamella.lang.tensor.nodes import (
     Expand,
     For,
     Foreach,
+    ForeachTile,
     Fuse,
     If,
     Instruction,
@@ -54,7 +60,12 @@ WORDS: dict[type[Instruction], str] = {
     Alloca: "alloca",
     LifetimeStop: "lifetime_stop",
     Foreach: "foreach",
+    ForeachTile: "foreach_tile",
     Parallel: "parallel",
+    CoopApply: "cooperative_matrix_apply",
+    CoopConstruct: "cooperative_matrix_construct",
+    CoopExtract: "cooperative_matrix_extract",
+    CoopInsert: "cooperative_matrix_insert",
     CoopLoad: "cooperative_matrix_load",
     CoopMulAdd: "cooperative_matrix_mul_add",
     CoopScale: "cooperative_matrix_scale",
@@ -76,6 +87,8 @@ def word_of(instruction: Instruction) -> str:
             return f"builtin.{name}"
         case Blas(function=function):
             return function
+        case AtomicUpdate(function=function):
+            return f"atomic_{function}"
         case SubgroupOperation(function=function, form=form):
             return f"subgroup_{function}.{form}"
         case Store(flag=flag):
@@ -86,16 +99,20 @@ def word_of(instruction: Instruction) -> str:
 
 def is_collective(instruction: Instruction) -> bool:
     """Whether all work-items do an instruction together."""
-    return isinstance(instruction, Alloca | LifetimeStop | Foreach | Parallel | Blas)
+    return isinstance(instruction, Alloca | LifetimeStop | Foreach | ForeachTile | Parallel | Blas)
 
 
 def is_spmd(instruction: Instruction) -> bool:
     """Whether each work-item does an instruction on its own."""
     if isinstance(instruction, Builtin):
         return instruction.name.startswith(("subgroup_id", "subgroup_local_id", "subgroup_linear_id"))
-    return isinstance(
-        instruction, CoopLoad | CoopMulAdd | CoopScale | CoopStore | SubgroupBroadcast | SubgroupOperation
-    )
+    return is_cooperative(instruction) or isinstance(instruction, CoopExtract | AtomicUpdate)
+
+
+def is_cooperative(instruction: Instruction) -> bool:
+    """Whether the work-items of a subgroup do an instruction together."""
+    matrices = CoopLoad | CoopMulAdd | CoopScale | CoopStore | CoopConstruct | CoopInsert | CoopApply
+    return isinstance(instruction, matrices | SubgroupBroadcast | SubgroupOperation)
 
 
 def result_types(instruction: Instruction) -> tuple[Type, ...]:
@@ -105,7 +122,9 @@ def result_types(instruction: Instruction) -> tuple[Type, ...]:
             return types
         case SizeOf():
             return (INDEX,)
-        case Store() | CoopStore() | Barrier() | Yield() | LifetimeStop() | Blas() | Foreach() | Parallel():
+        case Store() | CoopStore() | Barrier() | Yield() | LifetimeStop() | Blas() | Parallel():
+            return ()
+        case Foreach() | ForeachTile():
             return ()
         case _:
             return (instruction.type,)

@@ -74,7 +74,10 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Builtin:
-    """`builtin.group_id : index`; those of subgroups are SPMD instructions."""
+    """`builtin.group_id : index`; those of subgroups are SPMD instructions.
+
+    An extension: `builtin.group_id.y`, the number of the work-group along another axis of the launch.
+    """
 
     name: str
     type: Type
@@ -230,6 +233,23 @@ class Foreach:
 
 
 @dataclass(frozen=True, slots=True)
+class ForeachTile:
+    """`foreach_tile (%i,%j):index=(%a,%b),(%c,%d) as (%m,%n)<=(32,16) { … }`, an extension.
+
+    The indices are cut into tiles; each tile is done by one subgroup. A variable is the first index of a tile, a size
+    (`%m`) how many indices the tile has, as many as the number behind `<=` says but for the last ones.
+    """
+
+    variables: tuple[Value, ...]
+    begins: tuple[Value, ...]
+    ends: tuple[Value, ...]
+    sizes: tuple[Value, ...]
+    tile: tuple[int, ...]
+    body: Region
+    type: Scalar = INDEX
+
+
+@dataclass(frozen=True, slots=True)
 class Parallel:
     """`parallel { … }`."""
 
@@ -286,6 +306,59 @@ class CoopStore:
 
 
 @dataclass(frozen=True, slots=True)
+class CoopConstruct:
+    """`cooperative_matrix_construct %s : coopmatrix<…>`, an extension: every component is the scalar."""
+
+    scalar: Value
+    type: Coopmatrix
+
+
+@dataclass(frozen=True, slots=True)
+class CoopExtract:
+    """`cooperative_matrix_extract %m[3] : f32`, an extension: a component of those that a work-item holds."""
+
+    operand: Value
+    component: int
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class CoopInsert:
+    """`cooperative_matrix_insert %s, %m[3] : coopmatrix<…>`, an extension: the matrix with one component replaced."""
+
+    scalar: Value
+    operand: Value
+    component: int
+    type: Coopmatrix
+
+
+@dataclass(frozen=True, slots=True)
+class CoopApply:
+    """`cooperative_matrix_apply (%i,%j,%v)=%m -> coopmatrix<…> { … yield (%w) }`, an extension.
+
+    The body is executed for each component by the work-item that holds it, with row and column (i32) and value.
+    """
+
+    row: Value
+    column: Value
+    value: Value
+    operand: Value
+    type: Coopmatrix
+    body: Region
+
+
+@dataclass(frozen=True, slots=True)
+class AtomicUpdate:
+    """`atomic_add %v, %t[%i] : f32`, an extension: add, max or min; gives what stood there before."""
+
+    function: str
+    value: Value
+    operand: Value
+    indices: tuple[Value, ...]
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
 class SubgroupBroadcast:
     """`subgroup_broadcast %a, %lane : f32`."""
 
@@ -325,11 +398,17 @@ Instruction: TypeAlias = (
     | LifetimeStop
     | Blas
     | Foreach
+    | ForeachTile
     | Parallel
     | CoopLoad
     | CoopMulAdd
     | CoopScale
     | CoopStore
+    | CoopConstruct
+    | CoopExtract
+    | CoopInsert
+    | CoopApply
+    | AtomicUpdate
     | SubgroupBroadcast
     | SubgroupOperation
 )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from difflib import get_close_matches
 
 from lamella.base.cursor import COMMENT, SHOWN, Lexer, SyntaxProblem
 from lamella.base.diagnostic import ERROR, Diagnostic, Rule
 from lamella.base.limits import LARGEST, Limits
 from lamella.base.margin import NotingCursor
 from lamella.base.source import Source, Span
+from lamella.base.suggest import nearest
 from lamella.lang.tensor.nodes import Value
 from lamella.lang.tensor.rules import syntax
-from lamella.lang.tensor.words import SCALARS, UNSUPPORTED, WORDS
+from lamella.lang.tensor.words import OTHER_NAMES, SCALARS, UNSUPPORTED, WORDS
 
 LOCAL, GLOBAL, WORD, MODIFIER, SIGN = "local", "global", "word", "modifier", "sign"
 INT, FLOAT, STRING, ODD, NAMELESS, OPEN = "int", "float", "string", "odd", "nameless", "open"
@@ -96,6 +96,11 @@ class Lexis(NotingCursor):
             return self.report(syntax.IDENTIFIER_FORM.at(span, text=text))
         if self.kind == OPEN:
             return self.report(syntax.OPEN_STRING.at(span, text=text))
+        if self.kind == WORD and (written := self.written_word()) in OTHER_NAMES:
+            whole, repair = Span(self.source, span.start, span.start + len(written)), OTHER_NAMES[written]
+            return self.report(
+                syntax.UNKNOWN_WORD.at(whole, text=written, repair=f"in this language it is '{repair}'")
+            )
         if self.kind == WORD and self.text not in WORDS:
             return self.report(syntax.UNKNOWN_WORD.at(span, text=text, repair=self._suggestion()))
         if self.text in UNSUPPORTED:
@@ -110,17 +115,17 @@ class Lexis(NotingCursor):
         self._suggested += 1
         if self._suggested > MOST_SUGGESTIONS:
             return ""
-        written = self.text[:SHOWN] + self._part_behind()
+        written = self.written_word()
         if written.startswith(OTHER_TYPES):
             return f"elements are {', '.join(SCALARS)}"
-        close = get_close_matches(written, sorted(WORDS - UNSUPPORTED), 1)
+        close = nearest(written, sorted(WORDS - UNSUPPORTED))
         return f"did you mean '{close[0]}'?" if close else "names begin with '%' or '@'"
 
-    def _part_behind(self) -> str:
-        """What follows a word at once: a misspelt `airth` of `airth.add`."""
+    def written_word(self) -> str:
+        """The word ahead with what follows it at once: a misspelt `airth` of `airth.add`."""
         end = self.span(self.index).end
-        found = re.match(r"\.\w{1,20}", self.source.text[end : end + 21])
-        return found.group() if found else ""
+        found = re.match(r"\.\w{1,30}", self.source.text[end : end + 31])
+        return self.text[:SHOWN] + (found.group() if found else "")
 
     def exceed(self, token: int, what: str, limit: int, option: str) -> SyntaxProblem:
         """Report that a limit is passed."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from lamella.lang.tensor.nodes import (
     Barrier,
     Blas,
+    CoopConstruct,
+    CoopExtract,
+    CoopInsert,
     CoopLoad,
     Coopmatrix,
     CoopMulAdd,
@@ -144,6 +147,27 @@ class Matrices(Values):
     def coop_scale(self, word: str) -> CoopScale:
         """`'cooperative_matrix_scale' value ',' value ':' coopmatrix`."""
         return CoopScale(self.operand(), self.next_operand(), self.coop_type())
+
+    def coop_construct(self, word: str) -> CoopConstruct:
+        """`'cooperative_matrix_construct' value ':' coopmatrix`."""
+        return CoopConstruct(self.operand(), self.coop_type())
+
+    def coop_extract(self, word: str) -> CoopExtract:
+        """`'cooperative_matrix_extract' value '[' integer ']' ':' type`."""
+        operand, number = self.operand(), self.component()
+        return CoopExtract(operand, number, self.result_type("after the component"))
+
+    def coop_insert(self, word: str) -> CoopInsert:
+        """`'cooperative_matrix_insert' value ',' value '[' integer ']' ':' coopmatrix`."""
+        scalar, operand, number = self.operand(), self.next_operand(), self.component()
+        return CoopInsert(scalar, operand, number, self.coop_type())
+
+    def component(self) -> int:
+        """`'[' integer ']'`."""
+        self.expect("[", "before the component")
+        number = self.integer("the number of a component", "in '[…]'")
+        self.expect("]", "after the component")
+        return number
 
     def coop_type(self) -> Coopmatrix:
         """`':' coopmatrix`."""

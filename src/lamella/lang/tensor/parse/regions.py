@@ -10,9 +10,11 @@ from lamella.base.limits import Limits
 from lamella.base.source import NO_NOTES, Notes, Source
 from lamella.lang.tensor.nodes import (
     INDEX,
+    CoopApply,
     Dictionary,
     For,
     Foreach,
+    ForeachTile,
     If,
     Instruction,
     Parallel,
@@ -23,11 +25,12 @@ from lamella.lang.tensor.nodes import (
     Value,
 )
 from lamella.lang.tensor.nodes.attributes import KEYS
-from lamella.lang.tensor.nodes.types import INTEGERS
-from lamella.lang.tensor.parse.lexis import LOCAL, STRING
+from lamella.lang.tensor.parse.lexis import LOCAL, STRING, WORD
 from lamella.lang.tensor.parse.statements import Statements
 from lamella.lang.tensor.rules import syntax
-from lamella.lang.tensor.words import INSTRUCTIONS
+from lamella.lang.tensor.words import INSTRUCTIONS, OTHER_NAMES, WORDS
+
+I32 = Scalar("i32")
 
 
 class Body(NamedTuple):
@@ -47,6 +50,8 @@ class Regions(Statements):
         holders: dict[str, Callable[[str], Instruction]] = {
             "for": self.for_loop,
             "foreach": self.foreach_loop,
+            "foreach_tile": self.foreach_tile,
+            "cooperative_matrix_apply": self.coop_apply,
             "if": self.branch,
             "parallel": self.parallel,
         }
@@ -65,13 +70,13 @@ class Regions(Statements):
         if self.depth_left == 0:
             self.too_deep("of regions")
             self._pass_inside()
-            return Body((), brace, self._closed(known - 1))
+            return Body((), brace, self._closed(brace, known - 1))
         self.depth_left -= 1
         found: list[Statement] = []
         while not self._at_end():
             self._one_more(found)
         self.depth_left += 1
-        return Body(tuple(found), brace, self._closed(known))
+        return Body(tuple(found), brace, self._closed(brace, known))
 
     def _at_end(self) -> bool:
         return self.kind == END or self.text in ("}", "func")
@@ -96,12 +101,12 @@ class Regions(Statements):
             self.exceed(self.index - 1, "the number of statements", limit, "max_statements")
             self.move_to(self.end)
 
-    def _closed(self, known: int) -> int:
+    def _closed(self, brace: int, known: int) -> int:
         """The brace that closes a region; it is not missed where there were errors since the region was opened."""
         if self.text == "}":
             return self.next()
         if self.error_count == known:
-            self.problem("an instruction or '}'", "at the end of a region")
+            self.unclosed(brace)
         return self.index - 1
 
     def region(self, body: Body) -> Region:
@@ -121,11 +126,10 @@ class Regions(Statements):
         """`'for' value (':' type)? '=' value ',' value (',' value)? carried? region dictionary?`."""
         first = self.first
         variable = self.local("the loop variable", "after 'for'")
-        written = self._loop_type()
+        type_ = self._loop_type()
         self.expect("=", "after the loop variable")
         begin, end = self.operand(), self.next_operand()
         step = self.next_operand() if self.text == "," else None
-        type_ = written or self._bounds_type(variable, begin)
         carried, types = self.carried() if self.text == "init" else ((), ())
         self.types_of[variable.name] = type_
         self.types_of.update((item[0].name, kind) for item, kind in zip(carried, types, strict=False))
@@ -136,16 +140,9 @@ class Regions(Statements):
         self.head = notes
         return For(variable, begin, end, region, step, type_, carried, types, attributes)
 
-    def _loop_type(self) -> Scalar | None:
-        return self.integer_type() if self.accept(":") else None
-
-    def _bounds_type(self, variable: Value, bound: Value) -> Scalar:
-        """The type of a loop variable without one: index, or in a newer version that of the bounds."""
-        type_ = self.types_of.get(bound.name, INDEX)
-        if not isinstance(type_, Scalar) or type_ == INDEX or type_.name not in INTEGERS:
-            return INDEX
-        self.note(syntax.NEWER_LOOP_TYPE, variable.span, name=variable.name, type=type_.name)
-        return type_
+    def _loop_type(self) -> Scalar:
+        """The type of a loop variable; index where none is written, whatever its bounds are."""
+        return self.integer_type() if self.accept(":") else INDEX
 
     def carried(self) -> tuple[tuple[tuple[Value, Value], ...], tuple[Type, ...]]:
         """`'init' '(' (value '=' value),+ ')' '->' '(' type,+ ')'`."""
@@ -173,22 +170,56 @@ class Regions(Statements):
         return self.dictionary("here") if self.text == "{" else None
 
     def foreach_loop(self, word: str) -> Foreach:
-        """`'foreach' '(' value,+ ')' (':' type)? '=' '(' value,+ ')' ',' '(' value,+ ')' region`."""
-        first = self.first
+        """`'foreach' range region`."""
+        variables, type_, begins, ends = self._range()
+        return Foreach(variables, begins, ends, self._loop_body(self.first), type_)
+
+    def _range(self) -> tuple[tuple[Value, ...], Scalar, tuple[Value, ...], tuple[Value, ...]]:
+        """`'(' value,+ ')' (':' type)? '=' '(' value,+ ')' ',' '(' value,+ ')'`."""
         variables = self.value_list("a loop variable")
         if len(variables) > self.limits.max_rank:
-            raise self.exceed(first, "the number of loop variables", self.limits.max_rank, "max_rank")
-        written = self._loop_type()
+            raise self.exceed(self.first, "the number of loop variables", self.limits.max_rank, "max_rank")
+        type_ = self._loop_type()
         self.expect("=", "after the loop variables")
         begins = self.value_list("a lower bound")
         self.expect(",", "between the bounds")
         ends = self.value_list("an upper bound")
-        type_ = written or self._bounds_type(variables[0], begins[0])
         self.types_of.update((item.name, type_) for item in variables)
+        return variables, type_, begins, ends
+
+    def _loop_body(self, first: int) -> Region:
+        """The region of an instruction that holds one."""
         brace, notes = self.opened(first, "before the body of a loop")
         region = self.region(self.body(brace))
         self.head = notes
-        return Foreach(variables, begins, ends, region, type_)
+        return region
+
+    def foreach_tile(self, word: str) -> ForeachTile:
+        """`'foreach_tile' range 'as' '(' value,+ ')' '<' '=' '(' integer,+ ')' region`."""
+        first = self.first
+        variables, type_, begins, ends = self._range()
+        self.expect("as", "after the bounds")
+        sizes = self.value_list("the size of a tile")
+        self.expect("<", "after the sizes of a tile")
+        self.expect("=", "after '<'")
+        self.expect("(", "before the largest sizes")
+        tile = tuple(self.separated(lambda: self.integer("the largest size of a tile", "in '(…)'")))
+        self.expect(")", "after the largest sizes")
+        self.types_of.update((item.name, type_) for item in sizes)
+        return ForeachTile(variables, begins, ends, sizes, tile, self._loop_body(first), type_)
+
+    def coop_apply(self, word: str) -> CoopApply:
+        """`'cooperative_matrix_apply' '(' value ',' value ',' value ')' '=' value '->' coopmatrix region`."""
+        first = self.first
+        self.expect("(", "after 'cooperative_matrix_apply'")
+        row, column, value = self.operands(3)
+        self.expect(")", "after the row, the column and the value of a component")
+        self.expect("=", "before the matrix")
+        operand = self.operand()
+        self.expect("->", "before the type of the result")
+        type_ = self.coopmatrix("after '->'")
+        self.types_of.update({row.name: I32, column.name: I32, value.name: Scalar(type_.element)})
+        return CoopApply(row, column, value, operand, type_, self._loop_body(first))
 
     def value_list(self, what: str) -> tuple[Value, ...]:
         """`'(' value,+ ')'`."""
@@ -262,7 +293,11 @@ class Regions(Statements):
         before, start = self.end_of(self.index - 1), self.starts[self.index]
         if self.source.text.find("\n", before, start) < 0:
             return False
-        return self.text in INSTRUCTIONS or self._at_assignment()
+        return self.text in INSTRUCTIONS or self._at_assignment() or self._at_misspelt()
+
+    def _at_misspelt(self) -> bool:
+        """Whether a word that the language does not have stands here; one that begins a line is an instruction's."""
+        return self.kind == WORD and (self.text not in WORDS or self.written_word() in OTHER_NAMES)
 
     def _at_assignment(self) -> bool:
         if self.kind != LOCAL:

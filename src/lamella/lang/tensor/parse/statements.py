@@ -19,7 +19,7 @@ from lamella.lang.tensor.nodes import (
 from lamella.lang.tensor.parse.lexis import LOCAL, WORD
 from lamella.lang.tensor.parse.matrices import Matrices
 from lamella.lang.tensor.rules import syntax
-from lamella.lang.tensor.words import ALIASES, DOTTED, NEWER, TRANSPOSES, VALUELESS
+from lamella.lang.tensor.words import ALIASES, DOTTED, NEWER, REDUCTIONS, TRANSPOSES, VALUELESS
 
 
 class Statements(Matrices):
@@ -42,10 +42,14 @@ class Statements(Matrices):
             **dict.fromkeys(TRANSPOSES, self.blas),
             **dict.fromkeys(("store", "store.atomic", "store.atomic_add"), self.store),
             **{f"cooperative_matrix_store{flag}": self.coop_store for flag in ("", ".atomic", ".atomic_add")},
+            **{f"atomic_{name}": self.atomic for name in REDUCTIONS},
             "alloca": self.alloca,
             "barrier": self.barrier,
             "cast": self.cast,
             "constant": self.constant,
+            "cooperative_matrix_construct": self.coop_construct,
+            "cooperative_matrix_extract": self.coop_extract,
+            "cooperative_matrix_insert": self.coop_insert,
             "cooperative_matrix_load": self.coop_load,
             "cooperative_matrix_mul_add": self.coop_mul_add,
             "cooperative_matrix_scale": self.coop_scale,

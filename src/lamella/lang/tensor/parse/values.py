@@ -8,6 +8,7 @@ from lamella.lang.tensor.nodes import (
     INDEX,
     Alloca,
     Arith,
+    AtomicUpdate,
     Builtin,
     Cast,
     Compare,
@@ -31,9 +32,7 @@ from lamella.lang.tensor.nodes import (
 from lamella.lang.tensor.parse.lexis import FLOAT, INT
 from lamella.lang.tensor.parse.operands import Operands
 from lamella.lang.tensor.rules import syntax
-from lamella.lang.tensor.words import BINARY, BINARY_MATH, EXTRA_ARITH, STORE_FLAGS
-
-ONE_AXIS = ("group_id", "group_size")
+from lamella.lang.tensor.words import AXES, AXIS_BUILTINS, BINARY, BINARY_MATH, EXTRA_ARITH, STORE_FLAGS
 
 
 class Values(Operands):
@@ -69,13 +68,14 @@ class Values(Operands):
         return Cast(self.operand(), self.result_type("after the operand"))
 
     def builtin(self, word: str) -> Builtin:
-        """`'builtin.group_id' ':' type`; a newer version has three of each, of which we have the first."""
+        """`'builtin.group_id' axis? ':' type`; the first axis is the one that has no name in the specification."""
         first, function = self.index - 1, word.partition(".")[2]
         axes = "".join(self.texts[token] for token in self.modifiers())
-        if axes and (axes != ".x" or function not in ONE_AXIS or self.texts[first] == word):
+        if axes and (axes[1:] not in AXES or function not in AXIS_BUILTINS):
             name = f"{self.texts[first]}{axes}"[:SHOWN]
-            repair = "a launch has one axis of work-groups; write 'builtin.group_id' or 'builtin.group_size'"
+            repair = "work-groups have the axes .x, .y and .z, subgroups one number: 'builtin.subgroup_id'"
             raise self.report(syntax.UNSUPPORTED.at(self.span_from(first), word=name, repair=repair))
+        function += axes if axes != ".x" else ""
         return Builtin(function, self.result_type(f"after '{word}'"))
 
     def compare(self, word: str) -> Compare:
@@ -121,6 +121,16 @@ class Values(Operands):
         if newer_flag and self.text == ":":
             self.result_type("here")
         return Store(value, operand, indices, flag)
+
+    def atomic(self, word: str) -> AtomicUpdate | Store:
+        """`'atomic_add' value ',' value '[' index,* ']' ':' type`; without a result it is a store with a flag."""
+        function = word.removeprefix("atomic_")
+        if self.texts[self.index - 2] != "=" and function == "add":
+            repair = f"store.{word}"
+            self.note(syntax.NEWER_NAME, self.span(self.index - 1), word=word, repair=repair)
+            return self.store(repair)
+        value, operand, indices = self.operand(), self.next_operand(), self.index_list()
+        return AtomicUpdate(function, value, operand, indices, self.result_type("after the indices"))
 
     def store_flag(self, instruction: str) -> str:
         """`.atomic`, `.atomic_add` or nothing."""

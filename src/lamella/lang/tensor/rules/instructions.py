@@ -1,4 +1,4 @@
-"""Operands, results and shapes of instructions: TEN100 to TEN169."""
+"""Operands, results and shapes of instructions: TEN100 to TEN169, of extensions TEN253 and TEN254."""
 
 from __future__ import annotations
 
@@ -123,4 +123,16 @@ PACKED_ACCESS = Rule(
     "Cooperative matrix load",
     "'%{name}' is of order 3, and a packed access takes {wanted}, not {found}",
     hint="it takes a matrix_a without .t from memref<i8x4x…>, memref<bf16x2x…> or memref<f16x2x…>",
+)
+COMPONENT = Rule(
+    "TEN253",
+    "Cooperative matrices",
+    "a work-item holds no component {component} of {type}{why}",
+    hint="cooperative_matrix_apply works on all components",
+)
+ATOMIC_RESULT = Rule(
+    "TEN254",
+    "Store",
+    "'{instruction}' of {element} gives no value: its parts are updated one after the other",
+    hint="complex numbers are added by 'store.atomic_add'",
 )

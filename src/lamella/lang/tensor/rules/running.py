@@ -1,4 +1,4 @@
-"""Launch and run: TEN200 to TEN239."""
+"""Launch and run: TEN200 to TEN241, of extensions TEN255 to TEN257."""
 
 from __future__ import annotations
 
@@ -17,7 +17,25 @@ GROUP_COUNT = Rule(
     "TEN202",
     "Execution model",
     "kernel '@{name}' cannot be launched with groups={groups}",
-    hint="the number of work-groups is an integer from 0 to 2^62",
+    hint="the number of work-groups is an integer from 0 to 2^62, or up to three of them: x, y, z",
+)
+UNREAD_AXIS = Rule(
+    "TEN255",
+    "Execution model",
+    "kernel '@{name}' is launched with {count} work-groups along {axis} and never asks for its place there",
+    hint="read 'builtin.group_id.{axis}' in the kernel, or launch it with one number of work-groups",
+)
+APPLY_CODE = Rule(
+    "TEN257",
+    "Cooperative matrices",
+    "the body of this apply on {type} would be written as {count} statements; the limit is {limit}",
+    hint="apply less at once, or on smaller matrices",
+)
+NO_COMPONENT = Rule(
+    "TEN256",
+    "Cooperative matrices",
+    "each of {lanes} work-items holds {count} components of {type}, and none has the number {component}{place}",
+    hint="components are counted from 0; cooperative_matrix_apply works on all of them",
 )
 ARGUMENT_KIND = Rule(
     "TEN203",

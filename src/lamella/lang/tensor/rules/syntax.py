@@ -107,13 +107,6 @@ NO_TRANSPOSE = Rule(
     NOTE,
     hint="the specification writes '{repair}'",
 )
-NEWER_LOOP_TYPE = Rule(
-    "TEN032",
-    "For",
-    "the type of the loop variable is taken from its bounds, as in a newer version",
-    NOTE,
-    hint="write '%{name}:{type}'",
-)
 NEWER_ATTRIBUTES = Rule(
     "TEN033",
     "For",

@@ -1,4 +1,4 @@
-"""Names, regions and placement: TEN070 to TEN099."""
+"""Names, regions and placement: TEN070 to TEN099, of extensions TEN250 to TEN252."""
 
 from __future__ import annotations
 
@@ -69,11 +69,27 @@ BOUND_TYPE = Rule(
     "TEN088",
     "For",
     "'%{name}' is of type {type}, and the loop counts in {wanted}",
-    hint="write the type of the loop behind its variable, or cast the bound",
+    hint="the type of a loop is index where none is written: write '%{variable}:{type}', or cast the bound",
 )
 FOREACH_COUNT = Rule(
     "TEN089",
     "Foreach",
     "foreach has {variables} variables, {begins} values to start from and {ends} to end at",
+)
+TILE_COUNT = Rule(
+    "TEN250",
+    "Foreach",
+    "foreach_tile has {variables} variables, {begins} values to start from, {ends} to end at, {sizes} sizes and {tile} "
+    "largest sizes",
+    hint="each of the lists has an entry for each variable",
+)
+TILE_SIZE = Rule(
+    "TEN251", "Foreach", "a tile of {size} indices has none", hint="the largest size of a tile is 1 or more"
+)
+NOT_ALONE = Rule(
+    "TEN252",
+    "Cooperative matrices",
+    "'{instruction}' stands in {where}, which each {who} executes on its own",
+    hint="do it before or behind that region",
 )
 STEP = Rule("TEN090", "For", "the step '%{name}' is {step}; a loop steps by 1 or more")

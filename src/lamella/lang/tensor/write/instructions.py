@@ -150,6 +150,29 @@ def _(node: n.CoopStore) -> str:
 
 
 @write_instruction.register
+def _(node: n.CoopConstruct) -> str:
+    return f"cooperative_matrix_construct %{node.scalar.name} : {write_type(node.type)}"
+
+
+@write_instruction.register
+def _(node: n.CoopExtract) -> str:
+    place = f"%{node.operand.name}[{node.component}]"
+    return f"cooperative_matrix_extract {place} : {write_type(node.type)}"
+
+
+@write_instruction.register
+def _(node: n.CoopInsert) -> str:
+    place = f"%{node.scalar.name}, %{node.operand.name}[{node.component}]"
+    return f"cooperative_matrix_insert {place} : {write_type(node.type)}"
+
+
+@write_instruction.register
+def _(node: n.AtomicUpdate) -> str:
+    head = f"atomic_{node.function} %{node.value.name}"
+    return f"{head}, %{node.operand.name}[{close_values(node.indices)}] : {write_type(node.type)}"
+
+
+@write_instruction.register
 def _(node: n.SubgroupBroadcast) -> str:
     return f"subgroup_broadcast {values((node.operand, node.lane))} : {write_type(node.type)}"
 

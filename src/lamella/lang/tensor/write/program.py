@@ -7,8 +7,10 @@ from dataclasses import replace
 from lamella.base.lines import Lines
 from lamella.base.source import Notes
 from lamella.lang.tensor.nodes import (
+    CoopApply,
     For,
     Foreach,
+    ForeachTile,
     Function,
     If,
     Parallel,
@@ -62,6 +64,12 @@ class ProgramWriter(Lines):
             case Foreach() as loop:
                 self.open_block(notes, results + _foreach_head(loop))
                 self.rest(loop.body, "}")
+            case ForeachTile() as loop:
+                self.open_block(notes, results + _tile_head(loop))
+                self.rest(loop.body, "}")
+            case CoopApply() as apply:
+                self.open_block(notes, results + _apply_head(apply))
+                self.rest(apply.body, "}")
             case Parallel() as parallel:
                 self.open_block(notes, f"{results}parallel {{")
                 self.rest(parallel.body, "}")
@@ -124,3 +132,14 @@ def _for_head(node: For) -> str:
 def _foreach_head(node: Foreach) -> str:
     lists = ",".join(f"({close_values(items)})" for items in (node.begins, node.ends))
     return f"foreach ({close_values(node.variables)}):{node.type.name}={lists} {{"
+
+
+def _tile_head(node: ForeachTile) -> str:
+    head = _foreach_head(Foreach(node.variables, node.begins, node.ends, node.body, node.type))
+    tile = f"({close_values(node.sizes)})<=({','.join(map(str, node.tile))})"
+    return f"{head.replace('foreach', 'foreach_tile', 1)[:-1]}as {tile} {{"
+
+
+def _apply_head(node: CoopApply) -> str:
+    values = close_values((node.row, node.column, node.value))
+    return f"cooperative_matrix_apply ({values})=%{node.operand.name} -> {write_type(node.type)} {{"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from lamella.base.diagnostic import Diagnostic
 from lamella.kernels.rewrite import walk
 from lamella.lang.tensor.nodes import (
+    CoopInsert,
     CoopLoad,
     Coopmatrix,
     CoopMulAdd,
@@ -65,6 +66,8 @@ def _matrix_of(instruction: Instruction, known: dict[str, Coopmatrix]) -> Coopma
 def _vectors(instruction: Instruction, type_: Coopmatrix, known: dict[str, Coopmatrix]) -> int:
     """How many vectors, or scalars of a matrix_b, an instruction makes; an access moves lanes about as well."""
     count = type_.rows * type_.columns
+    if isinstance(instruction, CoopInsert):
+        return LANES
     if type_.use == "matrix_b":
         return count
     if isinstance(instruction, CoopLoad | CoopStore):

@@ -12,7 +12,7 @@ from lamella.backend.cpu.emit.memory.addresses import (
 from lamella.backend.cpu.emit.memory.atomics import add_in_turn, store_in_turn
 from lamella.backend.cpu.emit.memory.loads import emit_load, load_element
 from lamella.backend.cpu.emit.memory.parameters import load_parameter
-from lamella.backend.cpu.emit.memory.stores import emit_store, store_element
+from lamella.backend.cpu.emit.memory.stores import emit_store, emit_update, store_element
 from lamella.backend.cpu.emit.memory.vectors import Place, gather, load_vector, scatter, shuffle, store_vector
 from lamella.backend.cpu.emit.memory.views import (
     emit_expand,
@@ -36,6 +36,7 @@ __all__ = [
     "emit_size",
     "emit_store",
     "emit_subview",
+    "emit_update",
     "gather",
     "lane_pointers",
     "load_element",

@@ -42,6 +42,36 @@ def add_repeatedly(here: Here, pointer: Lanes, value: Lanes, times: int) -> None
         repeat(here, times, lambda _: add_in_turn(here, pointer, value))
 
 
+def update_one(here: Here, function: str, pointer: Lanes, value: Lanes) -> Lanes:
+    """Combine one place with a number atomically; gives what stood there before."""
+    return Lanes(
+        value.element, (_exchange_one(here, function, value.element, pointer.operand, value.operand),)
+    )
+
+
+def update_in_turn(here: Here, function: str, pointers: Lanes, value: Lanes, mask: str | None) -> Lanes:
+    """Combine the place of each lane with its number, in the order of the lanes; gives what each found there."""
+    element, kind, count = value.element, LLVM[value.element], pointers.count
+    found = here.out.reserve(kind, count)
+    numbers = ", ".join(f"i64 {lane}" for lane in range(count))
+
+    def one(entries: Sequence[str]) -> None:
+        pointer, operand, lane = entries
+        old = _exchange_one(here, function, element, pointer, operand)
+        place = here.out.value(f"getelementptr {kind}, ptr {found}, i64 {lane}")
+        here.out.line(f"store {kind} {old}, ptr {place}")
+
+    vectors = [("ptr", pointers.operand), (kind, value.operand), ("i64", f"<{numbers}>")]
+    each_lane(here, vectors, count, mask, one)
+    return Lanes(element, (here.out.value(f"load {llvm(element, count)}, ptr {found}, align 64"),), count)
+
+
+def _exchange_one(here: Here, function: str, element: str, pointer: str, value: str) -> str:
+    word = function if element in INTEGERS else f"f{function}"
+    operands = f"ptr {pointer}, {LLVM[element]} {value} monotonic, align {part_bytes(element)}"
+    return here.out.value(f"atomicrmw {word} {operands}")
+
+
 def _apply(
     here: Here, pointers: Lanes, value: Lanes, mask: str | None, update: Callable[[Here, str, str, str], None]
 ) -> None:

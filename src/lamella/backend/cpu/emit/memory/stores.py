@@ -12,13 +12,19 @@ from lamella.backend.cpu.emit.memory.addresses import (
     part_bytes,
     part_pointers,
 )
-from lamella.backend.cpu.emit.memory.atomics import add_in_turn, add_repeatedly, store_in_turn
+from lamella.backend.cpu.emit.memory.atomics import (
+    add_in_turn,
+    add_repeatedly,
+    store_in_turn,
+    update_in_turn,
+    update_one,
+)
 from lamella.backend.cpu.emit.memory.lanes import last_lane, pick_lane
 from lamella.backend.cpu.emit.memory.loads import lowest_place, ordered, widened_mask
 from lamella.backend.cpu.emit.memory.vectors import Place, scatter, shuffle, store_vector
 from lamella.backend.cpu.emit.memory.views import memory_of
 from lamella.backend.cpu.emit.values import LLVM, Lanes
-from lamella.lang.tensor.nodes import Store
+from lamella.lang.tensor.nodes import AtomicUpdate, Store
 
 
 def emit_store(here: Here, instruction: Store) -> None:
@@ -35,6 +41,19 @@ def emit_store(here: Here, instruction: Store) -> None:
         store_in_turn(here, lanes_of(here, place), chosen)
     else:
         store_element(here, place, value)
+
+
+def emit_update(here: Here, instruction: AtomicUpdate) -> Lanes:
+    """Emit an atomic update of an element; gives what each lane found there."""
+    memory = memory_of(here, instruction.operand)
+    place = address(here, memory, [here.scalar(index.name) for index in instruction.indices])
+    value = here.scalar(instruction.value.name)
+    if here.lanes == 1:
+        return update_one(here, instruction.function, lanes_of(here, place), value)
+    pointers = lanes_of(here, place)
+    if pointers.is_uniform:
+        pointers = Lanes("ptr", (integers.splat(here, pointers.operand, "ptr", here.lanes),), here.lanes)
+    return update_in_turn(here, instruction.function, pointers, integers.spread(here, value), here.mask)
 
 
 def store_element(here: Here, place: Address, value: Lanes) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from difflib import get_close_matches
 from typing import TypeVar
 
 from lamella.base.cursor import COMMENT, SHOWN, Lexer, SyntaxProblem
 from lamella.base.limits import LARGEST, SMALLEST
 from lamella.base.margin import NotingCursor
 from lamella.base.source import Source, Span
+from lamella.base.suggest import nearest
 from lamella.lang.nac.assembly.nodes import Id, Label, Value
 from lamella.lang.nac.assembly.numbers import read_string, single
 from lamella.lang.nac.nodes import ConstantType, ConstantValue
@@ -68,7 +68,7 @@ class Lexis(NotingCursor):
         """Report a word that is none of those that may stand here."""
         text = self.texts[token][:SHOWN]
         self._suggested += 1
-        close = get_close_matches(text, words, 1) if self._suggested <= MOST_SUGGESTIONS else []
+        close = nearest(text, words) if self._suggested <= MOST_SUGGESTIONS else []
         repair = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(words)}"
         return self.report(rules.UNKNOWN_WORD.at(self.span(token), what=what, text=text, repair=repair))
 

@@ -11,6 +11,7 @@ from lamella.lang.tensor.check.types import warn_of_layout
 from lamella.lang.tensor.nodes import (
     INDEX,
     Alloca,
+    AtomicUpdate,
     Group,
     LifetimeStop,
     Load,
@@ -21,6 +22,7 @@ from lamella.lang.tensor.nodes import (
     Type,
     Value,
 )
+from lamella.lang.tensor.nodes.types import COMPLEX
 from lamella.lang.tensor.rules import instructions as rules
 from lamella.lang.tensor.write.types import write_type
 
@@ -28,12 +30,14 @@ POSITION = "an index"
 MEMORY = "a memref or a group"
 
 
-def check_access(here: Here, instruction: Load | Store | SizeOf | Alloca | LifetimeStop) -> None:
+def check_access(
+    here: Here, instruction: Load | Store | AtomicUpdate | SizeOf | Alloca | LifetimeStop
+) -> None:
     """Check an instruction on memory."""
     match instruction:
         case Load():
             _check_load(here, instruction)
-        case Store():
+        case Store() | AtomicUpdate():
             _check_store(here, instruction)
         case SizeOf():
             _check_size(here, instruction)
@@ -69,7 +73,7 @@ def _check_index_count(here: Here, operand: Value, indices: Sequence[Value], ord
         here.say(rules.INDEX_COUNT, here.span, [operand], **words)
 
 
-def _check_store(here: Here, store: Store) -> None:
+def _check_store(here: Here, store: Store | AtomicUpdate) -> None:
     types = here.context.types_of(store.value, store.operand, *store.indices)
     if types is None:
         return
@@ -80,7 +84,14 @@ def _check_store(here: Here, store: Store) -> None:
         return
     _check_index_count(here, store.operand, store.indices, target.order)
     check_stored(here, store.value, (value, target), store.operand)
-    check_atomic(here, target.element, store.flag)
+    if isinstance(store, Store):
+        check_atomic(here, target.element, store.flag)
+        return
+    here.context.note_extension(here.span, f"'{here.word}' with a value", "store.atomic_add without one")
+    check_atomic(here, target.element, True)
+    here.expect_result(store.type, Scalar(target.element), [store.operand])
+    if target.element in COMPLEX:
+        here.say(rules.ATOMIC_RESULT, here.span, element=target.element)
 
 
 def check_stored(here: Here, value: Value, types: tuple[Type, Memref], memory: Value) -> None:

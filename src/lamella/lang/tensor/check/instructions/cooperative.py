@@ -6,7 +6,12 @@ from lamella.lang.tensor.check.here import Here
 from lamella.lang.tensor.check.instructions.accesses import check_atomic
 from lamella.lang.tensor.check.instructions.scalars import NUMBERS, REAL, can_cast
 from lamella.lang.tensor.check.kinds import is_promotable, promote
+from lamella.lang.tensor.layout import component_count
 from lamella.lang.tensor.nodes import (
+    CoopApply,
+    CoopConstruct,
+    CoopExtract,
+    CoopInsert,
     CoopLoad,
     Coopmatrix,
     CoopMulAdd,
@@ -153,6 +158,55 @@ def _check_components(here: Here, add: CoopMulAdd, matrices: list[Coopmatrix]) -
     if not can_cast(Scalar(accumulator), Scalar(add.type.element)):
         words = {"operand": write_type(matrices[2]), "type": write_type(add.type)}
         here.say(rules.FORBIDDEN_CAST, here.type_span, [add.accumulator], **words)
+
+
+# --- components (extensions) --------------------------------------------------------------------------------
+
+
+def check_components(here: Here, instruction: CoopConstruct | CoopExtract | CoopInsert) -> None:
+    """Check an instruction that makes a matrix of a scalar, or takes or changes a component."""
+    here.context.note_extension(here.span, f"'{here.word}'", "arithmetic on whole cooperative matrices")
+    if isinstance(instruction, CoopConstruct):
+        scalar = here.context.type_of(instruction.scalar)
+        if scalar is not None:
+            _expect_element(here, instruction.scalar, scalar, instruction.type)
+        return
+    matrix = here.context.type_of(instruction.operand)
+    scalar = here.context.type_of(instruction.scalar) if isinstance(instruction, CoopInsert) else None
+    if matrix is None:
+        return
+    if not isinstance(matrix, Coopmatrix):
+        here.expect(instruction.operand, matrix, False, MATRIX)
+        return
+    wanted = Scalar(matrix.element) if isinstance(instruction, CoopExtract) else matrix
+    here.expect_result(instruction.type, wanted, [instruction.operand])
+    if isinstance(instruction, CoopInsert) and scalar is not None:
+        _expect_element(here, instruction.scalar, scalar, matrix)
+    _check_component(here, instruction, matrix)
+
+
+def _expect_element(here: Here, value: Value, type_: Type, matrix: Coopmatrix) -> None:
+    here.expect(value, type_, type_ == Scalar(matrix.element), f"a scalar of type {matrix.element}")
+
+
+def _check_component(here: Here, item: CoopExtract | CoopInsert, matrix: Coopmatrix) -> None:
+    """A component that no work-item has; where the subgroup size is not written, the negative ones alone."""
+    lanes = here.context.subgroup_size
+    count = None if lanes is None else component_count(matrix, lanes)
+    if item.component < 0 or (count is not None and item.component >= count):
+        why = ": they are counted from 0" if count is None else f": each of {lanes} holds {count}"
+        words = {"type": write_type(matrix), "component": item.component, "why": why}
+        here.say(rules.COMPONENT, here.span, [item.operand], **words)
+
+
+def check_apply(here: Here, apply: CoopApply) -> None:
+    """Check the head of an apply: the result has the shape and the use of the operand, and its components."""
+    here.context.note_extension(here.span, f"'{here.word}'", "arithmetic on whole cooperative matrices")
+    matrix = here.context.type_of(apply.operand)
+    if matrix is None:
+        return
+    if here.expect(apply.operand, matrix, isinstance(matrix, Coopmatrix), MATRIX):
+        here.expect_result(apply.type, matrix, [apply.operand])
 
 
 def check_subgroup(here: Here, instruction: SubgroupBroadcast | SubgroupOperation) -> None:

@@ -90,6 +90,9 @@ def check_scalar(here: Here, instruction: Constant | Arith | Compare | Math | Ca
         case Cast():
             _check_cast(here, instruction)
         case Builtin():
+            if "." in instruction.name:
+                instead = "one axis of work-groups: builtin.group_id and builtin.group_size"
+                here.context.note_extension(here.span, "a launch with several axes", instead)
             wanted = INDEX if instruction.name.partition(".")[0] in INDEX_BUILTINS else Scalar("i32")
             if instruction.type != wanted:
                 words = {"wanted": wanted, "type": write_type(instruction.type)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from lamella.base.diagnostic import Diagnostic
 from lamella.lang.tensor.check.memory.state import Sizes
 from lamella.lang.tensor.check.memory.walk import Walk
+from lamella.lang.tensor.extensions import lower_extensions
 from lamella.lang.tensor.nodes import Function
 
 __all__ = ["check_memory"]
@@ -16,6 +17,7 @@ __all__ = ["check_memory"]
 
 def check_memory(function: Function) -> list[Diagnostic]:
     """What is wrong or doubtful with the memory of a function that has no errors."""
+    function = lower_extensions(function)
     return Walk(function, _sizes(function)).run(function.body)
 
 

@@ -21,8 +21,12 @@ from lamella.lang.tensor.check.memory.views import load_member, make_expand, mak
 from lamella.lang.tensor.check.roles import word_of
 from lamella.lang.tensor.nodes import (
     Alloca,
+    AtomicUpdate,
     Barrier,
     Blas,
+    CoopConstruct,
+    CoopExtract,
+    CoopInsert,
     CoopLoad,
     CoopMulAdd,
     CoopScale,
@@ -55,6 +59,8 @@ class Statements:
                 self._load(statement, item)
             case Store() as item:
                 self._store(statement, item)
+            case AtomicUpdate() as item:
+                self._update(statement, item)
             case (Subview() | Expand() | Fuse()) as item:
                 self._view(statement, item)
             case Alloca() as item:
@@ -75,6 +81,12 @@ class Statements:
             case CoopMulAdd(left=left, right=right, accumulator=added, type=type_):
                 self._bind(statement, unknown_value(self._state, type_, self._depends(left, right, added)))
             case CoopScale(scalar=scalar, operand=operand, type=type_):
+                self._bind(statement, unknown_value(self._state, type_, self._depends(scalar, operand)))
+            case CoopConstruct(scalar=scalar, type=type_):
+                self._bind(statement, unknown_value(self._state, type_, self._depends(scalar)))
+            case CoopExtract(operand=operand, type=type_):
+                self._bind(statement, unknown_value(self._state, type_, self._depends(operand)))
+            case CoopInsert(scalar=scalar, operand=operand, type=type_):
                 self._bind(statement, unknown_value(self._state, type_, self._depends(scalar, operand)))
             case (SubgroupBroadcast() | SubgroupOperation()) as item:
                 self._together(statement, item)
@@ -119,6 +131,19 @@ class Statements:
         check_positions(state, place, positions_of_indices(state, view, item.indices))
         check_access(state, place, item, view)
         self._write(view, place, item)
+
+    def _update(self, statement: Statement, item: AtomicUpdate) -> None:
+        """An atomic update reads and writes one element, and is in nobody's way."""
+        state, view = self._state, self._state.view(item.operand)
+        name = f"%{_name_of(statement)}"
+        depends = self._depends(item.operand, item.value, *item.indices)
+        self._bind(statement, unknown_value(state, item.type, depends, name))
+        if view is None:
+            return
+        place = self._place(statement, item.operand)
+        check_positions(state, place, positions_of_indices(state, view, item.indices))
+        self.local.read(view.root, place, word_of(item))
+        self.local.write(view.root)
 
     def _write(self, view: View, place: Place, item: Store | CoopStore) -> None:
         """A store; an addition reads as well."""
