@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from lamella.base.diagnostic import LamellaError
+from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError
 from lamella.lang.tensor.nodes import Function, Program
 from lamella.lang.tensor.rules import running as rules
@@ -40,6 +40,8 @@ class NamedKernels(ABC):
     """The kernels of a program: `kernels.name(A, B, groups=n)` runs one on NumPy arrays, in place."""
 
     def __init__(self, program: Program) -> None:
+        self.findings: list[Diagnostic] = []
+        """What is worth to be said of how kernels run, once for each."""
         self._program = program
         self._functions = {function.name: function for function in program.functions}
 

@@ -1,23 +1,21 @@
-"""What machine code takes for granted about sizes, verified at launch.
+"""Shapes of collective instructions and of expanded modes, verified at launch in the words of the instruction.
 
-Sizes are followed from the arrays through views: to the collective instructions, whose shapes must agree, and to the
-places where the number of a work-group is an index, which bound how many work-groups there may be. What depends on
-anything else than the shapes of the arguments, or stands in a branch, is not looked at.
+Sizes are followed from the arrays through views. What depends on anything else than the shapes of the arguments, or
+stands in a branch, is not looked at here: whatever a proof of the launch leaves open is tested when it runs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from lamella.backend.arguments.shapes import SHAPES, describe_shapes
-from lamella.base.diagnostic import Diagnostic, Rule
+from lamella.base.diagnostic import Diagnostic
 from lamella.lang.tensor.nodes import (
     Alloca,
     Blas,
-    Builtin,
     Constant,
     Expand,
     For,
@@ -32,7 +30,6 @@ from lamella.lang.tensor.nodes import (
     Size,
     SizeOf,
     Statement,
-    Store,
     Subview,
     Value,
 )
@@ -43,28 +40,19 @@ Shape = tuple[Size, ...]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a launch knows: shapes of arrays; lengths of groups with what their arrays have in common."""
+    """What a launch knows: shapes and strides of arrays; lengths of groups with what their arrays have in common."""
 
     shapes: Mapping[str, Shape]
     groups: Mapping[str, tuple[int, Shape]]
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """How many work-groups there may be, and what is wrong where there are more."""
-
-    most: int
-    finding: Diagnostic
+    strides: Mapping[str, Shape] = field(default_factory=dict)
+    """In elements; of a group those that all its arrays have."""
+    ends: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    """For each group the least and the largest size of each mode."""
 
 
 def verify_shapes(function: Function, known: Known) -> list[Diagnostic]:
     """What cannot run with arrays of these shapes."""
-    return [item for item in _Tracing(known).look(function.body) if isinstance(item, Diagnostic)]
-
-
-def bound_groups(function: Function, known: Known) -> list[Bound]:
-    """What bounds the number of work-groups."""
-    return [item for item in _Tracing(known).look(function.body) if isinstance(item, Bound)]
+    return list(_Tracing(known).look(function.body))
 
 
 class _Tracing:
@@ -74,10 +62,9 @@ class _Tracing:
         self.shapes = dict(known.shapes)
         self.groups = known.groups
         self.numbers: dict[str, int] = {}
-        self.ids: set[str] = set()
 
-    def look(self, region: Region) -> Iterator[Diagnostic | Bound]:
-        """The findings and bounds of a kernel; its loops run at least once, its branches may not."""
+    def look(self, region: Region) -> Iterator[Diagnostic]:
+        """The findings of a kernel; its loops run at least once, its branches may not."""
         waiting, outer = [iter(region.statements)], list[Statement]()
         while waiting:
             statement = next(waiting[-1], None)
@@ -89,8 +76,6 @@ class _Tracing:
                 waiting.append(iter(statement.instruction.body.statements))
             else:
                 yield from self._judge(statement)
-                if not any(isinstance(item.instruction, For) for item in outer):
-                    yield from self._bound(statement)
                 self._note(statement)
 
     def _judge(self, statement: Statement) -> Iterator[Diagnostic]:
@@ -106,7 +91,6 @@ class _Tracing:
         for result in statement.results:
             self.shapes.pop(result.name, None)
             self.numbers.pop(result.name, None)
-            self.ids.discard(result.name)
         if len(statement.results) == 1:
             self._note_result(statement.results[0].name, statement.instruction)
 
@@ -116,8 +100,6 @@ class _Tracing:
             self.shapes[name] = shape
         if number is not None:
             self.numbers[name] = number
-        if isinstance(instruction, Builtin) and instruction.name == "group_id":
-            self.ids.add(name)
 
     def _number(self, instruction: Instruction) -> int | None:
         if isinstance(instruction, Constant):
@@ -154,36 +136,6 @@ class _Tracing:
     def _value(self, size: IndexOrSize) -> Size:
         return self.numbers.get(size.name) if isinstance(size, Value) else size
 
-    # --- bounds ---------------------------------------------------------------------------------------------
-
-    def _bound(self, statement: Statement) -> Iterator[Bound]:
-        instruction = statement.instruction
-        if isinstance(instruction, Load) and instruction.operand.name in self.groups:
-            name, size = instruction.operand.name, self.groups[instruction.operand.name][0]
-            if instruction.indices[0].name in self.ids:
-                yield _make_bound(
-                    size, rules.GROUP_OUT_OF_BOUNDS, statement, index=size, name=name, size=size
-                )
-        elif isinstance(instruction, Load | Store):
-            for mode, index in enumerate(instruction.indices):
-                yield from self._bound_mode(statement, instruction.operand, mode, index)
-        elif isinstance(instruction, Subview):
-            for mode, item in enumerate(instruction.slices):
-                yield from self._bound_slice(statement, instruction, mode, self._value(item.size))
-
-    def _bound_mode(self, statement: Statement, operand: Value, mode: int, index: Value) -> Iterator[Bound]:
-        size = _at(self.shapes.get(operand.name, ()), mode)
-        if index.name in self.ids and size is not None:
-            values = {"index": size, "mode": mode, "name": operand.name, "size": size}
-            yield _make_bound(size, rules.OUT_OF_BOUNDS, statement, **values)
-
-    def _bound_slice(self, statement: Statement, view: Subview, mode: int, taken: Size) -> Iterator[Bound]:
-        offset, size = view.slices[mode].offset, _at(self.shapes.get(view.operand.name, ()), mode)
-        if isinstance(offset, Value) and offset.name in self.ids and size is not None and taken is not None:
-            most, last = size - max(1, taken) + 1, size
-            values = {"offset": most, "last": last, "mode": mode, "name": view.operand.name, "size": size}
-            yield _make_bound(most, rules.VIEW_OUT_OF_BOUNDS, statement, **values)
-
     # --- shapes ---------------------------------------------------------------------------------------------
 
     def _expand(self, statement: Statement, expand: Expand) -> Iterator[Diagnostic]:
@@ -214,10 +166,6 @@ OPERANDS = MappingProxyType(
     {"axpby": 2, "cumsum": 2, "sum": 2, "gemm": 3, "gemv": 3, "ger": 3, "hadamard": 3}
 )
 """How many memrefs each collective instruction has."""
-
-
-def _make_bound(most: int, rule: Rule, statement: Statement, **values: object) -> Bound:
-    return Bound(most, rule.at(statement.span, hint=None, labels=(), place="", **values))
 
 
 def _at(shape: Shape, mode: int) -> Size:

@@ -6,17 +6,51 @@ is proved is silent, what has a counter-example is an error or a warning, what i
 
 from __future__ import annotations
 
-from lamella.base.diagnostic import Diagnostic
-from lamella.lang.tensor.check.memory.state import Sizes
-from lamella.lang.tensor.check.memory.walk import Walk
-from lamella.lang.tensor.nodes import Function
+from dataclasses import dataclass
 
-__all__ = ["check_memory"]
+from lamella.base.diagnostic import ERROR, Diagnostic
+from lamella.lang.tensor.check.memory.bounds import shape_pairs
+from lamella.lang.tensor.check.memory.state import Launch, Sizes
+from lamella.lang.tensor.check.memory.walk import Walk
+from lamella.lang.tensor.nodes import Function, Statement
+from lamella.lang.tensor.rules import memory as rules
+
+__all__ = ["Launch", "Proof", "Sizes", "check_memory", "prove_launch", "shape_pairs"]
+
+ACCESSES = frozenset(rule.code for rule in (rules.LEAVES, rules.CAN_LEAVE, rules.UNPROVED))
 
 
 def check_memory(function: Function) -> list[Diagnostic]:
     """What is wrong or doubtful with the memory of a function that has no errors."""
     return Walk(function, _sizes(function)).run(function.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What is proved of the accesses of a launch."""
+
+    wrong: tuple[Diagnostic, ...]
+    """Accesses that leave their memory for certain."""
+    doubts: tuple[Diagnostic, ...]
+    """Accesses of which it is not known, in words."""
+    open: tuple[Statement, ...]
+    """The statements that are not proved to stay inside their memory."""
+    opaque: bool
+    """Whether something cannot be followed, so that only the interpreter can run it."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no access leaves its memory, whatever the data are."""
+        return not self.open and not self.opaque
+
+
+def prove_launch(function: Function, sizes: Sizes, launch: Launch) -> Proof:
+    """Prove the accesses of a function whose types have the sizes and strides of a launch; no integer is too large."""
+    walk = Walk(function, sizes, launch)
+    found = [item for item in walk.run(function.body) if item.code in ACCESSES]
+    wrong = tuple(item for item in found if item.severity == ERROR)
+    doubts = tuple(item for item in found if item.severity != ERROR)
+    return Proof(wrong, doubts, tuple(walk.state.open.values()), walk.state.opaque)
 
 
 def _sizes(function: Function) -> Sizes:

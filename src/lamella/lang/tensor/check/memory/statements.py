@@ -6,7 +6,9 @@ from lamella.lang.tensor.check.memory.aliases import check_aliases
 from lamella.lang.tensor.check.memory.bounds import (
     Place,
     check_expansion,
+    check_fusion,
     check_positions,
+    check_shapes,
     positions_of_indices,
     positions_of_matrix,
     positions_of_slices,
@@ -29,6 +31,7 @@ from lamella.lang.tensor.nodes import (
     CoopStore,
     Expand,
     Fuse,
+    LifetimeStop,
     Load,
     SizeOf,
     Statement,
@@ -80,8 +83,16 @@ class Statements:
                 self._together(statement, item)
             case Barrier() if self._state.spmd is not None:
                 self._state.spmd.accesses.clear()
-            case _:
+            case Barrier() | LifetimeStop():
                 return
+            case _:
+                self._lose(statement)
+
+    def _lose(self, statement: Statement) -> None:
+        """An instruction that is not followed: nothing is known of its results any more."""
+        self._state.give_up()
+        for value in statement.results:
+            self._state.values.pop(value.name, None)
 
     def _place(self, statement: Statement, operand: Value) -> Place:
         return Place(self._function, statement.span, operand.name)
@@ -99,6 +110,7 @@ class Statements:
     def _load(self, statement: Statement, item: Load) -> None:
         state, memory = self._state, self._state.values.get(item.operand.name)
         if not isinstance(memory, View | Family):
+            self._lose(statement)
             return
         place = self._place(statement, item.operand)
         check_positions(state, place, positions_of_indices(state, memory, item.indices))
@@ -114,6 +126,7 @@ class Statements:
     def _store(self, statement: Statement, item: Store) -> None:
         state, view = self._state, self._state.view(item.operand)
         if view is None:
+            self._lose(statement)
             return
         place = self._place(statement, item.operand)
         check_positions(state, place, positions_of_indices(state, view, item.indices))
@@ -131,6 +144,7 @@ class Statements:
     def _view(self, statement: Statement, item: Subview | Expand | Fuse) -> None:
         state, view, name = self._state, self._state.view(item.operand), _name_of(statement)
         if view is None:
+            self._lose(statement)
             return
         place = self._place(statement, item.operand)
         match item:
@@ -141,6 +155,7 @@ class Statements:
                 check_expansion(state, place, view, item)
                 self._bind(statement, make_expand(state, view, item, name))
             case Fuse():
+                check_fusion(state, view, item)
                 self._bind(statement, make_fuse(state, view, item, name))
 
     def _allocate(self, statement: Statement, item: Alloca) -> None:
@@ -163,6 +178,8 @@ class Statements:
             place = self._place(statement, item.operand)
             check_positions(state, place, list(positions_of_matrix(state, view, item, item.type)))
             self.local.read(view.root, place, word_of(item))
+        else:
+            state.give_up()
         depends = self._depends(item.operand, item.row, item.column)
         self._bind(statement, unknown_value(state, item.type, depends))
 
@@ -170,9 +187,12 @@ class Statements:
         state, view = self._state, self._state.view(item.operand)
         matrix = state.number(item.value).matrix
         if view is None:
+            self._lose(statement)
             return
         place = self._place(statement, item.operand)
-        if matrix is not None:
+        if matrix is None:
+            state.give_up()
+        else:
             check_positions(state, place, list(positions_of_matrix(state, view, item, matrix)))
         check_matrix_store(state, place, item, view)
         self._write(view, place, item)
@@ -192,8 +212,13 @@ class Statements:
         *inputs, beta, output = item.operands
         word = word_of(item)
         target = self._state.view(output)
-        if target is None:
+        views = [self._state.view(operand) for operand in (*inputs[1:], output)]
+        known = [view for view in views if view is not None]
+        if target is None or len(known) < len(views):
+            self._lose(statement)
             return
+        if self._state.launch is not None:
+            check_shapes(self._state, item, known)
         check_aliases(self._state, self._place(statement, output), item)
         for operand in inputs[1:]:
             view = self._state.view(operand)
