@@ -36,7 +36,7 @@ Array = npt.NDArray[Any]
 MEMORY_FAULTS = {f"TEN{number}" for number in (140, 215, 216, 217, 218, 220, 221, 222, 223)}
 """What machine code must refuse or find as the interpreter does."""
 LIMITS = replace(DEFAULT, max_steps=60_000)
-LAUNCHES = 10
+LAUNCHES = 20
 """Launches of each kernel."""
 PAGES, SLOTS, CANARY = 6, 16, 0xA5
 PROT_NONE = 0
@@ -110,8 +110,9 @@ def _numbers(random: np.random.Generator, item: ArrayOf, shape: tuple[int, ...])
     if item.use == "read" and item.element in ("i8", "i16", "i32", "i64"):
         odd = random.random(shape) < (0.06 if random.random() < 0.3 else 0.0)
         numbers = np.where(odd, random.choice([-1, 20, 100, 127, -128], shape), numbers)
-        if item.element == "i64" and random.random() < 0.05:
-            numbers = np.where(odd, random.choice([2**63 - 1, -(2**63), 2**61], shape), numbers)
+        if item.element == "i64" and random.random() < 0.2:
+            huge = random.choice([2**63 - 1, -(2**63), 2**61], shape)
+            numbers = np.where(random.random(shape) < 0.1, huge, numbers)
     return np.asarray(numbers)
 
 
@@ -129,6 +130,8 @@ class Kernel:
         """The kernel as machine code."""
         if self.code is None:
             self.code = cpu.compile_program(self.program, threads=1)
+            function, _, runner = self.code._ready["k"]
+            self.code._ready["k"] = (function, self.packer, runner)  # what is proved once is not proved again
         return self.code
 
 
@@ -154,10 +157,12 @@ def try_launch(kernel: Kernel, launch: RandomLaunch, guarded: GuardedMemory, bli
     if expected and not expected & MEMORY_FAULTS:
         return "other"
     given = make_arguments(kernel.random, launch, (guarded.slot(number) for number in sizes))
-    if expected and not blind:
-        proved = _outcome(lambda: _refuse_doubts(kernel, given, launch))
-        if not proved:
-            raise FoundError(f"is proved, but the interpreter finds {expected}")
+    if not blind:
+        doubts = _outcome(lambda: _refuse_doubts(kernel, given, launch))
+        if expected and not doubts:
+            raise FoundError(f"it is proved, and the interpreter finds {expected}")
+        if expected and "TEN140" in doubts:
+            return "refused"
     found = _outcome(lambda: kernel.machine().call("k", given.values, launch.groups))
     if bool(expected) != bool(found & MEMORY_FAULTS) or found - MEMORY_FAULTS:
         raise FoundError(f"the interpreter finds {expected}, machine code {found}")

@@ -372,6 +372,10 @@ class Writer:
 
     def _if(self, scope: Scope) -> None:
         left, right = self.integer(scope, 1), self.integer(scope, 2)
+        used = left
+        if self.random.random() < 0.3:
+            used = self.random.choice(scope.integers)
+            left = self.put(f"arith.add {used}, {self.constant(self.random.choice((1, 3, 8)))} : index")
         if self.random.random() < 0.5 and scope.memories:
             memory = self.random.choice(scope.memories)
             if memory.shape:
@@ -379,17 +383,18 @@ class Writer:
                 right = self.put(f"size {memory.name}[{mode}] : index")
         word = self.random.choice(("lt", "lt", "le", "ge", "gt", "eq", "ne"))
         condition = self.put(f"cmp.{word} {left}, {right} : bool")
-        if self.random.random() < 0.3:
-            other = self.put(f"cmp.ge {left}, {self.constant(0)} : bool")
+        if self.random.random() < 0.4:
+            other = self.put(f"cmp.ge {used}, {self.constant(0)} : bool")
             condition = self.put(f"arith.and {condition}, {other} : bool")
         self.lines.append(f"if {condition} {{")
         inner = scope.inner(parallel=False)
-        inner.integers += [left, left]
+        inner.integers += [used] * 4
         self.region(inner, self.random.randint(1, 2))
         if self.random.random() < 0.3:
             self.lines.append("} else {")
             self.region(scope.inner(parallel=False), 1)
         self.lines.append("}")
+        scope.integers += [used] * 2
 
     def _foreach(self, scope: Scope) -> None:
         ends = [self.small(scope) for _ in range(self.random.choice((1, 1, 2)))]

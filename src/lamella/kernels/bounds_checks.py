@@ -14,7 +14,7 @@ from functools import partial
 from lamella.base.diagnostic import Diagnostic, Rule
 from lamella.kernels.build import Builder, Names, names_of
 from lamella.kernels.rewrite import defined_types, rewrite, used_values, walk
-from lamella.lang.tensor.check.memory import shape_pairs
+from lamella.lang.tensor.check.memory import shape_pairs, show_shapes
 from lamella.lang.tensor.nodes import (
     BOOL,
     INDEX,
@@ -420,10 +420,8 @@ def _expansion_words(item: Expand, numbers: Sequence[int]) -> Mapping[str, objec
 
 
 def _shape_words(item: Blas, orders: Sequence[int], numbers: Sequence[int]) -> Mapping[str, object]:
-    names = "ABC" if len(orders) == 3 else "AB"
-    shown, left = [], list(numbers)
-    for place, (name, order) in enumerate(zip(names, orders, strict=True)):
-        shape, left = left[:order], left[order:]
-        turned = place < len(item.transposes) and item.transposes[place]
-        shown.append(f"{name}={'x'.join(map(str, shape[::-1] if turned else shape)) or 'scalar'}")
-    return {"function": item.function, "shapes": ", ".join(shown)}
+    shapes, left = list[list[int]](), list(numbers)
+    for order in orders:
+        shapes.append(left[:order])
+        left = left[order:]
+    return {"function": item.function, "shapes": show_shapes(item, shapes)}

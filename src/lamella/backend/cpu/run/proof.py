@@ -6,12 +6,12 @@ and runs with bounds checks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import numpy as np
 
-from lamella.backend.cpu.run.agree import Known
 from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic
 from lamella.kernels.sizes import Sizes
@@ -24,6 +24,21 @@ from lamella.lang.tensor.rules import memory as rules
 ACCESSES = (rules.LEAVES, rules.CAN_LEAVE, rules.UNPROVED, rules.WRONG_EXPANSION)
 OPEN = frozenset(rule.code for rule in (*ACCESSES, rules.MAY_NOT_END))
 """Findings about accesses of which it is not proved that they stay inside, and loops that may have no end."""
+
+
+Shape: TypeAlias = tuple[Size, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a launch knows: shapes and strides of arrays; lengths of groups with what their arrays have in common."""
+
+    shapes: Mapping[str, Shape]
+    groups: Mapping[str, tuple[int, Shape]]
+    strides: Mapping[str, Shape] = field(default_factory=dict)
+    """In elements; of a group those that all its arrays have."""
+    ends: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    """For each group the least and the largest size of each mode."""
 
 
 def find_open(function: Function) -> list[Diagnostic]:

@@ -9,15 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lamella.base.diagnostic import ERROR, Diagnostic
-from lamella.lang.tensor.check.memory.bounds import shape_pairs
+from lamella.lang.tensor.check.memory.bounds import shape_pairs, show_shapes
 from lamella.lang.tensor.check.memory.state import Launch, Sizes
 from lamella.lang.tensor.check.memory.walk import Walk
 from lamella.lang.tensor.nodes import Function, Statement
 from lamella.lang.tensor.rules import memory as rules
+from lamella.lang.tensor.rules import running
 
-__all__ = ["Launch", "Proof", "Sizes", "check_memory", "prove_launch", "shape_pairs"]
+__all__ = ["Launch", "Proof", "Sizes", "check_memory", "prove_launch", "shape_pairs", "show_shapes"]
 
-ACCESSES = frozenset(rule.code for rule in (rules.LEAVES, rules.CAN_LEAVE, rules.UNPROVED))
+_ACCESSES = (rules.LEAVES, rules.CAN_LEAVE, rules.UNPROVED)
+ACCESSES = frozenset(
+    rule.code for rule in (*_ACCESSES, running.SHAPES_DISAGREE, running.WRONG_EXPANSION)
+)
 
 
 def check_memory(function: Function) -> list[Diagnostic]:

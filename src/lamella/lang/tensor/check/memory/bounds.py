@@ -26,6 +26,7 @@ from lamella.lang.tensor.nodes import (
     Value,
 )
 from lamella.lang.tensor.rules import memory as rules
+from lamella.lang.tensor.rules import running
 
 SHOWN = 3
 
@@ -216,9 +217,7 @@ def check_expansion(state: State, place: Place, view: View, item: Expand) -> Non
     factors = [state.form(size) for size in item.sizes]
     size = view.sizes[item.mode]
     if state.launch is not None:
-        known = not size.terms and not any(factor.terms or factor.constant < 0 for factor in factors)
-        if not known or prod(factor.constant for factor in factors) != size.constant:
-            state.leave_open()
+        _prove_expansion(state, place, item, size, factors)
         return
     if size.terms or any(factor.terms for factor in factors) or all(isinstance(i, int) for i in item.sizes):
         return
@@ -226,6 +225,24 @@ def check_expansion(state: State, place: Place, view: View, item: Expand) -> Non
     if product != size.constant:
         words = {"mode": item.mode, "size": show_size(state, size), "product": product}
         state.report(rules.WRONG_EXPANSION.at(place.span, hint=None, labels=(), name=place.name, **words))
+
+
+def _prove_expansion(state: State, place: Place, item: Expand, size: Affine, factors: Sequence[Affine]) -> None:
+    """Leave an expanded mode of a launch open whose new sizes are not seen to make the old one."""
+    known = not size.terms and not any(factor.terms for factor in factors)
+    sizes = [factor.constant for factor in factors]
+    if known and min(sizes) >= 0 and prod(sizes) == size.constant:
+        return
+    state.leave_open()
+    if known and _is_executed(state):
+        words = {"mode": item.mode, "name": place.name, "size": size.constant, "sizes": "x".join(map(str, sizes))}
+        state.report(running.WRONG_EXPANSION.at(place.span, hint=None, labels=(), place="", **words))
+
+
+def _is_executed(state: State) -> bool:
+    """Whether the statement at hand is executed for certain."""
+    found = find_violation(state, Affine(-1))
+    return found is not None and found.certain
 
 
 def check_fusion(state: State, view: View, item: Fuse) -> None:
@@ -238,11 +255,28 @@ def check_fusion(state: State, view: View, item: Fuse) -> None:
             state.give_up()
 
 
-def check_shapes(state: State, item: Blas, views: Sequence[View]) -> None:
+def check_shapes(state: State, place: Place, item: Blas, views: Sequence[View]) -> None:
     """Leave a collective instruction of a launch open whose shapes are not seen to agree."""
-    for one, other in shape_pairs(item, [view.sizes for view in views]):
-        if not (state.symbols.proves(one - other) and state.symbols.proves(other - one)):
-            state.leave_open()
+    pairs = shape_pairs(item, [view.sizes for view in views])
+    open_ = [
+        (one, other)
+        for one, other in pairs
+        if not (state.symbols.proves(one - other) and state.symbols.proves(other - one))
+    ]
+    if open_:
+        state.leave_open()
+    if any(one.terms == other.terms for one, other in open_) and _is_executed(state):
+        shapes = [[state.symbols.show(size) for size in view.sizes] for view in views]
+        words = {"function": item.function, "shapes": show_shapes(item, shapes)}
+        state.report(running.SHAPES_DISAGREE.at(place.span, hint=None, labels=(), place="", **words))
+
+
+def show_shapes(item: Blas, shapes: Sequence[Sequence[object]]) -> str:
+    """The shapes of a collective instruction as it sees them, transposed where it says so."""
+    names, flags = "ABC" if len(shapes) == 3 else "AB", (*item.transposes, *[False] * len(shapes))
+    seen = [shape[::-1] if flag else shape for shape, flag in zip(shapes, flags, strict=False)]
+    parts = ("x".join(map(str, shape)) or "scalar" for shape in seen)
+    return ", ".join(f"{name}={part}" for name, part in zip(names, parts, strict=True))
 
 
 Part = TypeVar("Part")

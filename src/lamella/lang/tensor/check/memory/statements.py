@@ -218,7 +218,7 @@ class Statements:
             self._lose(statement)
             return
         if self._state.launch is not None:
-            check_shapes(self._state, item, known)
+            check_shapes(self._state, self._place(statement, output), item, known)
         check_aliases(self._state, self._place(statement, output), item)
         for operand in inputs[1:]:
             view = self._state.view(operand)
