@@ -13,6 +13,7 @@ from lamella.lang.tensor.check.memory.bounds import (
     positions_of_matrix,
     positions_of_slices,
 )
+from lamella.lang.tensor.check.memory.forms.affine import ZERO
 from lamella.lang.tensor.check.memory.forms.symbols import NOBODY
 from lamella.lang.tensor.check.memory.initial import LocalMemory
 from lamella.lang.tensor.check.memory.known import Family, Known, Number, View
@@ -224,16 +225,20 @@ class Statements:
             view = self._state.view(operand)
             if view is not None:
                 self.local.read(view.root, self._place(statement, operand), word)
-        if self._is_other_than_zero(beta):
+        if not self._is_zero(beta):
             self.local.read(target.root, self._place(statement, output), word)
         self.local.write(target.root)
 
-    def _is_other_than_zero(self, beta: Value) -> bool:
-        """Whether beta is a constant by which the output is multiplied, and so read."""
+    def _is_zero(self, beta: Value) -> bool:
+        """Whether beta is a constant 0, with which the output is not read; a factor of the run may be anything."""
         found = self._state.number(beta)
         if found.form is not None:
-            return not found.form.terms and found.form.constant != 0
-        return found.constant not in (None, 0, (0.0, 0.0))
+            return found.form == ZERO
+        return found.constant in ZEROS
+
+
+ZEROS = (0, (0.0, 0.0))
+"""Constants that are 0, real or complex."""
 
 
 def _name_of(statement: Statement) -> str:
