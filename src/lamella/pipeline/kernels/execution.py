@@ -25,7 +25,7 @@ def compile(  # the API's word: lamella.compile
     model: KernelGraph, backend: str | None, options: Options
 ) -> Executable:
     """Make the graph callable with arrays by name; its operations run by their kernels."""
-    kernels = execution.compile_kernels(model.program, backend, options, proved=True)
+    kernels = execution.compile_kernels(model.program, backend, options)
     return compile_graph(
         model,
         kernels.call,
