@@ -10,79 +10,73 @@ from typing import Any
 from lamella.backend.cpu.run import proof as proof_module
 from lamella.kernels import bounds_checks
 from lamella.kernels.build import Builder
-from lamella.lang.tensor.check.memory import bounds, statements, walk
+from lamella.lang.tensor.check.memory import Launch, bounds, statements, walk
 from lamella.lang.tensor.check.memory.bounds import Position
+from lamella.lang.tensor.check.memory.forms import integers
 from lamella.lang.tensor.check.memory.forms.affine import ONE, ZERO, Affine
 from lamella.lang.tensor.check.memory.forms.integers import Integers
 from lamella.lang.tensor.check.memory.forms.symbols import Symbols
+from lamella.lang.tensor.check.memory.known import Number, View
+from lamella.lang.tensor.check.memory.scalars import unknown_value
 from lamella.lang.tensor.check.memory.state import State
-from lamella.lang.tensor.nodes import Load, Value
+from lamella.lang.tensor.nodes import BOOL, Arith, Load, Value
+
+
+def _plant(owner: Any, name: str, value: object) -> None:
+    setattr(owner, name, value)
 
 
 def _one_too_many() -> None:
-    Position.needed = property(lambda self: (self.first, self.size - self.last))  # type: ignore[method-assign,assignment]
+    _plant(Position, "needed", property(lambda self: (self.first, self.size - self.last)))
 
 
 def _nothing_is_negative() -> None:
-    Position.needed = property(lambda self: (ONE, self.size - ONE - self.last))  # type: ignore[method-assign,assignment]
+    _plant(Position, "needed", property(lambda self: (ONE, self.size - ONE - self.last)))
 
 
 def _one_group() -> None:
-    true = proof_module.Launch
-    proof_module.Launch = lambda groups, ends: true(min(groups, 1), ends)  # type: ignore[misc,assignment]
+    _plant(proof_module, "Launch", lambda groups, ends: Launch(min(groups, 1), ends))
 
 
 def _products_without_sign() -> None:
     def multiply(self: Integers, left: Affine, right: Affine) -> Affine | None:
-        if not right.terms:
-            return left.times(abs(right.constant))
-        return true(self, left, right)
+        return self.multiply(left, right) if right.terms else left.times(abs(right.constant))
 
-    true = Integers.multiply
-    Integers.multiply = multiply  # type: ignore[method-assign]
-    _binary("mul", multiply)
-
-
-def _binary(name: str, function: Callable[[Integers, Affine, Affine], Affine | None]) -> None:
-    table = Integers.evaluate.__globals__
-    table["BINARY"] = MappingProxyType({**table["BINARY"], name: function})
+    _plant(integers, "BINARY", {**integers.BINARY, "mul": multiply})
 
 
 def _remainders_too_small() -> None:
     def remainder(self: Integers, left: Affine, right: Affine) -> Affine | None:
-        found = true(self, left, right)
+        found = self.remainder(left, right)
         return found if found is None or not found.terms else self._bounded(0, right.constant // 2, (left,))
 
-    true = Integers.remainder
-    _binary("rem", remainder)
+    _plant(integers, "BINARY", {**integers.BINARY, "rem": remainder})
 
 
 def _offsets_of_views_dropped() -> None:
     def positions(state: State, view: Any, item: Any) -> Iterator[Position]:
-        for found in true(state, view, item):
+        for found in bounds.positions_of_slices(state, view, item):
             yield replace(found, first=ZERO, last=found.last - found.first) if found.least == 0 else found
 
-    true = bounds.positions_of_slices
-    statements.positions_of_slices = positions  # type: ignore[attr-defined]
+    _plant(statements, "positions_of_slices", positions)
 
 
 def _second_mode_skipped() -> None:
-    true = bounds.positions_of_indices
-    statements.positions_of_indices = lambda *given: true(*given)[:1]  # type: ignore[attr-defined]
+    _plant(statements, "positions_of_indices", lambda *given: bounds.positions_of_indices(*given)[:1])
 
 
 def _strides_ignored() -> None:
-    statements.check_fusion = lambda *_: None  # type: ignore[attr-defined]
+    _plant(statements, "check_fusion", lambda *_: None)
 
 
 def _data_are_trusted() -> None:
     def unknown(state: State, type_: Any, depends: frozenset[int], name: str = "") -> Any:
-        found = true(state, type_, depends, name)
+        found = unknown_value(state, type_, depends, name)
         is_loaded = state.current is not None and isinstance(state.current.instruction, Load)
-        return replace(found, form=ZERO) if is_loaded and getattr(found, "form", None) is not None else found
+        has_form = isinstance(found, Number) and found.form is not None
+        return Number(ZERO, depends) if is_loaded and has_form else found
 
-    true = statements.unknown_value
-    statements.unknown_value = unknown  # type: ignore[attr-defined]
+    _plant(statements, "unknown_value", unknown)
 
 
 def _atomics_skipped() -> None:
@@ -91,7 +85,7 @@ def _atomics_skipped() -> None:
             true(self, statement, item)
 
     true = statements.Statements._store
-    statements.Statements._store = store  # type: ignore[method-assign]
+    _plant(statements.Statements, "_store", store)
 
 
 def _last_trip_forgotten() -> None:
@@ -100,40 +94,39 @@ def _last_trip_forgotten() -> None:
         return true(self, variable, (begin, end - ONE, step), *more)
 
     true = walk.Walk._define_trip
-    walk.Walk._define_trip = define  # type: ignore[method-assign]
+    _plant(walk.Walk, "_define_trip", define)
 
 
 def _conditions_hold_for_ever() -> None:
-    Symbols.retract = lambda self, fact: None  # type: ignore[method-assign]
+    _plant(Symbols, "retract", lambda self, fact: None)
 
 
 def _members_skipped() -> None:
     def positions(state: State, memory: Any, indices: Any) -> list[Position]:
-        return true(state, memory, indices) if isinstance(memory, bounds.View) else []
+        return bounds.positions_of_indices(state, memory, indices) if isinstance(memory, View) else []
 
-    true = bounds.positions_of_indices
-    statements.positions_of_indices = positions  # type: ignore[attr-defined]
+    _plant(statements, "positions_of_indices", positions)
 
 
 def _shapes_agree() -> None:
-    statements.check_shapes = lambda *_: None  # type: ignore[attr-defined]
+    _plant(statements, "check_shapes", lambda *_: None)
 
 
 def _tests_from_below_only() -> None:
     def between(self: Any, out: Builder, index: Value, size: Value) -> Value:
         return out.compare("ge", index, out.constant(0))
 
-    bounds_checks._Tests._between = between  # type: ignore[method-assign]
+    _plant(bounds_checks._Tests, "_between", between)
 
 
-def _views_are_not_told() -> None:
-    bounds_checks._Tests._make = lambda self, out, conditions, plan: _put_true(out, plan)  # type: ignore[method-assign]
+def _wrong_views_are_used() -> None:
+    def make(self: Any, out: Builder, conditions: Any, plan: Any) -> Value:
+        true = out.constant(True, BOOL)
+        out.put(Arith("or", (true, true), BOOL), (plan.made,))
+        made: Value = plan.made
+        return made
 
-
-def _put_true(out: Builder, plan: Any) -> Value:
-    out.put(bounds_checks.Arith("or", (out.constant(True, bounds_checks.BOOL),) * 2, bounds_checks.BOOL), (plan.made,))
-    found: Value = plan.made
-    return found
+    _plant(bounds_checks._Tests, "_make", make)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +155,7 @@ BUGS: Mapping[str, Bug] = MappingProxyType(
         "groups are long enough": Bug(_members_skipped, 9),
         "shapes agree": Bug(_shapes_agree, 4),
         "tests look below only": Bug(_tests_from_below_only, 9, True),
-        "wrong views are used": Bug(_views_are_not_told, 284, True),
+        "wrong views are used": Bug(_wrong_views_are_used, 284, True),
     }
 )
 """Each by what it takes for granted; those that run are bugs of the tests in machine code, the others of proofs."""

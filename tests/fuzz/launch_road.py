@@ -6,7 +6,7 @@ import ctypes
 import mmap
 import os
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
@@ -33,6 +33,9 @@ from tests.strategies.tensor_launches import (
 )
 
 Array = npt.NDArray[Any]
+Share = tuple[int, int, int]
+"""A seed, the first kernel and how many."""
+Prepare = Callable[[], None]
 MEMORY_FAULTS = {f"TEN{number}" for number in (140, 215, 216, 217, 218, 220, 221, 222, 223)}
 """What machine code must refuse or find as the interpreter does."""
 LIMITS = replace(DEFAULT, max_steps=60_000)
@@ -166,7 +169,7 @@ def try_launch(kernel: Kernel, launch: RandomLaunch, guarded: GuardedMemory, bli
     found = _outcome(lambda: kernel.machine().call("k", given.values, launch.groups))
     if bool(expected) != bool(found & MEMORY_FAULTS) or found - MEMORY_FAULTS:
         raise FoundError(f"the interpreter finds {expected}, machine code {found}")
-    _compare(plain, given, kernel.random, launch, bool(expected))
+    _compare(plain, given, bool(expected))
     if expected:
         return "refused" if "TEN140" in found else "tested"
     return "proved" if not kernel.machine().findings else "clean"
@@ -176,25 +179,23 @@ def _refuse_doubts(kernel: Kernel, given: Arguments, launch: RandomLaunch) -> No
     """Raise what a launch is refused for, or that something of it is not proved."""
     doubts = kernel.packer.pack(given.values, launch.groups).doubts
     if doubts is not None:
-        raise LamellaError(doubts.doubts or [kernel.program.functions[0].span and _NOTE])
+        raise LamellaError(doubts.doubts or [_NOTE])
 
 
 _NOTE = parse(Source("note.tensor", "func @")).findings[0]
+"""Stands for something that cannot be followed, of which nothing is said."""
 
 
-def _outcome(call: Any) -> set[str]:
+def _outcome(call: Callable[[], None]) -> set[str]:
     """The codes of what a call raises."""
     try:
         call()
     except LamellaError as error:
-        told = {item.code if item.code in MEMORY_FAULTS else str(item) for item in error.findings}
-        return told
+        return {item.code if item.code in MEMORY_FAULTS else str(item) for item in error.findings}
     return set()
 
 
-def _compare(
-    plain: Arguments, given: Arguments, kernel: RandomKernel, launch: RandomLaunch, faulted: bool
-) -> None:
+def _compare(plain: Arguments, given: Arguments, faulted: bool) -> None:
     """Nothing beside the arrays has changed; where nothing was refused, they hold what the interpreter computed."""
     for place, (one, other) in enumerate(zip(plain.memories, given.memories, strict=True)):
         if faulted:
@@ -247,7 +248,7 @@ class Report:
     """What was found; a signal is one too."""
 
 
-def run_in_child(share: Sequence[int], prepare: Any = None, **options: bool) -> Report:
+def run_in_child(share: Share, prepare: Prepare | None = None, **options: bool) -> Report:
     """Run cases (seed, first kernel, kernels) in a child, so that a crash is seen and told with its case."""
     read, write = os.pipe()
     child = os.fork()
@@ -269,15 +270,16 @@ def run_in_child(share: Sequence[int], prepare: Any = None, **options: bool) -> 
     return Report(tuple(words.split()), problem)
 
 
-def _run_child(write: int, share: Sequence[int], prepare: Any, options: dict[str, bool]) -> int:
+def _run_child(write: int, share: Share, prepare: Prepare | None, options: dict[str, bool]) -> int:
     with os.fdopen(write, "w", buffering=1) as pipe:
         try:
             if prepare is not None:
                 prepare()
-            for word in run_cases(*share, **options):
+            blind, machine = options.get("blind", False), options.get("machine", True)
+            for word in run_cases(*share, blind, machine):
                 pipe.write(f"{word}\n")
         except FoundError as error:
             pipe.write(f"\0{error}")
-        except BaseException:
+        except Exception:
             pipe.write(f"\0{traceback.format_exc()}")
     return 0

@@ -1,4 +1,4 @@
-"""Random kernels, random launches, arrays between guarded pages: nothing outside is touched, nothing wrong runs silently.
+"""Random kernels and launches on arrays between guarded pages: nothing outside is touched, no fault is silent.
 
 A launch is refused, or ends with a finding, exactly where the interpreter finds an access that leaves its memory, and
 leaves the same numbers elsewhere. `make fuzz` runs as many launches as it is told; ten bugs and more that are planted

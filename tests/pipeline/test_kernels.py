@@ -235,7 +235,13 @@ def test_a_graph_computes_with_one_array_for_two_inputs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "x", [np.zeros((4, 11), np.float32), np.zeros((4, 12, 1), np.float32), np.zeros((5, 12)), np.zeros(48, np.int32)]
+    "x",
+    [
+        np.zeros((4, 11), np.float32),
+        np.zeros((4, 12, 1), np.float32),
+        np.zeros((5, 12)),
+        np.zeros(48, np.int32),
+    ],
 )
 def test_a_graph_refuses_arrays_of_other_sizes(graph: Path, x: Array) -> None:
     with pytest.raises(LamellaError):

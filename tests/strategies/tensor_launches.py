@@ -304,7 +304,9 @@ class Writer:
         memory, slices, shape = self.random.choice(found), [], list[int | None]()
         for mode in range(len(memory.shape)):
             inside = self.random.random() < 0.3
-            offset = self.constant(self.random.randint(0, 3)) if inside else self.position(scope, memory, mode)
+            offset = (
+                self.constant(self.random.randint(0, 3)) if inside else self.position(scope, memory, mode)
+            )
             draw = self.random.random()
             if draw < 0.15 and len(memory.shape) > 1:
                 slices.append(offset)
@@ -320,7 +322,9 @@ class Writer:
         scope.memories.append(memory.view(name, shape))
 
     def _expand(self, scope: Scope) -> None:
-        found = [item for item in scope.memories if item.use != "group" and item.shape and len(item.shape) < 3]
+        found = [
+            item for item in scope.memories if item.use != "group" and item.shape and len(item.shape) < 3
+        ]
         if not found:
             return
         memory = self.random.choice(found)
@@ -405,7 +409,9 @@ class Writer:
             ends = [self.put(f"cast {end} : {kind}") for end in ends]
             begins = [self.put(f"cast {begin} : {kind}") for begin in begins]
         variables = [self.name() for _ in ends]
-        self.lines.append(f"foreach ({','.join(variables)}):{kind}=({','.join(begins)}),({','.join(ends)}) {{")
+        self.lines.append(
+            f"foreach ({','.join(variables)}):{kind}=({','.join(begins)}),({','.join(ends)}) {{"
+        )
         inner = scope.inner(spmd=True)
         found = variables if kind == "index" else [self.put(f"cast {item} : index") for item in variables]
         inner.integers += found * 3
@@ -458,15 +464,21 @@ class Writer:
     def _matrix(self, scope: Scope) -> None:
         """A block from one matrix to another; its place is the same for the whole subgroup."""
         sources = [
-            item for item in scope.memories if (item.element, item.use) == ("f32", "read") and len(item.shape) == 2
+            item
+            for item in scope.memories
+            if (item.element, item.use) == ("f32", "read") and len(item.shape) == 2
         ]
         targets = [
-            item for item in scope.memories if (item.element, item.use) == ("f32", "whole") and len(item.shape) == 2
+            item
+            for item in scope.memories
+            if (item.element, item.use) == ("f32", "whole") and len(item.shape) == 2
         ]
         if not sources:
             return
-        even = [item for item in scope.integers[:3]]
-        places = [self.random.choice(even) if self.random.random() < 0.6 else self.constant(0) for _ in range(4)]
+        even = scope.integers[:3]
+        places = [
+            self.random.choice(even) if self.random.random() < 0.6 else self.constant(0) for _ in range(4)
+        ]
         rows, columns = self.random.choice((1, 2, 4, 5)), self.random.choice((1, 2, 3, 4))
         check = self.random.choice(("", "", "", ".rows_checked", ".cols_checked", ".both_checked"))
         kind = f"coopmatrix<f32x{rows}x{columns},matrix_acc>"
@@ -523,7 +535,9 @@ def _draw_arrays(random: Random) -> list[ArrayOf]:
         element = random.choice(ELEMENTS)
         found.append(ArrayOf(f"y{place}", element, shape(order()), random.random() < 0.3, "mark"))
     if random.random() < 0.5:
-        found.append(ArrayOf("s", random.choice(("i32", "i64")), shape(order()), random.random() < 0.3, "sum"))
+        found.append(
+            ArrayOf("s", random.choice(("i32", "i64")), shape(order()), random.random() < 0.3, "sum")
+        )
     if random.random() < 0.3:
         found.append(ArrayOf("g", random.choice(ELEMENTS), shape(random.choice((1, 2))), False, "mark", True))
     if random.random() < 0.4:

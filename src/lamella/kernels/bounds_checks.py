@@ -155,9 +155,9 @@ class _Tests:
             found = types.get(item.value.name) if isinstance(item, CoopStore) else None
             matrix = found if isinstance(found, Coopmatrix) else None
             orders = {
-                value.name: kind.order
+                value.name: memref.order
                 for value in used_values(item)
-                if isinstance(kind := types.get(value.name), Memref)
+                if isinstance(memref := types.get(value.name), Memref)
             }
             self._plans[id(statement)] = _Plan(tested, tuple(dict.fromkeys(needed)), made, matrix, orders)
 
@@ -239,9 +239,7 @@ class _Tests:
             raise CannotTestError("subview")
 
         def or_else(part: IndexOrSize, number: int) -> IndexOrSize:
-            return (
-                part if isinstance(part, int) else out.arith("select", made, part, out.constant(number))
-            )
+            return part if isinstance(part, int) else out.arith("select", made, part, out.constant(number))
 
         slices = tuple(Slice(or_else(part.offset, 0), or_else(part.size, 1)) for part in item.slices)
         out.put(replace(item, slices=slices), statement.results)
@@ -273,9 +271,7 @@ class _Tests:
         out.put(replace(item, sizes=sizes), statement.results)
         self._tell(out, statement, [test], plan)
 
-    def _matrix(
-        self, out: Builder, statement: Statement, item: CoopLoad | CoopStore, plan: _Plan
-    ) -> None:
+    def _matrix(self, out: Builder, statement: Statement, item: CoopLoad | CoopStore, plan: _Plan) -> None:
         """A matrix access leaves out what lies outside, and all of it where its memref is none."""
         matrix = item.type if isinstance(item, CoopLoad) else plan.matrix
         if matrix is None:

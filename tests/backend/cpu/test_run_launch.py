@@ -282,10 +282,20 @@ BOUNDED = """  %i = builtin.group_id : index
     ("shape", "lengths", "groups", "words"),
     [
         ((9, 5), [7] * 5, 5, []),
-        ((9, 5), [7] * 5, 6, ["index %i of mode 0 of '%g' reaches 5", "slice %i of mode 1", "index %i of mode 1"]),
+        (
+            (9, 5),
+            [7] * 5,
+            6,
+            ["index %i of mode 0 of '%g' reaches 5", "slice %i of mode 1", "index %i of mode 1"],
+        ),
         ((9, 5), [7] * 6, 6, ["slice %i of mode 1 of '%A' reaches 5", "index %i of mode 1 of '%A'"]),
         ((9, 8), [7] * 8, 7, []),
-        ((9, 8), [7] * 8, 8, ["slice %i:3 of mode 0 of '%A' reaches 9", "index %i of mode 0 of '%b' reaches 7"]),
+        (
+            (9, 8),
+            [7] * 8,
+            8,
+            ["slice %i:3 of mode 0 of '%A' reaches 9", "index %i of mode 0 of '%b' reaches 7"],
+        ),
         ((9, 8), [], 0, []),
         ((9, 8), [], 1, ["of '%g' reaches 0"]),
     ],
@@ -312,7 +322,8 @@ def test_sizes_that_differ_within_a_group_are_tested() -> None:
     packer = Packer(function_of("%A: memref<f32x?x?>, %g: group<memref<f32x?>x?>", BOUNDED))
     arguments = (column_major("f32", 12, 8), [np.zeros(length, np.float32) for length in [9, 7] * 4])
     doubts = packer.pack(arguments, 8).doubts
-    assert doubts is not None and [item.span.text for item in doubts.open] == ["store %v, %b[%i]"]
+    assert doubts is not None
+    assert [item.span.text for item in doubts.open] == ["store %v, %b[%i]"]
     assert packer.pack(arguments, 7).doubts is None
 
 

@@ -42,11 +42,31 @@ from lamella.lang.tensor.nodes import (
     Yield,
 )
 
-
 READING = (
-    Alloca | Arith | Barrier | Builtin | Cast | Compare | Constant | CoopLoad | CoopMulAdd | CoopScale | Expand | For
-    | Foreach | Fuse | If | LifetimeStop | Load | Math | Parallel | SizeOf | SubgroupBroadcast | SubgroupOperation
-    | Subview | Yield
+    Alloca
+    | Arith
+    | Barrier
+    | Builtin
+    | Cast
+    | Compare
+    | Constant
+    | CoopLoad
+    | CoopMulAdd
+    | CoopScale
+    | Expand
+    | For
+    | Foreach
+    | Fuse
+    | If
+    | LifetimeStop
+    | Load
+    | Math
+    | Parallel
+    | SizeOf
+    | SubgroupBroadcast
+    | SubgroupOperation
+    | Subview
+    | Yield
 )
 """Instructions that write no memory themselves."""
 

@@ -154,7 +154,7 @@ def _elements(operation: Operation) -> list[ElementType]:
 
 
 def _argument(held: Mapping[str, Array | tuple[Array, ...]], operand: Operand) -> Array:
-    """An array as a kernel takes it: no copy where it is dense and aligned, its dimensions in the order of the modes."""
+    """An array as a kernel takes it: no copy where it is dense and aligned, dimensions in the order of the modes."""
     found = held[operand.name]
     array = found[operand.item or 0] if isinstance(found, tuple) else found
     dense = np.require(array, requirements=("C", "A"))

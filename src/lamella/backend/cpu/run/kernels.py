@@ -19,7 +19,7 @@ from lamella.backend.cpu.jit import CodeError, Loaded, host_machine, readable_as
 from lamella.backend.cpu.run.launch import Packer
 from lamella.backend.cpu.run.pool import Runner, checked_threads, count_threads
 from lamella.backend.named import NamedKernels, count_groups
-from lamella.base.diagnostic import Diagnostic, LamellaError
+from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.kernels.bounds_checks import CannotTestError, TestedKernel, add_bounds_checks
 from lamella.kernels.sizes import Sizes, choose_sizes, default_sizes

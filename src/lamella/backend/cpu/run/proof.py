@@ -17,7 +17,17 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.kernels.sizes import Sizes
 from lamella.lang.tensor.check.memory import Launch, Proof, check_memory, prove_launch
 from lamella.lang.tensor.check.memory import Sizes as SubgroupSizes
-from lamella.lang.tensor.nodes import Constant, Function, Group, Memref, Parameter, Scalar, Size, Statement, Type
+from lamella.lang.tensor.nodes import (
+    Constant,
+    Function,
+    Group,
+    Memref,
+    Parameter,
+    Scalar,
+    Size,
+    Statement,
+    Type,
+)
 from lamella.lang.tensor.nodes.types import INTEGERS
 from lamella.lang.tensor.rules import memory as rules
 

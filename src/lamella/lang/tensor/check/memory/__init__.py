@@ -19,9 +19,7 @@ from lamella.lang.tensor.rules import running
 __all__ = ["Launch", "Proof", "Sizes", "check_memory", "prove_launch", "shape_pairs", "show_shapes"]
 
 _ACCESSES = (rules.LEAVES, rules.CAN_LEAVE, rules.UNPROVED)
-ACCESSES = frozenset(
-    rule.code for rule in (*_ACCESSES, running.SHAPES_DISAGREE, running.WRONG_EXPANSION)
-)
+ACCESSES = frozenset(rule.code for rule in (*_ACCESSES, running.SHAPES_DISAGREE, running.WRONG_EXPANSION))
 
 
 def check_memory(function: Function) -> list[Diagnostic]:

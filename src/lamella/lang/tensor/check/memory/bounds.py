@@ -227,7 +227,9 @@ def check_expansion(state: State, place: Place, view: View, item: Expand) -> Non
         state.report(rules.WRONG_EXPANSION.at(place.span, hint=None, labels=(), name=place.name, **words))
 
 
-def _prove_expansion(state: State, place: Place, item: Expand, size: Affine, factors: Sequence[Affine]) -> None:
+def _prove_expansion(
+    state: State, place: Place, item: Expand, size: Affine, factors: Sequence[Affine]
+) -> None:
     """Leave an expanded mode of a launch open whose new sizes are not seen to make the old one."""
     known = not size.terms and not any(factor.terms for factor in factors)
     sizes = [factor.constant for factor in factors]
@@ -235,7 +237,12 @@ def _prove_expansion(state: State, place: Place, item: Expand, size: Affine, fac
         return
     state.leave_open()
     if known and _is_executed(state):
-        words = {"mode": item.mode, "name": place.name, "size": size.constant, "sizes": "x".join(map(str, sizes))}
+        words = {
+            "mode": item.mode,
+            "name": place.name,
+            "size": size.constant,
+            "sizes": "x".join(map(str, sizes)),
+        }
         state.report(running.WRONG_EXPANSION.at(place.span, hint=None, labels=(), place="", **words))
 
 
@@ -246,12 +253,14 @@ def _is_executed(state: State) -> bool:
 
 
 def check_fusion(state: State, view: View, item: Fuse) -> None:
-    """Leave a launch to the interpreter whose modes are not seen to lie one behind the other: views have no strides to test."""
+    """Leave a launch to the interpreter whose modes are not seen to lie one behind the other: no test could tell."""
     for mode in range(item.first, item.last):
         stride, size, following = view.strides[mode], view.sizes[mode], view.strides[mode + 1]
-        if stride is None or (stride.terms and size.terms):
-            state.give_up()
-        elif (stride.times(size.constant) if not size.terms else size.times(stride.constant)) != following:
+        if (
+            stride is None
+            or (stride.terms and size.terms)
+            or (stride.times(size.constant) if not size.terms else size.times(stride.constant)) != following
+        ):
             state.give_up()
 
 
@@ -292,7 +301,9 @@ def shape_pairs(item: Blas, shapes: Sequence[Sequence[Part]]) -> list[tuple[Part
         "axpby": (first, result),
         "cumsum": (first, result),
         "sum": (first[:-1], result),
-        "gemm": ((*first, *second[1:]), (result[0], second[0], *result[1:])) if item.function == "gemm" else ((), ()),
+        "gemm": ((*first, *second[1:]), (result[0], second[0], *result[1:]))
+        if item.function == "gemm"
+        else ((), ()),
         "gemv": ((*first[:1], *first[1:]), (*result, *second)),
         "ger": ((*first, *second), result),
         "hadamard": ((*first, *second), (*result, *result)),

@@ -25,7 +25,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a launch knows beside the types: how many work-groups, between which sizes those of a group's memrefs lie."""
+    """What a launch knows beside the types: how many work-groups, and the sizes of the memrefs of groups."""
 
     groups: int
     members: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)

@@ -35,7 +35,6 @@ from lamella.lang.tensor.nodes import (
 )
 from lamella.lang.tensor.rules import memory as rules
 
-
 MOST_NARROW = (1 << 31) - 1
 """The largest number of the types whose loops over work-items are counted in a wider one."""
 
