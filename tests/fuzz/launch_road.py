@@ -280,6 +280,6 @@ def _run_child(write: int, share: Share, prepare: Prepare | None, options: dict[
                 pipe.write(f"{word}\n")
         except FoundError as error:
             pipe.write(f"\0{error}")
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever ends a child is told by its parent
             pipe.write(f"\0{traceback.format_exc()}")
     return 0
