@@ -368,3 +368,18 @@ def test_what_is_proved_is_not_proved_again(more: cpu.Kernels, monkeypatch: pyte
 def test_odd_arrays_are_refused(more: cpu.Kernels, make: Callable[[Array], Array], code: str) -> None:
     with pytest.raises(LamellaError, match=code):
         more.tiles(make(np.ones(128, np.float32)), groups=2)
+
+
+@pytest.mark.parametrize("flag", ["", ".atomic"])
+def test_the_number_of_a_work_item_is_stored_to_one_place(flag: str) -> None:
+    """A number that is kept as its steps alone is one like any other where all lanes share an element."""
+    text = f"""func @f(%y: memref<i32x2>) {{
+      %0 = constant 0 : index
+      parallel {{
+        %l = builtin.subgroup_local_id : i32
+        store{flag} %l, %y[%0]
+      }}
+    }}"""
+    found = np.full(2, -1, np.int32)
+    cpu.compile_program(read(text), threads=1).f(found)
+    assert found.tolist() == [15, -1]
