@@ -105,7 +105,7 @@ def test_a_trace_shows_what_came_before_a_fault(tmp_path: Path) -> None:
 
 
 def test_bounds_of_views_are_checked_where_asked(tmp_path: Path) -> None:
-    words = ("run", written(tmp_path, OUTSIDE), "--arg", "n=5")
+    words = ("run", written(tmp_path, OUTSIDE), "--arg", "n=5", "--backend", "interpreter")
     assert run(*words).exit_code == 0
     done = run(*words, "--check-bounds")
     assert done.exit_code == 1

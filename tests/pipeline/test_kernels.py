@@ -188,3 +188,61 @@ def test_a_graph_says_what_is_wrong_with_its_inputs(graph: Path) -> None:
     with pytest.raises(LamellaError):
         run(nothing=np.zeros(1, np.float32))
     assert run(x=np.zeros((12, 4), np.float32).T)["y"].shape == (4, 16)
+
+
+# --- arrays that nobody expects ------------------------------------------------------------------------------
+
+
+def odd_arrays(shape: tuple[int, ...]) -> dict[str, Array]:
+    """The same numbers in every layout that an array can have, none of them one that a kernel takes."""
+    plain = np.arange(np.prod(shape), dtype=np.float32).reshape(shape) / 64
+    shifted = np.zeros(plain.nbytes + 8, np.uint8)[3 : 3 + plain.nbytes].view(np.float32).reshape(shape)
+    shifted[...] = plain
+    fixed = plain.copy()
+    fixed.flags.writeable = False
+    wide = np.zeros((2 * shape[0], 3 * shape[1]), np.float32)
+    wide[::2, ::3] = plain
+    return {
+        "backwards": plain[::-1].copy()[::-1],
+        "columns first": np.asfortranarray(plain),
+        "misaligned": shifted,
+        "read-only": fixed,
+        "with gaps": wide[::2, ::3],
+        "big-endian": plain.astype(">f4"),
+    }
+
+
+@pytest.mark.parametrize("name", odd_arrays((4, 12)))
+def test_a_graph_computes_with_odd_arrays(graph: Path, name: str) -> None:
+    """Or says what is wrong with them; their own memory stays as it is."""
+    model = compiled(graph, "cpu")
+    x, w = odd_arrays((4, 12))[name], odd_arrays((12, 16))[name]
+    before = x.tobytes(), w.tobytes()
+    with np.errstate(over="ignore"):
+        expected = np.exp(np.asarray(x, np.float64) @ np.asarray(w, np.float64))
+    found = model(x=x, w=w)
+    np.testing.assert_allclose(found["y"], expected, rtol=1e-4)
+    assert (x.tobytes(), w.tobytes()) == before
+
+
+def test_a_graph_computes_with_one_array_for_two_inputs(tmp_path: Path) -> None:
+    path = tmp_path / "m.sknd"
+    path.write_text(GRAPH.replace("4, 12", "12, 12").replace("12, 16", "12, 12").replace("4, 16", "12, 12"))
+    model, x = compiled(path, "cpu"), np.full((12, 12), 0.125, np.float32)
+    np.testing.assert_allclose(model(x=x, w=x)["y"], np.exp(x @ x), rtol=1e-5)
+    zero = np.broadcast_to(np.float32(0.125), (12, 12))
+    np.testing.assert_allclose(model(x=zero, w=zero[::-1].T)["y"], np.exp(zero @ zero), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.zeros((4, 11), np.float32),
+        np.zeros((4, 12, 1), np.float32),
+        np.zeros((5, 12)),
+        np.zeros(48, np.int32),
+    ],
+)
+def test_a_graph_refuses_arrays_of_other_sizes(graph: Path, x: Array) -> None:
+    with pytest.raises(LamellaError):
+        compiled(graph, "cpu")(x=x, w=np.zeros((12, 16), np.float32))

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from lamella.base.diagnostic import LamellaError
+from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError
 from lamella.lang.tensor.extensions import read_axes
 from lamella.lang.tensor.nodes import Function, Program
@@ -63,6 +63,8 @@ class NamedKernels(ABC):
     """The kernels of a program: `kernels.name(A, B, groups=n)` runs one on NumPy arrays, in place."""
 
     def __init__(self, program: Program) -> None:
+        self.findings: list[Diagnostic] = []
+        """What is worth to be said of how kernels run, once for each."""
         self._program = program
         self._functions = {function.name: function for function in program.functions}
 

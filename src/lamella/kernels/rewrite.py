@@ -265,11 +265,12 @@ def types_of(function: Function) -> dict[str, Type]:
     """The type of each value of a function in which no name stands for two."""
     found: dict[str, Type] = {item.value.name: item.type for item in function.parameters}
     for statement in walk(function.body):
-        found.update(_defined_types(statement))
+        found.update(defined_types(statement))
     return found
 
 
-def _defined_types(statement: Statement) -> Iterator[tuple[str, Type]]:
+def defined_types(statement: Statement) -> Iterator[tuple[str, Type]]:
+    """The names and types of what a statement defines: its results, and the variables of a loop."""
     instruction = statement.instruction
     names = (value.name for value in statement.results)
     yield from zip(names, result_types(instruction), strict=False)
@@ -298,7 +299,7 @@ def extracted_matrices(function: Function) -> dict[int, Coopmatrix]:
         kind = known.get(node.operand.name) if isinstance(node, CoopExtract) else None
         if isinstance(kind, Coopmatrix):
             found[id(node)] = kind
-        known.update(_defined_types(statement))
+        known.update(defined_types(statement))
     return found
 
 

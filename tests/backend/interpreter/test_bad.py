@@ -2,7 +2,8 @@
 
 `; launch @f f32:4x8 2.5 [f32:4,f32:4]+2 groups=3 checked` launches a kernel with an array, a number and a group with
 an offset; behind an array may stand `rows` (last mode fastest), `padded`, `backwards`, `fixed` (read-only) or
-`past16` (16 bytes past a multiple of 64); `same` is the argument before it once more.
+`past16` (16 bytes past a multiple of 64); `same` is the argument before it once more. With `machine` it is launched as
+machine code, and what is said of how it runs counts too.
 `; target pvc` names the target that code is written for, and nothing is launched.
 """
 
@@ -16,8 +17,10 @@ import numpy as np
 import pytest
 
 from docs.generate import RIGHT, expected, repaired
+from lamella.backend import cpu
 from lamella.backend.cpu.compile import emit
 from lamella.backend.interpreter import Arrays, compile_program
+from lamella.backend.named import NamedKernels
 from lamella.base.diagnostic import Diagnostic, LamellaError, Rule
 from lamella.base.source import Source
 from lamella.kernels.sizes import check_sizes
@@ -45,9 +48,9 @@ def make_array(text: str) -> Array:
     array = np.zeros(sizes, DTYPES[element], order="C" if kind == "rows" else "F")
     if kind == "padded":
         array = np.zeros([sizes[0] + 1, *sizes[1:]], DTYPES[element], order="F")[: sizes[0]]
-    if kind == "past16":
+    if kind.startswith("past"):
         memory = np.zeros(array.nbytes + 128, np.uint8)
-        start = -memory.ctypes.data % 64 + 16
+        start = -memory.ctypes.data % 64 + int(kind.removeprefix("past"))
         array = memory[start : start + array.nbytes].view(DTYPES[element])
     array.flags.writeable = kind != "fixed"
     return array[::-1] if kind == "backwards" else array
@@ -85,14 +88,16 @@ def run(name: str, text: str) -> tuple[Diagnostic, ...]:
     asked = [word.removeprefix("groups=").split(",") for word in words if word.startswith("groups=")]
     groups = [int(item[0]) if len(item) == 1 else tuple(map(int, item)) for item in asked]
     arguments: list[object] = []
-    for word in (word for word in words if word != "checked" and "=" not in word):
+    for word in (word for word in words if word not in ("checked", "machine") and "=" not in word):
         arguments.append(arguments[-1] if word == "same" else make_argument(word))
-    kernels = compile_program(parsed.program, check_bounds="checked" in words)
+    kernels: NamedKernels = compile_program(parsed.program, check_bounds="checked" in words)
+    if "machine" in words:
+        kernels = cpu.compile_program(parsed.program, threads=1)
     try:
         kernels.call(launch[1], arguments, *groups)
     except LamellaError as error:
         return error.findings
-    return ()
+    return tuple(kernels.findings)
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)

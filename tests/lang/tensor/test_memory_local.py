@@ -94,6 +94,7 @@ WRITES = ("axpby.n %f, %A, %zero, %tmp", "foreach (%i)=(%o),(%n) { store %f, %tm
 READS = (
     "axpby.n %f, %tmp, %f, %A",
     "axpby.n %f, %A, %one, %tmp",
+    "axpby.n %f, %A, %f, %tmp",
     "foreach (%i)=(%o),(%n) { %x = load %tmp[%i] : f32 }",
 )
 
@@ -203,3 +204,24 @@ def test_views_and_atomics_of_local_memory() -> None:
     assert lines_of(head + "parallel { store.atomic_add %f, %v[%o] } }", UNINITIALISED) == [3]
     assert lines_of(head + "parallel { store %f, %v[%o] } axpby.n %f, %tmp, %f, %A }", UNINITIALISED) == []
     assert lines_of(head + "axpby.n %f, %tmp, %f, %A }", UNINITIALISED) == [3]
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        ("axpby.n %f, %A, %f, %tmp", [3]),
+        ("%b = arith.mul %f, %f : f32 axpby.n %f, %A, %b, %tmp", [3]),
+        ("%b = arith.select %c, %f, %one : f32 axpby.n %f, %A, %b, %tmp", [3]),
+        ("%b = constant 0.0 : f32 axpby.n %f, %A, %b, %tmp", []),
+        ("axpby.n %f, %A, %f, %tmp axpby.n %f, %A, %f, %tmp", [3]),
+        ("%i = arith.mul %n, %o : index %v = load %tmp[%i] : f32", [3]),
+        ("%t = subview %tmp[%o:%n] : memref<f32x?,local> sum.n %f, %M, %f, %t", [3]),
+        ("for %i=%o,%n { axpby.n %f, %A, %f, %tmp }", [3]),
+        ("%z = constant 0.0 : f32 axpby.n %f, %A, %z, %tmp axpby.n %f, %A, %f, %tmp", []),
+    ],
+)
+def test_a_factor_that_only_the_run_knows_reads(body: str, lines: list[int]) -> None:
+    """Unwritten local memory times a number of the run: only a constant 0 does not read it."""
+    head = "func @k(%A: memref<f32x8>, %M: memref<f32x?x8>, %f: f32, %n: index, %c: bool) {"
+    start = "%o = constant 0 : index %one = constant 1.0 : f32\n%tmp = alloca : memref<f32x8,local>\n"
+    assert lines_of(f"{head} {start}{body} }}", UNINITIALISED) == lines

@@ -2,24 +2,84 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from lamella.base.source import Span
-from lamella.kernels.rewrite import walk
+from lamella.kernels.rewrite import used_values, walk
 from lamella.lang.tensor.nodes import (
+    Alloca,
+    Arith,
     AtomicUpdate,
+    Barrier,
     Blas,
+    Builtin,
+    Cast,
+    Compare,
+    Constant,
+    CoopApply,
+    CoopConstruct,
+    CoopExtract,
+    CoopInsert,
+    CoopLoad,
+    CoopMulAdd,
+    CoopScale,
     CoopStore,
     Expand,
+    For,
+    Foreach,
+    ForeachTile,
     Function,
     Fuse,
+    If,
     Instruction,
+    LifetimeStop,
     Load,
+    Math,
     Memref,
+    Parallel,
     Scalar,
+    SizeOf,
     Statement,
     Store,
+    SubgroupBroadcast,
+    SubgroupOperation,
     Subview,
     Value,
+    Yield,
 )
+
+READING = (
+    Alloca
+    | Arith
+    | Barrier
+    | Builtin
+    | Cast
+    | Compare
+    | Constant
+    | CoopApply
+    | CoopConstruct
+    | CoopExtract
+    | CoopInsert
+    | CoopLoad
+    | CoopMulAdd
+    | CoopScale
+    | Expand
+    | For
+    | Foreach
+    | ForeachTile
+    | Fuse
+    | If
+    | LifetimeStop
+    | Load
+    | Math
+    | Parallel
+    | SizeOf
+    | SubgroupBroadcast
+    | SubgroupOperation
+    | Subview
+    | Yield
+)
+"""Instructions that write no memory themselves."""
 
 
 def written_parameters(function: Function) -> dict[str, Span]:
@@ -29,10 +89,10 @@ def written_parameters(function: Function) -> dict[str, Span]:
     }
     found: dict[str, Span] = {}
     for statement in walk(function.body):
-        target = written_value(statement.instruction)
-        root = None if target is None else roots.get(target.name)
-        if root is not None:
-            found.setdefault(root, statement.span)
+        for target in _written_values(statement.instruction):
+            root = roots.get(target.name)
+            if root is not None:
+                found.setdefault(root, statement.span)
         _follow(statement, roots)
     return found
 
@@ -42,6 +102,15 @@ def written_value(instruction: Instruction) -> Value | None:
     if isinstance(instruction, Store | CoopStore | AtomicUpdate):
         return instruction.operand
     return instruction.operands[-1] if isinstance(instruction, Blas) else None
+
+
+def _written_values(instruction: Instruction) -> Iterator[Value]:
+    """The memrefs that an instruction may write: of one that is not known here, all that it is given."""
+    target = written_value(instruction)
+    if target is not None:
+        yield target
+    elif not isinstance(instruction, READING):
+        yield from used_values(instruction)
 
 
 def viewed_value(instruction: Instruction) -> Value | None:

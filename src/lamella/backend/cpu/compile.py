@@ -9,7 +9,8 @@ from lamella.backend.cpu.compiled import Compiled, Emitted, Kept, entries_of
 from lamella.backend.cpu.fingerprint import fingerprint
 from lamella.backend.cpu.host import host_target
 from lamella.backend.cpu.jit import assemble, host_machine, load, object_key, open_cache
-from lamella.backend.cpu.run.kernels import Kernels
+from lamella.backend.cpu.run.kernels import Kernels, Ways
+from lamella.backend.named import NamedKernels
 from lamella.base.limits import DEFAULT, Limits
 from lamella.kernels.target import Target
 from lamella.lang.tensor import write
@@ -21,6 +22,13 @@ class Emission(Protocol):
 
     def emit(self, program: Program, target: Target) -> Compiled:
         """The LLVM text of a program for a target; a program with errors raises them."""
+
+
+class Interpreter(Protocol):
+    """What runs kernels by the letter: `lamella.backend.interpreter`."""
+
+    def compile_program(self, program: Program, *, limits: Limits, check_bounds: bool) -> NamedKernels:
+        """Make the kernels of a program callable."""
 
 
 def emit(program: Program, target: Target) -> Compiled:
@@ -43,34 +51,49 @@ def compile_program(
 ) -> Kernels:
     """Make the kernels of a program callable as machine code of this processor.
 
-    A launch follows accesses that the text leaves open, with its sizes and integers, unless the program is `proved`.
+    Each launch is proved with its sizes, strides, work-groups and integers, unless the program is `proved`; what is
+    not proved is tested when it runs.
 
     Code that was made of the same text before is taken from the user's cache; what got that far has no errors.
     """
     chosen, store = target or host_target(), open_cache()
     key = b"" if store is None else _key(program, chosen)
     content = None if store is None else store.get(key)
+    ways = Ways(
+        chosen,
+        lambda tested: compile_program(tested, limits=limits, target=chosen, threads=threads, proved=True),
+        lambda whole: _interpret(whole, limits),
+    )
+
+    def loaded(compiled: Emitted, code: bytes) -> Kernels:
+        symbols = [entry.symbol for entry in compiled.entries]
+        return Kernels(
+            compiled, load(code, symbols), limits=limits, threads=threads, proved=proved, ways=ways
+        )
+
     if content is not None:
         kept = Kept(program, entries_of(program, _sizes(content, program)), lambda: emit(program, chosen))
-        return _loaded(kept, content[_head_bytes(program) :], limits, threads, proved)
+        return loaded(kept, content[_head_bytes(program) :])
     compiled = emit(program, chosen)
     machine_code = assemble(compiled.text, host_machine())
     if store is not None:
         sizes = b"".join(entry.local_bytes.to_bytes(8, "little") for entry in compiled.entries)
         store.put(key, sizes + machine_code)
-    return _loaded(compiled, machine_code, limits, threads, proved)
+    return loaded(compiled, machine_code)
 
 
 def load_kernels(compiled: Compiled, *, limits: Limits = DEFAULT, threads: int | None = None) -> Kernels:
     """Make kernels of LLVM text callable."""
-    return _loaded(compiled, assemble(compiled.text, host_machine()), limits, threads)
-
-
-def _loaded(
-    compiled: Emitted, code: bytes, limits: Limits, threads: int | None, proved: bool = False
-) -> Kernels:
     symbols = [entry.symbol for entry in compiled.entries]
-    return Kernels(compiled, load(code, symbols), limits=limits, threads=threads, proved=proved)
+    code = load(assemble(compiled.text, host_machine()), symbols)
+    ways = Ways(None, None, lambda whole: _interpret(whole, limits))
+    return Kernels(compiled, code, limits=limits, threads=threads, ways=ways)
+
+
+def _interpret(program: Program, limits: Limits) -> NamedKernels:
+    """The kernels in the interpreter, which tests every access and every view; it is loaded when it is needed."""
+    interpreter = cast(Interpreter, import_module("lamella.backend.interpreter"))
+    return interpreter.compile_program(program, limits=limits, check_bounds=True)
 
 
 def _head_bytes(program: Program) -> int:

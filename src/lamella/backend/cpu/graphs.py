@@ -244,10 +244,10 @@ def _elements(operation: Operation) -> list[ElementType]:
 
 
 def _argument(held: Mapping[str, Array | tuple[Array, ...]], operand: Operand) -> Array:
-    """An array as a kernel takes it: no copy, its dimensions in the order of the modes."""
+    """An array as a kernel takes it: no copy where it is dense and aligned, dimensions in the order of the modes."""
     found = held[operand.name]
     array = found[operand.item or 0] if isinstance(found, tuple) else found
-    dense = np.ascontiguousarray(array)
+    dense = np.require(array, requirements=("C", "A"))
     stored = STORED.get(operand.element)
     if stored is not None and dense.dtype != stored:
         dense = dense.view(stored)

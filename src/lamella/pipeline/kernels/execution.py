@@ -72,7 +72,7 @@ def _missing(kernels: KernelGraph) -> Iterator[Diagnostic]:
 
 
 def _specialised(program: KernelGraph, backend: str | None, options: Options) -> Specialised:
-    kernels = execution.compile_kernels(program.program, backend, options, proved=True)
+    kernels = execution.compile_kernels(program.program, backend, options)
     return Specialised(program, kernels.call, options.strict_backend)
 
 

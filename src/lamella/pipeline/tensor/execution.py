@@ -20,7 +20,7 @@ from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.named import NamedKernels
 from lamella.backend.watch import Watch, unwatched
 from lamella.base.arrays import Array
-from lamella.base.diagnostic import ERROR, Diagnostic, printable
+from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.errors import InputError
 from lamella.base.writer import write_text
 from lamella.lang.tensor import write, write_type
@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from lamella.pipeline.tensor.lowering import Lowered
 
 BACKENDS = ("cpu", "interpreter")
-HUGE = 1 << 36
-"""Integers beyond this are left to the interpreter."""
-INTERPRETED = "so the interpreter ran it, which tests every access; --backend cpu runs machine code"
+INTERPRETED = "so the interpreter ran it, which counts steps; --backend cpu runs machine code"
 
 
 def load(path: Path, options: Options) -> KernelFile:
@@ -98,7 +96,8 @@ def save(model: KernelFile | Lowered, path: Path) -> None:
 class KernelRun:
     """One kernel with its arguments, run like any other model; its outputs are the arrays after the call.
 
-    Without a backend it runs as machine code where every access is proved, else in the interpreter, which tests them.
+    Without a backend it runs as machine code, which proves or tests every access, but for loops that may have no end:
+    those run in the interpreter, which counts steps.
     """
 
     def __init__(self, model: KernelFile, backend: str | None, options: Options) -> None:
@@ -143,37 +142,25 @@ class KernelRun:
         self.drawn = Drawn(types_of(drawn))
         arguments = list(values.values())
         backend = self._chosen or self._choose(arguments)
-        self._compiled(backend).call(self._function.name, arguments, self._options.groups)
+        kernels = self._compiled(backend)
+        kernels.call(self._function.name, arguments, self._options.groups)
+        self.findings = [*self.findings, *(item for item in kernels.findings if item not in self.findings)]
         return {key: value for key in self.outputs if (value := _stacked(values[key])) is not None}
 
     def _choose(self, arguments: Sequence[object]) -> str | None:
-        """Machine code where every access is proved for these arguments, else the interpreter."""
-        self.findings = []
+        """Machine code where every loop is seen to end, else the interpreter."""
         if len(arguments) != len(self._function.parameters) or verify_arguments(self._function, arguments):
             return "interpreter"
-        known = know_sizes(self._function, arguments)
-        doubts = find_open(specialise(self._function, known, arguments))
         # A step of 0 is no constant that the checker would have let pass, so it is looked for before it is one.
-        whole = find_open(specialise(self._function, known, None))
-        doubts += [item for item in whole if item.code == MAY_NOT_END.code]
-        self.findings = [replace(item, hint=INTERPRETED) for item in doubts if item.severity != ERROR]
-        return "interpreter" if doubts or _has_huge(arguments) else None
+        whole = find_open(specialise(self._function, know_sizes(self._function, arguments), None))
+        endless = [item for item in whole if item.code == MAY_NOT_END.code]
+        self.findings = [replace(item, hint=INTERPRETED) for item in endless]
+        return "interpreter" if endless else None
 
     def _compiled(self, backend: str | None) -> NamedKernels:
         if backend not in self._kernels:
             self._kernels[backend] = compile_kernels(self._program, backend, self._options)
         return self._kernels[backend]
-
-
-def _has_huge(arguments: Sequence[object]) -> bool:
-    """Whether an argument holds integers with which sums may wrap, which proofs do not think of."""
-    arrays = [np.asarray(item) for item in arguments if not isinstance(item, list)]
-    arrays += [np.asarray(part) for item in arguments if isinstance(item, list) for part in item]
-    return any(item.dtype.kind == "i" and item.size and _reach(item) > HUGE for item in arrays)
-
-
-def _reach(array: Array) -> int:
-    return max(abs(int(array.min())), abs(int(array.max())))
 
 
 def _find(model: KernelFile, name: str | None) -> Function:

@@ -47,8 +47,10 @@ def make_tables(kind: Group, argument: object) -> Tables:
     given = group_items(kind, argument)
     count = count_open(kind.memref)
     rows = [open_entries(kind.memref, item) for item in given.items] if count else []
-    addresses = np.array([address_of(item) for item in given.items], np.int64)
-    return Tables(given, addresses, fill_table(rows) if rows else np.empty((len(addresses), count), np.int64))
+    # One more than there are: where a position leaves an empty group, its first address is read and never used.
+    addresses = np.array([*(address_of(item) for item in given.items), 0], np.int64)[:-1]
+    entries = fill_table(rows) if rows else np.zeros((max(1, len(addresses)), count), np.int64, order="F")
+    return Tables(given, addresses, entries)
 
 
 def bounds_of(tables: Tables) -> tuple[Integers, Integers]:

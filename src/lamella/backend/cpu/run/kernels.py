@@ -1,14 +1,18 @@
 """The kernels of a program as machine code, called like functions of Python.
 
-A kernel runs to its end before the interpreter sees a signal: Ctrl-C is heard when it returns. What a launch can
-verify is verified; an index that leaves its memref or a division by zero inside a kernel is undefined here, and
-found by the interpreter.
+A kernel runs to its end before the interpreter sees a signal: Ctrl-C is heard when it returns. Every access is proved
+to stay inside its memory before the code runs. Where the sizes and integers of a launch do not suffice for a proof,
+because data decide, another form of the kernel runs that tests those accesses; where no test can be written, the
+interpreter does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+
+import numpy as np
 
 from lamella.backend.arguments import verify_arguments
 from lamella.backend.cpu.compiled import Emitted, Entry
@@ -16,12 +20,37 @@ from lamella.backend.cpu.jit import CodeError, Loaded, host_machine, readable_as
 from lamella.backend.cpu.run.launch import Packer
 from lamella.backend.cpu.run.pool import Runner, checked_threads, count_threads
 from lamella.backend.named import Grid, Groups, NamedKernels, take_grid
-from lamella.base.diagnostic import LamellaError
+from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.limits import DEFAULT, Limits
+from lamella.kernels.bounds_checks import CannotTestError, TestedKernel, add_bounds_checks
+from lamella.kernels.rewrite import walk
+from lamella.kernels.sizes import Sizes, choose_sizes, default_sizes
+from lamella.kernels.target import Target
 from lamella.lang.tensor import write
+from lamella.lang.tensor.check.memory import Proof
 from lamella.lang.tensor.extensions import lower_extensions
-from lamella.lang.tensor.nodes import Function
+from lamella.lang.tensor.nodes import CoopApply, Function, Program
 from lamella.lang.tensor.rules import running as rules
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How kernels are made of programs that come up at launch."""
+
+    target: Target | None = None
+    compile: Callable[[Program], NamedKernels] | None = None
+    """Makes machine code of a kernel with bounds checks."""
+    interpret: Callable[[Program], NamedKernels] | None = None
+    """Runs kernels by the letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tested:
+    """A kernel with bounds checks as machine code, and the statements that are tested, by their identity."""
+
+    kernel: TestedKernel
+    kernels: NamedKernels
+    statements: frozenset[int]
 
 
 class Kernels(NamedKernels):
@@ -35,10 +64,17 @@ class Kernels(NamedKernels):
         limits: Limits = DEFAULT,
         threads: int | None = None,
         proved: bool = False,
+        ways: Ways | None = None,
     ) -> None:
         super().__init__(compiled.program)
         self._proved = proved
         self._compiled = compiled
+        self._ways = ways or Ways()
+        self._tested: dict[str, _Tested | None] = {}
+        """Kernels with bounds checks; None where only the interpreter can test."""
+        self._interpreter: NamedKernels | None = None
+        self._said: set[str] = set()
+        """Kernels of which it is said already that they run with tests."""
         self._refuse_large(limits)
         count = count_threads() if threads is None else checked_threads(threads)
         self._code = code
@@ -51,10 +87,75 @@ class Kernels(NamedKernels):
             raise CodeError(f"there is no code of '{self._find(name).name}'")
         function, packer, runner = found
         grid = take_grid(function, groups)
-        if len(packer.parameters) > len(function.parameters):
-            arguments = _with_axes(function, arguments, grid)
-        packed = packer.pack(arguments, grid.total)
-        runner.run(packed.slots, grid.total)
+        has_axes = len(packer.parameters) > len(function.parameters)
+        given = _with_axes(function, arguments, grid) if has_axes else arguments
+        packed = packer.pack(given, grid.total)
+        if packed.doubts is None:
+            runner.run(packed.slots, grid.total)
+            return
+        findings = self._run_tested(packer.function, given, grid.total, packed.doubts)
+        if findings is None:
+            self._interpret().call(name, arguments, groups)
+        elif findings:
+            raise LamellaError(findings)
+
+    def _run_tested(
+        self, function: Function, arguments: Sequence[object], groups: int, doubts: Proof
+    ) -> list[Diagnostic] | None:
+        """Run a launch of which something is not proved, with bounds checks, and give the tests that failed.
+
+        None where only the interpreter can test it. The function has no extensions any more, but for an apply, which
+        is a loop there for the proof alone.
+        """
+        is_analysed = any(
+            isinstance(item.instruction, CoopApply) for item in walk(self._find(function.name).body)
+        )
+        tested = None if doubts.opaque or is_analysed else self._test(function, doubts)
+        self._say(function, doubts, tested is None)
+        if tested is None:
+            return None
+        slots = np.zeros(tested.kernel.slots, np.int64)
+        tested.kernels.call(function.name, [*arguments, slots], groups)
+        return tested.kernel.findings(slots.tolist()) if slots.any() else []
+
+    def _test(self, function: Function, doubts: Proof) -> _Tested | None:
+        """The kernel with bounds checks wherever this launch or one before needs them."""
+        wanted = frozenset(map(id, doubts.open))
+        if function.name in self._tested:
+            found = self._tested[function.name]
+            if found is None or wanted <= found.statements:
+                return found
+            wanted |= found.statements
+        self._tested[function.name] = found = self._add_tests(function, wanted)
+        return found
+
+    def _add_tests(self, function: Function, wanted: frozenset[int]) -> _Tested | None:
+        """None where no test can be written, or where the kernel becomes longer with them than one may be."""
+        if self._ways.compile is None:
+            return None
+        try:
+            kernel = add_bounds_checks(function, wanted)
+            kernels = self._ways.compile(replace(self._program, functions=(kernel.function,)))
+        except (CannotTestError, LamellaError):
+            return None
+        return _Tested(kernel, kernels, wanted)
+
+    def _interpret(self) -> NamedKernels:
+        if self._interpreter is None:
+            if self._ways.interpret is None:
+                raise CodeError("a launch that is not proved needs an interpreter")
+            self._interpreter = self._ways.interpret(self._program)
+        return self._interpreter
+
+    def _say(self, function: Function, doubts: Proof, interpreted: bool) -> None:
+        """Keep once for each kernel that it runs with tests, and why."""
+        if function.name in self._said:
+            return
+        self._said.add(function.name)
+        why = doubts.doubts[0].message if doubts.doubts else "a view is made that cannot be followed"
+        how = "in the interpreter" if interpreted else "with bounds checks"
+        span = doubts.doubts[0].span if doubts.doubts else function.span
+        self.findings.append(rules.TESTED.at(span, name=function.name, how=how, why=why))
 
     @cached_property
     def ir(self) -> str:
@@ -74,7 +175,14 @@ class Kernels(NamedKernels):
     def _prepare(self, entry: Entry, threads: int) -> tuple[Function, Packer, Runner]:
         function = self._find(entry.name)
         runner = Runner(self._code.address(entry.symbol), entry.local_bytes, threads)
-        return function, Packer(lower_extensions(function), self._proved), runner
+        return function, Packer(lower_extensions(function), self._proved, self._sizes(function)), runner
+
+    def _sizes(self, function: Function) -> Sizes:
+        """The sizes that the code was made for."""
+        if self._ways.target is not None:
+            return choose_sizes(function, self._ways.target)
+        lowered = next(item for item in self._compiled.lowered.functions if item.name == function.name)
+        return default_sizes(lowered)
 
     def _refuse_large(self, limits: Limits) -> None:
         """Refuse kernels whose local memory passes the limit."""

@@ -7,23 +7,23 @@ what may have changed: addresses, alignment, values of integers, arrays that sha
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import repeat
 from struct import Struct
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from lamella.backend.arguments import (
     Arrays,
     group_items,
+    layout_strides,
     promised,
     verify_arguments,
     written_parameters,
 )
-from lamella.backend.cpu.run.agree import Known, Shape, bound_groups, verify_shapes
 from lamella.backend.cpu.run.groups import Tables, bounds_of, group_format, make_tables, verify_offset
-from lamella.backend.cpu.run.proof import find_open, has_integers, specialise
+from lamella.backend.cpu.run.proof import Known, Shape, integers_of, prove
 from lamella.backend.cpu.run.slots import (
     Argument,
     BrokenError,
@@ -35,8 +35,13 @@ from lamella.backend.cpu.run.slots import (
     scalar_readers,
 )
 from lamella.backend.named import MOST_GROUPS
-from lamella.base.diagnostic import ERROR, Diagnostic, LamellaError
-from lamella.lang.tensor.nodes import Function, Group, Memref, Parameter
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic, LamellaError
+from lamella.kernels.rewrite import walk
+from lamella.kernels.sizes import Sizes, default_sizes
+from lamella.lang.tensor.check.kinds import BYTES, part_of
+from lamella.lang.tensor.check.memory import Proof
+from lamella.lang.tensor.nodes import Builtin, Function, Group, Memref, Parameter
 from lamella.lang.tensor.rules import running as rules
 
 MOST_PLANS = 256
@@ -47,10 +52,11 @@ Extent: TypeAlias = tuple[int, int, bool]
 
 
 class Packed(NamedTuple):
-    """The slots of a call, and what must live until it returns."""
+    """The slots of a call, what must live until it returns, and what is not proved of its accesses."""
 
     slots: bytes
     kept: object
+    doubts: Proof | None = None
 
 
 def pack_arguments(function: Function, arguments: Sequence[object]) -> Packed:
@@ -61,16 +67,26 @@ def pack_arguments(function: Function, arguments: Sequence[object]) -> Packed:
 class Packer:
     """Packs the arguments of one kernel, faster when it has seen their layouts before."""
 
-    __slots__ = ("_function", "_numbers", "_plans", "_proved", "_written")
+    __slots__ = ("_function", "_integers", "_is_counted", "_plans", "_proved", "_sizes", "_written")
 
-    def __init__(self, function: Function, proved: bool = False) -> None:
+    def __init__(self, function: Function, proved: bool = False, sizes: Sizes | None = None) -> None:
         self._function = function
         self._proved = proved
         """Whether no access needs to be proved any more, whatever the arguments."""
-        self._numbers: set[tuple[object, ...]] = set()
-        """Layouts and integers for which accesses have been followed."""
+        self._sizes = sizes or default_sizes(function)
         self._written = written_parameters(function)
+        self._integers = integers_of(function)
+        self._is_counted = any(
+            isinstance(item.instruction, Builtin) and item.instruction.name == "group_size"
+            for item in walk(function.body)
+        )
+        """Whether the number of work-groups is read, so that fewer of them are no part of more."""
         self._plans: dict[tuple[object, ...], _Plan] = {}
+
+    @property
+    def function(self) -> Function:
+        """The function whose accesses are proved."""
+        return self._function
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -95,10 +111,9 @@ class Packer:
             raise
         if plan.writes and len(extents) > 1 and may_share(extents):
             self._refuse(arguments)
-        if groups > plan.most_groups:
-            self._refuse_groups(arguments, groups)
-        if plan.is_open and groups:
-            self._follow(key, plan, arguments)
+        if groups > plan.proved_groups and groups not in plan.proved_counts:
+            doubts = self._prove(plan, arguments, groups)
+            return packed if doubts is None else packed._replace(doubts=doubts)
         return packed
 
     def _plan(self, key: tuple[object, ...], arguments: Sequence[object]) -> _Plan:
@@ -106,35 +121,38 @@ class Packer:
         if len(self._plans) >= MOST_PLANS:
             self._plans.clear()
         plan = self._plans[key] = _Plan(self._function, self._written.keys(), arguments)
-        plan.is_open = not self._proved
+        plan.proved_groups = MOST_GROUPS if self._proved else 0
         return plan
 
-    def _follow(self, key: tuple[object, ...], plan: _Plan, arguments: Sequence[object]) -> None:
-        """Refuse sizes and integers with which an access leaves its memory; the same are not followed again."""
-        known = know_sizes(self._function, arguments)
-        if key not in self._numbers:
-            found = find_open(specialise(self._function, known, None))
-            _refuse_certain(found)
-            plan.is_open = bool(found) and has_integers(self._function)
-            self._remember(key)
-        numbers = (*key, *(item for item in arguments if isinstance(item, int | np.integer)))
-        if plan.is_open and numbers not in self._numbers:
-            _refuse_certain(find_open(specialise(self._function, known, arguments)))
-            self._remember(numbers)
+    def _prove(self, plan: _Plan, arguments: Sequence[object], groups: int) -> Proof | None:
+        """What is not proved of a launch; one that leaves its memory for certain is refused.
 
-    def _remember(self, numbers: tuple[object, ...]) -> None:
-        if len(self._numbers) >= MOST_PLANS:
-            self._numbers.clear()
-        self._numbers.add(numbers)
+        What holds for all integers is remembered for the layout, else for the integers at hand.
+        """
+        numbers = tuple([int(cast(int, arguments[place])) for place in self._integers])
+        if (groups, numbers) in plan.proofs:
+            return plan.proofs[groups, numbers]
+        known = know_sizes(self._function, arguments)
+        found: Proof | None = None
+        if plan.tries_all:
+            found = prove(self._function, known, None, groups, self._sizes)
+            if found.is_complete:
+                plan.remember(groups, self._is_counted)
+                return None
+            plan.tries_all = not numbers
+        if numbers or found is None:
+            found = prove(self._function, known, arguments, groups, self._sizes)
+        if found.wrong:
+            raise LamellaError(found.wrong)
+        if len(plan.proofs) >= MOST_PLANS:
+            plan.proofs.clear()
+        plan.proofs[groups, numbers] = None if found.is_complete else found
+        return plan.proofs[groups, numbers]
 
     def _refuse(self, arguments: Sequence[object]) -> None:
         findings = verify_arguments(self._function, arguments) or self._verify_for_machine(arguments)
         if findings:
             raise LamellaError(findings)
-
-    def _refuse_groups(self, arguments: Sequence[object], groups: int) -> None:
-        bounds = bound_groups(self._function, know_sizes(self._function, arguments))
-        raise LamellaError([bound.finding for bound in bounds if groups > bound.most])
 
     def _verify_for_machine(self, arguments: Sequence[object]) -> list[Diagnostic]:
         """What the interpreter finds while it runs and machine code would not."""
@@ -142,19 +160,35 @@ class Packer:
         fixed = [item for item, argument in pairs if item.value.name in self._written and _is_fixed(argument)]
         findings = [self._fixed(parameter) for parameter in fixed]
         for parameter, argument in pairs:
+            findings += _verify_places(parameter, argument)
             if isinstance(parameter.type, Group):
                 findings += verify_offset(parameter, group_items(parameter.type, argument))
-        return findings + verify_shapes(self._function, know_sizes(self._function, arguments))
+        return findings
 
     def _fixed(self, parameter: Parameter) -> Diagnostic:
         name = parameter.value.name
         return rules.READ_ONLY.at(self._written[name], hint=None, labels=(), name=name, place="")
 
 
-def _refuse_certain(findings: Sequence[Diagnostic]) -> None:
-    certain = [item for item in findings if item.severity == ERROR]
-    if certain:
-        raise LamellaError(certain)
+def _verify_places(parameter: Parameter, argument: object) -> Iterator[Diagnostic]:
+    """Arrays whose numbers do not lie at multiples of their own size, as machine code takes it for granted."""
+    width = _width(parameter)
+    if isinstance(parameter.type, Group):
+        arrays = group_items(parameter.type, argument).items
+    else:
+        arrays = [argument] if isinstance(argument, np.ndarray) else []
+    for array in arrays:
+        rest = address_of(array) % width
+        if rest and array.size:
+            values = {"name": parameter.value.name, "rest": rest, "width": width}
+            yield rules.ARGUMENT_MISALIGNED.at(parameter.span, hint=None, labels=(), **values)
+            return
+
+
+def _width(parameter: Parameter) -> int:
+    """The bytes of a number of an array's elements, to which its place must be aligned; 1 of what is no array."""
+    kind = parameter.type.memref if isinstance(parameter.type, Group) else parameter.type
+    return BYTES[part_of(kind.element)] if isinstance(kind, Memref) else 1
 
 
 def _describe(argument: object) -> object:
@@ -179,22 +213,33 @@ def _is_fixed(argument: object) -> bool:
 def know_sizes(function: Function, arguments: Sequence[object]) -> Known:
     """What the arguments of a launch tell about sizes."""
     shapes: dict[str, Shape] = {}
+    strides: dict[str, Shape] = {}
     groups: dict[str, tuple[int, Shape]] = {}
+    ends: dict[str, tuple[tuple[int, int], ...]] = {}
     for parameter, argument in zip(function.parameters, arguments, strict=True):
-        if isinstance(argument, np.ndarray):
-            shapes[parameter.value.name] = tuple(int(size) for size in argument.shape)
-        elif isinstance(parameter.type, Group):
-            groups[parameter.value.name] = _know_group(parameter.type, argument)
-    return Known(shapes, groups)
+        name, kind = parameter.value.name, parameter.type
+        if isinstance(argument, np.ndarray) and isinstance(kind, Memref):
+            shapes[name], strides[name] = tuple(map(int, argument.shape)), layout_strides(kind, argument)
+        elif isinstance(kind, Group):
+            items = group_items(kind, argument).items
+            groups[name] = len(items), kind.memref.shape
+            if items:
+                groups[name] = len(items), _common([item.shape for item in items])
+                strides[name] = _common([layout_strides(kind.memref, item) for item in items])
+                ends[name] = _ends(items)
+    return Known(shapes, groups, strides, ends)
 
 
-def _know_group(kind: Group, argument: object) -> tuple[int, Shape]:
-    """How many arrays there are, and the sizes that they have in common."""
-    shapes = [item.shape for item in group_items(kind, argument).items]
-    if not shapes:
-        return 0, kind.memref.shape
-    columns = [set(column) for column in zip(*shapes, strict=True)]
-    return len(shapes), tuple(column.pop() if len(column) == 1 else None for column in columns)
+def _common(rows: Sequence[tuple[int, ...]]) -> Shape:
+    """The numbers that all rows have, column by column."""
+    columns = [set(column) for column in zip(*rows, strict=True)]
+    return tuple(column.pop() if len(column) == 1 else None for column in columns)
+
+
+def _ends(items: Sequence[Array]) -> tuple[tuple[int, int], ...]:
+    """The least and the largest size of each mode."""
+    columns = zip(*(item.shape for item in items), strict=True)
+    return tuple((min(column), max(column)) for column in columns)
 
 
 # --- plans --------------------------------------------------------------------------------------------------
@@ -203,14 +248,29 @@ def _know_group(kind: Group, argument: object) -> tuple[int, Shape]:
 class _Plan:
     """How arguments of certain layouts are packed; what never changes already stands in the template."""
 
-    __slots__ = ("_arrays", "_groups", "_numbers", "_pack", "_template", "is_open", "most_groups", "writes")
+    __slots__ = (
+        "_arrays",
+        "_groups",
+        "_numbers",
+        "_pack",
+        "_template",
+        "proofs",
+        "proved_counts",
+        "proved_groups",
+        "tries_all",
+        "writes",
+    )
 
     def __init__(self, function: Function, written: Collection[str], arguments: Sequence[object]) -> None:
         self.writes = bool(written)
-        self.is_open = False
-        """Whether integers of the host may still decide where an access goes."""
-        bounds = bound_groups(function, know_sizes(function, arguments))
-        self.most_groups = min((bound.most for bound in bounds), default=MOST_GROUPS)
+        self.proved_groups = 0
+        """So many work-groups, or fewer, are proved for all integers."""
+        self.proved_counts: set[int] = set()
+        """Numbers of work-groups that are proved for all integers, where fewer are not proved with more."""
+        self.proofs: dict[tuple[int, tuple[int, ...]], Proof | None] = {}
+        """What is not proved, for a number of work-groups and integers; None where all is."""
+        self.tries_all = True
+        """Whether a proof for all integers has not failed yet."""
         self._template: list[object] = []
         self._arrays: list[tuple[int, int, int, int, bool]] = []
         self._numbers: list[tuple[int, int, Read]] = []
@@ -220,10 +280,17 @@ class _Plan:
             letters += self._add(place, parameter, argument, parameter.value.name in written)
         self._pack = Struct(letters).pack
 
+    def remember(self, groups: int, is_counted: bool) -> None:
+        """A proof for all integers; where the number of work-groups is read, for that number alone."""
+        if not is_counted:
+            self.proved_groups = groups
+        elif len(self.proved_counts) < MOST_PLANS:
+            self.proved_counts.add(groups)
+
     def _add(self, place: int, parameter: Parameter, argument: object, written: bool) -> str:
         """Make room for an argument; the letters of its slots."""
         kind, slot = parameter.type, len(self._template)
-        alignment = math.lcm(*promised(parameter.attributes, "alignment"))
+        alignment = math.lcm(_width(parameter), *promised(parameter.attributes, "alignment"))
         if isinstance(kind, Memref) and isinstance(argument, np.ndarray):
             self._arrays.append((place, slot, alignment, reach_of(argument), written))
             self._template += [0, *open_entries(kind, argument)]

@@ -30,7 +30,8 @@ UP_TO_LAUNCH = Rule(
     "Execution model",
     "kernel '@{function}' uses group_id as a position, here in '%{name}': the launch decides whether it stays inside",
     NOTE,
-    "launch no more work-groups than there are elements",
+    "a launch proves it with its sizes and work-groups, and is refused where it leaves; for every launch it is proved "
+    "in an if that compares the position with the size",
 )
 WRONG_EXPANSION = Rule(
     "TEN144",
@@ -71,7 +72,7 @@ UNINITIALISED = Rule(
     "Alloca",
     "'{instruction}' reads '%{name}', and nothing was written to that local memory before",
     WARNING,
-    "write to it first; a constant beta of 0 writes without reading",
+    "write to it first; with a constant beta of 0 nothing is read, with one that only the run knows it may be",
 )
 
 # Loops

@@ -1,8 +1,8 @@
-"""Launch and run: TEN200 to TEN241, of extensions TEN255 to TEN257."""
+"""Launch and run: TEN200 to TEN249, of extensions TEN255 to TEN257."""
 
 from __future__ import annotations
 
-from lamella.base.diagnostic import Rule
+from lamella.base.diagnostic import NOTE, Rule
 
 UNKNOWN_KERNEL = Rule(
     "TEN200", "Functions", "no kernel is named '@{name}'", hint="the program has the kernels {kernels}"
@@ -261,4 +261,17 @@ MATRIX_CODE = Rule(
     "Cooperative matrix type",
     "the cooperative matrices of '@{name}' take {count} vector instructions, the limit is {limit}",
     hint="work on smaller blocks in a loop, and unroll less",
+)
+ARGUMENT_MISALIGNED = Rule(
+    "TEN242",
+    "Memref type",
+    "argument '%{name}' lies {rest} bytes past a multiple of {width}, the bytes of a number of its elements",
+    hint="machine code reads whole numbers from their own places: pass a copy, numpy.require(array, requirements='A')",
+)
+TESTED = Rule(
+    "TEN243",
+    "Execution model",
+    "'@{name}' runs {how}: {why}",
+    NOTE,
+    "what the sizes, integers and work-groups of a launch prove runs without; an if around the access proves more",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from lamella.backend.cpu.emit import integers
 from lamella.backend.cpu.emit.here import Here
 from lamella.backend.cpu.emit.values import Lanes, llvm
 
@@ -31,6 +32,7 @@ def _count_zeros(here: Here, name: str) -> str:
 
 def pick_lane(here: Here, value: Lanes, lane: str) -> Lanes:
     """The value of one lane, for all lanes; the number of the lane is an i64 within range."""
+    value = value if value.parts else integers.spread(here, value)
     kind = llvm(value.element, value.count)
     parts = [here.out.value(f"extractelement {kind} {part}, i64 {lane}") for part in value.parts]
     return Lanes(value.element, tuple(parts))

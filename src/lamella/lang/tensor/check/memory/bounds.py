@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
+from typing import TypeVar
 
 from lamella.base.source import Span
 from lamella.lang.tensor.check.memory.forms.affine import ONE, Affine
@@ -12,16 +14,19 @@ from lamella.lang.tensor.check.memory.known import Family, View
 from lamella.lang.tensor.check.memory.state import State
 from lamella.lang.tensor.check.memory.violations import Violation, find_violation
 from lamella.lang.tensor.nodes import (
+    Blas,
     CoopLoad,
     Coopmatrix,
     CoopStore,
     Expand,
+    Fuse,
     IndexOrSize,
     Slice,
     Subview,
     Value,
 )
 from lamella.lang.tensor.rules import memory as rules
+from lamella.lang.tensor.rules import running
 
 SHOWN = 3
 
@@ -70,7 +75,7 @@ def positions_of_slices(state: State, view: View, item: Subview) -> Iterator[Pos
     """What a view takes; what is written in the program has been checked already."""
     for mode, (part, size) in enumerate(zip(item.slices, view.sizes, strict=True)):
         first, count = state.form(part.offset), ONE if part.size == 0 else state.form(part.size)
-        if not _is_written(part, view.type.shape[mode]):
+        if state.launch is not None or not _is_written(part, view.type.shape[mode]):
             yield Position(f"slice {_spell_slice(part)} of mode {mode}", first, first + count - ONE, size)
         if isinstance(part.size, Value):
             yield Position(
@@ -116,11 +121,15 @@ def check_positions(state: State, place: Place, positions: list[Position]) -> No
     if state.dead:
         return
     unproved = []
+    is_proved = True
     doubtful: tuple[Position, Affine, Violation] | None = None
     for position in positions:
         for form in position.needed:
             if state.symbols.proves(form):
                 continue
+            if is_proved:
+                is_proved = False
+                state.leave_open()
             found = find_violation(state, form)
             if found is None:
                 unproved.append((position, form))
@@ -171,7 +180,7 @@ def _example(state: State, form: Affine, violation: Violation) -> str:
 
 
 def _note(state: State, place: Place, unproved: list[tuple[Position, Affine]]) -> None:
-    if all(_is_up_to_launch(state, form) for _, form in unproved):
+    if state.launch is None and all(_is_up_to_launch(state, form) for _, form in unproved):
         if not state.told_of_groups:
             state.told_of_groups = True
             state.report(rules.UP_TO_LAUNCH.at(place.span, function=place.function, name=place.name))
@@ -207,11 +216,96 @@ def check_expansion(state: State, place: Place, view: View, item: Expand) -> Non
     """New sizes that are known to make another size than the mode has."""
     factors = [state.form(size) for size in item.sizes]
     size = view.sizes[item.mode]
+    if state.launch is not None:
+        _prove_expansion(state, place, item, size, factors)
+        return
     if size.terms or any(factor.terms for factor in factors) or all(isinstance(i, int) for i in item.sizes):
         return
-    product = 1
-    for factor in factors:
-        product *= factor.constant
+    product = prod(factor.constant for factor in factors)
     if product != size.constant:
         words = {"mode": item.mode, "size": show_size(state, size), "product": product}
         state.report(rules.WRONG_EXPANSION.at(place.span, hint=None, labels=(), name=place.name, **words))
+
+
+def _prove_expansion(
+    state: State, place: Place, item: Expand, size: Affine, factors: Sequence[Affine]
+) -> None:
+    """Leave an expanded mode of a launch open whose new sizes are not seen to make the old one."""
+    known = not size.terms and not any(factor.terms for factor in factors)
+    sizes = [factor.constant for factor in factors]
+    if known and min(sizes) >= 0 and prod(sizes) == size.constant:
+        return
+    state.leave_open()
+    if known and _is_executed(state):
+        words = {
+            "mode": item.mode,
+            "name": place.name,
+            "size": size.constant,
+            "sizes": "x".join(map(str, sizes)),
+        }
+        state.report(running.WRONG_EXPANSION.at(place.span, hint=None, labels=(), place="", **words))
+
+
+def _is_executed(state: State) -> bool:
+    """Whether the statement at hand is executed for certain."""
+    found = find_violation(state, Affine(-1))
+    return found is not None and found.certain
+
+
+def check_fusion(state: State, view: View, item: Fuse) -> None:
+    """Leave a launch to the interpreter whose modes are not seen to lie one behind the other: no test could tell."""
+    for mode in range(item.first, item.last):
+        stride, size, following = view.strides[mode], view.sizes[mode], view.strides[mode + 1]
+        if (
+            stride is None
+            or (stride.terms and size.terms)
+            or (stride.times(size.constant) if not size.terms else size.times(stride.constant)) != following
+        ):
+            state.give_up()
+
+
+def check_shapes(state: State, place: Place, item: Blas, views: Sequence[View]) -> None:
+    """Leave a collective instruction of a launch open whose shapes are not seen to agree."""
+    pairs = shape_pairs(item, [view.sizes for view in views])
+    open_ = [
+        (one, other)
+        for one, other in pairs
+        if not (state.symbols.proves(one - other) and state.symbols.proves(other - one))
+    ]
+    if open_:
+        state.leave_open()
+    if any(one.terms == other.terms for one, other in open_) and _is_executed(state):
+        shapes = [[state.symbols.show(size) for size in view.sizes] for view in views]
+        words = {"function": item.function, "shapes": show_shapes(item, shapes)}
+        state.report(running.SHAPES_DISAGREE.at(place.span, hint=None, labels=(), place="", **words))
+
+
+def show_shapes(item: Blas, shapes: Sequence[Sequence[object]]) -> str:
+    """The shapes of a collective instruction as it sees them, transposed where it says so."""
+    names, flags = "ABC" if len(shapes) == 3 else "AB", (*item.transposes, *[False] * len(shapes))
+    seen = [shape[::-1] if flag else shape for shape, flag in zip(shapes, flags, strict=False)]
+    parts = ("x".join(map(str, shape)) or "scalar" for shape in seen)
+    return ", ".join(f"{name}={part}" for name, part in zip(names, parts, strict=True))
+
+
+Part = TypeVar("Part")
+
+
+def shape_pairs(item: Blas, shapes: Sequence[Sequence[Part]]) -> list[tuple[Part, Part]]:
+    """The sizes that must be equal for a collective instruction, of the shapes of its memrefs with the result last."""
+    *sources, result = shapes
+    flags = (*item.transposes, *[False] * len(sources))
+    turned = [shape[::-1] if flag else shape for shape, flag in zip(sources, flags, strict=False)]
+    first, second = turned[0], turned[-1]
+    wanted: dict[str, tuple[Sequence[Part], Sequence[Part]]] = {
+        "axpby": (first, result),
+        "cumsum": (first, result),
+        "sum": (first[:-1], result),
+        "gemm": ((*first, *second[1:]), (result[0], second[0], *result[1:]))
+        if item.function == "gemm"
+        else ((), ()),
+        "gemv": ((*first[:1], *first[1:]), (*result, *second)),
+        "ger": ((*first, *second), result),
+        "hadamard": ((*first, *second), (*result, *result)),
+    }
+    return list(zip(*wanted[item.function], strict=True))

@@ -91,6 +91,8 @@ class Family:
     root: int
     type: Memref
     size: Affine
+    ends: tuple[tuple[int, int], ...] = ()
+    """Where a launch tells them, the least and the largest size of each mode of its memrefs."""
 
 
 Known: TypeAlias = Number | Condition | View | Family

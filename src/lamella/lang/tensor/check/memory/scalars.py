@@ -169,6 +169,7 @@ COUNTS = {"subgroup_id": "num_subgroups", "subgroup_local_id": "subgroup_size", 
 
 def _make_builtin(state: State, name: str) -> Affine:
     known = {"subgroup_size": state.sizes.subgroup, "num_subgroups": state.sizes.subgroups}
+    known["group_size"] = None if state.launch is None else state.launch.groups
     count = known.get(name)
     if count is not None:
         return Affine(count)
@@ -178,7 +179,9 @@ def _make_builtin(state: State, name: str) -> Affine:
         return state.integers.new(Symbol(name, GROUP, low=low, high=high))
     last = _builtin(state, COUNTS[name]) - ONE
     high = state.symbols.interval(last)[1]
-    if name == "group_id":
+    if name == "group_id" and state.launch is not None:
+        form = state.integers.new(Symbol(name, RANGED, 0, high, ZERO, last)) if high else ZERO
+    elif name == "group_id":
         form = state.integers.new(Symbol(name, GROUP, low=0))
     else:
         itself = frozenset((len(state.symbols.table),))

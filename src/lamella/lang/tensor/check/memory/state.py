@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.lang.tensor.check.memory.forms.affine import ZERO, Affine
 from lamella.lang.tensor.check.memory.forms.integers import Integers
-from lamella.lang.tensor.check.memory.forms.symbols import FREE, NOBODY, Symbol, Symbols
+from lamella.lang.tensor.check.memory.forms.symbols import FREE, NOBODY, UNKNOWN, Symbol, Symbols
 from lamella.lang.tensor.check.memory.known import Condition, Facts, Known, Number, View
-from lamella.lang.tensor.nodes import IndexOrSize, Memref, Size, Value
+from lamella.lang.tensor.nodes import IndexOrSize, Memref, Size, Statement, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,15 @@ class Sizes:
     subgroups: int | None = None
     least: int = 1
     """The least subgroup size where it is not said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a launch knows beside the types: how many work-groups, and the sizes of the memrefs of groups."""
+
+    groups: int
+    members: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    """For each group the least and the largest size of each mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +78,8 @@ class Loop:
     start: int
     depth: int
     end: int | None = None
+    dead: bool = False
+    """Whether there is never a trip."""
 
 
 @dataclass(slots=True)
@@ -92,10 +104,28 @@ class State:
     dead: int = 0
     """How many of the regions around are never executed."""
     told_of_groups: bool = False
+    launch: Launch | None = None
+    """Where a launch is proved: then nothing is taken for granted that its arguments could break."""
+    current: Statement | None = None
+    """The statement that is being visited."""
+    open: dict[int, Statement] = field(default_factory=dict)
+    """The statements of a launch that are not proved to stay inside their memory, by their identity."""
+    opaque: bool = False
+    """Whether something of a launch cannot be followed at all."""
     integers: Integers = field(init=False)
 
     def __post_init__(self) -> None:
-        self.integers = Integers(self.symbols)
+        self.integers = Integers(self.symbols, self.launch is not None)
+
+    def leave_open(self) -> None:
+        """Keep that the statement at hand is not proved, unless it is never executed."""
+        if not self.dead and self.current is not None:
+            self.open[id(self.current)] = self.current
+
+    def give_up(self) -> None:
+        """Keep that something is not followed, unless it is never executed."""
+        if not self.dead:
+            self.opaque = True
 
     def report(self, finding: Diagnostic) -> None:
         """Keep a finding, unless it is about what is never executed."""
@@ -140,18 +170,24 @@ class State:
         self.roots += 1
         return self.roots
 
-    def make_view(self, name: str, type_: Memref) -> View:
+    def make_view(self, name: str, type_: Memref, ends: Sequence[tuple[int, int]] = ()) -> View:
         """A memref whose sizes and strides are those of its type, or chosen by who launches the kernel."""
-        sizes = tuple(self.size(size, f"size %{name}[{mode}]") for mode, size in enumerate(type_.shape))
+        between = dict(enumerate(ends))
+        sizes = tuple(
+            self.size(size, f"size %{name}[{mode}]", ends=between.get(mode))
+            for mode, size in enumerate(type_.shape)
+        )
         strides = tuple(
             self.size(stride, f"stride %{name}[{mode}]") for mode, stride in enumerate(type_.stride)
         )
         return View(name, self.new_root(), type_, sizes, strides)
 
-    def size(self, size: Size, name: str, divisor: int = 1) -> Affine:
-        """The form of a size or stride."""
+    def size(self, size: Size, name: str, divisor: int = 1, ends: tuple[int, int] | None = None) -> Affine:
+        """The form of a size or stride; one of several memrefs lies between two ends."""
         if size is not None:
             return Affine(size)
+        if ends is not None:
+            return self.integers.new(Symbol(name, UNKNOWN, *ends))
         shown = name if divisor == 1 else f"({name} / {divisor})"
         return self.integers.new(Symbol(shown, FREE, low=0)).times(divisor)
 

@@ -6,11 +6,14 @@ from lamella.lang.tensor.check.memory.aliases import check_aliases
 from lamella.lang.tensor.check.memory.bounds import (
     Place,
     check_expansion,
+    check_fusion,
     check_positions,
+    check_shapes,
     positions_of_indices,
     positions_of_matrix,
     positions_of_slices,
 )
+from lamella.lang.tensor.check.memory.forms.affine import ZERO
 from lamella.lang.tensor.check.memory.forms.symbols import NOBODY
 from lamella.lang.tensor.check.memory.initial import LocalMemory
 from lamella.lang.tensor.check.memory.known import Family, Known, Number, View
@@ -33,6 +36,7 @@ from lamella.lang.tensor.nodes import (
     CoopStore,
     Expand,
     Fuse,
+    LifetimeStop,
     Load,
     SizeOf,
     Statement,
@@ -92,8 +96,16 @@ class Statements:
                 self._together(statement, item)
             case Barrier() if self._state.spmd is not None:
                 self._state.spmd.accesses.clear()
-            case _:
+            case Barrier() | LifetimeStop():
                 return
+            case _:
+                self._lose(statement)
+
+    def _lose(self, statement: Statement) -> None:
+        """An instruction that is not followed: nothing is known of its results any more."""
+        self._state.give_up()
+        for value in statement.results:
+            self._state.values.pop(value.name, None)
 
     def _place(self, statement: Statement, operand: Value) -> Place:
         return Place(self._function, statement.span, operand.name)
@@ -111,6 +123,7 @@ class Statements:
     def _load(self, statement: Statement, item: Load) -> None:
         state, memory = self._state, self._state.values.get(item.operand.name)
         if not isinstance(memory, View | Family):
+            self._lose(statement)
             return
         place = self._place(statement, item.operand)
         check_positions(state, place, positions_of_indices(state, memory, item.indices))
@@ -126,6 +139,7 @@ class Statements:
     def _store(self, statement: Statement, item: Store) -> None:
         state, view = self._state, self._state.view(item.operand)
         if view is None:
+            self._lose(statement)
             return
         place = self._place(statement, item.operand)
         check_positions(state, place, positions_of_indices(state, view, item.indices))
@@ -135,11 +149,12 @@ class Statements:
     def _update(self, statement: Statement, item: AtomicUpdate) -> None:
         """An atomic update reads and writes one element, and is in nobody's way."""
         state, view = self._state, self._state.view(item.operand)
+        if view is None:
+            self._lose(statement)
+            return
         name = f"%{_name_of(statement)}"
         depends = self._depends(item.operand, item.value, *item.indices)
         self._bind(statement, unknown_value(state, item.type, depends, name))
-        if view is None:
-            return
         place = self._place(statement, item.operand)
         check_positions(state, place, positions_of_indices(state, view, item.indices))
         self.local.read(view.root, place, word_of(item))
@@ -156,6 +171,7 @@ class Statements:
     def _view(self, statement: Statement, item: Subview | Expand | Fuse) -> None:
         state, view, name = self._state, self._state.view(item.operand), _name_of(statement)
         if view is None:
+            self._lose(statement)
             return
         place = self._place(statement, item.operand)
         match item:
@@ -166,6 +182,7 @@ class Statements:
                 check_expansion(state, place, view, item)
                 self._bind(statement, make_expand(state, view, item, name))
             case Fuse():
+                check_fusion(state, view, item)
                 self._bind(statement, make_fuse(state, view, item, name))
 
     def _allocate(self, statement: Statement, item: Alloca) -> None:
@@ -188,6 +205,8 @@ class Statements:
             place = self._place(statement, item.operand)
             check_positions(state, place, list(positions_of_matrix(state, view, item, item.type)))
             self.local.read(view.root, place, word_of(item))
+        else:
+            state.give_up()
         depends = self._depends(item.operand, item.row, item.column)
         self._bind(statement, unknown_value(state, item.type, depends))
 
@@ -195,9 +214,12 @@ class Statements:
         state, view = self._state, self._state.view(item.operand)
         matrix = state.number(item.value).matrix
         if view is None:
+            self._lose(statement)
             return
         place = self._place(statement, item.operand)
-        if matrix is not None:
+        if matrix is None:
+            state.give_up()
+        else:
             check_positions(state, place, list(positions_of_matrix(state, view, item, matrix)))
         check_matrix_store(state, place, item, view)
         self._write(view, place, item)
@@ -217,23 +239,32 @@ class Statements:
         *inputs, beta, output = item.operands
         word = word_of(item)
         target = self._state.view(output)
-        if target is None:
+        views = [self._state.view(operand) for operand in (*inputs[1:], output)]
+        known = [view for view in views if view is not None]
+        if target is None or len(known) < len(views):
+            self._lose(statement)
             return
+        if self._state.launch is not None:
+            check_shapes(self._state, self._place(statement, output), item, known)
         check_aliases(self._state, self._place(statement, output), item)
         for operand in inputs[1:]:
             view = self._state.view(operand)
             if view is not None:
                 self.local.read(view.root, self._place(statement, operand), word)
-        if self._is_other_than_zero(beta):
+        if not self._is_zero(beta):
             self.local.read(target.root, self._place(statement, output), word)
         self.local.write(target.root)
 
-    def _is_other_than_zero(self, beta: Value) -> bool:
-        """Whether beta is a constant by which the output is multiplied, and so read."""
+    def _is_zero(self, beta: Value) -> bool:
+        """Whether beta is a constant 0, with which the output is not read; a factor of the run may be anything."""
         found = self._state.number(beta)
         if found.form is not None:
-            return not found.form.terms and found.form.constant != 0
-        return found.constant not in (None, 0, (0.0, 0.0))
+            return found.form == ZERO
+        return found.constant in ZEROS
+
+
+ZEROS = (0, (0.0, 0.0))
+"""Constants that are 0, real or complex."""
 
 
 def _name_of(statement: Statement) -> str:

@@ -28,11 +28,13 @@ def make_parameter(state: State, parameter: Parameter) -> Known:
     if isinstance(type_, Memref):
         return _with_divisors(state, state.make_view(name, type_), parameter.attributes)
     if isinstance(type_, Group):
-        return Family(name, state.new_root(), type_.memref, state.size(type_.size, f"size %{name}[0]"))
+        ends = () if state.launch is None else state.launch.members.get(name, ())
+        size = state.size(type_.size, f"size %{name}[0]")
+        return Family(name, state.new_root(), type_.memref, size, tuple(ends))
     if type_ == BOOL:
         return Condition(parameter=name)
     if isinstance(type_, Scalar) and type_.name in BITS:
-        low, high = assumed_range(type_.name)
+        low, high = assumed_range(type_.name, state.integers.strict)
         return Number(state.integers.new(Symbol(f"%{name}", FREE, low, high)))
     return Number()
 
@@ -53,7 +55,7 @@ def load_member(state: State, family: Family, index: Affine, name: str) -> View:
     """An element of a group; the same index gives the same memory."""
     key = (family.root, index)
     if key not in state.members:
-        state.members[key] = state.make_view(name, family.type)
+        state.members[key] = state.make_view(name, family.type, family.ends)
     return replace(state.members[key], name=name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lamella.lang.tensor.check.memory.forms.affine import Affine
+from lamella.lang.tensor.check.memory.forms.affine import ZERO, Affine
 from lamella.lang.tensor.check.memory.forms.symbols import FREE, RANGED, Symbols
 from lamella.lang.tensor.check.memory.state import State
 
@@ -60,8 +60,9 @@ def _assignments(state: State, form: Affine) -> Iterator[tuple[tuple[int, Affine
 
 
 def _choosable(state: State) -> set[int]:
-    """The symbols that a counter-example chooses: work-items and trips."""
-    return {*state.item_symbols(), *(trip for trip in state.trips() if trip is not None)}
+    """The symbols that a counter-example chooses: work-items, trips and, of a launch, work-groups."""
+    groups = state.builtins.get("group_id", ZERO).symbols if state.launch is not None else frozenset()
+    return {*groups, *state.item_symbols(), *(trip for trip in state.trips() if trip is not None)}
 
 
 def _values(symbols: Symbols, form: Affine, number: int) -> list[Affine]:

@@ -10,8 +10,8 @@ from lamella.lang.tensor.check.memory.forms.affine import ONE, ZERO, Affine
 from lamella.lang.tensor.check.memory.forms.integers import type_range
 from lamella.lang.tensor.check.memory.forms.symbols import NOBODY, RANGED, UNKNOWN, Symbol
 from lamella.lang.tensor.check.memory.known import Condition, Facts, Known, Number
-from lamella.lang.tensor.check.memory.scalars import evaluate_scalar, unknown_value
-from lamella.lang.tensor.check.memory.state import Guard, Loop, Sizes, Spmd, State
+from lamella.lang.tensor.check.memory.scalars import MOST_ITEMS, evaluate_scalar, unknown_value
+from lamella.lang.tensor.check.memory.state import Guard, Launch, Loop, Sizes, Spmd, State
 from lamella.lang.tensor.check.memory.statements import Statements
 from lamella.lang.tensor.check.memory.views import make_parameter
 from lamella.lang.tensor.nodes import (
@@ -35,6 +35,9 @@ from lamella.lang.tensor.nodes import (
 )
 from lamella.lang.tensor.rules import memory as rules
 
+MOST_NARROW = (1 << 31) - 1
+"""The largest number of the types whose loops over work-items are counted in a wider one."""
+
 
 @dataclass(slots=True)
 class Frame:
@@ -50,8 +53,8 @@ class Frame:
 class Walk:
     """Visits the statements of a function in order."""
 
-    def __init__(self, function: Function, sizes: Sizes) -> None:
-        self.state = State(sizes)
+    def __init__(self, function: Function, sizes: Sizes, launch: Launch | None = None) -> None:
+        self.state = State(sizes, launch=launch)
         self._statements = Statements(self.state, function.name)
         self._frames: list[Frame] = []
         self._guards = 0
@@ -78,6 +81,7 @@ class Walk:
     def _visit(self, frame: Frame, statement: Statement) -> None:
         state, item = self.state, statement.instruction
         state.position += 1
+        state.current = statement
         match item:
             case Constant() | Arith() | Compare() | Math() | Cast() | Builtin():
                 self._bind(statement, evaluate_scalar(state, item))
@@ -129,18 +133,18 @@ class Walk:
 
     def _open_loop(self, loop: Loop) -> None:
         loop.start, loop.depth = self.state.position, self.state.depth
-        self._bury(loop.needed, 1)
+        loop.dead = self._is_never(loop.needed)
+        self.state.dead += loop.dead
         self.state.loops.append(loop)
 
     def _close_loop(self, loop: Loop) -> None:
         loop.end = self.state.position
         self.state.loops.pop()
-        self._bury(loop.needed, -1)
+        self.state.dead -= loop.dead
 
-    def _bury(self, needed: tuple[Affine, ...], count: int) -> None:
-        """Begin or end a region that is never executed if what it needs is never so."""
-        if any(self.state.symbols.refutes(form) for form in needed):
-            self.state.dead += count
+    def _is_never(self, needed: tuple[Affine, ...]) -> bool:
+        """Whether a region is never executed, because what it needs is never so."""
+        return any(self.state.symbols.refutes(form) for form in needed)
 
     def _define_trip(
         self, variable: Value, bounds: tuple[Affine, Affine, Affine], type_: str, itself: bool = False
@@ -148,7 +152,7 @@ class Walk:
         """Make the variable of a loop `begin + step * trip`; the trip is None where steps are not known."""
         state, (begin, end, step) = self.state, bounds
         name, depends = f"%{variable.name}", state.symbols.depends(bounds)
-        wraps = _may_wrap(bounds, type_range(type_)[1])
+        wraps = self._wraps(bounds, type_range(type_)[1], itself)
         if step.terms or step.constant < 1 or wraps:
             self._define_stepping(variable, bounds, type_, wraps)
             return None
@@ -166,6 +170,18 @@ class Walk:
         state.symbols.state(fact)
         state.values[variable.name] = Number(shown, own | depends)
         return number
+
+    def _wraps(self, bounds: tuple[Affine, Affine, Affine], most: int, spread: bool) -> bool:
+        """Whether a loop may pass the largest number of its type; of a launch that must be seen not to be so.
+
+        A foreach is spread over work-items, so that its variable is computed up to a work-group beyond its end.
+        """
+        _, end, step = bounds
+        is_counted = not spread and not any(form.terms for form in bounds)
+        if self.state.launch is None or is_counted:
+            return _may_wrap(bounds, most)
+        beyond = Affine(MOST_ITEMS) if spread and most > MOST_NARROW else step - ONE
+        return not self.state.symbols.proves(Affine(most) - end - beyond, assuming=False)
 
     def _define_stepping(
         self, variable: Value, bounds: tuple[Affine, Affine, Affine], type_: str, wraps: bool
@@ -235,9 +251,13 @@ class Walk:
     ) -> Frame:
         state, (condition, parameter) = self.state, told
 
+        never = False
+
         def enter() -> None:
+            nonlocal never
             self._guards += 1
-            self._bury(facts.forms, 1)
+            never = self._is_never(facts.forms)
+            state.dead += never
             state.guards.append(Guard(self._guards, facts, condition.depends, parameter))
             for form in facts.forms:
                 state.symbols.assume(form)
@@ -246,7 +266,7 @@ class Walk:
             state.guards.pop()
             for form in reversed(facts.forms):
                 state.symbols.retract(form)
-            self._bury(facts.forms, -1)
+            state.dead -= never
             results.append(yielded)
 
         return Frame(region, enter, leave)

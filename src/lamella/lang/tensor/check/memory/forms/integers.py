@@ -28,9 +28,12 @@ def wrap(value: int, type_: str) -> int:
     return (value - low) % (high - low + 1) + low
 
 
-def assumed_range(type_: str) -> tuple[Bound, Bound]:
-    """Bounds of an unknown integer; one of 64 bits counts as unbounded, and sums of such are not thought to wrap."""
-    return type_range(type_) if BITS[type_] < 64 else (None, None)
+def assumed_range(type_: str, strict: bool = False) -> tuple[Bound, Bound]:
+    """Bounds of an unknown integer; one of 64 bits counts as unbounded, and sums of such are not thought to wrap.
+
+    A strict proof does not count on that: it must hold for every integer there is.
+    """
+    return type_range(type_) if strict or BITS[type_] < 64 else (None, None)
 
 
 def _is_modest(form: Affine) -> bool:
@@ -40,16 +43,22 @@ def _is_modest(form: Affine) -> bool:
     )
 
 
-class Integers:
-    """Evaluates integer instructions."""
+def _is_shift(amount: Affine, type_: str) -> bool:
+    """Whether a shift by this amount has a result: by a constant, of less than all bits."""
+    return not amount.terms and 0 <= amount.constant < BITS[type_]
 
-    def __init__(self, symbols: Symbols) -> None:
+
+class Integers:
+    """Evaluates integer instructions; where it is strict, no sum is thought not to wrap."""
+
+    def __init__(self, symbols: Symbols, strict: bool = False) -> None:
         self.symbols = symbols
+        self.strict = strict
         self._quotients: dict[tuple[Affine, int, bool], Affine | None] = {}
 
     def unknown(self, type_: str, depends: frozenset[int], name: str = "") -> Affine:
         """An integer of which only the type is known."""
-        low, high = assumed_range(type_)
+        low, high = assumed_range(type_, self.strict)
         return self.new(Symbol(name, low=low, high=high, depends=depends))
 
     def new(self, symbol: Symbol) -> Affine:
@@ -58,6 +67,8 @@ class Integers:
 
     def evaluate(self, function: str, operands: tuple[Affine, ...], type_: str) -> Affine | None:
         """The form of a result; None where nothing is known of it but its type."""
+        if function in ("shl", "shr") and not _is_shift(operands[-1], type_):
+            return None
         if len(operands) == 2 and function in BINARY:
             found = BINARY[function](self, operands[0], operands[1])
         elif len(operands) == 1 and function in UNARY:
@@ -74,7 +85,7 @@ class Integers:
             return None
         least, largest = type_range(type_)
         low, high = self.symbols.interval(form)
-        wide = BITS[type_] == 64 and _is_modest(form)
+        wide = BITS[type_] == 64 and not self.strict and _is_modest(form)
         fits_below = wide if low is None else low >= least
         fits_above = wide if high is None else high <= largest
         fits_below = fits_below or self.symbols.proves(form - Affine(least))
