@@ -121,7 +121,7 @@ def measure_compile() -> None:
     path = MODELS / "models" / "llama.module"
 
     def ours(layers: int) -> None:
-        source = read_source(path, False, Options(config={"n_layers": layers}))
+        source = read_source(path, Options(config={"n_layers": layers}))
         module_to_graph(source.instance, Settings())
 
     def theirs() -> None:
