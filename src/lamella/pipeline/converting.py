@@ -10,7 +10,6 @@ from typing import Protocol, cast
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.base.paths import is_there, shown
-from lamella.graph.model import Model as GraphModel
 from lamella.pipeline.languages import ENDINGS, Model, execution_of, language_of, part_of
 from lamella.pipeline.options import Options
 
@@ -62,10 +61,8 @@ def convert(source: Path, target: Path, options: Options) -> Conversion:
         return _to_nac(model, target, options)
     if model.language == "nac":
         part_of("nac", "execution").save(model, target, options)
-    elif isinstance(model, GraphModel):
-        whole: GraphModel = part_of("skriptnd", "execution").with_numbers(model, options)
-        execution_of(model.language).save(whole, target)
-        return Plain((target,), whole.findings[len(model.findings) :])
+    elif model.language == "skriptnd":
+        return Plain((target,), part_of("skriptnd", "execution").save_whole(model, target, options))
     else:
         execution_of(model.language).save(model, target)
     return Plain((target,))

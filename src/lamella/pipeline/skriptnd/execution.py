@@ -218,6 +218,13 @@ def save(model: Model, path: Path) -> None:
         write_model(model, path)
 
 
+def save_whole(model: Model, path: Path, options: Options) -> tuple[Diagnostic, ...]:
+    """Write a model with numbers for all its variables, or for none; gives what there is to say about them."""
+    whole = with_numbers(model, options)
+    save(whole, path)
+    return whole.findings[len(model.findings) :]
+
+
 def _require_whole(model: Model) -> None:
     """Data for some variables alone would make a folder that nobody can read."""
     data = model.data or {}
