@@ -40,7 +40,8 @@ def check(
     operators: dict[str, Operator] = {}
     for item in document.declarations:
         operators.setdefault(item.name, item)
-    definitions = Definitions(module, operators, find, frozenset(document.modules), listed, qualify, lost)
+    definitions = Definitions(module, operators, find, frozenset(document.modules), listed, qualify)
+    definitions.lost = lost
     called = {name for item in document.declarations for name in invoked(item)}
     calls: dict[str, Sequence[Edge]] = {}
     for item in document.declarations:

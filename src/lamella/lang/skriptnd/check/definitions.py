@@ -49,7 +49,6 @@ class Definitions:
         imports: Collection[str] | None = None,
         listed: Listed | None = None,
         qualify: Qualify = qualified_name,
-        lost: Collection[str] = (),
     ) -> None:
         self.module = module
         self.operators = operators
@@ -57,7 +56,8 @@ class Definitions:
         self._imports = imports
         self._listed = listed
         self._qualify = qualify
-        self._lost = lost
+        self.lost: Collection[str] = ()
+        """Modules that could not be read: nothing is known about what they define."""
         self._guesses = 0
         self._signatures: dict[str, Signature] = {}
         self._stateful: dict[str, bool] = {}
@@ -73,7 +73,7 @@ class Definitions:
             return self._not_imported(module, span)
         if short.startswith("_"):
             return rules.PRIVATE_OPERATOR.at(span, name=short, module=module)
-        if self._find is None or qualified.rpartition(".")[0] in self._lost:
+        if self._find is None or qualified.rpartition(".")[0] in self.lost:
             return None
         return self._find(qualified) or self._unknown(name, span)
 

@@ -11,7 +11,7 @@ from lamella.base.limits import Limits
 from lamella.base.source import Source
 from lamella.lang.skriptnd.parse.formulas import Formulas
 from lamella.lang.skriptnd.parse.lexis import BLOCK, ODD, OPEN, SIGN, TooDeep
-from lamella.lang.skriptnd.rules.syntax import UNCLOSED
+from lamella.lang.skriptnd.rules.syntax import SYNTAX
 from lamella.lang.skriptnd.words import BLOCKS
 
 T = TypeVar("T")
@@ -19,6 +19,7 @@ DEFINITION_WORDS = frozenset(("operator", "graph", "public", "import"))
 BRACES = {"{": 1, "}": -1}
 
 
+UNCLOSED = SYNTAX.also("'{bracket}' is not closed: expected {wanted} {where}, found {found}")
 CLOSERS = {"(": ")", "[": "]", "{": "}"}
 OPENERS = {closer: opener for opener, closer in CLOSERS.items()}
 MOST_BRACKETS = 20

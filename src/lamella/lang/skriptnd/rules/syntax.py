@@ -8,7 +8,6 @@ GRAMMAR = "2.16 Formal grammar definition"
 LITERALS = "2.4 Expressions"
 
 SYNTAX = Rule("SKR001", GRAMMAR, "expected {wanted} {where}, found {found}")
-UNCLOSED = SYNTAX.also("'{bracket}' is not closed: expected {wanted} {where}, found {found}")
 BAD_CHARACTER = Rule("SKR002", LITERALS, "the text '{text}' has no meaning here")
 NUMBER_FORM = Rule("SKR003", LITERALS, "'{text}' is not a number", hint="{repair}")
 LITERAL_RANGE = Rule("SKR004", LITERALS, "the number {text} is too large")
