@@ -86,9 +86,9 @@ WRITTEN: dict[str, tuple[str, str, str, str, list[str]]] = {
     "marked": (" @memory(save)", "save: [x, a]", "saved.a", "saved.x", []),
     "not listed": ("", "save: [x]", "saved.a", "saved.x", ["E006"]),
     "an input that is not listed": ("", "save: [a]", "saved.a", "x", ["E006"]),
-    "another tensor without saved": ("", "save: [a, x]", "a", "x", ["E006", "W004"]),
-    "unknown": ("", "save: [a, x]", "saved.b", "x", ["E006", "W004"]),
-    "misspelt": ("", "save: [a, x]", "b", "x", ["E002", "W004"]),
+    "another tensor without saved": ("", "save: [a, x]", "a", "x", ["E006"]),
+    "unknown": ("", "save: [a, x]", "saved.b", "x", ["E006"]),
+    "misspelt": ("", "save: [a, x]", "b", "x", ["E002"]),
 }
 
 

@@ -145,22 +145,20 @@ def test_settings_decide_how_gradients_are_verified(tmp_path: Path) -> None:
 
 def test_convert_refuses_what_the_named_architecture_would_lose(tmp_path: Path) -> None:
     path = BAD / "e126_theta.module"
-    told = call("convert", path, tmp_path / "lost", "--preset", "tiny", status=1)
+    told = call("convert", path, tmp_path / "lost", status=1)
     assert "E126" in told
     assert "'precompute_rope_freqs' is 500.0 here and 10000.0 there" in told
     assert not (tmp_path / "lost").exists()
     right = repaired(path.read_text(encoding="utf-8"))
-    call("convert", written(tmp_path, right), tmp_path / "kept", "--preset", "tiny")
-    text = right.replace(") extends", ",\n  tie: bool = true\n) extends")
-    told = call("convert", written(tmp_path, text), tmp_path / "tied", "--preset", "tiny", status=1)
+    call("convert", written(tmp_path, right), tmp_path / "kept")
+    text = right.replace("\n) extends", ", tie: bool = true\n) extends")
+    told = call("convert", written(tmp_path, text), tmp_path / "tied", status=1)
     assert "'lm_head.weight'" in told
     text = right.replace("      eps: rms_norm_eps\n", "")
     told = call(
         "convert",
         written(tmp_path, text),
         tmp_path / "eps",
-        "--preset",
-        "tiny",
         "--set",
         "eps=0.01",
         status=1,

@@ -12,6 +12,7 @@ from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.nodes import BuiltConstant, Value
 from lamella.lang.module.rules.constants import KIND, OUT_OF_RANGE
 
+LLAMA3 = frozenset(("low_freq_factor", "high_freq_factor", "original_max_seq"))
 SCALINGS = ("default", "linear", "llama3")
 MOST = DEFAULT.max_total_bytes // 8
 """Elements of one constant."""
@@ -34,9 +35,12 @@ def shape_of(name: str, built: BuiltConstant) -> tuple[int, ...]:
 
 
 def require_call(name: str, built: BuiltConstant) -> None:
-    """A Problem says that a function does not take so many arguments, or none of a name, whatever the values are."""
+    """A Problem says that a function does not take so many arguments, or none of a name or kind."""
     try:
         signature(SHAPES[built.function]).bind(*built.positional, **built.named)
+        SHAPES[built.function](*built.positional, **built.named)
+    except ValueError:
+        return
     except TypeError:
         raise _wrong(name, built) from None
 
@@ -64,12 +68,11 @@ def _rope(
     theta: Value = 10000.0,
     scaling: Value = "default",
     factor: Value = 1.0,
-    *,
-    low_freq_factor: Value = 1.0,
-    high_freq_factor: Value = 4.0,
-    original_max_seq: Value = 8192,
+    **llama3: Value,
 ) -> tuple[Value, ...]:
-    numbers = (theta, factor, low_freq_factor, high_freq_factor, original_max_seq)
+    if not llama3.keys() <= LLAMA3:
+        raise TypeError(f"{', '.join(llama3.keys() - LLAMA3)}")
+    numbers = (theta, factor, *llama3.values())
     return _angles(max_seq, dim, numbers) if scaling in SCALINGS else (-1,)
 
 

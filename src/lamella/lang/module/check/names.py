@@ -167,15 +167,16 @@ def _check_sources(graph: tuple[Statement, ...], view: View) -> Iterator[Diagnos
     inputs, told = {port.name or "in" for port in view.inputs or ()}, set[str]()
     bodies = ((item for item in body if isinstance(item, Flow)) for body in bodies_in(graph))
     is_rebound = any(True for body in bodies for _ in find_rebound(body, inputs))
-    for flow in (item for item in graph if isinstance(item, Flow)):
-        for source in flow.sources:
-            for name in _read_names(source):
-                if name.id not in known:
-                    where, repair = f"in '{view.module.name}'", near.guess(name.id)
-                    if name.id in told or (is_rebound and not repair):
-                        continue  # what is bound a second time was probably meant to be this
-                    told.add(name.id)
-                    yield names.UNKNOWN.at(name.span, name=name.id, where=where, repair=repair)
+    flows = (item for item in graph if isinstance(item, Flow))
+    for name in (name for flow in flows for source in flow.sources for name in _read_names(source)):
+        if name.id in known or name.id in told:
+            continue
+        where, repair = f"in '{view.module.name}'", near.guess(name.id)
+        if (
+            repair or not is_rebound
+        ):  # what is bound a second time was probably meant to be a name without a near one
+            told.add(name.id)
+            yield names.UNKNOWN.at(name.span, name=name.id, where=where, repair=repair)
 
 
 def _read_names(source: Expr) -> Iterator[Name]:
