@@ -15,12 +15,14 @@ NOTHING = ""
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """A text, and the code of the error that `check` and `run` must give; NOTHING where it is right."""
+    """A text, and the code of the error that `check`, `show` and `run` must give; NOTHING where it is right."""
 
     make: Callable[[], str]
     check: str = NOTHING
     run: str | None = None
-    """Where it differs from what `check` gives."""
+    """Where it differs from what `show` gives, which composes and goes no further."""
+    early: bool = False
+    """Whether `check`, which goes the way of `run`, finds it too."""
 
 
 def graph(
@@ -113,7 +115,7 @@ S1: Mapping[str, Attack] = {
         )
     ),
     "sum": Attack(lambda: used(" + ".join(["n"] * MANY))),
-    "formula": Attack(lambda: lowered(f"y[i,] = {' + '.join(['x[i,]'] * 20_000)}, i < n;"), run=LARGE),
+    "formula": Attack(lambda: lowered(f"y[i,] = {' + '.join(['x[i,]'] * 20_000)}, i < n;"), run=LARGE, early=True),
     "calls": Attack(lambda: graph(f"y = {'math.iden(' * MANY}x{')' * MANY};"), "SKR017"),
     "operators": Attack(
         lambda: graph(
@@ -131,7 +133,7 @@ S2: Mapping[str, Attack] = {
     "zero": Attack(lambda: used("1 / 0"), "SKR100"),
     "modulo": Attack(lambda: used("1 % (n - n)"), "SKR100"),
     "nan": Attack(lambda: extent("int(0.0 / 0.0)"), "SKR260"),
-    "infinity": Attack(lambda: extent("int(1.0 / 0.0)"), run=MEMORY),
+    "infinity": Attack(lambda: extent("int(1.0 / 0.0)"), run=MEMORY, early=True),
     "large real": Attack(lambda: extent("int(1e308)"), "SKR284"),
     "larger real": Attack(lambda: extent("int(1e400)"), "SKR004"),
     "exponent": Attack(lambda: used("1e" + "9" * 5000), "SKR004"),
@@ -180,7 +182,7 @@ S4: Mapping[str, Attack] = {
         ),
         "SKR315",
     ),
-    "formula": Attack(lambda: lowered("unroll..(k -> 10 ** 9) y[i,] = x[i,], i < n;"), run=LARGE),
+    "formula": Attack(lambda: lowered("unroll..(k -> 10 ** 9) y[i,] = x[i,], i < n;"), run=LARGE, early=True),
 }  # fmt: skip
 S5: Mapping[str, Attack] = {
     "itself": Attack(lambda: called("@compose { y = f(x); }"), "SKR044"),
@@ -241,9 +243,10 @@ S10: Mapping[str, Attack] = {
     ),
     "zero": Attack(lambda: graph(inputs="x: real[0];", outputs="y: real[0];")),
     "2 ** 63": Attack(lambda: graph(inputs="x: real[2 ** 63];", outputs="y: real[2 ** 63];"), "SKR284"),
-    "2 ** 62": Attack(lambda: graph(inputs="x: real[2 ** 62];", outputs="y: real[2 ** 62];"), run=MEMORY),
+    "2 ** 62": Attack(lambda: graph(inputs="x: real[2 ** 62];", outputs="y: real[2 ** 62];"), run=MEMORY, early=True),
     "empty and large": Attack(
-        lambda: graph(inputs="x: real[0, 2 ** 62, 2 ** 62];", outputs="y: real[0, 2 ** 62, 2 ** 62];"), run=MEMORY
+        lambda: graph(inputs="x: real[0, 2 ** 62, 2 ** 62];", outputs="y: real[0, 2 ** 62, 2 ** 62];"),
+        run=MEMORY, early=True,
     ),
     "negative": Attack(lambda: graph(inputs="x: real[-1];", outputs="y: real[-1];"), "SKR133"),
     "bound": Attack(lambda: graph(inputs="x: real[n|10 ** 18];", outputs="y: real[n];")),
@@ -251,11 +254,11 @@ S10: Mapping[str, Attack] = {
     "large bound": Attack(lambda: graph(inputs="x: real[n|2 ** 200];", outputs="y: real[n];"), "SKR260"),
 }  # fmt: skip
 S11: Mapping[str, Attack] = {
-    "outside": Attack(lambda: lowered("y[i,] = x[i + 1,], i < n;"), run="SKR320"),
-    "before": Attack(lambda: lowered("y[i,] = x[i - 1,], i < n;"), run="SKR320"),
+    "outside": Attack(lambda: lowered("y[i,] = x[i + 1,], i < n;"), run="SKR320", early=True),
+    "before": Attack(lambda: lowered("y[i,] = x[i - 1,], i < n;"), run="SKR320", early=True),
     "far outside": Attack(lambda: lowered("y[i,] = x[i * 2 ** 62,], i < n;"), run="SKR320"),
-    "target": Attack(lambda: lowered("y[i,] = x[0,], i < n + 9;"), run="SKR320"),
-    "wide": Attack(lambda: lowered("y[i,] = x[|i * 2 ** 63|,], i < n;"), run="SKR324"),
+    "target": Attack(lambda: lowered("y[i,] = x[0,], i < n + 9;"), run="SKR320", early=True),
+    "wide": Attack(lambda: lowered("y[i,] = x[|i * 2 ** 63|,], i < n;"), run="SKR324", early=True),
     "reduction": Attack(lambda: lowered("y[i,] += x[|i + j|,], i < n, j < 10 ** 18;"), run="SKR323"),
     "squares": Attack(
         lambda: lowered(
@@ -270,7 +273,8 @@ S11: Mapping[str, Attack] = {
     "alias": Attack(lambda: lowered("x[i,] = y[i,], i < n;"), "SKR160"),
     "itself": Attack(lambda: lowered("y[i,] = y[i - 1,], i < n;"), "SKR177"),
     "loops": Attack(
-        lambda: lowered(f"y[i,] += x[i,], i < n, {', '.join(f'j{n} < 2' for n in range(200))};"), run="SKR326"
+        lambda: lowered(f"y[i,] += x[i,], i < n, {', '.join(f'j{n} < 2' for n in range(200))};"),
+        run="SKR326", early=True,
     ),
 }  # fmt: skip
 S12: Mapping[str, Attack] = {

@@ -6,13 +6,13 @@ decomposed. What depends on extents that only the run tells is left to the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic, Label, LamellaError
 from lamella.base.dim import Dim, TooComplex
 from lamella.base.dtype import ElementType, Kind
-from lamella.base.limits import Limits, in_range
+from lamella.base.limits import LARGEST, Limits, in_range
 from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE, Span
 from lamella.graph.binding import bind_operation, signature
@@ -127,6 +127,7 @@ class _Refusals:
         elif kind == "lower" and not any(isinstance(item, Pack) for item in operation.outputs):
             for formula in contractions(instance):
                 self._keep_loops(formula)
+                _keep_numbers(formula)
                 _keep_inside(formula, instance)
         elif kind == "intrinsic" and not instance.definition.standard:
             raise Fault(INTRINSIC)
@@ -137,13 +138,14 @@ class _Refusals:
 
     def _keep_size(self, item: Tensor | Pack) -> None:
         """A tensor of known extents fits into memory by itself."""
-        needed = -(-item.element.bits // 8)
+        needed = largest = -(-item.element.bits // 8)
         for extent in item.shape:
             if isinstance(extent, Dim):
                 return
-            needed *= extent
-        if needed > self.limits.max_total_bytes:
-            raise Fault(TOO_MUCH_MEMORY, needed=needed, limit=self.limits.max_total_bytes)
+            needed, largest = needed * extent, largest * max(extent, 1)
+        # An empty tensor needs nothing, but NumPy still counts its other extents.
+        if needed > self.limits.max_total_bytes or largest > LARGEST:
+            raise Fault(TOO_MUCH_MEMORY, needed=largest, limit=self.limits.max_total_bytes)
 
     def _keep_loops(self, formula: Contraction) -> None:
         count = sum(loop.extent != 1 for loop in formula.loops)
@@ -173,6 +175,13 @@ def _at_call(finding: Diagnostic, name: str, origin: Origin | None) -> Diagnosti
     return tell_origin(replace(finding, message=message, span=place, labels=labels), origin)
 
 
+def _keep_numbers(formula: Contraction) -> None:
+    """Refuse an integer that the run cannot compute with."""
+    for term in _terms((*formula.targets, *formula.values, formula.condition)):
+        if isinstance(term, int) and not in_range(term):
+            raise Fault(INTEGER_TOO_WIDE, bits=term.bit_length())
+
+
 # --- indices --------------------------------------------------------------------------------------------------
 
 
@@ -197,7 +206,12 @@ def _keep_inside(formula: Contraction, instance: Instance) -> None:
 
 
 def _elements(terms: Iterable[Scalar]) -> Iterator[Element]:
-    """The accesses that every step makes; each term once, however often it is shared."""
+    """The accesses that every step makes."""
+    return (term for term in _terms(terms, LAZY) if isinstance(term, Element))
+
+
+def _terms(terms: Iterable[Scalar | None], closed: Collection[str] = ()) -> Iterator[object]:
+    """Every term, each once, however often it is shared; what some functions are applied to is left out."""
     seen: set[int] = set()
     stack: list[object] = list(terms)
     while stack:
@@ -205,9 +219,8 @@ def _elements(terms: Iterable[Scalar]) -> Iterator[Element]:
         if id(term) in seen:
             continue
         seen.add(id(term))
-        if isinstance(term, Element):
-            yield term
-        if not isinstance(term, Apply) or term.function not in LAZY:
+        yield term
+        if not isinstance(term, Apply) or term.function not in closed:
             stack += operands(term)
 
 
