@@ -326,7 +326,7 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "nothing to stack": ('p: transform("v", fn: stack)', "E010 stack has nothing to count in 'v'"),
     "an entry twice": ('p: "v"\n    p: "w.0.weight"', "E010 'p' is mapped twice"),
-    "an unknown parameter": ('p: "v"\n    pq: "w"', "E010 'Small' has no parameter 'pq' | did you mean 'p'?"),
+    "an unknown parameter": ('p: "v"\n    pq: "w"', "E010 'Small' has no parameter 'pq'"),
     "no entry": ('p: "v" if false', "E010 'p' is mapped to no checkpoint tensor"),
     "fused types": ('p: fuse("half", "one")', "E010 'p' is fused from f16 and f32"),
     "fused shapes": (

@@ -116,6 +116,7 @@ DECLARED = {
     "threads": "only the clock shows it",
     "check_bounds": "only wrong kernels show it: tests/cli/test_tensor_options.py",
     "strict_backend": "only an operation without a kernel shows it",
+    "backends": "tests/cli/test_diff.py",
     "architecture": "tests of Hugging Face folders",
     "unused": "tests of Hugging Face folders",
     "language": "it decides what the input is",
@@ -244,7 +245,12 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
     ),
     ("load", "module", "run below/inner.module", {"root": "--root ."}),
     ("load", "module", "run page.module --shape T=2", {"cache": "--cache 4"}),
-    ("observe", "module", "run gate.module --observe", {"inputs": "--input x=x24.npy"}),
+    (
+        "observe",
+        "module",
+        "run gate.module --observe",
+        {"inputs": "--input x=x24.npy", "backend": "--backend npu"},
+    ),
     (
         "load",
         "folder",

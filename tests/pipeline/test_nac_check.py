@@ -142,7 +142,7 @@ def test_a_file_without_types_takes_those_of_the_arrays(tmp_path: Path, backend:
     for rows in (1, 4, 1):
         given = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3)
         np.testing.assert_array_equal(run(x=given)["output"], given @ np.ones((3, 2), np.float32))
-    for wrong, code in (({}, "NAC220"), ({"x": np.ones((2, 5), np.float32)}, "NAC231")):
+    for wrong, code in (({}, "LAM001"), ({"x": np.ones((2, 5), np.float32)}, "NAC231")):
         with pytest.raises(LamellaError) as caught:
             run(**wrong)
         assert [item.code for item in caught.value.findings] == [code]

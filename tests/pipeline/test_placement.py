@@ -220,7 +220,7 @@ def test_a_file_of_nac_runs_by_kernels(tmp_path: Path, launches: Counter[str]) -
     run = lamella.compile(tmp_path / "m.nac", "cpu", strict_backend=True)
     agree(run(**fed), lamella.compile(tmp_path / "m.nac")(**fed))
     assert launches
-    with pytest.raises(InputError, match="asks for kernels"):
+    with pytest.raises(InputError, match="cannot have an effect without backend='cpu'"):
         lamella.compile(tmp_path / "m.nac", strict_backend=True)
 
 
@@ -289,7 +289,8 @@ def test_strictness_names_each_operation(tmp_path: Path) -> None:
         lamella.compile(path, "interpreter", strict_backend=True)(x=np.ones((2, 3), np.float32))
     assert [item.code for item in caught.value.findings] == ["SKR386"] * 4
     for words in ([], ["--backend", "reference"]):
-        assert "asks for kernels" in call("run", path, "--strict-backend", *words, fails=True).output
+        told = call("run", path, "--strict-backend", *words, fails=True).output
+        assert "--strict-backend cannot have an effect without --backend cpu|interpreter" in told
 
 
 def test_a_step_that_the_reference_takes_over_is_told(
@@ -319,14 +320,16 @@ def test_a_backend_that_is_not_installed_is_not_replaced(
 
 def test_a_plan_takes_no_backend_that_it_does_not_run_on(tmp_path: Path) -> None:
     for words in (["--backend", "cpu"], ["--strict-backend"]):
-        assert "on no other backend" in call("run", tmp_path / "m.nac", "--plan", *words, fails=True).output
+        told = call("run", tmp_path / "m.nac", "--plan", *words, fails=True).output
+        assert f"{words[0]} cannot have an effect on" in told
 
 
 def test_strictness_is_for_graphs(tmp_path: Path) -> None:
     path = tmp_path / "k.tensor"
     path.write_text("func @k(%x: memref<f32x4>) { }\n", encoding="utf-8")
     for words in (["run", path], ["lower", path, "--to", "llvm"]):
-        assert "is for graphs" in call(*words, "--strict-backend", fails=True).output
+        told = call(*words, "--strict-backend", fails=True).output
+        assert "--strict-backend cannot have an effect on" in told
 
 
 # --- lowering -----------------------------------------------------------------------------------------------

@@ -225,7 +225,7 @@ class Options:
         default=None,
         metadata=own(
             "How to run it: plans on npu; NAC on nacvm; graphs on reference; graphs and kernels on cpu or interpreter.",
-            on("compile", RUNNABLE),
+            {"compile": RUNNABLE, "observe": SOURCES},
             "--backend | run | backend",
             choices=BACKENDS,
         ),
@@ -242,10 +242,10 @@ class Options:
         default=False,
         metadata=row(
             "An error where an operation does not run on the backend that was asked for, or has no kernel.",
-            on("compile, lower", BY_KERNELS),
+            {**on("compile, lower", BY_KERNELS), "observe": SOURCES},
             "--strict-backend | run lower | backend",
             needs=(
-                Need(("backend",), WITH_KERNELS, steps=("compile",)),
+                Need(("backend",), WITH_KERNELS, steps=("compile", "observe")),
                 Need(("to",), CODE, steps=("lower",)),
             ),
         ),

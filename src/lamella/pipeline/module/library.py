@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lamella.base.errors import InputError
-from lamella.bridge.module_to_graph.calls.primitives import operator_of
 from lamella.lang.module.nodes import ConfigParam, Export, Module, Param, Port, Preset, Primitive, Recipe
 from lamella.lang.module.resolve import Declared, Workspace
 from lamella.lang.module.resolve.lineage import trace_lineage
@@ -145,7 +144,7 @@ def _details(program: Program, declared: Declared) -> Iterator[str]:
         if item.backward is not None:
             gradients = ", ".join(write_port(port) for port in item.backward.outputs or ())
             yield f"  backward gives {gradients}"
-        operator = operator_of(item)
+        operator = item.operator()
         if operator is not None:
             yield f"  operator {operator}  (lamella show {operator})"
 

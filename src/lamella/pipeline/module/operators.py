@@ -9,7 +9,6 @@ from pathlib import Path
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
 from lamella.base.paths import is_there, shown
 from lamella.base.source import Span
-from lamella.bridge.module_to_graph.calls.primitives import operator_of
 from lamella.lang.module.nodes import Primitive
 from lamella.lang.module.resolve import Unit
 from lamella.lang.module.rules.graphs import OPERATOR_CLASH
@@ -70,7 +69,7 @@ def _wanted(program: Program, options: Options) -> Iterator[tuple[str, Path, Spa
         folders = list(dict.fromkeys([*near, *([] if options.root is None else [options.root])]))
         for item in unit.document.items:
             for way in WAYS if isinstance(item, Primitive) else ():
-                operator = operator_of(item, way) if isinstance(item, Primitive) else None
+                operator = item.operator(way) if isinstance(item, Primitive) else None
                 module = (operator or "").rpartition(".")[0]
                 folder = next((place for place in folders if module and is_here(place, module)), None)
                 if folder is not None and (module, folder) not in seen:

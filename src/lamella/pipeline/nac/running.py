@@ -39,6 +39,7 @@ from lamella.pipeline.options import WITH_KERNELS, Options
 REFERENCE = "reference"
 Translate = Callable[[File, Weights, Mapping[str, InputType], Limits], Translation]
 """How a file becomes a graph."""
+UNTYPED = "of a type that the file does not say"
 MOST_MACHINES = 4
 """How many sets of shapes stay prepared."""
 
@@ -101,6 +102,9 @@ class Specialised:
     def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
         """Run once; LamellaError names the inputs that nothing describes."""
         given = {name: np.asarray(value) for name, value in inputs.items()}
+        if not self.draws and given.keys() <= set(self.inputs):
+            missing = [name for name in self.inputs if name not in given]
+            refuse_missing(dict.fromkeys(missing, UNTYPED))
         types: dict[str, InputType] = {}
         for name in self.inputs:
             element = element_type_of(given[name].dtype) if name in given else None
@@ -184,7 +188,7 @@ class Executable:
         """What an input is, as far as it is known: `f32[1, length]`."""
         declared = self._declared.get(name)
         if declared is None:
-            return "of a type that the file does not say"
+            return UNTYPED
         return f"{declared.element}[{', '.join(map(str, declared.shape))}]"
 
     def steers(self, name: str) -> bool:

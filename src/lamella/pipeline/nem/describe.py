@@ -8,7 +8,7 @@ from pathlib import Path
 from lamella.base.diagnostic import printable
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
-from lamella.base.paths import is_there, shipped
+from lamella.base.paths import STANDARD_INPUT, is_there, shipped
 from lamella.kernels.target import TARGETS
 from lamella.lang.nem import Checked, check
 from lamella.lang.nem.describe import describe_device, device_to_json
@@ -25,7 +25,7 @@ from lamella.pipeline.nem.program import read_source
 def find_file(name: str) -> Path:
     """The file that a user means: a path, or the name of a shipped device."""
     path, file = Path(name), SHIPPED.get(name, name)
-    if is_there(path):
+    if path == STANDARD_INPUT or is_there(path):
         return path
     if file in SHIPPED.values():
         return shipped("devices") / file

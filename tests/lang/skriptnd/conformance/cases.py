@@ -96,7 +96,7 @@ def run(case: Case, path: Path) -> tuple[list[Diagnostic], dict[str, object]]:
     inputs = {name: np.asarray(json.loads(text)) for name, text in case.assigned("input").items()}
     try:
         quantized = "quantized" in case.words
-        program = lamella.compile(path, backend="reference", quantized=quantized, **case.options)
+        program = lamella.compile(path, backend="reference", quantized=quantized, random=True, **case.options)
         return [], {name: value.tolist() for name, value in program(**inputs).items()}
     except LamellaError as error:
         return errors(error.findings), {}

@@ -10,7 +10,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Extent
 from lamella.bridge.module_to_graph.backward.nodes import Called, flat
 from lamella.bridge.module_to_graph.backward.recorder import IDENTITY, SCALED, Recorder
-from lamella.bridge.module_to_graph.calls.primitives import operator_of, ports
+from lamella.bridge.module_to_graph.calls.primitives import ports
 from lamella.bridge.module_to_graph.frames import graph_name
 from lamella.bridge.module_to_graph.road import Place
 from lamella.graph.build import Given
@@ -79,7 +79,7 @@ def named_values(call: Called, primitive: Primitive) -> dict[str, Given]:
 def _pull_primitive(
     call: Called, primitive: Primitive, taken: Taken, road: Recorder
 ) -> Iterator[Contribution]:
-    operator = operator_of(primitive, "backward")
+    operator = primitive.operator("backward")
     values = named_values(call, primitive)
     if operator is None:
         return

@@ -10,7 +10,7 @@ from lamella.bridge.module_to_graph.backward.calls import gradient_ports, saved_
 from lamella.bridge.module_to_graph.backward.nodes import Visit
 from lamella.bridge.module_to_graph.backward.recorder import needs_gradient
 from lamella.bridge.module_to_graph.backward.sweep import Sweep
-from lamella.bridge.module_to_graph.calls.primitives import Request, bind, is_unknown, operator_of
+from lamella.bridge.module_to_graph.calls.primitives import Request, bind, is_unknown
 from lamella.bridge.module_to_graph.frames import Frame
 from lamella.bridge.module_to_graph.nodes import Bound, Members
 from lamella.bridge.module_to_graph.road import Place
@@ -188,7 +188,7 @@ class Operations:
 
 def reverse(primitive: Primitive) -> Primitive | None:
     """The backward of a primitive as a primitive; None where it has none."""
-    operator = operator_of(primitive, BACKWARD)
+    operator = primitive.operator(BACKWARD)
     if operator is None:
         return None
     first, *others = operator.split(".")

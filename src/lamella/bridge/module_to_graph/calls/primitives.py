@@ -23,9 +23,6 @@ from lamella.lang.module.nodes import (
 from lamella.lang.module.nodes import (
     ConfigParam,
     Expr,
-    Field,
-    Member,
-    Name,
     Operation,
     Port,
     Primitive,
@@ -71,22 +68,6 @@ class Request:
 def ports(primitive: Primitive) -> tuple[Port, ...]:
     """The tensor inputs of a primitive."""
     return (primitive.forward.inputs or ()) if primitive.forward is not None else ()
-
-
-def operator_of(primitive: Primitive, way: str = "forward") -> str | None:
-    """The operator of the library that a primitive is implemented by."""
-    for section in primitive.sections:
-        if section.name == "impl" and isinstance(section.value, tuple):
-            return next((_dotted(item) for item in section.value if item.name == way), None)
-    return None
-
-
-def _dotted(item: Field) -> str | None:
-    value, parts = item.value, []
-    while isinstance(value, Member):
-        parts.append(value.field)
-        value = value.operand
-    return ".".join([value.id, *reversed(parts)]) if isinstance(value, Name) else None
 
 
 def bind(
@@ -266,7 +247,7 @@ def make(request: Request, road: Road) -> tuple[Tensor | None, ...]:
         what = f"'{next(iter(request.runtime))}' of '{request.name}'"
         why = "it depends on a dimension that is known only at run time"
         raise Problem(constants.NOT_CONSTANT.at(request.place.span, what=what, why=why))
-    operator = operator_of(request.primitive)
+    operator = request.primitive.operator()
     if operator is None or road.settings.library.find(operator) is None:
         repair = "" if operator is None else f"there is no operator '{operator}'"
         raise Problem(graphs.NO_IMPLEMENTATION.at(request.place.span, name=request.name, repair=repair))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from lamella.base.source import Notes, Span, beside, where
-from lamella.lang.module.nodes.expressions import Expr
+from lamella.lang.module.nodes.expressions import Expr, Member, Name
 from lamella.lang.module.nodes.graphs import Annotation, Selection
 from lamella.lang.module.nodes.mappings import Mapping
 from lamella.lang.module.nodes.sections import (
@@ -112,6 +112,21 @@ class Primitive:
     stub: bool = False
     notes: Notes = beside()
     span: Span = where()
+
+    def operator(self, way: str = "forward") -> str | None:
+        """The dotted name of the SkriptND operator that its `impl:` names for a way; None where it names none."""
+        for section in self.sections:
+            if section.name == "impl" and isinstance(section.value, tuple):
+                return next((_dotted(item) for item in section.value if item.name == way), None)
+        return None
+
+
+def _dotted(item: Field) -> str | None:
+    value, parts = item.value, []
+    while isinstance(value, Member):
+        parts.append(value.field)
+        value = value.operand
+    return ".".join([value.id, *reversed(parts)]) if isinstance(value, Name) else None
 
 
 @dataclass(frozen=True, slots=True)
