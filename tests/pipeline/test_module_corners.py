@@ -204,15 +204,19 @@ def test_a_snapshot_of_a_hub_is_read_through_its_links(tmp_path: Path) -> None:
 def test_a_call_beyond_the_room_of_the_caches_ends(backend: str, tmp_path: Path) -> None:
     """No backend gives numbers for a position that its caches do not hold, and what they hold stays."""
     page = ROOT / "examples" / "llama" / "page.module"
+    small = dict.fromkeys(("num_heads", "num_kv_heads", "n_layers"), 1) | dict.fromkeys(
+        ("vocab_size", "d_model", "d_ff", "max_seq"), 8
+    )
     if backend == "nacvm":
-        call("convert", page, tmp_path / "page.nac", "--cache", 2, "--shape", "T=1")
+        words = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]
+        call("convert", page, tmp_path / "page.nac", "--cache", 2, "--shape", "T=1", *words)
         executable: Any = lamella.compile(tmp_path / "page.nac", seed=1)
         said = call(
             "run", tmp_path / "page.nac", "--generate", "token_ids=logits", "--max-tokens", 3, status=1
         )
         assert "room for 2 tokens" in said
     else:
-        executable = lamella.compile(page, backend, cache=2, seed=1)
+        executable = lamella.compile(page, backend, cache=2, seed=1, config=small)
         with pytest.raises(LamellaError, match="room for 2 tokens"):
             executable(token_ids=np.zeros((1, 3), np.int64))
     token = np.ones((1, 1), np.int64)
