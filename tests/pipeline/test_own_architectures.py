@@ -301,8 +301,10 @@ def test_what_is_wrong_with_operators_beside_a_module_is_told(mine: Path) -> Non
 
 def test_the_default_of_a_primitive_is_that_of_its_calls(tmp_path: Path) -> None:
     """What a primitive declares counts, not what its operator would take where nothing is said."""
-    scale = "operator scale {\n    @attrib { by: real = 1.0; }\n    @input { x: real[s..]; }\n    @output { y: real[s..]; }\n"
-    (tmp_path / "mine.sknd").write_text(f"{scale}    @lower {{ y[i..] = by * x[i..], i < s; }}\n}}\n")
+    (tmp_path / "mine.sknd").write_text(
+        "operator scale {\n    @attrib { by: real = 1.0; }\n    @input { x: real[s..]; }\n"
+        "    @output { y: real[s..]; }\n    @lower { y[i..] = by * x[i..], i < s; }\n}\n"
+    )
     (tmp_path / "net.module").write_text(
         "primitive scale:\n  params:\n    by: float = 5.0\n  forward:\n    in: x: [*, n]\n    out: y: [*, n]\n"
         "  impl:\n    forward: mine.scale\n\n"
