@@ -319,3 +319,14 @@ def test_sizes_of_the_files_follow_the_layers(tmp_path: Path) -> None:
         files = write_ir(tiny(n_layers=layers).unit, tmp_path / str(layers))
         sizes.append(sum(len(json.loads(item.read_text()).get("nodes", [])) for item in files))
     assert sizes[2] - sizes[1] == sizes[1] - sizes[0] == 2 * (sizes[0] - 4) // TINY["n_layers"]
+
+
+def test_a_unit_written_over_another_keeps_nothing_of_it(tmp_path: Path) -> None:
+    """Weights and gradients of the first would be read as parts of the second."""
+    first, second = tiny(), tiny(settings=Settings(extents={"B": 1}, cached=8))
+    numbers = dict(compile_model(first.model).state)
+    trained = differentiate(first.instance, Settings())
+    write_ir(module_to_ir(first.compiled, first.instance, trained=trained), tmp_path, numbers)
+    assert len(list(tmp_path.iterdir())) == 8
+    files = write_ir(second.unit, tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted(files)

@@ -86,3 +86,10 @@ def test_a_file_that_cannot_answer_says_why(folder: Path, tmp_path: Path) -> Non
     assert "has no plan" in told
     assert "--tokenizer tokenizer.json --plan PLAN.nacs" in told
     assert "lamella convert FOLDER chat.nac" in told
+
+
+def test_a_file_written_anew_answers_as_before(folder: Path, answer: list[int], tmp_path: Path) -> None:
+    """Tokenizer, plan and the names of its constants are no part of the graph, and stay."""
+    call("convert", folder, tmp_path / "chat.nac", "--cache", 40)
+    call("convert", tmp_path / "chat.nac", tmp_path / "new.nac", "--optimize", "exact")
+    assert answered(tmp_path / "new.nac", "--patch", "max_tokens=2") == answer[:2]

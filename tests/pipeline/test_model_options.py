@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner, Result
 
 import lamella
 from lamella.base.arrays import Array
+from lamella.base.errors import InputError
+from lamella.cli import lamella as command
 from lamella.graph.data import write_safetensors
 
 MODEL = """
@@ -96,3 +99,30 @@ graph Grow {
     lamella.save(model, tmp_path / "flat")
     again = lamella.compile(tmp_path / "flat")
     assert again(x=np.float32(1))["ys"].tolist() == [2, 4, 8, 16]
+
+
+def test_what_has_no_effect_on_this_model_is_refused(model: Path, tmp_path: Path) -> None:
+    """Quantisation that nobody describes, caches that nothing fills, extents and weights that a file has not."""
+    with pytest.raises(InputError, match="describes no quantisation"):
+        lamella.compile(model, quantized=True)
+    (tmp_path / "map.module").write_text(
+        "model Map(n: int = 2):\n  params:\n    w: [n, n]\n  forward:\n    in: x: [B, n]\n    out: y: [B, n]\n"
+        "    graph:\n      (x, w) -> matmul(transpose=NT) -> y\n"
+    )
+    with pytest.raises(InputError, match="keeps nothing from call to call"):
+        lamella.compile(tmp_path / "map.module", cache=4)
+    (tmp_path / "plain.sknd").write_text(
+        "import math;\ngraph G {\n    @input { x: real[n|9]; }\n    @output { y: real[n]; }\n"
+        "    @compose { y = math.add(x, x); }\n}\n"
+    )
+    for words in (("plain.sknd", "plain.nac"), ("plain.nac", "narrow.nac", "--shape", "n=3")):
+        assert convert(tmp_path, *words).exit_code == 0
+    assert lamella.compile(tmp_path / "narrow.nac", seed=1)()["y"].shape == (3,)
+    assert "no open extent 'z'" in convert(tmp_path, "plain.nac", "wrong.nac", "--shape", "z=3").output
+    lost = convert(tmp_path, "plain.nac", "wrong.nac", "--weights", "nowhere.safetensors").output
+    assert "no parameters that could take weights" in lost
+
+
+def convert(folder: Path, source: str, target: str, *words: str) -> Result:
+    """What the command says."""
+    return CliRunner().invoke(command, ["convert", str(folder / source), str(folder / target), *words])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -197,3 +198,31 @@ def test_a_snapshot_of_a_hub_is_read_through_its_links(tmp_path: Path) -> None:
     (snapshot / "config.json").unlink()
     (snapshot / "config.json").symlink_to("../../../../plain/config.json")
     assert "symbolic link" in call("check", snapshot, status=1)
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu", "interpreter", "nacvm"])
+def test_a_call_beyond_the_room_of_the_caches_ends(backend: str, tmp_path: Path) -> None:
+    """No backend gives numbers for a position that its caches do not hold, and what they hold stays."""
+    page = ROOT / "examples" / "llama" / "page.module"
+    small = dict.fromkeys(("num_heads", "num_kv_heads", "n_layers"), 1) | dict.fromkeys(
+        ("vocab_size", "d_model", "d_ff", "max_seq"), 8
+    )
+    if backend == "nacvm":
+        words = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]
+        call("convert", page, tmp_path / "page.nac", "--cache", 2, "--shape", "T=1", *words)
+        executable: Any = lamella.compile(tmp_path / "page.nac", seed=1)
+        said = call(
+            "run", tmp_path / "page.nac", "--generate", "token_ids=logits", "--max-tokens", 3, status=1
+        )
+        assert "room for 2 tokens" in said
+    else:
+        executable = lamella.compile(page, backend, cache=2, seed=1, config=small)
+        with pytest.raises(LamellaError, match="room for 2 tokens"):
+            executable(token_ids=np.zeros((1, 3), np.int64))
+    token = np.ones((1, 1), np.int64)
+    first, _ = executable(token_ids=token), executable(token_ids=token)
+    with pytest.raises(LamellaError, match="room for 2 tokens"):
+        executable(token_ids=token)
+    assert executable.state["tokens_seen"] == 2
+    executable.reset()
+    np.testing.assert_array_equal(executable(token_ids=token)["logits"], first["logits"])

@@ -297,3 +297,19 @@ def test_what_is_wrong_with_operators_beside_a_module_is_told(mine: Path) -> Non
     gate.write_text(GATE.replace("forward: mine.softcap", "forward: llm.silu"), encoding="utf-8")
     (gate.parent / "llm.sknd").write_text(OPERATORS, encoding="utf-8")
     assert "W115" in call("check", gate, "--model", "Gate", "--set", "width=3", "--set", "cap=0.5", status=1)
+
+
+def test_the_default_of_a_primitive_is_that_of_its_calls(tmp_path: Path) -> None:
+    """What a primitive declares counts, not what its operator would take where nothing is said."""
+    (tmp_path / "mine.sknd").write_text(
+        "operator scale {\n    @attrib { by: real = 1.0; }\n    @input { x: real[s..]; }\n"
+        "    @output { y: real[s..]; }\n    @lower { y[i..] = by * x[i..], i < s; }\n}\n"
+    )
+    (tmp_path / "net.module").write_text(
+        "primitive scale:\n  params:\n    by: float = 5.0\n  forward:\n    in: x: [*, n]\n    out: y: [*, n]\n"
+        "  impl:\n    forward: mine.scale\n\n"
+        "model Net(n: int = 2):\n  forward:\n    in: x: [B, n]\n    out: z: [B, n]\n    graph:\n"
+        "      x -> scale() -> y\n      y -> scale(by=2.0) -> z\n"
+    )
+    found = lamella.compile(tmp_path / "net.module")(x=np.ones((1, 2), np.float32))
+    np.testing.assert_array_equal(found["z"], [[10, 10]])

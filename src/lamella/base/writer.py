@@ -78,6 +78,14 @@ def make_folder(folder: Path) -> None:
         raise OutputError("the path holds a NUL character", path=str(folder).replace("\0", "?")) from None
 
 
+def remove_file(path: Path) -> None:
+    """Remove a file that an earlier result left and this one has not, where it is there; OutputError says why not."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as problem:
+        raise OutputError(f"cannot remove '{path}': {cause_of(problem)}", path=path) from problem
+
+
 def remove_leftovers(folder: Path, names: re.Pattern[str]) -> None:
     """Remove what killed writers left of files whose names differ with their content; others are as good as new."""
     _remove_stale(str(folder), names)

@@ -14,7 +14,7 @@ from lamella.pipeline.languages import ENDINGS, Model, execution_of, language_of
 from lamella.pipeline.options import Options
 
 STORE_FILE = ".safetensors"
-FOR_NAC = ("quantize", "optimize", "external", "plain_signatures", "embed", "tokenizer", "plan")
+FOR_NAC = ("quantize", "optimize", "external", "plain_signatures", "embed", "tokenizer", "plan", "shape")
 """Options that say how a NAC file is written."""
 
 

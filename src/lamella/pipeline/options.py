@@ -623,6 +623,7 @@ class Options:
             needs=(Need(SPEAKING),),
             least=0,
             most=1_000_000,
+            elsewhere="a plan counts the tokens of its answers itself, often by --patch max_tokens=N",
         ),
     )
     temperature: float = field(

@@ -102,7 +102,7 @@ ATTENTION = (
     call("llm.flash_attention", *SHARED, None, "i64 1..2"),
     call("llm.flash_attention", *TURNED, TURNED[1], "i32 2 0..1"),
     call("llm.positions", "i64 2..5", count=3),
-    call("llm.advance", "i64 2..5", count=3),
+    call("llm.advance", "i64 2..5", "i64 9", count=3),
     call("llm.remember", "f32 2 2 5 4", "f32 2 2 3 4", "i64 0..2"),
     call("llm.flash_attention_backward", SHARED[0], *SHARED, None, None),
     call("llm.flash_attention_backward", SHARED[0], *SHARED, "f32 2 4 3 4", "f32 2 4 3 3..4"),

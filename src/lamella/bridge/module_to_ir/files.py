@@ -11,7 +11,7 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import is_there
-from lamella.base.writer import make_folder, write_text
+from lamella.base.writer import make_folder, remove_file, write_text
 from lamella.bridge.hf_to_module.documents import read_object, wrong_file
 from lamella.bridge.module_to_ir import codec
 from lamella.bridge.module_to_ir import nodes as ir
@@ -40,6 +40,8 @@ FORMATS: Mapping[str, str] = MappingProxyType(
     }
 )
 """The files, and what each says in its field `format`."""
+OPTIONAL = (TRAINING, TRAINING_SCHEDULE, NUMBERS)
+"""Files that not every unit has."""
 Kind = TypeVar("Kind")
 
 
@@ -61,6 +63,10 @@ def write_ir(unit: ir.Unit, folder: Path, numbers: Mapping[str, Array] | None = 
     for name, part in parts.items():
         write_text(folder / name, codec.write_text(part))
     files = tuple(folder / name for name in parts)
+    # What a unit that lay here before had and this one has not would be read as parts of this one.
+    for name in OPTIONAL:
+        if name not in parts and (name != NUMBERS or numbers is None):
+            remove_file(folder / name)
     if numbers is None:
         return files
     own = {item.name for item in unit.graph.params if not item.is_none}

@@ -75,6 +75,9 @@ def build_compiled(source: Source, options: Options, settings: Settings) -> tupl
         raise LamellaError(errors(compiled.findings))
     if compiled.model is None:
         raise InputError("the model gives no tensor", hint="declare its outputs, and bind them in its graph")
+    if options.cache and not compiled.model.graph.updates:
+        hint = "leave --cache out (cache=): causal attention, rope and Mamba's operators are what keeps something"
+        raise InputError(f"'{compiled.model.graph.name}' keeps nothing from call to call", hint=hint)
     model = with_data(compiled.model, compiled, home, options)
     # Notes on a folder, such as which file declares its model, are for `check` and `show`.
     told = (item for item in source.findings if item.severity != NOTE)

@@ -8,6 +8,7 @@ from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.errors import InputError
 from lamella.bridge.hf_to_module import Context, Folder, ImportPlan, Weight, plan_import
 from lamella.bridge.hf_to_module.keys import text_of
+from lamella.bridge.hf_to_module.strangers import Patterns
 from lamella.lang.module.instantiate import Instance, walk
 from lamella.lang.module.instantiate.evaluate import evaluate
 from lamella.lang.module.nodes import Expr
@@ -29,6 +30,10 @@ def plan_weights(
     if module.hf_mapping is None:
         hint = "add hf_mapping: to the model"
         raise InputError(f"'{module.name}' does not say which tensors its parameters are", hint=hint)
+    for pattern in unused:
+        if not any(name in Patterns((pattern,)) for name in folder.checkpoint.tensors):
+            hint = "`lamella show FOLDER` lists its tensors"
+            raise InputError(f"no tensor of the checkpoint is called '{pattern[:80]}' (--unused)", hint=hint)
     plan = plan_import(
         weights_of(instance, element), module.hf_mapping, folder.checkpoint, context_of(instance), unused
     )

@@ -18,7 +18,7 @@ from lamella.base.placement import placement_line
 from lamella.base.source import NOWHERE, Span
 from lamella.graph.data import Weights, read_weights, write_weights
 from lamella.graph.model import Model
-from lamella.graph.nodes import Graph
+from lamella.graph.nodes import Graph, tensors, walk
 from lamella.graph.rewrite import extents, members
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.skriptnd.rules import data as data_rules
@@ -110,10 +110,20 @@ def _widened(graph: Graph) -> Graph:
     return replace(graph, variables=tuple(variables))
 
 
+def _describes_quantisation(graph: Graph) -> bool:
+    """Whether a tensor of the graph says how it is quantised."""
+    made = (item for node in walk(graph.nodes) for argument in node.outputs for item in tensors(argument))
+    given = (item for argument in graph.inputs for item in tensors(argument))
+    return any(item.quantization is not None for item in (*given, *graph.variables, *made))
+
+
 def compile(  # the API's word: lamella.compile
     model: Model, backend: str | None, options: Options
 ) -> languages.Executable:
     """Make a graph executable."""
+    if options.quantized and not _describes_quantisation(model.graph):
+        hint = "leave --quantized out (quantized=), or describe it in @quantize"
+        raise InputError(f"graph '{model.graph.name}' describes no quantisation", hint=hint)
     if backend in WITH_KERNELS:
         executable: languages.Executable = part_of("kernels", "execution").compile_open(
             model, backend, options

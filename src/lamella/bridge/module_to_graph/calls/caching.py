@@ -32,12 +32,23 @@ class Caches:
         """The positions of the tokens of this call; the first to ask makes the next call begin behind them."""
         if count not in self._positions:
             if not self._positions:
-                after = self._builder.call("llm.advance", self.seen, count=count, results=("tokens_after",))
-                self._builder.update(self.seen, after)
+                self._advance(count)
             self._positions[count] = self._builder.call(
                 "llm.positions", self.seen, count=count, results=("positions",)
             )
         return self._positions[count]
+
+    def _advance(self, count: Extent) -> None:
+        """Make the next call begin behind the tokens of this one; where there is no room for them, the run ends."""
+        builder = self._builder
+        before, builder.origin = (
+            builder.origin,
+            Origin(f"a cache with room for {self.length} tokens (--cache)"),
+        )
+        room = builder.call("layout.range", first=0, last=self.length + 1, results=("tokens_room",))
+        after = builder.call("llm.advance", self.seen, room, count=count, results=("tokens_after",))
+        builder.origin = before
+        builder.update(self.seen, after)
 
     def remember(self, path: str, tensor: Tensor, origin: Origin | None) -> Tensor:
         """The vectors of all positions so far, `[batch, heads, length, width]`, with those of this call put in."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -256,7 +256,15 @@ def make(request: Request, road: Road) -> tuple[Tensor | None, ...]:
     place.primitive = request.primitive
     inputs = _scaled([item for item in request.inputs if not isinstance(item, Members | Unknown)])
     results = tuple(
-        _flat(road.call(operator, inputs, _plain(request), _results(request, road, operator), place))
+        _flat(
+            road.call(
+                operator,
+                inputs,
+                _attributes(request, road, operator),
+                _results(request, road, operator),
+                place,
+            )
+        )
     )
     if request.kept is not None and results[-1] is not None:
         road.builder.update(request.kept, results[-1])
@@ -269,10 +277,22 @@ def _scaled(inputs: list[Operand]) -> list[Operand]:
     return [float(item) if real and isinstance(item, int) else item for item in inputs]
 
 
-def _plain(request: Request) -> dict[str, Attribute]:
-    """The attributes that are given; those that are None take the default of the operator."""
+def _attributes(request: Request, road: Road, operator: str) -> dict[str, Attribute]:
+    """The attributes of a call: what is given, else what the primitive declares; None leaves the operator's own."""
+    definition = road.settings.library.find(operator)
+    own = set() if definition is None else {item.name for item in definition.operator.parameters("attrib")}
+    values: dict[str, Value] = {}
+    for param in request.primitive.params:
+        if param.default is not None and param.name in own and param.name not in request.attributes:
+            around = Surroundings(words=param.type is not None and bool(param.type.choices))
+            values[param.name] = evaluate(param.default, {}, around)
+    return _plain(values | request.attributes)
+
+
+def _plain(values: Mapping[str, Value]) -> dict[str, Attribute]:
+    """The values that an operator takes; those that are None take its default."""
     found: dict[str, Attribute] = {}
-    for name, value in request.attributes.items():
+    for name, value in values.items():
         if isinstance(value, tuple):
             found[name] = tuple(
                 item for item in value if item is not None and not isinstance(item, tuple | Record)

@@ -54,6 +54,20 @@ def with_plan(file: File, path: Path, limits: Limits) -> File:
     return made if named is None else with_notes(made, {**(find_notes(file) or {}), PLAN: named})
 
 
+def carry_application(made: File, old: File) -> File:
+    """A file that was written anew from another, with the tokenizer, the plan and the resources of that one."""
+    new = {item.name for item in made.resources}
+    kept = tuple(item for item in old.resources if item.name not in new)
+    made = replace(
+        made,
+        manifest=made.manifest or old.manifest,
+        orchestrator=old.orchestrator,
+        resources=(*made.resources, *kept),
+    )
+    named = (find_notes(old) or {}).get(PLAN)
+    return made if named is None else with_notes(made, {**(find_notes(made) or {}), PLAN: named})
+
+
 # --- the plan that answers a prompt -------------------------------------------------------------------------
 
 

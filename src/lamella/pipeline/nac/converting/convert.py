@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from lamella.base.diagnostic import NOTE, Diagnostic
 from lamella.base.errors import InputError
@@ -15,6 +16,7 @@ from lamella.pipeline.languages import Model as AnyModel
 from lamella.pipeline.nac.converting.applications import (
     CONFIG,
     TOKENIZER,
+    carry_application,
     with_answers,
     with_plan,
     with_tokenizer,
@@ -23,9 +25,9 @@ from lamella.pipeline.nac.converting.quantizing import Cost, cost_lines, cost_to
 from lamella.pipeline.nac.converting.resources import embed
 from lamella.pipeline.nac.converting.training import carry_training
 from lamella.pipeline.nac.converting.writing import simplify, to_nac
-from lamella.pipeline.nac.execution import save
+from lamella.pipeline.nac.execution import save, to_graph
 from lamella.pipeline.nac.model import Model, stays_whole
-from lamella.pipeline.nac.translating import translate, weights_of
+from lamella.pipeline.nac.translating import weights_of
 from lamella.pipeline.options import Options
 
 
@@ -101,11 +103,15 @@ def _written(model: GraphModel, target: Path, options: Options, default: str, li
 
 
 def _rewritten(model: Model, target: Path, options: Options, lines: list[str]) -> Model:
-    """A file from a file: its code stays as it is unless the user wants it optimised or with other signatures."""
+    """A file from a file: its code stays unless the user wants it optimised, or other extents or signatures."""
     model = replace(model, findings=tuple(item for item in model.findings if item.severity != NOTE))
-    if options.optimize is not None or options.plain_signatures:
-        made = _written(translate(model, options).model, target, options, "none", lines)
+    if options.optimize is not None or options.plain_signatures or options.shape:
+        graph = cast("GraphModel", to_graph(model, options))
+        made = _written(graph, target, options, "none", lines)
+        made = replace(made, file=carry_application(made.file, model.file))
         return carry_training(made, model.file)
+    if options.weights is not None:
+        weights_of(model, options)
     if not _needs_weights(model, target, options):
         return model
     weights = weights_of(model, options)
