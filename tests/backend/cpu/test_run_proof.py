@@ -428,8 +428,8 @@ def test_the_memory_behind_an_offset_is_that_of_each_call() -> None:
 
 
 def test_a_class_of_arrays_does_not_say_how_large_they_are(kernels: cpu.Kernels) -> None:
-    class Boasting(np.ndarray):  # type: ignore[type-arg]
-        shape = property(lambda _: (100,))  # type: ignore[assignment]
+    class Boasting(np.ndarray):
+        shape = property(lambda _: (100,))
 
     whole = zeros(100)
     with pytest.raises(LamellaError, match="the mode has 4 elements"):

@@ -207,7 +207,7 @@ def _plain(argument: object) -> object:
         case list() | tuple():
             return [_plain(item) for item in argument]
         case Arrays():
-            return Arrays([_plain(item) for item in argument.items], argument.offset)
+            return Arrays(cast(Sequence[Array], _plain(argument.items)), argument.offset)
         case _:
             return argument
 
