@@ -175,6 +175,18 @@ def test_loops_that_may_not_end_are_interpreted(tmp_path: Path) -> None:
     assert run("run", file, "--arg", "s=4").exit_code == 0
 
 
+def test_a_loop_that_steps_past_the_largest_integer_of_its_launch_is_interpreted(tmp_path: Path) -> None:
+    text = "func @far(%b: index, %x: memref<f32x1>) {\n  %0 = constant 0 : index\n"
+    text += f"  %s = constant {2**62} : index\n  %v = constant 1.0 : f32\n"
+    text += "  for %i:index=%0,%b,%s {\n    store %v, %x[%0]\n  }\n}\n"
+    file = written(tmp_path, text)
+    done = run("run", file, "--arg", f"b={2**63 - 1}", "--limit", "max_steps=100")
+    assert done.exit_code == 1
+    assert "TEN226" in done.output
+    assert run("run", file, "--arg", f"b={2**62}").exit_code == 0
+    assert "--arg 'b' is not" in run("run", file, "--arg", "b").output
+
+
 @pytest.mark.parametrize(
     ("target", "attributes", "code"),
     [

@@ -271,15 +271,15 @@ class Writer:
         choices = [self._access] * 5 + [self._subview] * 2 + [self._expand, self._fuse, self._member]
         if scope.depth < 3:
             choices += [self._for, self._if]
-            choices += [] if scope.spmd else [self._foreach] * 3 + [self._parallel] * 2
+            choices += [] if scope.spmd else [self._foreach] * 3 + [self._parallel] * 2 + [self._tiles]
         if not scope.spmd:
             choices += [self._collective] * 2
         if scope.parallel:
-            choices += [self._matrix] * 3
+            choices += [self._matrix] * 3 + [self._together, self._packed]
         self.random.choice(choices)(scope)
 
     def _access(self, scope: Scope) -> None:
-        found = [item for item in scope.memories if item.use != "group"]
+        found = [item for item in scope.memories if item.use not in ("group", "packed")]
         if not found:
             return
         memory = self.random.choice(found)
@@ -290,7 +290,10 @@ class Writer:
                 scope.integers.append(self.put(f"cast {value} : index"))
         elif memory.use == "sum":
             one = self.constant(3, memory.element)
-            self.lines.append(f"store.atomic_add {one}, {memory.name}[{places}]")
+            if scope.spmd and self.random.random() < 0.5:
+                self.put(f"atomic_add {one}, {memory.name}[{places}] : {memory.element}")
+            else:
+                self.lines.append(f"store.atomic_add {one}, {memory.name}[{places}]")
         else:
             number = "[7.0,0.5]" if memory.element[0] == "c" else "7" if memory.element in INTEGERS else "7.0"
             value = self.put(f"constant {number} : {memory.element}")
@@ -367,12 +370,21 @@ class Writer:
     def _for(self, scope: Scope) -> None:
         begin, end = self.constant(self.random.choice((0, 0, 0, 1, -1))), self.small(scope)
         step = f",{self.constant(self.random.choice((1, 2, 3, 5)))}" if self.random.random() < 0.4 else ""
-        variable = self.name()
-        self.lines.append(f"for {variable}:index={begin},{end}{step} {{")
+        variable, head = self.name(), f"{begin},{end}{step}"
         inner = scope.inner(parallel=False)
         inner.integers += [variable, variable]
+        if self.random.random() < 0.7:
+            self.lines.append(f"for {variable}:index={head} {{")
+            self.region(inner, self.random.randint(1, 3))
+            self.lines.append("}")
+            return
+        result, carried = self.name(), self.name()
+        start = self.integer(scope, 1)
+        self.lines.append(f"{result} = for {variable}:index={head} init({carried}={start}) -> (index) {{")
+        inner.integers += [carried, carried]
         self.region(inner, self.random.randint(1, 3))
-        self.lines.append("}")
+        self.lines += [f"yield ({self.integer(inner, 1)})", "}"]
+        scope.integers.append(result)
 
     def _if(self, scope: Scope) -> None:
         left, right = self.integer(scope, 1), self.integer(scope, 2)
@@ -415,6 +427,20 @@ class Writer:
         inner = scope.inner(spmd=True)
         found = variables if kind == "index" else [self.put(f"cast {item} : index") for item in variables]
         inner.integers += found * 3
+        self.region(inner, self.random.randint(1, 3))
+        self.lines.append("}")
+
+    def _tiles(self, scope: Scope) -> None:
+        ends = [self.small(scope) for _ in range(self.random.choice((1, 2)))]
+        begins = [self.constant(self.random.choice((0, 0, 1, -1)))] * len(ends)
+        variables, taken = [self.name() for _ in ends], [self.name() for _ in ends]
+        most = [str(self.random.choice((1, 2, 3, 4, 8))) for _ in ends]
+        self.lines.append(
+            f"foreach_tile ({','.join(variables)})=({','.join(begins)}),({','.join(ends)})"
+            f" as ({','.join(taken)})<=({','.join(most)}) {{"
+        )
+        inner = scope.inner(spmd=True, parallel=True)
+        inner.integers = [*variables, *taken, *inner.integers]
         self.region(inner, self.random.randint(1, 3))
         self.lines.append("}")
 
@@ -461,6 +487,29 @@ class Writer:
         """Whether an operand is transposed."""
         return self.random.choice("nt")
 
+    def _together(self, scope: Scope) -> None:
+        """An integer that a subgroup computes together."""
+        word = self.random.choice(("add", "max", "min"))
+        form = self.random.choice(("reduce", "inclusive_scan", "exclusive_scan"))
+        form = "inclusive_scan" if word != "add" and form == "exclusive_scan" else form
+        found = self.put(f"subgroup_{word}.{form} {self.random.choice(scope.integers)} : index")
+        scope.integers.append(found)
+
+    def _packed(self, scope: Scope) -> None:
+        """A packed block, of which nothing is stored."""
+        found = [item for item in scope.memories if len(item.shape) == 3 and item.use == "packed"]
+        if found:
+            memory, places = self.random.choice(found), self.random.choices(scope.integers[:3], k=2)
+            pack = self.constant(memory.shape[0] or 1)
+            places[1] = self.put(f"arith.mul {places[1]}, {pack} : index")
+            rows, columns = (
+                self.random.choice((1, 2, 4, 5)),
+                (memory.shape[0] or 1) * self.random.choice((1, 2)),
+            )
+            check = self.random.choice(("", "", ".rows_checked", ".cols_checked", ".both_checked"))
+            kind = f"coopmatrix<{memory.element}x{rows}x{columns},matrix_a>"
+            self.put(f"cooperative_matrix_load.n{check} {memory.name}[{','.join(places)}] : {kind}")
+
     def _matrix(self, scope: Scope) -> None:
         """A block from one matrix to another; its place is the same for the whole subgroup."""
         sources = [
@@ -485,10 +534,22 @@ class Writer:
         source = self.random.choice(sources).name
         text = f"cooperative_matrix_load.{self.letter()}{check} {source}[{places[0]},{places[1]}] : {kind}"
         found = self.put(text)
+        if self.random.random() < 0.3:
+            found = self._applied(scope, found, kind)
         if targets:
             target = self.random.choice(targets).name
             check = self.random.choice(("", "", ".rows_checked", ".both_checked"))
             self.lines.append(f"cooperative_matrix_store{check} {found}, {target}[{places[2]},{places[3]}]")
+
+    def _applied(self, scope: Scope, matrix: str, kind: str) -> str:
+        """A function of the components of a matrix that stores as well."""
+        made, row, column, value = (self.name() for _ in range(4))
+        self.lines.append(f"{made} = cooperative_matrix_apply ({row},{column},{value})={matrix} -> {kind} {{")
+        inner = scope.inner(parallel=False, depth=3)
+        inner.integers += [self.put(f"cast {item} : index") for item in (row, column)] * 2
+        self._access(inner)
+        self.lines += [f"yield ({value})", "}"]
+        return made
 
 
 def draw_kernel(random: Random, name: str) -> RandomKernel:
@@ -540,6 +601,9 @@ def _draw_arrays(random: Random) -> list[ArrayOf]:
         )
     if random.random() < 0.3:
         found.append(ArrayOf("g", random.choice(ELEMENTS), shape(random.choice((1, 2))), False, "mark", True))
+    if random.random() < 0.2:
+        element, pack = random.choice((("bf16", 2), ("f16", 2), ("i8", 4)))
+        found.append(ArrayOf("p", element, (pack, *shape(2)), False, "packed"))
     if random.random() < 0.4:
         for name, number, use in (("a", 2, "read"), ("b", 1, "read"), ("c", 2, "whole"), ("d", 1, "whole")):
             found.append(ArrayOf(name, "f32", (None,) * number, random.random() < 0.3, use))

@@ -60,7 +60,8 @@ def run(file: Path, options: Options) -> None:
 
 def _execute(file: Path, options: Options, step: str) -> None:
     """Run a model once, or step by step, and print what it gives."""
-    arrays = _read_inputs((*options.inputs, *options.arguments), options.limits)
+    option = "--arg" if options.arguments else "--input"
+    arrays = _read_inputs((*options.inputs, *options.arguments), options.limits, option)
     with waiting(f"reading {printable(str(file))}"):
         start = time.perf_counter()
         executable = make_executable(file, options.backend, options)

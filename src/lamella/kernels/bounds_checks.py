@@ -19,6 +19,7 @@ from lamella.lang.tensor.nodes import (
     BOOL,
     INDEX,
     Arith,
+    AtomicUpdate,
     Blas,
     CoopLoad,
     Coopmatrix,
@@ -34,6 +35,7 @@ from lamella.lang.tensor.nodes import (
     Parameter,
     Region,
     Scalar,
+    SizeOf,
     Slice,
     Statement,
     Store,
@@ -183,7 +185,7 @@ class _Tests:
         match statement.instruction:
             case Load(type=Memref()) as item:
                 self._member(out, statement, item, plan)
-            case Load() as item:
+            case (Load() | AtomicUpdate()) as item:
                 self._load(out, statement, item, plan)
             case Store() as item:
                 tests = self._indices(out, item) if plan.tested else []
@@ -199,10 +201,10 @@ class _Tests:
                 self._guard(out, statement, tests, plan)
             case Fuse() | Expand() if not plan.tested:
                 out.add_statement(statement)
-            case item if plan.tested:
-                raise CannotTestError(type(item).__name__)
-            case _:
+            case SizeOf():
                 out.add_statement(statement)
+            case item:
+                raise CannotTestError(type(item).__name__)
         return out.statements
 
     def _guard(self, out: Builder, statement: Statement, tests: Sequence[_Condition], plan: _Plan) -> None:
@@ -212,11 +214,12 @@ class _Tests:
             then.add_statement(statement)
             self._record(otherwise, statement, tests, plan.needed)
 
-    def _load(self, out: Builder, statement: Statement, item: Load, plan: _Plan) -> None:
+    def _load(self, out: Builder, statement: Statement, item: Load | AtomicUpdate, plan: _Plan) -> None:
+        """What gives an element: 0 where there is none."""
         tests = self._indices(out, item) if plan.tested else []
         whole = self._all(out, [test.holds for test in tests], plan.needed)
         then, otherwise = out.inner(), out.inner()
-        then.give(then.load(item.operand, item.indices, item.type))
+        then.give(then.value(item))
         self._record(otherwise, statement, tests, plan.needed)
         otherwise.give(otherwise.constant(_zero(item.type), item.type))
         out.put(If(whole, then.region(), otherwise.region(), (item.type,)), statement.results)
@@ -286,7 +289,7 @@ class _Tests:
 
     # --- conditions -----------------------------------------------------------------------------------------
 
-    def _indices(self, out: Builder, item: Load | Store) -> list[_Condition]:
+    def _indices(self, out: Builder, item: Load | Store | AtomicUpdate) -> list[_Condition]:
         found = []
         for mode, index in enumerate(item.indices):
             size = out.size(item.operand, mode)

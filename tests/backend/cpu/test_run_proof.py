@@ -9,6 +9,7 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 from lamella.backend import cpu, interpreter
+from lamella.backend.arguments import Arrays
 from lamella.backend.cpu.run import launch
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
@@ -144,6 +145,28 @@ func @blocks(%at: memref<i64x?>, %a: memref<f32x?x?>, %b: memref<f32x?x?>) {
 }
 """
 LEAVES = "TEN140"
+
+THROUGH = """
+func @count(%at: memref<i32x2>, %y: memref<i64x?>) {
+  %0 = constant 0 : index
+  %1 = constant 1 : index
+  %p32 = load %at[%0] : i32
+  %n32 = load %at[%1] : i32
+  %p = cast %p32 : index
+  %n = cast %n32 : index
+  %one = constant 1 : i64
+  %v = subview %y[%p:%n] : memref<i64x?>
+  foreach (%i):index=(%0),(%n) {
+    %old = atomic_add %one, %v[%i] : i64
+  }
+}
+func @moved(%g: group<memref<f32x4>x?, offset: ?>) {
+  %0 = constant 0 : index
+  %x = load %g[%0] : memref<f32x4>
+  %v = constant 1.0 : f32
+  store %v, %x[%0]
+}
+"""
 
 
 def codes(error: pytest.ExceptionInfo[LamellaError]) -> set[str]:
@@ -383,3 +406,32 @@ def test_the_number_of_a_work_item_is_stored_to_one_place(flag: str) -> None:
     found = np.full(2, -1, np.int32)
     cpu.compile_program(read(text), threads=1).f(found)
     assert found.tolist() == [15, -1]
+
+
+def test_atomic_updates_through_a_view_are_tested_with_it() -> None:
+    kernels = cpu.compile_program(read(THROUGH), threads=1)
+    whole = np.zeros(64, np.int64)
+    kernels.count(np.array([2, 3], np.int32), whole[:8])
+    assert whole.tolist() == [0, 0, 1, 1, 1, *[0] * 59]
+    with pytest.raises(LamellaError, match="elements 2 to 41 of mode 0 leave '%y'"):
+        kernels.count(np.array([2, 40], np.int32), whole[:8])
+    assert not whole[8:].any()
+
+
+def test_the_memory_behind_an_offset_is_that_of_each_call() -> None:
+    kernels = cpu.compile_program(read(THROUGH), threads=1)
+    kernels.moved(Arrays([zeros(32)[:4]], 28))
+    with pytest.raises(LamellaError, match="reaches elements 28 to 31 of the 4 that its memory holds"):
+        kernels.moved(Arrays([zeros(4)], 28))
+    with pytest.raises(LamellaError, match=r"has offset 0\.5"):
+        kernels.moved(Arrays([zeros(4)], 0.5))  # type: ignore[arg-type]
+
+
+def test_a_class_of_arrays_does_not_say_how_large_they_are(kernels: cpu.Kernels) -> None:
+    class Boasting(np.ndarray):
+        shape = property(lambda _: (100,))
+
+    whole = zeros(100)
+    with pytest.raises(LamellaError, match="the mode has 4 elements"):
+        kernels.put(50, whole[:4].view(Boasting))
+    assert not whole.any()

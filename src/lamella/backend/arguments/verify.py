@@ -192,8 +192,10 @@ def _verify_group(parameter: Parameter, kind: Group, argument: object) -> Iterat
         return
     if kind.size is not None and len(items) != kind.size:
         yield _find(rules.ARGUMENT_GROUP, parameter, given=len(items), wanted=kind.size)
-    if offset < 0 or offset != (kind.offset if kind.offset is not None else offset):
+    is_number = isinstance(offset, int | np.integer)
+    if not is_number or offset < 0 or offset != (kind.offset if kind.offset is not None else offset):
         wanted = "?" if kind.offset is None else kind.offset
         yield _find(rules.ARGUMENT_OFFSET, parameter, given=offset, wanted=wanted)
+        return
     for item in items:
         yield from _verify_array(parameter, kind.memref, item, offset)

@@ -152,8 +152,12 @@ class KernelRun:
         if len(arguments) != len(self._function.parameters) or verify_arguments(self._function, arguments):
             return "interpreter"
         # A step of 0 is no constant that the checker would have let pass, so it is looked for before it is one.
-        whole = find_open(specialise(self._function, know_sizes(self._function, arguments), None))
-        endless = [item for item in whole if item.code == MAY_NOT_END.code]
+        # Only with the integers at hand it is seen whether a loop steps past the largest one.
+        known = know_sizes(self._function, arguments)
+        ways = [find_open(specialise(self._function, known, given)) for given in (None, arguments)]
+        endless = next(
+            (kept for way in ways if (kept := [item for item in way if item.code == MAY_NOT_END.code])), []
+        )
         self.findings = [replace(item, hint=INTERPRETED) for item in endless]
         return "interpreter" if endless else None
 

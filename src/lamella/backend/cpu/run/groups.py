@@ -65,21 +65,30 @@ def bounds_of(tables: Tables) -> tuple[Integers, Integers]:
 def verify_offset(parameter: Parameter, given: Arrays) -> list[Diagnostic]:
     """What leaves the memory of its array when the offset moves it; machine code would not notice."""
     return [
-        finding
+        _moved(parameter, item, given.offset)
         for item in given.items
-        if given.offset and item.size
-        for finding in _verify_moved(parameter, item, given.offset)
+        if not reaches_offset(item, given.offset)
     ]
 
 
-def _verify_moved(parameter: Parameter, array: Array, offset: int) -> list[Diagnostic]:
+def reaches_offset(array: Array, offset: int) -> bool:
+    """Whether the memory of an array holds it when an offset moves it on."""
+    return not offset or not array.size or _last(array, offset) < _size_behind(array)
+
+
+def _last(array: Array, offset: int) -> int:
+    return offset + reach_of(array) // array.itemsize - 1
+
+
+def _size_behind(array: Array) -> int:
+    """The elements from the first one of an array to the end of the memory that it is a part of."""
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
     first = (array.ctypes.data - owner.ctypes.data) // array.itemsize
-    size = owner.nbytes // array.itemsize - first
-    high = offset + reach_of(array) // array.itemsize - 1
-    if high < size:
-        return []
-    values = {"name": parameter.value.name, "low": offset, "high": high, "size": size, "place": ""}
-    return [rules.OUT_OF_MEMORY.at(parameter.span, hint=None, labels=(), **values)]
+    return int(owner.nbytes // array.itemsize - first)
+
+
+def _moved(parameter: Parameter, array: Array, offset: int) -> Diagnostic:
+    words = {"name": parameter.value.name, "low": offset, "high": _last(array, offset), "place": ""}
+    return rules.OUT_OF_MEMORY.at(parameter.span, hint=None, labels=(), size=_size_behind(array), **words)

@@ -22,7 +22,14 @@ from lamella.backend.arguments import (
     verify_arguments,
     written_parameters,
 )
-from lamella.backend.cpu.run.groups import Tables, bounds_of, group_format, make_tables, verify_offset
+from lamella.backend.cpu.run.groups import (
+    Tables,
+    bounds_of,
+    group_format,
+    make_tables,
+    reaches_offset,
+    verify_offset,
+)
 from lamella.backend.cpu.run.proof import Known, Shape, integers_of, prove
 from lamella.backend.cpu.run.slots import (
     Argument,
@@ -95,6 +102,7 @@ class Packer:
 
     def pack(self, arguments: Sequence[object], groups: int = 1) -> Packed:
         """The slots for the arguments of one call, verified; LamellaError tells all that does not fit."""
+        arguments = [item if type(item) is np.ndarray else _plain(item) for item in arguments]
         key = tuple(
             [
                 (item.dtype, item.shape, item.strides, item.flags.writeable)
@@ -189,6 +197,19 @@ def _width(parameter: Parameter) -> int:
     """The bytes of a number of an array's elements, to which its place must be aligned; 1 of what is no array."""
     kind = parameter.type.memref if isinstance(parameter.type, Group) else parameter.type
     return BYTES[part_of(kind.element)] if isinstance(kind, Memref) else 1
+
+
+def _plain(argument: object) -> object:
+    """An array of a class of its own as NumPy holds it: such a class may tell any shape and any strides."""
+    match argument:
+        case np.ndarray():
+            return np.asarray(argument)
+        case list() | tuple():
+            return [_plain(item) for item in argument]
+        case Arrays():
+            return Arrays(cast(Sequence[Array], _plain(argument.items)), argument.offset)
+        case _:
+            return argument
 
 
 def _describe(argument: object) -> object:
@@ -328,6 +349,8 @@ class _Plan:
     ) -> Tables:
         place, slot, kind, alignment, written = group
         tables = make_tables(kind, arguments[place])
+        if not all(reaches_offset(item, tables.given.offset) for item in tables.given.items):
+            raise BrokenError  # arrays of one layout may lie in memory of different sizes
         filled = tables.slots(kind)
         slots[slot : slot + len(filled)] = filled
         lows, highs = bounds_of(tables)
