@@ -107,6 +107,26 @@ def test_a_declared_shape_that_cannot_be_proved_is_tested_at_run_time() -> None:
         model(a=np.zeros((1, 3, 4), np.float32), b=np.zeros((1, 4, 4), np.float32))
 
 
+def test_what_only_the_run_can_test_travels_with_the_graph(tmp_path: Path) -> None:
+    source, saved = (
+        BAD / "e123_lengths.module",
+        [tmp_path / name for name in ("text", "unit", "x.nac", "y.nac")],
+    )
+    call("lower", source, "--to", "sknd", "-o", saved[0])
+    call("lower", source, "--to", "ir", "-o", saved[1])
+    call("convert", source, saved[2])
+    call("convert", saved[0], saved[3])
+    for path in saved:
+        told = call("run", path, "--shape", "B=2,T=3,U=4", "--seed", "1", status=1)
+        assert "'y' of 'Second' is declared [B, T, d], its shape is [B, U, 4]; in this run" in told
+        call("run", path, "--shape", "B=2,T=3,U=3", "--seed", "1")
+    call("run", saved[2], "--shape", "B=2,T=3,U=4", "--seed", "1", "--backend", "cpu", status=1)
+    call("lower", saved[0], "--to", "sknd", "-o", tmp_path / "again")
+    texts = [(folder / "main.sknd").read_text(encoding="utf-8") for folder in (saved[0], tmp_path / "again")]
+    assert texts[0] == texts[1]
+    assert "@assert" in texts[0]
+
+
 def test_the_right_one_runs(tmp_path: Path) -> None:
     text = repaired((BAD / "e123_lengths.module").read_text(encoding="utf-8"))
     call("run", written(tmp_path, text), "--shape", "B=2,T=3,U=4")

@@ -16,6 +16,7 @@ from lamella.base.dtype import F64, ElementType
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.origin import Origin
 from lamella.base.paths import is_there
+from lamella.base.source import NOWHERE
 from lamella.bridge.hf_to_module.documents import refuse_link, wrong_file
 from lamella.bridge.hf_to_module.nodes import element_named
 from lamella.bridge.module_to_graph.numbers.constants import SHAPES, shape_of
@@ -45,7 +46,7 @@ from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.nodes import BuiltConstant
 from lamella.lang.module.instantiate.nodes import Value as Plain
 from lamella.lang.skriptnd import check
-from lamella.ops.instance import Repeated
+from lamella.ops.instance import Check, Repeated
 from lamella.ops.library import Library
 from lamella.ops.modules import file_of
 
@@ -126,6 +127,9 @@ class _Reading:
             tuple(map(self._find, part.variables)),
             tuple(self._constant(item) for item in part.literals),
             tuple(Update(self._find(item.name), self._find(item.value)) for item in part.updates),
+            tuple(
+                Check(self.meanings.condition(item.condition), item.message, NOWHERE) for item in part.checks
+            ),
         )
 
     # --- tensors --------------------------------------------------------------------------------------------

@@ -121,3 +121,24 @@ def test_a_name_in_any_place_is_a_finding_and_never_an_exception(tmp_path: Path)
         with suppress(LamellaError):
             lamella.load(path)
     assert told
+
+
+def test_a_wrong_forward_graph_hides_nothing_of_the_backward_one(tmp_path: Path) -> None:
+    text = """\
+module Map(n: int = 4):
+  params:
+    w: [n, n]
+  forward:
+    in: x: [B, n]
+    out: y: [B, n]
+    graph:
+      (x, w) -> matmull(transpose=NT) -> h
+      h -> silu() -> y
+  backward:
+    d_y: [B, n]
+    d_x: [B, n]
+    graph:
+      (d_y, saved.hh) -> silu_backward() -> d_h
+      (d_h, w) -> matmll(transpose=NN) -> d_x
+"""
+    assert sorted(codes(tmp_path / "wrong.module", text).elements()) == ["E006", "E014", "E014"]

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.base.dim import Test, symbols
 from lamella.base.source import NOWHERE
 from lamella.bridge.graph_to_nac.calls.plan import find_refused, plan_graph
 from lamella.bridge.graph_to_nac.calls.replay import Replayed, flat_calls, forks, replay
 from lamella.bridge.graph_to_nac.code.items import write_items
 from lamella.bridge.graph_to_nac.code.layout import Placed, place
+from lamella.bridge.graph_to_nac.code.sizes import own_symbols
 from lamella.bridge.graph_to_nac.code.tables import Tables
 from lamella.bridge.graph_to_nac.notes import write_notes
 from lamella.bridge.graph_to_nac.values import begins_as_zeros, constant_array, store_variable
@@ -138,8 +140,14 @@ class _FileWriter:
             tensors=() if self.how.external else tuple(self._tensors()),
             resources=(self._notes(placed), *self._operators()),
         )
+        noted: dict[str, object] = {}
         if self.model.library.dialect != SPECIFICATION:
-            file = with_notes(file, {**(find_notes(file) or {}), "dialect": self.model.library.dialect})
+            noted["dialect"] = self.model.library.dialect
+        checks = self._checks()
+        if checks:
+            noted["checks"] = checks
+        if noted:
+            file = with_notes(file, {**(find_notes(file) or {}), **noted})
         return replace(file, schedule=self._schedule(file, placed))
 
     def _header(self) -> n.Header:
@@ -183,6 +191,25 @@ class _FileWriter:
         return write_notes(
             name, self.replayed.inputs, outputs, loads, placed.origins, states, placed.branches
         )
+
+    def _checks(self) -> list[dict[str, object]]:
+        """What a run must test of the extents of its inputs; a file compares two of them at a time."""
+        known = {name for item in self.replayed.inputs for name in own_symbols(item)}
+        found: dict[Test, str] = {}
+        for item in self.model.graph.checks:
+            test = item.condition
+            if isinstance(test, bool):
+                continue
+            if isinstance(test, Test) and all(symbol.name in known for symbol in symbols(test)):
+                found.setdefault(test, item.message)
+            else:
+                self._leave_out(
+                    "a test of the run", f"only sizes of inputs are compared there ({item.message})"
+                )
+        return [
+            {"test": [str(test.left), test.sign, str(test.right)], "message": told}
+            for test, told in found.items()
+        ]
 
     def _operators(self) -> Iterator[n.Resource]:
         """The operators of the model's own that instructions call, and those that they call, module by module."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from lamella.base.dim import Extent, Symbol, bounds
+from lamella.base.dim import Condition, Extent, Logic, Symbol, Test, bounds, symbols
 from lamella.bridge.graph_to_skriptnd.components import Writer, type_word
 from lamella.bridge.graph_to_skriptnd.names import packs
 from lamella.bridge.graph_to_skriptnd.operators import MAIN, Operators, module_document, modules_of
-from lamella.bridge.graph_to_skriptnd.values import expression, extent
+from lamella.bridge.graph_to_skriptnd.values import condition, expression, extent
 from lamella.graph.nodes import Argument, Graph, Node, Operation, Pack, Tensor
-from lamella.graph.rewrite import Fresh, defined, members, rename, uses
+from lamella.graph.rewrite import Fresh, defined, extents, members, rename, uses
 from lamella.lang.skriptnd import nodes as n
 from lamella.ops.library import Library
 
@@ -57,6 +57,7 @@ def _declaration(graph: Graph, library: Library, operators: Mapping[str, str]) -
             for item in graph.constants
         ),
         "variable": tuple(n.Parameter(item.name, _type(item)) for item in graph.variables),
+        "assert": _assertions(graph),
         "compose": (*writer.components(graph.nodes), *made),
         "update": tuple(
             n.Component((n.Result(item.variable.name),), writer.name(item.value)) for item in graph.updates
@@ -65,6 +66,21 @@ def _declaration(graph: Graph, library: Library, operators: Mapping[str, str]) -
     }
     filled = tuple(n.Section(name, items) for name, items in sections.items() if items)
     return n.Operator(graph.name, filled, graph=True)
+
+
+def _assertions(graph: Graph) -> tuple[n.Assertion, ...]:
+    """What the run must test of the extents of the inputs, each condition once; a reader derives the rest again."""
+    known = {
+        symbol.name for item in members(graph.inputs) for size in extents(item) for symbol in symbols(size)
+    }
+    found: dict[Condition, str] = {}
+    for item in graph.checks:
+        test = item.condition
+        if isinstance(test, Test | Logic) and all(symbol.name in known for symbol in symbols(test)):
+            found.setdefault(test, item.message.removeprefix(f"{MAIN}.{graph.name}: "))
+    return tuple(
+        n.Assertion(condition(test), n.Text(told.replace("{", "\\{"))) for test, told in found.items()
+    )
 
 
 def _without_empty(graph: Graph) -> Graph:

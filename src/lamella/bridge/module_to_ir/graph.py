@@ -109,8 +109,14 @@ class _Writing:
             aliases=tuple(self._aliases()),
             hooks=tuple(self._hooks()),
             casts=tuple(casts_of(graph)),
+            checks=tuple(self._checks()),
             symbols=self.table.symbols,
         )
+
+    def _checks(self) -> Iterator[ir.Assertion]:
+        for item in self.graph.checks:
+            if isinstance(item.condition, Test | Logic):
+                yield ir.Assertion(self.table.condition(item.condition), item.message)
 
     # --- tensors --------------------------------------------------------------------------------------------
 

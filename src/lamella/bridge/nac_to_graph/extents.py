@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from lamella.base import dim
-from lamella.base.dim import Extent
+from lamella.base.dim import Extent, Truth
 from lamella.base.limits import LARGEST
 
 LONGEST = 10_000
@@ -22,6 +22,10 @@ _SIGNS: Mapping[str, Callable[[Extent, Extent], Extent]] = MappingProxyType(
     }
 )
 
+COMPARISONS: Mapping[str, Callable[[Extent, Extent], Truth]] = MappingProxyType(
+    {"==": dim.equal, "<": dim.less, "<=": dim.less_equal, "!=": lambda a, b: dim.negate(dim.equal(a, b))}
+)
+"""What two extents may be compared by."""
 Ranges = Mapping[str, tuple[int, int]]
 
 

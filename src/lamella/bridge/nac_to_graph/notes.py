@@ -13,12 +13,13 @@ from lamella.base.dim import Extent
 from lamella.base.dtype import ElementType, find, find_in
 from lamella.base.limits import DEFAULT, LARGEST, Limits
 from lamella.base.source import NOWHERE, Span
-from lamella.bridge.nac_to_graph.extents import read_extent
+from lamella.bridge.nac_to_graph.extents import COMPARISONS, read_extent
 from lamella.bridge.nac_to_graph.nodes import InputType, State
 from lamella.lang.nac.check.tables import LAST_CONSTANT
 from lamella.lang.nac.nodes import File, Resource
 from lamella.lang.nac.notes import FORMAT, NAME
 from lamella.lang.nac.rules import reading as rules
+from lamella.ops.instance import Check
 from lamella.ops.library import DIALECTS, SPECIFICATION
 
 _MOST_FINDINGS = 100
@@ -43,6 +44,8 @@ class Notes:
     """By the instructions of branches how many results their blocks hand over."""
     states: list[State] | None = None
     """What is kept between runs; None where the file does not speak of it."""
+    checks: list[Check] = field(default_factory=list)
+    """What a run tests of the extents of its inputs."""
     span: Span = NOWHERE
     """Where the resource stands."""
     findings: list[Diagnostic] = field(default_factory=list)
@@ -91,6 +94,7 @@ class _Reader:
             "origins": self._origins,
             "branches": self._branches,
             "states": self._states,
+            "checks": self._checks,
         }
         for key, read in readers.items():
             if key in content or key == "format":
@@ -189,6 +193,20 @@ class _Reader:
             except (ValueError, ArithmeticError):
                 return None
         return value if isinstance(value, int) and _is_integer(value) and 0 <= value <= LARGEST else None
+
+    def _checks(self, value: object) -> None:
+        items = value if isinstance(value, list) and len(value) <= self._limits.max_operations else [value]
+        for number, item in enumerate(items):
+            match item:
+                case {"test": [str(left), str(sign), str(right)], "message": str(told)} if (
+                    sign in COMPARISONS
+                ):
+                    sides = self._extent(left), self._extent(right)
+                    if sides[0] is not None and sides[1] is not None:
+                        truth = COMPARISONS[sign](sides[0], sides[1])
+                        self._notes.checks.append(Check(truth, told[: self._limits.max_name], NOWHERE))
+                        continue
+            self._report(f"item {number} of 'checks' compares no extents")
 
     def _states(self, value: object) -> None:
         self._notes.states = []

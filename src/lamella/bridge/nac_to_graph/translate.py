@@ -405,7 +405,8 @@ class _Translator:
         rest = len(self._file.instructions) - end
         values = [*self._values, *[Failure()] * rest]
         steps += [()] * (len(self._file.instructions) - len(steps))
-        model = Model(graph, self._builder.library, self._loads.data)
+        checks = tuple(self._source.notes.checks)
+        model = Model(replace(graph, checks=checks), self._builder.library, self._loads.data)
         return Translation(model, tuple(steps), outputs.follow(graph, values))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from lamella.base.dim import Dim, Extent, Symbol, substitute, symbols
+from lamella.base.dim import Dim, Extent, Logic, Symbol, Test, substitute, substitute_truth, symbols
 from lamella.graph.nodes import (
     Argument,
     Branch,
@@ -149,29 +149,43 @@ def rename(graph: Graph, names: Mapping[str, str]) -> Graph:
         owner, dot, axis = symbol.rpartition(".")
         return f"{names[owner]}{dot}{axis}" if dot and owner in names else None
 
-    change = _symbol_change(graph, renamed)
+    values = _new_symbols(graph, renamed)
+    change = substitution(values) if values else _same
 
     def renew(tensor: Tensor) -> Tensor:
         return replace(
             tensor, name=names.get(tensor.name, tensor.name), shape=tuple(map(change, tensor.shape))
         )
 
-    return _Naming(renew, change, names).graph(graph)
+    return with_checks(_Naming(renew, change, names).graph(graph), values)
 
 
 def rename_symbols(graph: Graph, names: Mapping[str, str]) -> Graph:
     """The graph with some extents called otherwise."""
-    change = _symbol_change(graph, names.get)
-    return Renewal(lambda item: replace(item, shape=tuple(map(change, item.shape))), change).graph(graph)
+    values = _new_symbols(graph, names.get)
+    change = substitution(values) if values else _same
+    renewal = Renewal(lambda item: replace(item, shape=tuple(map(change, item.shape))), change)
+    return with_checks(renewal.graph(graph), values)
 
 
-def _symbol_change(graph: Graph, renamed: Callable[[str], str | None]) -> ChangeExtent:
+def with_checks(graph: Graph, values: Mapping[str, Extent]) -> Graph:
+    """The graph whose assertions speak of the extents under their new names."""
+    checks = tuple(
+        replace(item, condition=substitute_truth(item.condition, values))
+        if isinstance(item.condition, Test | Logic)
+        else item
+        for item in graph.checks
+    )
+    return replace(graph, checks=checks) if values and checks else graph
+
+
+def _new_symbols(graph: Graph, renamed: Callable[[str], str | None]) -> dict[str, Extent]:
     values: dict[str, Extent] = {}
     for symbol in (found for item in defined(graph) for extent in extents(item) for found in symbols(extent)):
         name = renamed(symbol.name)
         if name is not None and name != symbol.name:
             values[symbol.name] = Dim((((Symbol(name, symbol.low, symbol.high),), 1),))
-    return substitution(values) if values else _same
+    return values
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ SECTIONS = frozenset(
 HEADERS = (SECTIONS | SETTINGS | {"graph", "sublayers", "param_mapping", "inputs", "outputs"}) - {"pattern"}
 """Words that stand alone before ':' at the head of a block."""
 
-CONFIG_TYPES = frozenset(("int", "float", "bool", "string", "dtype", "dict"))
+CONFIG_TYPES = ("int", "float", "bool", "string", "dtype", "dict", "enum")
 """Types of config parameters."""
 
 SCALARS = frozenset(("int", "float"))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from lamella.backend.drawing import Drawn, refuse_missing
 from lamella.backend.nacvm import Machine, Program, State, compile_program
+from lamella.backend.reference.checks import require_checks
 from lamella.backend.reference.findings import told
 from lamella.backend.reference.inputs import choose_extent
 from lamella.backend.reference.symbols import Extents
@@ -146,6 +147,7 @@ class Executable:
         self._options = options
         self._weights = weights_of(model, options)
         notes = read_notes(model.file, options.limits)
+        self._checks = notes.checks
         self._declared = {**notes.inputs, **read_types(options.types, model.file)}
         _require_extents(self._declared, options)
         count = max(model.file.header.outputs - len(notes.states or ()), 0)
@@ -254,6 +256,7 @@ class Executable:
                 with told(name, None, self._model.file.span):
                     extents.bind(name, self._declared[name].shape, array.shape)
         found = {name: self._type(name, given, extents) for name in self.inputs}
+        require_checks(self._checks, extents)
         return {name: item for name, item in found.items() if item is not None}
 
     def _type(self, name: str, given: Mapping[str, Array], extents: Extents) -> InputType | None:

@@ -158,6 +158,14 @@ class Cast:
 
 
 @dataclass(frozen=True, slots=True)
+class Assertion:
+    """A condition on extents that a run tests, with the sentence for when it is false."""
+
+    condition: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class GraphIR:
     """A graph: its nodes stand in an order in which they can run."""
 
@@ -190,3 +198,5 @@ class GraphIR:
     """In a graph that goes back too: the output that is the gradient of a parameter or an input, by its path."""
     seeds: Mapping[str, str] | None = None
     """In such a graph: the input that is the gradient of an output, by the output."""
+    checks: tuple[Assertion, ...] = ()
+    """What only a run can decide of the extents."""

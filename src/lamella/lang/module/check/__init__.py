@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.lang.module.check.annotated import check_annotations
-from lamella.lang.module.check.fields import check_presets, check_recipe
+from lamella.lang.module.check.fields import check_presets, check_recipe, check_types
 from lamella.lang.module.check.fusion import check_fusion
 from lamella.lang.module.check.mappings import check_mappings
 from lamella.lang.module.check.names import check_names
@@ -29,6 +29,8 @@ def check(document: Document, scope: Scope | None = None) -> Iterator[Diagnostic
 def _check(document: Document, scope: Scope | None) -> Iterator[Diagnostic]:
     regions = Regions()
     for item in document.items:
+        if isinstance(item, Module | Primitive):
+            yield from check_types(item.params or ())
         if isinstance(item, Module):
             view = view_of(item, scope)
             yield from _check_module(view)

@@ -1,8 +1,8 @@
-"""Recipes and presets: fields that mean something, with values that they can have."""
+"""Recipes, presets and heads: fields that mean something, with values and types that they can have."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic
@@ -11,10 +11,11 @@ from lamella.lang.module.annotations.reading import accepts, show_value, wanted
 from lamella.lang.module.annotations.table import STRATEGIES
 from lamella.lang.module.check.views import view_of
 from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
-from lamella.lang.module.nodes import Document, Field, Module, Preset, Recipe
+from lamella.lang.module.nodes import ConfigParam, Document, Field, Module, Preset, Recipe
 from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.resolve.nodes import Scope
-from lamella.lang.module.rules import annotated, names
+from lamella.lang.module.rules import annotated, constants, names
+from lamella.lang.module.words import CONFIG_TYPES
 
 RECIPE_FIELDS: Mapping[str, Parameter] = MappingProxyType(
     {
@@ -80,3 +81,12 @@ def check_presets(document: Document, scope: Scope | None) -> Iterator[Diagnosti
 def _unknown(field: Field, model: Module, known: set[str]) -> Diagnostic:
     repair = guess(field.name, sorted(known))
     return names.UNKNOWN_ARGUMENT.at(field.span, module=model.name, name=field.name, repair=repair)
+
+
+def check_types(params: Iterable[ConfigParam]) -> Iterator[Diagnostic]:
+    """Types of config parameters that there are not."""
+    for param in params:
+        if param.type is not None and param.type.name not in CONFIG_TYPES:
+            name, types = param.type.name, ", ".join(CONFIG_TYPES)
+            repair = guess(name, CONFIG_TYPES) or f"types are: {types}"
+            yield constants.UNKNOWN_TYPE.at(param.type.span, name=name, param=param.name, repair=repair)

@@ -30,7 +30,7 @@ from lamella.lang.module.nodes import (
     Subscript,
 )
 from lamella.lang.module.resolve.near import Nearness, guess
-from lamella.lang.module.rules import annotated, constants, graphs, names
+from lamella.lang.module.rules import annotated, constants, gradients, graphs, names
 from lamella.lang.module.words import STACKED, SUGAR
 
 PATTERNS = ("sequential_residual", "parallel_residual")
@@ -42,6 +42,7 @@ def check_names(view: View) -> Iterator[Diagnostic]:
     yield from _check_pattern(view)
     yield from _check_guards(graph, view)
     yield from _check_operations(graph, view)
+    yield from _check_backward(graph, view)
     inputs = {port.name or "in" for port in view.inputs or ()}
     for body in bodies_in(graph):
         yield from find_rebound((item for item in body if isinstance(item, Flow)), inputs)
@@ -134,6 +135,30 @@ def _check_operations(graph: tuple[Statement, ...], view: View) -> Iterator[Diag
     for flow in flows_in(graph):
         for operation in operations_of(flow):
             yield from _check_operation(operation, view, near)
+
+
+def _check_backward(graph: tuple[Statement, ...], view: View) -> Iterator[Diagnostic]:
+    """What a backward graph names wrongly whatever is wrong with the forward one, without which it is not built.
+
+    Operations that go back (`silu_backward`, `StackedBlocksBackward`) are known once there are values.
+    """
+    backward = view.module.backward
+    if backward is None or not backward.graph or not graph or not view.whole:
+        return
+    near = Nearness(lambda: _operation_names(view))
+    known = view.data_names() | set(_bound(graph))
+    for flow in flows_in(backward.graph):
+        for operation in operations_of(flow):
+            callee = operation.callee
+            if isinstance(callee, Name) and "backward" not in callee.id.lower() and callee.id not in known:
+                yield from _check_operation(operation, view, near)
+        for source in flow.sources:
+            match source:
+                case Member(Name("saved"), field) if field not in known:
+                    repair = guess(field, known) or f"'{view.module.name}' computes no '{field}'"
+                    yield gradients.NOT_SAVED.at(
+                        source.span, name=field, module=view.module.name, repair=repair
+                    )
 
 
 def _operation_names(view: View) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lamella.base.diagnostic import Rule
 
 KIND = Rule("E003", "3.6 Type Inference", "{what} is {found}, {wanted} is needed", hint="{repair}")
+UNKNOWN_TYPE = KIND.also("there is no type '{name}' that '{param}' could have", hint="{repair}")
 ARITY = KIND.also("'{operation}' gives {given}, but {taken} are taken", hint="{repair}")
 NONE_GIVEN = KIND.also("'{name}' is None where '{operation}' needs a tensor", hint="{repair}")
 DIVISION = KIND.also("{what} divides by zero", hint="{repair}")
