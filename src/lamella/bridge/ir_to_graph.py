@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lamella.base.diagnostic import LamellaError, errors
+from lamella.base.diagnostic import LamellaError, errors, printable
 from lamella.base.dim import Dim, Logic, Test
 from lamella.base.dtype import F64, ElementType
 from lamella.base.limits import DEFAULT, Limits
@@ -128,7 +128,8 @@ class _Reading:
             tuple(self._constant(item) for item in part.literals),
             tuple(Update(self._find(item.name), self._find(item.value)) for item in part.updates),
             tuple(
-                Check(self.meanings.condition(item.condition), item.message, NOWHERE) for item in part.checks
+                Check(self.meanings.condition(item.condition), printable(item.message), NOWHERE)
+                for item in part.checks
             ),
         )
 

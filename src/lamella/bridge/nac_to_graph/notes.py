@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from lamella.base.diagnostic import Diagnostic
+from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.dim import Extent
 from lamella.base.dtype import ElementType, find, find_in
 from lamella.base.limits import DEFAULT, LARGEST, Limits
@@ -197,16 +197,23 @@ class _Reader:
     def _checks(self, value: object) -> None:
         items = value if isinstance(value, list) and len(value) <= self._limits.max_operations else [value]
         for number, item in enumerate(items):
-            match item:
-                case {"test": [str(left), str(sign), str(right)], "message": str(told)} if (
-                    sign in COMPARISONS
-                ):
-                    sides = self._extent(left), self._extent(right)
-                    if sides[0] is not None and sides[1] is not None:
-                        truth = COMPARISONS[sign](sides[0], sides[1])
-                        self._notes.checks.append(Check(truth, told[: self._limits.max_name], NOWHERE))
-                        continue
-            self._report(f"item {number} of 'checks' compares no extents")
+            found = self._check(item)
+            if found is None:
+                self._report(f"item {number} of 'checks' compares no extents")
+            else:
+                self._notes.checks.append(found)
+
+    def _check(self, item: object) -> Check | None:
+        """A comparison of two extents with the sentence for when it is false; None where it is none."""
+        match item:
+            case {"test": [str(left), str(sign), str(right)], "message": str(told)} if sign in COMPARISONS:
+                try:
+                    sides = read_extent(left, self._notes.ranges), read_extent(right, self._notes.ranges)
+                    truth = COMPARISONS[sign](*sides)
+                except (ValueError, ArithmeticError):
+                    return None
+                return Check(truth, printable(told[: self._limits.max_name]), NOWHERE)
+        return None
 
     def _states(self, value: object) -> None:
         self._notes.states = []
