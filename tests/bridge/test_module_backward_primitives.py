@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lamella.bridge.module_to_graph.calls.primitives import operator_of, ports
+from lamella.bridge.module_to_graph.calls.primitives import ports
 from lamella.lang.module.nodes import Primitive
 from lamella.ops.library import Library
 from tests.lang.module.instances import read
@@ -49,7 +49,7 @@ def test_backwards_are_written_in_the_names_of_the_forward(name: str) -> None:
 @pytest.mark.parametrize("name", PRIMITIVES)
 def test_backward_operators_take_what_is_declared(name: str) -> None:
     primitive = PRIMITIVES[name]
-    operator = operator_of(primitive, "backward")
+    operator = primitive.operator("backward")
     assert operator is not None
     assert primitive.backward is not None
     definition = OPERATORS.find(operator)
@@ -65,7 +65,7 @@ def test_backward_operators_take_what_is_declared(name: str) -> None:
 @pytest.mark.parametrize("name", PRIMITIVES)
 def test_defaults_are_the_same_on_both_ways(name: str) -> None:
     primitive = PRIMITIVES[name]
-    forward, backward = (OPERATORS.find(operator_of(primitive, way) or "") for way in ("forward", "backward"))
+    forward, backward = (OPERATORS.find(primitive.operator(way) or "") for way in ("forward", "backward"))
     assert forward is not None
     assert backward is not None
     there = {item.name: item.value for item in forward.operator.parameters("attrib")}

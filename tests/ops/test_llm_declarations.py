@@ -8,7 +8,6 @@ import pytest
 
 from lamella.base.paths import shipped
 from lamella.base.source import Source
-from lamella.bridge.module_to_graph.calls.primitives import operator_of
 from lamella.lang.module.nodes import Port, Primitive, ScalarType, TensorType
 from lamella.lang.module.parse import parse
 from lamella.lang.skriptnd.nodes import Dtype, Operator
@@ -34,7 +33,7 @@ def read() -> list[Primitive]:
 
 def implementation(primitive: Primitive, way: str) -> Operator | None:
     """What implements a section."""
-    name = operator_of(primitive, way)
+    name = primitive.operator(way)
     return None if name is None else find(name)[0].operator
 
 

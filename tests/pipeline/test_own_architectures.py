@@ -197,6 +197,16 @@ def test_links_in_a_folder_are_not_followed(folder: Path, tmp_path: Path) -> Non
     assert "symbolic link" in call("check", folder, "--set", "width=3", "--set", "cap=1.0", status=1)
 
 
+@pytest.mark.parametrize("named", ["os.system", "mine.nothing", "math.add"])
+def test_a_folder_whose_model_names_no_operator_is_found_by_check(
+    folder: Path, mine: Path, named: str
+) -> None:
+    gate = mine.parent / "parts" / "gate.module"
+    text = gate.read_text(encoding="utf-8")
+    gate.write_text(text.replace("forward: mine.softcap", f"forward: {named}"), encoding="utf-8")
+    assert "error[E" in call("check", folder, "--architecture", mine, status=1)
+
+
 def test_what_the_option_cannot_mean_is_told(folder: Path, mine: Path) -> None:
     assert "--architecture cannot have an effect" in call("run", mine, "--architecture", mine, status=2)
     assert "is a directory" in call("check", folder, "--architecture", folder, status=2)

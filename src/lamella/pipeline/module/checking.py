@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.bridge.module_to_graph import Settings, module_to_graph
 from lamella.lang.module import check as check_text
 from lamella.lang.module.check import settle
 from lamella.pipeline.module.folders import read_source
-from lamella.pipeline.module.operators import read_operators
+from lamella.pipeline.module.operators import library_of, read_operators
 from lamella.pipeline.module.planning import plan_weights
 from lamella.pipeline.module.reading import Program
 from lamella.pipeline.options import Options
@@ -21,6 +22,10 @@ def check_folder(path: Path, options: Options) -> list[Diagnostic]:
         findings = [*source.findings, *check_program(source.program, options)]
         if source.folder is not None and not errors(findings):
             findings += plan_weights(source.instance, source.folder, options.unused).findings
+        if not source.program.resolved.unit.standard and not errors(findings):
+            # A model of one's own may name operators that are not there: only its graph tells.
+            settings = Settings(library=library_of(source.program, options), once=True)
+            findings += module_to_graph(source.instance, settings).findings
         return findings
     except LamellaError as problem:
         return list(problem.findings)
