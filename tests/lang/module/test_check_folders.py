@@ -88,7 +88,13 @@ def test_a_wrong_folder_has_the_findings_it_announces(path: Path, tmp_path: Path
 def test_a_repaired_folder_has_none(path: Path, tmp_path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert RIGHT.search(text)
-    assert judge(tmp_path, repaired(text)) == []
+    right = repaired(text)
+    kept = [line for line in right.splitlines() if not line.startswith("#")]
+    # A pattern for a tensor that the repair takes away goes with it.
+    gone = [name for name in UNUSED.findall(right) if not any(line.startswith(f"{name}:") for line in kept)]
+    for name in gone:
+        right = right.replace(f" --unused {name}", "")
+    assert judge(tmp_path, right) == []
 
 
 def test_every_rule_about_folders_has_a_text() -> None:

@@ -16,6 +16,7 @@ from lamella.base.source import NOWHERE, Source
 from lamella.bridge.nac_to_graph.notes import Notes, read_notes
 from lamella.bridge.tokenizer_to_nac import tokenizer_to_nac
 from lamella.lang.nac import assemble
+from lamella.lang.nac.check.sections.entry import GRAPH, NOTES
 from lamella.lang.nac.nodes import File
 from lamella.lang.nac.notes import find_notes, with_notes
 from lamella.lang.nac.rules.roads import LEFT_OUT
@@ -56,7 +57,7 @@ def with_plan(file: File, path: Path, limits: Limits) -> File:
 
 def carry_application(made: File, old: File) -> File:
     """A file that was written anew from another, with the tokenizer, the plan and the resources of that one."""
-    new = {item.name for item in made.resources}
+    new = {*(item.name for item in made.resources), NOTES, GRAPH}  # the training graph is carried by itself
     kept = tuple(item for item in old.resources if item.name not in new)
     made = replace(
         made,
