@@ -8,8 +8,17 @@ from lamella.base.dtype import F32
 from lamella.base.paths import read_shipped
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.nodes import Call, Operand
-from lamella.bridge.aten.schema import parse_schema
-from lamella.bridge.aten.table import DROP, REFUSE, SIZE, TABLE, find_schema, overloads, rows, schemas
+from lamella.bridge.aten.table import (
+    DROP,
+    REFUSE,
+    SIZE,
+    TABLE,
+    find_schema,
+    overloads,
+    parse_schema,
+    rows,
+    schemas,
+)
 from lamella.graph.build import Builder
 from lamella.graph.nodes import Tensor
 from tests.bridge.aten.judge import library, overload, torch

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Judge
 
 from lamella.backend.tisa import load_tokenizer
-from lamella.backend.tisa.charsmap import CharacterMap
+from lamella.backend.tisa.build import CharacterMap
 from lamella.base.errors import InputError
 from lamella.bridge.tokenizer_to_nac import tokenizer_to_nac
 from lamella.lang.nac.nodes import File

@@ -10,7 +10,8 @@ from typing import Any
 from lamella.backend.cpu.run import proof as proof_module
 from lamella.kernels import bounds_checks
 from lamella.kernels.build import Builder
-from lamella.lang.tensor.check.memory import Launch, bounds, statements, walk
+from lamella.lang.tensor.check import memory as walk
+from lamella.lang.tensor.check.memory import Launch, bounds, statements
 from lamella.lang.tensor.check.memory.bounds import Position
 from lamella.lang.tensor.check.memory.forms import integers
 from lamella.lang.tensor.check.memory.forms.affine import ONE, ZERO, Affine

@@ -20,9 +20,9 @@ from lamella.lang.nac import (
     write,
 )
 from lamella.lang.nac.listing import listing
-from lamella.lang.nac.schedule.plan import stored_sizes
+from lamella.lang.nac.schedule import stored_sizes
+from lamella.pipeline.nac.files import describe_file, file_to_json
 from lamella.pipeline.nac.model import Model
-from lamella.pipeline.nac.showing.describe import describe_file, file_to_json
 from lamella.pipeline.options import Options
 
 CODES = {rule.code for rule in RULES}

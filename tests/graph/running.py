@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from lamella.backend.reference.execute import compile_model
+from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.dim import substitute
 from lamella.graph.model import Model

@@ -11,8 +11,7 @@ import pytest
 from lamella.base.arrays import Array
 from lamella.graph.model import Model
 from lamella.graph.nodes import Operation, Shape, Tensor
-from lamella.graph.passes import PASSES
-from lamella.graph.passes.elementwise import is_elementwise
+from lamella.graph.passes import PASSES, is_elementwise
 from lamella.graph.passes.fold_constants import fold_constants
 from lamella.graph.passes.specialise_shapes import specialise_shapes
 from lamella.graph.verify import verify

@@ -28,7 +28,7 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.graph.passes import PASSES
 from lamella.graph.passes.fold_constants import LARGEST, fold_constants
-from lamella.graph.passes.laws.casts import says_all
+from lamella.graph.passes.simplify import says_all
 from lamella.graph.rewrite import members
 from lamella.graph.verify import verify
 from lamella.pipeline.skriptnd.passing import evaluator

@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from lamella.base.source import Source
 from lamella.kernels.locals import local_size, stack_offset
-from lamella.kernels.passes import lower
-from lamella.kernels.passes.insert_barriers import insert_barriers
+from lamella.kernels.passes import insert_barriers, lower
 from lamella.kernels.rewrite import change_functions, rewrite, tell_apart, walk
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import nodes as n

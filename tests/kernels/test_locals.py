@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from lamella.base.diagnostic import LamellaError
 from lamella.base.source import Source
 from lamella.kernels.locals import local_bytes, local_size, stack_offset
-from lamella.kernels.passes.place_locals import place_locals
-from lamella.kernels.passes.stop_lifetimes import stop_lifetimes
+from lamella.kernels.passes import place_locals, stop_lifetimes
 from lamella.kernels.rewrite import change_functions, tell_apart, used_values, walk
 from lamella.kernels.target import Target, find_target
 from lamella.lang.tensor import check, parse, write

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.base.source import Source
-from lamella.kernels.passes.choose_sizes import write_sizes
+from lamella.kernels.passes import write_sizes
 from lamella.kernels.sizes import (
     BlasShape,
     Sizes,

@@ -18,7 +18,7 @@ from docs.generate import repaired
 from lamella.backend.cpu import graphs
 from lamella.backend.cpu.graphs import KernelExecutable
 from lamella.backend.cpu.run.kernels import Kernels as Compiled
-from lamella.backend.interpreter.kernels import Kernels as Interpreted
+from lamella.backend.interpreter import Kernels as Interpreted
 from lamella.base import optional
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError

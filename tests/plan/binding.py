@@ -14,7 +14,7 @@ from lamella.lang.nem.resolved import Item, Loop, Plan, Task
 from lamella.pipeline.nem.program import read_program
 from lamella.plan.bind import bind
 from lamella.plan.expand import expand
-from lamella.plan.stcb.binary import from_bytes, to_bytes
+from lamella.plan.stcb import from_bytes, to_bytes
 from lamella.plan.stcb.nodes import Stream
 from lamella.plan.stcb.run import order_of, queue_up
 

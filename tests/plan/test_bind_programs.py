@@ -17,8 +17,8 @@ from lamella.base.limits import DEFAULT
 from lamella.lang.nem.resolved import Plan
 from lamella.pipeline.nem.program import read_program
 from lamella.plan.bind import bind
+from lamella.plan.stcb import list_stream
 from lamella.plan.stcb.json import from_json, to_json
-from lamella.plan.stcb.listing import list_stream
 from tests.lang.nem.test_programs import read_repaired, teaching
 from tests.plan.binding import EXAMPLES, Bound, bind_plan, device_text, equals_program, read, same
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.limits import Limits
 from lamella.lang.nem.resolved import Index, Item, Plan, Resource
-from lamella.plan.hazards import budget_of, find_hazards
+from lamella.plan.hazards import budget_of, find_hazards, find_hoistable
 from lamella.plan.hazards.accesses import Accesses
-from lamella.plan.hazards.hoist import find_hoistable
 from lamella.plan.order import Order
 from lamella.plan.verify import verify
 from tests.plan.build import Builder, device, index, loop, operation, plus, region, variable, wait

@@ -20,11 +20,9 @@ from lamella.base.quant import PerChannel, PerGroup, PerTensor
 from lamella.lang.nem.registry import load_registry
 from lamella.pipeline.nem.program import read_program
 from lamella.plan.bind import bind
-from lamella.plan.stcb.binary import from_bytes, to_bytes
+from lamella.plan.stcb import from_bytes, list_stream, read_stream, to_bytes
 from lamella.plan.stcb.json import from_json, to_json
-from lamella.plan.stcb.listing import list_stream
 from lamella.plan.stcb.nodes import RESET, Access, Origin, Place, Record, Stream, Tensor, Unit, op_names
-from lamella.plan.stcb.read import read_stream
 from lamella.plan.stcb.validate import validate_stream
 from tests.plan.binding import EXAMPLES
 

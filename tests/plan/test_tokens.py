@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lamella.lang.nem.resolved import Item, Task
-from lamella.plan.tokens import check_tokens, count_tokens
+from lamella.plan.verify import check_tokens, count_tokens
 from tests.plan.build import Builder, device, loop, wait
 
 

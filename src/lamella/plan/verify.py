@@ -2,18 +2,198 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
 from lamella.base.diagnostic import Diagnostic, sort_findings
-from lamella.base.limits import DEFAULT, Limits
-from lamella.base.source import NOWHERE
-from lamella.lang.nem.resolved import Plan
-from lamella.lang.nem.rules import LIMIT
-from lamella.plan.bounds import check_bounds, check_resources
+from lamella.base.limits import DEFAULT, Limits, hint_for
+from lamella.base.source import NOWHERE, Span
+from lamella.lang.nem.device import ResolvedDevice
+from lamella.lang.nem.resolved import Index, Item, Loop, Plan, Region, Resource, Task
+from lamella.lang.nem.rules import (
+    DIVISION_BY_ZERO,
+    LIMIT,
+    LIVE_TOKENS,
+    NEVER_WRITTEN,
+    NOT_PROVED,
+    OUT_OF_BOUNDS,
+    RESOURCE_INDEX,
+    RESOURCE_REMAP,
+)
 from lamella.plan.capacity import check_capacity
+from lamella.plan.feasible import Budget, Exhausted
 from lamella.plan.hazards import budget_of, check_hazards
 from lamella.plan.hazards.accesses import Accesses
 from lamella.plan.order import Order
-from lamella.plan.tokens import check_tokens
-from lamella.plan.unwritten import check_unwritten
+from lamella.plan.ranges import Assignment, ZeroDivisor, bounds, extremes
+
+# --- regions stay inside their buffers and unit indices inside the device, in every iteration ---------------
+
+
+Ends = tuple[tuple[int, Assignment], tuple[int, Assignment]]
+
+
+def check_bounds(plan: Plan, suspects: Sequence[Region], budget: Budget) -> Iterator[Diagnostic]:
+    """Regions do not leave their buffers: those the program names, and suspects among the operands."""
+    loops = {item.number: item for item, _ in plan.walk() if isinstance(item, Loop)}
+    seen: set[Span | int] = set()
+    for region in (*suspects, *plan.declared):
+        key = id(region) if region.span.source is NOWHERE.source else region.span
+        if key not in seen:
+            seen.add(key)
+            yield from _check_region(region, loops, budget)
+
+
+def _check_region(region: Region, loops: Mapping[int, Loop], budget: Budget) -> Iterator[Diagnostic]:
+    numbers = sorted(region.offset.loops())
+    if any(number not in loops or loops[number].trips <= 0 for number in numbers):
+        return
+    box = {number: (loops[number].first, loops[number].last) for number in numbers}
+    what = f"that {_name(region)} stays inside '{region.buffer.name}'"
+    ends, problems = _ends(region.offset, box, region.span, what, budget)
+    yield from problems
+    if ends is None:
+        return
+    (low, first), (high, last) = ends
+    if low >= 0 and high + region.extent <= region.buffer.size:
+        return
+    offset, where = (high, last) if high + region.extent > region.buffer.size else (low, first)
+    shown = ", ".join(f"{loops[number].variable}={where[number]}" for number in numbers if number in where)
+    yield OUT_OF_BOUNDS.at(
+        region.span,
+        first=offset,
+        end=offset + region.extent,
+        buffer=region.buffer.name,
+        size=region.buffer.size,
+        iteration=f" in iteration {shown}" if shown else "",
+    )
+
+
+def _name(region: Region) -> str:
+    return f"region '{region.name}'" if region.name else "the region"
+
+
+def check_resources(order: Order, device: ResolvedDevice | None, budget: Budget) -> Iterator[Diagnostic]:
+    """Unit indices are not negative; those beyond the device are remapped, which is worth a warning."""
+    for site in order.sites:
+        if site.task.resource is not None:
+            box = {loop.number: (loop.first, loop.last) for loop in site.loops}
+            yield from _check_resource(site.task.resource, box, device, budget)
+
+
+def _check_resource(
+    resource: Resource, box: Mapping[int, tuple[int, int]], device: ResolvedDevice | None, budget: Budget
+) -> Iterator[Diagnostic]:
+    what = f"that the index of {resource.unit} is a unit of the device"
+    ends, problems = _ends(resource.index, box, resource.span, what, budget)
+    yield from problems
+    if ends is None:
+        return
+    low, high = ends[0][0], ends[1][0]
+    count = 0 if device is None else device.units(resource.unit)
+    if low < 0:
+        yield RESOURCE_INDEX.at(resource.span, index=low, unit=resource.unit)
+    elif device is not None and 0 < count <= high:
+        yield RESOURCE_REMAP.at(
+            resource.span, unit=resource.unit, index=high, device=device.name, count=count
+        )
+
+
+def _ends(
+    index: Index, box: Mapping[int, tuple[int, int]], span: Span, what: str, budget: Budget
+) -> tuple[Ends | None, list[Diagnostic]]:
+    """Exact ends with where they are taken, or what stands in the way of knowing them."""
+    try:
+        return extremes(index, box, budget), []
+    except ZeroDivisor:
+        return None, [DIVISION_BY_ZERO.at(span, text=span.text)]
+    except Exhausted:
+        low, high = bounds(index, box)
+        cause = f"the values between {low} and {high} are too irregular to be told exactly"
+        return None, [NOT_PROVED.at(span, hint=hint_for("max_pairs"), what=what, cause=cause)]
+
+
+# --- how many tokens are live at once, against `SEQ.max_active_tokens` --------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The largest number of live tokens and the statement where it is reached."""
+
+    count: int
+    span: Span
+
+
+def check_tokens(plan: Plan) -> Iterator[Diagnostic]:
+    """The device can keep all tokens that may be live; the binder serialises otherwise."""
+    if plan.device is None:
+        return
+    limit = plan.device.characteristic("SEQ", "max_active_tokens", -1)
+    peak = count_tokens(plan)
+    if 0 <= limit < peak.count:
+        yield LIVE_TOKENS.at(peak.span, count=peak.count, device=plan.device.name, limit=limit)
+
+
+def count_tokens(plan: Plan) -> Peak:
+    """The largest static count of live tokens."""
+    return _count(plan.body)[0]
+
+
+def _count(body: tuple[Item, ...]) -> tuple[Peak, set[int]]:
+    """The peak of a list, and the tasks that it waits for."""
+    made: dict[int, int] = {}
+    last: dict[int, int] = {}
+    inner: list[Peak] = []
+    waited: set[int] = set()
+    for place, item in enumerate(body):
+        deps: set[int] = set()
+        peak = Peak(0, item.span)
+        if isinstance(item, Loop):
+            inside, deps = _count(item.body)
+            factor = max(0, min(item.window, item.trips))
+            peak = Peak(factor * inside.count, inside.span)
+        else:
+            deps = set(item.deps)
+            if isinstance(item, Task):
+                made[item.number] = place
+                deps = deps | {item.number} if item.sync else deps
+        inner.append(peak)
+        waited |= deps
+        last.update((dep, place) for dep in deps)
+    return _highest(made, last, inner), waited - made.keys()
+
+
+def _highest(made: dict[int, int], last: dict[int, int], inner: list[Peak]) -> Peak:
+    changes = [0] * (len(inner) + 1)
+    for number, place in made.items():
+        if number in last:
+            changes[place] += 1
+            changes[last[number] + 1] -= 1
+    best, live = Peak(0, NOWHERE), 0
+    for place, peak in enumerate(inner):
+        live += changes[place]
+        if live + peak.count > best.count:
+            best = Peak(live + peak.count, peak.span)
+    return best
+
+
+# --- reads of local memory that nothing ever fills ----------------------------------------------------------
+
+
+def check_unwritten(plan: Plan) -> Iterator[Diagnostic]:
+    """An L1 is filled by tasks alone: a buffer there that is read and never written holds nothing of meaning."""
+    written = {region.buffer.name for task in plan.tasks() for region in task.outputs}
+    told: set[str] = set()
+    for task in plan.tasks():
+        for number, region in enumerate(task.inputs):
+            buffer = region.buffer
+            if buffer.memory != "L1" or buffer.imported or buffer.name in written or buffer.name in told:
+                continue
+            told.add(buffer.name)
+            operands = task.node.inputs
+            span = operands[number].span if number < len(operands) else task.span
+            yield NEVER_WRITTEN.at(span, task=task.title, buffer=buffer.name)
+
 
 # Sets of tasks are compared word by word: so many pairs of tasks cost about as much as one pair of accesses.
 PAIRS_PER_STEP = 1 << 14

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lamella.backend.cpu.emit.control.loops import emit_for
+from lamella.backend.cpu.emission import emit_for
 from lamella.backend.cpu.emit.here import Here
 from lamella.backend.cpu.emit.matrices import (
     constant_matrix,

@@ -10,7 +10,7 @@ import numpy as np
 
 from lamella.backend.arguments.elements import dtype_of
 from lamella.backend.cpu.emit.here import Here
-from lamella.backend.cpu.emit.memory.parameters import load_parameter
+from lamella.backend.cpu.emit.memory import load_parameter
 from lamella.backend.cpu.emit.text import Writer
 from lamella.backend.cpu.emit.values import LLVM, Lanes, RunValue
 from lamella.backend.cpu.jit import build

@@ -23,8 +23,7 @@ from lamella.backend.cpu.jit import (
     load,
     object_key,
 )
-from lamella.backend.cpu.jit.engine import KNOWN_PASSES
-from lamella.backend.cpu.jit.symbols import undefined_symbols
+from lamella.backend.cpu.jit.engine import KNOWN_PASSES, undefined_symbols
 from lamella.base.errors import InputError
 
 REMAINDER = """

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from lamella.backend.cpu import jit as probing
 from lamella.backend.cpu.jit import Machine, ObjectCache, assembly, has_tiles, host_machine
-from lamella.backend.cpu.jit import probe as probing
 from lamella.backend.cpu.jit.machine import llvm
 
 TILED = Machine("x86_64-unknown-linux-gnu", "sapphirerapids", "+amx-tile,+amx-bf16,+amx-int8")

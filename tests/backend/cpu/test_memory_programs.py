@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.backend.cpu.compile import load_kernels
-from lamella.backend.cpu.emit.program import emit_program
+from lamella.backend.cpu.emission import emit_program
 from lamella.backend.interpreter import compile_program
 from lamella.backend.interpreter.numbers import BF16
 from lamella.base.arrays import Array
 from lamella.base.source import Source
-from lamella.kernels.passes.place_locals import place_locals
+from lamella.kernels.passes import place_locals
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import parse
 from lamella.lang.tensor.check.kinds import ATOMIC

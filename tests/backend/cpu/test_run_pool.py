@@ -19,9 +19,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.backend.cpu.jit import Loaded, build
-from lamella.backend.cpu.run.arena import ALIGNMENT, Arena
-from lamella.backend.cpu.run.pool import Pool, Runner, SleepingPool, count_threads, shared_pool
-from lamella.backend.cpu.run.turns import TurnPool, chunk_of
+from lamella.backend.cpu.run.kernels import (
+    ALIGNMENT,
+    Arena,
+    Pool,
+    Runner,
+    SleepingPool,
+    TurnPool,
+    chunk_of,
+    count_threads,
+    shared_pool,
+)
 from lamella.base.errors import InputError
 from tests.backend.cpu.texts import COUNT_TEXT, load_slots, write_kernel
 from tests.house.tree import ROOT, environment

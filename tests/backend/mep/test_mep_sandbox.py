@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lamella.backend.mep import CAPABILITIES, Budget, Host, run_plan
-from lamella.backend.mep.actions.sources import normalise
+from lamella.backend.mep.actions import normalise
 from lamella.backend.mep.host import HostError
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError

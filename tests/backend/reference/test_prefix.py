@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamella.backend.reference.formula.cells import prepare
-from lamella.backend.reference.formula.contract import run_contraction
+from lamella.backend.reference.formula.contract import find_prefix, run_contraction
 from lamella.backend.reference.formula.scalars import DOUBLE
-from lamella.backend.reference.formula.shortcuts.prefix import find_prefix
 from lamella.base.arrays import Array
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Loop
 from tests.backend.reference.steps import copy_tensors, run_slowly

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from lamella.backend.tisa import Tokenizer, load_tokenizer
 from lamella.lang.nac.assembly.nodes import Step, StepOperand
-from lamella.lang.nac.assembly.programs.manifest import encode_manifest
+from lamella.lang.nac.assembly.programs import encode_manifest
 from lamella.lang.nac.nodes import File, Resource
 
 Given = tuple[str, *tuple[StepOperand, ...]]

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.backend.tisa import Tokenizer, load_tokenizer
-from lamella.backend.tisa.growth import Growth
+from lamella.backend.tisa.build import Growth
 from lamella.base.diagnostic import LamellaError
 from lamella.lang.nac.assembly.nodes import Step
 from lamella.lang.nac.check.sections.manifest import MOST_INSTRUCTIONS

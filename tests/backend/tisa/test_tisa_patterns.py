@@ -10,10 +10,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from lamella.backend.tisa.patterns import Found, Matcher, PatternError, parse_pattern
-from lamella.backend.tisa.patterns.automaton import Automaton
-from lamella.backend.tisa.patterns.program import build_program
-from lamella.backend.tisa.patterns.settle import settle
+from lamella.backend.tisa.patterns import (
+    Automaton,
+    Found,
+    Matcher,
+    PatternError,
+    build_program,
+    parse_pattern,
+    settle,
+)
 from tests.bridge.tokenizer_kinds import LLAMA_3, O200K
 from tests.fuzz.watch import watched
 

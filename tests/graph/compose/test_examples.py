@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.reference import compile_model
-from lamella.backend.reference.execute import Executable
+from lamella.backend.reference import Executable, compile_model
 from lamella.base.arrays import Array
 from lamella.base.source import Source
 from lamella.graph.compose import compose

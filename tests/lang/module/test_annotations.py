@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from lamella.base.source import Source
 from lamella.cli import lamella as command
 from lamella.lang.module.annotations import KINDS, gradient_mode, is_frozen, read_annotation
-from lamella.lang.module.annotations.inert import INERT
 from lamella.lang.module.annotations.nodes import (
     BESIDE,
     DECLARATION,
@@ -31,6 +30,7 @@ from lamella.lang.module.annotations.nodes import (
     Parameter,
 )
 from lamella.lang.module.check import check
+from lamella.lang.module.check.annotated import INERT
 from lamella.lang.module.instantiate import Known
 from lamella.lang.module.nodes import Annotation, Chain, Module, Unary
 from lamella.lang.module.parse import parse

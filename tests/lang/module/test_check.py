@@ -12,9 +12,7 @@ import lamella.models
 from lamella.base.diagnostic import ERROR, Diagnostic
 from lamella.base.source import Source, Span
 from lamella.bridge.hf_to_module.transforms import function_names
-from lamella.lang.module.check import check, settle
-from lamella.lang.module.check.fusion import PATTERNS, holds
-from lamella.lang.module.check.mappings import TRANSFORMS
+from lamella.lang.module.check import PATTERNS, TRANSFORMS, check, holds, settle
 from lamella.lang.module.check.precedence import ORDER, rank
 from lamella.lang.module.nodes import Document
 from lamella.lang.module.parse import parse

@@ -9,7 +9,7 @@ import pytest
 
 from lamella.base.dtype import LANGUAGES
 from lamella.base.quant import PerChannel, PerGroup, PerTensor, Quant
-from lamella.lang.nem.check.types import families_of, scaled_along_reduction
+from lamella.lang.nem.check import families_of, scaled_along_reduction
 from lamella.lang.nem.documents import baseline
 from lamella.lang.nem.registry import load_registry
 from lamella.lang.nem.resolved import AttributeValue, Task, TensorType

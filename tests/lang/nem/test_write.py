@@ -15,9 +15,7 @@ from lamella.base.source import Source
 from lamella.lang.nem import nodes as n
 from lamella.lang.nem.parse import parse
 from lamella.lang.nem.parse.lexis import LEXER
-from lamella.lang.nem.write import write
-from lamella.lang.nem.write.lines import WIDTH
-from lamella.lang.nem.write.values import write_real, write_string
+from lamella.lang.nem.write import WIDTH, write, write_real, write_string
 from tests.strategies.nem import documents, expressions
 
 GOOD = sorted((Path(__file__).parent / "good").rglob("*.nem"))

@@ -9,8 +9,7 @@ from lamella.base.quant import PerTensor, Quant
 from lamella.base.shape import row_major_strides
 from lamella.base.source import Source, Span
 from lamella.lang.nem import nodes
-from lamella.lang.nem.check.tasks import check_task
-from lamella.lang.nem.check.types import families_of
+from lamella.lang.nem.check import check_task, families_of
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.documents import baseline
 from lamella.lang.nem.families import Variants, variants_of

@@ -15,7 +15,7 @@ from lamella.lang.skriptnd import nodes as n
 from lamella.lang.skriptnd.parse import parse
 from lamella.lang.skriptnd.parse.lexis import LEXER
 from lamella.lang.skriptnd.write import write, write_expression
-from lamella.lang.skriptnd.write.wrap import WIDTH
+from lamella.lang.skriptnd.write.document import WIDTH
 from tests.strategies.skriptnd import documents
 from tests.strategies.skriptnd_expressions import expressions
 

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from lamella.backend.interpreter.kernels import Kernels
+from lamella.backend.interpreter import Kernels
 from lamella.backend.interpreter.state import Options
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.limits import DEFAULT

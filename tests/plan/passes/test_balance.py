@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lamella.plan.passes.balance import balance, unpin
+from lamella.plan.passes.propose import balance, unpin
 from tests.plan.passes.programs import read, reread
 
 TEXT = """\

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lamella.lang.nem.resolved import Loop, Plan
-from lamella.plan.passes.deepen import deepen
+from lamella.plan.passes.propose import deepen
 from lamella.plan.passes.rings import find_rings
 from tests.plan.passes.programs import example, is_safe, read, reread
 

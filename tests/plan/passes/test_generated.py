@@ -11,8 +11,8 @@ from lamella.base.source import Source
 from lamella.lang.nem import write
 from lamella.lang.nem.resolved import Loop, Plan
 from lamella.plan.advise import fix
-from lamella.plan.passes.deepen import deepen
 from lamella.plan.passes.hoist import hoist
+from lamella.plan.passes.propose import deepen
 from lamella.plan.timing import simulate
 from lamella.plan.verify import verify
 from tests.plan.passes.generated import Chain, Writer

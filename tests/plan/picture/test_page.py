@@ -10,8 +10,7 @@ import pytest
 
 from lamella.base.diagnostic import printable
 from lamella.lang.nem.resolved import Plan
-from lamella.plan.picture import html_page
-from lamella.plan.picture.page import SCRIPTS, embed, fill_page
+from lamella.plan.picture import SCRIPTS, embed, fill_page, html_page
 from lamella.plan.timing import Report, simulate
 from tests.plan.picture.browser import open_page
 from tests.plan.picture.scenes import HOSTILE, make_scene

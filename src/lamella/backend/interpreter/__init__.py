@@ -2,8 +2,133 @@
 
 from __future__ import annotations
 
-from lamella.backend.arguments import Arrays
-from lamella.backend.interpreter.kernels import Kernels, compile_program
-from lamella.backend.interpreter.state import Step, Trace
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+
+from lamella.backend.arguments import Arrays, dtype_of, group_items, layout_strides, verify_arguments
+from lamella.backend.interpreter.execute import run_work_group
+from lamella.backend.interpreter.faults import Fault, Stopped
+from lamella.backend.interpreter.memory import Reference, References, make_reference, shift_reference
+from lamella.backend.interpreter.numbers import Number, convert
+from lamella.backend.interpreter.state import Launch, Options, RunValue, Step, Trace
+from lamella.backend.named import Grid, Groups, NamedKernels, take_grid
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import LamellaError, errors
+from lamella.base.limits import DEFAULT, Limits
+from lamella.kernels.rewrite import extracted_matrices
+from lamella.kernels.sizes import default_sizes
+from lamella.lang.tensor import check
+from lamella.lang.tensor.nodes import Function, Group, Memref, Parameter, Program
+from lamella.lang.tensor.rules import running as rules
+
+# --- what a caller passes to a kernel: verified, then taken as the values of its parameters -----------------
+
+
+def take_arguments(function: Function, arguments: Sequence[object]) -> dict[str, RunValue]:
+    """The values of the parameters; what does not fit is told all at once."""
+    findings = verify_arguments(function, arguments)
+    if findings:
+        raise LamellaError(findings)
+    pairs = zip(function.parameters, arguments, strict=True)
+    return {parameter.value.name: _take(parameter, argument) for parameter, argument in pairs}
+
+
+def _take(parameter: Parameter, argument: object) -> RunValue:
+    name, kind = parameter.value.name, parameter.type
+    if isinstance(kind, Memref) and isinstance(argument, np.ndarray):
+        return _refer(name, kind, argument)
+    if isinstance(kind, Group):
+        given = group_items(kind, argument)
+        return References(name, tuple(_refer(name, kind.memref, item, given.offset) for item in given.items))
+    return _take_scalar(kind, argument)
+
+
+def _take_scalar(kind: object, argument: object) -> Number:
+    element = str(kind)
+    if isinstance(argument, int) and dtype_of(element).kind not in "ib":
+        argument = float(argument)
+    return convert(argument if isinstance(argument, np.generic) else np.asarray(argument)[()], element)
+
+
+def _refer(name: str, kind: Memref, array: Array, offset: int = 0) -> Reference:
+    """A reference to an array; the declared strides stand where the array's own are never used."""
+    plain = replace(make_reference(name, array), stride=layout_strides(kind, array))
+    return shift_reference(plain, array, offset) if offset else plain
+
+
+# --- the kernels of a program as Python functions -----------------------------------------------------------
+
+
+LARGEST_WORK_GROUP = 1 << 14
+
+
+class Kernels(NamedKernels):
+    """The kernels of a program, run by the letter: `kernels.name(A, B, groups=n)`."""
+
+    def __init__(self, program: Program, options: Options) -> None:
+        super().__init__(program)
+        self._options = options
+
+    def call(self, name: str, arguments: Sequence[object] = (), groups: Groups = 1) -> None:
+        """Run a kernel for a number of work-groups, one after the other; arrays are updated in place."""
+        function = self._find(name)
+        grid = take_grid(function, groups)
+        with np.errstate(all="ignore"):
+            _run(self._launch(function, grid), take_arguments(function, arguments))
+
+    def _launch(self, function: Function, grid: Grid) -> Launch:
+        sizes = default_sizes(function)
+        items = math.prod(sizes.work_group_size)
+        if items > LARGEST_WORK_GROUP:
+            values = {"name": function.name, "items": items, "limit": LARGEST_WORK_GROUP}
+            raise LamellaError([rules.WORK_GROUP_LIMIT.at(function.span, hint=None, labels=(), **values)])
+        order = None if self._options.seed is None else Random(self._options.seed)
+        shapes = sizes.subgroup_size, sizes.work_group_size
+        return Launch(function, self._options, grid, *shapes, order, extracted_matrices(function))
+
+
+def _run(launch: Launch, arguments: dict[str, RunValue]) -> None:
+    """Run all work-groups; the first fault ends the run."""
+    try:
+        for number in _order(launch):
+            launch.count()
+            run_work_group(launch, number, arguments)
+    except Fault as fault:
+        raise LamellaError([fault.at(launch.function.span).finding]) from None
+    except Stopped as stopped:
+        raise LamellaError([stopped.finding]) from None
+
+
+def _order(launch: Launch) -> Sequence[int]:
+    """Work-groups have no order; a seed mixes them."""
+    numbers = range(launch.groups)
+    if launch.order is None or launch.groups > launch.options.limits.max_steps:
+        return numbers
+    return launch.order.sample(numbers, launch.groups)
+
+
+def compile_program(
+    program: Program,
+    *,
+    limits: Limits = DEFAULT,
+    check_bounds: bool = False,
+    seed: int | None = None,
+    trace: Trace | None = None,
+) -> Kernels:
+    """Make the kernels of a program callable; a program with errors raises them.
+
+    Every access is tested, so none leaves its array; `check_bounds` also tests views where they are made. A `seed`
+    mixes what has no order: work-groups, work-items between barriers, the tuples of a foreach. `trace` is called
+    with each executed statement.
+    """
+    found = errors(check(program))
+    if found:
+        raise LamellaError(found)
+    return Kernels(program, Options(limits, check_bounds, seed, trace))
+
 
 __all__ = ["Arrays", "Kernels", "Step", "Trace", "compile_program"]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import TypeAlias
 
 import numpy as np
 
 from lamella.backend.arguments.elements import dtype_of
-from lamella.backend.interpreter import arithmetic, linear, memory
+from lamella.backend.arguments.shapes import SHAPES, describe_shapes
+from lamella.backend.interpreter import arithmetic, memory
 from lamella.backend.interpreter.faults import Fault
 from lamella.backend.interpreter.memory import Reference, References
 from lamella.backend.interpreter.numbers import (
+    Number,
     accumulation,
     convert,
     element_name,
@@ -21,10 +24,59 @@ from lamella.backend.interpreter.numbers import (
     make_number,
 )
 from lamella.backend.interpreter.state import RunValue, Worker
+from lamella.base.arrays import Array
 from lamella.lang.tensor import nodes
 from lamella.lang.tensor.layout import component_count, component_place
+from lamella.lang.tensor.nodes import Blas
 from lamella.lang.tensor.rules import running as rules
 from lamella.lang.tensor.write.types import write_type
+
+# --- collective instructions on memrefs: axpby, cumsum, gemm, gemv, ger, hadamard, sum ----------------------
+
+
+Formula: TypeAlias = Callable[[Blas, list[Array]], Array]
+
+
+def update(blas: Blas, inputs: list[Reference], alpha: Number, beta: Number, element: str) -> Array:
+    """The new elements of the result, whose element type is given and which is the last of the memrefs."""
+    *sources, target = inputs
+    wide = accumulation(element)
+    arrays = _transpose(blas, [source.read() for source in sources])
+    _agree(blas, arrays, target)
+    value = convert(alpha, wide) * FORMULAS[blas.function](blas, [_widen(item, wide) for item in arrays])
+    if beta != 0:
+        value = value + convert(beta, wide) * _widen(target.read(), wide)
+    return np.asarray(convert(value, element))
+
+
+def _widen(values: Array, element: str) -> Array:
+    return np.asarray(convert(values, element))
+
+
+def _transpose(blas: Blas, arrays: list[Array]) -> list[Array]:
+    """The operands as op() sees them; a vector is its own transpose."""
+    flags = (*blas.transposes, *[False] * len(arrays))
+    return [item.T if flag else item for item, flag in zip(arrays, flags, strict=False)]
+
+
+def _agree(blas: Blas, arrays: list[Array], target: Reference) -> None:
+    """Refuse shapes that do not fit, which the checker could not see where sizes are dynamic."""
+    if not SHAPES[blas.function]([item.shape for item in arrays], target.shape):
+        shown = describe_shapes([*(item.shape for item in arrays), target.shape])
+        raise Fault(rules.SHAPES_DISAGREE, function=blas.function, shapes=shown)
+
+
+FORMULAS: Mapping[str, Formula] = MappingProxyType(
+    {
+        "axpby": lambda _, arrays: arrays[0],
+        "cumsum": lambda blas, arrays: np.cumsum(arrays[0], blas.mode, dtype=arrays[0].dtype),
+        "sum": lambda _, arrays: np.sum(arrays[0], -1, dtype=arrays[0].dtype),
+        "gemm": lambda _, arrays: np.matmul(*arrays),
+        "gemv": lambda _, arrays: np.matmul(*arrays),
+        "ger": lambda _, arrays: np.multiply.outer(*arrays),
+        "hadamard": lambda _, arrays: np.multiply(*arrays),
+    }
+)
 
 
 def evaluate(worker: Worker, instruction: nodes.Instruction) -> tuple[RunValue, ...]:
@@ -171,7 +223,7 @@ def _blas(worker: Worker, item: nodes.Blas) -> tuple[RunValue, ...]:
     element = element_name(memrefs[-1].memory.dtype)
     for memref in memrefs:
         worker.group.refuse_large(memref.shape, accumulation(element))
-    memrefs[-1].write(linear.update(item, memrefs, worker.number(alpha), worker.number(beta), element))
+    memrefs[-1].write(update(item, memrefs, worker.number(alpha), worker.number(beta), element))
     return ()
 
 

@@ -6,18 +6,15 @@ no polynomial can say (quotients, remainders, minima, choices). Two equal polyno
 
 from __future__ import annotations
 
-from lamella.base.dim.arithmetic import (
-    add,
-    ceil_divide,
-    choose,
-    floor_divide,
-    larger,
-    mul,
-    remainder,
-    smaller,
-    sub,
-)
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
+from itertools import product as pairs
+from types import MappingProxyType
+from typing import TypeAlias
+
 from lamella.base.dim.form import (
+    DEEPEST,
+    MOST_PARTS,
     Atom,
     Condition,
     Dim,
@@ -32,9 +29,366 @@ from lamella.base.dim.form import (
     Values,
     symbol,
 )
-from lamella.base.dim.known import substitute, substitute_truth, symbols
-from lamella.base.dim.ranges import bounds
-from lamella.base.dim.truth import both, differ, either, equal, is_same, less, less_equal, negate
+
+# --- the range an extent stays in, by interval arithmetic ---------------------------------------------------
+
+
+Ends: TypeAlias = tuple[int, int]
+
+
+def bounds(extent: Extent) -> Ends:
+    """The smallest and the largest value an extent can have, or a little beyond them."""
+    if isinstance(extent, int):
+        return extent, extent
+    low = high = 0
+    for monomial, factor in extent.terms:
+        ends = (factor, factor)
+        for atom in monomial:
+            ends = _span(lambda a, b: a * b, ends, _range(atom))
+        low, high = low + ends[0], high + ends[1]
+    return low, high
+
+
+def _span(rule: Callable[[int, int], int], left: Ends, right: tuple[int, ...]) -> Ends:
+    ends = [rule(a, b) for a, b in pairs(left, right)]
+    return min(ends), max(ends)
+
+
+def _range(atom: Atom) -> Ends:
+    if isinstance(atom, Symbol):
+        return atom.low, atom.high
+    left, right = (bounds(item) for item in atom.operands)
+    if atom.sign == "?":
+        return min(left[0], right[0]), max(left[1], right[1])
+    return _PART_RANGES[atom.sign](left, right)
+
+
+def _divisors(ends: Ends) -> tuple[int, ...]:
+    """Where a quotient is extreme: at the ends, and next to zero, which itself the run refuses."""
+    near = [number for number in (*ends, -1, 1) if number and ends[0] <= number <= ends[1]]
+    return tuple(near) or (1,)
+
+
+def _remainder_range(left: Ends, right: Ends) -> Ends:
+    if left[0] >= 0 and right[0] > left[1]:
+        return left
+    return min(right[0] + 1, 0), max(right[1] - 1, 0)
+
+
+_PART_RANGES: Mapping[str, Callable[[Ends, Ends], Ends]] = MappingProxyType(
+    {
+        "/": lambda left, right: _span(lambda a, b: a // b, left, _divisors(right)),
+        "\\": lambda left, right: _span(lambda a, b: -(-a // b), left, _divisors(right)),
+        "%": _remainder_range,
+        "<<": lambda left, right: (min(left[0], right[0]), min(left[1], right[1])),
+        ">>": lambda left, right: (max(left[0], right[0]), max(left[1], right[1])),
+    }
+)
+
+
+# --- arithmetic on extents, in normal form: two equal polynomials are one extent, however they were ---------
+
+
+def _terms(extent: Extent) -> tuple[tuple[Monomial, int], ...]:
+    return (((), extent),) if isinstance(extent, int) else extent.terms
+
+
+def _collect(terms: Iterable[tuple[Monomial, int]]) -> Extent:
+    """Equal monomials together, zeros gone, in one order."""
+    sums: dict[Monomial, int] = {}
+    for monomial, factor in terms:
+        sums[monomial] = sums.get(monomial, 0) + factor
+    kept = [(monomial, factor) for monomial, factor in sums.items() if factor]
+    if all(not monomial for monomial, _ in kept):
+        return sum(factor for _, factor in kept)
+    if len(kept) > MOST_PARTS:
+        raise TooComplex
+    return Dim(tuple(sorted(kept, key=lambda item: (-len(item[0]), [str(atom) for atom in item[0]]))))
+
+
+def add(left: Extent, right: Extent) -> Extent:
+    """The sum."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left + right
+    return _collect([*_terms(left), *_terms(right)])
+
+
+def sub(left: Extent, right: Extent) -> Extent:
+    """The difference."""
+    return add(left, mul(right, -1))
+
+
+def mul(left: Extent, right: Extent) -> Extent:
+    """The product."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left * right
+    if len(_terms(left)) * len(_terms(right)) > MOST_PARTS or _degree(left) + _degree(right) > DEEPEST:
+        raise TooComplex
+    return _collect(
+        (tuple(sorted((*a, *b), key=str)), x * y) for (a, x), (b, y) in pairs(_terms(left), _terms(right))
+    )
+
+
+def _degree(extent: Extent) -> int:
+    """The factors of the longest monomial, which is the first."""
+    return 0 if isinstance(extent, int) else len(extent.terms[0][0])
+
+
+def _multiple(extent: Extent, divisor: Extent) -> Extent | None:
+    """The quotient where it is exact by form: every factor divisible, or the whole a multiple of the divisor."""
+    if extent == 0:
+        return 0
+    if extent == divisor:
+        return 1
+    if isinstance(divisor, int):
+        if divisor and all(factor % divisor == 0 for _, factor in _terms(extent)):
+            return _collect((monomial, factor // divisor) for monomial, factor in _terms(extent))
+        return None
+    return _without(extent, divisor)
+
+
+def _without(extent: Extent, divisor: Dim) -> Extent | None:
+    """The quotient by a single monomial that every term contains."""
+    if len(divisor.terms) != 1:
+        return None
+    ((atoms, factor),) = divisor.terms
+    found: list[tuple[Monomial, int]] = []
+    for monomial, size in _terms(extent):
+        rest = list(monomial)
+        for atom in atoms:
+            if atom not in rest:
+                return None
+            rest.remove(atom)
+        if size % factor:
+            return None
+        found.append((tuple(rest), size // factor))
+    return _collect(found)
+
+
+def _part(sign: str, left: Extent, right: Extent) -> Extent:
+    return Dim((((Part(sign, (left, right)),), 1),))
+
+
+def floor_divide(left: Extent, right: Extent) -> Extent:
+    """The quotient rounded down; ZeroDivisionError for a divisor that is zero."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left // right
+    exact = _divide_exactly(left, right)
+    return _part("/", left, right) if exact is None else exact
+
+
+def ceil_divide(left: Extent, right: Extent) -> Extent:
+    """The quotient rounded up; ZeroDivisionError for a divisor that is zero."""
+    if isinstance(left, int) and isinstance(right, int):
+        return -(-left // right)
+    exact = _divide_exactly(left, right)
+    return _part("\\", left, right) if exact is None else exact
+
+
+def remainder(left: Extent, right: Extent) -> Extent:
+    """What flooring division leaves, with the sign of the divisor; ZeroDivisionError for a divisor that is zero."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left % right
+    exact = _divide_exactly(left, right)
+    return _part("%", left, right) if exact is None else 0
+
+
+def _divide_exactly(left: Extent, right: Extent) -> Extent | None:
+    if right == 0:
+        raise ZeroDivisionError
+    return _multiple(left, right)
+
+
+def smaller(left: Extent, right: Extent) -> Extent:
+    """The minimum."""
+    return _extreme("<<", left, right)
+
+
+def larger(left: Extent, right: Extent) -> Extent:
+    """The maximum."""
+    return _extreme(">>", left, right)
+
+
+def _extreme(sign: str, left: Extent, right: Extent) -> Extent:
+    low, high = bounds(sub(left, right))
+    if low >= 0 or high <= 0:
+        left_is_smaller = high <= 0
+        return left if left_is_smaller == (sign == "<<") else right
+    first, second = sorted((left, right), key=str)
+    return _part(sign, first, second)
+
+
+def choose(condition: Truth, then: Extent, otherwise: Extent) -> Extent:
+    """`condition ? then : otherwise`."""
+    if isinstance(condition, bool):
+        return then if condition else otherwise
+    return then if then == otherwise else Dim((((Part("?", (then, otherwise), condition),), 1),))
+
+
+# --- comparisons and logic on extents, decided where form or ranges decide them -----------------------------
+
+
+def is_same(left: Extent, right: Extent) -> bool:
+    """Whether two extents are one by form, decided before the run: the operator `is`."""
+    return left == right
+
+
+def equal(left: Extent, right: Extent) -> Truth:
+    """`left == right`, decided where form or ranges decide it."""
+    low, high = bounds(sub(left, right))
+    if low == high == 0:
+        return True
+    return False if low > 0 or high < 0 else Test("==", left, right)
+
+
+def less(left: Extent, right: Extent) -> Truth:
+    """`left < right`, decided where ranges decide it."""
+    low, high = bounds(sub(left, right))
+    if high < 0:
+        return True
+    return False if low >= 0 else Test("<", left, right)
+
+
+def less_equal(left: Extent, right: Extent) -> Truth:
+    """`left <= right`, decided where ranges decide it."""
+    low, high = bounds(sub(left, right))
+    if high <= 0:
+        return True
+    return False if low > 0 else Test("<=", left, right)
+
+
+_OPPOSITE: Mapping[str, str] = MappingProxyType({"==": "!=", "!=": "=="})
+
+
+def negate(truth: Truth) -> Truth:
+    """`!truth`."""
+    if isinstance(truth, bool):
+        return not truth
+    if isinstance(truth, Test):
+        if truth.sign in _OPPOSITE:
+            return Test(_OPPOSITE[truth.sign], truth.left, truth.right)
+        return Test("<=" if truth.sign == "<" else "<", truth.right, truth.left)
+    return truth.operands[0] if truth.sign == "!" else Logic("!", (truth,))
+
+
+def both(left: Truth, right: Truth) -> Truth:
+    """`left && right`."""
+    if isinstance(left, bool):
+        return right if left else False
+    if isinstance(right, bool):
+        return left if right else False
+    return _join("&&", left, right)
+
+
+def either(left: Truth, right: Truth) -> Truth:
+    """`left || right`."""
+    if isinstance(left, bool):
+        return True if left else right
+    if isinstance(right, bool):
+        return True if right else left
+    return _join("||", left, right)
+
+
+def _join(sign: str, left: Condition, right: Condition) -> Condition:
+    """Conditions joined, flat and each once."""
+    operands = dict.fromkeys((*_operands(sign, left), *_operands(sign, right)))
+    return left if len(operands) == 1 else Logic(sign, tuple(operands))
+
+
+def _operands(sign: str, condition: Condition) -> tuple[Condition, ...]:
+    return condition.operands if isinstance(condition, Logic) and condition.sign == sign else (condition,)
+
+
+def differ(left: Truth, right: Truth) -> Truth:
+    """`left ^ right`."""
+    if isinstance(left, bool):
+        return negate(right) if left else right
+    if isinstance(right, bool):
+        return negate(left) if right else left
+    return False if left == right else Logic("^", (left, right))
+
+
+# --- extents and conditions with some symbols known: what the run asks --------------------------------------
+
+
+def symbols(value: Extent | Truth) -> Iterator[Symbol]:
+    """The symbols in an extent or a condition, possibly several times."""
+    if isinstance(value, Dim):
+        for monomial, _ in value.terms:
+            for atom in monomial:
+                yield from [atom] if isinstance(atom, Symbol) else _part_symbols(atom)
+    elif isinstance(value, Test):
+        yield from (*symbols(value.left), *symbols(value.right))
+    elif isinstance(value, Logic):
+        for item in value.operands:
+            yield from symbols(item)
+
+
+def _part_symbols(part: Part) -> Iterator[Symbol]:
+    if part.condition is not None:
+        yield from symbols(part.condition)
+    for item in part.operands:
+        yield from symbols(item)
+
+
+def substitute(extent: Extent, values: Values) -> Extent:
+    """The extent with some symbols known; ZeroDivisionError where a divisor turns out to be zero."""
+    if isinstance(extent, int):
+        return extent
+    total: Extent = 0
+    for monomial, factor in extent.terms:
+        term: Extent = factor
+        for atom in monomial:
+            term = mul(term, _atom_value(atom, values))
+        total = add(total, term)
+    return total
+
+
+def _atom_value(atom: Atom, values: Values) -> Extent:
+    if isinstance(atom, Symbol):
+        return values[atom.name] if atom.name in values else Dim((((atom,), 1),))
+    if atom.condition is not None:
+        return _chosen(atom.condition, atom, values)
+    left, right = (substitute(item, values) for item in atom.operands)
+    return _ARITHMETIC[atom.sign](left, right)
+
+
+def _chosen(condition: Truth, part: Part, values: Values) -> Extent:
+    """A choice; what is not chosen is not computed."""
+    truth = substitute_truth(condition, values)
+    if isinstance(truth, bool):
+        return substitute(part.operands[0 if truth else 1], values)
+    return choose(truth, substitute(part.operands[0], values), substitute(part.operands[1], values))
+
+
+_ARITHMETIC: Mapping[str, Callable[[Extent, Extent], Extent]] = MappingProxyType(
+    {"/": floor_divide, "\\": ceil_divide, "%": remainder, "<<": smaller, ">>": larger}
+)
+
+
+def substitute_truth(truth: Truth, values: Values) -> Truth:
+    """The condition with some symbols known."""
+    if isinstance(truth, bool):
+        return truth
+    if isinstance(truth, Test):
+        left, right = substitute(truth.left, values), substitute(truth.right, values)
+        return _COMPARISONS[truth.sign](left, right)
+    inner = [substitute_truth(item, values) for item in truth.operands]
+    return negate(inner[0]) if truth.sign == "!" else reduce(_LOGIC[truth.sign], inner)
+
+
+_LOGIC: Mapping[str, Callable[[Truth, Truth], Truth]] = MappingProxyType(
+    {"&&": both, "||": either, "^": differ}
+)
+_COMPARISONS: Mapping[str, Callable[[Extent, Extent], Truth]] = MappingProxyType(
+    {
+        "==": equal,
+        "!=": lambda left, right: negate(equal(left, right)),
+        "<": less,
+        "<=": less_equal,
+    }
+)
+
 
 __all__ = [
     "Atom",

@@ -6,19 +6,273 @@ written for, stay native.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from lamella.base.dim import substitute
+from lamella.base.dtype import F32, F64, I64, ElementType
 from lamella.base.limits import DEFAULT, Limits
-from lamella.bridge.graph_to_kernels.operations import Kernels
-from lamella.bridge.graph_to_kernels.steps import Unsupported
-from lamella.graph.binding import quantizer_of, signature
+from lamella.bridge.graph_to_kernels.affine import is_integer
+from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, neutral_value, write_contraction
+from lamella.bridge.graph_to_kernels.products import Product, find_product, memref_shape, write_product
+from lamella.bridge.graph_to_kernels.steps import Unsupported, elements, plan_steps
+from lamella.bridge.graph_to_kernels.terms import Held, Writing, is_picked, stored_type
+from lamella.bridge.graph_to_kernels.windows import Window, find_window, write_window
+from lamella.graph.binding import bind_operation, quantizer_of, signature
 from lamella.graph.compose.decompose import decompose
 from lamella.graph.model import Model
-from lamella.graph.nodes import Graph, Operation, Tensor, regions, walk
+from lamella.graph.nodes import Graph, Operation, Pack, Tensor, regions, walk
 from lamella.graph.rewrite import members
-from lamella.kernels.nodes import Call, KernelGraph
-from lamella.lang.tensor.nodes import Program
+from lamella.kernels.build import Builder, Names
+from lamella.kernels.nodes import Call, KernelGraph, Operand
+from lamella.lang.tensor.nodes import Function, Parameter, Program, Scalar, Value
+from lamella.lang.tensor.nodes.types import make_memref
+from lamella.ops.formula import Contraction, Element
+from lamella.ops.instance import Declared, Instance
+from lamella.ops.library import Library
+from lamella.ops.lower import contractions
+from lamella.ops.problem import Fault, Problem
+from lamella.ops.specialise import specialise
+
+# --- the kernels of operations: each formula of an operation is one, and one more fills what must -----------
+
+
+Key = tuple[str, int | None]
+FAULT = make_memref("i32", (1,))
+FAULT_NAME = "fault"
+
+
+@dataclass(slots=True)
+class Kernels:
+    """The kernels of a graph while they are written; `wide` computes every real in 64 bits."""
+
+    library: Library
+    wide: bool = False
+    extents: Mapping[str, int] = field(default_factory=dict)
+    """The numbers of extents that the graph leaves open."""
+    functions: list[Function] = field(default_factory=list)
+
+    def add(self, operation: Operation) -> tuple[Call, ...]:
+        """Write the kernels of an operation, none where it has nothing to compute.
+
+        Unsupported says why there are none: it has no formula, or one that no kernel is written for.
+        """
+        if any(isinstance(item, Pack) for item in operation.outputs):
+            raise Unsupported("only the run tells how many tensors it gives")
+        instance = bind_operation(self.library, operation)
+        if instance.definition.operator.kind != "lower":
+            raise Unsupported("it has no formula")
+        formulas = self._formulas(instance)
+        before = len(self.functions)
+        try:
+            return tuple(self._write(instance, formulas))
+        except Unsupported:
+            del self.functions[before:]
+            raise
+
+    def _formulas(self, instance: Instance) -> Sequence[Contraction]:
+        """The formulas as the reference runs them with these extents."""
+        found = contractions(instance)
+        try:
+            return [specialise(item, self.extents) for item in found] if self.extents else found
+        except (Fault, Problem, ZeroDivisionError):
+            raise Unsupported("its formula has no value with these extents") from None
+
+    def _write(self, instance: Instance, formulas: Sequence[Contraction]) -> Iterator[Call]:
+        tensors = dict(_operations_tensors(instance, self.wide, self.extents))
+        real = Scalar("f64" if any(item.element == F64 for item in tensors.values()) else "f32")
+        tensors = {key: _computed(item, key, formulas, real) for key, item in tensors.items()}
+        started: set[Key] = set()
+        for formula in formulas:
+            keys = [_key(target) for target in formula.targets]
+            if any(key not in tensors for key in keys):
+                raise Unsupported("a shape is only known in the run")
+            shapes = {target.tensor: tensors[_key(target)].shape for target in formula.targets}
+            begun = all(key in started for key in keys)
+            empty = any(loop.extent == 0 for loop in formula.loops)
+            if (
+                formula.sign not in ASSIGNMENTS
+                and not begun
+                and (empty or not plan_steps(formula, shapes).covers)
+            ):
+                places = [key for key in keys if 0 not in tensors[key].shape]
+                yield from (self._fill(instance, tensors[key], key, formula, real) for key in places)
+                begun = True
+            started.update(keys)
+            if not empty:
+                yield self._kernel(instance, formula, tensors, real, begun)
+
+    def _name(self, instance: Instance) -> str:
+        return f"{instance.definition.name.replace('.', '_')}_{len(self.functions)}"
+
+    def _kernel(
+        self,
+        instance: Instance,
+        formula: Contraction,
+        tensors: Mapping[Key, Held],
+        real: Scalar,
+        started: bool,
+    ) -> Call:
+        product = find_product(formula, tensors, real)
+        if product is not None:
+            return self._product(instance, product, tensors, real, started)
+        # The products of a window add to the target again and again, so it must hold something already.
+        window = find_window(formula, tensors, real) if started else None
+        if window is not None:
+            return self._window(instance, window, real)
+        used = _used(formula, tensors)
+        names = Names({item.memref.name for item in used.values()} | {FAULT_NAME})
+        builder, fault = Builder(names), Value(FAULT_NAME)
+        groups, faults = write_contraction(builder, formula, used, real, fault, started)
+        operands = [
+            Operand(name, item, held.shape[::-1], stored_type(held.element))
+            for (name, item), held in used.items()
+        ]
+        parameters = [
+            Parameter(held.memref, make_memref(operand.element, operand.shape))
+            for held, operand in zip(used.values(), operands, strict=True)
+        ]
+        if faults:
+            parameters.append(Parameter(fault, FAULT))
+        return self._close(instance, builder, parameters, operands, groups, faults)
+
+    def _product(
+        self,
+        instance: Instance,
+        product: Product,
+        tensors: Mapping[Key, Held],
+        real: Scalar,
+        started: bool,
+    ) -> Call:
+        operands, parameters = [], []
+        for number, factor in enumerate(product.factors):
+            shape = memref_shape(factor, product.extents)
+            name, item = _key(factor.element)
+            operands.append(Operand(name, item, shape, real.name))
+            parameters.append(Parameter(Value("CAB"[number]), make_memref(real.name, shape)))
+        builder = Builder(Names({"A", "B", "C"}))
+        memrefs = [item.value for item in parameters]
+        groups = write_product(builder, product, memrefs, real, started)
+        return self._close(instance, builder, parameters, operands, groups, False)
+
+    def _window(self, instance: Instance, window: Window, real: Scalar) -> Call:
+        operands, parameters = [], []
+        for number, element in enumerate(window.elements):
+            shape = window.shape(number)
+            operands.append(Operand(*_key(element), shape, real.name))
+            parameters.append(Parameter(Value("CAB"[number]), make_memref(real.name, shape)))
+        builder = Builder(Names({"A", "B", "C"}))
+        groups = write_window(builder, window, [item.value for item in parameters], real)
+        return self._close(instance, builder, parameters, operands, groups, False)
+
+    def _fill(self, instance: Instance, held: Held, key: Key, formula: Contraction, real: Scalar) -> Call:
+        """A kernel that gives every element the value that changes nothing."""
+        count = 1
+        for size in held.shape:
+            count *= size
+        flat = replace(held, shape=(count,))
+        builder = Builder(Names({held.memref.name}))
+        end = builder.constant(count)
+        with builder.foreach([end]) as (inner, variables):
+            writing = Writing(real, {key: flat}, {"i": count}, [inner])
+            writing.open_index("i", variables[0])
+            target = replace(formula.targets[0], tensor=key[0], item=key[1])
+            value = neutral_value(writing, formula.sign, target)
+            writing.store_at(value, target, [variables[0]])
+        operand = Operand(key[0], key[1], (count,), stored_type(held.element))
+        parameter = Parameter(held.memref, make_memref(operand.element, (count,)))
+        return self._close(instance, builder, [parameter], [operand], 1, False)
+
+    def _close(
+        self,
+        instance: Instance,
+        builder: Builder,
+        parameters: Sequence[Parameter],
+        operands: Sequence[Operand],
+        groups: int,
+        faults: bool,
+    ) -> Call:
+        name = self._name(instance)
+        self.functions.append(Function(name, tuple(parameters), builder.region()))
+        return Call(name, tuple(operands), groups, faults)
+
+
+# --- the tensors of an operation ----------------------------------------------------------------------------
+
+
+def _key(element: Element) -> Key:
+    return element.tensor, element.item if is_integer(element.item) else None
+
+
+def _operations_tensors(
+    instance: Instance, wide: bool, extents: Mapping[str, int]
+) -> Iterator[tuple[Key, Held]]:
+    """Every tensor that the formulas may name, as far as its shape is known."""
+    declared: list[tuple[str, object]] = [
+        *instance.inputs,
+        *((item.name, item.tensors()) for item in instance.outputs),
+        *((item.name, item.tensors()) for item, _ in instance.constants),
+    ]
+    taken = {FAULT_NAME}
+    for name, value in declared:
+        items = value if isinstance(value, tuple) else (value,)
+        for number, item in enumerate(items):
+            key = name, number if isinstance(value, tuple) else None
+            held = _held(_memref_name(*key, taken), item, wide, extents)
+            if held is not None:
+                yield key, held
+
+
+def _memref_name(name: str, number: int | None, taken: set[str]) -> str:
+    """The name of a tensor as the language has it, unlike every other."""
+    stem = "".join(char if char.isascii() and char.isalnum() else "_" for char in name).lstrip("_0123456789")
+    found = f"{stem or 't'}{'' if number is None else f'_{number}'}"
+    while found in taken:
+        found += "_"
+    taken.add(found)
+    return found
+
+
+def _held(name: str, item: object, wide: bool, extents: Mapping[str, int]) -> Held | None:
+    if not isinstance(item, Tensor | Declared) or item.shape is None:
+        return None
+    known = [substitute(extent, extents) for extent in item.shape]
+    shape = tuple(extent for extent in known if isinstance(extent, int))
+    if len(shape) != len(item.shape):
+        return None
+    element = F64 if wide and item.element.is_float else item.element
+    return Held(Value(name), element, shape)
+
+
+def _computed(held: Held, key: Key, formulas: Sequence[Contraction], real: Scalar) -> Held:
+    """A tensor that is accumulated is held in the type that is computed with, and rounded once by the host."""
+    signs = {item.sign for item in formulas if any(target.tensor == key[0] for target in item.targets)}
+    if signs <= set(ASSIGNMENTS):
+        return held
+    return replace(held, element=computing_type(held.element, real))
+
+
+def computing_type(element: ElementType, real: Scalar) -> ElementType:
+    """The type in which elements are computed with."""
+    if element.is_float:
+        return F64 if real.name == "f64" else F32
+    return I64 if element.is_integer else element
+
+
+def _used(formula: Contraction, tensors: Mapping[Key, Held]) -> dict[Key, Held]:
+    """The tensors that a formula names, targets first; none of them may be empty or unknown."""
+    found: dict[Key, Held] = {}
+    for element in (*formula.targets, *elements(formula)):
+        keys = _pack(element.tensor, tensors) if is_picked(element) else [_key(element)]
+        if not keys or any(key not in tensors or 0 in tensors[key].shape for key in keys):
+            raise Unsupported(f"'{element.tensor}' has no memref")
+        found.update((key, tensors[key]) for key in keys)
+    return found
+
+
+def _pack(name: str, tensors: Mapping[Key, Held]) -> list[Key]:
+    return [key for key in tensors if key[0] == name]
+
 
 __all__ = ["flatten", "graph_to_kernels"]
 

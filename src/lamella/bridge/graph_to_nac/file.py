@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
+from types import MappingProxyType
 
-from lamella.base.diagnostic import Diagnostic, LamellaError, errors
-from lamella.base.dim import Logic, Test, symbols
+from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
+from lamella.base.dim import Extent, Logic, Test, symbols
+from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE
 from lamella.bridge.graph_to_nac.calls.plan import find_refused, plan_graph
-from lamella.bridge.graph_to_nac.calls.replay import Replayed, flat_calls, forks, replay
-from lamella.bridge.graph_to_nac.code.items import write_items
-from lamella.bridge.graph_to_nac.code.layout import Placed, place
-from lamella.bridge.graph_to_nac.code.sizes import own_symbols
+from lamella.bridge.graph_to_nac.calls.replay import (
+    Replayed,
+    Said,
+    SaidFork,
+    Spoken,
+    flat_calls,
+    forks,
+    replay,
+)
+from lamella.bridge.graph_to_nac.calls.restate import Inexpressible
+from lamella.bridge.graph_to_nac.calls.said import tensors_of
+from lamella.bridge.graph_to_nac.code.layout import Item, Opened, Placed, place
+from lamella.bridge.graph_to_nac.code.sizes import SizeWriter, own_symbols
 from lamella.bridge.graph_to_nac.code.tables import Tables
-from lamella.bridge.graph_to_nac.notes import write_notes
+from lamella.bridge.graph_to_nac.code.words import Ref, Word, plain, say
 from lamella.bridge.graph_to_nac.values import begins_as_zeros, constant_array, store_variable
-from lamella.bridge.graph_to_nac.width import model_width
 from lamella.bridge.graph_to_skriptnd.operators import module_document, needed
 from lamella.bridge.nac_to_graph.operators import is_shipped, shadows
 from lamella.bridge.nac_to_graph.weights import store_weight
@@ -26,7 +38,8 @@ from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import Fresh
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac.check.tables import LAST_CONSTANT
-from lamella.lang.nac.notes import find_notes, operators_name, with_notes
+from lamella.lang.nac.nodes import CONTROL_FLOW, CONVERGENCE, Resource
+from lamella.lang.nac.notes import FORMAT, find_notes, notes_resource, operators_name, with_notes
 from lamella.lang.nac.operations import PARAMETER
 from lamella.lang.nac.rules import roads as rules
 from lamella.lang.nac.rules.reading import OPERATOR_SHADOWS
@@ -36,6 +49,194 @@ from lamella.lang.skriptnd import write as write_skriptnd
 from lamella.lang.skriptnd.nodes import Operator
 from lamella.ops.library import SPECIFICATION
 from lamella.ops.problem import Problem
+
+# --- the calls of a graph as instructions that have no place yet --------------------------------------------
+
+
+TUPLE_KEY = "\0tuple "
+GETITEM = "getitem"
+
+
+def write_items(replayed: Replayed, parameters: Collection[str], plain_signatures: bool) -> list[Item]:
+    """All instructions but inputs and loads, the output last."""
+    writer = _Writer(replayed, parameters, plain_signatures)
+    for item in replayed.inputs:
+        writer.sizes.see(item)
+    writer.take_all(replayed.calls)
+    given = (*replayed.outputs, *(item.value for item in replayed.updates))
+    writer.items.append(Item(None, tuple(Word("T", Ref(item.name)) for item in given)))
+    return writer.items
+
+
+class _Writer:
+    """Writes calls one after the other, the sizes that they need before them."""
+
+    def __init__(self, replayed: Replayed, parameters: Collection[str], plain_signatures: bool) -> None:
+        self.parameters = parameters
+        self.plain = plain_signatures
+        self.items: list[Item] = []
+        self.origin: Origin | None = None
+        self.sizes = SizeWriter(self._emit)
+        read = (item.name for call in flat_calls(replayed.calls) for item in tensors_of(call.saying))
+        kept = (item.value.name for item in replayed.updates)
+        self.used = {*read, *kept, *(item.name for item in replayed.outputs)}
+        for fork in forks(replayed.calls):
+            self.used |= {fork.given.name, *(item.name for block in fork.blocks for item in block.outputs)}
+
+    def _emit(self, name: str, words: tuple[Word, ...], key: str) -> None:
+        coded = tuple(map(self._coded, words))
+        self.items.append(Item(name, plain(coded) if self.plain else coded, key, self.origin))
+
+    def _coded(self, word: Word) -> Word:
+        """A parameter that has no other role is one all the same."""
+        loaded = isinstance(word.value, Ref) and word.value.key in self.parameters
+        return replace(word, code="P") if loaded and word.code == "T" else word
+
+    def take_all(self, calls: Iterable[Spoken]) -> None:
+        """Calls in order."""
+        for call in calls:
+            if isinstance(call, SaidFork):
+                self._take_fork(call)
+            else:
+                self.take(call)
+
+    def _take_fork(self, fork: SaidFork) -> None:
+        """The blocks of a branch or of a convergence, then the items of its result that are used."""
+        merges = isinstance(fork.result, Tensor)
+        whole = fork.result.name if isinstance(fork.result, Tensor) else f"{TUPLE_KEY}{len(self.items)}"
+        kind = CONVERGENCE if merges else CONTROL_FLOW
+        opened = Opened(kind, fork.threshold, len(fork.blocks))
+        given = (Word("T", Ref(fork.given.name)),)
+        self.items.append(Item(None, given, whole, fork.origin, opened))
+        for block in fork.blocks:
+            with self.sizes.block():
+                self.take_all(block.calls)
+            words = tuple(Word("T", Ref(item.name)) for item in block.outputs)
+            self.items.append(Item(None, words, closes=True))
+        self.origin = fork.origin
+        self._take_parts(whole, fork.result)
+
+    def _take_parts(self, whole: str, result: Tensor | tuple[Tensor | None, ...]) -> None:
+        """The items of a tuple that are used; a tensor is there already."""
+        if isinstance(result, Tensor):
+            self.sizes.see(result)
+            return
+        for number, item in enumerate(result):
+            if item is not None and item.name in self.used:
+                self._emit(GETITEM, (Word("T", Ref(whole)), Word("i", number)), item.name)
+                self.sizes.see(item)
+
+    def take(self, call: Said) -> None:
+        """One call, and the items of its result that are used."""
+        self.origin = call.origin
+        try:
+            name, words = say(call.saying, self.sizes.write)
+        except Inexpressible as refused:
+            raise Problem(tell_origin(refused.finding(call.operator), call.origin)) from None
+        except Problem as problem:
+            raise Problem(*(tell_origin(item, call.origin) for item in problem.findings)) from None
+        whole = call.result.name if isinstance(call.result, Tensor) else f"{TUPLE_KEY}{len(self.items)}"
+        self._emit(name, words, whole)
+        self._take_parts(whole, call.result)
+
+
+# --- `lamella.json`: what NAC has no field for, in one resource of the file ---------------------------------
+
+
+_INSTRUCTION = re.compile(r" instruction \d+ \S+$")
+"""An operation that was read from a file: in the next file it has another place."""
+
+
+def write_notes(
+    graph: str,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[tuple[str, Tensor]],
+    constants: Mapping[str, Sequence[int]],
+    origins: Mapping[int, Origin],
+    states: Sequence[tuple[Tensor, int | None]] = (),
+    branches: Mapping[int, int] = MappingProxyType({}),
+) -> Resource:
+    """The resource: names and types of inputs and outputs, ranges of extents, stored constants, origins, states.
+
+    A state has the parameter that it begins with, or none for zeros; its new value is an output behind those of the
+    caller, in the order of states.
+    """
+    extents = {name: list(ends) for item in inputs for name, ends in own_symbols(item).items()}
+    texts = {str(index): _told(origin) for index, origin in origins.items()}
+    content = {
+        "format": FORMAT,
+        "graph": graph,
+        "inputs": [_described(item.name, item) for item in inputs],
+        "outputs": [_described(name, item) for name, item in outputs],
+        "extents": extents,
+        "constants": {name: list(places) for name, places in constants.items()},
+        "origins": texts,
+        "branches": {str(index): count for index, count in branches.items()},
+        "states": [
+            {"id": number, **_described(item.name, item), "initial": initial, "update": len(outputs) + number}
+            for number, (item, initial) in enumerate(states)
+        ],
+    }
+    kept = {key: value for key, value in content.items() if value or key in ("format", "graph")}
+    return notes_resource(kept)
+
+
+def _described(name: str, tensor: Tensor) -> dict[str, object]:
+    shape = [extent if isinstance(extent, int) else str(extent) for extent in tensor.shape]
+    return {"name": name, "dtype": tensor.element.name, "shape": shape}
+
+
+def _told(origin: Origin) -> str:
+    """The chain of an origin; files by their names alone, so that the bytes do not tell where somebody works."""
+    return " <- ".join(_link(item) for item in origin.chain() if not _INSTRUCTION.search(item.what))
+
+
+def _link(origin: Origin) -> str:
+    if origin.span is None:
+        return printable(origin.what)
+    return f"{printable(PurePath(origin.span.source.name).name)}:{origin.span.line} {printable(origin.what)}"
+
+
+# --- `d_model`, the one number of the header that is not a count --------------------------------------------
+
+
+_TABLES = frozenset(("aten.embedding",))
+_PRODUCTS = frozenset(
+    (
+        *(f"aten.{name}" for name in ("linear", "addmm", "mm", "bmm", "matmul", "baddbmm", "mv")),
+        *("nn.linear", "linalg.matmul"),
+    )
+)
+_TURNS = frozenset(("aten.t", "aten.transpose", "aten.permute", "layout.transpose"))
+
+
+def model_width(spoken: Sequence[Spoken], variables: Sequence[Tensor]) -> int:
+    """The number for the header; 0 where nothing is known."""
+    sources, calls = {item.name: item for item in variables}, list(flat_calls(spoken))
+    for call in calls:
+        if call.operator in _TURNS and isinstance(call.result, Tensor):
+            found = next((item for item in tensors_of(call.saying) if item.name in sources), None)
+            if found is not None:
+                sources[call.result.name] = sources[found.name]
+    tables = _parameters(calls, sources, _TABLES)
+    products = (item for item in _parameters(calls, sources, _PRODUCTS) if item.element.is_float)
+    first = next(tables, None) or next(products, None)
+    return 0 if first is None else _known(first.shape[-1:])
+
+
+def _parameters(
+    calls: Sequence[Said], sources: dict[str, Tensor], operators: frozenset[str]
+) -> Iterator[Tensor]:
+    """The parameters that calls of some operators read."""
+    for call in calls:
+        if call.operator in operators:
+            found = (sources[item.name] for item in tensors_of(call.saying) if item.name in sources)
+            yield from (item for item in found if len(item.shape) > 1)
+
+
+def _known(extents: Sequence[Extent]) -> int:
+    return next((item for item in extents if isinstance(item, int)), 0)
+
 
 LAST_INDEX = 65535
 """The last instruction that a memory command can name, and the largest number of two bytes."""

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import BuiltinFunctionType
 from typing import cast
 
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dim import Dim
 from lamella.base.dtype import I64
 from lamella.base.limits import DEFAULT, Limits, hint_for
+from lamella.base.optional import need
 from lamella.base.source import NOWHERE
-from lamella.bridge.torch_to_graph.decompose import can_decompose, decompose
+from lamella.bridge.aten.table import REFUSE, rows
 from lamella.bridge.torch_to_graph.elements import Numbers, element_of, is_tensor
 from lamella.bridge.torch_to_graph.extents import Symbols, expression_of
+from lamella.bridge.torch_to_graph.faults import faults, first_line
 from lamella.bridge.torch_to_graph.operands import LOST, Value
-from lamella.bridge.torch_to_graph.program import Node, Program, Specification, Tree, kind_of
+from lamella.bridge.torch_to_graph.program import Body, Node, Program, Specification, Tree, kind_of
 from lamella.bridge.torch_to_graph.report import Places, Report, modules_of, operation_of
 from lamella.bridge.torch_to_graph.stores import Stores
 from lamella.bridge.torch_to_graph.walk import Walk
@@ -24,7 +28,71 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Tensor
 from lamella.graph.rewrite import rename
 from lamella.lang.skriptnd.rules import exports, graphs
+from lamella.lang.skriptnd.rules.exports import EXPORT_FAILED
 from lamella.ops.library import Library
+
+# --- simpler operations for a program: what has an operator here stays whole, the rest becomes core ---------
+
+
+READY = frozenset(
+    (
+        "higher_order.cond",
+        "higher_order.while_loop",
+        "higher_order.wrap_with_set_grad_enabled",
+        "sym_max",
+        "sym_min",
+    )
+)
+"""What is taken as it is beside operations; `wrap_with_autocast` changes types, which PyTorch writes out."""
+
+
+def decompose(program: Program, broken: Collection[str] = ()) -> Program:
+    """The program without changes in place, in operations that we know; `broken` ones are not kept whole."""
+    if _is_ready(program.graph_module, broken):
+        return program
+    table = need("torch").export.default_decompositions()
+    for operation in list(cast("Mapping[object, object]", table)):
+        if stays_whole(str(operation)) and str(operation) not in broken:
+            del table[operation]
+    with warnings.catch_warnings():
+        # PyTorch warns of its own ways with trees.
+        warnings.simplefilter("ignore")
+        try:
+            return program.run_decompositions(table)
+        except faults() as problem:
+            reason = first_line(problem)
+            finding = EXPORT_FAILED.at(NOWHERE, what="simpler operations for the program", reason=reason)
+            raise LamellaError([finding]) from problem
+
+
+def _is_ready(body: Body, broken: Collection[str]) -> bool:
+    """Whether every line of a graph, and of those that it calls, can be translated as it is."""
+    return all(_is_known(body, node, broken) for node in body.graph.nodes)
+
+
+def _is_known(body: Body, node: Node, broken: Collection[str]) -> bool:
+    if node.op == "get_attr":
+        called = getattr(body, str(node.target), None)
+        return hasattr(called, "graph") and _is_ready(cast("Body", called), broken)
+    if node.op != "call_function" or isinstance(node.target, BuiltinFunctionType):
+        return True
+    schema = getattr(node.target, "_schema", None)
+    name = operation_of(node)
+    if schema is None:
+        return name in READY
+    return not schema.is_mutable and stays_whole(name) and name not in broken
+
+
+def stays_whole(operation: str) -> bool:
+    """Whether an overload has an operator here."""
+    row = rows().get(operation)
+    return row is not None and row.how != REFUSE
+
+
+def can_decompose(operation: str) -> bool:
+    """Whether PyTorch can say an overload in simpler ones."""
+    return any(str(item) == operation for item in need("torch").export.default_decompositions())
+
 
 CHANGES = ("BUFFER_MUTATION", "PARAMETER_MUTATION")
 ATTEMPTS = 3

@@ -2,19 +2,165 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from lamella.base.arrays import Array
-from lamella.base.diagnostic import Diagnostic, printable
+from lamella.base.diagnostic import Diagnostic, LamellaError, printable
 from lamella.base.errors import InputError
+from lamella.base.jsontext import parse_json
 from lamella.base.limits import Limits
-from lamella.base.paths import shown
+from lamella.base.paths import read_bytes, read_text, shown
+from lamella.base.source import Source
+from lamella.bridge.tokenizer_to_nac import tokenizer_to_nac
 from lamella.graph.data import read_dat, read_safetensors
-from lamella.pipeline.data.documents import check_document, describe_document
-from lamella.pipeline.languages import DOCUMENT, Description
+from lamella.pipeline.languages import DOCUMENT, Description, files_of
 from lamella.pipeline.options import Options
+
+# --- JSON files for the commands: tokenizers, configs, indices of checkpoints, task-control -----------------
+
+
+LISTED = 40
+"""Entries of an object that are listed; of more, the number of the others is told."""
+LONGEST = 60
+"""Characters of a value that are shown."""
+
+
+def check_document(path: Path, options: Options) -> list[Diagnostic]:
+    """A stream with its own checks, a tokenizer as it is compiled; of others the syntax."""
+    found = _documents_read(path, options.limits)
+    if is_stream_object(found):
+        return files_of("nem").check(path, options)
+    if _kind(found) == "tokenizer":
+        return list(tokenizer_to_nac(read_bytes(path, options.limits), path.name).findings)
+    return []
+
+
+def describe_document(path: Path, options: Options) -> Description:
+    """What a JSON file is, and what it holds, entry by entry."""
+    found = _documents_read(path, options.limits)
+    if is_stream_object(found):
+        return files_of("nem").describe(str(path), options)
+    kind = _kind(found)
+    name = printable(shown(path))
+    data: dict[str, object] = {"file": shown(path), "kind": kind}
+    findings: tuple[Diagnostic, ...] = ()
+    if not isinstance(found, Mapping):
+        return Description(f"{name}: JSON, {_value(found)}", data | {"value": _value(found)})
+    if kind == "tokenizer":
+        lines, facts = list(_tokenizer_lines(found)), {"model": _entry(found, "model", "type")}
+        try:
+            findings = tokenizer_to_nac(read_bytes(path, options.limits), path.name).findings
+        except LamellaError as problem:
+            findings = problem.findings
+    elif kind == "index":
+        lines, facts = list(_index_lines(found)), {"tensors": len(_mapping(found, "weight_map"))}
+    else:
+        lines, facts = list(_entries(found)), {"keys": list(found)}
+    return Description("\n".join([f"{name}: {TITLES[kind]}", *lines]), data | facts, findings)
+
+
+TITLES = {
+    "tokenizer": "a tokenizer",
+    "config": "the config of a Hugging Face folder",
+    "index": "the index of a checkpoint in shards",
+    "object": "a JSON object",
+    "value": "a JSON value",
+}
+
+
+def is_stream_object(value: object) -> bool:
+    """Whether a JSON value is meant to be a task-control stream."""
+    return isinstance(value, Mapping) and ("engines" in value or {"version", "tokens"} <= value.keys())
+
+
+def _documents_read(path: Path, limits: Limits) -> object:
+    return parse_json(Source(shown(path), read_text(path, limits)), limits)
+
+
+def _kind(value: object) -> str:
+    if not isinstance(value, Mapping):
+        return "value"
+    if isinstance(value.get("model"), Mapping) and ("added_tokens" in value or "vocab" in value["model"]):
+        return "tokenizer"
+    if "weight_map" in value:
+        return "index"
+    return "config" if "model_type" in value or "architectures" in value else "object"
+
+
+def _mapping(value: object, key: str) -> Mapping[str, object]:
+    inner = value.get(key) if isinstance(value, Mapping) else None
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def _entry(value: object, *keys: str) -> object:
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _tokenizer_lines(value: Mapping[str, object]) -> Iterator[str]:
+    model = _mapping(value, "model")
+    kind = model.get("type") or ("BPE" if "merges" in model else "not said")
+    vocabulary = model.get("vocab")
+    size = len(vocabulary) if isinstance(vocabulary, Mapping | list) else 0
+    yield f"  model          {printable(str(kind))}, {size:,} tokens"
+    merges = model.get("merges")
+    if isinstance(merges, list):
+        yield f"  merges         {len(merges):,}"
+    added = value.get("added_tokens")
+    if isinstance(added, list):
+        words = [str(_entry(item, "content")) for item in added[:LISTED]]
+        more = f" and {len(added) - LISTED} more" if len(added) > LISTED else ""
+        yield f"  added tokens   {len(added)}: {printable(', '.join(words), 200)}{more}"
+    for key in ("normalizer", "pre_tokenizer", "post_processor", "decoder", "truncation", "padding"):
+        part = value.get(key)
+        if part is not None:
+            yield f"  {key:<14} {printable(', '.join(_kinds(part)) or _value(part))}"
+
+
+def _kinds(part: object) -> list[str]:
+    """The kinds of a part of a tokenizer; a sequence has those of its members."""
+    if not isinstance(part, Mapping):
+        return []
+    members = next((item for item in part.values() if isinstance(item, list) and item), [])
+    inner = [word for item in members for word in _kinds(item)] if part.get("type") == "Sequence" else []
+    return inner or [str(part.get("type", "not said"))]
+
+
+def _index_lines(value: Mapping[str, object]) -> Iterator[str]:
+    names = _mapping(value, "weight_map")
+    files = sorted({str(item) for item in names.values()})
+    size = _entry(value, "metadata", "total_size")
+    if isinstance(size, int):
+        yield f"  {size:,} bytes"
+    yield f"  {len(names):,} tensors in {len(files):,} files"
+    for file in files[:LISTED]:
+        yield f"    {printable(file)}: {sum(item == file for item in names.values()):,} tensors"
+
+
+def _entries(value: Mapping[str, object]) -> Iterator[str]:
+    shown_names = [printable(str(key), 40) for key in list(value)[:LISTED]]
+    width = max(map(len, shown_names), default=0)
+    for name, item in zip(shown_names, value.values(), strict=False):
+        yield f"  {name:<{width}}  {_value(item)}"
+    if len(value) > LISTED:
+        yield f"  and {len(value) - LISTED:,} more"
+
+
+def _value(value: object) -> str:
+    """A value in short: scalars as they are, of containers what they hold."""
+    if isinstance(value, Mapping):
+        names = ", ".join(map(str, list(value)[:6]))
+        return f"object of {len(value):,}" + (f": {printable(names, LONGEST)}" if names else "")
+    if isinstance(value, list):
+        plain = all(isinstance(item, str | int | float | bool | None) for item in value[:8])
+        items = ", ".join(map(str, value[:8])) if plain else ""
+        return f"list of {len(value):,}" + (f": {printable(items, LONGEST)}" if items else "")
+    return printable(str(value), LONGEST) if not isinstance(value, bool | None) else str(value).lower()
+
 
 SHOWN = 6
 

@@ -2,27 +2,144 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lamella.base.diagnostic import NOTE, LamellaError, errors
+import numpy as np
+
+from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError
+from lamella.base.limits import Limits
+from lamella.base.paths import is_folder, map_bytes
+from lamella.base.safetensors import StoreError, read_index
+from lamella.bridge.hf_to_module import Folder, ImportPlan, is_model_folder, open_folder
 from lamella.bridge.ir_to_graph import read_ir
-from lamella.bridge.module_to_graph import Compiled, Settings, module_to_graph
+from lamella.bridge.module_to_graph import Compiled, Settings, graph_name, module_to_graph
+from lamella.bridge.module_to_graph.numbers.tables import compute
 from lamella.bridge.module_to_ir import is_unit
+from lamella.graph.data import read_weights
 from lamella.graph.model import Model
+from lamella.lang.module.instantiate import Instance
 from lamella.pipeline import languages
 from lamella.pipeline.languages import execution_of, part_of
 from lamella.pipeline.module.folders import Source, read_source
 from lamella.pipeline.module.operators import library_of
+from lamella.pipeline.module.planning import COMPUTED, plan_weights
 from lamella.pipeline.module.reading import Program
-from lamella.pipeline.module.weights import find_home, with_data
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.shaping import with_extents
 
 if TYPE_CHECKING:
+    from lamella.base.arrays import Array
     from lamella.pipeline.module.units import CompiledUnit
+
+
+# --- the numbers of a model: from a Hugging Face folder by the mapping of the model, or from a file ---------
+
+
+class Data(Mapping[str, "Array"]):
+    """The numbers of the variables of a graph, each read when it is asked for."""
+
+    def __init__(self, compiled: Compiled, numbers: Mapping[str, Array], known: Mapping[str, Array]) -> None:
+        self._paths = {item.tensor.name: item.path for item in compiled.weights}
+        self._numbers = numbers
+        self._known = known
+
+    def __getitem__(self, name: str) -> Array:
+        return self._known[name] if name in self._known else self._numbers[self._paths[name]]
+
+    def __contains__(self, name: object) -> bool:
+        # What a mapping does without this makes the numbers, only to see that they are there.
+        return name in self._known or name in self._paths
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._known
+        yield from self._paths
+
+    def __len__(self) -> int:
+        return len(self._known) + len(self._paths)
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where the numbers of a model come from: a folder by the plan of its tensors, a file, or nowhere."""
+
+    plan: ImportPlan | None = None
+    file: Path | None = None
+    names: frozenset[str] = frozenset()
+    """What is there: paths of parameters for a folder, names of variables for a file."""
+    findings: tuple[Diagnostic, ...] = ()
+
+    def has(self, path: str) -> bool:
+        """Whether there are numbers for the parameter at a path."""
+        return path in self.names or (self.file is not None and graph_name(path) in self.names)
+
+
+def find_home(instance: Instance, folder: Folder | None, options: Options) -> Home:
+    """The place of the weights: where the user says, else the folder of the model; nothing is read yet."""
+    file = options.weights
+    if file is not None and is_model_folder(file):
+        folder, file = open_folder(file, options.limits), None
+        if errors(folder.findings):
+            raise LamellaError(errors(folder.findings))
+    if file is not None:
+        return Home(file=file, names=_names_in(file, options.limits))
+    if folder is None:
+        return Home()
+    element = "fp64" if options.dtype == "f64" else COMPUTED
+    plan = plan_weights(instance, folder, options.unused, element)
+    names = frozenset(item.path for item in plan.items)
+    return Home(plan, None, names, plan.findings)
+
+
+def _names_in(file: Path, limits: Limits) -> frozenset[str]:
+    """The names of the tensors of a file, or of a folder of them; what is wrong with it is told when it is read."""
+    if is_folder(file):
+        return frozenset(item.stem for item in file.glob("*.dat"))
+    try:
+        return frozenset(item.name for item in read_index(map_bytes(file, limits).data).entries)
+    except StoreError:
+        return frozenset()
+
+
+def with_data(model: Model, compiled: Compiled, home: Home, options: Options) -> Model:
+    """The model with its constants, with its caches empty, and with its weights where there are some."""
+    known = _known(model, compiled, options)
+    if home.file is not None:
+        return _from_file(model, known, home.file, options)
+    if home.plan is None:
+        return replace(model, data=known)
+    numbers = home.plan.data("f64" if options.dtype == "f64" else None)
+    return replace(model, data=Data(compiled, numbers, known), findings=(*model.findings, *home.findings))
+
+
+def _known(model: Model, compiled: Compiled, options: Options) -> dict[str, Array]:
+    """The variables that are no weights: built constants, and caches, which begin with zeros."""
+    real = np.float64 if options.dtype == "f64" else np.float32
+    known: dict[str, Array] = {
+        name: compute(built).astype(real) for name, built in compiled.constants.items()
+    }
+    for update in model.graph.updates:
+        variable = update.variable
+        shape = tuple(item for item in variable.shape if isinstance(item, int))
+        known[variable.name] = np.zeros(shape, np.int64 if variable.element.is_integer else real)
+    return known
+
+
+def _from_file(model: Model, known: Mapping[str, Array], home: Path, options: Options) -> Model:
+    """Weights of a `.safetensors` file or a folder of `.dat` files, by the names of the variables."""
+    own = tuple(item for item in model.graph.variables if item.name not in known)
+    if not own:
+        hint = "leave the option out, or choose another declaration"
+        raise InputError(f"'{model.graph.name}' has no parameters that could take weights", hint=hint)
+    found = read_weights(home, replace(model.graph, variables=own), options.limits)
+    wrong: list[Diagnostic] = errors(found.findings)
+    if wrong:
+        raise LamellaError(wrong)
+    return replace(model, data={**known, **found.arrays}, findings=(*model.findings, *found.findings))
+
 
 BATCH = "B"
 """The dimension of sequences, as the models of the library call it."""

@@ -3,22 +3,384 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.quant import Quant
 from lamella.base.source import NOWHERE, Span
 from lamella.lang.nem.device import ResolvedDevice
-from lamella.lang.nem.resolved import Plan
+from lamella.lang.nem.resolved import Loop, Plan, Region, Task
 from lamella.lang.nem.rules import ABSTRACT_TARGET, BAD_STREAM, NO_DEVICE, SERIALISED, TOPOLOGY_VALUE
 from lamella.plan.bind.addresses import assign_addresses
 from lamella.plan.bind.fusion import find_chains, outside
-from lamella.plan.bind.order import Item
+from lamella.plan.bind.offsets import offset_of
 from lamella.plan.bind.placement import Placement, Seat, check_tasks
-from lamella.plan.bind.stream import StreamBuilder
-from lamella.plan.bind.tokens import Tokens, assign_tokens
 from lamella.plan.expand import Node, expand
-from lamella.plan.stcb.nodes import MOST_BITS, MOST_ENGINES, MOST_QUEUES, Stream
+from lamella.plan.stcb.nodes import (
+    MOST_BITS,
+    MOST_ENGINES,
+    MOST_QUEUES,
+    PLAIN,
+    RESET,
+    WDM,
+    Access,
+    Origin,
+    Place,
+    Record,
+    Stream,
+    Tensor,
+    Unit,
+)
+from lamella.plan.stcb.validate import MOVES, ordered
+from lamella.plan.stcb.verify import Clock, join
+
+# --- order: which dependencies of a program need a token once every unit takes its records in order ---------
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Task instances that start and complete as one, with the queues that take them and the nodes they wait for."""
+
+    number: int
+    engine: int
+    queues: tuple[int, ...]
+    members: tuple[Node, ...]
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Serial:
+    """An order added for want of tokens: an item starts when all that stand `depth` or more before it are complete."""
+
+    depth: int
+    whole_device: bool
+
+
+@dataclass(slots=True)
+class Order:
+    """For each item what its queues guarantee and what is complete with it; the waits between items."""
+
+    base: list[Clock] = field(default_factory=list)
+    done: list[Clock] = field(default_factory=list)
+    place: list[tuple[int, int]] = field(default_factory=list)
+    waits: list[tuple[int, int]] = field(default_factory=list)
+    added: int = 0
+
+    def is_before(self, number: int, clock: Clock) -> bool:
+        """Whether an item is complete by a clock."""
+        queue, position = self.place[number]
+        return clock[queue] >= position
+
+
+def order_items(nodes: Sequence[Node], items: Sequence[Item], queues: int, serial: Serial | None) -> Order:
+    """Find the waits of all items, in the order in which they stand in the streams."""
+    walk = _Walk(items, queues, serial)
+    first = {item.members[0].number: item for item in items}
+    inside = {member.number for item in items for member in item.members[1:]}
+    for node in nodes:
+        if node.number in first:
+            walk.take(first[node.number])
+        elif node.number not in inside:
+            walk.clocks[node.number] = walk.gather(node.after)
+    return walk.order
+
+
+class _Walk:
+    """Goes through the program once; `clocks` are those of nodes, gates included."""
+
+    def __init__(self, items: Sequence[Item], queues: int, serial: Serial | None) -> None:
+        self.items = items
+        self.serial = serial
+        self.zero: Clock = [0] * queues
+        self.order = Order()
+        self.clocks: dict[int, Clock] = {}
+        self.last: list[Clock] = [self.zero] * queues
+        self.contents: list[list[int]] = [[] for _ in range(queues)]
+        self.prefixes: dict[int, list[Clock]] = {}
+
+    def gather(self, numbers: Sequence[int]) -> Clock:
+        """What is complete when all these nodes are."""
+        clocks = [self.clocks[number] for number in numbers]
+        return clocks[0] if len(clocks) == 1 else join(clocks, len(self.zero))
+
+    def take(self, item: Item) -> None:
+        """Give one item its waits and its clock."""
+        base = join([self.last[queue] for queue in item.queues], len(self.zero))
+        required = self.gather(item.after)
+        held = required if self.serial is None else join([required, self._held_back(item)], len(self.zero))
+        earlier = len(self.order.waits)
+        done = list(self._wait(item, base, held))
+        makers = [maker for maker, _ in self.order.waits[earlier:]]
+        self.order.added += sum(not self.order.is_before(maker, required) for maker in makers)
+        for queue in item.queues:
+            self.contents[queue].append(item.number)
+            done[queue] = len(self.contents[queue])
+        self._remember(item, base, done)
+
+    def _wait(self, item: Item, known: Clock, required: Clock) -> Clock:
+        """Add the waits that lead from what is known to what is required."""
+        missing = [queue for queue, count in enumerate(required) if count > known[queue]]
+        makers = {self.contents[queue][required[queue] - 1] for queue in missing}
+        for maker in sorted(makers, reverse=True):
+            if not self.order.is_before(maker, known):
+                self.order.waits.append((maker, item.number))
+                known = join([known, self.order.done[maker]], len(self.zero))
+        return known
+
+    def _held_back(self, item: Item) -> Clock:
+        if self.serial is None:
+            return self.zero
+        prefix = self.prefixes.setdefault(self._line(item), [self.zero])
+        return prefix[max(0, len(prefix) - self.serial.depth)]
+
+    def _line(self, item: Item) -> int:
+        """The items that are held back by each other: those of an engine, or all."""
+        return -1 if self.serial is not None and self.serial.whole_device else item.engine
+
+    def _remember(self, item: Item, base: Clock, done: Clock) -> None:
+        self.order.base.append(base)
+        self.order.done.append(done)
+        self.order.place.append((item.queues[0], done[item.queues[0]]))
+        for queue in item.queues:
+            self.last[queue] = done
+        for member in item.members:
+            self.clocks[member.number] = done
+        if self.serial is not None:
+            prefix = self.prefixes[self._line(item)]
+            prefix.append(join([prefix[-1], done], len(self.zero)))
+
+
+# --- tokens: every wait gets a bit of the bank of the engine that waits -------------------------------------
+
+
+_DEPTHS = (64, 32, 24, 16, 12, 10, 8, 7, 6, 5, 4, 3, 2, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A wait of one item for another, and the bit that carries it."""
+
+    maker: int
+    waiter: int
+    bit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Coloring:
+    """All tokens; `needed` is the largest number of bits of a bank, `full` the first token behind the limit."""
+
+    tokens: tuple[Token, ...]
+    needed: int
+    full: Token | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The tokens of a program; where it was serialised, what it would have needed and where it began."""
+
+    tokens: tuple[Token, ...]
+    bits: int
+    wanted: int
+    added: int = 0
+    full: Token | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the bits that exist are enough."""
+        return self.bits >= self.needed
+
+    needed: int = 0
+
+
+def assign_tokens(nodes: Sequence[Node], items: Sequence[Item], queues: int, bits: int) -> Tokens:
+    """Bits for all dependencies that need one."""
+    order = order_items(nodes, items, queues, None)
+    free = color(items, order, bits)
+    if free.needed <= bits:
+        return Tokens(free.tokens, bits, free.needed, needed=free.needed)
+    best = Tokens(free.tokens, bits, free.needed, full=free.full, needed=free.needed)
+    for serial in _leashes(len(items)):
+        order = order_items(nodes, items, queues, serial)
+        found = color(items, order, bits)
+        if found.needed < best.needed:
+            best = Tokens(found.tokens, bits, free.needed, order.added, free.full, found.needed)
+        if best.fits:
+            break
+    return best
+
+
+def _leashes(count: int) -> Iterator[Serial]:
+    """Ever shorter ones, first along each engine, then over the whole device."""
+    for whole_device in (False, True):
+        yield from (Serial(depth, whole_device) for depth in _DEPTHS if depth < max(2, count))
+
+
+def color(items: Sequence[Item], order: Order, limit: int) -> Coloring:
+    """Give each wait the bit whose last waiter was in the same queue, or any other that is free, or a new one."""
+    banks: dict[int, list[Token]] = {}
+    tokens: list[Token] = []
+    full: Token | None = None
+    for maker, waiter in sorted(order.waits):
+        bank = banks.setdefault(items[waiter].engine, [])
+        token = Token(maker, waiter, _choose(bank, maker, waiter, order))
+        bank[token.bit : token.bit + 1] = [token]
+        tokens.append(token)
+        full = token if full is None and token.bit >= limit else full
+    return Coloring(tuple(tokens), max(map(len, banks.values()), default=0), full)
+
+
+def _choose(bank: Sequence[Token], maker: int, waiter: int, order: Order) -> int:
+    free = [
+        last
+        for last in bank
+        if order.is_before(last.waiter, order.done[maker])
+        and order.is_before(last.waiter, order.base[waiter])
+    ]
+    same = [last for last in free if order.place[last.waiter][0] == order.place[waiter][0]]
+    best = max(same or free, key=lambda last: last.waiter, default=None)
+    return len(bank) if best is None else best.bit
+
+
+# --- from placed, coloured task instances to the records of the engines' streams ----------------------------
+
+
+class StreamBuilder:
+    """Writes records one after another; constants are entered once."""
+
+    def __init__(self, plan: Plan, device: ResolvedDevice, addresses: Mapping[str, int]) -> None:
+        self.plan = plan
+        self.device = device
+        self.addresses = addresses
+        self.constants: dict[Quant, int] = {}
+        self.loops = {item.number: item for item, _ in plan.walk() if isinstance(item, Loop)}
+        self.weights = device.units("WDM") > 0
+        self.lines: dict[int, int] = {}
+
+    def build(self, items: Sequence[Item], seats: Mapping[int, Seat], tokens: Tokens, engines: int) -> Stream:
+        """The whole stream."""
+        bits = _Bits(items, tokens)
+        streams: list[list[Record]] = [[] for _ in range(engines)]
+        places = {number: place for place, number in enumerate(sorted(seats))}
+        for item in items:
+            for position, node in enumerate(item.members):
+                chained = position < len(item.members) - 1
+                record = self._record(node, places[node.number], seats[node.number].unit, chained)
+                streams[item.engine].append(bits.put(record, item, position == 0, not chained))
+        for engine, stream in enumerate(streams):
+            stream.append(Record(len(places) + engine, Unit("SEQ", 0), RESET))
+        tensors = self._tensors()
+        return Stream(
+            name=self.plan.name,
+            device=self.device.name,
+            bits=tokens.bits,
+            memory=self._memory(),
+            engines=tuple(map(tuple, streams)),
+            constants=tuple(self.constants),
+            tensors=tensors,
+        )
+
+    def _memory(self) -> tuple[Place, ...]:
+        places = [
+            Place(number, item.name, item.memory, item.engine, address, item.size, item.imported)
+            for number, item in enumerate(self.plan.buffers)
+            for address in [self.addresses[item.name]]
+        ]
+        return tuple(ordered(places))
+
+    def _tensors(self) -> tuple[Tensor, ...]:
+        """The typed regions of a name and a fixed place."""
+        return tuple(
+            Tensor(name, region.buffer.engine, self._access(region, {}))
+            for name, region in self.plan.regions.items()
+            if region.type is not None and region.offset.is_constant
+        )
+
+    def _record(self, node: Node, number: int, unit: Unit, chained: bool) -> Record:
+        task = node.task
+        if task is None:
+            return Record(number, unit, RESET)
+        return Record(
+            seq=number,
+            unit=unit,
+            op=task.opcode,
+            src=self._accesses(task, task.inputs, node.iteration),
+            dst=self._accesses(task, task.outputs, node.iteration),
+            attrs=dict(task.attributes),
+            chain=chained,
+            path=self._path(task),
+            memmove=task.memmove,
+            origin=self._origin(task, node.iteration),
+        )
+
+    def _path(self, task: Task) -> str:
+        """Weights come from imported buffers; they go through WDM where the device has one."""
+        is_weight = task.opcode == "transfer" and task.inputs[0].buffer.imported
+        return WDM if is_weight and self.weights else PLAIN
+
+    def _accesses(
+        self, task: Task, regions: Sequence[Region], iteration: Mapping[int, int]
+    ) -> tuple[Access, ...]:
+        """The operands of a task; a move takes as many bytes as its source has."""
+        if task.opcode in MOVES:
+            return tuple(self._bytes(region, task.inputs[0].extent, iteration) for region in regions)
+        return tuple(self._access(region, iteration) for region in regions)
+
+    def _bytes(self, region: Region, extent: int, iteration: Mapping[int, int]) -> Access:
+        return Access(region.buffer.memory, self._address(region, iteration), (extent,), (1,))
+
+    def _access(self, region: Region, iteration: Mapping[int, int]) -> Access:
+        if region.type is None:
+            return self._bytes(region, region.extent, iteration)
+        kind = region.type
+        quant = None if kind.quant is None else self.constants.setdefault(kind.quant, len(self.constants))
+        address = self._address(region, iteration)
+        return Access(region.buffer.memory, address, kind.shape, kind.strides, kind.elem, kind.layout, quant)
+
+    def _address(self, region: Region, iteration: Mapping[int, int]) -> int:
+        return self.addresses[region.buffer.name] + offset_of(region, iteration)
+
+    def _origin(self, task: Task, iteration: Mapping[int, int]) -> Origin:
+        if task.number not in self.lines:
+            self.lines[task.number] = task.span.line if task.span.source.text else 0
+        return Origin(
+            line=self.lines[task.number],
+            token=task.token,
+            iteration=tuple((self.loops[loop].variable, value) for loop, value in iteration.items()),
+            debug=task.debug,
+            profile=task.profile,
+        )
+
+
+class _Bits:
+    """The token bits of each item."""
+
+    def __init__(self, items: Sequence[Item], tokens: Tokens) -> None:
+        self.waits: dict[int, list[int]] = {}
+        self.sets: dict[int, list[int]] = {}
+        self.remote: dict[int, list[tuple[int, int]]] = {}
+        for token in tokens.tokens:
+            home = items[token.waiter].engine
+            self.waits.setdefault(token.waiter, []).append(token.bit)
+            if items[token.maker].engine == home:
+                self.sets.setdefault(token.maker, []).append(token.bit)
+            else:
+                self.remote.setdefault(token.maker, []).append((home, token.bit))
+
+    def put(self, record: Record, item: Item, first: bool, last: bool) -> Record:
+        """A record with the bits of its item: the first one waits and clears, the last one sets."""
+        waits = tuple(sorted(self.waits.get(item.number, ()))) if first else ()
+        return Record(
+            record.seq,
+            record.unit,
+            record.op,
+            waits,
+            tuple(sorted(self.sets.get(item.number, ()))) if last else (),
+            waits,
+            tuple(sorted(self.remote.get(item.number, ()))) if last else (),
+            *(record.src, record.dst, record.attrs, record.chain, record.path, record.memmove, record.origin),
+        )
+
 
 __all__ = ["bind"]
 

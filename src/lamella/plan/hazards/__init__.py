@@ -2,22 +2,463 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
+from math import gcd
 
-from lamella.base.diagnostic import Diagnostic
-from lamella.base.limits import DEFAULT, Limits
-from lamella.lang.nem.resolved import Plan
-from lamella.plan.feasible import Budget
-from lamella.plan.hazards.accesses import Accesses
-from lamella.plan.hazards.alias import Aliases
-from lamella.plan.hazards.find import Finder, Found
-from lamella.plan.hazards.hoist import find_hoistable
-from lamella.plan.hazards.questions import Questions
-from lamella.plan.hazards.reload import Reloads
-from lamella.plan.hazards.report import report_hazards, report_hoistable, report_reloads, report_unproved
-from lamella.plan.hazards.within import check_operands
-from lamella.plan.hazards.writes import Writes
-from lamella.plan.order import Order
+from lamella.base.diagnostic import Diagnostic, Label, Rule
+from lamella.base.limits import DEFAULT, Limits, hint_for
+from lamella.lang.nem.registry import opcode
+from lamella.lang.nem.resolved import Plan, Task
+from lamella.lang.nem.rules import (
+    HOISTABLE,
+    IDEMPOTENT_RELOAD,
+    IMPORTED_ALIAS,
+    NOT_PROVED,
+    OVERLAPPING_MOVE,
+    OVERLAPPING_OUTPUT,
+    READ_AFTER_WRITE,
+    WRITE_AFTER_READ,
+    WRITE_AFTER_WRITE,
+)
+from lamella.plan.feasible import Budget, Exhausted
+from lamella.plan.hazards.accesses import Access, Accesses, Point
+from lamella.plan.hazards.find import Finder, Found, Hazard
+from lamella.plan.hazards.neighbours import members
+from lamella.plan.hazards.questions import Meeting, Questions
+from lamella.plan.hazards.writes import Touched, Writes, may_alias
+from lamella.plan.order import Extent, Order, Site
+
+# --- how hazards are told: bytes, iterations, places --------------------------------------------------------
+
+
+IRREGULAR = "the offsets are too irregular to be compared within the budget"
+TOO_MANY = "there are more pairs of accesses than may be compared"
+
+
+def show_bytes(low: int, high: int) -> str:
+    """A byte range as sentences have it."""
+    return f"bytes [{low}, {high})"
+
+
+def show_iteration(site: Site, point: Point) -> str:
+    """One iteration in the program's variables: `i=3, j=0`; empty outside loops."""
+    return ", ".join(
+        f"{loop.variable}={loop.first + number}" for loop, number in zip(site.loops, point, strict=True)
+    )
+
+
+def window_hint(early: tuple[Site, Point], late: tuple[Site, Point]) -> str | None:
+    """What a window that is too wide would have to be; None where the two are in the same iterations."""
+    common = zip(early[0].loops, late[0].loops, early[1], late[1], strict=False)
+    for one, other, before, after in common:
+        if one.number != other.number:
+            return None
+        if before != after:
+            distance = abs(after - before)
+            return (
+                f"iterations of {one.variable} that are {distance} apart use the same bytes, "
+                f"and @max_in_flight({one.window}) lets them overlap; lower it to {distance}, or use more slots"
+            )
+    return None
+
+
+def show_iterations(*instances: tuple[Site, Point]) -> str:
+    """The iterations of instances in the order in which a sentence names them, each told once."""
+    shown = dict.fromkeys(show_iteration(site, point) for site, point in instances)
+    told = " and ".join(text for text in shown if text)
+    return f" ({told})" if told else ""
+
+
+# --- overlap of the operands of one task --------------------------------------------------------------------
+
+
+MOVES = ("transfer", "store")
+
+
+def check_operands(accesses: Accesses, questions: Questions) -> Iterator[Diagnostic]:
+    """A move keeps off its own source unless @memmove; an output meets only identical inputs, elementwise."""
+    for touched in accesses.of:
+        if len(touched) < 2 or (touched[0].site.task.memmove and touched[0].site.task.opcode in MOVES):
+            continue
+        for one, other in _meeting(touched):
+            output, second = (one, other) if one.write else (other, one)
+            finding = _check_pair(output, second, questions)
+            if finding is not None:
+                yield finding
+
+
+def _meeting(touched: Sequence[Access]) -> Iterator[tuple[Access, Access]]:
+    """Pairs of operands, one of them an output, whose bytes over all iterations meet."""
+    open_now: list[Access] = []
+    for access in sorted(touched, key=lambda item: (item.footprint.buffer.name, item.footprint.low)):
+        open_now = [other for other in open_now if other.footprint.meets(access.footprint)]
+        yield from ((other, access) for other in open_now if other.write or access.write)
+        open_now.append(access)
+
+
+def _check_pair(output: Access, other: Access, questions: Questions) -> Diagnostic | None:
+    task = output.site.task
+    free = _may_coincide(task, output, other)
+    try:
+        if free:
+            met = questions.apart(output.footprint, other.footprint)
+        else:
+            met = questions.in_one_iteration(output.footprint, other.footprint, {})
+    except Exhausted:
+        what = f"that {output.what} of {task.opcode} keeps off {other.what}"
+        return NOT_PROVED.at(output.span, hint=hint_for("max_pairs"), what=what, cause=IRREGULAR)
+    return None if met is None else _report(output, other, met)
+
+
+def _may_coincide(task: Task, output: Access, other: Access) -> bool:
+    """An elementwise task may work in place: the same bytes, read as the same elements."""
+    known = opcode(task.opcode)
+    if known is None or "eltwise" not in known.families or other.write:
+        return False
+    one, two = output.region.type, other.region.type
+    return (
+        one is None or two is None or (one.elem, one.shape, one.strides) == (two.elem, two.shape, two.strides)
+    )
+
+
+def _report(output: Access, other: Access, met: Meeting) -> Diagnostic:
+    task = output.site.task
+    rule: Rule = OVERLAPPING_MOVE if task.opcode in MOVES else OVERLAPPING_OUTPUT
+    first, second = output.first_byte(met.late), other.first_byte(met.late)
+    end = min(first + output.footprint.extent, second + other.footprint.extent)
+    return rule.at(
+        output.span,
+        labels=[Label(other.span, f"{other.what} is here")],
+        opcode=task.opcode,
+        output=output.what.partition(" ")[2],
+        other=other.what,
+        range=show_bytes(max(first, second), end),
+        buffer=output.footprint.buffer.name,
+        iterations=show_iterations((output.site, met.late)),
+    )
+
+
+# --- idempotent reload: unordered writes that all put the same bytes in the same place do no harm -----------
+
+
+class Reloads:
+    """Sorts hazards into errors and reloads."""
+
+    def __init__(self, order: Order, accesses: Accesses, writes: Writes, found: Found) -> None:
+        self._accesses, self._writes = accesses, writes
+        self._hazards = list(found.hazards.values())
+        self._unordered = self._sets(order)
+        harmless = {id(hazard): self._harmless(hazard) for hazard in self._hazards}
+        faulty = {
+            writer.site.index
+            for hazard in self._hazards
+            for writer in _writers(hazard)
+            if not harmless[id(hazard)]
+        }
+        self.reloads = [
+            hazard
+            for hazard in self._hazards
+            if harmless[id(hazard)] and all(writer.site.index not in faulty for writer in _writers(hazard))
+        ]
+        kept = {id(hazard) for hazard in self.reloads}
+        self.errors = [hazard for hazard in self._hazards if id(hazard) not in kept]
+
+    def _sets(self, order: Order) -> dict[int, int]:
+        """The unordered earlier sites of each reader in a hazard with a move."""
+        readers = {
+            reader.site.index
+            for hazard in self._hazards
+            for reader in _readers(hazard)
+            if all(writer.site.task.opcode in MOVES for writer in _writers(hazard))
+        }
+        if not readers:
+            return {}
+        return {site.index: mask for site, mask in order.sweep() if site.index in readers}
+
+    def _harmless(self, hazard: Hazard) -> bool:
+        writers = list(_writers(hazard))
+        sources = [self._source(writer) for writer in writers]
+        first = sources[0]
+        if first is None or any(source is None for source in sources) or self._writes.reach(first):
+            return False
+        if len(writers) == 2:
+            return sources[1] is not None and _same_bytes(writers, [first, sources[1]])
+        (reader,) = _readers(hazard)
+        if not _same_bytes([writers[0]] * 2, [first] * 2):
+            return False
+        return any(
+            self._loads_before(target, reader, writers[0], first) for target in self._writes.meeting(reader)
+        )
+
+    def _source(self, writer: Access) -> Access | None:
+        """What a move reads; None for other tasks."""
+        touched = self._accesses.of[writer.site.index]
+        if writer.site.task.opcode not in MOVES:
+            return None
+        return next((access for access in touched if not access.write), None)
+
+    def _loads_before(self, target: Access, reader: Access, writer: Access, source: Access) -> bool:
+        """Whether a move always comes before a reader and gives it the same bytes as the writer does."""
+        other = self._source(target)
+        if other is None or not self._always_before(target.site, reader.site):
+            return False
+        if not _same_bytes([target, writer], [other, source]):
+            return False
+        distance = reader.footprint.offset.plus(target.footprint.offset, -1)
+        covers = 0 <= distance.constant <= target.footprint.extent - reader.footprint.extent
+        same = target.footprint.offset == writer.footprint.offset and target.footprint.offset.is_constant
+        longer = target.footprint.extent >= writer.footprint.extent
+        return (distance.is_constant and covers) or (same and longer)
+
+    def _always_before(self, early: Site, late: Site) -> bool:
+        """Whether a site earlier in the text is complete before another starts, in one common iteration."""
+        if early.index >= late.index:
+            return False
+        around = [loop.number for loop in late.loops]
+        own = [loop.number for loop in early.loops]
+        if own != around[: len(own)]:
+            return True
+        return not self._unordered.get(late.index, -1) >> early.index & 1
+
+
+def _writers(hazard: Hazard) -> Iterator[Access]:
+    return (access for access in (hazard.early, hazard.late) if access.write)
+
+
+def _readers(hazard: Hazard) -> Iterator[Access]:
+    return (access for access in (hazard.early, hazard.late) if not access.write)
+
+
+def _same_bytes(targets: Iterable[Access], sources: Iterable[Access]) -> bool:
+    """Whether two moves give the same value to each byte that both write, in any two iterations."""
+    (one, two), (from_one, from_two) = targets, sources
+    if from_one.footprint.buffer.name != from_two.footprint.buffer.name:
+        return False
+    if one.footprint.buffer.name != two.footprint.buffer.name:
+        return False
+    shift = from_one.footprint.offset.plus(one.footprint.offset, -1)
+    other = from_two.footprint.offset.plus(two.footprint.offset, -1)
+    if shift.is_constant and shift == other:
+        return True
+    fixed = from_one.footprint.offset.is_constant and from_one.footprint.offset == from_two.footprint.offset
+    return fixed and _never_partly(one, two)
+
+
+def _never_partly(one: Access, two: Access) -> bool:
+    """Whether two ranges are identical whenever they overlap: slots that are at least as far apart as long."""
+    first, second = one.footprint, two.footprint
+    slot = gcd(*(factor for item in (first, second) for _, factor in item.offset.terms))
+    aligned = slot > 0 and (first.offset.constant - second.offset.constant) % slot == 0
+    return aligned and max(first.extent, second.extent) <= slot
+
+
+# --- hazards as findings ------------------------------------------------------------------------------------
+
+
+_RULES = {"RAW": READ_AFTER_WRITE, "WAR": WRITE_AFTER_READ, "WAW": WRITE_AFTER_WRITE}
+_ROLES = {"RAW": ("reader", "writer"), "WAR": ("writer", "reader"), "WAW": ("second", "first")}
+
+
+def report_hazards(hazards: Iterable[Hazard]) -> Iterator[Diagnostic]:
+    """One error for each pair of tasks."""
+    told: dict[tuple[int, int], Hazard] = {}
+    for hazard in hazards:
+        known = told.setdefault(hazard.sites, hazard)
+        if hazard.rank < known.rank:
+            told[hazard.sites] = hazard
+    return (_report_hazard(hazard) for hazard in told.values())
+
+
+def _report_hazard(hazard: Hazard) -> Diagnostic:
+    """An error at the later access, with the earlier one as a second place."""
+    late, early = hazard.late, hazard.early
+    roles = _ROLES[hazard.kind]
+    names = {roles[0]: late.site.task.title, roles[1]: early.site.task.title}
+    if late.site is early.site and hazard.kind == "WAW":
+        names["first"] = "itself"
+    later, earlier = (late.site, hazard.late_point), (early.site, hazard.early_point)
+    return _RULES[hazard.kind].at(
+        late.span,
+        hint=window_hint(earlier, later),
+        labels=() if early.span == late.span else [_label(early)],
+        range=show_bytes(*hazard.range),
+        buffer=late.footprint.buffer.name,
+        iterations=show_iterations(later, earlier),
+        **names,
+    )
+
+
+def report_reloads(reloads: list[Hazard]) -> Iterator[tuple[Site, Diagnostic]]:
+    """One warning for each task that reloads, with the other side as a second place."""
+    told: set[int] = set()
+    for hazard in reloads:
+        for access, other in ((hazard.late, hazard.early), (hazard.early, hazard.late)):
+            if access.write and access.site.index not in told:
+                told.add(access.site.index)
+                yield access.site, _report_reload(access, other)
+
+
+def _label(access: Access) -> Label:
+    deed = "writes" if access.write else "reads"
+    return Label(access.span, f"{access.site.task.title} {deed} it here")
+
+
+def _report_reload(access: Access, other: Access) -> Diagnostic:
+    labels = [] if other.site is access.site else [_label(other)]
+    return IDEMPOTENT_RELOAD.at(
+        access.span, labels=labels, task=access.site.task.title, buffer=access.footprint.buffer.name
+    )
+
+
+def report_unproved(found: Found) -> Iterator[Diagnostic]:
+    """A warning for each pair that could not be decided and is no hazard otherwise, and where the search ended."""
+    if found.stopped is not None:
+        name = found.stopped.footprint.buffer.name
+        what = f"the order of all accesses to '{name}'"
+        yield NOT_PROVED.at(found.stopped.span, hint=hint_for("max_pairs"), what=what, cause=TOO_MANY)
+    wrong = {hazard.sites for hazard in found.hazards.values()}
+    told: set[tuple[int, int]] = set()
+    for early, late in found.unproved.values():
+        sites = early.site.index, late.site.index
+        pair = min(sites), max(sites)
+        if pair not in wrong and pair not in told:
+            told.add(pair)
+            yield _report_unproved(early, late)
+
+
+def _report_unproved(early: Access, late: Access) -> Diagnostic:
+    first, second = early.site.task.title, late.site.task.title
+    what = f"the order of {first} and {second} on '{late.footprint.buffer.name}'"
+    labels = [] if early.span == late.span else [Label(early.span, f"{first} is here")]
+    return NOT_PROVED.at(late.span, hint=hint_for("max_pairs"), labels=labels, what=what, cause=IRREGULAR)
+
+
+def report_hoistable(site: Site) -> Diagnostic:
+    """A note at the task."""
+    return HOISTABLE.at(site.task.span, task=site.task.title)
+
+
+# --- imported buffers of one memory may be the same bytes: accesses to two of them need an order ------------
+
+
+Clash = tuple[Access, Point, Access, Point]
+
+
+class Aliases:
+    """Finds one clash per pair of imported buffers; accesses to @readonly regions take no part."""
+
+    def __init__(self, plan: Plan, order: Order, accesses: Accesses) -> None:
+        self._order = order
+        imported = [buffer for buffer in plan.buffers if buffer.imported]
+        pairs = [(a.name, b.name) for a, b in combinations(imported, 2) if may_alias(a, b)]
+        names = {name for pair in pairs for name in pair}
+        self._others: dict[str, list[str]] = {}
+        for one, other in pairs:
+            self._others.setdefault(one, []).append(other)
+            self._others.setdefault(other, []).append(one)
+        self._of = [_taking_part(touched, names) for touched in accesses.of] if pairs else []
+        self._masks: dict[tuple[str, bool], int] = {}
+        for access in (access for touched in self._of for access in touched):
+            for key in {(access.region.buffer.name, access.write), (access.region.buffer.name, False)}:
+                self._masks[key] = self._masks.get(key, 0) | 1 << access.site.index
+        self._found: dict[frozenset[str], Clash] = {}
+
+    def look_at(self, site: Site, unordered: int) -> None:
+        """Compare a site with itself and with the earlier ones that are not always before it."""
+        if not self._of:
+            return
+        start = (0,) * len(site.loops)
+        moves = site.task.opcode in MOVES and site.task.memmove
+        for access in self._of[site.index]:
+            for name in self._others[access.region.buffer.name]:
+                near = 0 if moves else 1 << site.index
+                mask = (unordered | near) & self._masks.get((name, not access.write), 0)
+                self._take(access, start, name, mask)
+
+    def look_across(self) -> None:
+        """Compare what several iterations of a loop in flight access."""
+        for extent in self._order.loops if self._of else ():
+            if extent.loop.window > 1 and extent.loop.trips > 1:
+                self._across(extent)
+
+    def _across(self, extent: Extent) -> None:
+        inside = (1 << extent.end) - (1 << extent.first)
+        for touched in self._of[extent.first : extent.end]:
+            for access in touched:
+                later = [0] * len(access.site.loops)
+                later[extent.depth] = 1
+                for name in self._others[access.region.buffer.name]:
+                    mask = inside & self._masks.get((name, not access.write), 0)
+                    self._take(access, tuple(later), name, mask)
+
+    def _take(self, access: Access, point: Point, name: str, mask: int) -> None:
+        """Keep the first site of a set as the other side of a clash."""
+        pair = frozenset((access.region.buffer.name, name))
+        index = next(members(mask), None)
+        if index is None or pair in self._found:
+            return
+        other = next(
+            item
+            for item in self._of[index]
+            if item.region.buffer.name == name and (item.write or access.write)
+        )
+        self._found[pair] = access, point, other, (0,) * len(other.site.loops)
+
+    def findings(self) -> Iterator[Diagnostic]:
+        """One finding per pair of buffers."""
+        for access, point, other, other_point in self._found.values():
+            yield IMPORTED_ALIAS.at(
+                access.span,
+                labels=[Label(other.span, f"'{other.region.buffer.name}' is accessed here")],
+                first=access.region.buffer.name,
+                second=other.region.buffer.name,
+                iterations=show_iterations((access.site, point), (other.site, other_point)),
+            )
+
+
+def _taking_part(touched: Sequence[Access], names: set[str]) -> list[Access]:
+    return [access for access in touched if access.region.buffer.name in names and not access.region.readonly]
+
+
+# --- moves that do the same in every iteration and could stand before their loop ----------------------------
+
+
+def find_hoistable(order: Order, accesses: Accesses) -> Iterator[tuple[Site, Extent]]:
+    """Moves, with their innermost loop, whose source and target the loop neither moves nor touches otherwise.
+
+    The source is not written in the loop; the target is written by nothing else in it and not read before the move;
+    the move waits for no task of the loop.
+    """
+    for extent in order.loops:
+        if extent.loop.trips < 2:
+            continue
+        own = [
+            site
+            for site in order.sites[extent.first : extent.end]
+            if len(site.loops) == extent.depth + 1 and site.task.opcode in MOVES
+        ]
+        inside = [access for touched in accesses.of[extent.first : extent.end] for access in touched]
+        fixed = [site for site in own if _is_fixed(accesses.of[site.index], extent.depth)]
+        if fixed:
+            yield from _without_conflict(fixed, inside, order, accesses, extent)
+
+
+def _is_fixed(touched: tuple[Access, ...], depth: int) -> bool:
+    return len(touched) == 2 and all(depth not in access.footprint.offset.loops() for access in touched)
+
+
+def _without_conflict(
+    fixed: list[Site], inside: list[Access], order: Order, accesses: Accesses, extent: Extent
+) -> Iterator[tuple[Site, Extent]]:
+    writes, touched = Writes(inside), Touched(inside)
+    numbers = {site.task.number for site in order.sites[extent.first : extent.end]}
+    for site in fixed:
+        source, target = accesses.of[site.index]
+        if writes.reach(source) or writes.reach(target, but=target) or numbers & set(site.task.deps):
+            continue
+        if not any(access.site.index < site.index for access in touched.meeting(target)):
+            yield site, extent
 
 
 def budget_of(limits: Limits) -> Budget:

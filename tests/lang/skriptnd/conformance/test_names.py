@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lamella
-from lamella.backend.reference.execute import compile_model
+from lamella.backend.reference import compile_model
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor, tensors
 from tests.lang.skriptnd.conformance.cases import attempt, write

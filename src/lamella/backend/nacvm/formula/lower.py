@@ -4,35 +4,211 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from math import prod
 from typing import TypeAlias
 
 import numpy as np
 
-from lamella.backend.nacvm.formula.layout import (
-    Placed,
-    Target,
-    copy,
-    find_target,
-    place,
-    write_part,
-    zeros,
-)
-from lamella.backend.nacvm.formula.products import multiply
+from lamella.backend.nacvm.formula.reads import Part, find_parts
 from lamella.backend.nacvm.formula.terms import Tensors, Terms
-from lamella.backend.nacvm.formula.values import Space, UnsupportedError, Value, astype, spread
-from lamella.backend.nacvm.tape import Register, Tape
+from lamella.backend.nacvm.formula.values import Space, UnsupportedError, Value, astype, reshape, spread
+from lamella.backend.nacvm.tape import Function, Register, Tape
 from lamella.backend.reference.formula.access import computing_type
-from lamella.backend.reference.formula.cells import Formula
+from lamella.backend.reference.formula.cells import Access, Cells, Formula
 from lamella.backend.reference.formula.contract import BOX
 from lamella.backend.reference.formula.scalars import BOOLEAN, DOUBLE, INTEGER, SINGLE, Real
+from lamella.backend.reference.formula.shortcuts.multiply import find_product
 from lamella.backend.reference.formula.store import ACCUMULATIONS, ASSIGNMENTS, neutral
 from lamella.backend.reference.storage import Storage, known_shape
 from lamella.base.arrays import Array, DType
 from lamella.base.dtype import ElementType
 from lamella.ops.formula import Apply
 from lamella.ops.instance import Declared, Shape
+
+# --- putting values where the left side of a formula writes them: into the whole output, or into a ----------
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The elements that a formula writes, dimension by dimension."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The loops along which it writes, in the order of the dimensions."""
+        return tuple(axis for part in self.parts for axis in part.axes)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every element is written."""
+        return all(part.cut is None or (part.cut == 0 and part.sizes == (1,)) for part in self.parts)
+
+    def region(self) -> tuple[int | slice, ...]:
+        """The part of the output that is written, as an index."""
+        return tuple(slice(None) if part.cut is None else part.cut for part in self.parts)
+
+
+def find_target(space: Space, cells: Cells, access: Access, shape: Sequence[int]) -> Target:
+    """Where a formula writes, each element once."""
+    found = Target(tuple(find_parts(space, cells, access, shape)))
+    if len(set(found.axes)) != len(found.axes):
+        raise UnsupportedError("a loop runs along two dimensions")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A value in the dimensions of an output; a dimension along which it does not vary may have length 1."""
+
+    register: Register
+    shape: tuple[int, ...]
+
+
+def place(space: Space, value: Value, target: Target) -> Placed:
+    """A value in the dimensions that a target writes; places that it writes alone have no dimension in a part."""
+    order = [axis for axis in target.axes if axis in value.axes]
+    if len(order) != len(value.axes):
+        raise UnsupportedError("an element is written more than once")
+    register = value.register
+    if tuple(order) != value.axes:
+        register = space.transpose(register, [value.axes.index(axis) for axis in order])
+    parts = [part for part in target.parts if target.whole or part.axes]
+    if any(len(part.axes) > 1 and not set(part.axes) <= set(order) for part in parts):
+        register = _fill(space, register, order, target.axes)
+        order = list(target.axes)
+    shape = tuple(_length(space, part, order) for part in parts)
+    if shape != space.shape(order):
+        register = space.view(register, reshape(shape))
+    return Placed(register, shape)
+
+
+def _length(space: Space, part: Part, order: Sequence[int]) -> int:
+    found = 1
+    for axis in part.axes:
+        found *= space.extents[axis] if axis in order else 1
+    return found
+
+
+def _fill(space: Space, register: Register, order: Sequence[int], axes: Sequence[int]) -> Register:
+    """A value repeated along the loops it does not vary along."""
+    inner = tuple(space.extents[axis] if axis in order else 1 for axis in axes)
+    register = space.view(register, reshape(inner))
+    return space.view(register, spread(space.shape(axes)))
+
+
+def write_part(region: tuple[int | slice, ...]) -> Function:
+    """Writes into a part of an array that nobody else holds."""
+
+    def write(array: Array, value: Array) -> Array:
+        array[region] = value
+        return array
+
+    return write
+
+
+def zeros(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Function:
+    """Makes an array of zeros."""
+
+    def make() -> Array:
+        return np.zeros(shape, dtype)
+
+    return make
+
+
+def copy(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Function:
+    """Makes an array of its own from a value that broadcasts to a shape."""
+
+    def make(value: Array) -> Array:
+        found = np.empty(shape, dtype)
+        found[...] = value
+        return found
+
+    return make
+
+
+# --- sums of products as one matrix product over views ------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """What each loop does in a matrix product."""
+
+    batch: tuple[int, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    summed: tuple[int, ...]
+
+
+def multiply(terms: Terms, axes: Sequence[int]) -> Value | None:
+    """The sums of products along some loops of the target; None where it is no matrix product, or does not pay."""
+    product = find_product(terms.formula)
+    box = tuple((0, extent) for extent in terms.space.extents)
+    if product is None or not product.pays(box):
+        return None
+    left = _factor(terms, product.left, product.right)
+    right = _factor(terms, product.right, product.left)
+    roles = _roles(left, right, axes)
+    used = {*roles.batch, *roles.rows, *roles.columns, *roles.summed}
+    if len(used) != len(terms.space.extents):
+        raise UnsupportedError("a factor is summed alone")
+    if roles.rows and roles.columns and roles.rows[-1] > roles.columns[-1]:
+        left, right = right, left
+        roles = Roles(roles.batch, roles.columns, roles.rows, roles.summed)
+    return _matmul(terms.space, left, right, roles)
+
+
+def _factor(terms: Terms, numbers: Sequence[int], others: Sequence[int]) -> Value:
+    """A factor; where it has zeros beyond the edges of a tensor, what they are multiplied with must be finite."""
+    terms.padded = False
+    values = [terms.windows(number) for number in numbers]
+    if terms.padded:
+        cells = [terms.formula.cells[number] for number in others]
+        tensors = [terms.tensor(cell.access) for cell in cells if cell.access is not None]
+        if len(tensors) != len(cells):
+            raise UnsupportedError("what zeros are multiplied with is computed")
+        terms.space.tape.finite.update(item.register for item in tensors)
+    return reduce(lambda one, two: terms.space.apply(np.multiply, [one, two], one.dtype), values)
+
+
+def _roles(left: Value, right: Value, axes: Sequence[int]) -> Roles:
+    both = [axis for axis in left.axes if axis in right.axes]
+    return Roles(
+        tuple(axis for axis in both if axis in axes),
+        tuple(axis for axis in left.axes if axis not in both and axis in axes),
+        tuple(axis for axis in right.axes if axis not in both and axis in axes),
+        tuple(axis for axis in both if axis not in axes),
+    )
+
+
+def _matmul(space: Space, left: Value, right: Value, roles: Roles) -> Value:
+    one = _matrix(space, left, (roles.rows, roles.summed), roles.batch)
+    two = _matrix(space, right, (roles.summed, roles.columns), roles.batch)
+    order = (*roles.batch, *roles.rows, *roles.columns)
+    space.reserve(order, left.dtype)
+    found = space.tape.do(np.matmul if roles.batch else np.ndarray.dot, one, two)
+    if len(roles.rows) != 1 or len(roles.columns) != 1:
+        found = space.view(found, reshape(space.shape(order)))
+    axes = tuple(sorted(order))
+    if axes != order:
+        found = space.transpose(found, [order.index(axis) for axis in axes])
+    return Value(found, axes, left.dtype)
+
+
+def _matrix(
+    space: Space, value: Value, sides: tuple[tuple[int, ...], tuple[int, ...]], batch: tuple[int, ...]
+) -> Register:
+    """A factor as a row of matrices, or one matrix, whose sides run along some loops."""
+    order = (*batch, *sides[0], *sides[1])
+    register = value.register
+    if order != value.axes:
+        register = space.transpose(register, [value.axes.index(axis) for axis in order])
+    if any(len(side) != 1 for side in sides):
+        sizes = [prod(space.shape(side)) for side in sides]
+        register = space.view(register, reshape((*space.shape(batch), *sizes)))
+    return register
+
 
 Name: TypeAlias = tuple[str, int | None]
 """An output, or the item of one that is a pack."""

@@ -2,23 +2,164 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
-from lamella.backend.nacvm.formula.gathers import gather
-from lamella.backend.nacvm.formula.reads import read
+from lamella.backend.nacvm.formula.reads import find_part, read
 from lamella.backend.nacvm.formula.values import Space, UnsupportedError, Value, astype
-from lamella.backend.nacvm.formula.windows import find_window
-from lamella.backend.nacvm.tape import Register
+from lamella.backend.nacvm.tape import Function, Register
 from lamella.backend.reference.formula.access import computing_type
 from lamella.backend.reference.formula.affine import Affine
-from lamella.backend.reference.formula.cells import Access, Cell, Formula
+from lamella.backend.reference.formula.cells import Access, Cell, Cells, Formula
 from lamella.backend.reference.formula.contract import OPERAND
 from lamella.backend.reference.formula.scalars import BOOLEAN, INTEGER, Real, convert, find_function
 from lamella.base.arrays import Array, DType
+from lamella.lang.skriptnd.rules.graphs import INDEX_OUTSIDE
 from lamella.ops.formula import Apply
+from lamella.ops.problem import Fault
+
+# --- reading overlapping windows, also beyond the edges of a tensor, as one strided view; zeros -------------
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How a tensor is read: the part of it that is spanned, with its edges, and the loops over it."""
+
+    axes: tuple[int, ...]
+    shape: tuple[int, ...]
+    """The lengths of the loops."""
+    factors: tuple[tuple[int, ...], ...]
+    """For each loop, how far one step of it goes in each dimension."""
+    starts: tuple[int, ...]
+    """Where the loops begin in the part."""
+    room: tuple[int, ...] | None
+    """The part with zeros beyond the edges; None where nothing is beyond them."""
+    source: tuple[slice, ...]
+    target: tuple[slice, ...]
+
+    def look(self, array: Array) -> Array:
+        """The windows of an array."""
+        if self.room is not None:
+            part = np.zeros(self.room, array.dtype)
+            part[self.target] = array[self.source]
+            array = part
+        strides = tuple(
+            sum(factor * stride for factor, stride in zip(row, array.strides, strict=True))
+            for row in self.factors
+        )
+        corner = array[tuple(slice(start, None) for start in self.starts)]
+        return as_strided(corner, self.shape, strides, writeable=False)
+
+
+def find_window(space: Space, cells: Cells, access: Access, shape: Sequence[int], dtype: DType) -> Window:
+    """The windows that an access reads, where its indices are affine and what is beyond the edges is skipped."""
+    forms = [cells[place.at].form for place in access.places]
+    known = [form for form in forms if form is not None]
+    replaced = any(place.below is not None or place.above is not None for place in access.places)
+    if len(known) != len(forms) or access.picked is not None or replaced:
+        raise UnsupportedError("an index is computed")
+    box = tuple((0, extent) for extent in space.extents)
+    spans = [form.span(box) for form in known]
+    beyond = [low < 0 or high >= size for (low, high), size in zip(spans, shape, strict=True)]
+    if any(is_beyond and not place.guarded for is_beyond, place in zip(beyond, access.places, strict=True)):
+        raise UnsupportedError("an index leaves its tensor")
+    axes = tuple(sorted({axis for form in known for axis in form.axes}))
+    if not any(beyond):
+        return _window(space, axes, known, [form.constant for form in known], None)
+    starts = [form.constant - low for form, (low, _) in zip(known, spans, strict=True)]
+    room = tuple(high - low + 1 for low, high in spans)
+    space.reserve_bytes(room, dtype)
+    return _window(space, axes, known, starts, room, _edges(spans, shape))
+
+
+def _window(
+    space: Space,
+    axes: tuple[int, ...],
+    forms: Sequence[Affine],
+    starts: Sequence[int],
+    room: tuple[int, ...] | None,
+    edges: tuple[tuple[slice, ...], tuple[slice, ...]] = ((), ()),
+) -> Window:
+    factors = tuple(tuple(dict(form.factors).get(axis, 0) for form in forms) for axis in axes)
+    return Window(axes, space.shape(axes), factors, tuple(starts), room, *edges)
+
+
+def _edges(
+    spans: Sequence[tuple[int, int]], shape: Sequence[int]
+) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """The part of the tensor that is spanned, and where it stands among the zeros."""
+    source, target = [], []
+    for (low, high), size in zip(spans, shape, strict=True):
+        start = max(low, 0)
+        stop = max(min(high + 1, size), start)
+        source.append(slice(start, stop))
+        target.append(slice(start - low, stop - low))
+    return tuple(source), tuple(target)
+
+
+# --- elements at computed indices: one NumPy index, after a look at the indices -----------------------------
+
+
+def gather(
+    space: Space,
+    cells: Cells,
+    access: Access,
+    tensor: tuple[Register, Sequence[int], DType],
+    found: dict[int, Value],
+) -> Value:
+    """The elements that an access reads whose indices are values, or run along whole dimensions."""
+    register, shape, dtype = tensor
+    computed = [number for number, place in enumerate(access.places) if cells[place.at].form is None]
+    first, last = computed[0], computed[-1]
+    guarded = any(access.places[number].guarded for number in computed)
+    if guarded or access.picked is not None or computed != list(range(first, last + 1)):
+        raise UnsupportedError("an index is computed")
+    values = [found[access.places[number].at] for number in computed]
+    among = tuple(sorted({axis for value in values for axis in value.axes}))
+    around = [
+        _whole(space, cells, access, number, shape[number])
+        for number in range(len(shape))
+        if number not in computed
+    ]
+    order = (*around[:first], *among, *around[first:])
+    if len(set(order)) != len(order):
+        raise UnsupportedError("a loop runs along two dimensions")
+    space.reserve(order, dtype)
+    indices = [space.align(value, among) for value in values]
+    look = _look(access.tensor, first, tuple(shape[number] for number in computed))
+    taken = space.tape.do(look, register, *indices)
+    axes = tuple(sorted(order))
+    if axes != order:
+        taken = space.transpose(taken, [order.index(axis) for axis in axes])
+    return Value(taken, axes, dtype)
+
+
+def _whole(space: Space, cells: Cells, access: Access, number: int, size: int) -> int:
+    """The loop that runs along a whole dimension."""
+    part = find_part(space, cells[access.places[number].at].form, size)
+    if part.cut is not None or len(part.axes) != 1:
+        raise UnsupportedError("a part is picked from")
+    return part.axes[0]
+
+
+def _look(name: str, first: int, sizes: tuple[int, ...]) -> Function:
+    """Takes elements at indices along some dimensions, after the first ones."""
+    before = (slice(None),) * first
+
+    def look(array: Array, *indices: Array) -> Array:
+        for number, (index, size) in enumerate(zip(indices, sizes, strict=True)):
+            outside = (index < 0) | (index >= size)
+            if outside.any():
+                wrong = int(np.asarray(index)[outside].flat[0])
+                raise Fault(INDEX_OUTSIDE, tensor=name, dimension=first + number, index=wrong, extent=size)
+        where: tuple[slice | Array, ...] = (*before, *indices)
+        return np.asarray(array[where])
+
+    return look
+
 
 LONGEST = 1 << 20
 """Indices that are counted before the run; more are counted by the run."""

@@ -4,15 +4,339 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from lamella.backend.tisa.patterns.automaton import Automaton, Found
-from lamella.backend.tisa.patterns.nodes import Node, PatternError
+from lamella.backend.tisa.patterns.nodes import Begin, Choice, Look, Node, One, PatternError, Repeat, Row
 from lamella.backend.tisa.patterns.parse import parse_pattern
-from lamella.backend.tisa.patterns.program import build_program
-from lamella.backend.tisa.patterns.proof import branches_of, runs_linear
-from lamella.backend.tisa.patterns.sets import LAST, LAST_BASIC
-from lamella.backend.tisa.patterns.settle import settle
-from lamella.backend.tisa.patterns.translate import translate
+from lamella.backend.tisa.patterns.proof import branches_of, least, runs_linear
+from lamella.backend.tisa.patterns.sets import LAST, LAST_BASIC, Chars
+
+# --- A tree of a pattern as steps of a machine without a stack: ordered threads, as Thompson ran ------------
+
+
+MOST_STEPS = 4000
+TAKE, FORK, LOOK, BEGIN, ACCEPT = range(5)
+
+
+class Step(NamedTuple):
+    """One step: `first` is the next one; of a fork it is preferred to `second`; a set is an index."""
+
+    kind: int
+    first: int = 0
+    second: int = 0
+    chars: int = 0
+    end: bool = False
+
+
+@dataclass
+class Program:
+    """The steps of an ordered choice of rules, and the sets that they test."""
+
+    steps: list[Step] = field(default_factory=list)
+    sets: dict[Chars, int] = field(default_factory=dict)
+    start: int = 0
+
+    def add(self, step: Step) -> int:
+        """One more step."""
+        if len(self.steps) >= MOST_STEPS:
+            raise PatternError(f"needs more than {MOST_STEPS} steps")
+        self.steps.append(step)
+        return len(self.steps) - 1
+
+    def index(self, chars: Chars) -> int:
+        """The index of a set."""
+        return self.sets.setdefault(chars, len(self.sets))
+
+    def emit(self, node: Node, after: int) -> int:
+        """The first step of a part behind which another step comes."""
+        match node:
+            case One(chars):
+                return self.add(Step(TAKE, after, chars=self.index(chars)))
+            case Look(chars, end):
+                return self.add(Step(LOOK, after, chars=self.index(chars), end=end))
+            case Begin():
+                return self.add(Step(BEGIN, after))
+            case Row(items):
+                for item in reversed(items):
+                    after = self.emit(item, after)
+                return after
+            case Choice(options):
+                return self._fork([self.emit(item, after) for item in options])
+            case Repeat():
+                return self._repeat(node, after)
+
+    def _fork(self, starts: Sequence[int]) -> int:
+        start = starts[-1]
+        for other in reversed(starts[:-1]):
+            start = self.add(Step(FORK, other, start))
+        return start
+
+    def _repeat(self, node: Repeat, after: int) -> int:
+        if node.high is None:
+            after = self._loop(node, after)
+        else:
+            leave = after
+            for _ in range(node.high - node.low):
+                after = self._maybe(node, self.emit(node.item, after), leave)
+        for _ in range(node.low):
+            after = self.emit(node.item, after)
+        return after
+
+    def _maybe(self, node: Repeat, inside: int, leave: int) -> int:
+        first, second = (inside, leave) if node.eager else (leave, inside)
+        return self.add(Step(FORK, first, second))
+
+    def _loop(self, node: Repeat, leave: int) -> int:
+        fork = self.add(Step(FORK))
+        inside = self.emit(node.item, fork)
+        first, second = (inside, leave) if node.eager else (leave, inside)
+        self.steps[fork] = Step(FORK, first, second)
+        return fork
+
+
+def build_program(rules: Sequence[Node]) -> Program:
+    """The steps of rules of which the first that fits is taken; each accepts with its own number."""
+    program = Program()
+    program.add(Step(ACCEPT, -1))
+    starts = []
+    for number, rule in enumerate(rules):
+        accept = program.add(Step(ACCEPT, number))
+        starts.append(program.emit(rule, accept))
+    program.start = program._fork(starts) if starts else 0
+    return program
+
+
+# --- all matches of a pattern in time that grows with the text alone, whatever the pattern ------------------
+
+
+Found = tuple[int, int, int]
+"""Start, end and the number of the rule."""
+
+AT_END = -1
+NOTHING = -1
+SHORT = 16
+"""Characters read in vain that are not worth remembering."""
+MOST_STATES = 10_000
+_WIDTH = 2 * MOST_STATES
+MOST_VAIN = 4_000_000
+"""Places and states that are remembered as read in vain."""
+FREE_WORK, WORK_EACH = 2_000_000, 400
+"""Steps that building states may take for any text, and for each character of it."""
+
+
+class _Classes(dict[str, int]):
+    """Characters by the sets that hold them: those of one class are alike to the pattern."""
+
+    def __init__(self, sets: Sequence[Chars]) -> None:
+        super().__init__()
+        self.sets = sets
+        self.members: dict[tuple[int, ...], int] = {}
+
+    def __missing__(self, character: str) -> int:
+        held = tuple(place for place, chars in enumerate(self.sets) if character in chars)
+        number = self.members.setdefault(held, len(self.members))
+        self[character] = number
+        return number
+
+
+class Automaton:
+    """A program, and the states that it has needed so far."""
+
+    def __init__(self, program: Program) -> None:
+        self._steps = program.steps
+        self._classes = _Classes(list(program.sets))
+        self._cores: dict[tuple[int, ...], int] = {}
+        self._threads: list[tuple[int, ...]] = []
+        self._moves: list[dict[int, tuple[int, int]]] = []
+        self._dead = self._state(())
+        self._starts = self._state((1, program.start)), self._state((0, program.start))
+        self._work = 0
+
+    def find(self, text: str) -> list[Found]:
+        """The matches from left to right that take a character at least, none within another."""
+        classes = [self._classes[item] for item in text]
+        self._work = FREE_WORK + WORK_EACH * len(text)
+        found: list[Found] = []
+        vain: set[int] = set()
+        position = 0
+        while position < len(classes):
+            end, rule = self._match(classes, position, vain)
+            if end > position:
+                found.append((position, end, rule))
+            position = max(end, position + 1)
+        return found
+
+    def _match(self, classes: list[int], start: int, vain: set[int]) -> tuple[int, int]:
+        """Where the match at a place ends, and its rule."""
+        end, rule, position = start, NOTHING, start
+        state = self._starts[start > 0]
+        trail: list[int] = []
+        while state != self._dead and (mark := position * _WIDTH + state) not in vain:
+            trail.append(mark)
+            at_end = position == len(classes)
+            accepted, state = self._move(state, AT_END if at_end else classes[position])
+            if accepted != NOTHING:
+                end, rule, trail = position, accepted, []
+            if at_end:
+                break
+            position += 1
+        if len(trail) > SHORT:
+            vain.update(trail)
+            if len(vain) > MOST_VAIN:
+                raise PatternError("reads too far ahead in this text")
+        return end, rule
+
+    def _move(self, state: int, kind: int) -> tuple[int, int]:
+        """What is accepted before a character of a class, and the state behind it."""
+        known = self._moves[state].get(kind)
+        if known is None:
+            known = self._moves[state][kind] = self._compute(self._threads[state], kind)
+        return known
+
+    def _compute(self, core: tuple[int, ...], kind: int) -> tuple[int, int]:
+        held = frozenset(next((key for key, number in self._classes.members.items() if number == kind), ()))
+        begin, stack = bool(core[0]), list(reversed(core[1:]))
+        seen: set[int] = set()
+        after: dict[int, None] = {}
+        accepted = NOTHING
+        while stack:
+            number = stack.pop()
+            if number in seen:
+                continue
+            seen.add(number)
+            step = self._steps[number]
+            if step.kind == ACCEPT:
+                accepted = step.first
+                break
+            if step.kind == TAKE:
+                if kind != AT_END and step.chars in held:
+                    after[step.first] = None
+            elif step.kind == FORK:
+                stack += (step.second, step.first)
+            elif self._holds(step.kind, begin, step.end if kind == AT_END else step.chars in held):
+                stack.append(step.first)
+        self._spend(len(seen))
+        return accepted, self._state((0, *after) if after else ())
+
+    @staticmethod
+    def _holds(kind: int, begin: bool, looked: bool) -> bool:
+        return begin if kind == BEGIN else kind == LOOK and looked
+
+    def _spend(self, steps: int) -> None:
+        self._work -= steps
+        if self._work < 0 or len(self._threads) > MOST_STATES:
+            raise PatternError("needs more states for this text than are made")
+
+    def _state(self, core: tuple[int, ...]) -> int:
+        """The number of a state: whether the text begins here, and its threads in order."""
+        number = self._cores.setdefault(core, len(self._threads))
+        if number == len(self._threads):
+            self._threads.append(core)
+            self._moves.append({})
+        return number
+
+
+# --- repetitions that keep what they took, where that changes nothing: an automaton has no way back ---------
+
+
+def settle(rule: Node) -> Node:
+    """The same pattern without such repetitions; PatternError where one of them matters."""
+    branches = tuple(_settle_row(branch) for branch in branches_of(rule))
+    return branches[0] if len(branches) == 1 else Choice(branches)
+
+
+def _settle_row(branch: Node) -> Node:
+    items = branch.items if isinstance(branch, Row) else (branch,)
+    return Row(tuple(_settle_item(item, items[place + 1 :]) for place, item in enumerate(items)))
+
+
+def _settle_item(item: Node, rest: Sequence[Node]) -> Node:
+    if isinstance(item, Repeat) and item.final:
+        taken = item.item.chars if isinstance(item.item, One) else None
+        if rest and (taken is None or _first(rest).meets(taken)):
+            raise PatternError("keeps what a repetition took although the rest could take it")
+        item = replace(item, final=False)
+    if _keeps(item):
+        raise PatternError("keeps what a repetition within a group took")
+    return item
+
+
+def _keeps(node: Node) -> bool:
+    match node:
+        case Row(items) | Choice(items):
+            return any(map(_keeps, items))
+        case Repeat(item):
+            return node.final or _keeps(item)
+    return False
+
+
+def _first(items: Sequence[Node]) -> Chars:
+    """The characters with which some parts can begin, and all where they can be empty before the end of the pattern."""
+    found = Chars()
+    for item in items:
+        found |= _starts(item)
+        if least(item) > 0 or isinstance(item, Look):
+            return found
+    return found
+
+
+def _starts(node: Node) -> Chars:
+    match node:
+        case One(chars) | Look(chars):
+            return chars
+        case Row(items):
+            return _first(items)
+        case Choice(options):
+            found = Chars()
+            for option in options:
+                found |= _starts(option)
+            return found
+        case Repeat(item):
+            return _starts(item)
+        case Begin():
+            return ~Chars()
+
+
+# --- A tree of a pattern as a pattern of Python's own matcher, for patterns that it runs in linear ----------
+
+
+def translate(node: Node, last: int) -> str:
+    """The pattern for texts without characters beyond a code point."""
+    match node:
+        case One(chars):
+            return _set(chars.up_to(last))
+        case Look(chars, end):
+            beyond = (~chars).up_to(last)
+            return f"(?!{_set(beyond)})" if end else f"(?={_set(chars.up_to(last))})"
+        case Begin():
+            return r"\A"
+        case Row(items):
+            return "".join(translate(item, last) for item in items)
+        case Choice(options):
+            return f"(?:{'|'.join(translate(item, last) for item in options)})"
+        case Repeat(item, low, high):
+            inner = translate(item, last)
+            grouped = inner if isinstance(item, One) else f"(?:{inner})"
+            return f"{grouped}{_count(low, high)}{'+' if node.final else '' if node.eager else '?'}"
+
+
+def _count(low: int, high: int | None) -> str:
+    short = {(0, None): "*", (1, None): "+", (0, 1): "?"}.get((low, high))
+    return short or f"{{{low},{'' if high is None else high}}}"
+
+
+def _set(chars: Chars) -> str:
+    if not chars.ranges:
+        return r"(?!)"
+    if len(chars) == 1:
+        return re.escape(chr(chars.ranges[0][0]))
+    return "[" + "".join(f"{_code(start)}-{_code(end)}" for start, end in chars.ranges) + "]"
+
+
+def _code(code: int) -> str:
+    return f"\\U{code:08x}"
+
 
 __all__ = ["Found", "Matcher", "Node", "PatternError", "parse_pattern"]
 

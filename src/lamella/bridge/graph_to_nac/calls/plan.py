@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Dim
+from lamella.base.dtype import ElementType
 from lamella.base.origin import tell_origin
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.describe import describe
-from lamella.bridge.graph_to_nac.calls.arrange import Arranged, Merge, arrange
-from lamella.bridge.graph_to_nac.calls.own import say_own
 from lamella.bridge.graph_to_nac.calls.public import say_publicly
 from lamella.bridge.graph_to_nac.calls.restate import is_pass, restate_call
-from lamella.bridge.graph_to_nac.calls.said import Fork, Move, Part, Plan, Saying, Step, tensors_of, type_of
+from lamella.bridge.graph_to_nac.calls.said import (
+    Fork,
+    Input,
+    Move,
+    OwnCall,
+    Part,
+    Plan,
+    Saying,
+    Step,
+    tensors_of,
+    type_of,
+)
 from lamella.bridge.graph_to_nac.values import stored_constant
 from lamella.bridge.nac_to_graph.operators import shadows
+from lamella.graph.build import bind
 from lamella.graph.model import Model
 from lamella.graph.nodes import (
     Argument,
@@ -28,16 +41,218 @@ from lamella.graph.nodes import (
     Operation,
     Pack,
     Region,
+    Single,
     Tensor,
+    Value,
     tensors,
     walk,
 )
-from lamella.graph.rewrite import copy_of, defined, made, members
+from lamella.graph.rewrite import copy_of, defined, made, members, used
 from lamella.lang.nac.regions import MOST_NESTED
 from lamella.lang.nac.rules import roads as rules
 from lamella.lang.nac.rules.reading import OPERATOR_SHADOWS
+from lamella.ops.instance import Fill, Instance
 from lamella.ops.library import Library
 from lamella.ops.problem import Problem
+
+# --- convergences with their blocks: what only one of the merged tensors needs stands in the block ----------
+
+
+CONVERGE = "nac.converge"
+DEEPEST = 16
+"""Blocks of convergences that stand inside each other; what is deeper stands before them."""
+Place: TypeAlias = tuple[int, int]
+"""A block: the node that merges, and the number of the tensor that it makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A convergence, what each of its blocks holds, and a tensor from outside that the blocks may share."""
+
+    node: Operation
+    blocks: tuple[tuple[Arranged, ...], ...]
+    shared: Tensor
+
+    @property
+    def merged(self) -> tuple[Tensor, ...]:
+        """The tensors that the blocks hand over."""
+        return merged(self.node)
+
+
+Arranged: TypeAlias = "Node | Merge"
+
+
+def merged(node: Node) -> tuple[Tensor, ...]:
+    """The tensors that a node merges, none where it is no convergence."""
+    if isinstance(node, Operation) and node.operator == CONVERGE:
+        return tuple(item for argument in node.inputs for item in tensors(argument))
+    return ()
+
+
+def arrange(nodes: Sequence[Node], kept: Collection[str], constants: Collection[str]) -> tuple[Arranged, ...]:
+    """Nodes in an order in which they can run, those of blocks inside their convergences.
+
+    `kept` are the tensors that are used elsewhere, `constants` those that no instruction gives.
+    """
+    if not any(map(merged, nodes)):
+        return tuple(nodes)
+    plain: set[int] = set()
+    while True:
+        found = _Arranger(nodes, kept, constants, plain)
+        lonely = {place for place, node in enumerate(nodes) if merged(node) and found.shared(place) is None}
+        if lonely <= plain:
+            return found.build(found.rows[()])
+        plain |= lonely
+
+
+class _Arranger:
+    """Finds for each node the innermost block that holds all that use it."""
+
+    def __init__(
+        self, nodes: Sequence[Node], kept: Collection[str], constants: Collection[str], plain: Collection[int]
+    ) -> None:
+        self.nodes, self.constants, self.plain = nodes, constants, plain
+        self.paths: list[tuple[Place, ...]] = [()] * len(nodes)
+        users: dict[str, list[tuple[Place, ...]]] = {name: [()] for name in kept}
+        for place in reversed(range(len(nodes))):
+            ways = [way for item in made(nodes[place]) for way in users.get(item.name, ())]
+            self.paths[place] = _common(ways)
+            for name, way in self._uses(place):
+                users.setdefault(name, []).append(way)
+        self.rows: defaultdict[tuple[Place, ...], list[int]] = defaultdict(list)
+        for place, path in enumerate(self.paths):
+            self.rows[path].append(place)
+
+    def _uses(self, place: int) -> Iterator[tuple[str, tuple[Place, ...]]]:
+        """What a node reads, and the block that this is for."""
+        path, node = self.paths[place], self.nodes[place]
+        opens = place not in self.plain and len(path) < DEEPEST
+        found = merged(node)
+        for number, item in enumerate(found):
+            yield item.name, (*path, (place, number)) if opens else path
+        yield from ((item.name, path) for item in used(node) if not found)
+
+    def shared(self, place: int) -> Tensor | None:
+        """The first tensor from outside that the blocks of a convergence read, or merge."""
+        depth = len(self.paths[place])
+        inside = [number for number in range(place) if self._is_in(self.paths[number], depth, place)]
+        own = {item.name for number in inside for item in made(self.nodes[number])}
+        read = [item for number in inside for item in used(self.nodes[number])]
+        for item in (*read, *merged(self.nodes[place])):
+            if isinstance(item, Tensor) and item.name not in own and item.name not in self.constants:
+                return item
+        return None
+
+    @staticmethod
+    def _is_in(path: tuple[Place, ...], depth: int, place: int) -> bool:
+        return len(path) > depth and path[depth][0] == place
+
+    def build(self, row: Sequence[int]) -> tuple[Arranged, ...]:
+        """The nodes of a block, convergences with what stands in theirs."""
+        return tuple(self._one(place) for place in row)
+
+    def _one(self, place: int) -> Arranged:
+        node = self.nodes[place]
+        if not isinstance(node, Operation) or not merged(node):
+            return node
+        shared = self.shared(place) or merged(node)[0]
+        paths = [(*self.paths[place], (place, number)) for number in range(len(merged(node)))]
+        return Merge(node, tuple(self.build(self.rows[path]) for path in paths), shared)
+
+
+def _common(ways: Sequence[tuple[Place, ...]]) -> tuple[Place, ...]:
+    """What all ways begin with."""
+    if not ways:
+        return ()
+    first, last = min(ways), max(ways)
+    count = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), None)
+    return first[: min(len(first), len(last)) if count is None else count]
+
+
+# --- operators of the library under their own names: which constants are numbers, which types must ----------
+
+
+def say_own(library: Library, operation: Operation, constants: dict[str, Constant]) -> OwnCall:
+    """The call of an operation; a constant is passed as a number where that makes the same constant again."""
+    numbers = {
+        place: constants[item.name]
+        for place, item in enumerate(operation.inputs)
+        if isinstance(item, Tensor) and item.name in constants and _is_uniform(constants[item.name])
+    }
+    while numbers:
+        call = _call(library, operation, numbers)
+        wrong = _differing(library, call, operation, numbers)
+        if not wrong:
+            return call
+        numbers = {place: item for place, item in numbers.items() if place not in wrong}
+    return _call(library, operation, numbers)
+
+
+def _is_uniform(constant: Constant) -> bool:
+    return not isinstance(constant.value, tuple)
+
+
+def _call(library: Library, operation: Operation, numbers: dict[int, Constant]) -> OwnCall:
+    definition = library.find(operation.operator)
+    names = () if definition is None else tuple(i.name for i in definition.operator.parameters("input"))
+    given = (*operation.inputs, *[None] * (len(names) - len(operation.inputs)))
+    inputs = tuple(
+        _single(numbers[place]) if place in numbers else _given(item) for place, item in enumerate(given)
+    )
+    attributes, types = _attributes(library, operation), _open_types(library, operation, inputs)
+    return OwnCall(operation.operator, inputs, attributes, types, names)
+
+
+def _single(constant: Constant) -> Single | None:
+    return None if isinstance(constant.value, tuple) else constant.value
+
+
+def _given(argument: Argument) -> Input:
+    return None if isinstance(argument, Pack) else argument
+
+
+def _attributes(library: Library, operation: Operation) -> tuple[tuple[str, Value], ...]:
+    definition = library.find(operation.operator)
+    given = dict(operation.attributes)
+    names = [] if definition is None else [item.name for item in definition.operator.parameters("attrib")]
+    return tuple((name, given.get(name)) for name in names)
+
+
+def _open_types(library: Library, operation: Operation, inputs: Sequence[Input]) -> dict[str, ElementType]:
+    """The generic types that no tensor tells, in the order of the definition."""
+    definition = library.find(operation.operator)
+    if definition is None:
+        return {}
+    plan, found = library.plan(definition), dict(operation.types)
+    told = {
+        item.type.name
+        for item, value in zip(plan.inputs, inputs, strict=False)
+        if isinstance(value, Tensor) or (isinstance(value, tuple) and value)
+    }
+    return {name: found[name] for name in plan.dtypes if name not in told and name in found}
+
+
+def _differing(
+    library: Library, call: OwnCall, operation: Operation, numbers: dict[int, Constant]
+) -> set[int]:
+    """The places at which a number would become another constant."""
+    names = [f"result {place}" for place in range(len(operation.outputs))]
+    try:
+        instance = bind(library, call.operator, call.inputs, dict(call.attributes), call.types, names)
+    except Problem:
+        return set(numbers)
+    return {place for place, item in numbers.items() if not _is_same(instance, place, item)}
+
+
+def _is_same(instance: Instance, place: int, constant: Constant) -> bool:
+    filled = instance.symbols.get(instance.inputs[place][0])
+    wanted = constant.tensor
+    return (
+        isinstance(filled, Fill)
+        and (filled.element, filled.shape) == (wanted.element, wanted.shape)
+        and repr(filled.value) == repr(constant.value)
+    )
+
 
 COPY = "math.iden"
 ATEN = "aten."

@@ -1,5 +1,10 @@
 """The parts of a compiled unit as they stand in its files; fields have the names that the files have."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from lamella.bridge.module_to_ir.nodes.graph import (
     Alias,
     Annotation,
@@ -11,6 +16,7 @@ from lamella.bridge.module_to_ir.nodes.graph import (
     Endpoint,
     GraphIR,
     Hook,
+    Json,
     Literal,
     Node,
     Place,
@@ -18,32 +24,277 @@ from lamella.bridge.module_to_ir.nodes.graph import (
     Symbol,
     TensorDecl,
 )
-from lamella.bridge.module_to_ir.nodes.schedule import (
-    ActivationLayout,
-    Buffer,
-    BufferAlias,
-    BufferRef,
-    Layout,
-    LayoutField,
-    Peak,
-    Pool,
-    ScheduledOp,
-    ScheduleIR,
-    SyncPoint,
-)
-from lamella.bridge.module_to_ir.nodes.schema import (
-    ConfigPair,
-    ConfigSchema,
-    Constrained,
-    Metadata,
-    Part,
-    Port,
-    Spec,
-    Training,
-    Unit,
-    WeightEntry,
-    WeightSchema,
-)
+
+# --- schedule IR: in which order, on which stream, and where in memory --------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BufferAlias:
+    """Memory that belongs to another buffer: which, and how far behind its start."""
+
+    buffer: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory of one tensor; a size is a number of bytes, or the id of an expression where it is negative.
+
+    It is in use from the start of op `first` to the end of op `last`; what is there before the first op begins at -1.
+    One that aliases another has that one's pool and an offset in it.
+    """
+
+    id: str
+    tensor: str
+    kind: str
+    dtype: str
+    bytes: int
+    first: int
+    last: int
+    pool: str
+    offset: int
+    aliases: tuple[BufferAlias, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BufferRef:
+    """A part of a buffer that an op reads or writes."""
+
+    buffer: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledOp:
+    """An op in its turn: the kernel, its memory, its stream, and the node of the graph that it is."""
+
+    order: int
+    kernel: str
+    node: str
+    inputs: tuple[BufferRef, ...]
+    outputs: tuple[BufferRef, ...]
+    stream: str
+    layer: int | None = None
+    hook: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPoint:
+    """Where streams wait for each other: before op `before`, `stream` waits until op `after_op` is done."""
+
+    after_op: int
+    before: int
+    stream: str
+    kind: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutField:
+    """A tensor in a layout: where it begins, and how long it is."""
+
+    name: str
+    offset: int
+    bytes: int
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Tensors that lie together in one block of memory."""
+
+    fields: tuple[LayoutField, ...]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class ActivationLayout(Layout):
+    """The activations that outlive the forward pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A block of memory from which buffers take theirs."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The most bytes of one kind of buffers that are in use at once, and without reuse of memory."""
+
+    kind: str
+    bytes: int
+    unshared: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleIR:
+    """An execution plan."""
+
+    format: str
+    name: str
+    alignment: int
+    symbols: tuple[Symbol, ...]
+    ops: tuple[ScheduledOp, ...]
+    buffers: tuple[Buffer, ...]
+    pools: tuple[Pool, ...]
+    sync_points: tuple[SyncPoint, ...]
+    activation_layout: ActivationLayout
+    gradient_layout: Layout
+    peaks: tuple[Peak, ...]
+
+
+# --- what belongs to a compiled unit beside its graph and its plan: weights, config, metadata ---------------
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A tensor of a checkpoint as a part of a parameter; a range that only the checkpoint tells is null."""
+
+    name: str
+    function: str = ""
+    low: int | None = None
+    high: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """How a parameter, or the slices of it that `path` says, and tensors of a checkpoint correspond.
+
+    `kind` is direct, fuse, transform, split, stack or tied.
+    """
+
+    path: str
+    kind: str
+    parts: tuple[Part, ...]
+    dim: int = 0
+    optional: bool = False
+    derived: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WeightEntry:
+    """Parameters that differ in their indices alone: `{i}` in the path counts through the range of `i`, half open."""
+
+    path: str
+    ranges: Mapping[str, tuple[int, int]]
+    shape: tuple[int, ...]
+    dtype: str
+    trainable: bool
+    lr_scale: float
+    wd_scale: float
+    grad_clip: float | None
+    shard: Mapping[str, Json] | None
+    storage: Mapping[str, Json] | None
+    optional: bool
+    tied_to: str | None
+    imports: tuple[Spec, ...]
+    exports: tuple[Spec, ...]
+    annotations: tuple[Annotation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSchema:
+    """All parameters of a model."""
+
+    format: str
+    model: str
+    transforms: int
+    """The version of the table of transform functions."""
+    functions: tuple[str, ...]
+    weights: tuple[WeightEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigPair:
+    """A config parameter and the keys of `config.json` that it is read from, the first that is there."""
+
+    name: str
+    keys: tuple[str, ...]
+    type: str
+    default: str | None
+    value: Json
+    source: str
+    direction: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constrained:
+    """A constraint as it is written."""
+
+    condition: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSchema:
+    """The config of a model, and what it is called in Hugging Face."""
+
+    format: str
+    architecture: str
+    config_class: str
+    model_type: str
+    params: tuple[ConfigPair, ...]
+    derived: Mapping[str, Json]
+    constraints: tuple[Constrained, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of the model with its type, extents as text where they are not known."""
+
+    name: str
+    dtype: str
+    shape: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What a user of the unit asks before running it."""
+
+    format: str
+    compiler: str
+    model: str
+    lock: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    hooks: tuple[Hook, ...]
+    marks: Mapping[str, tuple[Mapping[str, Json], ...]]
+    """Annotations that change no numbers, by name: probes, asserts, profiles, adapters, recipes, …"""
+    parameters: int
+    trainable: int
+    flops: str
+    flops_per_token: str
+    operators: Mapping[str, int]
+    collectives: tuple[str, ...]
+    stages: tuple[int, ...]
+    warnings: tuple[Mapping[str, Json], ...]
+    digest: str
+    """SHA-256 of the other parts, without the places where things are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """The graph of a model and its gradients in one, with its own plan."""
+
+    graph: GraphIR
+    schedule: ScheduleIR
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A compiled unit."""
+
+    graph: GraphIR
+    schedule: ScheduleIR
+    weights: WeightSchema
+    config: ConfigSchema
+    metadata: Metadata
+    training: Training | None = None
+
 
 __all__ = [
     "ActivationLayout",

@@ -23,20 +23,183 @@ from lamella.kernels.passes.lower_linalg.extents import (
     whole_part,
 )
 from lamella.kernels.passes.lower_linalg.operands import CHECKED, Operand, Product, Span
-from lamella.kernels.passes.lower_linalg.packing import Copy, copy_matrix
-from lamella.kernels.passes.lower_linalg.registers import Tile, cut_tile, start_sums
-from lamella.kernels.passes.lower_linalg.scaling import Scaling, Storing, Sums, scale_block, start_scaling
+from lamella.kernels.passes.lower_linalg.scaling import (
+    Piece,
+    Scaling,
+    Storing,
+    Sums,
+    cast,
+    constant,
+    scale_block,
+    start_scaling,
+)
 from lamella.kernels.passes.lower_linalg.strips import Buffers, Part, Strip, make_buffers, make_columns
 from lamella.kernels.passes.lower_linalg.tiles import TAIL_COLUMNS, Plan, split
 from lamella.lang.tensor.nodes import (
     BOOL,
     INDEX,
+    Coopmatrix,
+    CoopMulAdd,
+    CoopStore,
     IndexOrSize,
     LifetimeStop,
     Memref,
     Scalar,
     Slice,
+    Value,
 )
+
+# --- A tile of a product: sums that stay in registers while the inner loop runs along the columns -----------
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Some rows of A and some columns of B, whose product is kept in one matrix or in several."""
+
+    a: Operand
+    b: Operand
+    pieces: tuple[Piece, ...]
+    step: int
+    """Columns of A in one step."""
+    checked: tuple[bool, bool]
+    """Whether A has fewer rows and B fewer columns."""
+
+    def sum(self, builder: Builder, depth: IndexOrSize, whole: bool) -> list[Value]:
+        """The sums: the inner loop, and what is left of the columns unless that is known to be nothing."""
+        main = depth if whole else whole_part(builder, depth, self.step)
+        found = start_sums(builder, self.pieces)
+        if main != 0:
+            found = self._loop(builder, (0, main, self.step), found)
+        if whole or depth == main:
+            return found
+        if isinstance(depth, int):
+            return self._add(builder, main, depth % self.step, found)
+        return self._loop(builder, (main, depth, 1), found)
+
+    def _loop(
+        self, builder: Builder, bounds: tuple[IndexOrSize, IndexOrSize, int], start: list[Value]
+    ) -> list[Value]:
+        begin, end, step = bounds
+        if begin == 0 and end == step:
+            return self._add(builder, 0, step, start)
+        first, last = as_value(builder, begin), as_value(builder, end)
+        carried = [(value, piece.type) for value, piece in zip(start, self.pieces, strict=True)]
+        with builder.loop(first, last, builder.constant(step), carried) as loop:
+            loop.body.give(*self._add(loop.body, loop.variable, step, loop.carried))
+        return loop.results
+
+    def _add(self, builder: Builder, position: IndexOrSize, step: int, before: list[Value]) -> list[Value]:
+        """Add the products of some columns of A and rows of B."""
+        left: dict[int, Value] = {}
+        right: dict[int, Value] = {}
+        sums = []
+        for piece, value in zip(self.pieces, before, strict=True):
+            if piece.row not in left:
+                left[piece.row] = self._load_a(builder, piece, position, step)
+            if piece.column not in right:
+                right[piece.column] = self._load_b(builder, piece, position, step)
+            product = CoopMulAdd(left[piece.row], right[piece.column], value, piece.type)
+            sums.append(builder.value(product))
+        return sums
+
+    def _load_a(self, builder: Builder, piece: Piece, position: IndexOrSize, step: int) -> Value:
+        type_ = Coopmatrix(self.a.type.element, piece.type.rows, step, "matrix_a")
+        return self.a.load(builder, (piece.row, position), type_, "rows" if self.checked[0] else "")
+
+    def _load_b(self, builder: Builder, piece: Piece, position: IndexOrSize, step: int) -> Value:
+        type_ = Coopmatrix(self.b.type.element, step, piece.type.columns, "matrix_b")
+        return self.b.load(builder, (position, piece.column), type_, "cols" if self.checked[1] else "")
+
+
+def start_sums(builder: Builder, pieces: tuple[Piece, ...]) -> list[Value]:
+    """Sums of nothing."""
+    return [constant(builder, 0, piece.type) for piece in pieces]
+
+
+def cut_tile(element: str, shape: tuple[int, int], unit: int | None) -> tuple[Piece, ...]:
+    """The matrices that hold a tile: one, or several where none may have more rows or columns than a unit."""
+    rows, columns = (_cut(size, unit or size) for size in shape)
+    return tuple(
+        Piece(row, column, Coopmatrix(element, height, width, "matrix_acc"))
+        for row, height in rows
+        for column, width in columns
+    )
+
+
+def _cut(size: int, unit: int) -> list[tuple[int, int]]:
+    return [(begin, min(unit, size - begin)) for begin in range(0, size, unit)]
+
+
+# --- copies of what tiles read: parts of a matrix, put together in local memory so that they lie ------------
+
+
+STEP = 16
+"""Elements that are copied at a time along columns, or across them where each row lies in one piece."""
+COLUMNS = 4
+"""Columns that are copied at a time where each lies in one piece."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy of some rows of a matrix, all columns of them, or the other way round."""
+
+    source: Operand
+    target: Operand
+    count: int
+    """How many rows, or columns where `along` is 0."""
+    along: int = 1
+    """The mode that is copied step by step: 1 for the columns of some rows, 0 for the rows of some columns."""
+    checked: bool = False
+    """Whether the source may have fewer, and what it lacks becomes 0."""
+    filled: bool = False
+    """Whether the last step is a whole one, and what the source lacks there becomes 0."""
+
+    @property
+    def step(self) -> int:
+        """How much is copied at a time: what fills vectors."""
+        return COLUMNS if self.along == 1 and self.source.row_stride == 1 else STEP
+
+
+def copy_matrix(builder: Builder, copy: Copy, extent: IndexOrSize, step: int) -> None:
+    """Copy so many columns of some rows, or rows of some columns."""
+    main = whole_part(builder, extent, step)
+    if main != 0:
+        with each(builder, 0, main, step) as (inner, position):
+            _copy_step(inner, copy, position, step)
+    if isinstance(extent, int) and extent == main:
+        return
+    if copy.filled:
+        _copy_last(builder, copy, (main, extent), step)
+    elif isinstance(extent, int):
+        _copy_step(builder, copy, main, extent % step)
+    else:
+        with each(builder, main, extent, 1) as (inner, position):
+            _copy_step(inner, copy, position, 1)
+
+
+def _copy_last(builder: Builder, copy: Copy, span: tuple[IndexOrSize, IndexOrSize], step: int) -> None:
+    """Copy what is left, if anything is, as a whole step."""
+    main, extent = span
+    if isinstance(extent, int):
+        _copy_step(builder, copy, main, step, True)
+        return
+    rest = builder.compare("lt", as_value(builder, main), extent)
+    with builder.condition(rest) as inner:
+        _copy_step(inner, copy, main, step, True)
+
+
+def _copy_step(builder: Builder, copy: Copy, position: IndexOrSize, step: int, beyond: bool = False) -> None:
+    """Copy some columns or rows; those beyond the end of the source are 0."""
+    by_rows = copy.along == 1
+    shape = (copy.count, step) if by_rows else (step, copy.count)
+    place = (0, position) if by_rows else (position, 0)
+    found = Coopmatrix(copy.source.type.element, *shape, "matrix_a")
+    wanted = Coopmatrix(copy.target.type.element, *shape, "matrix_a")
+    checked = CHECKED[(copy.checked, beyond) if by_rows else (beyond, copy.checked)]
+    value = cast(builder, copy.source.load(builder, place, found, checked), found, wanted)
+    row, column = (as_value(builder, item) for item in place)
+    builder.put(CoopStore(value, copy.target.value, row, column))
+
 
 LANE = Scalar("i32")
 

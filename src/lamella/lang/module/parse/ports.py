@@ -2,19 +2,265 @@
 
 from __future__ import annotations
 
-from lamella.base.source import Notes, Span
+from typing import TypeAlias
+
+from lamella.base.cursor import END, SHOWN, SyntaxProblem
+from lamella.base.source import NO_NOTES, Notes, Span
 from lamella.lang.module.nodes import (
+    Arm,
+    Bool,
+    Call,
+    Conditional,
+    Expr,
+    Flow,
+    Name,
+    Operation,
+    Pattern,
     Port,
     PortType,
+    Recompute,
     ScalarType,
+    Selection,
     SequenceType,
+    ShapeAssertion,
     Star,
+    Statement,
+    Step,
+    Stub,
+    Target,
     TensorType,
     TupleType,
 )
-from lamella.lang.module.parse.graphs import Graphs
-from lamella.lang.module.parse.layout import NAME, NEWLINE
+from lamella.lang.module.parse.blocks import Blocks
+from lamella.lang.module.parse.layout import NAME, NEWLINE, SIGN
+from lamella.lang.module.rules import syntax
 from lamella.lang.module.words import SCALARS
+
+# --- graphs: data flow, guards, recomputation, and the lists of what is saved -------------------------------
+
+
+_Body: TypeAlias = tuple[tuple[Statement, ...], tuple[str, ...]]
+GLOB_SIGNS = frozenset(("*", "**"))
+
+
+class Graphs(Blocks):
+    """The rules of the grammar from `graph_body` to `recompute_block`, and `tensor_list`."""
+
+    def graph(self) -> tuple[Statement, ...]:
+        """`'graph' ':'` with its statements."""
+        return self.section(self.statement)
+
+    def statement(self) -> Statement:
+        """`data_flow | conditional | recompute_block | '...'`."""
+        text, behind = self.text, self.ahead()
+        if text == "if" and behind != "->":
+            return self.conditional()
+        if self.at_stub():
+            return self.stub()
+        if (text == "else" and behind in (":", "if")) or (text == "elif" and behind != "->"):
+            self.misindented(
+                f"'{text}' belongs to no 'if'", "indent the statements of 'if' further than 'if'"
+            )
+            raise SyntaxProblem
+        if text == "recompute" and behind == ":":
+            return self.recompute_block()
+        return self.flow()
+
+    def has_arrow(self) -> bool:
+        """Whether an arrow stands on this line."""
+        index = self.index
+        while self.kinds[index] not in (NEWLINE, END):
+            if self.texts[index] == "->":
+                return True
+            index += 1
+        return False
+
+    def at_stub(self) -> bool:
+        """Whether `...` is ahead."""
+        return self.text == "..." and self.kind == SIGN
+
+    def stub(self) -> Stub:
+        """`...` in the place of a statement, with all that stands behind it on its line."""
+        first = self.index
+        self.pass_words()
+        span, notes = self.settle(first)
+        self.end_line("after '...'")
+        return Stub(notes, span)
+
+    # --- data flow ------------------------------------------------------------------------------------------
+
+    def flow(self) -> Flow:
+        """`source ('->' step)* '->' target annotation*`."""
+        first = self.index
+        sources = self._sources()
+        if self.text != "->":
+            raise self.problem("'->'", "after the source of a statement")
+        steps: list[Step] = []
+        targets: tuple[Target, ...] | None = None
+        while self.accept("->"):
+            targets = self._leg(steps)
+            if targets is not None:
+                break
+        if targets is None:
+            raise self.problem("'->' and the name of a result", "after an operation")
+        annotations = self.annotations()
+        if self.text == "->":
+            raise self.problem("the end of the statement", "after its results")
+        span, notes = self.settle(first)
+        self.end_line("after a statement")
+        return Flow(sources, tuple(steps), targets, annotations, notes, span)
+
+    def _sources(self) -> tuple[Expr, ...]:
+        """A source, or several in parentheses."""
+        if self.text != "(":
+            return (self.expression(),)
+        self.next()
+        found = []
+        while self.text != ")":
+            found.append(self.expression())
+            if not self.accept(","):
+                break
+        self.expect(")", "after the sources of a statement")
+        return tuple(found)
+
+    def _leg(self, steps: list[Step]) -> tuple[Target, ...] | None:
+        """What stands behind an arrow: a step, which is added, or the results, which are returned."""
+        if self.text == "(":
+            return self._targets()
+        if self.text == "[":
+            found = self.tensor()
+            steps.append(ShapeAssertion(found, found.span))
+            return None
+        first = self.index
+        if self.kind != NAME:
+            raise self.problem("an operation or the name of a result", "after '->'")
+        value = self.postfix()
+        start = self.index
+        annotations = self.annotations()
+        if isinstance(value, Call):
+            steps.append(Operation(value.callee, value.arguments, annotations, self.span_from(first)))
+            return None
+        if self.text == "->":
+            steps.append(Operation(value, (), annotations, self.span_from(first)))
+            return None
+        if not isinstance(value, Name):
+            raise self._no_target(value)
+        self.move_to(start)
+        return (Target(value.id, (), value.span),)
+
+    def _no_target(self, value: Expr) -> SyntaxProblem:
+        shown, where = f"'{value.span.text[:SHOWN]}'", "at the end of a statement"
+        return self.report(syntax.MISPLACED.at(value.span, what=shown, where=where, repair="name the result"))
+
+    def _targets(self) -> tuple[Target, ...]:
+        """`'(' target (',' target)* ')'`."""
+        self.next()
+        found = []
+        while self.text != ")":
+            found.append(self._target())
+            if not self.accept(","):
+                break
+        self.expect(")", "after the results of a statement")
+        return tuple(found)
+
+    def _target(self) -> Target:
+        """`name annotation*`."""
+        first = self.index
+        name = self.name("the name of a result", "after '->'")
+        return Target(name, self.annotations(), self.span_from(first))
+
+    # --- blocks ---------------------------------------------------------------------------------------------
+
+    def conditional(self) -> Conditional:
+        """`'if' condition ':' body (('elif' | 'else' 'if') condition ':' body)* ('else' ':' body)?`."""
+        first = self.index
+        arms = [self._arm()]
+        while self.text == "elif" or (self.text == "else" and self.ahead() == "if"):
+            if self.text == "else":
+                self.next()
+            arms.append(self._arm())
+        notes = NO_NOTES
+        otherwise = None
+        if self.text == "else" and self.ahead() == ":":
+            start = self.next()
+            notes = self.above(start)
+            self.next()
+            notes = self.headed(notes)
+            found: _Body = self.body(self.statement, "of a graph")
+            otherwise, notes = found[0], self.closed(notes, found[1])
+        return Conditional(tuple(arms), otherwise, notes, self.span_from(first))
+
+    def _arm(self) -> Arm:
+        """`('if' | 'elif') condition ':' body`; a broken guard does not keep the body from being read."""
+        first = self.next()
+        notes = self.above(first)
+        condition = self._guard()
+        notes = self.headed(notes)
+        body: _Body = self.body(self.statement, "of a graph")
+        return Arm(condition, body[0], self.closed(notes, body[1]), self.span_from(first))
+
+    def _guard(self) -> Expr:
+        """`expression ':'`; in the place of a broken one stands `true`."""
+        first, depth = self.index, self.depth_left
+        try:
+            value = self.expression()
+            self.expect(":", "after the condition of 'if'")
+        except SyntaxProblem:
+            self.depth_left = depth
+            self.pass_words()
+            value = Bool(True, self.span_from(first))
+        return value
+
+    def recompute_block(self) -> Recompute:
+        """`'recompute' ':'` with its statements."""
+        first = self.next()
+        notes = self.above(first)
+        self.next()
+        notes = self.headed(notes)
+        body: _Body = self.body(self.statement, "of a graph")
+        return Recompute(body[0], self.closed(notes, body[1]), self.span_from(first))
+
+    # --- lists of tensors -----------------------------------------------------------------------------------
+
+    def selection(self) -> Selection:
+        """`name ':' '[' pattern,* ']' ('if' condition)?`."""
+        first = self.next()
+        word = self.texts[first]
+        self.expect(":", f"after '{word}'")
+        self.expect("[", f"before the tensors of '{word}'")
+        items = []
+        while self.text != "]":
+            items.append(self._pattern())
+            if not self.accept(","):
+                break
+        self.expect("]", f"after the tensors of '{word}'")
+        condition = self.expression() if self.accept("if") else None
+        span, notes = self.settle(first)
+        self.end_line(f"after '{word}'")
+        return Selection(tuple(items), condition, notes, span)
+
+    def _pattern(self) -> Pattern:
+        """`name`, `na*me`, `*`, or `name...`; the parts of a glob stand side by side."""
+        first = self.index
+        while self._is_glob_part() and (self.index == first or self._touches()):
+            self.next()
+        text = (
+            self.source.text[self.starts[first] : self.end_of(self.index - 1)] if self.index > first else ""
+        )
+        spread = self.text == "..."
+        if spread:
+            self.next()
+        if not text and not spread:
+            raise self.problem("the name of a tensor", "in a list of tensors")
+        return Pattern(text, spread, self.span_from(first))
+
+    def _is_glob_part(self) -> bool:
+        return self.kind == NAME or self.text in GLOB_SIGNS
+
+    def _touches(self) -> bool:
+        """Whether the token ahead follows without a space."""
+        return self.starts[self.index] == self.end_of(self.index - 1)
+
 
 ANY = (Star(),)
 

@@ -2,16 +2,93 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from lamella.base.collector import collector_paused
 from lamella.base.cursor import END, SyntaxProblem
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.limits import DEFAULT, Limits
-from lamella.base.source import Source
+from lamella.base.source import Source, Span
 from lamella.lang.skriptnd.nodes import Document, Operator
 from lamella.lang.skriptnd.parse.document import DocumentParser
-from lamella.lang.skriptnd.parse.outline import Entry, Outline, outline
+
+# --- what a module holds, told without reading the operators ------------------------------------------------
+
+
+SPACE = r"(?:[ \t\r\n]++|#[^\r\n]*+)*+"
+NAME = r"[A-Za-z_][0-9A-Za-z_]*+"
+HEAD = re.compile(
+    rf"{SPACE}(?:import\b(?P<modules>[^;#{{}}\"']*+);"
+    rf"|(?P<public>public\b{SPACE})?(?P<kind>operator|graph)\b{SPACE}(?P<name>{NAME}){SPACE}(?P<open>\{{))"
+)
+TAIL = re.compile(SPACE + r"\Z")
+MODULES = re.compile(rf"\s*{NAME}(?:\s*\.\s*{NAME})*\s*(?:,\s*{NAME}(?:\s*\.\s*{NAME})*\s*)*")
+MARK = re.compile(
+    r"[^{}\"'#]*+(?:(?P<brace>[{}])|#[^\r\n]*+|"
+    + r'"(?:[^"\\\r\n]|\\"?)*+"'
+    + r"|'(?:[^'\\\r\n]|\\'?)*+'"
+    + r"|[\"'][^\r\n]*+|\Z)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An operator or a graph that has not been read: its name and its place."""
+
+    name: str
+    graph: bool
+    public: bool
+    span: Span
+    """From its first word to its last brace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What a module imports and defines."""
+
+    modules: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    regular: bool
+    """Whether nothing else stands at the top level; a text that is not regular is to be read whole."""
+
+    def find(self, name: str) -> Entry | None:
+        """The first operator or graph of a name."""
+        return next((entry for entry in self.entries if entry.name == name), None)
+
+
+def outline(source: Source) -> Outline:
+    """The imports and definitions of a module, found by their braces alone; never raises."""
+    text = source.text
+    modules: list[str] = []
+    entries: list[Entry] = []
+    position = 0
+    regular = True
+    while regular and (found := HEAD.match(text, position)) is not None:
+        position = found.end()
+        if found["name"] is None:
+            regular = not entries and MODULES.fullmatch(found["modules"]) is not None
+            modules += ["".join(name.split()) for name in found["modules"].split(",")]
+            continue
+        start = found.start("public") if found["public"] else found.start("kind")
+        position, regular = _closing(text, position)
+        graph, public = found["kind"] == "graph", bool(found["public"])
+        entries.append(Entry(found["name"], graph, public, Span(source, start, position)))
+    regular = regular and TAIL.match(text, position) is not None
+    return Outline(tuple(modules), tuple(entries), regular)
+
+
+def _closing(text: str, position: int) -> tuple[int, bool]:
+    """Where the brace ends that was opened just before, and whether it does."""
+    opened = 1
+    for found in MARK.finditer(text, position):
+        if found["brace"] is not None:
+            opened += 1 if found["brace"] == "{" else -1
+            if opened == 0:
+                return found.end(), True
+    return len(text), False
+
 
 __all__ = ["Entry", "Outline", "Parsed", "outline", "parse", "parse_operator"]
 

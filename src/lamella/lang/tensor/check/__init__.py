@@ -2,16 +2,370 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
 from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, Label, errors, sort_findings
 from lamella.base.source import Span
-from lamella.lang.tensor.check.functions import check_function
+from lamella.lang.tensor.check.attributes import (
+    check_for_attributes,
+    check_function_attributes,
+    check_parameter_attributes,
+)
+from lamella.lang.tensor.check.context import Context, Entry
+from lamella.lang.tensor.check.here import Here
+from lamella.lang.tensor.check.instructions import check_instruction
+from lamella.lang.tensor.check.instructions.cooperative import LANE, check_apply
 from lamella.lang.tensor.check.memory import check_memory
-from lamella.lang.tensor.check.roles import cut_before, result_types
-from lamella.lang.tensor.nodes import Function, Program
+from lamella.lang.tensor.check.roles import (
+    cut_before,
+    is_collective,
+    is_cooperative,
+    is_spmd,
+    parameter_type_span,
+    result_types,
+)
+from lamella.lang.tensor.check.types import check_type, warn_of_layout
+from lamella.lang.tensor.nodes import (
+    BOOL,
+    Barrier,
+    Constant,
+    CoopApply,
+    Coopmatrix,
+    For,
+    Foreach,
+    ForeachTile,
+    Function,
+    Group,
+    If,
+    Memref,
+    Parallel,
+    Parameter,
+    Program,
+    Region,
+    Scalar,
+    Statement,
+    Store,
+    Type,
+    Value,
+    Yield,
+)
+from lamella.lang.tensor.rules import types as type_rules
 from lamella.lang.tensor.rules import values as rules
+from lamella.lang.tensor.write.types import write_type, write_types
+
+# --- loops, conditions and what their regions yield ---------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a region is in words and the types of the values it yields; None where it may not yield."""
+
+    where: str
+    types: tuple[Type, ...] | None = None
+
+
+def check_for(here: Here, loop: For) -> None:
+    """Check the head of a for."""
+    bounds = [loop.begin, loop.end, *([] if loop.step is None else [loop.step])]
+    _check_bounds(here, bounds, loop.variable, loop.type)
+    _check_step(here, loop.step)
+    _check_returned(here, loop.types)
+    starts = [start for _, start in loop.carried]
+    types = [here.context.type_of(start) for start in starts]
+    if len(starts) != len(loop.types):
+        here.say(rules.CARRIED_COUNT, here.span, carried=len(starts), types=write_types(loop.types))
+    for start, type_, wanted in zip(starts, types, loop.types, strict=False):
+        if type_ is not None and type_ != wanted:
+            words = {"name": start.name, "type": write_type(type_), "wanted": write_type(wanted)}
+            here.say(rules.CARRIED_TYPE, start.span, [start], **words)
+    if loop.attributes is not None:
+        here.say_all(check_for_attributes(loop.attributes))
+
+
+def _check_step(here: Here, step: Value | None) -> None:
+    entry = None if step is None else here.context.find(step)
+    if step is None or entry is None or entry.type is None:
+        return
+    if isinstance(entry.constant, int) and entry.constant < 1:
+        here.say(rules.STEP, step.span, [step], name=step.name, step=entry.constant)
+
+
+def _check_bounds(here: Here, values: Iterable[Value], variable: Value, wanted: Scalar) -> None:
+    for value in values:
+        type_ = here.context.type_of(value)
+        if type_ is not None and type_ != wanted:
+            words = {
+                "name": value.name,
+                "type": write_type(type_),
+                "wanted": wanted,
+                "variable": variable.name,
+            }
+            here.say(rules.BOUND_TYPE, value.span, [value], **words)
+
+
+def _check_returned(here: Here, types: tuple[Type, ...]) -> None:
+    for type_ in types:
+        wrong = list(check_type(type_, here.span))
+        here.say_all(wrong)
+        if not wrong and not isinstance(type_, Scalar | Coopmatrix):
+            here.say(rules.RETURNED_TYPE, here.span, type=write_type(type_))
+
+
+def check_foreach(here: Here, loop: Foreach) -> None:
+    """Check the head of a foreach."""
+    counts = (len(loop.variables), len(loop.begins), len(loop.ends))
+    if len(set(counts)) > 1 or not all(counts):
+        words = dict(zip(("variables", "begins", "ends"), counts, strict=True))
+        here.say(rules.FOREACH_COUNT, here.span, (), **words)
+    else:
+        _check_bounds(here, (*loop.begins, *loop.ends), loop.variables[0], loop.type)
+
+
+def check_foreach_tile(here: Here, loop: ForeachTile) -> None:
+    """Check the head of a foreach_tile."""
+    here.context.note_extension(here.span, "'foreach_tile'", "foreach, and parallel with loops over tiles")
+    lists = {name: len(getattr(loop, name)) for name in ("variables", "begins", "ends", "sizes", "tile")}
+    if len(set(lists.values())) > 1:
+        here.say(rules.TILE_COUNT, here.span, (), **lists)
+    else:
+        _check_bounds(here, (*loop.begins, *loop.ends), loop.variables[0], loop.type)
+    for size in loop.tile:
+        if size < 1:
+            here.say(rules.TILE_SIZE, here.span, size=size)
+
+
+def check_if(here: Here, choice: If) -> None:
+    """Check the head of an if."""
+    type_ = here.context.type_of(choice.condition)
+    if type_ is not None and type_ != BOOL:
+        words = {"name": choice.condition.name, "type": write_type(type_)}
+        here.say(rules.CONDITION, choice.condition.span, [choice.condition], **words)
+    _check_returned(here, choice.types)
+    if choice.types and choice.otherwise is None:
+        here.say(rules.ELSE_MISSING, here.span, types=write_types(choice.types))
+
+
+def check_yield(here: Here, given: Yield, target: Target) -> None:
+    """Check that a yield gives what the region around it is to give."""
+    types = [here.context.type_of(value) for value in given.values]
+    if target.types is None:
+        here.say(rules.YIELD_OUTSIDE, here.span, where=target.where)
+        return
+    if len(types) != len(target.types):
+        words = {"found": len(types), "where": target.where, "types": write_types(target.types)}
+        here.say(rules.YIELD_COUNT, here.span, given.values, **words)
+        return
+    for position, (value, type_, wanted) in enumerate(zip(given.values, types, target.types, strict=True)):
+        if type_ is not None and type_ != wanted:
+            words = {"position": position, "type": write_type(type_), "wanted": write_type(wanted)}
+            here.say(rules.YIELD_TYPE, value.span, [value], **words)
+
+
+def closing_brace(span: Span) -> Span:
+    """The place of the brace that ends a region."""
+    return Span(span.source, span.end - 1, span.end) if span.end > span.start else span
+
+
+# --- the walk over a function: names, regions, placement; every statement is visited once, without ----------
+
+
+@dataclass(slots=True)
+class Frame:
+    """A region that is being walked, how far, and what is done when it ends."""
+
+    region: Region
+    spmd: bool
+    target: Target
+    locals: list[tuple[Value, Type | None]] = field(default_factory=list)
+    """What the region is entered with: loop variables and carried values."""
+    finish: Callable[[], None] | None = None
+    alone: str = ""
+    """Who executes the region on its own: a subgroup, or a work-item, which has nobody to meet at all."""
+    position: int = -1
+    defined: list[tuple[str, Entry | None]] = field(default_factory=list)
+
+
+def check_function(function: Function) -> list[Diagnostic]:
+    """What is wrong in a function."""
+    findings: list[Diagnostic] = []
+    context = Context(function, findings)
+    if function.attributes is not None:
+        findings += check_function_attributes(function.attributes)
+    for parameter in function.parameters:
+        _check_parameter(context, parameter)
+    _Walk(context).run(Frame(function.body, False, Target("the body of a function")))
+    return findings
+
+
+def _check_parameter(context: Context, parameter: Parameter) -> None:
+    span, type_, name = parameter_type_span(parameter), parameter.type, parameter.value.name
+    before = context.errors
+    for finding in check_type(type_, span):
+        context.report(finding)
+    usable = context.errors == before
+    memref = type_.memref if isinstance(type_, Group) else type_
+    if isinstance(type_, Coopmatrix):
+        context.report(type_rules.COOPMATRIX_PARAMETER.at(span, name=name, type=write_type(type_)))
+    elif isinstance(memref, Memref) and memref.local:
+        context.report(type_rules.LOCAL_PARAMETER.at(span, name=name, type=write_type(type_)))
+    if usable:
+        for finding in warn_of_layout(type_, span):
+            context.report(finding)
+    if parameter.attributes is not None:
+        for finding in check_parameter_attributes(parameter.attributes, type_):
+            context.report(finding)
+    context.define(parameter.value, Entry(type_ if usable else None, parameter.value.span))
+
+
+class _Walk:
+    """Visits the statements of a function in order."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._frames: list[Frame] = []
+
+    def run(self, frame: Frame) -> None:
+        """Walk a region and all regions inside it."""
+        self._frames.append(frame)
+        while self._frames:
+            self._step(self._frames[-1])
+
+    def _step(self, frame: Frame) -> None:
+        if frame.position < 0:
+            for value, type_ in frame.locals:
+                self._define(frame, value, Entry(type_, value.span))
+        frame.position += 1
+        if frame.position < len(frame.region.statements):
+            self._visit(frame, frame.region.statements[frame.position])
+        else:
+            self._frames.pop()
+            self._leave(frame)
+
+    def _leave(self, frame: Frame) -> None:
+        types, statements = frame.target.types, frame.region.statements
+        if types and not (statements and isinstance(statements[-1].instruction, Yield)):
+            span = closing_brace(frame.region.span)
+            finding = rules.YIELD_MISSING.at(span, where=frame.target.where, types=write_types(types))
+            self._context.report(finding)
+        for name, earlier in reversed(frame.defined):
+            self._context.forget(name, earlier)
+        if frame.finish is not None:
+            frame.finish()
+
+    def _define(self, frame: Frame, value: Value, entry: Entry) -> None:
+        frame.defined.append(self._context.define(value, entry))
+
+    def _visit(self, frame: Frame, statement: Statement) -> None:
+        here = Here(self._context, statement)
+        instruction = statement.instruction
+        self._check_placement(here, frame)
+        before = self._context.errors
+        match instruction:
+            case For() | Foreach() | ForeachTile() | Parallel() | If() | CoopApply():
+                self._enter(here, frame, instruction)
+                return
+            case Yield():
+                self._check_yield(here, frame, instruction)
+            case _:
+                self._check_result_types(here)
+                if self._context.errors == before:
+                    check_instruction(here, instruction)
+        self._define_results(frame, here, self._context.errors == before)
+
+    def _check_yield(self, here: Here, frame: Frame, instruction: Yield) -> None:
+        last = frame.position == len(frame.region.statements) - 1
+        if frame.target.types is not None and not last:
+            here.say(rules.YIELD_NOT_LAST, here.span)
+        else:
+            check_yield(here, instruction, frame.target)
+
+    def _check_result_types(self, here: Here) -> None:
+        for type_ in result_types(here.statement.instruction):
+            if not isinstance(type_, Scalar):
+                here.say_all(check_type(type_, here.type_span))
+
+    def _check_placement(self, here: Here, frame: Frame) -> None:
+        instruction = here.statement.instruction
+        if frame.spmd and is_collective(instruction):
+            here.say(rules.COLLECTIVE_IN_SPMD, here.span)
+        elif not frame.spmd and is_spmd(instruction):
+            here.say(rules.SPMD_IN_COLLECTIVE, here.span)
+        elif not frame.spmd and isinstance(instruction, Store):
+            here.say(rules.COLLECTIVE_STORE, here.span)
+        together = frame.alone == "work-item" and is_cooperative(instruction)
+        if together or (frame.alone and isinstance(instruction, Barrier)):
+            where = "a foreach_tile" if frame.alone == "subgroup" else "a cooperative_matrix_apply"
+            here.say(rules.NOT_ALONE, here.span, where=where, who=frame.alone)
+
+    def _enter(
+        self, here: Here, frame: Frame, instruction: For | Foreach | ForeachTile | Parallel | If | CoopApply
+    ) -> None:
+        """Check the head of an instruction with regions and walk them next; its results are defined behind them."""
+        before = self._context.errors
+        match instruction:
+            case For():
+                check_for(here, instruction)
+                frames = [_for_frame(instruction, frame.spmd)]
+            case Foreach():
+                check_foreach(here, instruction)
+                frames = [_spmd_frame(instruction.body, "a foreach", instruction.variables, instruction.type)]
+            case ForeachTile():
+                check_foreach_tile(here, instruction)
+                names = (*instruction.variables, *instruction.sizes)
+                frames = [_spmd_frame(instruction.body, "a foreach_tile", names, instruction.type)]
+                frames[0].alone = "subgroup"
+            case CoopApply():
+                self._check_result_types(here)
+                check_apply(here, instruction)
+                frames = [_apply_frame(instruction)]
+            case Parallel():
+                frames = [Frame(instruction.body, True, Target("a parallel region"))]
+            case If():
+                check_if(here, instruction)
+                frames = _if_frames(instruction, frame.spmd)
+        usable = self._context.errors == before
+        for inner in frames:
+            inner.alone = inner.alone or frame.alone
+        frames[-1].finish = lambda: self._define_results(frame, here, usable)
+        self._frames += reversed(frames)
+
+    def _define_results(self, frame: Frame, here: Here, usable: bool) -> None:
+        instruction, results = here.statement.instruction, here.statement.results
+        # the parser has counted the names; where they are too many, nothing is known of those
+        types: list[Type | None] = [*result_types(instruction), *(None for _ in results)]
+        constant = instruction.value if isinstance(instruction, Constant) else None
+        for position, value in enumerate(results):
+            type_ = types[position] if usable else None
+            self._define(frame, value, Entry(type_, value.span, constant))
+
+
+def _spmd_frame(body: Region, where: str, names: Iterable[Value], type_: Type) -> Frame:
+    """A region that work-items execute, with what it is entered with."""
+    return Frame(body, True, Target(where), [(value, type_) for value in names])
+
+
+def _apply_frame(apply: CoopApply) -> Frame:
+    element = Scalar(apply.type.element)
+    known: list[tuple[Value, Type | None]] = [(apply.row, LANE), (apply.column, LANE), (apply.value, element)]
+    return Frame(apply.body, True, Target("the apply", (element,)), known, alone="work-item")
+
+
+def _for_frame(loop: For, spmd: bool) -> Frame:
+    known = len(loop.carried) == len(loop.types)
+    locals_: list[tuple[Value, Type | None]] = [(loop.variable, loop.type)]
+    for position, (value, _) in enumerate(loop.carried):
+        locals_.append((value, loop.types[position] if known else None))
+    return Frame(loop.body, spmd, Target("the for", loop.types), locals_)
+
+
+def _if_frames(choice: If, spmd: bool) -> list[Frame]:
+    frames = [Frame(choice.then, spmd, Target("the first branch of the if", choice.types))]
+    if choice.otherwise is not None:
+        frames.append(Frame(choice.otherwise, spmd, Target("the else branch", choice.types)))
+    return frames
+
 
 __all__ = ["check", "result_types"]
 

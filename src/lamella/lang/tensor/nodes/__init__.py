@@ -3,12 +3,12 @@
 Spans and notes are carried and never compared, so `parse(write(p)) == p` is plain equality.
 """
 
-from lamella.lang.tensor.nodes.attributes import (
-    Attribute,
-    Dictionary,
-    Entry,
-    Text,
-)
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lamella.base.source import Notes, Span, beside, where
+from lamella.lang.tensor.nodes.attributes import Attribute, Dictionary, Entry, Text
 from lamella.lang.tensor.nodes.instructions import (
     Alloca,
     Arith,
@@ -51,11 +51,6 @@ from lamella.lang.tensor.nodes.instructions import (
     Value,
     Yield,
 )
-from lamella.lang.tensor.nodes.programs import (
-    Function,
-    Parameter,
-    Program,
-)
 from lamella.lang.tensor.nodes.types import (
     BOOL,
     INDEX,
@@ -68,6 +63,41 @@ from lamella.lang.tensor.nodes.types import (
     make_memref,
     packed_stride,
 )
+
+# --- functions and the programs that hold them --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """`%A: memref<f32x4> {alignment=64}`."""
+
+    value: Value
+    type: Type
+    attributes: Dictionary | None = None
+    span: Span = where()
+    notes: Notes = beside()
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A kernel: `func @name(parameters) attributes{…} { … }`; `name` is written without the `@`."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    body: Region
+    attributes: Dictionary | None = None
+    span: Span = where()
+    notes: Notes = beside()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The kernels of a file."""
+
+    functions: tuple[Function, ...]
+    span: Span = where()
+    end: Notes = beside()
+
 
 __all__ = [
     "BOOL",

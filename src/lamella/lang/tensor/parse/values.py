@@ -2,37 +2,342 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from lamella.base.cursor import SHOWN
+from lamella.base.limits import Limits
+from lamella.base.source import Source
 from lamella.lang.tensor.nodes import (
     BOOL,
     INDEX,
     Alloca,
     Arith,
     AtomicUpdate,
+    Attribute,
     Builtin,
     Cast,
     Compare,
     Constant,
+    Coopmatrix,
+    Dictionary,
+    Entry,
     Expand,
     Fuse,
+    Group,
     IndexOrSize,
+    Instruction,
     LifetimeStop,
     Load,
     Math,
     Memref,
     Number,
     Scalar,
+    Size,
     SizeOf,
     Slice,
+    Statement,
     Store,
     Subview,
+    Text,
     Type,
     Value,
+    make_memref,
 )
-from lamella.lang.tensor.parse.lexis import FLOAT, INT
-from lamella.lang.tensor.parse.operands import Operands
+from lamella.lang.tensor.nodes.attributes import KEYS
+from lamella.lang.tensor.nodes.types import FLOATS, INTEGERS, USES
+from lamella.lang.tensor.parse.lexis import FLOAT, INT, LOCAL, MODIFIER, STRING, Lexis
 from lamella.lang.tensor.rules import syntax
-from lamella.lang.tensor.words import AXES, AXIS_BUILTINS, BINARY, BINARY_MATH, EXTRA_ARITH, STORE_FLAGS
+from lamella.lang.tensor.words import (
+    AXES,
+    AXIS_BUILTINS,
+    BINARY,
+    BINARY_MATH,
+    EXTRA_ARITH,
+    SCALARS,
+    STORE_FLAGS,
+)
+
+# --- operands: values, and the numbers that may stand where a value is expected -----------------------------
+
+
+# --- types and attributes -----------------------------------------------------------------------------------
+
+
+ELEMENTS = frozenset(SCALARS)
+INTEGER_TYPES = frozenset(INTEGERS)
+
+
+class Types(Lexis):
+    """The rules of the grammar from `type` to `attribute`."""
+
+    open_braces = 0
+    """Braces of dictionaries that are open; what leaves a statement must know of them."""
+
+    def type(self, where: str) -> Type:
+        """`bool`, a scalar type, a memref, a group or a cooperative matrix."""
+        text = self.text
+        if text in ELEMENTS or text == "bool":
+            self.next()
+            return Scalar(text)
+        if text == "memref":
+            return self.memref(where)[0]
+        if text == "group":
+            return self.group()
+        if text == "coopmatrix":
+            return self.coopmatrix(where)
+        raise self.problem("a type", where)
+
+    def result_type(self, where: str) -> Type:
+        """`':' type`."""
+        self.expect(":", where)
+        return self.type("after ':'")
+
+    def element(self, where: str) -> str:
+        """A scalar type as the element of a memref or a cooperative matrix."""
+        if self.text not in ELEMENTS:
+            raise self.problem("a scalar type", where)
+        return self.texts[self.next()]
+
+    def integer_type(self) -> Scalar:
+        """The type of a loop variable."""
+        if self.text not in INTEGER_TYPES:
+            raise self.problem("an integer type", "after ':'")
+        return Scalar(self.texts[self.next()])
+
+    def memref(self, where: str) -> tuple[Memref, bool]:
+        """A memref type, and whether it names its address space."""
+        first = self.expect("memref", where)
+        self.expect("<", "after 'memref'")
+        element = self.element("as the element of a memref")
+        shape: list[Size] = []
+        while self.accept("x"):
+            shape.append(self.size("after 'x'"))
+        if len(shape) > self.limits.max_rank:
+            raise self.exceed(first, "the order of the memref", self.limits.max_rank, "max_rank")
+        stride = None
+        if self.text == "," and self.ahead() == "strided":
+            self.next()
+            stride = self.strides()
+        space = ""
+        if self.accept(","):
+            if self.text not in ("global", "local"):
+                wanted = "'global' or 'local'" if stride is not None else "'strided', 'global' or 'local'"
+                raise self.problem(wanted, "in a memref type")
+            space = self.texts[self.next()]
+        self.expect(">", "at the end of a memref type")
+        return make_memref(element, tuple(shape), stride, space == "local"), bool(space)
+
+    def strides(self) -> tuple[Size, ...]:
+        """`strided<1,?>`."""
+        self.next()
+        self.expect("<", "after 'strided'")
+        found = [] if self.text == ">" else self.separated(lambda: self.size("in a stride"))
+        self.expect(">", "at the end of the strides")
+        return tuple(found)
+
+    def size(self, where: str) -> Size:
+        """A number or `?`."""
+        return None if self.accept("?") else self.integer("a size or '?'", where)
+
+    def group(self) -> Group:
+        """`group<memref x size, offset: …>`."""
+        self.next()
+        self.expect("<", "after 'group'")
+        memref, _ = self.memref("in a group type")
+        self.expect("x", "after the memref of a group")
+        size = self.size("as the size of a group")
+        offset: Size = 0
+        if self.accept(","):
+            self.expect("offset", "in a group type")
+            self.expect(":", "after 'offset'")
+            offset = self.size("as the offset of a group")
+        self.expect(">", "at the end of a group type")
+        return Group(memref, size, offset)
+
+    def coopmatrix(self, where: str) -> Coopmatrix:
+        """`coopmatrix<element x rows x columns, use>`."""
+        self.expect("coopmatrix", where)
+        self.expect("<", "after 'coopmatrix'")
+        element = self.element("as the component of a cooperative matrix")
+        self.expect("x", "before the rows")
+        rows = self.integer("the number of rows", "in a cooperative matrix type")
+        self.expect("x", "before the columns")
+        columns = self.integer("the number of columns", "in a cooperative matrix type")
+        self.expect(",", "before the use of a cooperative matrix")
+        if self.text not in USES:
+            raise self.problem("'matrix_a', 'matrix_b' or 'matrix_acc'", "in a cooperative matrix type")
+        use = self.texts[self.next()]
+        self.expect(">", "at the end of a cooperative matrix type")
+        return Coopmatrix(element, rows, columns, use)
+
+    # --- attributes -----------------------------------------------------------------------------------------
+
+    def dictionary(self, where: str) -> Dictionary:
+        """`{key = value, …}`; the order of the text means nothing, so the keys are sorted."""
+        first = self.expect("{", where)
+        self.open_braces += 1
+        self.descend("of attributes")
+        found = [] if self.text == "}" else self.separated(self.entry)
+        self.expect("}", "at the end of the attributes")
+        self.open_braces -= 1
+        self.depth_left += 1
+        return Dictionary(tuple(sorted(found, key=lambda item: item.key)), self.span_from(first))
+
+    def entry(self) -> Entry:
+        """`key = value`."""
+        first = self.index
+        if self.text not in KEYS and self.kind != STRING:
+            raise self.problem("the name of an attribute", "here")
+        key = self.string() if self.kind == STRING else self.texts[self.next()]
+        self.expect("=", "after the name of an attribute")
+        return Entry(key, self.attribute(), self.span_from(first))
+
+    def attribute(self) -> Attribute:
+        """The value of an attribute."""
+        text = self.text
+        if text == "[":
+            return self.array()
+        if text == "{":
+            return self.dictionary("here")
+        if self.kind == INT:
+            return self.integer("an integer", "here")
+        if self.kind == STRING:
+            return Text(self.string())
+        if text in ("true", "false"):
+            self.next()
+            return text == "true"
+        raise self.problem("a boolean, an integer, a string, '[' or '{'", "as the value of an attribute")
+
+    def array(self) -> tuple[Attribute, ...]:
+        """`[value, …]`."""
+        self.next()
+        self.descend("of attributes")
+        found = [] if self.text == "]" else self.separated(self.attribute)
+        self.expect("]", "at the end of an array")
+        self.depth_left += 1
+        return tuple(found)
+
+
+class Operands(Types):
+    """What instructions work on.
+
+    A number where only a value may stand becomes a constant before the instruction. For that, and for a lone `:`, the
+    types of the values of a function are remembered: a visible name has the type that it was given last.
+    """
+
+    def __init__(self, source: Source, limits: Limits) -> None:
+        super().__init__(source, limits)
+        self.types_of: dict[str, Type] = {}
+        self.hoisted: list[Statement] = []
+        self._numbers = count()
+        self._taken: frozenset[str] | None = None
+
+    # --- what stands before an instruction ------------------------------------------------------------------
+
+    def hoist(self, instruction: Instruction, type_: Type, token: int) -> Value:
+        """Put an instruction before the one that is being read; the value it produces."""
+        span = self.span(token)
+        value = Value(self.fresh_name(), span)
+        self.types_of[value.name] = type_
+        self.hoisted.append(Statement((value,), instruction, span))
+        return value
+
+    def fresh_name(self) -> str:
+        """A name that stands nowhere in the text."""
+        if self._taken is None:
+            self._taken = frozenset(text[1:] for text in self.texts if text.startswith("%"))
+        return next(name for number in self._numbers if (name := f"c{number}") not in self._taken)
+
+    def literal(self, token: int, number: Number, type_: Type) -> Value:
+        """The value of a number that stands where only a value may stand."""
+        if type(number) is int and isinstance(type_, Scalar) and type_.name in FLOATS:
+            number = float(number)
+        value = self.hoist(Constant(number, type_), type_, token)
+        text = self.texts[token]
+        self.note(
+            syntax.LITERAL_OPERAND, self.span(token), text=text, name=value.name, type=_type_word(type_)
+        )
+        return value
+
+    def size_of(self, operand: Value, mode: int, token: int) -> Value:
+        """The size of a mode that only the run knows."""
+        return self.hoist(SizeOf(operand, mode), INDEX, token)
+
+    # --- operands -------------------------------------------------------------------------------------------
+
+    def operand(self) -> Value:
+        """A value that an instruction takes."""
+        return self.local("a value", "as an operand")
+
+    def next_operand(self) -> Value:
+        """`',' value`."""
+        self.expect(",", "between operands")
+        return self.operand()
+
+    def operands(self, count: int) -> tuple[Value, ...]:
+        """As many values as an instruction takes, with commas between them."""
+        return (self.operand(), *(self.next_operand() for _ in range(count - 1)))
+
+    def index_value(self) -> Value:
+        """An index of an element, a value or leniently a number."""
+        if self.kind == INT:
+            token = self.index
+            return self.literal(token, self.integer("an index", "here"), INDEX)
+        return self.local("an index", "in '[…]'")
+
+    def index_list(self) -> tuple[Value, ...]:
+        """`'[' index,* ']'`."""
+        self.expect("[", "before the indices")
+        found = [] if self.text == "]" else self.separated(self.index_value)
+        self.expect("]", "after the indices")
+        return tuple(found)
+
+    def position(self) -> tuple[Value, Value]:
+        """`'[' index ',' index ']'`."""
+        self.expect("[", "before the position")
+        row = self.index_value()
+        self.expect(",", "between the row and the column")
+        column = self.index_value()
+        self.expect("]", "after the position")
+        return row, column
+
+    def index_or_size(self, what: str, where: str) -> IndexOrSize:
+        """A value or a number."""
+        if self.kind == LOCAL:
+            return self.local(what, where)
+        return self.integer(what, where)
+
+    def number(self) -> Number:
+        """A constant of any kind."""
+        if self.text in ("true", "false"):
+            return self.texts[self.next()] == "true"
+        if self.kind == INT:
+            return self.integer("a constant", "here")
+        if self.kind == FLOAT:
+            return self.real("here")
+        if not self.accept("["):
+            raise self.problem("a constant", "after 'constant'")
+        real = self.real("as the real part")
+        self.expect(",", "between the parts of a complex number")
+        imaginary = self.real("as the imaginary part")
+        self.expect("]", "after a complex number")
+        return real, imaginary
+
+    def modifiers(self) -> list[int]:
+        """The tokens of the modifiers ahead."""
+        found = []
+        while self.kind == MODIFIER:
+            found.append(self.next())
+        return found
+
+    def reject_modifier(self, instruction: str, token: int, why: str, repair: str) -> None:
+        """Report a modifier that an instruction does not take there, and read on without it."""
+        span, text = self.span(token), self.texts[token][:SHOWN]
+        self.report(syntax.MODIFIER.at(span, instruction=instruction, modifier=text, why=why, repair=repair))
+
+
+def _type_word(type_: Type) -> str:
+    return type_.name if isinstance(type_, Scalar) else "index"
 
 
 class Values(Operands):

@@ -2,11 +2,437 @@
 
 from __future__ import annotations
 
-from lamella.backend.cpu.emit.matrices.access import emit_coop_load, emit_coop_store
-from lamella.backend.cpu.emit.matrices.components import emit_construct, emit_extract, emit_insert
-from lamella.backend.cpu.emit.matrices.limits import find_long_code
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from lamella.backend.cpu.emit import integers, threads
+from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.matrices.bounds import (
+    guard,
+    inside,
+    load_lanes,
+    mask_lanes,
+    or_aside,
+    restrict,
+    run_place,
+    store_lanes,
+)
+from lamella.backend.cpu.emit.matrices.grids import load_grid, store_grid
 from lamella.backend.cpu.emit.matrices.multiply import constant_matrix, emit_mul_add, emit_scale
+from lamella.backend.cpu.emit.matrices.places import Layout, component, find_layout, uniform
+from lamella.backend.cpu.emit.matrices.shapes import (
+    column_width,
+    is_grid,
+    named_matrix,
+    value_count,
+    width_of,
+)
 from lamella.backend.cpu.emit.matrices.tiles import emit_tile_loop
+from lamella.backend.cpu.emit.matrices.turning import load_turned, store_turned
+from lamella.backend.cpu.emit.matrices.vectors import assemble, part_count, shuffle, splat
+from lamella.backend.cpu.emit.memory.addresses import part_bytes, part_pointers, unit
+from lamella.backend.cpu.emit.memory.atomics import add_in_turn, store_in_turn
+from lamella.backend.cpu.emit.memory.lanes import each_lane
+from lamella.backend.cpu.emit.memory.vectors import Place, gather, scatter
+from lamella.backend.cpu.emit.scalars import make_constant
+from lamella.backend.cpu.emit.values import LLVM, Lanes, Matrix, llvm
+from lamella.base.diagnostic import Diagnostic
+from lamella.kernels.rewrite import walk
+from lamella.lang.tensor.layout import component_place
+from lamella.lang.tensor.nodes import (
+    CoopConstruct,
+    CoopExtract,
+    CoopInsert,
+    CoopLoad,
+    Coopmatrix,
+    CoopMulAdd,
+    CoopStore,
+    Function,
+    Instruction,
+    Program,
+)
+from lamella.lang.tensor.rules import running as rules
+
+# --- matrices of which nothing is contiguous in memory, and atomic stores: each lane goes its own -----------
+
+
+WORD = 4
+LONGEST = 64
+"""Lanes from which on a loop is shorter than instructions side by side."""
+
+
+def load_scattered(here: Here, place: Layout, type_: Coopmatrix) -> Matrix:
+    """Gather each column."""
+    width = width_of(type_)
+    columns = [
+        tuple(
+            _scattered_read(here, item, mask)
+            for item in _scattered_places(here, type_.element, pointers, width)
+        )
+        for pointers, mask in _columns(here, place, type_, width)
+    ]
+    return Matrix(type_, tuple(zip(*columns, strict=True)), width)
+
+
+def store_scattered(here: Here, place: Layout, matrix: Matrix) -> None:
+    """Scatter each column."""
+    columns = _columns(here, place, matrix.type, matrix.width)
+    for parts, (pointers, mask) in zip(zip(*matrix.parts, strict=True), columns, strict=True):
+        places = _scattered_places(here, place.element, pointers, matrix.width)
+        for vector, item in zip(parts, places, strict=True):
+            _write(here, item, vector, mask)
+
+
+def _scattered_places(here: Here, element: str, pointers: str, width: int) -> list[Place]:
+    """Where the parts of a column are."""
+    found = part_pointers(here, element, pointers, width)
+    return [Place(LLVM[element], width, item, part_bytes(element)) for item in found]
+
+
+def _scattered_read(here: Here, place: Place, mask: str | None) -> str:
+    """Gather a column; in a loop where the target would need code for each lane."""
+    if _is_wide(here, place, "avx2"):
+        return gather(here, place, mask)
+    buffer = here.out.reserve(place.part, place.count)
+    here.out.line(f"store {place.kind} zeroinitializer, ptr {buffer}, align 64")
+    lanes = ", ".join(f"i64 {lane}" for lane in range(place.count))
+    own = here.out.value(f"getelementptr {place.part}, ptr {buffer}, <{place.count} x i64> <{lanes}>")
+
+    def copy(pointers: list[str]) -> None:
+        found = here.out.value(f"load {place.part}, ptr {pointers[0]}, align {place.alignment}")
+        here.out.line(f"store {place.part} {found}, ptr {pointers[1]}")
+
+    each_lane(here, [("ptr", place.pointer), ("ptr", own)], place.count, mask, copy)
+    return here.out.value(f"load {place.kind}, ptr {buffer}, align 64")
+
+
+def _write(here: Here, place: Place, vector: str, mask: str | None) -> None:
+    """Scatter a column; in a loop where the target would need code for each lane."""
+    if _is_wide(here, place, "avx512f"):
+        scatter(here, place, vector, mask)
+        return
+
+    def put(entries: list[str]) -> None:
+        here.out.line(f"store {place.part} {entries[1]}, ptr {entries[0]}, align {place.alignment}")
+
+    each_lane(here, [("ptr", place.pointer), (place.part, vector)], place.count, mask, put)
+
+
+def _is_wide(here: Here, place: Place, feature: str) -> bool:
+    """Whether an instruction of the target handles the lanes of a vector: never those of less than four bytes."""
+    has = f"+{feature}" in here.target.features.split(",")
+    return has and place.alignment >= WORD and place.count <= LONGEST
+
+
+def store_atomically(here: Here, place: Layout, matrix: Matrix, flag: str) -> None:
+    """Store or add each component as one update; columns one after the other."""
+    width = column_width(matrix.type.rows)
+    update = add_in_turn if flag == "atomic_add" else store_in_turn
+    columns = _columns(here, place, matrix.type, width)
+    for column, (pointers, mask) in enumerate(columns):
+        parts = tuple(_column(here, matrix, part, column, width) for part in matrix.parts)
+        if width == 1 and mask is not None:
+            pointers, mask = or_aside(here, pointers, mask), None
+        update(here, Lanes("ptr", (pointers,), width), Lanes(place.element, parts, width), mask)
+
+
+def _column(here: Here, matrix: Matrix, part: tuple[str, ...], column: int, width: int) -> str:
+    """A part of a column as a vector, also of a matrix that is held as scalars."""
+    if matrix.type.use != "matrix_b":
+        return part[column]
+    rows = matrix.type.rows
+    scalars = [*part[column * rows : (column + 1) * rows], *["poison"] * (width - rows)]
+    return scalars[0] if width == 1 else assemble(here, matrix.type.element, scalars)
+
+
+def _columns(here: Here, place: Layout, type_: Coopmatrix, width: int) -> Iterator[tuple[str, str | None]]:
+    """For each column pointers to all its lanes, and which of them may be accessed."""
+    lanes = [row if row < type_.rows else -1 for row in range(width)]
+    mask = mask_lanes(here, guard(here, place.rows, type_.rows), lanes)
+    steps = _steps(here, place, width)
+    for column in range(type_.columns):
+        condition = inside(here, place.columns, column // place.pack)
+        start = component(here, place, 0, column)
+        if width > 1:
+            start = here.out.value(f"getelementptr {unit(place.element)}, ptr {start}, {steps}")
+        yield start, restrict(here, mask, condition, width)
+
+
+def _steps(here: Here, place: Layout, width: int) -> str:
+    """The distance of each lane from the first of its column."""
+    if width == 1:
+        return ""
+    kind = f"<{width} x i64>"
+    listed = ", ".join(f"i64 {row}" for row in range(width))
+    step = splat(here, place.rows.step.operand, "index", width)
+    return f"{kind} " + here.out.value(f"mul {kind} {step}, <{listed}>")
+
+
+# --- matrices whose columns are contiguous in memory: a vector for each, or for each pack of them -----------
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Contiguous memory: `woven` values lie together for each row (parts of a number, columns of a pack)."""
+
+    column: int
+    """The first column."""
+    columns: int
+    woven: int
+    pointer: str
+    mask: str | None
+
+
+def _runs(here: Here, place: Layout, type_: Coopmatrix) -> Iterator[Run]:
+    woven, width = place.pack * part_count(type_.element), width_of(type_)
+    allowed = guard(here, place.rows, type_.rows)
+    known: dict[int, str | None] = {}
+    for column in range(0, type_.columns, place.pack):
+        held = min(place.pack, type_.columns - column)
+        if held not in known:
+            used = held * part_count(type_.element)
+            known[held] = mask_lanes(here, allowed, _lanes(type_.rows, width, woven, used))
+        condition = inside(here, place.columns, column // place.pack)
+        mask = restrict(here, known[held], condition, width * woven)
+        yield Run(column, held, woven, component(here, place, 0, column), mask)
+
+
+def _lanes(rows: int, width: int, woven: int, used: int) -> list[int]:
+    """The row of each lane of a run; -1 behind the last row and the last column."""
+    return [row if row < rows and slot < used else -1 for row in range(width) for slot in range(woven)]
+
+
+def load_columns(here: Here, place: Layout, type_: Coopmatrix) -> Matrix:
+    """Load a vector for each column or pack of columns."""
+    width, parts = width_of(type_), part_count(type_.element)
+    found: list[list[str]] = [[] for _ in range(parts)]
+    for run in _runs(here, place, type_):
+        held = run_place(type_.element, run.pointer, width * run.woven, place.alignment)
+        whole = load_lanes(here, held, run.mask)
+        slots = [_unweave(here, type_.element, whole, width, run.woven, slot) for slot in range(run.woven)]
+        for part in range(parts):
+            found[part] += slots[part : run.columns * parts : parts]
+    return Matrix(type_, tuple(map(tuple, found)), width)
+
+
+def _unweave(here: Here, element: str, whole: str, width: int, woven: int, slot: int) -> str:
+    if woven == 1:
+        return whole
+    return shuffle(here, element, (whole,), width * woven, range(slot, width * woven, woven))
+
+
+def store_columns(here: Here, place: Layout, matrix: Matrix) -> None:
+    """Store a vector for each column or pack of columns."""
+    type_ = matrix.type
+    for run in _runs(here, place, type_):
+        columns = range(run.column, run.column + run.columns)
+        slots = [part[column] for column in columns for part in matrix.parts]
+        slots += ["poison"] * (run.woven - len(slots))
+        whole = _weave(here, type_.element, slots, matrix.width)
+        count, streamed = matrix.width * run.woven, place.streamed and run.mask is None
+        held = run_place(type_.element, run.pointer, count, place.alignment, streamed)
+        store_lanes(here, held, whole, run.mask)
+
+
+def _weave(here: Here, element: str, slots: Sequence[str], width: int) -> str:
+    """Vectors lane by lane after one another; a power of two of them."""
+    if len(slots) == 1:
+        return slots[0]
+    half = len(slots) // 2
+    pairs = zip(slots[:half], slots[half:], strict=True)
+    order = [lane + side * width for lane in range(width) for side in (0, 1)]
+    return _weave(here, element, [shuffle(here, element, pair, width, order) for pair in pairs], 2 * width)
+
+
+# --- components of cooperative matrices: a matrix of one number, a component of each lane, and one ----------
+
+
+def emit_construct(here: Here, construct: CoopConstruct) -> Matrix:
+    """A cooperative matrix with one number everywhere."""
+    type_ = construct.type
+    number, width = uniform(here, here.scalar(construct.scalar.name)), width_of(type_)
+    parts = [splat(here, part, type_.element, width) for part in number.parts]
+    return Matrix(type_, tuple((part,) * value_count(type_) for part in parts), width)
+
+
+def _places(here: Here, matrix: Matrix, component: int) -> list[tuple[int, int] | None]:
+    """The row and column of a component of each lane."""
+    lanes = here.subgroup_size
+    return [component_place(matrix.type, lanes, lane, component) for lane in range(lanes)]
+
+
+def _home(matrix: Matrix, place: tuple[int, int]) -> tuple[int, int | None]:
+    """Which value of a matrix holds a component, and in which of its lanes; None where it is the value."""
+    row, column = place
+    if matrix.width > 1:
+        return column, row
+    return column * matrix.type.rows + row, None
+
+
+def _read(here: Here, matrix: Matrix, part: int, place: tuple[int, int] | None) -> str:
+    """A part of a component; behind the last column there is 0."""
+    if place is None:
+        return make_constant(0, matrix.type.element).parts[part]
+    number, lane = _home(matrix, place)
+    value = matrix.parts[part][number]
+    if lane is None:
+        return value
+    return here.out.value(f"extractelement {llvm(matrix.type.element, matrix.width)} {value}, i64 {lane}")
+
+
+def emit_extract(here: Here, extract: CoopExtract) -> Lanes:
+    """A component of each lane."""
+    matrix = named_matrix(here, extract.operand)
+    places, element = _places(here, matrix, extract.component), matrix.type.element
+    cells = [[_read(here, matrix, part, place) for place in places] for part in range(len(matrix.parts))]
+    if len(places) == 1:
+        return Lanes(element, tuple(cell[0] for cell in cells))
+    if here.threads:
+        return threads.choose_lane(here, element, cells)
+    return Lanes(element, tuple(assemble(here, element, cell) for cell in cells), len(places))
+
+
+def emit_insert(here: Here, insert: CoopInsert) -> Matrix:
+    """The matrix with a component of each lane replaced."""
+    matrix, scalar = named_matrix(here, insert.operand), here.scalar(insert.scalar.name)
+    element = matrix.type.element
+    parts = [list(part) for part in matrix.parts]
+    for lane, place in enumerate(_places(here, matrix, insert.component)):
+        if place is None:
+            continue
+        number, row = _home(matrix, place)
+        for part, operand in zip(parts, _of_lane(here, scalar, lane).parts, strict=True):
+            part[number] = (
+                operand if row is None else _put(here, element, matrix.width, part[number], operand, row)
+            )
+    return Matrix(matrix.type, tuple(map(tuple, parts)), matrix.width)
+
+
+def _put(here: Here, element: str, width: int, column: str, operand: str, row: int) -> str:
+    """A column with another number in one row."""
+    return here.out.value(
+        f"insertelement {llvm(element, width)} {column}, {LLVM[element]} {operand}, i64 {row}"
+    )
+
+
+def _of_lane(here: Here, scalar: Lanes, lane: int) -> Lanes:
+    """What one lane has."""
+    if here.threads:
+        return threads.of_lane(here, scalar, lane)
+    if scalar.is_uniform:
+        return scalar
+    wide = integers.spread(here, scalar)
+    kind = llvm(wide.element, wide.count)
+    parts = [here.out.value(f"extractelement {kind} {part}, i64 {lane}") for part in wide.parts]
+    return Lanes(wide.element, tuple(parts))
+
+
+# --- cooperative matrices that no code is written for, because it would be too long to be compiled ----------
+
+
+MAX_COMPONENTS = 1 << 12
+"""Components of a matrix."""
+MAX_ROWS = 1 << 9
+"""Rows of a matrix: LLVM takes very long vectors apart slowly."""
+MAX_VECTORS = 1 << 15
+"""Vectors that the instructions of one kernel load, store and compute: each has code of its own."""
+LANES = 16
+"""Rows of a vector, as they are counted here."""
+ACCESSED = 4
+"""Components that one instruction of an access handles, at worst."""
+
+
+def find_long_code(program: Program) -> list[Diagnostic]:
+    """What makes the code of a program too long; at most one finding for each kernel."""
+    return [item for function in program.functions for item in _judge(function)]
+
+
+def _judge(function: Function) -> Iterator[Diagnostic]:
+    known: dict[str, Coopmatrix] = {}
+    total = 0
+    for statement in walk(function.body):
+        type_ = _matrix_of(statement.instruction, known)
+        if type_ is None:
+            continue
+        known.update((item.name, type_) for item in statement.results)
+        if type_.rows > MAX_ROWS or type_.rows * type_.columns > MAX_COMPONENTS:
+            rows, columns = type_.rows, type_.columns
+            yield rules.MATRIX_LIMIT.at(
+                statement.span, rows=rows, columns=columns, most=MAX_ROWS, limit=MAX_COMPONENTS
+            )
+            return
+        total += _vectors(statement.instruction, type_, known)
+        if total > MAX_VECTORS:
+            yield rules.MATRIX_CODE.at(statement.span, name=function.name, count=total, limit=MAX_VECTORS)
+            return
+
+
+def _matrix_of(instruction: Instruction, known: dict[str, Coopmatrix]) -> Coopmatrix | None:
+    """The matrix that an instruction makes or stores."""
+    if isinstance(instruction, CoopStore):
+        return known.get(instruction.value.name)
+    found = getattr(instruction, "type", None)
+    return found if isinstance(found, Coopmatrix) else None
+
+
+def _vectors(instruction: Instruction, type_: Coopmatrix, known: dict[str, Coopmatrix]) -> int:
+    """How many vectors, or scalars of a matrix_b, an instruction makes; an access moves lanes about as well."""
+    count = type_.rows * type_.columns
+    if isinstance(instruction, CoopInsert):
+        return LANES
+    if type_.use == "matrix_b":
+        return count
+    if isinstance(instruction, CoopLoad | CoopStore):
+        return -(-count // ACCESSED)
+    depth = 1
+    if isinstance(instruction, CoopMulAdd) and instruction.left.name in known:
+        depth = known[instruction.left.name].columns
+    return -(-type_.rows // LANES) * type_.columns * depth
+
+
+# --- load and store of cooperative matrices: which way fits how a matrix lies in memory ---------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a matrix comes from memory and goes there."""
+
+    load: Callable[[Here, Layout, Coopmatrix], Matrix]
+    store: Callable[[Here, Layout, Matrix], None]
+
+
+GRID = Way(load_grid, store_grid)
+COLUMNS = Way(load_columns, store_columns)
+TURNED = Way(load_turned, store_turned)
+SCATTERED = Way(load_scattered, store_scattered)
+
+
+def emit_coop_load(here: Here, load: CoopLoad) -> Matrix:
+    """Load a cooperative matrix; what a check leaves out is 0."""
+    place = find_layout(here, load)
+    return choose_way(place, load.type).load(here, place, load.type)
+
+
+def emit_coop_store(here: Here, store: CoopStore) -> None:
+    """Store a cooperative matrix; what a check leaves out stays as it is."""
+    place, matrix = find_layout(here, store), named_matrix(here, store.value)
+    if store.flag:
+        store_atomically(here, place, matrix, store.flag)
+    else:
+        choose_way(place, matrix.type).store(here, place, matrix)
+
+
+def choose_way(place: Layout, type_: Coopmatrix) -> Way:
+    """Scalars, whole columns, columns turned out of rows, or lanes one by one."""
+    if is_grid(type_):
+        return GRID
+    packed = place.pack > 1
+    if place.rows.step.constant == place.pack and (not packed or place.within.constant == 1):
+        return COLUMNS
+    if place.columns.step.constant == 1 and not packed and part_count(type_.element) == 1:
+        return TURNED
+    return SCATTERED
+
 
 __all__ = [
     "constant_matrix",

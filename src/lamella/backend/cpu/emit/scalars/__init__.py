@@ -2,11 +2,192 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from math import gcd
+from types import MappingProxyType
+
+from lamella.backend.cpu.emit import integers
+from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.integers import WIDTHS
 from lamella.backend.cpu.emit.scalars.arith import combine, compute_unary, emit_arith, select
-from lamella.backend.cpu.emit.scalars.compare import compare, emit_compare
-from lamella.backend.cpu.emit.scalars.constants import emit_constant, identity, make_constant, spell_constant
-from lamella.backend.cpu.emit.scalars.convert import convert, emit_cast
-from lamella.backend.cpu.emit.scalars.floats import from_float, to_float
+from lamella.backend.cpu.emit.scalars.constants import (
+    emit_constant,
+    identity,
+    make_constant,
+    spell_constant,
+    wrap,
+)
+from lamella.backend.cpu.emit.scalars.floats import change, from_float, to_float, widen
+from lamella.backend.cpu.emit.scalars.lanes import element_of, lanes_of, level, map_columns, vectors_of
+from lamella.backend.cpu.emit.scalars.vectors import SUFFIX, Vector, shaped
+from lamella.backend.cpu.emit.values import LLVM, Lanes, Matrix
+from lamella.lang.tensor.check.kinds import PARTS, part_of
+from lamella.lang.tensor.nodes import Cast, Compare
+
+# --- casts: integers keep their low bits, floats are cut toward zero, bf16 goes through f32 -----------------
+
+
+def emit_cast(here: Here, instruction: Cast) -> Lanes | Matrix:
+    """`cast %a : f32`, component by component where it is a matrix."""
+    value = here.values[instruction.operand.name]
+    element = element_of(instruction.type)
+    if isinstance(value, Matrix):
+        return map_columns(instruction.type, partial(convert, element=element), here, value)
+    return convert(here, here.scalar(instruction.operand.name), element)
+
+
+def convert(here: Here, value: Lanes, element: str) -> Lanes:
+    """A value in another type: what no integer comes near is the nearest one, and NaN is 0."""
+    source = value.element
+    if source == element:
+        return value
+    if source in WIDTHS and element in WIDTHS:
+        return _resize(here, value, element)
+    if isinstance(value.constant, int) and source in WIDTHS and element not in PARTS:
+        return (
+            make_constant(float(value.constant), element)
+            if _is_exact(value.constant)
+            else _cast(here, value, element)
+        )
+    if not value.parts:
+        value = integers.spread(here, value)
+    return _cast(here, value, element)
+
+
+def _is_exact(value: int) -> bool:
+    return abs(value) <= 1 << 24
+
+
+def _cast(here: Here, value: Lanes, element: str) -> Lanes:
+    part, target = part_of(value.element), part_of(element)
+    parts = [_change(vector, part, target) for vector in vectors_of(here, value)]
+    found = lanes_of(element, *parts)
+    if element not in PARTS or len(parts) == 2:
+        return found
+    return replace(found, parts=(*found.parts, spell_constant(0.0, target, value.count)))
+
+
+def _change(value: Vector, source: str, target: str) -> Vector:
+    """One part in another type."""
+    if source in WIDTHS:
+        return _from_integer(value, target)
+    return _to_integer(value, source, target) if target in WIDTHS else change(value, source, target)
+
+
+def _from_integer(value: Vector, target: str) -> Vector:
+    if target in ("f32", "f64"):
+        return value.cast("sitofp", LLVM[target])
+    return change(value.cast("sitofp", "float"), "f32", target)
+
+
+def _to_integer(value: Vector, source: str, target: str) -> Vector:
+    if source in ("bf16", "f16"):
+        value = change(value, source, "f32")
+    kind, lanes = LLVM[target], "" if value.count == 1 else f"v{value.count}"
+    name = f"llvm.fptosi.sat.{lanes}{kind}.{lanes}{SUFFIX[value.kind]}"
+    found = value.out.intrinsic(shaped(kind, value.count), name, value.typed)
+    return replace(value, kind=kind, operand=found)
+
+
+def _resize(here: Here, value: Lanes, element: str) -> Lanes:
+    """An integer in another integer type, with what is known about it."""
+    if isinstance(value.constant, int):
+        return integers.number(wrap(value.constant, element), element)
+    bits, wanted = WIDTHS[value.element], WIDTHS[element]
+    if bits == wanted:
+        return replace(value, element=element)
+    # The low bits of a multiple of 12 are a multiple of 4 only, and a sum in a narrow type is low bits, too.
+    divisor = gcd(value.divisor, 1 << min(bits, wanted))
+    if value.base is not None and (wanted < bits or _stays_inside(here, value)):
+        base = _resize_operand(here, value.base, value.element, element)
+        return integers.affine(here, base, value.step, element, divisor)
+    value = value if value.parts else integers.spread(here, value)
+    word = "sext" if wanted > bits else "trunc"
+    return replace(
+        lanes_of(element, vectors_of(here, value)[0].cast(word, LLVM[element])),
+        divisor=divisor if value.is_uniform else 1,
+    )
+
+
+def _stays_inside(here: Here, value: Lanes) -> bool:
+    """Whether no lane of `base + step * lane` wraps, so that a wider type has the same values."""
+    if not _is_number(value.base or ""):
+        return False
+    last = int(value.base or 0) + value.step * (here.lanes - 1)
+    return wrap(last, value.element) == last
+
+
+def _resize_operand(here: Here, operand: str, source: str, target: str) -> str:
+    if _is_number(operand):
+        return str(wrap(int(operand), target))
+    return Vector(here.out, LLVM[source], 1, operand).cast("trunc", LLVM[target]).operand
+
+
+def _is_number(operand: str) -> bool:
+    return operand.lstrip("-").isdigit()
+
+
+# --- comparisons: NaN is different from everything and in no order ------------------------------------------
+
+
+FLOATING = MappingProxyType({"eq": "oeq", "ne": "une", "gt": "ogt", "ge": "oge", "lt": "olt", "le": "ole"})
+SIGNED = MappingProxyType({"eq": "eq", "ne": "ne", "gt": "sgt", "ge": "sge", "lt": "slt", "le": "sle"})
+FOLD: Mapping[str, Callable[[int, int], bool]] = MappingProxyType(
+    {
+        "eq": operator.eq,
+        "ne": operator.ne,
+        "gt": operator.gt,
+        "ge": operator.ge,
+        "lt": operator.lt,
+        "le": operator.le,
+    }
+)
+
+
+def emit_compare(here: Here, instruction: Compare) -> Lanes:
+    """`cmp.lt %a, %b : bool`."""
+    names = instruction.left.name, instruction.right.name
+    left, right = (here.scalar(name) for name in names)
+    return compare(here, instruction.function, left, right)
+
+
+def compare(here: Here, function: str, left: Lanes, right: Lanes) -> Lanes:
+    """A bool in each lane."""
+    known = _fold(here, function, left, right) if left.element in WIDTHS else None
+    if known is not None:
+        return Lanes("bool", (str(known).lower(),), constant=known)
+    left, right = level(here, left, right)
+    pairs = zip(vectors_of(here, left), vectors_of(here, right), strict=True)
+    found = [_compare(function, left.element, *pair) for pair in pairs]
+    if len(found) == 2:
+        found = [found[0] & found[1] if function == "eq" else found[0] | found[1]]
+    return lanes_of("bool", found[0])
+
+
+def _fold(here: Here, function: str, left: Lanes, right: Lanes) -> bool | None:
+    """The answer of all lanes, where it is known and the same."""
+    pairs = zip(_numbers(here, left), _numbers(here, right), strict=False)
+    found = {FOLD[function](*pair) for pair in pairs}
+    return found.pop() if len(found) == 1 else None
+
+
+def _numbers(here: Here, value: Lanes) -> list[int]:
+    """The numbers of all lanes; none where they are not known before the run."""
+    if isinstance(value.constant, int):
+        return [value.constant] * here.lanes
+    if value.base is None or not value.base.lstrip("-").isdigit():
+        return []
+    return [wrap(int(value.base) + value.step * lane, value.element) for lane in range(here.lanes)]
+
+
+def _compare(function: str, element: str, left: Vector, right: Vector) -> Vector:
+    if element == "bf16":
+        left, right = widen(left), widen(right)
+    return left.compare((FLOATING if left.is_floating else SIGNED)[function], right)
+
 
 __all__ = [
     "combine",

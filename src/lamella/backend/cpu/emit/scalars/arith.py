@@ -12,13 +12,172 @@ from lamella.backend.cpu.emit import integers
 from lamella.backend.cpu.emit.here import Here
 from lamella.backend.cpu.emit.integers import WIDTHS
 from lamella.backend.cpu.emit.scalars import complexes
+from lamella.backend.cpu.emit.scalars.constants import wrap
 from lamella.backend.cpu.emit.scalars.floats import narrow, widen
 from lamella.backend.cpu.emit.scalars.lanes import lanes_of, level, map_columns, vector_of, vectors_of
-from lamella.backend.cpu.emit.scalars.vectors import Vector
-from lamella.backend.cpu.emit.scalars.whole import apply_integers, combine_integers
+from lamella.backend.cpu.emit.scalars.vectors import BITS, Vector
 from lamella.backend.cpu.emit.values import Lanes, Matrix
 from lamella.lang.tensor.check.kinds import PARTS
 from lamella.lang.tensor.nodes import Arith
+
+# --- arithmetic of integers: constants are folded, and no operand makes the machine trap --------------------
+
+
+WIDEST = max(integers.WIDTHS.values())
+
+
+def combine_integers(here: Here, function: str, left: Lanes, right: Lanes) -> Lanes:
+    """`left FUNCTION right` on integers of one type, with what is known about them."""
+    if isinstance(left.constant, int) and isinstance(right.constant, int):
+        folded = _fold(function, left.constant, right.constant, integers.WIDTHS[left.element])
+        if folded is not None:
+            return integers.number(wrap(folded, left.element), left.element)
+    if function == "rem" and left.is_uniform and _is_multiple(left, right.constant):
+        return integers.number(0, left.element)
+    if _is_plain(here, left, right):
+        if function in EVEN:
+            return EVEN[function](here, left, right)
+        if function == "shl" and _shifts(right, left.element):
+            factor = wrap(1 << int(right.constant or 0), left.element)
+            return integers.multiply(here, left, integers.number(factor, left.element))
+    found = apply_integers(here, function, *level(here, left, right))
+    return replace(found, divisor=_divisor(function, left, right)) if found.is_uniform else found
+
+
+def apply_integers(here: Here, function: str, left: Lanes, right: Lanes) -> Lanes:
+    """`left FUNCTION right`, lane by lane."""
+    return lanes_of(left.element, WRITE[function](vector_of(here, left), vector_of(here, right)))
+
+
+def _is_plain(here: Here, *values: Lanes) -> bool:
+    """Whether values belong to lanes of work-items (not to columns of a matrix), and one is more than a vector."""
+    known = any(value.is_uniform or value.base is not None for value in values)
+    return known and all(value.count in (1, here.lanes) for value in values)
+
+
+def _shifts(amount: Lanes, element: str) -> bool:
+    constant = amount.constant
+    return isinstance(constant, int) and 0 <= constant < integers.WIDTHS[element]
+
+
+def _divisor(function: str, left: Lanes, right: Lanes) -> int:
+    """What divides the result, as far as it follows from what divides the operands."""
+    if function in ("min", "max", "rem"):
+        return gcd(left.divisor, right.divisor)
+    known = right.constant if isinstance(right.constant, int) else 0
+    if function == "shr":
+        known = 1 << known if 0 <= known < left.divisor.bit_length() else 0
+    if function in ("div", "shr") and _is_multiple(left, known):
+        return max(1, left.divisor // abs(known))
+    return 1
+
+
+def _is_multiple(value: Lanes, number: object) -> bool:
+    """Whether a number is known and divides a value.
+
+    What wrapped in a narrow type is a multiple of the power of two in its divisor, of nothing else.
+    """
+    if not isinstance(number, int) or number == 0 or value.divisor % number:
+        return False
+    return integers.WIDTHS[value.element] == WIDEST or number & (number - 1) == 0
+
+
+# --- known operands -----------------------------------------------------------------------------------------
+
+
+def _fold(function: str, left: int, right: int, bits: int) -> int | None:
+    """The result for known operands; None where the language leaves it open."""
+    if function in ("div", "rem") and right == 0:
+        return None
+    if function in ("shl", "shr") and not 0 <= right < bits:
+        return None
+    return FOLD[function](left, right)
+
+
+def _cut(left: int, right: int) -> int:
+    """The quotient, toward zero."""
+    whole = abs(left) // abs(right)
+    return whole if (left < 0) == (right < 0) else -whole
+
+
+EVEN: Mapping[str, Callable[[Here, Lanes, Lanes], Lanes]] = MappingProxyType(
+    {"add": integers.add, "sub": integers.subtract, "mul": integers.multiply}
+)
+FOLD: Mapping[str, Callable[[int, int], int]] = MappingProxyType(
+    {
+        "add": lambda left, right: left + right,
+        "sub": lambda left, right: left - right,
+        "mul": lambda left, right: left * right,
+        "div": _cut,
+        "rem": lambda left, right: left - right * _cut(left, right),
+        "min": min,
+        "max": max,
+        "shl": lambda left, right: left << right,
+        "shr": lambda left, right: left >> right,
+        "and": lambda left, right: left & right,
+        "or": lambda left, right: left | right,
+        "xor": lambda left, right: left ^ right,
+    }
+)
+
+
+# --- instructions -------------------------------------------------------------------------------------------
+
+
+def _divide(left: Vector, right: Vector) -> Vector:
+    return left.apply("sdiv", _harmless(left, right))
+
+
+def _remainder(left: Vector, right: Vector) -> Vector:
+    return left.apply("srem", _harmless(left, right))
+
+
+def _harmless(left: Vector, right: Vector) -> Vector:
+    """The divisor, with 1 where the machine would trap: it is 0, or -1 and the quotient does not fit.
+
+    By 1 the least integer divides into itself without a rest, which is the quotient by -1, wrapped.
+    """
+    if _constant(right) not in (None, 0, -1):
+        return right
+    least = left.equals(-(1 << (BITS[left.kind] - 1))) & right.equals(-1)
+    return (right.equals(0) | least).choose(right.like(1), right)
+
+
+def _constant(value: Vector) -> int | None:
+    """The integer in all lanes where it is written out."""
+    text = value.operand.removeprefix(f"splat ({value.kind} ").removesuffix(")")
+    return int(text) if text.lstrip("-").isdigit() else None
+
+
+def _shift(word: str) -> Callable[[Vector, Vector], Vector]:
+    def shift(left: Vector, right: Vector) -> Vector:
+        if (_constant(right) or 0) in range(1, BITS[left.kind]):
+            return left.apply(word, right)
+        # Beyond the width LLVM gives poison; the language leaves the result open, not the rest of the program.
+        return left.apply(word, right & (BITS[left.kind] - 1))
+
+    return shift
+
+
+def _plain(word: str) -> Callable[[Vector, Vector], Vector]:
+    return lambda left, right: left.apply(word, right)
+
+
+def _called(name: str) -> Callable[[Vector, Vector], Vector]:
+    return lambda left, right: left.call(name, right)
+
+
+WRITE: Mapping[str, Callable[[Vector, Vector], Vector]] = MappingProxyType(
+    {
+        **{word: _plain(word) for word in ("add", "sub", "mul", "and", "or", "xor")},
+        "div": _divide,
+        "rem": _remainder,
+        "min": _called("smin"),
+        "max": _called("smax"),
+        "shl": _shift("shl"),
+        "shr": _shift("ashr"),
+    }
+)
 
 
 def emit_arith(here: Here, instruction: Arith) -> Lanes | Matrix:

@@ -5,8 +5,91 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lamella.base.cursor import SyntaxProblem
-from lamella.lang.module.nodes import Annotation, Backward, Forward, Port, Selection, Statement
-from lamella.lang.module.parse.mappings import Mappings
+from lamella.lang.module.nodes import (
+    Annotation,
+    Backward,
+    Direct,
+    Expr,
+    Field,
+    Forward,
+    Fuse,
+    Mapping,
+    Port,
+    Selection,
+    Spec,
+    Split,
+    SplitPart,
+    Statement,
+    Transform,
+)
+from lamella.lang.module.parse.layout import NAME, NEWLINE
+from lamella.lang.module.parse.lexis import DOC, INT, OPEN, OPEN_DOC, STRING
+from lamella.lang.module.parse.ports import Ports
+
+# --- mappings between parameters and the tensors of a checkpoint --------------------------------------------
+
+
+# --- fields: `name: value` lines whose names are free -------------------------------------------------------
+
+
+NO_TEXT = frozenset((NEWLINE, DOC, OPEN, OPEN_DOC))
+ITEM = "-"
+"""The name of a field that is an item of a list, or a line of free text."""
+
+
+class Fields(Ports):
+    """Recipes, presets, `hf_config:` and the free sections of a primitive."""
+
+    def field(self) -> Field:
+        """`name ':' value`, `name ':'` with fields below it, or an item: `'-' value` or a line of text."""
+        first = self.index
+        self.accept(ITEM)
+        if self.at_named() and self.kinds[self.index + 2] == NEWLINE:
+            return self._group(first)
+        name = ITEM
+        if self.at_named():
+            name = self.name("the name of a field", "here")
+            self.next()
+        value = self.free_value()
+        self.has_stub = self.has_stub or value == "..."
+        span, notes = self.settle(first)
+        self.end_line("after a field")
+        return Field(name, value, notes, span)
+
+    def _group(self, first: int) -> Field:
+        """`name ':'` with the fields below it."""
+        notes = self.above(first)
+        name = self.name("the name of a field", "here")
+        self.next()
+        notes = self.headed(notes)
+        self.descend("of fields")
+        found, last = self.lines(self.field)
+        self.depth_left += 1
+        return Field(name, tuple(found), self.closed(notes, last), self.span_from(first))
+
+    def free_value(self) -> Expr | str:
+        """The rest of a line: an expression if it is one, its text if it is not."""
+        first, depth, findings = self.index, self.depth_left, len(self.findings)
+        try:
+            value: Expr | str = self.expression()
+        except SyntaxProblem:
+            value = ""
+        if self.kind == NEWLINE and len(self.findings) == findings:
+            return value
+        self.move_to(first)
+        self.depth_left = depth
+        del self.findings[findings:]
+        return self._text()
+
+    def _text(self) -> str:
+        """The text of the rest of a line; one that takes several lines is put on one."""
+        first = self.index
+        self.skip_to(lambda: self.kind in NO_TEXT)
+        if self.index == first or self.kind != NEWLINE:
+            raise self.problem("a value", "in a field")
+        text = self.source.text[self.starts[first] : self.end_of(self.index - 1)]
+        return " ".join(self.texts[first : self.index]) if "\n" in text else text
+
 
 INPUTS, OUTPUTS = ("in", "inputs"), ("out", "outputs")
 GRADIENT = "d_"
@@ -28,8 +111,117 @@ class _Parts:
     seen: set[str] = field(default_factory=set)
 
 
-class Passes(Mappings):
+class Passes(Fields):
     """The rules of the grammar `forward_section` and `backward_section`."""
+
+    def mapping(self) -> Mapping:
+        """`path '?'? (':' | '->') spec ('if' condition)?`."""
+        first = self.index
+        path = self.path("the path of a parameter", "in a mapping")
+        optional = self.accept("?")
+        if not self.accept("->"):
+            self.expect(":", "after the path of a parameter")
+        spec = self._spec()
+        condition = self.expression() if self.accept("if") else None
+        span, notes = self.settle(first)
+        self.end_line("after a mapping")
+        return Mapping(path, spec, optional, condition, notes, span)
+
+    def _spec(self) -> Spec:
+        """`string | fuse | split | transform | tied`."""
+        if self.kind == NAME and self.ahead() == "(":
+            if self.text == "fuse":
+                return self._fuse()
+            if self.text == "split":
+                return self._split()
+            if self.text == "tied_to":
+                return self.tied()
+        return self._source()
+
+    def _source(self) -> Direct | Transform:
+        """`string | transform`."""
+        if self.text == "transform" and self.ahead() == "(":
+            return self._transform()
+        if self.kind != STRING:
+            raise self._no_source()
+        found = self.string("the name of a tensor", "here")
+        return Direct(found.value, found.span)
+
+    def _no_source(self) -> SyntaxProblem:
+        wanted = "the name of a tensor in quotes, or fuse, split, transform or tied_to"
+        return self.problem(wanted, "in a mapping")
+
+    def _transform(self) -> Transform:
+        """`'transform' '(' string ',' 'fn' (':' | '=') name ')'`."""
+        first = self.next()
+        self.next()
+        name = self.string("the name of a tensor", "in 'transform'").value
+        self.expect(",", "after the name of a tensor")
+        self.expect("fn", "in 'transform'")
+        if not self.accept("="):
+            self.expect(":", "after 'fn'")
+        function = self.name("the name of a function", "after 'fn'")
+        self.accept(",")
+        self.expect(")", "after the function")
+        return Transform(name, function, self.span_from(first))
+
+    def _fuse(self) -> Fuse:
+        """`'fuse' '(' source,+ (',' 'dim' '=' integer)? ')'`."""
+        first = self.next()
+        self.next()
+        sources: list[Direct | Transform] = []
+        dim = 0
+        while self.text != ")":
+            if self.text == "dim":
+                dim = self._dim_argument()
+            else:
+                sources.append(self._source())
+            if not self.accept(","):
+                break
+        self._close(bool(sources), "fuse")
+        return Fuse(tuple(sources), dim, self.span_from(first))
+
+    def _split(self) -> Split:
+        """`'split' '(' part,+ (',' 'dim' '=' integer)? ')'`."""
+        first = self.next()
+        self.next()
+        parts: list[SplitPart] = []
+        dim = 0
+        while self.text != ")":
+            if self.text == "dim":
+                dim = self._dim_argument()
+            else:
+                parts.append(self._part())
+            if not self.accept(","):
+                break
+        self._close(bool(parts), "split")
+        return Split(tuple(parts), dim, self.span_from(first))
+
+    def _close(self, has_items: bool, word: str) -> None:
+        if not has_items:
+            raise self.problem("the name of a tensor", f"in '{word}'")
+        self.expect(")", f"after the tensors of '{word}'")
+
+    def _part(self) -> SplitPart:
+        """`string ':' '[' expression ',' expression ']'`."""
+        first = self.index
+        name = self.string("the name of a tensor", "in 'split'").value
+        self.expect(":", "after the name of a tensor")
+        self.expect("[", "before the range of a tensor")
+        low = self.expression()
+        self.expect(",", "between the ends of a range")
+        high = self.expression()
+        self.expect("]", "after the range of a tensor")
+        return SplitPart(name, low, high, self.span_from(first))
+
+    def _dim_argument(self) -> int:
+        """`'dim' '=' '-'? integer`."""
+        self.next()
+        self.expect("=", "after 'dim'")
+        sign = -1 if self.accept("-") else 1
+        if self.kind != INT:
+            raise self.problem("a whole number", "after 'dim='")
+        return sign * self.integer().value
 
     def forward(self) -> Forward:
         """`'forward' ':'` with inputs, outputs, graph, `save:` and `recompute:` in any order."""

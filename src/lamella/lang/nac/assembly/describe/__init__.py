@@ -3,13 +3,113 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from lamella.lang.nac.assembly import words
 from lamella.lang.nac.assembly.describe.code import CodeDescriber, stands_behind
-from lamella.lang.nac.assembly.describe.data import Companion, DataDescriber
-from lamella.lang.nac.assembly.nodes import Assembly, Blob, Field, Item, Row, Section
+from lamella.lang.nac.assembly.nodes import (
+    Assembly,
+    Blob,
+    Bytes,
+    Field,
+    Item,
+    Row,
+    Scaled,
+    Section,
+    Slice,
+    Weights,
+    Written,
+    Zeros,
+)
+from lamella.lang.nac.assembly.numbers import unpack_singles
 from lamella.lang.nac.assembly.programs import decode_manifest, decode_plan
-from lamella.lang.nac.nodes import File
+from lamella.lang.nac.nodes import (
+    Array,
+    BlockFp8,
+    Data,
+    File,
+    Int8Channel,
+    Int8Tensor,
+    Method,
+    Quantization,
+    Tensor,
+)
+
+# --- weights, scales and other bytes in their most readable form, in the text or in a file beside it --------
+
+
+SMALL = 32
+"""Bytes that are still readable in hexadecimal."""
+INLINE = 1024
+"""Bytes of one thing that stand in the text where a companion file could hold them."""
+MOST_ZEROS = 1 << 20
+"""Bytes up to which it is worth looking whether all of them are zero."""
+
+
+@dataclass(slots=True)
+class Companion:
+    """A file beside the text that takes what would make the text unreadable."""
+
+    name: str
+    parts: list[Data] = field(default_factory=list)
+    size: int = 0
+
+    def take(self, data: Data) -> Slice:
+        """Put data behind what is there already and say where it lies."""
+        offset = self.size
+        self.parts.append(data)
+        self.size += len(data)
+        return Slice(self.name, offset, len(data))
+
+
+class DataDescriber:
+    """Decides how bytes are written."""
+
+    def __init__(self, companion: Companion | None) -> None:
+        self._companion = companion
+
+    def tensor(self, item: Tensor) -> Weights:
+        """A row of `.tensors`."""
+        scaled = self._scaled(item.quantization)
+        return Weights(item.parameter, item.dtype, item.shape, scaled, self.data(item.data))
+
+    def array(self, item: Array) -> Weights:
+        """A row of `.arrays`."""
+        return Weights(item.name, item.dtype, item.shape, None, self.data(item.data))
+
+    def _scaled(self, quantization: Quantization) -> Scaled | None:
+        match quantization:
+            case Int8Tensor(scale):
+                return Scaled("int8_tensor", (scale,))
+            case Int8Channel(axis, scales):
+                return Scaled("int8_channel", self._scales(scales), axis)
+            case BlockFp8(size, shape, scales):
+                return Scaled("block_fp8", self._scales(scales), size, shape)
+        return Scaled("fp16") if quantization.method is Method.FP16 else None
+
+    def _scales(self, scales: Data) -> tuple[float, ...] | Bytes:
+        numbers = unpack_singles(scales) if len(scales) <= INLINE or not self._companion else None
+        return self.data(scales) if numbers is None else numbers
+
+    def data(self, data: Data, maybe_text: bool = False) -> Bytes:
+        """Bytes in their most readable form."""
+        if SMALL < len(data) <= MOST_ZEROS and bytes(data).count(0) == len(data):
+            return Zeros(len(data))
+        if self._companion is not None and len(data) > INLINE:
+            return self._companion.take(data)
+        whole = bytes(data)
+        if maybe_text and _is_text(whole):
+            return Written("text", whole)
+        return Written("hex" if len(whole) <= SMALL else "base64", whole)
+
+
+def _is_text(data: bytes) -> bool:
+    """Whether bytes are lines that a person can read."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return bool(text) and all(line.isprintable() for line in text.replace("\t", " ").splitlines())
 
 
 def describe(file: File, companion: Companion | None = None) -> Assembly:

@@ -2,15 +2,341 @@
 
 from __future__ import annotations
 
-from lamella.lang.nac.assembly.programs.jumps import resolve_jumps
-from lamella.lang.nac.assembly.programs.manifest import (
-    MANIFEST_NAMES,
-    decode_manifest,
-    encode_manifest,
-    encode_manifest_step,
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from lamella.base.errors import InputError
+from lamella.base.reader import Reader
+from lamella.lang.nac.assembly.nodes import Step, StepOperand
+from lamella.lang.nac.assembly.programs.jumps import LABEL, resolve_jumps
+from lamella.lang.nac.check.sections.decode import Stop, decode
+from lamella.lang.nac.check.sections.manifest import BEHAVES, MAGIC, TRIMS
+from lamella.lang.nac.check.sections.opcodes import OPCODES, Kind, Opcode, Operand
+from lamella.lang.nac.nodes import Data
+
+# --- what is wrong with an instruction of a manifest or a plan, and the numbers that their bytes ------------
+
+
+class StepProblem(Exception):
+    """An instruction has no bytes; the reason continues a sentence that begins with its name."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class WrongOperandError(Exception):
+    """An operand is not what an instruction takes; never leaves this folder."""
+
+
+def miscounted(wanted: int, given: int) -> str:
+    """Why a number of operands is wrong."""
+    return f"takes {wanted} operand{'s'[: wanted != 1]}; {given} {'is' if given == 1 else 'are'} given"
+
+
+def pack_number(operand: StepOperand, size: int, signed: bool = False) -> bytes:
+    """An operand that is a number of some bytes."""
+    if not isinstance(operand, int):
+        raise WrongOperandError("takes a number where none is given")
+    try:
+        return operand.to_bytes(size, "little", signed=signed)
+    except OverflowError:
+        raise WrongOperandError(f"holds {operand} in {size} byte{'s'[: size > 1]}") from None
+
+
+def pack_text(operand: StepOperand, size: int) -> bytes:
+    """An operand that is a text behind its length, which has some bytes."""
+    if not isinstance(operand, str):
+        raise WrongOperandError("takes a text where none is given")
+    data = operand.encode("utf-8")
+    if len(data) >= 256**size:
+        raise WrongOperandError(f"holds a text of {len(data)} bytes; {256**size - 1} are the most")
+    return len(data).to_bytes(size, "little") + data
+
+
+# --- the tokenizer manifest: instructions by name, texts as texts -------------------------------------------
+
+
+Operands = tuple[StepOperand, ...]
+
+
+def decode_manifest(data: Data) -> tuple[Step, ...] | None:
+    """The instructions of a manifest, or None where they would not give the same bytes again."""
+    reader = Reader(data)
+    found: list[Step] = []
+    try:
+        reader.expect(MAGIC, "a manifest")
+        while reader.remaining:
+            found.append(_take(reader))
+        return tuple(found) if encode_manifest(found) == bytes(data) else None
+    except (InputError, StepProblem):
+        return None
+
+
+def _take(reader: Reader) -> Step:
+    name = _NAMES.get(reader.u8())
+    if name is None:
+        raise StepProblem("is no instruction")
+    payload = Reader(reader.take(reader.u32()))
+    operands = _RECORDS[name].take(payload)
+    payload.finish(name)
+    return Step(name, operands)
+
+
+def encode_manifest(steps: Sequence[Step]) -> bytes:
+    """The bytes of a manifest; StepProblem where an instruction has none."""
+    return MAGIC + b"".join(map(encode_manifest_step, steps))
+
+
+def encode_manifest_step(step: Step) -> bytes:
+    """The bytes of one instruction; StepProblem where it has none."""
+    record = _RECORDS[step.name]
+    try:
+        payload = record.pack(step.operands)
+    except WrongOperandError as problem:
+        raise StepProblem(str(problem)) from None
+    return bytes([record.code]) + len(payload).to_bytes(4, "little") + payload
+
+
+# --- payloads -----------------------------------------------------------------------------------------------
+
+
+class _Record(NamedTuple):
+    """How the payload of an instruction is read and written."""
+
+    code: int
+    take: Callable[[Reader], Operands]
+    pack: Callable[[Operands], bytes]
+
+
+def _texts(code: int, *sizes: int) -> _Record:
+    """Some texts, whose lengths have these numbers of bytes."""
+
+    def take(reader: Reader) -> Operands:
+        return tuple(_text(reader, size) for size in sizes)
+
+    def pack(operands: Operands) -> bytes:
+        _expect(operands, len(sizes))
+        return b"".join(map(pack_text, operands, sizes))
+
+    return _Record(code, take, pack)
+
+
+def _text(reader: Reader, size: int) -> str:
+    return reader.string(reader.u8() if size == 1 else reader.u16())
+
+
+def _expect(operands: Sequence[StepOperand], count: int) -> None:
+    if len(operands) != count:
+        raise WrongOperandError(miscounted(count, len(operands)))
+
+
+def _take_suffix(reader: Reader) -> Operands:
+    return (_text(reader, 1),) if reader.remaining else ()
+
+
+def _pack_suffix(operands: Operands) -> bytes:
+    _expect(operands, min(len(operands), 1))
+    return b"".join(pack_text(item, 1) for item in operands)
+
+
+def _take_categories(reader: Reader) -> Operands:
+    return tuple(_text(reader, 1) for _ in range(reader.u8()))
+
+
+def _pack_categories(operands: Operands) -> bytes:
+    return pack_number(len(operands), 1) + b"".join(pack_text(item, 1) for item in operands)
+
+
+def _take_rules(reader: Reader) -> Operands:
+    return tuple(_take_rule(reader) for _ in range(reader.u16()))
+
+
+def _take_rule(reader: Reader) -> tuple[int | str, ...]:
+    flags = reader.u8()
+    found: tuple[int | str, ...] = (flags, _text(reader, 2))
+    if flags & BEHAVES:
+        found += (reader.u8(),)
+    return (*found, _text(reader, 1)) if flags & TRIMS else found
+
+
+def _pack_rules(operands: Operands) -> bytes:
+    return pack_number(len(operands), 2) + b"".join(map(_pack_rule, operands))
+
+
+def _pack_rule(operand: StepOperand) -> bytes:
+    """`[flags, pattern]`, then the behaviour and the trim that the flags announce."""
+    if not isinstance(operand, tuple) or len(operand) < 2:
+        raise WrongOperandError("takes rules as [flags, pattern, …]")
+    flags = operand[0] if isinstance(operand[0], int) else 0
+    behaves, trims = bool(flags & BEHAVES), bool(flags & TRIMS)
+    _expect(operand, 2 + behaves + trims)
+    data = pack_number(operand[0], 1) + pack_text(operand[1], 2)
+    if behaves:
+        data += pack_number(operand[2], 1)
+    return data + pack_text(operand[-1], 1) if trims else data
+
+
+def _take_template(reader: Reader) -> Operands:
+    return tuple(_take_item(reader) for _ in range(reader.u8()))
+
+
+def _take_item(reader: Reader) -> StepOperand:
+    if not reader.u8():
+        return ()
+    return reader.i32() if reader.u8() else _text(reader, 1)
+
+
+def _pack_template(operands: Operands) -> bytes:
+    return pack_number(len(operands), 1) + b"".join(map(_pack_item, operands))
+
+
+def _pack_item(operand: StepOperand) -> bytes:
+    """`[]` is the place of the sequence, a number is an id, a text is a token."""
+    if isinstance(operand, tuple):
+        _expect(operand, 0)
+        return b"\0"
+    if isinstance(operand, int):
+        return b"\1\1" + pack_number(operand, 4, signed=True)
+    return b"\1\0" + pack_text(operand, 1)
+
+
+def _fields(code: int, *kinds: str) -> _Record:
+    """Numbers and texts in a row: `u8`, `u16` and `i32`, `s8` and `s16`."""
+
+    def take(reader: Reader) -> Operands:
+        return tuple(_take_field(reader, kind) for kind in kinds)
+
+    def pack(operands: Operands) -> bytes:
+        _expect(operands, len(kinds))
+        return b"".join(map(_pack_field, operands, kinds))
+
+    return _Record(code, take, pack)
+
+
+def _take_field(reader: Reader, kind: str) -> int | str:
+    match kind:
+        case "u8":
+            return reader.u8()
+        case "u16":
+            return reader.u16()
+        case "i32":
+            return reader.i32()
+    return _text(reader, 1 if kind == "s8" else 2)
+
+
+def _pack_field(operand: StepOperand, kind: str) -> bytes:
+    size = int(kind[1:]) // 8
+    if kind[0] == "s":
+        return pack_text(operand, 1 if kind == "s8" else 2)
+    return pack_number(operand, size, signed=kind[0] == "i")
+
+
+_ADDED = ("u8", "i32", "s16")
+
+
+def _take_added(reader: Reader) -> Operands:
+    return tuple(tuple(_take_field(reader, kind) for kind in _ADDED) for _ in range(reader.u16()))
+
+
+def _pack_added(operands: Operands) -> bytes:
+    return pack_number(len(operands), 2) + b"".join(map(_pack_token, operands))
+
+
+def _pack_token(operand: StepOperand) -> bytes:
+    if not isinstance(operand, tuple):
+        raise WrongOperandError("takes tokens as [flags, id, text]")
+    _expect(operand, len(_ADDED))
+    return b"".join(map(_pack_field, operand, _ADDED))
+
+
+_RECORDS: Mapping[str, _Record] = MappingProxyType(
+    {
+        "LOWERCASE": _texts(0x01),
+        "UNICODE_NORM": _texts(0x02, 1),
+        "REPLACE": _texts(0x03, 2, 2),
+        "FILTER_CATEGORY": _Record(0x04, _take_categories, _pack_categories),
+        "PREPEND": _texts(0x07, 2),
+        "PARTITION_RULES": _Record(0x10, _take_rules, _pack_rules),
+        "BYTE_ENCODE": _texts(0x15),
+        "BPE_ENCODE": _Record(0x20, _take_suffix, _pack_suffix),
+        "WORDPIECE_ENCODE": _texts(0x21, 1),
+        "UNIGRAM_ENCODE": _texts(0x22),
+        "COMPOSE": _Record(0x30, _take_template, _pack_template),
+        # ours, from 0x80 on
+        "ADDED_TOKENS": _Record(0x80, _take_added, _pack_added),
+        "SPLIT": _fields(0x81, "u8", "u8", "s16"),
+        "PREPEND_WHERE": _fields(0x82, "u8", "s16"),
+        "REPLACE_PATTERN": _fields(0x83, "u8", "s16", "s16"),
+        "ENCODE_OPTIONS": _fields(0x84, "u8", "u16", "s8", "s8"),
+        "CHARSMAP": _fields(0x85, "s8"),
+        "DECODE_BYTES": _fields(0x90),
+        "DECODE_WORDPIECES": _fields(0x91, "s8", "u8"),
+        "DECODE_SPACES": _fields(0x92, "s8", "u8"),
+        "DECODE_FUSE": _fields(0x93),
+        "DECODE_STRIP": _fields(0x94, "s8", "u16", "u16"),
+        "DECODE_FALLBACK": _fields(0x95),
+        "DECODE_REPLACE": _fields(0x96, "u8", "s16", "s16"),
+        "DECODE_SUFFIX": _fields(0x97, "s8"),
+        "DECODE_JOIN": _fields(0x98, "s8"),
+    }
 )
-from lamella.lang.nac.assembly.programs.plan import PLAN_NAMES, PLAN_WORDS, decode_plan, encode_plan_step
-from lamella.lang.nac.assembly.programs.problem import StepProblem
+_NAMES: Mapping[int, str] = MappingProxyType({record.code: name for name, record in _RECORDS.items()})
+MANIFEST_NAMES = tuple(_RECORDS)
+"""The instructions of a manifest."""
+
+
+# --- the plan of the orchestrator: opcodes by name, slots and constants as numbers, distances as ------------
+
+
+PLAN_NAMES: Mapping[str, int] = MappingProxyType({opcode.name: code for code, opcode in OPCODES.items()})
+"""The opcodes by name."""
+PLAN_WORDS: tuple[str, ...] = (*PLAN_NAMES, LABEL)
+"""What a line of a plan begins with."""
+_LISTS = (Kind.READS, Kind.WRITES)
+
+
+def decode_plan(data: Data) -> tuple[Step, ...] | None:
+    """The instructions of a plan, or None where its bytes are not instructions from first to last."""
+    found: list[Step] = []
+    for item in decode(data):
+        if isinstance(item, Stop):
+            return None
+        found.append(Step(item.opcode.name, item.fields))
+    return tuple(found)
+
+
+def _more(opcode: Opcode, first: Sequence[StepOperand]) -> tuple[Operand, ...]:
+    """The operands that follow because of the first one."""
+    choice = first[0] if first else None
+    return opcode.more.get(choice, ()) if isinstance(choice, int) else ()
+
+
+def encode_plan_step(step: Step) -> bytes:
+    """The bytes of one instruction; StepProblem where it has none."""
+    if step.name == LABEL:
+        raise StepProblem("takes one name that no other label has")
+    code = PLAN_NAMES[step.name]
+    opcode = OPCODES[code]
+    wanted = opcode.operands + _more(opcode, step.operands)
+    if len(wanted) != len(step.operands):
+        raise StepProblem(miscounted(len(wanted), len(step.operands)))
+    try:
+        return bytes([code]) + b"".join(map(_pack, step.operands, wanted))
+    except WrongOperandError as problem:
+        raise StepProblem(str(problem)) from None
+
+
+def _pack(value: StepOperand, operand: Operand) -> bytes:
+    if operand.kind is Kind.JUMP and isinstance(value, str):
+        raise WrongOperandError(f"jumps to the label '{value}', which the plan does not have")
+    if operand.kind not in _LISTS:
+        return pack_number(value, operand.kind.size, operand.kind is Kind.JUMP)
+    if not isinstance(value, tuple):
+        raise WrongOperandError("takes a list of slots where none is given")
+    return pack_number(len(value), 1) + b"".join(pack_number(item, 1) for item in value)
+
 
 __all__ = [
     "MANIFEST_NAMES",

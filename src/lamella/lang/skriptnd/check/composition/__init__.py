@@ -1,6 +1,476 @@
 """Compositions: components, control flow, updates and quantisation."""
 
-from lamella.lang.skriptnd.check.composition.compose import check_composition
-from lamella.lang.skriptnd.check.composition.state import Edge
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeAlias
+
+from lamella.base.diagnostic import Diagnostic
+from lamella.lang.skriptnd.check.composition.invocations import Call, check_invocation
+from lamella.lang.skriptnd.check.composition.state import Edge, State, as_tensor
+from lamella.lang.skriptnd.check.context import Context, Entry, Place
+from lamella.lang.skriptnd.check.declare.patterns import names_of, pack_of, take
+from lamella.lang.skriptnd.check.declare.shapes import Declaring, read_tensor, type_of
+from lamella.lang.skriptnd.check.definitions import Definitions, Signature
+from lamella.lang.skriptnd.check.expressions.chains import tested
+from lamella.lang.skriptnd.check.kinds import UNKNOWN, Kind, agrees, family, join_types
+from lamella.lang.skriptnd.check.lengths import Known, length_of, number_of, shown
+from lamella.lang.skriptnd.nodes import (
+    Block,
+    Branch,
+    Callee,
+    Carried,
+    Component,
+    Invocation,
+    ListPattern,
+    Loop,
+    Operator,
+    Parameter,
+    Pattern,
+    Quantization,
+    Result,
+)
+from lamella.lang.skriptnd.rules import composition as rules
+
+# --- control flow: branches that agree, loops that end ------------------------------------------------------
+
+
+Kinds: TypeAlias = list[Kind] | None
+Evaluate: TypeAlias = Callable[[Callee], Kinds]
+
+
+def check_branch(state: State, node: Branch, evaluate: Evaluate) -> Kinds:
+    """The results of a branch: what its parts agree on."""
+    statics = [_check_condition(state, condition, evaluate) for condition, _ in node.cases]
+    merged: Kinds = None
+    with state.control(any(statics)):
+        for number, (condition, consequent) in enumerate((*node.cases, (None, node.otherwise))):
+            with state.context.inner():
+                if condition is not None and not isinstance(condition, Invocation | Block):
+                    state.context.present(tested(condition))
+                found = evaluate(consequent)
+            merged = found if number == 0 else _merge(state, consequent, (merged, found), all(statics))
+    return merged
+
+
+def _check_condition(state: State, condition: Callee, evaluate: Evaluate) -> bool:
+    """Whether a condition is known before the run; one that is not a single bool is a finding."""
+    if isinstance(condition, Invocation | Block):
+        with state.control(False):
+            found = evaluate(condition)
+        if found is not None and (len(found) != 1 or not _is_truth(found[0])):
+            text = found[0] if len(found) == 1 else f"{len(found)} results"
+            state.context.report(rules.CONDITION.at(condition.span, what="the condition", found=text))
+        return False
+    kind = state.context.infer(condition)
+    if not _is_truth(kind):
+        state.context.report(rules.CONDITION.at(condition.span, what="the condition", found=kind))
+    elif kind.optional:
+        state.required(condition, kind, "a condition")
+    return not kind.tensor
+
+
+def _is_truth(kind: Kind) -> bool:
+    return not kind.known or (kind.type == "bool" and not kind.packed)
+
+
+def _merge(state: State, node: Callee, both: tuple[Kinds, Kinds], static: bool) -> Kinds:
+    left, right = both
+    if left is None or right is None:
+        return None
+    if len(left) != len(right):
+        state.context.report(rules.BRANCH_COUNT.at(node.span, left=len(left), right=len(right)))
+        return None
+    pairs = enumerate(zip(left, right, strict=True), 1)
+    return [_merge_one(state, node, number, (one, two), static) for number, (one, two) in pairs]
+
+
+def _merge_one(state: State, node: Callee, number: int, both: tuple[Kind, Kind], static: bool) -> Kind:
+    """One result of two branches; before the run only one of them remains, and only the types have to agree."""
+    left, right = both
+    if not (left.known and right.known):
+        return UNKNOWN
+    if not agrees(left, right) or (left.packed != right.packed and not static):
+        state.context.report(rules.BRANCH_TYPE.at(node.span, number=number, left=left, right=right))
+        return UNKNOWN
+    if left.packed != right.packed:
+        return UNKNOWN
+    if state.context.algebra.differ(left.rank, right.rank) and not static:
+        one, two = shown(left.rank), shown(right.rank)
+        state.context.report(rules.BRANCH_RANK.at(node.span, number=number, left=one, right=two))
+    rank = left.rank if left.rank == right.rank else None
+    length = left.length if left.length == right.length else None
+    name = join_types(left.type, right.type)
+    return Kind(name, left.optional or right.optional, left.packed, True, length, rank)
+
+
+def check_loop(state: State, loop: Loop, evaluate: Evaluate) -> Kinds:
+    """The results of a loop: carried values first, then what is collected."""
+    _check_form(state, loop)
+    carried = [_infer_carried(state, item) for item in loop.carried]
+    length = _infer_scans(state, loop)
+    count = _infer_count(state, loop)
+    with state.control(static=loop.unroll), state.context.inner() as scope:
+        for item, kind in zip(loop.carried, carried, strict=True):
+            scope.names[item.name] = Entry(kind, "a carried value", item.span)
+        for scan, kind in _scanned(state, loop):
+            scope.names[scan] = Entry(kind, "an item of a loop", loop.span)
+        if loop.iteration is not None and loop.iteration.index is not None:
+            index = loop.iteration.index
+            kind = Kind("int", value=number_of(index)) if loop.unroll else Kind("int", tensor=True, rank=0)
+            scope.names[index] = Entry(kind, "a loop index", loop.iteration.span)
+        for condition in (loop.before, loop.after):
+            if condition is not None:
+                _check_condition(state, condition, evaluate)
+        found = evaluate(loop.body)
+    if found is None:
+        return None
+    total = count.value if count is not None and not count.tensor and not count.optional else None
+    if count is None and loop.before is None and loop.after is None:
+        total = length
+    return _loop_results(state, loop, (carried, found), total)
+
+
+def _check_form(state: State, loop: Loop) -> None:
+    """A loop has an end, and one that is unrolled has it before the run."""
+    report, counted = state.context.report, loop.iteration is not None and loop.iteration.count is not None
+    conditions = [item for item in (loop.before, loop.after) if item is not None]
+    if loop.unroll and conditions:
+        report(rules.UNROLL_WHILE.at(conditions[0].span))
+    elif loop.unroll and not loop.scans and not counted:
+        report(rules.UNROLL_OPEN.at(loop.span))
+    elif not loop.scans and not counted and not conditions:
+        report(rules.ENDLESS.at(loop.span))
+    elif len(conditions) == 2:
+        report(rules.TWO_CONDITIONS.at(conditions[1].span))
+
+
+def _infer_carried(state: State, item: Carried) -> Kind:
+    value = state.tensor(item.value, f"the carried '{item.name}'")
+    if item.type is None:
+        return value
+    parameter = Parameter(item.name, item.type, span=item.span)
+    declared = read_tensor(state.context, parameter, Declaring("carried value"))
+    if not agrees(declared, value):
+        left, right = declared.type, value.type
+        return state.context.report(rules.CARRIED_TYPE.at(item.span, name=item.name, left=left, right=right))
+    return declared
+
+
+def _infer_scans(state: State, loop: Loop) -> Known:
+    """The common length of the packs that are scanned."""
+    common: Known = None
+    for item in loop.scans:
+        kind = state.tensor(item.value, f"the scan of '{item.name}'")
+        if kind.known and not kind.packed:
+            state.context.report(rules.SCAN_PACK.at(item.span, name=item.name))
+        elif state.context.algebra.differ(common, kind.length):
+            left, right = shown(common), shown(kind.length)
+            state.context.report(rules.SCAN_LENGTHS.at(item.span, left=left, right=right))
+        common = kind.length if common is None else common
+    return common
+
+
+def _scanned(state: State, loop: Loop) -> list[tuple[str, Kind]]:
+    """The items of the scanned packs; the packs were checked before, and nothing is said twice."""
+    findings = len(state.context.findings)
+    kinds = [(item.name, as_tensor(state.context.infer(item.value))) for item in loop.scans]
+    del state.context.findings[findings:]
+    return [(name, kind.present().single() if kind.packed else UNKNOWN) for name, kind in kinds]
+
+
+def _infer_count(state: State, loop: Loop) -> Kind | None:
+    if loop.iteration is None or loop.iteration.count is None:
+        return None
+    count = loop.iteration.count
+    kind = state.context.infer(count)
+    if kind.known and (kind.packed or family(kind.type or "") != "int"):
+        state.context.report(rules.COUNT_TYPE.at(count.span, found=kind))
+        return UNKNOWN
+    if kind.tensor and loop.unroll:
+        state.context.report(rules.UNROLL_TENSOR.at(count.span))
+    return kind
+
+
+def _loop_results(
+    state: State, loop: Loop, kinds: tuple[list[Kind], list[Kind]], total: Known
+) -> list[Kind] | None:
+    carried, found = kinds
+    if len(found) < len(carried):
+        left, right = len(carried), len(found)
+        state.context.report(rules.CARRIED_COUNT.at(loop.body.span, left=left, right=right))
+        return None
+    kept = [
+        _compare_carried(state, loop, item, (kind, result))
+        for item, kind, result in zip(loop.carried, carried, found, strict=False)
+    ]
+    _check_collected(state, loop, found)
+    steps = [item.pack(total) if item.known else UNKNOWN for item in found[len(carried) :]]
+    return [*kept, *steps]
+
+
+def _check_collected(state: State, loop: Loop, found: Sequence[Kind]) -> None:
+    for number, kind in enumerate(found, 1):
+        if kind.packed:
+            state.context.report(rules.BODY_PACK.at(loop.body.span, number=number))
+    counted = loop.iteration is not None and loop.iteration.count is not None
+    if len(found) > len(loop.carried) and not loop.scans and not counted:
+        conditions = loop.before is not None or loop.after is not None
+        if conditions:
+            state.context.report(rules.SCAN_LIMIT.at(loop.span))
+
+
+def _compare_carried(state: State, loop: Loop, item: Carried, both: tuple[Kind, Kind]) -> Kind:
+    """A carried value keeps its type, and where the loop stays one, its rank."""
+    kind, result = both
+    if not (kind.known and result.known):
+        return kind
+    if not agrees(kind, result):
+        left, right = str(kind.type), str(result.type)
+    elif state.context.algebra.differ(kind.rank, result.rank) and not loop.unroll:
+        left, right = f"of rank {shown(kind.rank)}", f"rank {shown(result.rank)}"
+    else:
+        return kind
+    return state.context.report(rules.CARRIED_TYPE.at(loop.body.span, name=item.name, left=left, right=right))
+
+
+# --- results: what is assigned to the names of a component --------------------------------------------------
+
+
+class Results:
+    """Assigns results on one level of a composition; `open` are the declared names it has to assign."""
+
+    def __init__(self, state: State, open_names: set[str], top: bool, section: str = "compose") -> None:
+        self._state = state
+        self._open = open_names
+        self._top = top
+        self._section = section
+        self._assigned: set[str] = set()
+
+    def assign(self, pattern: Pattern, kind: Kind, invoked: bool) -> None:
+        """Give the names of a pattern their tensors; `invoked` where an operator gives the result."""
+        if isinstance(pattern, ListPattern) and kind.known and not kind.packed:
+            self._state.context.report(rules.RESULT_PATTERN.at(pattern.span))
+            kind = UNKNOWN
+        for result, taken in take(self._state.context, pattern, kind):
+            self._assign(result, taken, invoked and isinstance(pattern, Result))
+
+    def _assign(self, result: Result, kind: Kind, invoked: bool) -> None:
+        context = self._state.context
+        kind = self._typed(result, kind)
+        entry = context.scope.names.get(result.name)
+        if result.name in self._assigned:
+            context.report(rules.RESULT_TWICE.at(result.span, name=result.name))
+            return
+        self._assigned.add(result.name)
+        if result.name in self._open and entry is not None:
+            self._open.discard(result.name)
+            self._compare(result, entry.kind, kind)
+            return
+        if entry is not None and self._top:
+            self._refuse(result, entry)
+            return
+        if kind.packed and invoked and pack_of(result) is None:
+            context.report(rules.RESULT_LENGTH.at(result.span, name=result.name))
+        if kind.packed and kind.length is None:
+            kind = kind.pack(length_of(f"|{result.name}|"))
+        context.scope.names[result.name] = Entry(kind.present(), "a result", result.span)
+
+    def _refuse(self, result: Result, entry: Entry) -> None:
+        """A declared name that this block may not assign."""
+        name, report = result.name, self._state.context.report
+        if self._section == "update":
+            report(rules.UPDATE_TARGET.at(result.span, name=name, what=entry.what))
+        elif entry.what == "a variable":
+            report(rules.VARIABLE_ASSIGNED.at(result.span, name=name))
+        else:
+            report(rules.PARAMETER_ASSIGNED.at(result.span, name=name, what=entry.what))
+
+    def _typed(self, result: Result, kind: Kind) -> Kind:
+        """A result with what is written of its type."""
+        if result.type is None:
+            return kind
+        context = self._state.context
+        if result.type.shape is None:
+            declared = Kind(type_of(context, result.type, result.name), packed=kind.packed, tensor=True)
+        else:
+            parameter = Parameter(result.name, result.type, span=result.span)
+            declared = read_tensor(context, parameter, Declaring("result", graph=True))
+        if not self._compare(result, declared, kind):
+            return UNKNOWN
+        if not declared.known:
+            return kind
+        packed, length = declared.packed or kind.packed, declared.length or kind.length
+        rank = kind.rank if declared.rank is None else declared.rank
+        return Kind(declared.type, False, packed, True, length, rank)
+
+    def _compare(self, result: Result, declared: Kind, kind: Kind) -> bool:
+        """Whether what is declared and what is given agree in type, rank and number."""
+        context, name = self._state.context, result.name
+        if not (declared.known and kind.known):
+            return True
+        if not agrees(declared, kind):
+            left, right = declared.type, kind.type
+            context.report(rules.OUTPUT_TYPE.at(result.span, name=name, left=left, right=right))
+        elif declared.packed != kind.packed and not (kind.packed and result.type is not None):
+            left, right = (_number(item) for item in (declared, kind))
+            context.report(rules.OUTPUT_PACK.at(result.span, name=name, left=left, right=right))
+        elif context.algebra.differ(declared.rank, kind.rank):
+            left, right = shown(declared.rank), shown(kind.rank)
+            context.report(rules.OUTPUT_RANK.at(result.span, name=name, left=left, right=right))
+        else:
+            return True
+        return False
+
+
+def _number(kind: Kind) -> str:
+    return "a pack" if kind.packed else "a single tensor"
+
+
+# --- quantisation: which tensors, by which operators --------------------------------------------------------
+
+
+def check_quantization(state: State) -> None:
+    """Quantised tensors exist, each is quantised once, by an operator from one tensor to one tensor."""
+    operator, seen = state.operator, set[str]()
+    items = [item for item in operator.items("quantize") if isinstance(item, Quantization)]
+    if items and not operator.graph:
+        state.context.report(rules.QUANTISED_OPERATOR.at(items[0].span, name=operator.name))
+        return
+    for item in items:
+        name = item.tensor.removeprefix(f"{state.definitions.module}.").removeprefix(f"{operator.name}.")
+        if name in seen:
+            state.context.report(rules.QUANTISED_TWICE.at(item.span, name=item.tensor))
+        elif not _exists(state, name):
+            state.context.report(rules.UNKNOWN_TENSOR.at(item.span, name=item.tensor))
+        seen.add(name)
+        _check_quantizer(state, item)
+
+
+def _exists(state: State, name: str) -> bool:
+    """Whether a tensor may have a name; below a label only the composition can tell."""
+    first, _, rest = name.partition(".")
+    if rest:
+        return first in state.all_labels
+    entry = state.context.scope.names.get(first.partition(":")[0])
+    return entry is not None and (entry.kind.tensor or not entry.kind.known)
+
+
+def _check_quantizer(state: State, item: Quantization) -> None:
+    found = state.definitions.resolve(item.operator, item.span)
+    if found is None or isinstance(found, Diagnostic):
+        if found is not None:
+            state.context.report(found)
+        return
+    signature = state.definitions.signature(item.operator, found)
+    problem = _problem(signature)
+    if problem:
+        state.context.report(rules.QUANTISER.at(item.span, name=item.operator, what=problem))
+        return
+    call = Call(state, item, signature)
+    call.check_types(item.types)
+    call.check_attributes(item.attributes)
+
+
+def _problem(signature: Signature) -> str:
+    if len(signature.inputs) != 1 or len(signature.outputs) != 1:
+        return f"it has {len(signature.inputs)} inputs and {len(signature.outputs)} outputs"
+    (_, before), (_, after) = signature.inputs[0], signature.outputs[0]
+    if before.packed or after.packed:
+        return "it takes or gives a pack"
+    return "" if agrees(before, after) else f"it makes {after.type} of {before.type}"
+
+
+# --- the components of a composition, in their order --------------------------------------------------------
+
+
+def check_composition(context: Context, definitions: Definitions, operator: Operator) -> list[Edge]:
+    """Check what an operator composes, updates and quantises; the invocations it always makes are returned."""
+    state = State(context, definitions, operator)
+    composed = _components(operator, "compose")
+    if composed or any(section.name == "compose" for section in operator.sections):
+        open_names = {item.name for item in operator.parameters("output")}
+        missing = _check_section(state, composed, open_names, "compose")
+        for item in operator.parameters("output"):
+            if item.name in missing:
+                context.report(rules.OUTPUT_MISSING.at(item.span, name=item.name))
+    variables = {item.name for item in operator.parameters("variable")}
+    _check_section(state, _components(operator, "update"), variables, "update")
+    with context.at(Place("quantize")):
+        check_quantization(state)
+    return state.edges
+
+
+def _components(operator: Operator, section: str) -> list[Component]:
+    return [item for item in operator.items(section) if isinstance(item, Component)]
+
+
+def _check_section(state: State, items: Sequence[Component], open_names: set[str], section: str) -> set[str]:
+    """Check a block of components; the declared names that it does not assign are returned."""
+    results = Results(state, open_names, True, section)
+    # Outputs are known from their assignment on; variables have a value before their update.
+    later: Collection[str] = open_names if section == "compose" else ()
+    with state.context.at(Place(section, later=later)):
+        _check_components(state, items, results)
+    return open_names
+
+
+def _check_components(state: State, items: Sequence[Component], results: Results) -> None:
+    for item in items:
+        named = [result for pattern in item.results for result in names_of(pattern)]
+        state.labelled = len(named) == 1 or len(items) == 1
+        if len(named) == 1:
+            state.all_labels.add(named[0].name)
+        found = _check_value(state, item)
+        _assign(state, item, found, results)
+
+
+def _assign(state: State, item: Component, found: Kinds, results: Results) -> None:
+    patterns: Sequence[Pattern] = item.results
+    if found is not None and len(found) != len(patterns):
+        what = f"'{item.value.operator}'" if isinstance(item.value, Invocation) else "the right side"
+        hint = "the result is a pack: take it apart with [a, b]" if _is_pack(found) else None
+        state.context.report(
+            rules.RESULT_COUNT.at(item.span, hint=hint, what=what, left=len(patterns), right=len(found))
+        )
+        found = None
+    kinds = found if found is not None else [UNKNOWN] * len(patterns)
+    for pattern, kind in zip(patterns, kinds, strict=True):
+        results.assign(pattern, kind, isinstance(item.value, Invocation))
+
+
+def _is_pack(found: Sequence[Kind]) -> bool:
+    return len(found) == 1 and found[0].packed
+
+
+def _check_value(state: State, item: Component) -> Kinds:
+    def evaluate(callee: Callee) -> Kinds:
+        return _evaluate(state, callee)
+
+    if isinstance(item.value, Branch):
+        return check_branch(state, item.value, evaluate)
+    if isinstance(item.value, Loop):
+        return check_loop(state, item.value, evaluate)
+    return evaluate(item.value)
+
+
+def _evaluate(state: State, callee: Callee) -> Kinds:
+    """The results of an invocation, a block or an expression."""
+    if isinstance(callee, Invocation):
+        return check_invocation(state, callee)
+    if isinstance(callee, Block):
+        return _check_block(state, callee)
+    return [state.tensor(callee, "a result")]
+
+
+def _check_block(state: State, block: Block) -> Kinds:
+    state.add_label(block.label, block.span)
+    labelled = state.labelled
+    with state.block():
+        _check_components(state, block.components, Results(state, set(), False))
+        found = [state.tensor(item, "a result of a block") for item in block.results]
+    state.labelled = labelled
+    return found
+
 
 __all__ = ["Edge", "check_composition"]

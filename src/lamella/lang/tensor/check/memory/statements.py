@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from lamella.lang.tensor.check.memory.aliases import check_aliases
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+
+from lamella.base.diagnostic import Diagnostic
 from lamella.lang.tensor.check.memory.bounds import (
     Place,
     check_expansion,
@@ -15,11 +20,10 @@ from lamella.lang.tensor.check.memory.bounds import (
 )
 from lamella.lang.tensor.check.memory.forms.affine import ZERO
 from lamella.lang.tensor.check.memory.forms.symbols import NOBODY
-from lamella.lang.tensor.check.memory.initial import LocalMemory
 from lamella.lang.tensor.check.memory.known import Family, Known, Number, View
 from lamella.lang.tensor.check.memory.races import check_access, check_matrix_store
 from lamella.lang.tensor.check.memory.scalars import unknown_value
-from lamella.lang.tensor.check.memory.state import State
+from lamella.lang.tensor.check.memory.state import Loop, State
 from lamella.lang.tensor.check.memory.views import load_member, make_expand, make_fuse, make_subview
 from lamella.lang.tensor.check.roles import word_of
 from lamella.lang.tensor.nodes import (
@@ -46,6 +50,127 @@ from lamella.lang.tensor.nodes import (
     Subview,
     Value,
 )
+from lamella.lang.tensor.rules import memory as rules
+
+# --- local memory that is read before anything was written to it --------------------------------------------
+
+
+@dataclass(slots=True)
+class Allocation:
+    """Local memory: the loops it stands in, where it was written to."""
+
+    loops: int
+    writes: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyRead:
+    """A read that no write precedes in the text."""
+
+    allocation: Allocation
+    finding: Diagnostic
+    loop: Loop | None
+    """The outermost loop around it that the memory outlives."""
+    is_first: bool
+    """Whether its first trip is sure to read."""
+
+
+class LocalMemory:
+    """Follows the local memory of a function."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._allocations: dict[int, Allocation] = {}
+        self._early: list[EarlyRead] = []
+
+    def allocate(self, root: int) -> None:
+        """Local memory begins undefined."""
+        self._allocations[root] = Allocation(len(self._state.loops))
+
+    def write(self, root: int) -> None:
+        """Something is written; how much of it is not followed."""
+        if root in self._allocations:
+            self._allocations[root].writes.append(self._state.position)
+
+    def read(self, root: int, place: Place, instruction: str) -> None:
+        """Something is read."""
+        found = self._allocations.get(root)
+        if found is None or found.writes or self._state.dead:
+            return
+        around = self._state.loops[found.loops :]
+        finding = rules.UNINITIALISED.at(place.span, instruction=instruction, name=place.name)
+        loop = around[0] if around else None
+        is_first = len(around) == 1 and around[0].depth == self._state.depth
+        self._early.append(EarlyRead(found, finding, loop, is_first))
+
+    def findings(self) -> list[Diagnostic]:
+        """Reads of what nobody has written; a later write in a loop may have come a trip before."""
+        return [item.finding for item in self._early if item.is_first or not _is_written_in(item)]
+
+
+def _is_written_in(item: EarlyRead) -> bool:
+    if item.loop is None:
+        return False
+    writes = item.allocation.writes
+    end = item.loop.end
+    after = bisect_right(writes, item.loop.start)
+    return after < len(writes) and (end is None or writes[after] <= end)
+
+
+# --- collective instructions whose result shares memory with an operand -------------------------------------
+
+
+IN_PLACE = ("axpby", "cumsum", "hadamard")
+"""Instructions whose result may be one of their operands, element by element."""
+MOST_ELEMENTS = 4096
+
+
+def check_aliases(state: State, place: Place, item: Blas) -> None:
+    """A collective instruction may not write to what it still has to read."""
+    output = state.view(item.operands[-1])
+    if output is None:
+        return
+    for operand in item.operands[1:-2]:
+        view = state.view(operand)
+        if view is None or view.root != output.root or _is_in_place(item, view, output):
+            continue
+        if _overlap(view, output):
+            words = {"instruction": item.function, "output": output.name, "input": view.name}
+            state.report(rules.ALIAS.at(place.span, hint=None, labels=(), **words))
+            return
+
+
+def _is_in_place(item: Blas, view: View, output: View) -> bool:
+    same = (view.address, view.sizes, view.strides) == (output.address, output.sizes, output.strides)
+    moved = any(item.transposes) and len(view.sizes) > 1
+    return same and item.function in IN_PLACE and not moved
+
+
+def _overlap(view: View, output: View) -> bool:
+    """Whether two views of one memory have an element in common for certain, if they have any elements."""
+    if view.address is None or output.address is None:
+        return False
+    left, right = dict(view.address), dict(output.address)
+    moved = {key: left.get(key, ZERO) - right.get(key, ZERO) for key in {*left, *right}}
+    if all(form == ZERO for form in moved.values()):
+        return True
+    distance = moved.pop(-1, ZERO)
+    if distance.terms or any(form != ZERO for form in moved.values()):
+        return False
+    here, there = _elements(view, distance.constant), _elements(output, 0)
+    return here is not None and there is not None and not here.isdisjoint(there)
+
+
+def _elements(view: View, start: int) -> frozenset[int] | None:
+    """The addresses of all elements; None where that are too many or not known."""
+    sizes = [size.constant for size in view.sizes if not size.terms]
+    strides = [step.constant for step in view.strides if step is not None and not step.terms]
+    if len(sizes) < len(view.sizes) or len(strides) < len(view.strides) or prod(sizes) > MOST_ELEMENTS:
+        return None
+    steps = product(
+        *(range(0, size * step, step) if step else (0,) for size, step in zip(sizes, strides, strict=True))
+    )
+    return frozenset(start + sum(step) for step in steps)
 
 
 class Statements:
