@@ -17,6 +17,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.bridge.hf_to_module import open_folder
 from lamella.cli import lamella as command
 from lamella.pipeline.module.architectures import TRAVELLING, unknown_architecture
+from tests.house.tree import ROOT
 
 MINE = """\
 from parts.gate import Gate
@@ -195,6 +196,18 @@ def test_links_in_a_folder_are_not_followed(folder: Path, tmp_path: Path) -> Non
     (tmp_path / "mine.sknd").write_text(OPERATORS, encoding="utf-8")
     (folder / "mine.sknd").symlink_to(tmp_path / "mine.sknd")
     assert "symbolic link" in call("check", folder, "--set", "width=3", "--set", "cap=1.0", status=1)
+
+
+def test_keys_that_the_named_architecture_reads_and_ones_own_does_not_are_named(tmp_path: Path) -> None:
+    page = ROOT / "examples" / "llama" / "page.module"
+    call("convert", page, tmp_path / "tiny", "--seed", "1")
+    config = json.loads((tmp_path / "tiny" / "config.json").read_text(encoding="utf-8"))
+    for more, told in (({}, ""), ({"rope_theta": 500.0}, "so rope_theta of config.json is not read")):
+        (tmp_path / "tiny" / "config.json").write_text(json.dumps({**config, **more}), encoding="utf-8")
+        for words in (("check",), ("run", "--shape", "B=1,T=2")):
+            found = call(words[0], tmp_path / "tiny", "--architecture", page, *words[1:])
+            assert ("W114" in found) == bool(told), found
+            assert told in found
 
 
 @pytest.mark.parametrize("named", ["os.system", "mine.nothing", "math.add"])

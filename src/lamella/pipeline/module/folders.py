@@ -15,10 +15,11 @@ from lamella.bridge.hf_to_module import Folder, open_folder, read_config
 from lamella.bridge.hf_to_module.keys import mapped_keys
 from lamella.lang.module.instantiate import Instance, Known
 from lamella.lang.module.instantiate.evaluate import Problem
+from lamella.lang.module.nodes import Field
 from lamella.lang.module.resolve import Declared
 from lamella.lang.module.resolve.lineage import config_params, trace_lineage
 from lamella.lang.module.rules.mappings import CONFIG, UNREAD
-from lamella.pipeline.module.architectures import find_model
+from lamella.pipeline.module.architectures import find_known, find_model
 from lamella.pipeline.module.reading import Program, build_instance, choose, read_program
 from lamella.pipeline.options import Options
 
@@ -58,13 +59,13 @@ def read_folder(folder: Folder, options: Options) -> Source:
     refused = list(_find_refused(folder))
     if refused:
         raise LamellaError(refused)
-    read, unread = read_values(program, declared, folder)
+    read, unread = read_values(program, declared, folder, options)
     instance = build_instance(program, declared, read, options)
     return Source(program, instance, folder, (*folder.findings, *notes, *unread))
 
 
 def read_values(
-    program: Program, declared: Declared, folder: Folder
+    program: Program, declared: Declared, folder: Folder, options: Options
 ) -> tuple[dict[str, Known], tuple[Diagnostic, ...]]:
     """What the config of a folder says of the parameters of a model, and a warning where nothing of it is read."""
     try:
@@ -73,12 +74,36 @@ def read_values(
         raise LamellaError([problem.finding]) from None
     sections = (item.module.hf_config for item in reversed(lineage))
     fields = next((item for item in sections if item is not None), ())
+    span = declared.declaration.span
     if not any(mapped_keys(fields)):
-        return {}, (UNREAD.at(declared.declaration.span, model=declared.name),)
+        unread = "nothing of config.json is read"
+        return {}, (UNREAD.at(span, model=declared.name, lack="no param_mapping:", unread=unread),)
     read = read_config(fields, config_params(lineage), folder.config)
     if errors(read.findings):
         raise LamellaError(errors(read.findings))
-    return dict(read.values), ()
+    keys = [] if program.resolved.unit.standard else _unread_keys(_keys_of(fields), folder, options)
+    if not keys:
+        return dict(read.values), ()
+    unread = f"{', '.join(keys)} of config.json {'is' if len(keys) == 1 else 'are'} not read"
+    lack = f"no entry for {'it' if len(keys) == 1 else 'them'} in param_mapping:"
+    return dict(read.values), (UNREAD.at(span, model=declared.name, lack=lack, unread=unread),)
+
+
+def _keys_of(fields: tuple[Field, ...]) -> set[str]:
+    """The keys of a config that a model reads."""
+    return {key for _, keys in mapped_keys(fields) for key in keys}
+
+
+def _unread_keys(read: set[str], folder: Folder, options: Options) -> list[str]:
+    """The keys of a config that the library's model of that architecture reads, and one's own does not."""
+    known = find_known(folder.config)
+    if known is None:
+        return []
+    program = read_program(known[0], Options(limits=options.limits))
+    declared = next(item for item in program.modules if item.name == known[1])
+    sections = (item.module.hf_config for item in reversed(trace_lineage(declared, program.resolved.scope)))
+    wanted = _keys_of(next((item for item in sections if item is not None), ()))
+    return sorted(key for key in wanted - read if folder.config.get(key) is not None)
 
 
 def _find_refused(folder: Folder) -> Iterator[Diagnostic]:

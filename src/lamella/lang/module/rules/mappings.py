@@ -107,7 +107,7 @@ TRAVELS = Rule(
 UNREAD = Rule(
     "W114",
     "8.1 HuggingFace Config Mapping",
-    "'{model}' has no param_mapping:, so nothing of config.json is read",
+    "'{model}' has {lack}, so {unread}",
     WARNING,
-    hint="add hf_config: with param_mapping: to the model, or give the values with --set",
+    hint="add it to hf_config: of the model, or give the values with --set",
 )
