@@ -23,8 +23,8 @@ REPAIRS = {
 """What to do about what Python's parser says, by the start of its sentence."""
 
 
-class _Duplicate(Exception):
-    """Carries a key that an object holds twice; never leaves this module."""
+class DuplicateKeyError(Exception):
+    """Carries a key that an object holds twice; readers turn it into a finding of their own."""
 
 
 def parse_json(
@@ -32,8 +32,8 @@ def parse_json(
 ) -> object:
     """The value of a JSON text; InputError points at what is wrong with it."""
     try:
-        found: object = json.loads(source.text, object_pairs_hook=_unique, parse_float=read_number)
-    except _Duplicate as problem:
+        found: object = json.loads(source.text, object_pairs_hook=unique_keys, parse_float=read_number)
+    except DuplicateKeyError as problem:
         key = str(problem.args[0])
         at = source.text.rfind(json.dumps(key))  # the later of the two, where it is spelled plainly
         span = Span(source, max(at, 0), at + len(key) + 2 if at >= 0 else 0)
@@ -47,7 +47,7 @@ def parse_json(
         raise _too_deep(source, limits) from None
     except ValueError as problem:  # a number of more digits than Python reads, or none that fits
         raise InputError(f"this is no JSON: {str(problem)[:100]}", span=Span(source, 0, 0)) from None
-    if _is_deeper(found, limits.max_depth):
+    if is_deeper(found, limits.max_depth):
         raise _too_deep(source, limits)
     return found
 
@@ -57,14 +57,15 @@ def _too_deep(source: Source, limits: Limits) -> InputError:
     return InputError(message, span=Span(source, 0, 0), hint="raise it with --limit max_depth=N")
 
 
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """The object of some pairs, for `object_pairs_hook`; no key may stand there twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise _Duplicate(Counter(key for key, _ in pairs).most_common(1)[0][0])
+        raise DuplicateKeyError(Counter(key for key, _ in pairs).most_common(1)[0][0])
     return found
 
 
-def _is_deeper(value: object, depth: int) -> bool:
+def is_deeper(value: object, depth: int) -> bool:
     """Whether a value nests more levels deep than a number; level by level, without recursion."""
     level = [value]
     for _ in range(depth + 1):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
+from lamella.base.jsontext import DuplicateKeyError, is_deeper, unique_keys
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import read_text_in, shown, stored_in
 from lamella.base.source import Source, Span
@@ -37,9 +36,11 @@ def read_object(folder: Path, name: str, limits: Limits = DEFAULT) -> dict[str, 
     refuse_link(folder, name)
     text = read_text_in(folder, name, limits)
     try:
-        found: object = json.loads(text, object_pairs_hook=_unique)
-    except _DuplicateError as problem:
-        raise LamellaError([wrong_file(path, f"the key '{problem.args[0]}' stands there twice")]) from None
+        found: object = json.loads(text, object_pairs_hook=unique_keys)
+    except DuplicateKeyError as problem:
+        raise LamellaError(
+            [wrong_file(path, f"the key '{str(problem.args[0])[:200]}' stands there twice")]
+        ) from None
     except json.JSONDecodeError as problem:
         why = f"it is no JSON: {problem.msg[:1].lower()}{problem.msg[1:100]}"
         place = Span(Source(shown(path), text), problem.pos, min(problem.pos + 1, len(text)))
@@ -50,32 +51,6 @@ def read_object(folder: Path, name: str, limits: Limits = DEFAULT) -> dict[str, 
         raise LamellaError([wrong_file(path, why)]) from None
     if not isinstance(found, dict):
         raise LamellaError([wrong_file(path, "it is no JSON object")])
-    if _is_deeper(found, limits.max_depth):
+    if is_deeper(found, limits.max_depth):
         raise LamellaError([wrong_file(path, f"it nests more than {limits.max_depth} levels deep")])
     return found
-
-
-class _DuplicateError(Exception):
-    """Carries a key that an object holds twice; never leaves this module."""
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        counts = Counter(key for key, _ in pairs)
-        raise _DuplicateError(counts.most_common(1)[0][0][:200])
-    return found
-
-
-def _is_deeper(value: object, depth: int) -> bool:
-    """Whether a value nests more levels deep than a number."""
-    level = [value]
-    for _ in range(depth + 1):
-        level = [inner for item in level for inner in _inside(item)]
-    return bool(level)
-
-
-def _inside(value: object) -> list[object]:
-    if isinstance(value, Mapping):
-        return list(value.values())
-    return value if isinstance(value, list) else []
