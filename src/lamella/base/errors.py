@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lamella.base.diagnostic import LamellaError, Rule
+from lamella.base.diagnostic import Diagnostic, LamellaError, Rule
 from lamella.base.source import NOWHERE, Source, Span
 
 UNREADABLE = Rule("LAM001", "Files", "{message}")
@@ -54,3 +54,22 @@ class OutputError(LamellaError):
         self.message = message
         self.path = str(path)
         super().__init__([UNWRITABLE.at(_place(path), hint=hint, message=message)])
+
+
+class Unsupported(Exception):
+    """A lowering cannot express something; its text says why. Whoever tried takes another way or makes it a finding."""
+
+
+class Malformed(Exception):
+    """A value of an untrusted file is not what its format asks for; its text is the rest of a sentence about it.
+
+    Never leaves the reader of the file, which makes it a finding with a place.
+    """
+
+
+class Found(Exception):
+    """Carries findings out of deep code to the boundary that collects them; only that boundary catches it."""
+
+    def __init__(self, *findings: Diagnostic) -> None:
+        super().__init__("; ".join(item.message for item in findings))
+        self.findings = findings
