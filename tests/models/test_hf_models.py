@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 
 import lamella
 from lamella.pipeline.module.architectures import architectures
-from lamella.pipeline.module.exporting import export
+from lamella.pipeline.module.export import export
 from lamella.pipeline.options import Options
 from tests.models.checkpoints import MODELS, first_of, logits, save, tokens
 

@@ -22,6 +22,8 @@ COMMANDS = {
     "fmt": "print a file in canonical form",
     "show": "say what is in a file",
     "run": "execute a program or a model",
+    "generate": "continue a text or tokens with a model",
+    "train": "take steps of the training graph of a NAC file",
     "convert": "write a model in another format: .sknd, .nac, .nacs; from .pt2 too",
     "lower": "write a model in a form below it",
     "diff": "compare two models, find the first operation that diverges",

@@ -9,9 +9,9 @@ import click
 
 from lamella.base.diagnostic import Diagnostic, printable
 from lamella.cli.options import command, has_errors, print_findings, print_json, summary
-from lamella.cli.watching.waiting import waiting
+from lamella.cli.waiting import waiting
 from lamella.pipeline.check import check_file
-from lamella.pipeline.languages import language_of, part_of
+from lamella.pipeline.languages import MODULE, architectures, language_of
 from lamella.pipeline.options import Options
 
 
@@ -46,8 +46,6 @@ def check(files: tuple[Path, ...], options: Options) -> None:
 
 def _verify(file: Path, options: Options) -> tuple[list[Diagnostic], list[str]]:
     """What is wrong with the gradients of a file, and what was compared."""
-    language = language_of(file, options.language)
-    if language != "module":
+    if language_of(file, options.language) is not MODULE:
         return [], []
-    found: tuple[list[Diagnostic], list[str]] = part_of(language, "verifying").verify(file, options)
-    return found
+    return architectures().verify(file, options)

@@ -10,7 +10,7 @@ import click
 from lamella.base.diagnostic import printable
 from lamella.base.writer import make_folder
 from lamella.cli.options import command, print_json
-from lamella.cli.watching.waiting import waiting
+from lamella.cli.waiting import waiting
 from lamella.pipeline.compare import (
     compare,
     comparison_lines,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from lamella.base.diagnostic import printable
-from lamella.pipeline.languages import LANGUAGES, close_codes, explanation, find_rule
+from lamella.pipeline.languages import LANGUAGES
+from lamella.pipeline.rules import close_codes, explanation, find_rule
 
 
 @click.command()

@@ -126,7 +126,7 @@ class Inert:
         return InputError(self.message, hint=self.hint)
 
 
-DECIDING = ("to", "observe", "train_steps", "run_plan", "patch", "generate", "prompt", "verify_backward")
+DECIDING = ("to", "observe", "run_plan", "patch", "answers", "prompt", "verify_backward")
 """Options that decide between the ways of a command are looked at first: the others depend on them."""
 
 
@@ -186,14 +186,14 @@ def _others(use: Use) -> str:
 def effective(use: Use) -> Iterator[str]:
     """The options that can have an effect in a use, as its user spells them; those of every command are left out."""
     for name, row in table().items():
-        offered = use.command in row.commands and use.command not in row.hidden if use.command else row.in_api
-        if offered and row.effects is not ALWAYS and row.has_effect(use.steps, use.subject):
+        shown = row.is_offered(use.command) and use.command not in row.hidden if use.command else row.in_api
+        if shown and row.effects is not ALWAYS and row.has_effect(use.steps, use.subject):
             yield spelled(name, use.command)
 
 
 def _needed(need: Need, use: Use) -> str:
     """What one option needs of others, as a user writes it."""
-    names = [name for name in need.options if not use.command or use.command in table()[name].commands]
+    names = [name for name in need.options if not use.command or table()[name].is_offered(use.command)]
     values = [item for item in need.values if item not in (None, False)]
     if need.values and not values:
         return f"beside {' or '.join(spelled(name, use.command) for name in names)}"
@@ -218,4 +218,4 @@ def spelled(name: str, command: str) -> str:
 
 def offered(command: str) -> dict[str, Option]:
     """The options of a command, by name."""
-    return {name: row for name, row in table().items() if command in row.commands}
+    return {name: row for name, row in table().items() if row.is_offered(command)}

@@ -23,7 +23,7 @@ from lamella.lang.module.nodes import Module
 from lamella.lang.module.resolve import Declared
 from lamella.lang.module.rules import mappings as rules
 from lamella.pipeline.module.library import find_file
-from lamella.pipeline.module.reading import Program, choose, read_program
+from lamella.pipeline.module.program import Program, choose, read_program
 from lamella.pipeline.options import Options
 
 _MODEL = re.compile(r'^model +([A-Za-z_]\w*)|^ +(?:architecture|model_type): *"([^"]*)"', re.MULTILINE)

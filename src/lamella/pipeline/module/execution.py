@@ -1,4 +1,4 @@
-"""Module DSL models and Hugging Face folders for the API: what is loaded is a graph, units are written."""
+"""Module DSL models and Hugging Face folders for the API: what is loaded is a graph."""
 
 from __future__ import annotations
 
@@ -15,25 +15,22 @@ from lamella.base.limits import Limits
 from lamella.base.paths import is_folder, map_bytes
 from lamella.base.safetensors import StoreError, read_index
 from lamella.bridge.hf_to_module import Folder, ImportPlan, is_model_folder, open_folder
-from lamella.bridge.ir_to_graph import read_ir
 from lamella.bridge.module_to_graph import Compiled, Settings, graph_name, module_to_graph
 from lamella.bridge.module_to_graph.numbers.tables import compute
-from lamella.bridge.module_to_ir import is_unit
 from lamella.graph.data import read_weights
 from lamella.graph.model import Model
 from lamella.lang.module.instantiate import Instance
 from lamella.pipeline import languages
-from lamella.pipeline.languages import execution_of, part_of
+from lamella.pipeline.languages import SKRIPTND
 from lamella.pipeline.module.folders import Source, read_source
 from lamella.pipeline.module.operators import library_of
-from lamella.pipeline.module.planning import COMPUTED, plan_weights
-from lamella.pipeline.module.reading import Program
+from lamella.pipeline.module.program import Program
+from lamella.pipeline.module.weight_plan import COMPUTED, plan_weights
 from lamella.pipeline.options import Options
-from lamella.pipeline.skriptnd.shaping import with_extents
+from lamella.pipeline.skriptnd.specialise import with_extents
 
 if TYPE_CHECKING:
     from lamella.base.arrays import Array
-    from lamella.pipeline.module.units import CompiledUnit
 
 
 # --- the numbers of a model: from a Hugging Face folder by the mapping of the model, or from a file ---------
@@ -147,27 +144,18 @@ BATCH = "B"
 
 def load(path: Path, options: Options) -> Model:
     """The graph of a model with its weights; LamellaError holds all findings when something is wrong."""
-    if is_unit(path):
-        return with_extents(read_ir(path, options.limits), options)
     source = read_source(path, options)
     return with_extents(build(source, options, settings_of(source.program, options)), options)
 
 
-def compile(  # the API's word: lamella.compile
-    model: CompiledUnit, backend: str | None, options: Options
-) -> languages.Executable:
-    """Make the graph of a unit executable."""
-    return execution_of("skriptnd").compile(model.model, backend, options)
+def lower(model: Model, to: str, options: Options) -> languages.Model:
+    """What is loaded is a graph, and is lowered as one."""
+    return SKRIPTND.lower(model, to, options)
 
 
-def lower(model: CompiledUnit, to: str, options: Options) -> languages.Model:
-    """Lower the graph of a unit."""
-    return execution_of("skriptnd").lower(model.model, to, options)
-
-
-def save(model: CompiledUnit, path: Path) -> None:
-    """Write a unit into a folder."""
-    part_of("module", "units").save_unit(model, path)
+def save(model: Model, path: Path) -> None:
+    """What is loaded is a graph, and is written as one."""
+    SKRIPTND.save(model, path)
 
 
 def settings_of(program: Program, options: Options) -> Settings:

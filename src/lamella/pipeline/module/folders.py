@@ -20,7 +20,7 @@ from lamella.lang.module.resolve import Declared
 from lamella.lang.module.resolve.lineage import config_params, trace_lineage
 from lamella.lang.module.rules.mappings import CONFIG, UNREAD
 from lamella.pipeline.module.architectures import find_known, find_model
-from lamella.pipeline.module.reading import Program, build_instance, choose, read_program
+from lamella.pipeline.module.program import Program, build_instance, choose, read_program
 from lamella.pipeline.options import Options
 
 CONFIG_FILE = "config.json"

@@ -1,4 +1,4 @@
-"""SkriptND models for the API: load, compile, lower, save."""
+"""SkriptND models for the API: load, lower, save."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
@@ -18,19 +19,18 @@ from lamella.base.placement import placement_line
 from lamella.base.source import NOWHERE, Span
 from lamella.graph.data import Weights, read_weights, write_weights
 from lamella.graph.model import Model
-from lamella.graph.nodes import Graph, tensors, walk
+from lamella.graph.nodes import Graph
 from lamella.graph.rewrite import extents, members
-from lamella.kernels.nodes import KernelGraph
 from lamella.lang.skriptnd.rules import data as data_rules
 from lamella.lang.skriptnd.rules.graphs import OPEN_EXTENTS
 from lamella.lang.skriptnd.rules.names import SHADOWED_MODULE
 from lamella.ops.problem import Problem
 from lamella.pipeline import languages
-from lamella.pipeline.languages import ENDINGS, STREAM_ENDINGS, execution_of, part_of
-from lamella.pipeline.options import WITH_KERNELS, Options
-from lamella.pipeline.skriptnd.passing import apply_pass
-from lamella.pipeline.skriptnd.reading import chosen_graph, compose_graph, read_module
-from lamella.pipeline.skriptnd.writing import (
+from lamella.pipeline.languages import ENDINGS, KERNELS, NAC, STREAM_ENDINGS
+from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.compose import chosen_graph, compose_graph, read_module
+from lamella.pipeline.skriptnd.run_passes import apply_pass
+from lamella.pipeline.skriptnd.write import (
     ENDING,
     MAIN,
     STORE_FILE,
@@ -38,6 +38,9 @@ from lamella.pipeline.skriptnd.writing import (
     restore_origins,
     write_model,
 )
+
+if TYPE_CHECKING:
+    from lamella.kernels.nodes import KernelGraph
 
 OTHER_ENDINGS = ({*ENDINGS, *STREAM_ENDINGS, ".npy", ".onnx"}) - {ENDING, STORE_FILE}
 """Files that are no graph; any other name is that of a folder, whatever it ends with."""
@@ -110,60 +113,27 @@ def _widened(graph: Graph) -> Graph:
     return replace(graph, variables=tuple(variables))
 
 
-def _describes_quantisation(graph: Graph) -> bool:
-    """Whether a tensor of the graph says how it is quantised."""
-    made = (item for node in walk(graph.nodes) for argument in node.outputs for item in tensors(argument))
-    given = (item for argument in graph.inputs for item in tensors(argument))
-    return any(item.quantization is not None for item in (*given, *graph.variables, *made))
-
-
-def compile(  # the API's word: lamella.compile
-    model: Model, backend: str | None, options: Options
-) -> languages.Executable:
-    """Make a graph executable."""
-    if options.quantized and not _describes_quantisation(model.graph):
-        hint = "leave --quantized out (quantized=), or describe it in @quantize"
-        raise InputError(f"graph '{model.graph.name}' describes no quantisation", hint=hint)
-    if backend in WITH_KERNELS:
-        executable: languages.Executable = part_of("kernels", "execution").compile_open(
-            model, backend, options
-        )
-        return executable
-    if backend not in (None, "reference"):
-        hint = f"graphs run on: {', '.join(('reference', *WITH_KERNELS))}"
-        raise InputError(f"there is no backend '{backend}' for a graph", hint=hint)
-    executable = compile_model(
-        model,
-        seed=options.start_seed,
-        dtype=options.dtype or "f32",
-        quantized=options.quantized,
-        limits=options.limits,
-    )
-    executable.draws = options.draws
-    return executable
-
-
 def lower(model: Model, to: str, options: Options) -> languages.Model:
     """The graph after the passes that the options name, or its kernels."""
     if to not in ("sknd", "skriptnd", BINARY_FORM, *KERNEL_FORMS):
-        raise InputError(f"there is no road to '{to}' from here", hint=f"a graph lowers to: {_listed()}")
+        raise InputError(f"there is no lowering to '{to}' from here", hint=f"a graph lowers to: {_listed()}")
     try:
         for name in options.passes:
             model = apply_pass(model, name, options.limits)
     except Problem as problem:
         raise LamellaError(problem.findings) from None
     if to == BINARY_FORM:
-        return to_file(model, Path(f"{model.graph.name}.nac"), options)
+        return NAC.from_graph(model, Path(f"{model.graph.name}.nac"), options)
     if to not in KERNEL_FORMS:
         return with_numbers(model, options)
     _require_extents(model, to)
-    kernels: KernelGraph = part_of("kernels", "execution").to_kernels(model, options)
+    kernels = cast("KernelGraph", KERNELS.from_graph(model, Path(), options))
     if not kernels.program.functions:
         told = placement_line(kernels.placement) or "it has none"
         raise InputError("no operation of this graph becomes a kernel", hint=told)
     if to == "tensor" and options.after is None:
         return kernels
-    return execution_of("kernels").lower(kernels, to, options)
+    return KERNELS.lower(kernels, to, options)
 
 
 def with_numbers(model: Model, options: Options, all_or_none: bool = True) -> Model:
@@ -207,32 +177,19 @@ def _listed() -> str:
     return ", ".join(("sknd", BINARY_FORM, *KERNEL_FORMS))
 
 
-def to_file(model: Model, path: Path, options: Options) -> languages.Model:
-    """The NAC file of a graph."""
-    file: languages.Model = part_of("nac", "converting.writing").to_nac(model, path, options)
-    return file
-
-
 def save(model: Model, path: Path) -> None:
     """Write a model: a folder, a .sknd file with its data beside it, a .nac file, or the data alone as .safetensors."""
     ending = path.suffix.lower()
     if ending == STORE_FILE:
         write_weights(path, model.graph, model.data or {})
     elif ENDINGS.get(ending) == BINARY_FORM:
-        execution_of(BINARY_FORM).save(to_file(model, path, Options()), path)
+        NAC.save(NAC.from_graph(model, path, Options()), path)
     elif ending in OTHER_ENDINGS:
         hint = "graphs are written as a folder or .sknd, their data as .safetensors"
         raise InputError(f"'{path.name}' is no ending for a graph", hint=hint)
     else:
         _require_whole(model)
         write_model(model, path)
-
-
-def save_whole(model: Model, path: Path, options: Options) -> tuple[Diagnostic, ...]:
-    """Write a model with numbers for all its variables, or for none; gives what there is to say about them."""
-    whole = with_numbers(model, options)
-    save(whole, path)
-    return whole.findings[len(model.findings) :]
 
 
 def _require_whole(model: Model) -> None:

@@ -25,7 +25,7 @@ from lamella.graph.nodes import Tensor
 from lamella.lang.skriptnd.rules import exports
 from lamella.lang.skriptnd.rules.exports import BROKEN_FILE
 from lamella.pipeline.options import Options
-from lamella.pipeline.skriptnd.shaping import with_extents
+from lamella.pipeline.skriptnd.specialise import with_extents
 
 # --- what is in a .pt2 file, looked at before PyTorch loads it ----------------------------------------------
 
