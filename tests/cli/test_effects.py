@@ -276,6 +276,12 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
             "temperature": "--temperature 9 --seed 3",
         },
     ),
+    (
+        "generate",
+        "module",
+        "generate page.module --tokens 1,2 --max-tokens 3",
+        {"tokens": "--tokens 7", "max_tokens": "--max-tokens 5", "temperature": "--temperature 9 --seed 3"},
+    ),
     ("load", "unit", "run unit", {"shape": "--shape B=1,T=2"}),
     (
         "compile",
@@ -292,7 +298,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
     (
         "train",
         "nac",
-        "train slope.nacs --input x=x.npy --target 0=t.npy",
+        "train slope.nacs --steps 2 --input x=x.npy --target 0=t.npy",
         {
             "steps": "--steps 3",
             "lr": "--lr 0.5",

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from lamella.base.diagnostic import printable
-from lamella.base.errors import InputError
 from lamella.base.placement import placement_of
 from lamella.cli.options import (
     command,
@@ -23,7 +22,7 @@ from lamella.cli.report import print_random, random_json, read_inputs
 from lamella.cli.waiting import waiting
 from lamella.pipeline.api import make_executable
 from lamella.pipeline.generate import Generated, decode, rate_by_names, read_tokens, sampling_of
-from lamella.pipeline.languages import FOLDER, MODULE, NAC, architectures, language_of
+from lamella.pipeline.languages import NAC, architectures, language_of
 from lamella.pipeline.options import Options
 
 
@@ -38,9 +37,6 @@ def generate(file: Path, options: Options) -> None:
     if bool(options.prompt) == (options.tokens is not None):
         raise click.UsageError("give --prompt TEXT or --tokens ID,ID…, one of them")
     language = language_of(file, options.language)
-    if language not in (MODULE, FOLDER, NAC):
-        hint = "a Hugging Face folder, a .module file or a .nac file generates; `lamella run` executes others"
-        raise InputError(f"'{printable(str(file))}' does not generate tokens", hint=hint)
     if options.prompt and language is NAC:
         run_plan(file, options, options.prompt)
     elif options.prompt:

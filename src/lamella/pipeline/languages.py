@@ -131,17 +131,21 @@ class Shows(Protocol):
         """What is in a file, or in what else goes by a name."""
 
 
-class Execution(Protocol):
-    """The part of a language that makes models of its files, and files of its models."""
+class Loads(Protocol):
+    """The part of a language that makes models of its files."""
 
     def load(self, path: Path, options: Options) -> Model:
         """Read and check a file; LamellaError holds all findings when something is wrong."""
+
+
+class Saves(Protocol):
+    """The part of a language that makes files of its models."""
 
     def save(self, model: Model, path: Path) -> None:
         """Write a model by the ending of the path."""
 
 
-class Lowering(Protocol):
+class Lowers(Protocol):
     """The part of a language that lowers its models."""
 
     def lower(self, model: Model, to: str, options: Options) -> Model:
@@ -282,10 +286,12 @@ class Language:
     """What checks and formats its files."""
     shows: str = ""
     """What says what is in them."""
-    execution: str = ""
-    """What loads and saves its models, and lowers them."""
-    lowering: str = ""
-    """What lowers them, where that is loaded by itself."""
+    loads: str = ""
+    """What makes a model of a file: of this language, or a graph."""
+    saves: str = ""
+    """What makes a file of a model."""
+    lowers: str = ""
+    """What lowers a model."""
     as_graph: str = ""
     """What runs its models on a backend for graphs."""
     writing: str = ""
@@ -309,15 +315,17 @@ class Language:
 
     def load(self, path: Path, options: Options) -> Model:
         """The model of a file; LamellaError holds all findings when something is wrong."""
-        return self._models().load(path, options)
+        if not self.loads:
+            raise InputError("the file holds data, not a model", hint="give it to a model with --weights")
+        return cast(Loads, _part(self.loads)).load(path, options)
 
     def lower(self, model: Model, to: str, options: Options) -> Model:
         """A model in a form below it."""
-        return cast(Lowering, _part(self.lowering or self.execution)).lower(model, to, options)
+        return cast(Lowers, _part(self.lowers)).lower(model, to, options)
 
     def save(self, model: Model, path: Path) -> None:
         """Write a model by the ending of the path."""
-        self._models().save(model, path)
+        cast(Saves, _part(self.saves)).save(model, path)
 
     def compile_as_graph(self, model: Model, backend: Backend, options: Options) -> Executable:
         """A model on a backend for graphs."""
@@ -335,26 +343,25 @@ class Language:
         """The rules of a published language, in order."""
         return cast(Rules, _part(f"{self.name}.rules", "lang")).RULES
 
-    def _models(self) -> Execution:
-        if not self.execution:
-            raise InputError("the file holds data, not a model", hint="give it to a model with --weights")
-        return cast(Execution, _part(self.execution))
-
 
 MODULE = Language(
     "module",
     (".module",),
     files="module.files",
     shows="module.describe",
-    execution="module.execution",
+    loads="module.execution",
     is_published=True,
 )
-FOLDER = Language(
-    "folder", files="module.folder_check", shows="module.describe", execution="module.execution"
-)
+FOLDER = Language("folder", files="module.folder_check", shows="module.describe", loads="module.execution")
 """A checkpoint of Hugging Face."""
 UNIT = Language(
-    "unit", files="module.units", shows="module.units", execution="module.units", as_graph="module.units"
+    "unit",
+    files="module.units",
+    shows="module.units",
+    loads="module.units",
+    saves="module.units",
+    lowers="module.units",
+    as_graph="module.units",
 )
 """A compiled unit of the Module DSL."""
 STANDARD = Language("standard", shows="module.library")
@@ -364,7 +371,9 @@ SKRIPTND = Language(
     (".sknd",),
     files="skriptnd.files",
     shows="skriptnd.describe",
-    execution="skriptnd.execution",
+    loads="skriptnd.execution",
+    saves="skriptnd.execution",
+    lowers="skriptnd.execution",
     is_published=True,
 )
 NAC = Language(
@@ -372,7 +381,9 @@ NAC = Language(
     (".nac", ".nacs"),
     files="nac.files",
     shows="nac.describe",
-    execution="nac.execution",
+    loads="nac.execution",
+    saves="nac.execution",
+    lowers="nac.execution",
     as_graph="nac.running",
     writing="nac.convert",
     is_published=True,
@@ -382,13 +393,18 @@ TENSOR = Language(
     (".tensor", ".ir"),
     files="tensor.files",
     shows="tensor.files",
-    execution="tensor.execution",
-    lowering="tensor.lower",
+    loads="tensor.execution",
+    saves="tensor.execution",
+    lowers="tensor.lower",
     printing="tensor.stages",
     is_published=True,
 )
 KERNELS = Language(
-    "kernels", execution="kernels.execution", writing="kernels.execution", printing="kernels.stages"
+    "kernels",
+    saves="kernels.execution",
+    lowers="kernels.execution",
+    writing="kernels.execution",
+    printing="kernels.stages",
 )
 """A graph with its kernels: only handed around."""
 NEM = Language(
@@ -396,12 +412,14 @@ NEM = Language(
     (".nem",),
     files="nem.files",
     shows="nem.files",
-    execution="nem.execution",
+    loads="nem.execution",
+    saves="nem.execution",
+    lowers="nem.execution",
     is_published=True,
 )
 DATA = Language("data", (".dat", ".safetensors"), files="data.files", shows="data.files")
 """Files that hold the numbers of a model."""
-TORCH = Language("torch", (".pt2",), files="torch.files", shows="torch.files", execution="torch.execution")
+TORCH = Language("torch", (".pt2",), files="torch.files", shows="torch.files", loads="torch.execution")
 """Programs that torch.export saved."""
 
 ROWS = (MODULE, NAC, NEM, SKRIPTND, TENSOR, DATA, TORCH, FOLDER, UNIT, STANDARD, KERNELS)

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, cast
 
 from lamella.base.errors import InputError
-from lamella.base.suggest import nearest
 from lamella.pipeline import languages
 
 if TYPE_CHECKING:
@@ -55,13 +54,13 @@ class Backend:
 
 GRAPH, KERNELS, TENSOR, NAC, UNIT, PLAN = "skriptnd", "kernels", "tensor", "nac", "unit", "nem"
 ROWS = (
+    Backend("reference", (GRAPH,), "reference", "graphs with NumPy, straight from the formulas"),
     Backend("cpu", (GRAPH, KERNELS, TENSOR), "kernels", "kernels as machine code, through LLVM"),
     Backend(
         "interpreter", (GRAPH, KERNELS, TENSOR), "kernels", "kernels by the letter of the tensor language"
     ),
     Backend("nacvm", (NAC,), "nacvm", "NAC instructions and their memory schedule"),
     Backend("npu", (PLAN,), "npu", "plans and bound streams, bit by bit"),
-    Backend("reference", (GRAPH,), "reference", "graphs with NumPy, straight from the formulas"),
     Backend("either", (TENSOR,), "kernels", "cpu where every loop is seen to end, else interpreter", False),
 )
 REGISTRY = MappingProxyType({row.name: row for row in ROWS})
@@ -95,9 +94,7 @@ def choose_backend(form: str, name: str | None, options: Options) -> Backend:
     if backend is None or not backend.is_offered or not _runs(backend, form):
         known = [row.name for row in ROWS if row.is_offered and _runs(row, form)]
         kind = form if form in _SINGULARS else GRAPH
-        close = nearest(name, known)
-        meant = f"; did you mean '{close[0]}'?" if close else ""
-        hint = f"{_PLURALS[kind]} run on: {', '.join(known)}{meant}"
+        hint = f"{_PLURALS[kind]} run on: {', '.join(known)}"
         raise InputError(f"there is no backend '{name[:80]}' for {_SINGULARS[kind]}", hint=hint)
     return backend
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
-from lamella.base.errors import InputError
 from lamella.base.origin import tell_origin
 from lamella.base.placement import REFERENCE
 from lamella.base.source import NOWHERE
@@ -20,13 +19,6 @@ from lamella.pipeline.options import Options
 from lamella.pipeline.tensor import execution
 from lamella.pipeline.tensor.lower import Lowered, lower_program
 from lamella.pipeline.tensor.program import KernelFile
-
-
-def load(path: Path, options: Options) -> KernelGraph:
-    """There is no file that holds both: the graph and its kernels are two texts."""
-    raise InputError(
-        "a graph with kernels is made from a graph", hint="load the graph, then lower it to tensor"
-    )
 
 
 def from_graph(model: Model, path: Path, options: Options) -> KernelGraph:

@@ -20,8 +20,6 @@ from lamella.bridge.module_to_graph.numbers.tables import compute
 from lamella.graph.data import read_weights
 from lamella.graph.model import Model
 from lamella.lang.module.instantiate import Instance
-from lamella.pipeline import languages
-from lamella.pipeline.languages import SKRIPTND
 from lamella.pipeline.module.folders import Source, read_source
 from lamella.pipeline.module.operators import library_of
 from lamella.pipeline.module.program import Program
@@ -146,16 +144,6 @@ def load(path: Path, options: Options) -> Model:
     """The graph of a model with its weights; LamellaError holds all findings when something is wrong."""
     source = read_source(path, options)
     return with_extents(build(source, options, settings_of(source.program, options)), options)
-
-
-def lower(model: Model, to: str, options: Options) -> languages.Model:
-    """What is loaded is a graph, and is lowered as one."""
-    return SKRIPTND.lower(model, to, options)
-
-
-def save(model: Model, path: Path) -> None:
-    """What is loaded is a graph, and is written as one."""
-    SKRIPTND.save(model, path)
 
 
 def settings_of(program: Program, options: Options) -> Settings:
