@@ -20,21 +20,21 @@ from lamella.pipeline.options import Options
 def check(files: tuple[Path, ...], options: Options) -> None:
     """Check files by the rules of their languages; nothing in them is executed but by --verify-backward."""
     findings: list[Diagnostic] = []
-    told: list[str] = []
+    verified: list[str] = []
     for file in files:
         with waiting(f"checking {printable(str(file))}"):
             findings += check_file(file, options)
             if options.verify_backward and not has_errors(findings, False):
                 wrong, lines = _verify(file, options)
                 findings += wrong
-                told += lines
+                verified += lines
     failed = has_errors(findings, options.strict)
     if options.as_json:
-        more = {"verified": told} if options.verify_backward else {}
+        more = {"verified": verified} if options.verify_backward else {}
         print_json({"ok": not failed, "diagnostics": [item.to_json() for item in findings], **more})
     else:
         print_findings(findings)
-        for line in told:
+        for line in verified:
             click.echo(line)
         total = summary(findings)
         click.echo(

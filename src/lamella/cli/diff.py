@@ -41,8 +41,8 @@ def diff(left: Path, right: Path | None, options: Options) -> None:
         written = write_reproducer(one, found.diverging, options.output, options)
     equal = found.agrees(options.tolerance)
     if options.as_json:
-        told = None if written is None else str(written)
-        print_json({"ok": equal, "diagnostics": [], **comparison_to_json(found), "reproducer": told})
+        path = None if written is None else str(written)
+        print_json({"ok": equal, "diagnostics": [], **comparison_to_json(found), "reproducer": path})
     else:
         for line in (*one.notes, *other.notes, *comparison_lines(found)):
             click.echo(line)

@@ -119,8 +119,8 @@ def _report(
     """Say what was written; `ran` is where the operations of the comparison ran."""
     close = difference is None or difference <= TOLERANCE
     if as_json:
-        told = difference if difference is None or np.isfinite(difference) else str(difference)
-        facts = {"written": str(target), "largest_difference": told, **placement_json(ran or placement)}
+        shown = difference if difference is None or np.isfinite(difference) else str(difference)
+        facts = {"written": str(target), "largest_difference": shown, **placement_json(ran or placement)}
         print_json({"ok": close, "diagnostics": [], **facts})
     else:
         said = "" if difference is None else f": read again, largest difference {difference:.3g}"

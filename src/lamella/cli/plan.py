@@ -66,7 +66,7 @@ def run_plan(file: Path, options: Options, answers: Sequence[str]) -> None:
         )
         return
     print_findings(without_notes(outcome.findings))
-    # Who only answers a plan wants to read what it says; one that says nothing is told by what it returns.
+    # Who only answers a plan wants to read what it says; of one that says nothing what it returns is printed.
     if options.run_plan or not ends:
         if "".join(ends[-1:]) not in ("", "\n"):
             click.echo()

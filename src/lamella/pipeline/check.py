@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
-from lamella.base.limits import Limits
 from lamella.pipeline.given import Use, find_inert, options_of
-from lamella.pipeline.languages import file_language, language_of, subject_of
+from lamella.pipeline.languages import file_language, subject_of
 from lamella.pipeline.options import Options
 
 
@@ -29,8 +28,3 @@ def check_file(path: Path, options: Options) -> list[Diagnostic]:
         return file_language(path, options.language).check(path, options)
     except LamellaError as problem:
         return list(problem.findings)
-
-
-def canonical_text(path: Path, language: str | None, limits: Limits) -> tuple[str, str]:
-    """The text of a file and its canonical form; a text with syntax errors raises."""
-    return language_of(path, language).format(path, limits)

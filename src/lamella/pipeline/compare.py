@@ -30,7 +30,7 @@ from lamella.pipeline.arrays import file_name, write_array
 from lamella.pipeline.backends import make_executable
 from lamella.pipeline.languages import MODULE, NAC, SKRIPTND, language_of
 from lamella.pipeline.options import Options
-from lamella.pipeline.skriptnd.write import write_model
+from lamella.pipeline.skriptnd.execution import write_model
 
 TOLERANCE = 1e-5
 """How far results may lie apart, in parts of the largest number."""
@@ -39,7 +39,7 @@ MOST = 20_000
 DEFAULT_EXTENT = 4
 """The size of an extent that both models leave open under different names."""
 LISTED = 4
-"""Variables that are listed by name where only one model has them; of more, only the number is told."""
+"""Variables that are listed by name where only one model has them; of more, only the number is given."""
 MACHINE = "nacvm"
 
 

@@ -33,7 +33,7 @@ FOR_NAC = ("quantize", "optimize", "external", "plain_signatures", "embed", "tok
 
 
 def convert(source: Path, target: Path, options: Options) -> Conversion:
-    """Read a file and write it under another ending; LamellaError tells what cannot be said there."""
+    """Read a file and write it under another ending; LamellaError holds what cannot be said there."""
     language = language_of(source, options.language)
     if language in (MODULE, FOLDER) and not target.suffix:
         return Conversion(*architectures().export(source, target, options))

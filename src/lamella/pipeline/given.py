@@ -18,7 +18,7 @@ from lamella.pipeline.options import ALWAYS, DIALECTS, NAMES, Options, kind_of, 
 
 
 def options_of(words: Mapping[str, object], by_command: bool = False) -> Options:
-    """Options by their names; one that does not exist, or has a value of another kind, is told.
+    """Options by their names; one that does not exist, or has a value of another kind, is an error.
 
     None is the value of an option that is not given.
     """
@@ -197,15 +197,15 @@ def _needed(need: Need, use: Use) -> str:
     values = [item for item in need.values if item not in (None, False)]
     if need.values and not values:
         return f"beside {' or '.join(spelled(name, use.command) for name in names)}"
-    told = []
+    wanted = []
     for name in names:
         if not values:
-            told.append(spelled(name, use.command))
+            wanted.append(spelled(name, use.command))
         elif use.command:
-            told.append(f"{spelled(name, use.command)} {'|'.join(map(str, values))}")
+            wanted.append(f"{spelled(name, use.command)} {'|'.join(map(str, values))}")
         else:
-            told += [f"{name}={item!r}" for item in values]
-    return f"without {' or '.join(told)}"
+            wanted += [f"{name}={item!r}" for item in values]
+    return f"without {' or '.join(wanted)}"
 
 
 def spelled(name: str, command: str) -> str:

@@ -395,7 +395,7 @@ TENSOR = Language(
     shows="tensor.files",
     loads="tensor.execution",
     saves="tensor.execution",
-    lowers="tensor.lower",
+    lowers="tensor.stages",
     printing="tensor.stages",
     is_published=True,
 )
@@ -460,8 +460,6 @@ MODULE_MARKS = ("config.json", "config_schema.json", "model.safetensors", "archi
 """Files by which a folder is known as one of Hugging Face, or as a compiled unit of the Module DSL."""
 UNIT_MARK = "config_schema.json"
 """The file by which a folder is known as a compiled unit."""
-BINARY_ENDINGS = (".nac",)
-"""Languages whose files are bytes, with a text under another ending."""
 DOCUMENT = ".json"
 """A stream as text, or any other JSON: only what is in it says."""
 STREAM_ENDINGS = (".stcb", DOCUMENT)
@@ -566,8 +564,3 @@ def standard_modules() -> list[str]:
 def is_stream(path: Path) -> bool:
     """Whether a file is a task-control stream, by its ending."""
     return path.suffix.lower() in STREAM_ENDINGS
-
-
-def is_binary(path: Path) -> bool:
-    """Whether a file of a language is bytes, by its ending: there is no text of it to replace."""
-    return path.suffix.lower() in BINARY_ENDINGS

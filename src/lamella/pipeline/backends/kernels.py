@@ -106,7 +106,7 @@ def compile_kernel_graph(model: KernelGraph, backend: str, options: Options) -> 
 
 
 def compile_open(model: Model, backend: str, options: Options) -> KernelExecutable:
-    """Make a graph callable whose open extents each call tells: its kernels are made for those of the call."""
+    """Make a graph callable whose open extents each call decides: its kernels are made for those of the call."""
     flat = flatten(model, options.limits)
 
     def specialise(extents: Mapping[str, int]) -> Specialised:

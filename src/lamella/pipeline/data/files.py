@@ -23,7 +23,7 @@ from lamella.pipeline.options import Options
 
 
 LISTED = 40
-"""Entries of an object that are listed; of more, the number of the others is told."""
+"""Entries of an object that are listed; of more, the number of the others is given."""
 LONGEST = 60
 """Characters of a value that are shown."""
 

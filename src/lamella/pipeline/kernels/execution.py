@@ -17,8 +17,8 @@ from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
 from lamella.ops.problem import Problem
 from lamella.pipeline.options import Options
 from lamella.pipeline.tensor import execution
-from lamella.pipeline.tensor.lower import Lowered, lower_program
 from lamella.pipeline.tensor.program import KernelFile
+from lamella.pipeline.tensor.stages import Lowered, lower_program
 
 
 def from_graph(model: Model, path: Path, options: Options) -> KernelGraph:
@@ -27,7 +27,7 @@ def from_graph(model: Model, path: Path, options: Options) -> KernelGraph:
 
 
 def to_kernels(model: Model, options: Options, extents: Mapping[str, int] | None = None) -> KernelGraph:
-    """The kernels of a graph; LamellaError tells each operation that has none where the options are strict."""
+    """The kernels of a graph; LamellaError holds each operation that has none where the options are strict."""
     wide, quantized = options.dtype == "f64", options.quantized
     try:
         found = graph_to_kernels(
@@ -42,7 +42,7 @@ def to_kernels(model: Model, options: Options, extents: Mapping[str, int] | None
 
 
 def _missing(kernels: KernelGraph) -> Iterator[Diagnostic]:
-    """What is told of each operation that no kernel computes."""
+    """A finding for each operation that no kernel computes."""
     for node, place in kernels.placed():
         if place.where == REFERENCE:
             span = NOWHERE if node.origin is None else node.origin.span or NOWHERE

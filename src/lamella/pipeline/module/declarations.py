@@ -16,9 +16,8 @@ from lamella.lang.module.nodes import Module
 from lamella.lang.module.resolve import Declared
 from lamella.lang.module.resolve.lineage import config_params, trace_lineage
 from lamella.ops.library import Library
-from lamella.pipeline.module.config import config_for, require_known
 from lamella.pipeline.module.operators import read_operators
-from lamella.pipeline.module.program import Program, choose, configure
+from lamella.pipeline.module.program import Program, choose, config_for, configure, require_known
 from lamella.pipeline.options import Options
 
 

@@ -22,8 +22,7 @@ from lamella.lang.module.rules.mappings import ARCHITECTURE
 from lamella.lang.module.write.expressions import write_expression
 from lamella.lang.module.write.types import write_type
 from lamella.pipeline.languages import Description
-from lamella.pipeline.module.architectures import recipe_lines
-from lamella.pipeline.module.folders import Source, read_folder
+from lamella.pipeline.module.folders import Source, read_folder, recipe_lines
 from lamella.pipeline.module.program import Program, choose, configure, read_program
 from lamella.pipeline.module.weight_plan import plan_weights
 from lamella.pipeline.options import Options
@@ -182,13 +181,13 @@ def _describe_folder(path: Path, options: Options) -> Description:
 
 
 def _is_absent(finding: Diagnostic, path: Path) -> bool:
-    """Whether a finding says that a file is not there, which `show` tells in its own words."""
+    """Whether a finding says that a file is not there, which `show` says in its own words."""
     name = Path(finding.span.source.name).name
     return name in (CONFIG, SINGLE) and not is_there(path / name)
 
 
 def _read_folder(folder: Folder, options: Options) -> tuple[Source | None, list[Diagnostic]]:
-    """The model that a folder is, and what there is to tell; None where it is none."""
+    """The model that a folder is, and what there is to say; None where it is none."""
     if not folder.config and options.architecture is None:
         return None, []
     try:

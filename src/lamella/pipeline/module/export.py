@@ -30,9 +30,8 @@ from lamella.lang.module.nodes import Module
 from lamella.lang.module.rules.mappings import UNFAITHFUL
 from lamella.ops.library import Library
 from lamella.ops.modules import file_of
-from lamella.pipeline.module.architectures import TRAVELLING, architectures, find_known, pick
 from lamella.pipeline.module.execution import build
-from lamella.pipeline.module.folders import Source, read_source
+from lamella.pipeline.module.folders import TRAVELLING, Source, architectures, find_known, pick, read_source
 from lamella.pipeline.module.operators import library_of, own_units
 from lamella.pipeline.module.program import build_instance, read_program
 from lamella.pipeline.module.weight_plan import context_of, plan_weights, weights_of
@@ -276,7 +275,7 @@ def _attributes(compiled: Compiled) -> Iterator[tuple[str, str, str]]:
 
 
 class Exported(NamedTuple):
-    """The files of a folder that was written, the config last, and what there is to tell about it."""
+    """The files of a folder that was written, the config last, and what there is to say about it."""
 
     files: tuple[Path, ...]
     findings: tuple[Diagnostic, ...] = ()

@@ -26,7 +26,7 @@ def check(path: Path, options: Options) -> list[Diagnostic]:
         if source.folder is not None and not errors(findings):
             findings += plan_weights(source.instance, source.folder, options.unused).findings
         if not source.program.resolved.unit.standard and not errors(findings):
-            # A model of one's own may name operators that are not there: only its graph tells.
+            # A model of one's own may name operators that are not there: only its graph says so.
             settings = Settings(library=library_of(source.program, options), once=True)
             findings += module_to_graph(source.instance, settings).findings
         return findings

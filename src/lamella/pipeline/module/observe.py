@@ -126,7 +126,7 @@ def observe(
     run = make_executable(widened, backend, options)
     found = run(**inputs)
     values = {name.removeprefix(PREFIX): found.pop(name) for name in list(found) if name.startswith(PREFIX)}
-    lines, findings = watch.tell(values)
+    lines, findings = watch.report(values)
     return Observed(found, tuple(lines), (*run.findings, *findings), run.drawn, tuple(placement_of(run)))
 
 
@@ -156,7 +156,7 @@ class _Watch:
                 if tensor is not None:
                     yield tensor
 
-    def tell(self, values: Mapping[str, Array]) -> tuple[list[str], list[Diagnostic]]:
+    def report(self, values: Mapping[str, Array]) -> tuple[list[str], list[Diagnostic]]:
         """A line for each place, and a finding for each assertion that is false."""
         lines: list[str] = []
         findings: list[Diagnostic] = []

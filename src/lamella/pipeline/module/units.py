@@ -99,20 +99,20 @@ def describe(name: str, options: Options) -> Description:
     """What a unit holds: ends, operators, parameters, work and memory."""
     folder = Path(name)
     unit = read_unit(folder, options.limits)
-    told = unit.metadata
-    lines = [f"{printable(shown(folder))}: compiled unit of the Module DSL, {printable(told.model)}"]
-    for title, ends in (("input", told.inputs), ("output", told.outputs)):
+    facts = unit.metadata
+    lines = [f"{printable(shown(folder))}: compiled unit of the Module DSL, {printable(facts.model)}"]
+    for title, ends in (("input", facts.inputs), ("output", facts.outputs)):
         lines += [
             f"  {title:9}{printable(item.name)}: {item.dtype}[{', '.join(map(str, item.shape))}]"
             for item in ends
         ]
-    lines.append(f"  {told.parameters:,} parameters, {told.trainable:,} trainable")
-    lines.append(f"  {told.flops} operations, {told.flops_per_token} for each token")
-    lines += [f"  {count:>6} × {printable(name)}" for name, count in told.operators.items()]
+    lines.append(f"  {facts.parameters:,} parameters, {facts.trainable:,} trainable")
+    lines.append(f"  {facts.flops} operations, {facts.flops_per_token} for each token")
+    lines += [f"  {count:>6} × {printable(name)}" for name, count in facts.operators.items()]
     lines.append(f"  {len(unit.schedule.buffers)} buffers in {len(unit.schedule.pools)} pools")
     if unit.training is not None:
         lines.append(f"  with gradients: {len(unit.training.graph.nodes)} operations")
-    data = {"file": shown(folder), "kind": "unit", "model": told.model, "parameters": told.parameters}
+    data = {"file": shown(folder), "kind": "unit", "model": facts.model, "parameters": facts.parameters}
     return Description("\n".join(lines), data)
 
 

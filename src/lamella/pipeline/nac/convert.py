@@ -56,7 +56,7 @@ LEVELS = ("none", "exact", "relaxed")
 
 
 def from_graph(model: GraphModel, path: Path, options: Options) -> Model:
-    """The file of a graph; weights that it lacks are random, from the seed. LamellaError tells what cannot be said."""
+    """The file of a graph; weights that it lacks are random, from the seed. LamellaError holds what cannot be said."""
     model = with_numbers(model, options, all_or_none=False)
     written = graph_to_nac(model, Writing(plain_signatures=options.plain_signatures))
     if errors(written.findings):
@@ -240,8 +240,8 @@ def _answer_lines(outputs: int, pace: Pace, stops: Sequence[int], room: int) -> 
     if room:
         yield from ('FLOW_LABEL("full")', "SRC_CONSTANT(29, 8)", "IO_WRITE(29, 1, 0, 0)", "EXEC_RETURN([4])")
     yield from (f"0 = {MAX_TOKENS}", '1 = "> "', '2 = "self"', "3 = 0", "4 = []", "5 = 1", "6 = -1")
-    told = f"the answer ends here: the model has room for {room} tokens, the prompt among them"
-    yield from (f"7 = {room}", f'8 = "{told}"') if room else ()
+    full = f"the answer ends here: the model has room for {room} tokens, the prompt among them"
+    yield from (f"7 = {room}", f'8 = "{full}"') if room else ()
     yield from (f"{_STOPS + number} = {token}" for number, token in enumerate(stops))
 
 
@@ -365,8 +365,8 @@ def convert_to_nac(model: AnyModel, target: Path, options: Options) -> Conversio
     else:
         hint = "graphs become NAC: .sknd, .pt2, .nac"
         raise InputError(f"a file of {model.language} is no graph", hint=hint)
-    file, told = _with_attachments(made.file, options)
-    made = replace(made, file=file, findings=(*made.findings, *told))
+    file, notes = _with_attachments(made.file, options)
+    made = replace(made, file=file, findings=(*made.findings, *notes))
     external = _is_external(model, options)
     cost = None
     if options.quantize is not None:

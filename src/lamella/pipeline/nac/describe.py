@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lamella.base.diagnostic import LamellaError, errors, printable
 from lamella.base.errors import InputError
+from lamella.base.limits import DEFAULT
 from lamella.base.paths import shown
 from lamella.base.writer import make_folder, write_pieces, write_text
 from lamella.lang.nac import check as nac_check
@@ -18,10 +21,13 @@ from lamella.lang.nac.check.sections.entry import GRAPH, has_entry, read_entry
 from lamella.lang.nac.check.sections.resources import check_resources
 from lamella.lang.nac.check.sections.training import is_target, is_update
 from lamella.lang.nac.check.tensors import DTYPES
+from lamella.lang.nac.layout import CONTAINERS, TABLE, WRITTEN
 from lamella.lang.nac.listing import listing
 from lamella.lang.nac.nodes import (
+    Action,
     Array,
     BlockFp8,
+    Data,
     File,
     Int8Channel,
     Int8Tensor,
@@ -32,15 +38,181 @@ from lamella.lang.nac.nodes import (
 )
 from lamella.lang.nac.notes import NAME
 from lamella.lang.nac.operations import SYSTEM_NAMES, standard_operations
+from lamella.lang.nac.parse.header import read_header
+from lamella.lang.nac.parse.reading import Reading
 from lamella.pipeline.languages import Description, nac_results
 from lamella.pipeline.nac.model import Model, is_described, read_model
-from lamella.pipeline.nac.picture import byte_map
-from lamella.pipeline.nac.sections import Section, count, count_commands, find_sections
 from lamella.pipeline.options import Options
 
 if TYPE_CHECKING:
     from lamella.bridge.nac_to_graph.nodes import State
     from lamella.pipeline.nac.results import Results
+
+
+# --- the sections of a file: where they lie, how large they are and what they hold --------------------------
+
+
+ORDER = (*WRITTEN, "TRNG", "ARRS")
+_ACTIONS: Mapping[int, str] = MappingProxyType({int(action): action.name for action in Action})
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section with its content in words; a text has no offsets."""
+
+    name: str
+    content: str
+    offset: int | None = None
+    size: int | None = None
+
+
+def find_sections(model: Model) -> list[Section]:
+    """The sections of a file in the order of its bytes; those of a text that hold anything."""
+    content = {tag: ", ".join(words) for tag, words in _contents(model.file).items()}
+    if model.mapped is None:
+        return [Section(tag.strip(), content[tag]) for tag in ORDER if content[tag]]
+    table = read_header(Reading(model.mapped.data, "", DEFAULT))
+    places = sorted(table.places.items(), key=lambda item: item[1]) if table is not None else []
+    return [Section(tag.strip(), content[tag] or "empty", start, end - start) for tag, (start, end) in places]
+
+
+def count(number: int, noun: str) -> str:
+    """A number of things; `2 bytes`, `1 byte`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def _contents(file: File) -> Mapping[str, list[str]]:
+    """What each section holds, in words; nothing where it is empty."""
+    plan = file.orchestrator
+    commands = [f"{number:,} {name}" for number, name in count_commands(file)]
+    return {
+        "MMAP": [*_counted(tick=file.schedule), *commands],
+        "OPS ": _counted(instruction=file.instructions),
+        "CMAP": _counted(operation=file.operations),
+        "CNST": _counted(constant=file.constants),
+        "PERM": _counted(signature=file.signatures),
+        "DATA": _counted(parameter=file.parameters, input=file.inputs, tensor=file.tensors),
+        "PROC": [f"{item} of manifest" for item in _counted(byte=file.manifest)],
+        "RSRC": _counted(resource=file.resources),
+        "ORCH": [f"{item} of bytecode" for item in _counted(byte=plan.bytecode)]
+        + _counted(constant=plan.constants),
+        "TRNG": _counted(instruction=file.training),
+        "ARRS": _counted(array=file.arrays),
+    }
+
+
+def _counted(**things: Sized) -> list[str]:
+    return [count(len(items), noun) for noun, items in things.items() if len(items)]
+
+
+def count_commands(file: File) -> list[tuple[int, str]]:
+    """How often the schedule gives which command."""
+    counts = Counter(int(command.action) for tick in file.schedule for command in tick.commands)
+    return [(number, _ACTIONS.get(action, f"action {action}")) for action, number in sorted(counts.items())]
+
+
+def data_size(file: File) -> int:
+    """Bytes of weights, scales, arrays and resources: what a file carries and nobody reads as code."""
+    return sum(map(len, _data(file)))
+
+
+def _data(file: File) -> Iterator[Data]:
+    for tensor in file.tensors:
+        yield tensor.data
+        if isinstance(tensor.quantization, Int8Channel | BlockFp8):
+            yield tensor.quantization.scales
+    yield from (item.data for item in file.arrays)
+    yield from (item.data for item in file.resources)
+    yield from (file.manifest, file.orchestrator.bytecode)
+
+
+# --- A file as a picture: every byte a cell in the colour of its section, every section a line --------------
+
+
+ROW = 32
+"""Cells in a row."""
+CELL, GAP, LINE = 12, 16, 20
+MOST = 2048
+"""Cells of a picture; in larger files a cell stands for several bytes."""
+COLOURS: Mapping[str, str] = MappingProxyType(
+    {
+        **{"header": "#5b6472", "MMAP": "#8e6bbf", "OPS": "#2f7fd0", "CMAP": "#1aa3a3", "CNST": "#4b9e4b"},
+        **{"PERM": "#9aa52b", "DATA": "#d89b22", "PROC": "#cf6a32", "RSRC": "#b8536e", "ORCH": "#a04f9b"},
+        **{"TRNG": "#7a5c3e", "ARRS": "#3e7a68"},
+    }
+)
+OTHER = "#d8dce2"
+"""Bytes that no section has."""
+
+
+def byte_map(model: Model) -> str:
+    """The SVG of a file that was read from bytes."""
+    if model.mapped is None:
+        hint = "assemble it first: lamella convert"
+        raise InputError("an assembly text has no bytes to draw", path=shown(model.path), hint=hint)
+    size = len(model.mapped.data)
+    step = -(-size // MOST) or 1
+    parts = [_picture_header(model), *find_sections(model)]
+    cells = -(-size // step)
+    rows = -(-cells // ROW)
+    height = max(rows * CELL, len(parts) * LINE) + 3 * GAP + LINE
+    body = [*_picture_title(model, size, step), *_cells(parts, size, step), *_legend(parts)]
+    width = 760 + ROW * CELL
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="monospace"'
+    return "\n".join([f'{head} font-size="12">', *body, "</svg>", ""])
+
+
+def _picture_header(model: Model) -> Section:
+    container = CONTAINERS[model.file.header.version]
+    slots = f"{TABLE} bytes, then {len(container.slots)} offsets"
+    return Section("header", slots, 0, container.size)
+
+
+def _picture_title(model: Model, size: int, step: int) -> Iterator[str]:
+    each = "one byte" if step == 1 else f"{step:,} bytes"
+    words = f"{printable(shown(model.path), 80)}: {size:,} bytes; a cell is {each}, a row is {ROW * step:,}"
+    yield f'<text x="{GAP}" y="{GAP + 4}">{escape(words)}</text>'
+
+
+def _cells(parts: list[Section], size: int, step: int) -> Iterator[str]:
+    """One rectangle for each run of cells of one section in one row."""
+    run: tuple[str, int, int] | None = None
+    for cell in range(-(-size // step)):
+        name = _owner(parts, cell * step)
+        if run is not None and run[0] == name and cell % ROW:
+            run = (name, run[1], run[2] + 1)
+            continue
+        yield from _run(run)
+        run = (name, cell, 1)
+    yield from _run(run)
+
+
+def _run(run: tuple[str, int, int] | None) -> Iterator[str]:
+    if run is None:
+        return
+    name, first, count = run
+    x, y = GAP + first % ROW * CELL, GAP + LINE + first // ROW * CELL
+    fill, title = COLOURS.get(name, OTHER), f"<title>{escape(name or 'unused')}</title>"
+    size = f'width="{count * CELL - 1}" height="{CELL - 1}"'
+    yield f'<rect x="{x}" y="{y}" {size} fill="{fill}">{title}</rect>'
+
+
+def _owner(parts: list[Section], place: int) -> str:
+    """The section that a byte belongs to."""
+    for item in parts:
+        if item.offset is not None and item.offset <= place < item.offset + (item.size or 0):
+            return item.name
+    return ""
+
+
+def _legend(parts: list[Section]) -> Iterator[str]:
+    x = 2 * GAP + ROW * CELL
+    for number, item in enumerate(parts):
+        y = GAP + LINE + number * LINE
+        colour = COLOURS.get(item.name, OTHER)
+        words = f"{item.name:6} at {item.offset or 0:<8,} {item.size or 0:>10,} bytes  {item.content}"
+        yield f'<rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" fill="{colour}"/>'
+        yield f'<text x="{x + GAP + 4}" y="{y + 10}" xml:space="preserve">{escape(printable(words, 110))}</text>'
 
 
 # --- what is in a file: the text and the data behind `lamella show` -----------------------------------------

@@ -12,8 +12,8 @@ from lamella.lang.nac import disassemble, parse
 from lamella.lang.nac.assembly import parse_assembly, write_assembly
 from lamella.lang.nac.nodes import File
 from lamella.pipeline.languages import nac_graphs
+from lamella.pipeline.nac.describe import data_size
 from lamella.pipeline.nac.model import check_model, open_either, read_model
-from lamella.pipeline.nac.sections import data_size
 from lamella.pipeline.options import Options
 
 

@@ -22,7 +22,7 @@ from lamella.pipeline.skriptnd.specialise import with_extents
 
 
 def weights_of(model: Model, options: Options) -> Weights:
-    """The weights of a file: where the user says, else in it or beside it; LamellaError tells what is wrong."""
+    """The weights of a file: where the user says, else in it or beside it; LamellaError holds what is wrong."""
     file, limits = model.file, options.limits
     if options.weights is not None and not file.parameters:
         raise InputError(f"'{shown(model.path)}' has no parameters that could take weights")

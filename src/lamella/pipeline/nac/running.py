@@ -131,8 +131,8 @@ class Executable:
 
     def __init__(self, model: Model, options: Options, translate: Translate = nac_to_graph) -> None:
         self._translate = translate
-        self._told = [item for item in model.findings if item.severity != NOTE]
-        self.findings: list[Diagnostic] = self._told
+        self._warnings = [item for item in model.findings if item.severity != NOTE]
+        self.findings: list[Diagnostic] = self._warnings
         """What the last call found."""
         self.watch: Watch = unwatched
         """Wraps the instructions of a call, for a progress bar."""
@@ -170,7 +170,7 @@ class Executable:
 
     @property
     def state(self) -> Mapping[str, Array]:
-        """What is kept between calls, by name, as it is now; nothing before a call that tells what the inputs are."""
+        """What is kept between calls, by name, as it is now; nothing before a call that decides what the inputs are."""
         return MappingProxyType(self._state)
 
     def reset(self) -> None:
@@ -179,7 +179,7 @@ class Executable:
             self.machine.reset()
 
     def shape_of(self, name: str) -> tuple[int | None, ...] | None:
-        """The extents of an input, None for those that a call tells; None where nothing is known."""
+        """The extents of an input, None for those that a call decides; None where nothing is known."""
         declared = self._declared.get(name)
         if declared is None:
             return None
@@ -206,7 +206,7 @@ class Executable:
         machine.watch = self.watch
         outputs = machine(**given)
         self.drawn = machine.drawn
-        self.findings = [*self._told, *machine.findings]
+        self.findings = [*self._warnings, *machine.findings]
         return outputs
 
     def _prepare(self, given: Mapping[str, Array]) -> Machine:
@@ -289,7 +289,7 @@ def _require_extents(declared: Mapping[str, InputType], options: Options) -> Non
 
 
 def _is_open(declared: InputType | None) -> bool:
-    """Whether only a call tells what an input is."""
+    """Whether only a call decides what an input is."""
     return declared is None or any(not isinstance(extent, int) for extent in declared.shape)
 
 
@@ -410,7 +410,7 @@ class Training:
 
     @property
     def state(self) -> Mapping[str, Array]:
-        """The parameters that are trained, by name, as they are now; nothing before a call that tells the inputs."""
+        """The parameters that are trained, by name, as they are now; nothing before a call that decides the inputs."""
         held = self._run.state
         pairs = ((item.name, self._variables[item.name]) for item in self._step.trained)
         return {name: held[variable] for name, variable in pairs if variable in held}

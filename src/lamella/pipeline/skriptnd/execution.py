@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,37 +12,160 @@ from typing import TYPE_CHECKING, cast
 
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
-from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.dim import symbols
 from lamella.base.dtype import F64
 from lamella.base.errors import InputError
-from lamella.base.paths import is_folder, is_there
+from lamella.base.limits import Limits
+from lamella.base.paths import is_folder, is_there, read_text_in, shown
 from lamella.base.placement import placement_line
-from lamella.base.source import NOWHERE, Span
+from lamella.base.source import NOWHERE, Source, Span
+from lamella.base.writer import make_folder, write_text
+from lamella.bridge.graph_to_skriptnd import (
+    Origins,
+    graph_to_skriptnd,
+    origins_of,
+    restore_names,
+    with_identifiers,
+)
 from lamella.graph.data import Weights, read_weights, write_weights
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
-from lamella.graph.rewrite import extents, members
+from lamella.graph.rewrite import defined, extents, members
+from lamella.lang.skriptnd import parse, write
+from lamella.lang.skriptnd.nodes import Document
 from lamella.lang.skriptnd.rules import data as data_rules
 from lamella.lang.skriptnd.rules.graphs import OPEN_EXTENTS
 from lamella.lang.skriptnd.rules.names import SHADOWED_MODULE
+from lamella.ops.library import Library
 from lamella.ops.problem import Problem
 from lamella.pipeline import languages
 from lamella.pipeline.languages import ENDINGS, KERNELS, NAC, STREAM_ENDINGS
 from lamella.pipeline.options import Options
-from lamella.pipeline.skriptnd.compose import chosen_graph, compose_graph, read_module
+from lamella.pipeline.skriptnd.compose import ORIGINS, chosen_graph, compose_graph, read_json_in, read_module
 from lamella.pipeline.skriptnd.run_passes import apply_pass
-from lamella.pipeline.skriptnd.write import (
-    ENDING,
-    MAIN,
-    STORE_FILE,
-    flat_graph,
-    restore_origins,
-    write_model,
-)
 
 if TYPE_CHECKING:
     from lamella.kernels.nodes import KernelGraph
+
+
+# --- A graph as files: flat SkriptND text, its data, and the names and origins that the text cannot ---------
+
+
+MAIN = "main"
+ENDING = ".sknd"
+TENSOR_FILE, STORE_FILE = ".dat", ".safetensors"
+
+
+def write_model(model: Model, path: Path) -> tuple[Path, ...]:
+    """Write a model as a folder, or as one text with its data beside it; gives the files written.
+
+    The main text is written last: whoever finds it finds all that belongs to it.
+    """
+    alone = path.suffix.lower() == ENDING and not is_folder(path)
+    folder, main = (path.parent, path) if alone else (path, path / f"{MAIN}{ENDING}")
+    documents = graph_to_skriptnd(model)
+    places = {name: folder / f"{name.replace('.', '/')}{ENDING}" for name in documents} | {MAIN: main}
+    kept = {name for name in documents if alone and name != MAIN and _is_kept(places[name], documents[name])}
+    texts = {name: write(document) for name, document in documents.items() if name not in kept}
+    make_folder(folder)
+    files: list[Path] = []
+    flat = with_identifiers(model)
+    if not alone:
+        _refuse_leftovers(folder, flat)
+    if flat.data:
+        files += write_weights(path.with_suffix(STORE_FILE) if alone else folder, flat.graph, flat.data)
+    if not alone:
+        files.append(folder / ORIGINS)
+        write_text(files[-1], json.dumps(origins_of(model), indent=1) + "\n")
+    for name, text in sorted(texts.items(), key=lambda item: item[0] == MAIN):
+        files.append(places[name])
+        make_folder(files[-1].parent)
+        write_text(files[-1], text)
+    return tuple(files)
+
+
+def _is_kept(path: Path, document: Document) -> bool:
+    """Whether a module beside a text is there with all operators that the text calls; another is not replaced."""
+    if not os.path.lexists(path):
+        return False
+    there = parse(Source(shown(path), read_text_in(path.parent, path.name))).document
+    if all(item in there.declarations for item in document.declarations):
+        return True
+    hint = "write into another folder: the text names operators of a module of this name"
+    raise InputError(
+        f"'{shown(path)}' is there already, and declares other operators", path=shown(path), hint=hint
+    )
+
+
+def _refuse_leftovers(folder: Path, model: Model) -> None:
+    """Data that lie in the folder would be taken for the model's own when it is read."""
+    own = {f"{item.name}{TENSOR_FILE}" for item in model.graph.variables if item.name in (model.data or {})}
+    found = (item.name for item in folder.iterdir() if item.suffix in (TENSOR_FILE, STORE_FILE))
+    left = sorted(name for name in found if name not in own)
+    if left and model.graph.variables:
+        raise InputError(
+            f"'{shown(folder)}' holds data of another model: {printable(left[0], 60)}",
+            path=shown(folder),
+            hint="write into an empty folder, or remove its .dat and .safetensors files",
+        )
+
+
+def flat_graph(graph: Graph, home: Path) -> Graph:
+    """The graph as its data are named in a folder that `lower` wrote: a text of identifiers has no dots in names."""
+    if not is_there(home / ORIGINS):
+        return graph
+    return with_identifiers(Model(graph, Library())).graph
+
+
+def restore_origins(graph: Graph, folder: Path, limits: Limits) -> Graph:
+    """The graph with the names that `origins.json` beside its text remembers, where there is one."""
+    path = folder / ORIGINS
+    if not os.path.lexists(path):
+        return graph
+    found = read_json_in(folder, ORIGINS, limits)
+    if not _sound(found) or _merges_extents(graph, cast(Origins, found)):
+        raise InputError(
+            "not a file of names and origins", path=shown(path), hint="remove it to go on without"
+        )
+    return restore_names(graph, cast(Origins, found))
+
+
+def _sound(found: object) -> bool:
+    """Whether the content has the form that we write; it may have been edited."""
+    if not isinstance(found, dict) or set(found) != {"graph", "dialect", "tensors", "extents"}:
+        return False
+    tensors, sizes = found["tensors"], found["extents"]
+    return (
+        _is_text(found["graph"])
+        and _is_text(found["dialect"])
+        and isinstance(tensors, dict)
+        and all(_sound_entry(entry) for entry in tensors.values())
+        and len({entry["name"] for entry in tensors.values()}) == len(tensors)
+        and isinstance(sizes, dict)
+        and all(_is_text(item) for item in sizes.values())
+    )
+
+
+def _merges_extents(graph: Graph, origins: Origins) -> bool:
+    """Whether two extents would get one name, which would say that they are equal."""
+    shapes = (extent for item in defined(graph) for extent in extents(item))
+    names = {symbol.name for extent in shapes for symbol in symbols(extent)}
+    renamed = [origins["extents"].get(name, name) for name in names]
+    return len(set(renamed)) < len(renamed)
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value is a string of Unicode; JSON can spell halves of characters."""
+    return isinstance(value, str) and value.encode("utf-8", "replace").decode("utf-8") == value
+
+
+def _sound_entry(entry: object) -> bool:
+    if not isinstance(entry, Mapping) or not _is_text(entry.get("name")):
+        return False
+    lists = [entry[key] for key in ("origin", "node") if key in entry]
+    return all(isinstance(item, list) and all(_is_text(word) for word in item) for item in lists)
+
 
 OTHER_ENDINGS = ({*ENDINGS, *STREAM_ENDINGS, ".npy", ".onnx"}) - {ENDING, STORE_FILE}
 """Files that are no graph; any other name is that of a folder, whatever it ends with."""
@@ -64,8 +189,8 @@ def load(path: Path, options: Options) -> Model:
     data, warnings = _data(folder, graph, options)
     if is_folder(folder):
         graph, data = _restored(graph, data, folder, options)
-    told = [item for item in read.findings if item.code == SHADOWED_MODULE.code]
-    return Model(graph, read.module.library, data or None, (*told, *warnings))
+    shadowed = [item for item in read.findings if item.code == SHADOWED_MODULE.code]
+    return Model(graph, read.module.library, data or None, (*shadowed, *warnings))
 
 
 def _restored(
@@ -129,8 +254,8 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
     _require_extents(model, to)
     kernels = cast("KernelGraph", KERNELS.from_graph(model, Path(), options))
     if not kernels.program.functions:
-        told = placement_line(kernels.placement) or "it has none"
-        raise InputError("no operation of this graph becomes a kernel", hint=told)
+        reason = placement_line(kernels.placement) or "it has none"
+        raise InputError("no operation of this graph becomes a kernel", hint=reason)
     if to == "tensor" and options.after is None:
         return kernels
     return KERNELS.lower(kernels, to, options)

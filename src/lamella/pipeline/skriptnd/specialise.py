@@ -10,7 +10,7 @@ from lamella.pipeline.options import Options
 
 
 def with_extents(model: Model, options: Options) -> Model:
-    """The model with the extents that the user gives; LamellaError tells those that do not fit."""
+    """The model with the extents that the user gives; LamellaError holds those that do not fit."""
     if not options.shape:
         return model
     try:

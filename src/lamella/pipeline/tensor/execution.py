@@ -20,7 +20,7 @@ from lamella.pipeline.options import Options
 from lamella.pipeline.tensor.program import KernelFile
 
 if TYPE_CHECKING:
-    from lamella.pipeline.tensor.lower import Lowered
+    from lamella.pipeline.tensor.stages import Lowered
 
 CHECKED = b"right"
 """What is kept of a text without errors."""

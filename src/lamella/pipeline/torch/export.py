@@ -264,7 +264,7 @@ def _evaluating(module: Module) -> Iterator[None]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keep PyTorch from logging and printing whole graphs: what is wrong is told as a finding."""
+    """Keep PyTorch from logging and printing whole graphs: what is wrong becomes a finding."""
     level = logging.root.manager.disable
     logging.disable(max(level, logging.ERROR))
     try:
