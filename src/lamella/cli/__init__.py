@@ -8,6 +8,7 @@ import signal
 import sys
 import traceback
 from importlib import import_module
+from types import TracebackType
 from typing import NoReturn
 
 import click
@@ -124,17 +125,29 @@ def lamella(ctx: click.Context) -> None:
         click.echo(OVERVIEW.format(commands="\n".join(lines)), nl=False)
 
 
-def main() -> None:
-    """Run the command line; our own bugs end as a short report, never as a traceback."""
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `lamella … | head` ends silently
-    try:
-        lamella.main(prog_name="lamella")
-    except Exception as bug:
+class _BugReport:
+    """Turns our own bugs into a short report and status 3; what click and the system raise to end goes through."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, bug: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(bug, Exception):
+            return
         if isinstance(bug, OSError) and bug.errno in FULL:
             _end_full(bug)
         sys.stderr.write(_bug_report(bug))
         sys.exit(3)
+
+
+def main() -> None:
+    """Run the command line; our own bugs end as a short report, never as a traceback."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `lamella … | head` ends silently
+    with _BugReport():
+        lamella.main(prog_name="lamella")
 
 
 def _end_full(problem: OSError) -> NoReturn:
