@@ -10,7 +10,7 @@ from lamella.base.diagnostic import errors
 from lamella.base.source import Source
 from lamella.lang.skriptnd import nodes as n
 from lamella.lang.skriptnd.parse import Parsed, parse
-from lamella.lang.skriptnd.parse.lexis import LEXER
+from lamella.lang.skriptnd.parse.tokens import LEXER
 from lamella.lang.skriptnd.rules import syntax
 
 GOOD = sorted((Path(__file__).parent / "good").rglob("*.sknd"))

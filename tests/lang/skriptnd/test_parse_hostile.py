@@ -11,7 +11,7 @@ from lamella.base.limits import Limits
 from lamella.base.source import Source
 from lamella.lang.skriptnd import nodes as n
 from lamella.lang.skriptnd.parse import Parsed, outline, parse, parse_operator
-from lamella.lang.skriptnd.parse.lexis import DEEPEST
+from lamella.lang.skriptnd.parse.tokens import DEEPEST
 from lamella.lang.skriptnd.rules import syntax
 from lamella.lang.skriptnd.write import write
 from tests.strategies.mutation import NASTY

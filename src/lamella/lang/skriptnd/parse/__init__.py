@@ -12,7 +12,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import Source, Span
 from lamella.lang.skriptnd.nodes import Document, Operator
-from lamella.lang.skriptnd.parse.document import DocumentParser
+from lamella.lang.skriptnd.parse.document import SkriptndParser
 
 # --- what a module holds, told without reading the operators ------------------------------------------------
 
@@ -103,7 +103,7 @@ class Parsed(NamedTuple):
 def parse(source: Source, limits: Limits = DEFAULT) -> Parsed:
     """The document of a text; never raises, whatever the text is."""
     with collector_paused():
-        parser = DocumentParser(source, limits)
+        parser = SkriptndParser(source, limits)
         document = parser.document()
     return Parsed(document, tuple(parser.findings))
 
@@ -113,7 +113,7 @@ def parse_operator(
 ) -> tuple[Operator | None, list[Diagnostic]]:
     """One operator of an outline, with its findings; None where it cannot be read at all."""
     with collector_paused():
-        parser = DocumentParser(source, limits, entry.span.start, entry.span.end)
+        parser = SkriptndParser(source, limits, entry.span.start, entry.span.end)
         try:
             operator = parser.definition()
             if parser.kind != END:

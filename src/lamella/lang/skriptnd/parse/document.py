@@ -1,4 +1,4 @@
-"""Modules: imports, operators, graphs and their blocks; and how reading goes on after an error."""
+"""The parser of SkriptND: modules, definitions and their blocks, one method per rule of the grammar."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from lamella.base.dtype import find_in
 from lamella.base.limits import Limits
 from lamella.base.source import NO_NOTES, Notes, Source, Span
 from lamella.lang.skriptnd.nodes import (
+    Access,
+    Assertion,
     Attribute,
     Block,
     Branch,
@@ -19,34 +21,37 @@ from lamella.lang.skriptnd.nodes import (
     Component,
     Document,
     Expr,
+    Format,
     Import,
+    Index,
     Invocation,
     Iteration,
+    Local,
     Loop,
+    Lowering,
     Omitted,
     Operator,
+    Printed,
     Quantization,
     Scan,
     Section,
     Statement,
+    Text,
+    Using,
 )
-from lamella.lang.skriptnd.parse.lexis import BLOCK, NAME, TooDeep
-from lamella.lang.skriptnd.parse.recovery import DEFINITION_WORDS, Recovery
+from lamella.lang.skriptnd.parse.expressions import SkriptndExpressions
+from lamella.lang.skriptnd.parse.tokens import BLOCK, DEFINITION_WORDS, NAME, STRING
 from lamella.lang.skriptnd.rules import syntax
-from lamella.lang.skriptnd.words import KEYWORDS, PARAMETER_BLOCKS, TYPE_WORDS
-
-# --- components: invocations, blocks, branches and loops ----------------------------------------------------
-
+from lamella.lang.skriptnd.words import KEYWORDS, LOWERING_SIGNS, NEWER, PARAMETER_BLOCKS, TYPE_WORDS
 
 LOOP_WORDS = frozenset(("with", "for", "while", "do", "unroll"))
-
-
 BY_PLACE = "tensors go by their place; attributes stand in braces before the arguments, as in op{name=1}(x)"
 ALONE = "an invocation stands alone: give its result a name, and compute with operators such as math.add"
 AFTER = MappingProxyType(
     {"{": "attributes come before the arguments, as in op{axis=1}(x)", **dict.fromkeys("+-*/%[?", ALONE)}
 )
 """What may follow an invocation by mistake, and how it is meant to be written."""
+BEHIND_A_BLOCK = frozenset((";", "then", "elif", "else", "do", "while"))
 
 
 class _Head:
@@ -64,12 +69,270 @@ class _Head:
         return last if first is None else Notes(first.above + last.above, last.behind, first.blank)
 
 
-class Components(Recovery):
-    """The rules of the grammar from `component` to `quantization`."""
+class SkriptndParser(SkriptndExpressions):
+    """The rules of the grammar from `document` to `quantization`."""
 
     def __init__(self, source: Source, limits: Limits, start: int = 0, end: int | None = None) -> None:
         super().__init__(source, limits, start, end)
         self._heads: list[_Head] = []
+        self._statements: dict[str, Callable[[], Statement]] = {
+            **dict.fromkeys(PARAMETER_BLOCKS, self.parameter),
+            "dtype": self.dtype,
+            "using": self.using,
+            "assert": self.assertion,
+            "lower": self.lowering,
+            "compose": self.component,
+            "update": self.component,
+            "quantize": self.quantization,
+        }
+
+    def document(self) -> Document:
+        """`import* (operator | graph)*`."""
+        imports: list[Import] = []
+        definitions: list[Operator] = []
+        while self.kind != END:
+            start = self.index
+            try:
+                if self.text == "import":
+                    imports.append(self.import_(late=bool(definitions)))
+                else:
+                    definitions.append(self.definition())
+            except SyntaxProblem:
+                self._leave(start)
+        end = len(self.source.text)
+        notes = self.margin.close(end, end, end + 1)
+        return Document(tuple(imports), tuple(definitions), Span(self.source, 0, end), notes)
+
+    def _leave(self, start: int) -> None:
+        """Go on with the next definition or import."""
+        self.depth_left = self._deepest
+        if self.index == start:
+            self.next()
+        self.skip_to(lambda: self.text in DEFINITION_WORDS)
+
+    def import_(self, late: bool) -> Import:
+        """`'import' qualified,+ ';'`."""
+        first = self.next()
+        modules = self.separated(lambda: self.qualified("the name of a module", "after 'import'"))
+        place = self.finish(first, "after an import")
+        if late:
+            self.report(syntax.LATE_IMPORT.at(place[0]))
+        return Import(tuple(modules), *place)
+
+    # --- definitions ----------------------------------------------------------------------------------------
+
+    def definition(self) -> Operator:
+        """`['public'] 'operator' IDENT '{' block* '}' | 'graph' IDENT '{' block* '}'`."""
+        first, known = self.index, self.error_count
+        public = self.accept("public")
+        graph = self.text == "graph" and not public
+        if not graph and self.text != "operator":
+            where = "after 'public'" if public else "here"
+            raise self.problem("'operator'" if public else "'operator', 'graph' or 'import'", where)
+        self.next()
+        name = self.identifier(f"the name of {'a graph' if graph else 'an operator'}", "here")
+        notes = self.opened(first, f"after the name of {'a graph' if graph else 'an operator'}")
+        sections: dict[str, Section] = {}
+        while self.kind == BLOCK:
+            self.section(name, sections)
+        end = self.closed("a block or '}'", f"in {name[:SHOWN]}", known)
+        span = self.span_from(first)
+        return Operator(name, tuple(sections.values()), public, graph, span, notes, end)
+
+    def opened(self, first: int, where: str) -> Notes:
+        """The brace that opens a definition or a block; the notes of what stands before it."""
+        brace = self.expect("{", where)
+        return self.margin.take(self.starts[first], self.end_of(brace), self.starts[self.index])
+
+    def closed(self, wanted: str, where: str, known: int) -> Notes:
+        """The brace that closes a definition or a block; it is not missed where there were errors since it opened."""
+        if self.text == "}":
+            end = self.next()
+            return self.margin.close(self.starts[end], self.end_of(end), self.starts[self.index])
+        if not self.at_end():
+            raise self.problem(wanted, where)
+        if self.error_count == known:
+            self.problem(wanted, where)
+        return NO_NOTES
+
+    def section(self, operator: str, sections: dict[str, Section]) -> None:
+        """`'@' NAME '{' statement* '}'`."""
+        first, name, known = self.index, self.text[1:], self.error_count
+        if name not in self._statements:
+            self.report(self.unknown_block())
+            self._pass_block()
+            return
+        if name in sections:
+            self.report(syntax.DOUBLE_BLOCK.at(self.span(first), operator=operator[:SHOWN], name=name))
+        self.next()
+        notes = self.opened(first, f"after @{name}")
+        items = self.statements(self._statements[name])
+        end = self.closed("'}'", f"at the end of @{name}", known)
+        section = Section(name, tuple(items), self.span_from(first), notes, end)
+        sections.setdefault(name, section)
+
+    def statements(self, parse: Callable[[], Statement]) -> list[Statement]:
+        """The statements of a block, as many of them as can be read."""
+        found: list[Statement] = []
+        depth, known = self.depth_left, self.error_count
+        while not self.at_end() and not self._at_close():
+            start = self.index
+            try:
+                self._pass_stray(known)
+                found.append(parse())
+            except SyntaxProblem:
+                self.depth_left = depth
+                leave = self.pass_whole if self.is_too_deep else self.pass_over
+                self.is_too_deep = False
+                leave(start)
+        return found
+
+    def _pass_stray(self, known: int) -> None:
+        """Leave what belongs to a block whose beginning was not read; that is said where nothing else was wrong."""
+        if self.text == "}":
+            if self.error_count == known:
+                self.problem("a statement", "before '}'")
+            self.next()
+            raise SyntaxProblem
+        if self.text == "yield" and self.error_count > known:
+            raise SyntaxProblem
+
+    def _at_close(self) -> bool:
+        """Whether the block ends here, rather than one in a component whose beginning was not read."""
+        return self.text == "}" and self.ahead() not in BEHIND_A_BLOCK
+
+    def _pass_block(self) -> None:
+        self.next()
+        if self.text == "{":
+            self.pass_braces()
+
+    # --- helper symbols, assertions and formulas ------------------------------------------------------------
+
+    def using(self) -> Using:
+        """`pattern '=' expr ';'`."""
+        first = self.index
+        target = self.pattern()
+        self.expect("=", "after a helper symbol")
+        value = self.expression()
+        return Using(target, value, *self.finish(first, "after the value of a helper symbol"))
+
+    # --- assertions -----------------------------------------------------------------------------------------
+
+    def assertion(self) -> Assertion:
+        """`expr [':' STRING+ (',' [STRING ':'] expr)*] ';'`."""
+        first = self.index
+        condition = self.expression()
+        message, values = None, []
+        if self.accept(":"):
+            message = self.message()
+            while self.accept(","):
+                values.append(self.printed())
+        return Assertion(condition, message, tuple(values), *self.finish(first, "after an assertion"))
+
+    def message(self) -> Text | Format:
+        """`STRING+`."""
+        if self.kind != STRING:
+            raise self.problem("a string", "after the condition of an assertion")
+        return self.string()
+
+    def printed(self) -> Printed:
+        """`[STRING ':'] expr`."""
+        first = self.index
+        label = self.label() if self.kind == STRING and self._at_label() else None
+        value = self.expression()
+        return Printed(value, label, self.span_from(first))
+
+    def _at_label(self) -> bool:
+        index = self.index
+        while self.kinds[index] == STRING:
+            index += 1
+        return self.texts[index] == ":"
+
+    def label(self) -> str:
+        """`STRING+ ':'`, without holes."""
+        found = self.string()
+        if isinstance(found, Format):
+            problem, repair = "has a hole, but is the label of a value", "write the braces as \\{ and \\}"
+            raise self.report(syntax.HOLE.at(found.span, problem=problem, repair=repair))
+        self.next()
+        return found.value
+
+    # --- formulas -------------------------------------------------------------------------------------------
+
+    def lowering(self) -> Lowering:
+        """`['unroll' count] (local ',')* access sign expr (',' bound)* ['|' expr] ';'`."""
+        first = self.index
+        unroll = None
+        if self.accept("unroll"):
+            unroll = self.iteration("after 'unroll'")
+        locals_ = self.newer_locals() if self.text == "with" else self.locals()
+        target = self.target()
+        sign = self.lowering_sign()
+        value = self.expression()
+        bounds = self.bounds()
+        condition = self.expression() if self.accept("|") else None
+        place = self.finish(first, "after a formula")
+        return Lowering(target, sign, value, bounds, condition, locals_, unroll, *place)
+
+    def locals(self) -> tuple[Local, ...]:
+        """`(IDENT '=' expr ',')*`."""
+        found = []
+        while self.kind == NAME and self.ahead() == "=":
+            found.append(self.local())
+            self.expect(",", "after a local value")
+        return tuple(found)
+
+    def newer_locals(self) -> tuple[Local, ...]:
+        """`'with' local,+ ':'`."""
+        self.note(syntax.NEWER_LOCALS.at(self.span(self.index)))
+        self.next()
+        found = self.separated(self.local)
+        self.expect(":", "after local values")
+        return tuple(found)
+
+    def local(self) -> Local:
+        """`IDENT '=' expr`."""
+        first = self.index
+        name = self.identifier("the name of a local value", "here")
+        self.expect("=", "after the name of a local value")
+        value = self.expression()
+        return Local(name, value, self.span_from(first))
+
+    def target(self) -> Access:
+        """The access on the left side."""
+        first = self.index
+        value = self.postfix()
+        if isinstance(value, Access):
+            return value
+        repair = "an element is written y[i, j], y[i..], y[i,] for a single index, y[] for none"
+        if isinstance(value, Index):
+            repair = "a single index needs a comma behind it, y[i,], and a packed one two points, y[i..]"
+        raise self.report(syntax.NO_ACCESS.at(self.span_from(first), repair=repair))
+
+    def lowering_sign(self) -> str:
+        """`'=' | ':=' | '+=' | '*=' | '&=' | '|=' | '<=' | '>='`."""
+        sign = self.text
+        if sign in ("<?=", ">?="):
+            self.note(syntax.NEWER_EXTREME.at(self.span(self.index), sign=sign, other=NEWER[sign]))
+            sign = NEWER[sign]
+        elif sign not in LOWERING_SIGNS:
+            raise self.problem("= := += *= &= |= <= or >=", "after the left side of a formula")
+        self.next()
+        return sign
+
+    def iteration(self, where: str) -> Iteration:
+        """`'..' '(' [IDENT '->'] [expr] ')'`."""
+        first = self.expect("..", where)
+        self.expect("(", "before the number of steps")
+        index = None
+        if self.kind == NAME and self.ahead() == "->":
+            index = self.identifier("the name of an index", "before '->'")
+            self.next()
+        count = self.expression() if index is None or self.text != ")" else None
+        self.expect(")", "after the number of steps")
+        return Iteration(index, count, self.span_from(first))
+
+    # --- components -----------------------------------------------------------------------------------------
 
     def component(self) -> Component:
         """`pattern,+ '=' (branch | loop | callable) ';'`."""
@@ -285,142 +548,3 @@ class Components(Recovery):
         attributes = self.attributes()
         place = self.finish(first, "after a quantization")
         return Quantization(tensor, operator, types, attributes, *place)
-
-
-BEHIND_A_BLOCK = frozenset((";", "then", "elif", "else", "do", "while"))
-
-
-class DocumentParser(Components):
-    """The rules of the grammar from `document` to `block`."""
-
-    def __init__(self, source: Source, limits: Limits, start: int = 0, end: int | None = None) -> None:
-        super().__init__(source, limits, start, end)
-        self._statements: dict[str, Callable[[], Statement]] = {
-            **dict.fromkeys(PARAMETER_BLOCKS, self.parameter),
-            "dtype": self.dtype,
-            "using": self.using,
-            "assert": self.assertion,
-            "lower": self.lowering,
-            "compose": self.component,
-            "update": self.component,
-            "quantize": self.quantization,
-        }
-
-    def document(self) -> Document:
-        """`import* (operator | graph)*`."""
-        imports: list[Import] = []
-        definitions: list[Operator] = []
-        while self.kind != END:
-            start = self.index
-            try:
-                if self.text == "import":
-                    imports.append(self.import_(late=bool(definitions)))
-                else:
-                    definitions.append(self.definition())
-            except SyntaxProblem:
-                self._leave(start)
-        end = len(self.source.text)
-        notes = self.margin.close(end, end, end + 1)
-        return Document(tuple(imports), tuple(definitions), Span(self.source, 0, end), notes)
-
-    def _leave(self, start: int) -> None:
-        """Go on with the next definition or import."""
-        self.depth_left = self._deepest
-        if self.index == start:
-            self.next()
-        self.skip_to(lambda: self.text in DEFINITION_WORDS)
-
-    def import_(self, late: bool) -> Import:
-        """`'import' qualified,+ ';'`."""
-        first = self.next()
-        modules = self.separated(lambda: self.qualified("the name of a module", "after 'import'"))
-        place = self.finish(first, "after an import")
-        if late:
-            self.report(syntax.LATE_IMPORT.at(place[0]))
-        return Import(tuple(modules), *place)
-
-    # --- definitions ----------------------------------------------------------------------------------------
-
-    def definition(self) -> Operator:
-        """`['public'] 'operator' IDENT '{' block* '}' | 'graph' IDENT '{' block* '}'`."""
-        first, known = self.index, self.error_count
-        public = self.accept("public")
-        graph = self.text == "graph" and not public
-        if not graph and self.text != "operator":
-            where = "after 'public'" if public else "here"
-            raise self.problem("'operator'" if public else "'operator', 'graph' or 'import'", where)
-        self.next()
-        name = self.identifier(f"the name of {'a graph' if graph else 'an operator'}", "here")
-        notes = self.opened(first, f"after the name of {'a graph' if graph else 'an operator'}")
-        sections: dict[str, Section] = {}
-        while self.kind == BLOCK:
-            self.section(name, sections)
-        end = self.closed("a block or '}'", f"in {name[:SHOWN]}", known)
-        span = self.span_from(first)
-        return Operator(name, tuple(sections.values()), public, graph, span, notes, end)
-
-    def opened(self, first: int, where: str) -> Notes:
-        """The brace that opens a definition or a block; the notes of what stands before it."""
-        brace = self.expect("{", where)
-        return self.margin.take(self.starts[first], self.end_of(brace), self.starts[self.index])
-
-    def closed(self, wanted: str, where: str, known: int) -> Notes:
-        """The brace that closes a definition or a block; it is not missed where there were errors since it opened."""
-        if self.text == "}":
-            end = self.next()
-            return self.margin.close(self.starts[end], self.end_of(end), self.starts[self.index])
-        if not self.at_end():
-            raise self.problem(wanted, where)
-        if self.error_count == known:
-            self.problem(wanted, where)
-        return NO_NOTES
-
-    def section(self, operator: str, sections: dict[str, Section]) -> None:
-        """`'@' NAME '{' statement* '}'`."""
-        first, name, known = self.index, self.text[1:], self.error_count
-        if name not in self._statements:
-            self.report(self.unknown_block())
-            self._pass_block()
-            return
-        if name in sections:
-            self.report(syntax.DOUBLE_BLOCK.at(self.span(first), operator=operator[:SHOWN], name=name))
-        self.next()
-        notes = self.opened(first, f"after @{name}")
-        items = self.statements(self._statements[name])
-        end = self.closed("'}'", f"at the end of @{name}", known)
-        section = Section(name, tuple(items), self.span_from(first), notes, end)
-        sections.setdefault(name, section)
-
-    def statements(self, parse: Callable[[], Statement]) -> list[Statement]:
-        """The statements of a block, as many of them as can be read."""
-        found: list[Statement] = []
-        depth, known = self.depth_left, self.error_count
-        while not self.at_end() and not self._at_close():
-            start = self.index
-            try:
-                self._pass_stray(known)
-                found.append(parse())
-            except SyntaxProblem as problem:
-                self.depth_left = depth
-                leave = self.pass_whole if isinstance(problem, TooDeep) else self.pass_over
-                leave(start)
-        return found
-
-    def _pass_stray(self, known: int) -> None:
-        """Leave what belongs to a block whose beginning was not read; that is said where nothing else was wrong."""
-        if self.text == "}":
-            if self.error_count == known:
-                self.problem("a statement", "before '}'")
-            self.next()
-            raise SyntaxProblem
-        if self.text == "yield" and self.error_count > known:
-            raise SyntaxProblem
-
-    def _at_close(self) -> bool:
-        """Whether the block ends here, rather than one in a component whose beginning was not read."""
-        return self.text == "}" and self.ahead() not in BEHIND_A_BLOCK
-
-    def _pass_block(self) -> None:
-        self.next()
-        if self.text == "{":
-            self.pass_braces()
