@@ -15,7 +15,7 @@ from lamella.base.diagnostic import errors
 from lamella.base.limits import Limits
 from lamella.base.source import Source
 from lamella.lang.tensor.parse import Parsed, parse
-from lamella.lang.tensor.parse.lexis import DEEPEST
+from lamella.lang.tensor.parse.tokens import DEEPEST
 from lamella.lang.tensor.rules import syntax
 from lamella.lang.tensor.write import write
 from tests.strategies.mutation import NASTY, mutants
