@@ -17,9 +17,8 @@ from lamella.lang.tensor.check.memory.forms import integers
 from lamella.lang.tensor.check.memory.forms.affine import ONE, ZERO, Affine
 from lamella.lang.tensor.check.memory.forms.integers import Integers
 from lamella.lang.tensor.check.memory.forms.symbols import Symbols
-from lamella.lang.tensor.check.memory.known import Number, View
 from lamella.lang.tensor.check.memory.scalars import unknown_value
-from lamella.lang.tensor.check.memory.state import State
+from lamella.lang.tensor.check.memory.state import Number, State, View
 from lamella.lang.tensor.nodes import BOOL, Arith, Load, Value
 
 

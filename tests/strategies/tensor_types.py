@@ -12,8 +12,7 @@ from hypothesis.strategies import SearchStrategy
 from lamella.base.limits import LARGEST
 from lamella.base.source import Notes
 from lamella.lang.tensor import nodes as n
-from lamella.lang.tensor.nodes.attributes import KEYS
-from lamella.lang.tensor.nodes.types import INTEGERS, USES
+from lamella.lang.tensor.nodes.types import INTEGERS, KEYS, USES
 from lamella.lang.tensor.words import SCALARS
 
 T = TypeVar("T")

@@ -36,9 +36,8 @@ from lamella.lang.tensor.nodes import (
     Value,
     Yield,
 )
-from lamella.lang.tensor.nodes.attributes import Dictionary
 from lamella.lang.tensor.nodes.instructions import Number
-from lamella.lang.tensor.nodes.types import BOOL, INDEX
+from lamella.lang.tensor.nodes.types import BOOL, INDEX, Dictionary
 
 
 @dataclass(slots=True)

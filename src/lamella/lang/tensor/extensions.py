@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from lamella.base.source import NOWHERE, Span
-from lamella.lang.tensor.check.context import defined_values, regions_of
+from lamella.lang.tensor.check.context import defined_values
+from lamella.lang.tensor.check.roles import regions_of
 from lamella.lang.tensor.nodes import (
     INDEX,
     Arith,

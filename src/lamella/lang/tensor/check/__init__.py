@@ -8,30 +8,30 @@ from dataclasses import dataclass, field
 from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, Label, errors, sort_findings
 from lamella.base.source import Span
-from lamella.lang.tensor.check.attributes import (
-    check_for_attributes,
-    check_function_attributes,
-    check_parameter_attributes,
-)
-from lamella.lang.tensor.check.context import Context, Entry
-from lamella.lang.tensor.check.here import Here
+from lamella.lang.tensor.check.arithmetic import LANE
+from lamella.lang.tensor.check.context import Context, Entry, Here
 from lamella.lang.tensor.check.instructions import check_instruction
-from lamella.lang.tensor.check.instructions.cooperative import LANE, check_apply
 from lamella.lang.tensor.check.memory import check_memory
 from lamella.lang.tensor.check.roles import (
     cut_before,
     is_collective,
     is_cooperative,
-    is_spmd,
-    parameter_type_span,
     result_types,
+    type_span,
 )
-from lamella.lang.tensor.check.types import check_type, warn_of_layout
+from lamella.lang.tensor.check.types import (
+    check_attributes,
+    check_type,
+    warn_of_layout,
+)
 from lamella.lang.tensor.nodes import (
     BOOL,
+    AtomicUpdate,
     Barrier,
+    Builtin,
     Constant,
     CoopApply,
+    CoopExtract,
     Coopmatrix,
     For,
     Foreach,
@@ -39,6 +39,7 @@ from lamella.lang.tensor.nodes import (
     Function,
     Group,
     If,
+    Instruction,
     Memref,
     Parallel,
     Parameter,
@@ -53,7 +54,7 @@ from lamella.lang.tensor.nodes import (
 )
 from lamella.lang.tensor.rules import types as type_rules
 from lamella.lang.tensor.rules import values as rules
-from lamella.lang.tensor.write.types import write_type, write_types
+from lamella.lang.tensor.write import write_type, write_types
 
 # --- loops, conditions and what their regions yield ---------------------------------------------------------
 
@@ -80,8 +81,7 @@ def check_for(here: Here, loop: For) -> None:
         if type_ is not None and type_ != wanted:
             words = {"name": start.name, "type": write_type(type_), "wanted": write_type(wanted)}
             here.say(rules.CARRIED_TYPE, start.span, [start], **words)
-    if loop.attributes is not None:
-        here.say_all(check_for_attributes(loop.attributes))
+    here.say_all(check_attributes(loop))
 
 
 def _check_step(here: Here, step: Value | None) -> None:
@@ -191,8 +191,7 @@ def check_function(function: Function) -> list[Diagnostic]:
     """What is wrong in a function."""
     findings: list[Diagnostic] = []
     context = Context(function, findings)
-    if function.attributes is not None:
-        findings += check_function_attributes(function.attributes)
+    findings += check_attributes(function)
     for parameter in function.parameters:
         _check_parameter(context, parameter)
     _Walk(context).run(Frame(function.body, False, Target("the body of a function")))
@@ -200,7 +199,7 @@ def check_function(function: Function) -> list[Diagnostic]:
 
 
 def _check_parameter(context: Context, parameter: Parameter) -> None:
-    span, type_, name = parameter_type_span(parameter), parameter.type, parameter.value.name
+    span, type_, name = type_span(parameter), parameter.type, parameter.value.name
     before = context.errors
     for finding in check_type(type_, span):
         context.report(finding)
@@ -213,9 +212,8 @@ def _check_parameter(context: Context, parameter: Parameter) -> None:
     if usable:
         for finding in warn_of_layout(type_, span):
             context.report(finding)
-    if parameter.attributes is not None:
-        for finding in check_parameter_attributes(parameter.attributes, type_):
-            context.report(finding)
+    for finding in check_attributes(parameter):
+        context.report(finding)
     context.define(parameter.value, Entry(type_ if usable else None, parameter.value.span))
 
 
@@ -290,7 +288,7 @@ class _Walk:
         instruction = here.statement.instruction
         if frame.spmd and is_collective(instruction):
             here.say(rules.COLLECTIVE_IN_SPMD, here.span)
-        elif not frame.spmd and is_spmd(instruction):
+        elif not frame.spmd and _is_spmd(instruction):
             here.say(rules.SPMD_IN_COLLECTIVE, here.span)
         elif not frame.spmd and isinstance(instruction, Store):
             here.say(rules.COLLECTIVE_STORE, here.span)
@@ -318,7 +316,7 @@ class _Walk:
                 frames[0].alone = "subgroup"
             case CoopApply():
                 self._check_result_types(here)
-                check_apply(here, instruction)
+                check_instruction(here, instruction)
                 frames = [_apply_frame(instruction)]
             case Parallel():
                 frames = [Frame(instruction.body, True, Target("a parallel region"))]
@@ -339,6 +337,13 @@ class _Walk:
         for position, value in enumerate(results):
             type_ = types[position] if usable else None
             self._define(frame, value, Entry(type_, value.span, constant))
+
+
+def _is_spmd(instruction: Instruction) -> bool:
+    """Whether each work-item does an instruction on its own."""
+    if isinstance(instruction, Builtin):
+        return instruction.name.startswith(("subgroup_id", "subgroup_local_id", "subgroup_linear_id"))
+    return is_cooperative(instruction) or isinstance(instruction, CoopExtract | AtomicUpdate)
 
 
 def _spmd_frame(body: Region, where: str, names: Iterable[Value], type_: Type) -> Frame:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lamella.base.source import Notes, Span, beside, where
-from lamella.lang.tensor.nodes.attributes import Attribute, Dictionary, Entry, Text
 from lamella.lang.tensor.nodes.instructions import (
     Alloca,
     Arith,
@@ -54,11 +53,15 @@ from lamella.lang.tensor.nodes.instructions import (
 from lamella.lang.tensor.nodes.types import (
     BOOL,
     INDEX,
+    Attribute,
     Coopmatrix,
+    Dictionary,
+    Entry,
     Group,
     Memref,
     Scalar,
     Size,
+    Text,
     Type,
     make_memref,
     packed_stride,

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from lamella.base.source import Notes, Span, beside, where
-from lamella.lang.tensor.nodes.attributes import Dictionary
-from lamella.lang.tensor.nodes.types import INDEX, Coopmatrix, Memref, Scalar, Type
+from lamella.lang.tensor.nodes.types import INDEX, Coopmatrix, Dictionary, Memref, Scalar, Type
 
 
 @dataclass(frozen=True, slots=True)

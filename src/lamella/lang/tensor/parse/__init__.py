@@ -31,7 +31,7 @@ from lamella.lang.tensor.nodes import (
     Type,
     Value,
 )
-from lamella.lang.tensor.nodes.attributes import KEYS
+from lamella.lang.tensor.nodes.types import KEYS
 from lamella.lang.tensor.parse.instructions import TensorInstructions
 from lamella.lang.tensor.parse.tokens import LOCAL, STRING, WORD
 from lamella.lang.tensor.rules import syntax

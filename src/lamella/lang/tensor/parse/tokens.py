@@ -25,8 +25,7 @@ from lamella.lang.tensor.nodes import (
     Value,
     make_memref,
 )
-from lamella.lang.tensor.nodes.attributes import KEYS
-from lamella.lang.tensor.nodes.types import INTEGERS, USES
+from lamella.lang.tensor.nodes.types import INTEGERS, KEYS, USES
 from lamella.lang.tensor.rules import syntax
 from lamella.lang.tensor.words import OTHER_NAMES, SCALARS, UNSUPPORTED, WORDS
 

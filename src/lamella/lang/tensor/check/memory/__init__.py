@@ -14,11 +14,20 @@ from lamella.lang.tensor.check.memory.bounds import shape_pairs, show_shapes
 from lamella.lang.tensor.check.memory.forms.affine import ONE, ZERO, Affine
 from lamella.lang.tensor.check.memory.forms.integers import type_range
 from lamella.lang.tensor.check.memory.forms.symbols import NOBODY, RANGED, UNKNOWN, Symbol
-from lamella.lang.tensor.check.memory.known import Condition, Facts, Known, Number
 from lamella.lang.tensor.check.memory.scalars import MOST_ITEMS, evaluate_scalar, unknown_value
-from lamella.lang.tensor.check.memory.state import Guard, Launch, Loop, Sizes, Spmd, State
-from lamella.lang.tensor.check.memory.statements import Statements
-from lamella.lang.tensor.check.memory.views import make_parameter
+from lamella.lang.tensor.check.memory.state import (
+    Condition,
+    Facts,
+    Guard,
+    Known,
+    Launch,
+    Loop,
+    Number,
+    Sizes,
+    Spmd,
+    State,
+)
+from lamella.lang.tensor.check.memory.statements import Statements, make_parameter
 from lamella.lang.tensor.extensions import lower_extensions
 from lamella.lang.tensor.nodes import (
     Arith,

@@ -10,8 +10,7 @@ from typing import TypeVar
 from lamella.base.source import Span
 from lamella.lang.tensor.check.memory.forms.affine import ONE, ZERO, Affine
 from lamella.lang.tensor.check.memory.forms.symbols import FREE, GROUP, RANGED, Symbols
-from lamella.lang.tensor.check.memory.known import Family, View
-from lamella.lang.tensor.check.memory.state import State
+from lamella.lang.tensor.check.memory.state import Family, State, View
 from lamella.lang.tensor.nodes import (
     Blas,
     CoopLoad,

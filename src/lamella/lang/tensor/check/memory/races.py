@@ -8,8 +8,7 @@ from itertools import combinations
 from lamella.lang.tensor.check.memory.bounds import Place
 from lamella.lang.tensor.check.memory.forms.affine import ONE, Affine
 from lamella.lang.tensor.check.memory.forms.symbols import RANGED
-from lamella.lang.tensor.check.memory.known import Number, View
-from lamella.lang.tensor.check.memory.state import Access, Spmd, State
+from lamella.lang.tensor.check.memory.state import Access, Number, Spmd, State, View
 from lamella.lang.tensor.nodes import CoopStore, Load, Store
 from lamella.lang.tensor.rules import memory as rules
 

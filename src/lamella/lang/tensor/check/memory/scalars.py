@@ -5,8 +5,16 @@ from __future__ import annotations
 from lamella.lang.tensor.check.memory.forms.affine import ONE, ZERO, Affine
 from lamella.lang.tensor.check.memory.forms.integers import BITS
 from lamella.lang.tensor.check.memory.forms.symbols import GROUP, NOBODY, RANGED, Symbol
-from lamella.lang.tensor.check.memory.known import ALWAYS, NEVER, NOTHING, Condition, Facts, Known, Number
-from lamella.lang.tensor.check.memory.state import State
+from lamella.lang.tensor.check.memory.state import (
+    ALWAYS,
+    NEVER,
+    NOTHING,
+    Condition,
+    Facts,
+    Known,
+    Number,
+    State,
+)
 from lamella.lang.tensor.nodes import (
     BOOL,
     Arith,
