@@ -120,7 +120,7 @@ def texts() -> SearchStrategy[str]:
 def dictionaries(depth: int = 2) -> SearchStrategy[n.Dictionary]:
     """Dictionaries as a parser gives them: by key."""
     keys = st.sampled_from(KEYS) | texts()
-    entries = tuples(st.builds(n.Entry, keys, attributes(depth - 1)), 0, 3)
+    entries = tuples(st.builds(n.DictionaryEntry, keys, attributes(depth - 1)), 0, 3)
     return entries.map(lambda found: n.Dictionary(tuple(sorted(found, key=lambda item: item.key))))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lamella.lang.tensor.check.context import Here
+from lamella.lang.tensor.check.context import StatementContext
 from lamella.lang.tensor.check.kinds import (
     BYTES,
     can_cast,
@@ -95,7 +95,7 @@ ROUNDS_AWAY = {
 """The least magnitudes that round to infinity."""
 
 
-def check_arithmetic(here: Here, instruction: Instruction) -> None:
+def check_arithmetic(here: StatementContext, instruction: Instruction) -> None:
     """Check an instruction that computes; of one that holds a region, its head."""
     match instruction:
         case Constant() | Arith() | Compare() | Math() | Cast() | Builtin():
@@ -112,7 +112,9 @@ def check_arithmetic(here: Here, instruction: Instruction) -> None:
             return
 
 
-def _check_scalar(here: Here, instruction: Constant | Arith | Compare | Math | Cast | Builtin) -> None:
+def _check_scalar(
+    here: StatementContext, instruction: Constant | Arith | Compare | Math | Cast | Builtin
+) -> None:
     """Check an instruction on scalars."""
     match instruction:
         case Constant():
@@ -135,7 +137,7 @@ def _check_scalar(here: Here, instruction: Constant | Arith | Compare | Math | C
                 here.say(rules.BUILTIN_TYPE, here.type_span, (), **words)
 
 
-def _check_constant(here: Here, constant: Constant) -> None:
+def _check_constant(here: StatementContext, constant: Constant) -> None:
     name = component(constant.type)
     value = _spell_number(constant.value)
     if name not in _names_for(constant.value):
@@ -177,7 +179,7 @@ def _kept(value: Number, name: str) -> str:
     return "infinity" if any(limit <= abs(part) < float("inf") for part in parts) else ""
 
 
-def _check_arith(here: Here, arith: Arith) -> None:
+def _check_arith(here: StatementContext, arith: Arith) -> None:
     types = here.context.types_of(*arith.operands)
     if types is None:
         return
@@ -192,7 +194,7 @@ def _check_arith(here: Here, arith: Arith) -> None:
 
 
 def _check_taken(
-    here: Here, operands: tuple[Value, ...], types: tuple[Type, ...], taken: OperandTypes
+    here: StatementContext, operands: tuple[Value, ...], types: tuple[Type, ...], taken: OperandTypes
 ) -> bool:
     """Whether an operation works on the types of its operands; the first on which it does not is a finding."""
     for value, type_ in zip(operands, types, strict=True):
@@ -203,7 +205,11 @@ def _check_taken(
 
 
 def _check_alike(
-    here: Here, item: Arith | Math, operands: tuple[Value, ...], types: tuple[Type, ...], wanted: Type
+    here: StatementContext,
+    item: Arith | Math,
+    operands: tuple[Value, ...],
+    types: tuple[Type, ...],
+    wanted: Type,
 ) -> None:
     """Operands are of one type, and the result is of the type that follows from it."""
     if len(set(types)) == 1:
@@ -215,7 +221,7 @@ def _check_alike(
             here.say(rules.OPERAND_TYPE, value.span, [value], **words)
 
 
-def _check_compare(here: Here, compare: Compare) -> None:
+def _check_compare(here: StatementContext, compare: Compare) -> None:
     operands = (compare.left, compare.right)
     types = here.context.types_of(*operands)
     if types is None:
@@ -233,7 +239,7 @@ def _check_compare(here: Here, compare: Compare) -> None:
     here.expect_result(compare.type, BOOL)
 
 
-def _check_math(here: Here, math: Math) -> None:
+def _check_math(here: StatementContext, math: Math) -> None:
     types = here.context.types_of(*math.operands)
     if types is None:
         return
@@ -244,7 +250,7 @@ def _check_math(here: Here, math: Math) -> None:
         _check_alike(here, math, math.operands, types, types[0])
 
 
-def _check_cast(here: Here, cast: Cast) -> None:
+def _check_cast(here: StatementContext, cast: Cast) -> None:
     source = here.context.type_of(cast.operand)
     if source is None:
         return
@@ -259,7 +265,9 @@ def _check_cast(here: Here, cast: Cast) -> None:
 # --- cooperative matrices -----------------------------------------------------------------------------------
 
 
-def _check_cooperative(here: Here, instruction: CoopLoad | CoopMulAdd | CoopScale | CoopStore) -> None:
+def _check_cooperative(
+    here: StatementContext, instruction: CoopLoad | CoopMulAdd | CoopScale | CoopStore
+) -> None:
     """Check an instruction on cooperative matrices."""
     match instruction:
         case CoopLoad(operand=operand, row=row, column=column, type=type_):
@@ -276,7 +284,7 @@ def _check_cooperative(here: Here, instruction: CoopLoad | CoopMulAdd | CoopScal
             _check_mul_add(here, instruction)
 
 
-def _check_memory(here: Here, operand: Value, memory: Type, matrix: Coopmatrix) -> None:
+def _check_memory(here: StatementContext, operand: Value, memory: Type, matrix: Coopmatrix) -> None:
     """The memory that a matrix comes from or goes to: of order 2, with the elements of the matrix."""
     if not isinstance(memory, Memref):
         here.expect(operand, memory, False, "a memref")
@@ -290,7 +298,9 @@ def _check_memory(here: Here, operand: Value, memory: Type, matrix: Coopmatrix) 
         here.say(rules.MATRIX_ELEMENT, here.span, [operand], **words)
 
 
-def _check_packed(here: Here, access: CoopLoad | CoopStore, memory: Type, matrix: Coopmatrix) -> None:
+def _check_packed(
+    here: StatementContext, access: CoopLoad | CoopStore, memory: Type, matrix: Coopmatrix
+) -> None:
     """A memref of order 3 keeps so many elements of a matrix_a together that they fill 4 bytes."""
     if not isinstance(memory, Memref) or memory.order != 3:
         return
@@ -311,7 +321,7 @@ def _check_packed(here: Here, access: CoopLoad | CoopStore, memory: Type, matrix
         here.say(rules.PACKED_ACCESS, operand.span, [operand], **words)
 
 
-def _check_store(here: Here, store: CoopStore) -> None:
+def _check_store(here: StatementContext, store: CoopStore) -> None:
     types = here.context.types_of(store.value, store.operand, store.row, store.column)
     if types is None:
         return
@@ -325,7 +335,7 @@ def _check_store(here: Here, store: CoopStore) -> None:
         here.expect(store.value, matrix, False, MATRIX)
 
 
-def _check_scale(here: Here, scale: CoopScale) -> None:
+def _check_scale(here: StatementContext, scale: CoopScale) -> None:
     types = here.context.types_of(scale.scalar, scale.operand)
     if types is None:
         return
@@ -337,7 +347,7 @@ def _check_scale(here: Here, scale: CoopScale) -> None:
     here.expect_result(scale.type, matrix, [scale.operand])
 
 
-def _check_mul_add(here: Here, add: CoopMulAdd) -> None:
+def _check_mul_add(here: StatementContext, add: CoopMulAdd) -> None:
     values = (add.left, add.right, add.accumulator)
     types = here.context.types_of(*values)
     if types is None:
@@ -351,7 +361,7 @@ def _check_mul_add(here: Here, add: CoopMulAdd) -> None:
         _check_components(here, add, matrices)
 
 
-def _check_uses(here: Here, add: CoopMulAdd, matrices: list[Coopmatrix]) -> None:
+def _check_uses(here: StatementContext, add: CoopMulAdd, matrices: list[Coopmatrix]) -> None:
     values = (add.left, add.right, add.accumulator)
     for value, matrix, wanted in zip(values, matrices, USES, strict=True):
         if matrix.use != wanted:
@@ -362,7 +372,7 @@ def _check_uses(here: Here, add: CoopMulAdd, matrices: list[Coopmatrix]) -> None
         here.say(rules.MATRIX_USE, here.type_span, (), **words)
 
 
-def _check_shapes(here: Here, add: CoopMulAdd, matrices: list[Coopmatrix]) -> None:
+def _check_shapes(here: StatementContext, add: CoopMulAdd, matrices: list[Coopmatrix]) -> None:
     left, right, accumulator = matrices
     shape = (left.rows, right.columns)
     sums = [(item.rows, item.columns) for item in (accumulator, add.type)]
@@ -372,7 +382,7 @@ def _check_shapes(here: Here, add: CoopMulAdd, matrices: list[Coopmatrix]) -> No
         here.say(rules.MATRIX_SHAPES, here.span, (add.left, add.right, add.accumulator), shapes=shapes)
 
 
-def _check_components(here: Here, add: CoopMulAdd, matrices: list[Coopmatrix]) -> None:
+def _check_components(here: StatementContext, add: CoopMulAdd, matrices: list[Coopmatrix]) -> None:
     left, right, accumulator = (item.element for item in matrices)
     both = promote(left, right)
     if both is None:
@@ -389,7 +399,9 @@ def _check_components(here: Here, add: CoopMulAdd, matrices: list[Coopmatrix]) -
 # --- components (extensions) --------------------------------------------------------------------------------
 
 
-def _check_component_access(here: Here, instruction: CoopConstruct | CoopExtract | CoopInsert) -> None:
+def _check_component_access(
+    here: StatementContext, instruction: CoopConstruct | CoopExtract | CoopInsert
+) -> None:
     """Check an instruction that makes a matrix of a scalar, or takes or changes a component."""
     here.context.note_extension(here.span, f"'{here.word}'", "arithmetic on whole cooperative matrices")
     if isinstance(instruction, CoopConstruct):
@@ -411,11 +423,11 @@ def _check_component_access(here: Here, instruction: CoopConstruct | CoopExtract
     _check_component(here, instruction, matrix)
 
 
-def _expect_element(here: Here, value: Value, type_: Type, matrix: Coopmatrix) -> None:
+def _expect_element(here: StatementContext, value: Value, type_: Type, matrix: Coopmatrix) -> None:
     here.expect(value, type_, type_ == Scalar(matrix.element), f"a scalar of type {matrix.element}")
 
 
-def _check_component(here: Here, item: CoopExtract | CoopInsert, matrix: Coopmatrix) -> None:
+def _check_component(here: StatementContext, item: CoopExtract | CoopInsert, matrix: Coopmatrix) -> None:
     """A component that no work-item has; where the subgroup size is not written, the negative ones alone."""
     lanes = here.context.subgroup_size
     count = None if lanes is None else component_count(matrix, lanes)
@@ -425,7 +437,7 @@ def _check_component(here: Here, item: CoopExtract | CoopInsert, matrix: Coopmat
         here.say(rules.COMPONENT, here.span, [item.operand], **words)
 
 
-def _check_apply(here: Here, apply: CoopApply) -> None:
+def _check_apply(here: StatementContext, apply: CoopApply) -> None:
     """Check the head of an apply: the result has the shape and the use of the operand, and its components."""
     here.context.note_extension(here.span, f"'{here.word}'", "arithmetic on whole cooperative matrices")
     matrix = here.context.type_of(apply.operand)
@@ -435,7 +447,7 @@ def _check_apply(here: Here, apply: CoopApply) -> None:
         here.expect_result(apply.type, matrix, [apply.operand])
 
 
-def _check_subgroup(here: Here, instruction: SubgroupBroadcast | SubgroupOperation) -> None:
+def _check_subgroup(here: StatementContext, instruction: SubgroupBroadcast | SubgroupOperation) -> None:
     """Check an instruction that exchanges scalars in a subgroup."""
     lanes = [instruction.lane] if isinstance(instruction, SubgroupBroadcast) else []
     types = here.context.types_of(instruction.operand, *lanes)

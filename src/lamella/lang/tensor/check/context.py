@@ -35,7 +35,7 @@ COMPARED_NAMES = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ValueDefinition:
     """What a value is: its type (None where a finding leaves it open), its constant, where it is defined."""
 
     type: Type | None
@@ -43,12 +43,12 @@ class Entry:
     constant: Number | None = None
 
 
-class Context:
+class FunctionContext:
     """The symbol table of the function that is checked: the values in scope, those whose region has ended, findings."""
 
     def __init__(self, function: Function, findings: list[Diagnostic]) -> None:
         self.errors = 0
-        self.names: dict[str, Entry] = {}
+        self.names: dict[str, ValueDefinition] = {}
         self._findings = findings
         self._function = function
         self._ended: dict[str, Span] = {}
@@ -70,17 +70,17 @@ class Context:
         self._findings.append(finding)
         self.errors += finding.severity == ERROR
 
-    def define(self, value: Value, entry: Entry) -> tuple[str, Entry | None]:
+    def define(self, value: Value, entry: ValueDefinition) -> tuple[str, ValueDefinition | None]:
         """Give a name its meaning; returned is what `forget` needs to take it back."""
         earlier = self.names.get(value.name)
         if earlier is not None:
             label = Label(earlier.span, "defined here first")
             self.report(rules.REDEFINED.at(value.span, name=value.name, labels=[label]))
-            entry = Entry(None, value.span)
+            entry = ValueDefinition(None, value.span)
         self.names[value.name] = entry
         return value.name, earlier
 
-    def forget(self, name: str, earlier: Entry | None) -> None:
+    def forget(self, name: str, earlier: ValueDefinition | None) -> None:
         """The region that defined a name has ended."""
         self._ended[name] = self.names[name].span
         if earlier is None:
@@ -88,7 +88,7 @@ class Context:
         else:
             self.names[name] = earlier
 
-    def find(self, value: Value) -> Entry | None:
+    def find(self, value: Value) -> ValueDefinition | None:
         """What a value is; an unknown one is a finding, the first time."""
         entry = self.names.get(value.name)
         if entry is None and value.name not in self._unknown:
@@ -143,10 +143,10 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class StatementContext:
     """A statement in its function: what is said about it, and what its operands and results are to be."""
 
-    context: Context
+    context: FunctionContext
     statement: Statement
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lamella.base.cursor import SHOWN
 from lamella.base.limits import LARGEST
 from lamella.lang.tensor.check.arithmetic import check_arithmetic
-from lamella.lang.tensor.check.context import Here
+from lamella.lang.tensor.check.context import StatementContext
 from lamella.lang.tensor.check.kinds import is_promotable, promote, scalar_name
 from lamella.lang.tensor.check.types import check_attributes, warn_of_layout
 from lamella.lang.tensor.nodes import (
@@ -38,7 +38,7 @@ from lamella.lang.tensor.rules import instructions as rules
 from lamella.lang.tensor.write import write_size, write_type
 
 
-def check_instruction(here: Here, instruction: Instruction) -> None:
+def check_instruction(here: StatementContext, instruction: Instruction) -> None:
     """Check an instruction on its own; loops, branches and yields are not checked here."""
     match instruction:
         case Load() | Store() | AtomicUpdate() | SizeOf() | Alloca() | LifetimeStop():
@@ -59,7 +59,7 @@ MEMORY = "a memref or a group"
 
 
 def _check_access(
-    here: Here, instruction: Load | Store | AtomicUpdate | SizeOf | Alloca | LifetimeStop
+    here: StatementContext, instruction: Load | Store | AtomicUpdate | SizeOf | Alloca | LifetimeStop
 ) -> None:
     """Check an instruction on memory."""
     match instruction:
@@ -79,7 +79,7 @@ def _check_access(
                 )
 
 
-def _check_load(here: Here, load: Load) -> None:
+def _check_load(here: StatementContext, load: Load) -> None:
     types = here.context.types_of(load.operand, *load.indices)
     if types is None:
         return
@@ -95,13 +95,13 @@ def _check_load(here: Here, load: Load) -> None:
         here.expect(load.operand, source, False, MEMORY)
 
 
-def _check_index_count(here: Here, operand: Value, indices: Sequence[Value], order: int) -> None:
+def _check_index_count(here: StatementContext, operand: Value, indices: Sequence[Value], order: int) -> None:
     if len(indices) != order:
         words = {"count": len(indices), "name": operand.name, "order": order}
         here.say(rules.INDEX_COUNT, here.span, [operand], **words)
 
 
-def _check_store(here: Here, store: Store | AtomicUpdate) -> None:
+def _check_store(here: StatementContext, store: Store | AtomicUpdate) -> None:
     types = here.context.types_of(store.value, store.operand, *store.indices)
     if types is None:
         return
@@ -122,7 +122,7 @@ def _check_store(here: Here, store: Store | AtomicUpdate) -> None:
         here.say(rules.ATOMIC_RESULT, here.span, element=target.element)
 
 
-def _check_stored(here: Here, value: Value, types: tuple[Type, Memref], memory: Value) -> None:
+def _check_stored(here: StatementContext, value: Value, types: tuple[Type, Memref], memory: Value) -> None:
     """A stored scalar is of the type of the elements."""
     type_, target = types
     if type_ != Scalar(target.element):
@@ -130,7 +130,7 @@ def _check_stored(here: Here, value: Value, types: tuple[Type, Memref], memory: 
         here.say(rules.STORED_TYPE, value.span, [value, memory], **words)
 
 
-def _check_size(here: Here, size: SizeOf) -> None:
+def _check_size(here: StatementContext, size: SizeOf) -> None:
     type_ = here.context.type_of(size.operand)
     if type_ is None:
         return
@@ -144,7 +144,7 @@ def _check_size(here: Here, size: SizeOf) -> None:
     here.expect_result(size.type, INDEX)
 
 
-def _check_alloca(here: Here, alloca: Alloca) -> None:
+def _check_alloca(here: StatementContext, alloca: Alloca) -> None:
     if not alloca.type.local:
         here.say(rules.ALLOCA_GLOBAL, here.type_span, type=write_type(alloca.type))
     if None in alloca.type.shape or None in alloca.type.stride:
@@ -156,7 +156,7 @@ def _check_alloca(here: Here, alloca: Alloca) -> None:
 # --- views of memory: subview, expand and fuse --------------------------------------------------------------
 
 
-def _check_view(here: Here, view: Subview | Expand | Fuse) -> None:
+def _check_view(here: StatementContext, view: Subview | Expand | Fuse) -> None:
     """Check that the type of a view is one of its layout."""
     types = here.context.types_of(view.operand, *_values_of(view))
     if types is None:
@@ -180,7 +180,7 @@ def _values_of(view: Subview | Expand | Fuse) -> list[Value]:
     return [item for item in items if isinstance(item, Value)]
 
 
-def _layout_of(here: Here, view: Subview | Expand | Fuse, operand: Memref) -> Memref | None:
+def _layout_of(here: StatementContext, view: Subview | Expand | Fuse, operand: Memref) -> Memref | None:
     """The type that a view is of; None where what it asks for is in error."""
     match view:
         case Subview():
@@ -195,7 +195,7 @@ def _known(item: IndexOrSize) -> Size:
     return item if isinstance(item, int) else None
 
 
-def _subview(here: Here, view: Subview, operand: Memref) -> Memref | None:
+def _subview(here: StatementContext, view: Subview, operand: Memref) -> Memref | None:
     if len(view.slices) != operand.order:
         words = {"count": len(view.slices), "name": view.operand.name, "order": operand.order}
         here.say(rules.SLICE_COUNT, here.span, [view.operand], **words)
@@ -212,7 +212,7 @@ def _subview(here: Here, view: Subview, operand: Memref) -> Memref | None:
     return Memref(operand.element, shape, tuple(stride for _, stride in kept), operand.local)
 
 
-def _check_slice(here: Here, mode: int, part: Slice, bound: Size) -> None:
+def _check_slice(here: StatementContext, mode: int, part: Slice, bound: Size) -> None:
     offset, size = _known(part.offset), _known(part.size)
     if (offset or 0) < 0 or (size or 0) < 0:
         words = {"offset": write_size(offset), "size": write_size(size)}
@@ -224,7 +224,7 @@ def _check_slice(here: Here, mode: int, part: Slice, bound: Size) -> None:
             here.say(rules.SLICE_PAST_END, here.span, mode=mode, end=end, bound=bound)
 
 
-def _expand(here: Here, view: Expand, operand: Memref) -> Memref | None:
+def _expand(here: StatementContext, view: Expand, operand: Memref) -> Memref | None:
     mode, sizes = view.mode, tuple(map(_known, view.sizes))
     if not 0 <= mode < operand.order:
         words = {"name": view.operand.name, "order": operand.order}
@@ -238,7 +238,7 @@ def _expand(here: Here, view: Expand, operand: Memref) -> Memref | None:
     return Memref(operand.element, shape, stride, operand.local)
 
 
-def _check_factors(here: Here, view: Expand, sizes: tuple[Size, ...], size: Size) -> bool:
+def _check_factors(here: StatementContext, view: Expand, sizes: tuple[Size, ...], size: Size) -> bool:
     known = [item for item in sizes if item is not None]
     before = here.context.errors
     if known and min(known) < (0 if size == 0 else 1):
@@ -267,7 +267,7 @@ def _product(factors: Iterable[int]) -> Size:
     return product
 
 
-def _fuse(here: Here, view: Fuse, operand: Memref) -> Memref | None:
+def _fuse(here: StatementContext, view: Fuse, operand: Memref) -> Memref | None:
     first, last = view.first, view.last
     if not 0 <= first < last < operand.order:
         words = {"first": first, "last": last, "name": view.operand.name, "order": operand.order}
@@ -282,7 +282,7 @@ def _fuse(here: Here, view: Fuse, operand: Memref) -> Memref | None:
     return Memref(operand.element, shape, stride, operand.local)
 
 
-def _check_adjacent(here: Here, view: Fuse, operand: Memref) -> bool:
+def _check_adjacent(here: StatementContext, view: Fuse, operand: Memref) -> bool:
     for mode in range(view.first, view.last):
         size, stride, following = operand.shape[mode], operand.stride[mode], operand.stride[mode + 1]
         if size is None or stride is None or following is None or size * stride == following:
@@ -293,7 +293,7 @@ def _check_adjacent(here: Here, view: Fuse, operand: Memref) -> bool:
     return True
 
 
-def _check_result(here: Here, view: Subview | Expand | Fuse, layout: Memref) -> None:
+def _check_result(here: StatementContext, view: Subview | Expand | Fuse, layout: Memref) -> None:
     """The written type is the layout, where a known stride may be written as '?'."""
     type_, span, about = view.type, here.type_span, [view.operand]
     if type_.element != layout.element:
@@ -311,7 +311,7 @@ def _check_result(here: Here, view: Subview | Expand | Fuse, layout: Memref) -> 
     _check_strides(here, view, layout)
 
 
-def _check_strides(here: Here, view: Subview | Expand | Fuse, layout: Memref) -> None:
+def _check_strides(here: StatementContext, view: Subview | Expand | Fuse, layout: Memref) -> None:
     for mode, (wanted, stride) in enumerate(zip(layout.stride, view.type.stride, strict=True)):
         if stride is not None and stride != wanted:
             words = {"wanted": write_size(wanted), "stride": stride, "type": write_type(layout)}
@@ -354,7 +354,7 @@ class BlasOperand:
         return self.memref.shape if self.memref else ()
 
 
-def _check_blas(here: Here, blas: Blas) -> None:
+def _check_blas(here: StatementContext, blas: Blas) -> None:
     """Check a linear algebra instruction."""
     types = here.context.types_of(*blas.operands)
     if types is None:
@@ -376,7 +376,7 @@ def _check_blas(here: Here, blas: Blas) -> None:
         here.say(rules.SHAPES, here.span, [item.value for item in tensors], instruction=word, shapes=shapes)
 
 
-def _operand(here: Here, role: str, value: Value, type_: Type) -> BlasOperand | None:
+def _operand(here: StatementContext, role: str, value: Value, type_: Type) -> BlasOperand | None:
     if role in ("alpha", "beta"):
         name = scalar_name(type_)
         fits = here.expect(value, type_, name is not None, f"a scalar as {role}")
@@ -387,7 +387,9 @@ def _operand(here: Here, role: str, value: Value, type_: Type) -> BlasOperand | 
     return None
 
 
-def _check_promotion(here: Here, alpha: BlasOperand, tensors: list[BlasOperand], beta: BlasOperand) -> None:
+def _check_promotion(
+    here: StatementContext, alpha: BlasOperand, tensors: list[BlasOperand], beta: BlasOperand
+) -> None:
     *inputs, output = tensors
     both = BlasOperand(" and ".join(item.role for item in inputs), inputs[-1].value, inputs[0].name)
     if len(inputs) == 2:
@@ -402,13 +404,13 @@ def _check_promotion(here: Here, alpha: BlasOperand, tensors: list[BlasOperand],
     _expect_promotable(here, beta, output)
 
 
-def _expect_promotable(here: Here, source: BlasOperand, target: BlasOperand) -> None:
+def _expect_promotable(here: StatementContext, source: BlasOperand, target: BlasOperand) -> None:
     if not is_promotable(source.name, target.name):
         words = {"left": source.role, "right": target.role, "source": source.name, "target": target.name}
         here.say(rules.PROMOTION, source.value.span, [source.value, target.value], **words)
 
 
-def _check_atomic(here: Here, blas: Blas, operands: list[BlasOperand]) -> None:
+def _check_atomic(here: StatementContext, blas: Blas, operands: list[BlasOperand]) -> None:
     if not blas.atomic:
         return
     here.expect_atomic(operands[-1].name, "atomic")
@@ -418,7 +420,7 @@ def _check_atomic(here: Here, blas: Blas, operands: list[BlasOperand]) -> None:
         here.say(rules.ATOMIC_BETA, beta.span, [beta], name=beta.name)
 
 
-def _check_orders(here: Here, blas: Blas, tensors: list[BlasOperand]) -> bool:
+def _check_orders(here: StatementContext, blas: Blas, tensors: list[BlasOperand]) -> bool:
     """Whether the tensors are of the orders that an instruction takes."""
     before = here.context.errors
     wanted = ORDERS.get(blas.function)
@@ -437,7 +439,7 @@ def _check_orders(here: Here, blas: Blas, tensors: list[BlasOperand]) -> bool:
     return here.context.errors == before
 
 
-def _expect_order(here: Here, item: BlasOperand, wanted: tuple[int, ...]) -> bool:
+def _expect_order(here: StatementContext, item: BlasOperand, wanted: tuple[int, ...]) -> bool:
     order = len(item.shape)
     if order not in wanted:
         choice = " or ".join(map(str, wanted))
@@ -445,7 +447,7 @@ def _expect_order(here: Here, item: BlasOperand, wanted: tuple[int, ...]) -> boo
     return order in wanted
 
 
-def _check_cumsum(here: Here, mode: int, tensor: BlasOperand) -> None:
+def _check_cumsum(here: StatementContext, mode: int, tensor: BlasOperand) -> None:
     order = len(tensor.shape)
     if order == 0:
         here.say(

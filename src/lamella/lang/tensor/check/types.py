@@ -14,7 +14,7 @@ from lamella.lang.tensor.nodes import (
     Attribute,
     Coopmatrix,
     Dictionary,
-    Entry,
+    DictionaryEntry,
     For,
     Function,
     Group,
@@ -129,7 +129,7 @@ def _check_function(dictionary: Dictionary) -> Iterator[Diagnostic]:
         yield _not_a_multiple(group, subgroup)
 
 
-def _not_a_multiple(group: Entry, subgroup: Entry) -> Diagnostic:
+def _not_a_multiple(group: DictionaryEntry, subgroup: DictionaryEntry) -> Diagnostic:
     labels = [Label(subgroup.span, "the subgroup size is given here")]
     rows, size = _integers(group.value)[0], _integer(subgroup.value)
     return rules.WORK_GROUP_MULTIPLE.at(group.span, rows=rows, size=size, labels=labels)
@@ -159,7 +159,7 @@ def _check_entries(dictionary: Dictionary, owner: AttributeOwner) -> Iterator[Di
         seen.setdefault(entry.key, entry.span)
 
 
-def _usable(dictionary: Dictionary, owner: AttributeOwner) -> Iterator[Entry]:
+def _usable(dictionary: Dictionary, owner: AttributeOwner) -> Iterator[DictionaryEntry]:
     """The first entry of each key that means something and is of the right kind."""
     seen: set[str] = set()
     for entry in dictionary.entries:
@@ -168,7 +168,7 @@ def _usable(dictionary: Dictionary, owner: AttributeOwner) -> Iterator[Entry]:
         seen.add(entry.key)
 
 
-def _has_kind(entry: Entry) -> bool:
+def _has_kind(entry: DictionaryEntry) -> bool:
     kind, value = KINDS[entry.key], entry.value
     if kind == INTEGERS:
         return isinstance(value, tuple) and all(map(_is_integer, value))
@@ -195,7 +195,7 @@ def _kind_of(value: Attribute) -> str:
             return "an array" if not all(map(_is_integer, value)) else INTEGERS
 
 
-def _check_alignment(entry: Entry, memref: Memref) -> Iterator[Diagnostic]:
+def _check_alignment(entry: DictionaryEntry, memref: Memref) -> Iterator[Diagnostic]:
     alignment, size = _integer(entry.value), BYTES[memref.element]
     if alignment < 1 or alignment & (alignment - 1):
         yield rules.ALIGNMENT_POWER.at(entry.span, alignment=alignment)
@@ -203,7 +203,7 @@ def _check_alignment(entry: Entry, memref: Memref) -> Iterator[Diagnostic]:
         yield rules.ALIGNMENT_ELEMENT.at(entry.span, alignment=alignment, size=size, element=memref.element)
 
 
-def _check_divisors(entry: Entry, values: tuple[Size, ...]) -> Iterator[Diagnostic]:
+def _check_divisors(entry: DictionaryEntry, values: tuple[Size, ...]) -> Iterator[Diagnostic]:
     divisors = _integers(entry.value)
     if len(divisors) > len(values):
         yield rules.GCD_COUNT.at(entry.span, key=entry.key, count=len(divisors), order=len(values))

@@ -11,7 +11,7 @@ from lamella.base.source import Span, where
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DictionaryEntry:
     """`key = value` of a dictionary; a key that is not one of the language's words was written as a string."""
 
     key: str
@@ -23,7 +23,7 @@ class Entry:
 class Dictionary:
     """`{key = value, …}`; the order of the text means nothing, so the parser sorts the entries by key."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[DictionaryEntry, ...] = ()
     span: Span = where()
 
     def find(self, key: str) -> Attribute | None:

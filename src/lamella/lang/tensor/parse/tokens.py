@@ -15,7 +15,7 @@ from lamella.lang.tensor.nodes import (
     Attribute,
     Coopmatrix,
     Dictionary,
-    Entry,
+    DictionaryEntry,
     Group,
     Memref,
     Scalar,
@@ -330,14 +330,14 @@ class TensorTokens(NotingCursor):
         self.depth_left += 1
         return Dictionary(tuple(sorted(found, key=lambda item: item.key)), self.span_from(first))
 
-    def entry(self) -> Entry:
+    def entry(self) -> DictionaryEntry:
         """`key = value`."""
         first = self.index
         if self.text not in KEYS and self.kind != STRING:
             raise self.problem("the name of an attribute", "here")
         key = self.string() if self.kind == STRING else self.texts[self.next()]
         self.expect("=", "after the name of an attribute")
-        return Entry(key, self.attribute(), self.span_from(first))
+        return DictionaryEntry(key, self.attribute(), self.span_from(first))
 
     def attribute(self) -> Attribute:
         """The value of an attribute."""

@@ -9,7 +9,7 @@ from math import prod
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.lang.tensor.check.memory.bounds import (
-    Place,
+    AccessSite,
     check_expansion,
     check_fusion,
     check_positions,
@@ -23,7 +23,15 @@ from lamella.lang.tensor.check.memory.forms.integers import BITS, assumed_range
 from lamella.lang.tensor.check.memory.forms.symbols import FREE, NOBODY, Symbol
 from lamella.lang.tensor.check.memory.races import check_access, check_matrix_store
 from lamella.lang.tensor.check.memory.scalars import unknown_value
-from lamella.lang.tensor.check.memory.state import Condition, Family, Known, Loop, Number, State, View
+from lamella.lang.tensor.check.memory.state import (
+    AbstractValue,
+    KnownCondition,
+    KnownScalar,
+    MemoryState,
+    MemrefGroup,
+    MemrefView,
+    OpenLoop,
+)
 from lamella.lang.tensor.check.roles import word_of
 from lamella.lang.tensor.nodes import (
     BOOL,
@@ -40,6 +48,7 @@ from lamella.lang.tensor.nodes import (
     CoopStore,
     Dictionary,
     Expand,
+    Function,
     Fuse,
     Group,
     LifetimeStop,
@@ -60,7 +69,7 @@ from lamella.lang.tensor.rules import memory as rules
 # --- memrefs as views of memory: parameters, local memory, elements of groups, subview, expand and ----------
 
 
-def make_parameter(state: State, parameter: Parameter) -> Known:
+def _make_parameter(state: MemoryState, parameter: Parameter) -> AbstractValue:
     """What is known of a parameter: whoever launches the kernel chooses it."""
     type_, name = parameter.type, parameter.value.name
     if isinstance(type_, Memref):
@@ -68,16 +77,16 @@ def make_parameter(state: State, parameter: Parameter) -> Known:
     if isinstance(type_, Group):
         ends = () if state.launch is None else state.launch.members.get(name, ())
         size = state.size(type_.size, f"size %{name}[0]")
-        return Family(name, state.new_root(), type_.memref, size, tuple(ends))
+        return MemrefGroup(name, state.new_root(), type_.memref, size, tuple(ends))
     if type_ == BOOL:
-        return Condition(parameter=name)
+        return KnownCondition(parameter=name)
     if isinstance(type_, Scalar) and type_.name in BITS:
         low, high = assumed_range(type_.name, state.integers.strict)
-        return Number(state.integers.new(Symbol(f"%{name}", FREE, low, high)))
-    return Number()
+        return KnownScalar(state.integers.new(Symbol(f"%{name}", FREE, low, high)))
+    return KnownScalar()
 
 
-def _with_divisors(state: State, view: View, attributes: Dictionary | None) -> View:
+def _with_divisors(state: MemoryState, view: MemrefView, attributes: Dictionary | None) -> MemrefView:
     """A memref whose unknown sizes are multiples of what `shape_gcd` promises."""
     promised = None if attributes is None else attributes.find("shape_gcd")
     if not isinstance(promised, tuple):
@@ -89,7 +98,7 @@ def _with_divisors(state: State, view: View, attributes: Dictionary | None) -> V
     return replace(view, sizes=tuple(sizes))
 
 
-def load_member(state: State, family: Family, index: Affine, name: str) -> View:
+def _load_member(state: MemoryState, family: MemrefGroup, index: Affine, name: str) -> MemrefView:
     """An element of a group; the same index gives the same memory."""
     key = (family.root, index)
     if key not in state.members:
@@ -97,16 +106,16 @@ def load_member(state: State, family: Family, index: Affine, name: str) -> View:
     return replace(state.members[key], name=name)
 
 
-def make_subview(state: State, view: View, item: Subview, name: str) -> View:
+def _make_subview(state: MemoryState, view: MemrefView, item: Subview, name: str) -> MemrefView:
     """A block of each mode; a mode of static size 0 goes away."""
     offsets = tuple(state.form(part.offset) for part in item.slices)
     kept = [mode for mode, part in enumerate(item.slices) if part.size != 0]
     sizes = tuple(state.form(item.slices[mode].size) for mode in kept)
     strides = tuple(view.strides[mode] for mode in kept)
-    return View(name, view.root, item.type, sizes, strides, view.locate(offsets))
+    return MemrefView(name, view.root, item.type, sizes, strides, view.locate(offsets))
 
 
-def make_expand(state: State, view: View, item: Expand, name: str) -> View:
+def _make_expand(state: MemoryState, view: MemrefView, item: Expand, name: str) -> MemrefView:
     """A mode as several, the first of them fastest."""
     mode, factors = item.mode, tuple(state.form(size) for size in item.sizes)
     strides: list[Affine | None] = [view.strides[mode]]
@@ -114,7 +123,7 @@ def make_expand(state: State, view: View, item: Expand, name: str) -> View:
         strides.append(_product(strides[-1], factor))
     sizes = (*view.sizes[:mode], *factors, *view.sizes[mode + 1 :])
     steps = (*view.strides[:mode], *strides, *view.strides[mode + 1 :])
-    return View(name, view.root, item.type, sizes, steps, view.address)
+    return MemrefView(name, view.root, item.type, sizes, steps, view.address)
 
 
 def _product(stride: Affine | None, factor: Affine) -> Affine | None:
@@ -123,7 +132,7 @@ def _product(stride: Affine | None, factor: Affine) -> Affine | None:
     return stride.times(factor.constant) if not factor.terms else factor.times(stride.constant)
 
 
-def make_fuse(state: State, view: View, item: Fuse, name: str) -> View:
+def _make_fuse(state: MemoryState, view: MemrefView, item: Fuse, name: str) -> MemrefView:
     """Several modes as one."""
     size: Affine | None = view.sizes[item.first]
     for other in view.sizes[item.first + 1 : item.last + 1]:
@@ -132,14 +141,14 @@ def make_fuse(state: State, view: View, item: Fuse, name: str) -> View:
         size = state.integers.new(Symbol(f"size %{name}[{item.first}]", low=0))
     sizes = (*view.sizes[: item.first], size, *view.sizes[item.last + 1 :])
     strides = (*view.strides[: item.first + 1], *view.strides[item.last + 1 :])
-    return View(name, view.root, item.type, sizes, strides, view.address)
+    return MemrefView(name, view.root, item.type, sizes, strides, view.address)
 
 
 # --- local memory that is read before anything was written to it --------------------------------------------
 
 
 @dataclass(slots=True)
-class Allocation:
+class LocalAllocation:
     """Local memory: the loops it stands in, where it was written to."""
 
     loops: int
@@ -150,9 +159,9 @@ class Allocation:
 class EarlyRead:
     """A read that no write precedes in the text."""
 
-    allocation: Allocation
+    allocation: LocalAllocation
     finding: Diagnostic
-    loop: Loop | None
+    loop: OpenLoop | None
     """The outermost loop around it that the memory outlives."""
     is_first: bool
     """Whether its first trip is sure to read."""
@@ -161,21 +170,21 @@ class EarlyRead:
 class LocalMemory:
     """Follows the local memory of a function."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: MemoryState) -> None:
         self._state = state
-        self._allocations: dict[int, Allocation] = {}
+        self._allocations: dict[int, LocalAllocation] = {}
         self._early: list[EarlyRead] = []
 
     def allocate(self, root: int) -> None:
         """Local memory begins undefined."""
-        self._allocations[root] = Allocation(len(self._state.loops))
+        self._allocations[root] = LocalAllocation(len(self._state.loops))
 
     def write(self, root: int) -> None:
         """Something is written; how much of it is not followed."""
         if root in self._allocations:
             self._allocations[root].writes.append(self._state.position)
 
-    def read(self, root: int, place: Place, instruction: str) -> None:
+    def read(self, root: int, place: AccessSite, instruction: str) -> None:
         """Something is read."""
         found = self._allocations.get(root)
         if found is None or found.writes or self._state.dead:
@@ -208,7 +217,7 @@ IN_PLACE = ("axpby", "cumsum", "hadamard")
 MOST_ELEMENTS = 4096
 
 
-def check_aliases(state: State, place: Place, item: Blas) -> None:
+def _check_aliases(state: MemoryState, place: AccessSite, item: Blas) -> None:
     """A collective instruction may not write to what it still has to read."""
     output = state.view(item.operands[-1])
     if output is None:
@@ -223,13 +232,13 @@ def check_aliases(state: State, place: Place, item: Blas) -> None:
             return
 
 
-def _is_in_place(item: Blas, view: View, output: View) -> bool:
+def _is_in_place(item: Blas, view: MemrefView, output: MemrefView) -> bool:
     same = (view.address, view.sizes, view.strides) == (output.address, output.sizes, output.strides)
     moved = any(item.transposes) and len(view.sizes) > 1
     return same and item.function in IN_PLACE and not moved
 
 
-def _overlap(view: View, output: View) -> bool:
+def _overlap(view: MemrefView, output: MemrefView) -> bool:
     """Whether two views of one memory have an element in common for certain, if they have any elements."""
     if view.address is None or output.address is None:
         return False
@@ -244,7 +253,7 @@ def _overlap(view: View, output: View) -> bool:
     return here is not None and there is not None and not here.isdisjoint(there)
 
 
-def _elements(view: View, start: int) -> frozenset[int] | None:
+def _elements(view: MemrefView, start: int) -> frozenset[int] | None:
     """The addresses of all elements; None where that are too many or not known."""
     sizes = [size.constant for size in view.sizes if not size.terms]
     strides = [step.constant for step in view.strides if step is not None and not step.terms]
@@ -256,13 +265,15 @@ def _elements(view: View, start: int) -> frozenset[int] | None:
     return frozenset(start + sum(step) for step in steps)
 
 
-class Statements:
+class MemoryStatements:
     """Visits statements without regions that are about memory."""
 
-    def __init__(self, state: State, function: str) -> None:
+    def __init__(self, state: MemoryState, function: Function) -> None:
         self.local = LocalMemory(state)
         self._state = state
-        self._function = function
+        self._function = function.name
+        for parameter in function.parameters:
+            state.values[parameter.value.name] = _make_parameter(state, parameter)
 
     def visit(self, statement: Statement) -> None:
         """Check a statement and name its result."""
@@ -315,10 +326,10 @@ class Statements:
         for value in statement.results:
             self._state.values.pop(value.name, None)
 
-    def _place(self, statement: Statement, operand: Value) -> Place:
-        return Place(self._function, statement.span, operand.name)
+    def _place(self, statement: Statement, operand: Value) -> AccessSite:
+        return AccessSite(self._function, statement.span, operand.name)
 
-    def _bind(self, statement: Statement, known: Known) -> None:
+    def _bind(self, statement: Statement, known: AbstractValue) -> None:
         for value in statement.results[:1]:
             self._state.values[value.name] = known
 
@@ -330,14 +341,14 @@ class Statements:
 
     def _load(self, statement: Statement, item: Load) -> None:
         state, memory = self._state, self._state.values.get(item.operand.name)
-        if not isinstance(memory, View | Family):
+        if not isinstance(memory, MemrefView | MemrefGroup):
             self._lose(statement)
             return
         place = self._place(statement, item.operand)
         check_positions(state, place, positions_of_indices(state, memory, item.indices))
         name = _name_of(statement)
-        if isinstance(memory, Family):
-            self._bind(statement, load_member(state, memory, state.form(item.indices[0]), name))
+        if isinstance(memory, MemrefGroup):
+            self._bind(statement, _load_member(state, memory, state.form(item.indices[0]), name))
             return
         check_access(state, place, item, memory)
         self.local.read(memory.root, place, word_of(item))
@@ -368,7 +379,7 @@ class Statements:
         self.local.read(view.root, place, word_of(item))
         self.local.write(view.root)
 
-    def _write(self, view: View, place: Place, item: Store | CoopStore) -> None:
+    def _write(self, view: MemrefView, place: AccessSite, item: Store | CoopStore) -> None:
         """A store; an addition reads as well."""
         if item.flag == "atomic_add":
             self.local.read(view.root, place, word_of(item))
@@ -385,13 +396,13 @@ class Statements:
         match item:
             case Subview():
                 check_positions(state, place, list(positions_of_slices(state, view, item)))
-                self._bind(statement, make_subview(state, view, item, name))
+                self._bind(statement, _make_subview(state, view, item, name))
             case Expand():
                 check_expansion(state, place, view, item)
-                self._bind(statement, make_expand(state, view, item, name))
+                self._bind(statement, _make_expand(state, view, item, name))
             case Fuse():
                 check_fusion(state, view, item)
-                self._bind(statement, make_fuse(state, view, item, name))
+                self._bind(statement, _make_fuse(state, view, item, name))
 
     def _allocate(self, statement: Statement, item: Alloca) -> None:
         view = self._state.make_view(_name_of(statement), item.type)
@@ -400,10 +411,10 @@ class Statements:
 
     def _size(self, statement: Statement, item: SizeOf) -> None:
         memory = self._state.values.get(item.operand.name)
-        if isinstance(memory, View):
-            self._bind(statement, Number(memory.sizes[item.mode]))
-        elif isinstance(memory, Family):
-            self._bind(statement, Number(memory.size))
+        if isinstance(memory, MemrefView):
+            self._bind(statement, KnownScalar(memory.sizes[item.mode]))
+        elif isinstance(memory, MemrefGroup):
+            self._bind(statement, KnownScalar(memory.size))
 
     # --- subgroups ------------------------------------------------------------------------------------------
 
@@ -454,7 +465,7 @@ class Statements:
             return
         if self._state.launch is not None:
             check_shapes(self._state, self._place(statement, output), item, known)
-        check_aliases(self._state, self._place(statement, output), item)
+        _check_aliases(self._state, self._place(statement, output), item)
         for operand in inputs[1:]:
             view = self._state.view(operand)
             if view is not None:
