@@ -306,7 +306,7 @@ def _dotted(flag: str) -> str:
 # --- programs, functions and regions as lines ---------------------------------------------------------------
 
 
-class ProgramWriter(Lines):
+class TensorWriter(Lines):
     """Writes a program from its first function to its last, one instruction on a line."""
 
     indent = "  "
@@ -433,4 +433,4 @@ __all__ = ["write", "write_dictionary", "write_instruction", "write_type"]
 
 def write(program: Program) -> str:
     """The canonical text of a program: `parse` of it is an equal program, and `write` of that the same text."""
-    return ProgramWriter().program(program)
+    return TensorWriter().program(program)

@@ -34,7 +34,7 @@ MARK = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class OutlineEntry:
     """An operator or a graph that has not been read: its name and its place."""
 
     name: str
@@ -49,11 +49,11 @@ class Outline:
     """What a module imports and defines."""
 
     modules: tuple[str, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[OutlineEntry, ...]
     regular: bool
     """Whether nothing else stands at the top level; a text that is not regular is to be read whole."""
 
-    def find(self, name: str) -> Entry | None:
+    def find(self, name: str) -> OutlineEntry | None:
         """The first operator or graph of a name."""
         return next((entry for entry in self.entries if entry.name == name), None)
 
@@ -62,7 +62,7 @@ def outline(source: Source) -> Outline:
     """The imports and definitions of a module, found by their braces alone; never raises."""
     text = source.text
     modules: list[str] = []
-    entries: list[Entry] = []
+    entries: list[OutlineEntry] = []
     position = 0
     regular = True
     while regular and (found := HEAD.match(text, position)) is not None:
@@ -74,7 +74,7 @@ def outline(source: Source) -> Outline:
         start = found.start("public") if found["public"] else found.start("kind")
         position, regular = _closing(text, position)
         graph, public = found["kind"] == "graph", bool(found["public"])
-        entries.append(Entry(found["name"], graph, public, Span(source, start, position)))
+        entries.append(OutlineEntry(found["name"], graph, public, Span(source, start, position)))
     regular = regular and TAIL.match(text, position) is not None
     return Outline(tuple(modules), tuple(entries), regular)
 
@@ -90,26 +90,26 @@ def _closing(text: str, position: int) -> tuple[int, bool]:
     return len(text), False
 
 
-__all__ = ["Entry", "Outline", "Parsed", "outline", "parse", "parse_operator"]
+__all__ = ["Outline", "OutlineEntry", "ParsedSkriptnd", "outline", "parse", "parse_operator"]
 
 
-class Parsed(NamedTuple):
+class ParsedSkriptnd(NamedTuple):
     """A document and what was found wrong with its text; what could not be read is not in it."""
 
     document: Document
     findings: tuple[Diagnostic, ...]
 
 
-def parse(source: Source, limits: Limits = DEFAULT) -> Parsed:
+def parse(source: Source, limits: Limits = DEFAULT) -> ParsedSkriptnd:
     """The document of a text; never raises, whatever the text is."""
     with collector_paused():
         parser = SkriptndParser(source, limits)
         document = parser.document()
-    return Parsed(document, tuple(parser.findings))
+    return ParsedSkriptnd(document, tuple(parser.findings))
 
 
 def parse_operator(
-    source: Source, entry: Entry, limits: Limits = DEFAULT
+    source: Source, entry: OutlineEntry, limits: Limits = DEFAULT
 ) -> tuple[Operator | None, list[Diagnostic]]:
     """One operator of an outline, with its findings; None where it cannot be read at all."""
     with collector_paused():

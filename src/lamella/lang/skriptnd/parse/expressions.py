@@ -69,7 +69,7 @@ DOTS = frozenset(("..", "..."))
 CONTROLS = ("static", "dynamic")
 
 
-class _Open:
+class _OpenChain:
     """A chain of operators of one level that still grows."""
 
     __slots__ = ("first", "level", "rest", "sign")
@@ -122,7 +122,7 @@ class SkriptndExpressions(SkriptndTokens):
 
     def binary(self, value: Expr) -> Expr:
         """Operators by precedence; those of one level in a row are one flat node, and nothing recurses."""
-        opened: list[_Open] = []
+        opened: list[_OpenChain] = []
         folds = 0
         while (level := SIGNS.get(self.text)) is not None:
             while opened and opened[-1].level > level:
@@ -130,7 +130,7 @@ class SkriptndExpressions(SkriptndTokens):
             if opened and opened[-1].level == level:
                 opened[-1].rest.append((opened[-1].sign, value))
             else:
-                opened.append(_Open(level, value))
+                opened.append(_OpenChain(level, value))
             opened[-1].sign = self.binary_sign()
             if self.text in DOTS:
                 folds += 1
@@ -145,7 +145,7 @@ class SkriptndExpressions(SkriptndTokens):
         self.depth_left += folds
         return value
 
-    def _close(self, chain: _Open, last: Expr) -> Expr:
+    def _close(self, chain: _OpenChain, last: Expr) -> Expr:
         chain.rest.append((chain.sign, last))
         span = Span(self.source, chain.first.span.start, last.span.end)
         return Chain(chain.first, tuple(chain.rest), span)
@@ -161,7 +161,7 @@ class SkriptndExpressions(SkriptndTokens):
             raise self.problem("'..'", "after ':='", "':=' only folds a pack to its uniform value")
         return sign
 
-    def fold(self, chain: _Open) -> Expr:
+    def fold(self, chain: _OpenChain) -> Expr:
         """`operand sign '..'` or `operand sign '...'`: all of the level so far is folded."""
         sign, dots = chain.sign, self.text
         operand = chain.first
@@ -238,7 +238,7 @@ class SkriptndExpressions(SkriptndTokens):
             self.depth_left += 1
             self.expect(")", "after an expression")
         elif text == "[":
-            value = self.list()
+            value = self.list_literal()
         elif kind == STRING:
             return self.string()
         elif text == "?":
@@ -357,7 +357,7 @@ class SkriptndExpressions(SkriptndTokens):
         self.expect("|", "after a bounded index")
         return Bounded(index, below, above, self.span_from(first))
 
-    def list(self) -> List:
+    def list_literal(self) -> List:
         """`'[' item,* ']'`."""
         first = self.next()
         self.descend("of a list")

@@ -497,16 +497,16 @@ def _counted(number: int) -> str:
     return f"{number or 'no'} value{'s' * (number != 1)}"
 
 
-class Parsed(NamedTuple):
+class ParsedTensor(NamedTuple):
     """A program and what was found wrong with its text; what could not be read is not in it."""
 
     program: Program
     findings: tuple[Diagnostic, ...]
 
 
-def parse(source: Source, limits: Limits = DEFAULT) -> Parsed:
+def parse(source: Source, limits: Limits = DEFAULT) -> ParsedTensor:
     """The program of a text; never raises, whatever the text is."""
     with collector_paused():
         parser = TensorParser(source, limits)
         program = parser.program()
-    return Parsed(program, tuple(sort_findings(parser.findings)))
+    return ParsedTensor(program, tuple(sort_findings(parser.findings)))
