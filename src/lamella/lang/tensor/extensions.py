@@ -121,19 +121,19 @@ class _Lowering:
 
     def name(self, wanted: str) -> str:
         """A name that no value has."""
-        found, number = wanted, 0
-        while found in self.used:
+        name, number = wanted, 0
+        while name in self.used:
             number += 1
-            found = f"{wanted}{number}"
-        self.used.add(found)
-        return found
+            name = f"{wanted}{number}"
+        self.used.add(name)
+        return name
 
     def region(self, region: Region) -> Region:
         """A region without extensions."""
-        found: list[Statement] = []
+        statements: list[Statement] = []
         for statement in region.statements:
-            found += self._statement(statement)
-        return replace(region, statements=tuple(found))
+            statements += self._statement(statement)
+        return replace(region, statements=tuple(statements))
 
     def _statement(self, statement: Statement) -> Sequence[Statement]:
         match statement.instruction:

@@ -70,20 +70,20 @@ def check_lowering(context: OperatorContext, operator: Operator) -> None:
 
 def _limits(formula: Lowering, declared: Mapping[str, TypeSpec]) -> dict[str, str]:
     """What the indices of a formula run up to by the tensors that they index: the extent at the same place."""
-    found: dict[str, str] = {}
+    limits: dict[str, str] = {}
     stack: list[object] = [formula.condition, formula.value, formula.locals, formula.target]
     while stack:
         node = stack.pop()
         if isinstance(node, Access) and node.tensor in declared:
             for name, limit in _indexed(node, declared[node.tensor]):
-                found.setdefault(name, limit)
+                limits.setdefault(name, limit)
         if isinstance(node, Span | Notes):
             continue
         if isinstance(node, tuple):
             stack.extend(node)
         elif hasattr(node, "__dataclass_fields__"):
             stack.extend(getattr(node, field) for field in node.__dataclass_fields__)
-    return found
+    return limits
 
 
 def _indexed(access: Access, declared: TypeSpec) -> Iterator[tuple[str, str]]:
@@ -260,14 +260,15 @@ def _shown(size: Expr | Omitted | None) -> str:
     return "" if size is None else "~" if isinstance(size, Omitted) else excerpt(size)
 
 
-# --- operators that compose themselves: a circle of calls without a condition has no end --------------------
+# --- operators that compose themselves: a cycle of calls without a condition has no end ---------------------
 
 
 LONGEST = 6
 
 
 def check_recursion(calls: Mapping[str, Sequence[InvocationEdge]]) -> Iterator[Diagnostic]:
-    """One finding for each call that closes a circle; a walk in depth without recursion."""
+    """One finding for each call that closes a cycle: depth-first search without recursion."""
+    # `path` holds the operators that are open, in their order; `done` those that no cycle starts from any more.
     done: set[str] = set()
     for start in calls:
         path: dict[str, Iterator[InvocationEdge]] = {} if start in done else {start: iter(calls[start])}
@@ -284,10 +285,10 @@ def check_recursion(calls: Mapping[str, Sequence[InvocationEdge]]) -> Iterator[D
 
 
 def _finding(edge: InvocationEdge, path: list[str]) -> Diagnostic:
-    circle = [*path[path.index(edge.operator) :], edge.operator]
-    if len(circle) > LONGEST:
-        circle = [*circle[: LONGEST - 2], "…", circle[-1]]
-    return names_rules.RECURSION.at(edge.span, name=edge.operator, chain=" -> ".join(circle))
+    cycle = [*path[path.index(edge.operator) :], edge.operator]
+    if len(cycle) > LONGEST:
+        cycle = [*cycle[: LONGEST - 2], "…", cycle[-1]]
+    return names_rules.RECURSION.at(edge.span, name=edge.operator, chain=" -> ".join(cycle))
 
 
 __all__ = ["Find", "check", "check_operator"]

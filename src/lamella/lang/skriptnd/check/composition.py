@@ -61,8 +61,8 @@ def check_branch(state: CompositionState, node: Branch, evaluate: Evaluate) -> K
             with state.context.inner():
                 if condition is not None and not isinstance(condition, Invocation | Block):
                     state.context.present(tested(condition))
-                found = evaluate(consequent)
-            merged = found if number == 0 else _merge(state, consequent, (merged, found), all(statics))
+                kinds = evaluate(consequent)
+            merged = kinds if number == 0 else _merge(state, consequent, (merged, kinds), all(statics))
     return merged
 
 
@@ -70,9 +70,9 @@ def _check_condition(state: CompositionState, condition: Callee, evaluate: Evalu
     """Whether a condition is known before the run; one that is not a single bool is a finding."""
     if isinstance(condition, Invocation | Block):
         with state.control(False):
-            found = evaluate(condition)
-        if found is not None and (len(found) != 1 or not _is_truth(found[0])):
-            text = found[0] if len(found) == 1 else f"{len(found)} results"
+            kinds = evaluate(condition)
+        if kinds is not None and (len(kinds) != 1 or not _is_truth(kinds[0])):
+            text = kinds[0] if len(kinds) == 1 else f"{len(kinds)} results"
             state.context.report(rules.CONDITION.at(condition.span, what="the condition", found=text))
         return False
     kind = state.context.infer(condition)
@@ -141,13 +141,13 @@ def check_loop(state: CompositionState, loop: Loop, evaluate: Evaluate) -> Kinds
         for condition in (loop.before, loop.after):
             if condition is not None:
                 _check_condition(state, condition, evaluate)
-        found = evaluate(loop.body)
-    if found is None:
+        body_kinds = evaluate(loop.body)
+    if body_kinds is None:
         return None
     total = count.value if count is not None and not count.tensor and not count.optional else None
     if count is None and loop.before is None and loop.after is None:
         total = length
-    return _loop_results(state, loop, (carried, found), total)
+    return _loop_results(state, loop, (carried, body_kinds), total)
 
 
 def _check_form(state: CompositionState, loop: Loop) -> None:
@@ -214,26 +214,26 @@ def _infer_count(state: CompositionState, loop: Loop) -> ValueKind | None:
 def _loop_results(
     state: CompositionState, loop: Loop, kinds: tuple[list[ValueKind], list[ValueKind]], total: MaybeExtent
 ) -> list[ValueKind] | None:
-    carried, found = kinds
-    if len(found) < len(carried):
-        left, right = len(carried), len(found)
+    carried, body_kinds = kinds
+    if len(body_kinds) < len(carried):
+        left, right = len(carried), len(body_kinds)
         state.context.report(rules.CARRIED_COUNT.at(loop.body.span, left=left, right=right))
         return None
     kept = [
         _compare_carried(state, loop, item, (kind, result))
-        for item, kind, result in zip(loop.carried, carried, found, strict=False)
+        for item, kind, result in zip(loop.carried, carried, body_kinds, strict=False)
     ]
-    _check_collected(state, loop, found)
-    steps = [item.pack(total) if item.known else UNKNOWN for item in found[len(carried) :]]
+    _check_collected(state, loop, body_kinds)
+    steps = [item.pack(total) if item.known else UNKNOWN for item in body_kinds[len(carried) :]]
     return [*kept, *steps]
 
 
-def _check_collected(state: CompositionState, loop: Loop, found: Sequence[ValueKind]) -> None:
-    for number, kind in enumerate(found, 1):
+def _check_collected(state: CompositionState, loop: Loop, body_kinds: Sequence[ValueKind]) -> None:
+    for number, kind in enumerate(body_kinds, 1):
         if kind.packed:
             state.context.report(rules.BODY_PACK.at(loop.body.span, number=number))
     counted = loop.iteration is not None and loop.iteration.count is not None
-    if len(found) > len(loop.carried) and not loop.scans and not counted:
+    if len(body_kinds) > len(loop.carried) and not loop.scans and not counted:
         conditions = loop.before is not None or loop.after is not None
         if conditions:
             state.context.report(rules.SCAN_LIMIT.at(loop.span))
@@ -380,12 +380,12 @@ def _exists(state: CompositionState, name: str) -> bool:
 
 
 def _check_quantizer(state: CompositionState, item: Quantization) -> None:
-    found = state.definitions.resolve(item.operator, item.span)
-    if found is None or isinstance(found, Diagnostic):
-        if found is not None:
-            state.context.report(found)
+    operator = state.definitions.resolve(item.operator, item.span)
+    if operator is None or isinstance(operator, Diagnostic):
+        if operator is not None:
+            state.context.report(operator)
         return
-    signature = state.definitions.signature(item.operator, found)
+    signature = state.definitions.signature(item.operator, operator)
     problem = _problem(signature)
     if problem:
         state.context.report(rules.QUANTISER.at(item.span, name=item.operator, what=problem))
@@ -448,26 +448,24 @@ def _check_components(state: CompositionState, items: Sequence[Component], resul
         state.labelled = len(named) == 1 or len(items) == 1
         if len(named) == 1:
             state.all_labels.add(named[0].name)
-        found = _check_value(state, item)
-        _assign(state, item, found, results)
+        _assign(state, item, _check_value(state, item), results)
 
 
-def _assign(state: CompositionState, item: Component, found: Kinds, results: Results) -> None:
+def _assign(state: CompositionState, item: Component, kinds: Kinds, results: Results) -> None:
     patterns: Sequence[Pattern] = item.results
-    if found is not None and len(found) != len(patterns):
+    if kinds is not None and len(kinds) != len(patterns):
         what = f"'{item.value.operator}'" if isinstance(item.value, Invocation) else "the right side"
-        hint = "the result is a pack: take it apart with [a, b]" if _is_pack(found) else None
+        hint = "the result is a pack: take it apart with [a, b]" if _is_pack(kinds) else None
         state.context.report(
-            rules.RESULT_COUNT.at(item.span, hint=hint, what=what, left=len(patterns), right=len(found))
+            rules.RESULT_COUNT.at(item.span, hint=hint, what=what, left=len(patterns), right=len(kinds))
         )
-        found = None
-    kinds = found if found is not None else [UNKNOWN] * len(patterns)
-    for pattern, kind in zip(patterns, kinds, strict=True):
+        kinds = None
+    for pattern, kind in zip(patterns, kinds or [UNKNOWN] * len(patterns), strict=True):
         results.assign(pattern, kind, isinstance(item.value, Invocation))
 
 
-def _is_pack(found: Sequence[ValueKind]) -> bool:
-    return len(found) == 1 and found[0].packed
+def _is_pack(kinds: Sequence[ValueKind]) -> bool:
+    return len(kinds) == 1 and kinds[0].packed
 
 
 def _check_value(state: CompositionState, item: Component) -> Kinds:
@@ -495,9 +493,9 @@ def _check_block(state: CompositionState, block: Block) -> Kinds:
     labelled = state.labelled
     with state.block():
         _check_components(state, block.components, Results(state, set(), False))
-        found = [state.tensor(item, "a result of a block") for item in block.results]
+        kinds = [state.tensor(item, "a result of a block") for item in block.results]
     state.labelled = labelled
-    return found
+    return kinds
 
 
 __all__ = ["InvocationEdge", "check_composition"]

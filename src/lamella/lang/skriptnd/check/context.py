@@ -1,4 +1,4 @@
-"""Where a check stands: the names it sees, what is allowed here, what was found."""
+"""Context of a check: scopes of names, what the block at hand allows, findings."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def names_in(node: object) -> Iterator[str]:
 
 def affine_in(node: object, known: Collection[str]) -> str | None:
     """The new name that an extent declares: the only one in it, multiplied and moved by numbers."""
-    found = read_affine(node)
-    if found is None or found.name is None or found.name in known or found.factor == 0:
+    affine = read_affine(node)
+    if affine is None or affine.name is None or affine.name in known or affine.factor == 0:
         return None
-    return found.name
+    return affine.name
 
 
 Find: TypeAlias = Callable[[str], Operator | None]

@@ -61,12 +61,12 @@ from lamella.lang.skriptnd.rules import types as rules
 def early_usings(usings: Sequence[Using], later: Collection[str]) -> list[Using]:
     """The helper symbols known before the inputs are bound: those that depend on nothing that is known later."""
     waiting = {*later, *(result.name for item in usings for result in names_of(item.target))}
-    found = []
+    early = []
     for item in usings:
         if not any(name in waiting for name in names_in(item.value)):
             waiting.difference_update(result.name for result in names_of(item.target))
-            found.append(item)
-    return found
+            early.append(item)
+    return early
 
 
 def declare_usings(context: OperatorContext, usings: Sequence[Using], done: Collection[int] = ()) -> None:
@@ -411,7 +411,7 @@ class BindingOrder:
         """The inputs that can be bound, in their order; optional ones come last."""
         ordered: list[Parameter] = []
         for optional in (False, True):
-            # What an optional input would tell is not known in every call: the others do not wait for it.
+            # What an optional input would bind is not known in every call: the others do not wait for it.
             self._waiting.clear()
             ordered += self._order([item for item in self._inputs if item.type.optional is optional])
         return ordered

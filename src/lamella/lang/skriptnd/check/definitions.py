@@ -131,28 +131,29 @@ class Definitions:
         return self._stateful[name]
 
     def _find_variables(self, name: str, operator: Operator) -> None:
-        """Decide for all that can be reached: first no one has variables, then those who do tell their callers."""
+        """Decide for all that can be reached: a worklist over the call graph, then one over its reverse."""
+        # All begin without variables; those that have some pass it on to their callers, so that cycles need no care.
         pending, callers = [(name, operator)], dict[str, list[str]]()
-        told: list[str] = []
+        stateful: list[str] = []
         while pending:
             key, item = pending.pop()
             if key in self._stateful:
                 continue
             self._stateful[key] = False
             if next(item.parameters("variable"), None) is not None:
-                told.append(key)
+                stateful.append(key)
             for called in dict.fromkeys(invoked(item)):
                 qualified, found = self._called(key, called)
                 callers.setdefault(qualified, []).append(key)
                 if self._stateful.get(qualified):
-                    told.append(key)
+                    stateful.append(key)
                 elif found is not None:
                     pending.append((qualified, found))
-        while told:
-            key = told.pop()
+        while stateful:
+            key = stateful.pop()
             if not self._stateful.get(key):
                 self._stateful[key] = True
-                told += callers.get(key, ())
+                stateful += callers.get(key, ())
 
     def _called(self, caller: str, name: str) -> tuple[str, Operator | None]:
         """An operator that another one invokes; names without a module are of the caller's module."""

@@ -563,6 +563,7 @@ def _infer_member(context: OperatorContext, member: Member) -> ValueKind:
 
 def infer(context: OperatorContext, expr: Expr) -> ValueKind:
     """The kind of an expression."""
+    # Class patterns are tried one after another: what is frequent stands first.
     match expr:
         case Name():
             return context.lookup(expr.id, expr.span)

@@ -112,23 +112,28 @@ def as_tensor(kind: ValueKind) -> ValueKind:
 def check_invocation(state: CompositionState, node: Invocation) -> list[ValueKind] | None:
     """The kinds of the results; None where the operator is not known."""
     state.add_label(node.label, node.span)
-    found = state.definitions.resolve(node.operator, node.span)
-    if found is None or isinstance(found, Diagnostic):
-        if found is not None:
-            state.context.report(found)
+    operator = state.definitions.resolve(node.operator, node.span)
+    if operator is None or isinstance(operator, Diagnostic):
+        if operator is not None:
+            state.context.report(operator)
         for attribute in node.attributes:
             state.context.infer(attribute.value)
         for argument in node.arguments:
             if not isinstance(argument, Omitted):
                 state.context.infer(argument)
         return None
+    # Recursion under a static condition ends; a call of the same module that is always made may not.
     if not state.conditional and node.operator.rpartition(".")[0] in ("", state.definitions.module):
         state.edges.append(InvocationEdge(node.operator.rpartition(".")[2], node.span))
-    if found.graph and not state.controlled:
-        state.context.report(names.GRAPH_CALLED.at(node.span, name=found.name))
-    if node.label is None and not state.labelled and state.definitions.holds_variables(node.operator, found):
+    if operator.graph and not state.controlled:
+        state.context.report(names.GRAPH_CALLED.at(node.span, name=operator.name))
+    if (
+        node.label is None
+        and not state.labelled
+        and state.definitions.holds_variables(node.operator, operator)
+    ):
         state.context.report(rules.LABEL_NEEDED.at(node.span, name=node.operator))
-    call = InvocationCheck(state, node, state.definitions.signature(node.operator, found))
+    call = InvocationCheck(state, node, state.definitions.signature(node.operator, operator))
     call.check_types(node.types)
     call.check_attributes(node.attributes)
     call.check_arguments(node)
@@ -155,12 +160,12 @@ class InvocationCheck:
         self._unsure = self._failed = True
         self._state.context.report(finding)
 
-    def check_types(self, given: Sequence[str]) -> None:
+    def check_types(self, names_given: Sequence[str]) -> None:
         """The types written between `<` and `>`."""
         generics, name, span = self._signature.generics, self._node.operator, self._node.span
-        if len(given) > len(generics):
-            self._report(rules.TYPE_COUNT.at(span, name=name, left=len(generics), right=len(given)))
-        for generic, type_name in zip(generics.values(), given, strict=False):
+        if len(names_given) > len(generics):
+            self._report(rules.TYPE_COUNT.at(span, name=name, left=len(generics), right=len(names_given)))
+        for generic, type_name in zip(generics.values(), names_given, strict=False):
             if not is_type(type_name) and type_name not in self._state.context.generics:
                 self._report(names.UNKNOWN_TYPE.at(span, name=type_name))
             else:
@@ -305,7 +310,7 @@ class InvocationCheck:
                 self._report(rules.TYPE_OPEN.at(span, generic=generic.name, name=name))
 
     def results(self) -> list[ValueKind]:
-        """The kinds of the results, as far as the signature tells them."""
+        """The kinds of the results, as far as the signature determines them."""
         return [self._result(kind) for _, kind in self._signature.outputs]
 
     def _result(self, kind: ValueKind) -> ValueKind:

@@ -14,7 +14,7 @@ from lamella.base.source import Source, Span
 from lamella.lang.skriptnd.nodes import Document, Operator
 from lamella.lang.skriptnd.parse.document import SkriptndParser
 
-# --- what a module holds, told without reading the operators ------------------------------------------------
+# --- the outline of a module: its definitions, found without parsing the operators --------------------------
 
 
 SPACE = r"(?:[ \t\r\n]++|#[^\r\n]*+)*+"
@@ -65,28 +65,29 @@ def outline(source: Source) -> Outline:
     entries: list[OutlineEntry] = []
     position = 0
     regular = True
-    while regular and (found := HEAD.match(text, position)) is not None:
-        position = found.end()
-        if found["name"] is None:
-            regular = not entries and MODULES.fullmatch(found["modules"]) is not None
-            modules += ["".join(name.split()) for name in found["modules"].split(",")]
+    while regular and (head := HEAD.match(text, position)) is not None:
+        position = head.end()
+        if head["name"] is None:
+            regular = not entries and MODULES.fullmatch(head["modules"]) is not None
+            modules += ["".join(name.split()) for name in head["modules"].split(",")]
             continue
-        start = found.start("public") if found["public"] else found.start("kind")
+        start = head.start("public") if head["public"] else head.start("kind")
         position, regular = _closing(text, position)
-        graph, public = found["kind"] == "graph", bool(found["public"])
-        entries.append(OutlineEntry(found["name"], graph, public, Span(source, start, position)))
+        graph, public = head["kind"] == "graph", bool(head["public"])
+        entries.append(OutlineEntry(head["name"], graph, public, Span(source, start, position)))
     regular = regular and TAIL.match(text, position) is not None
     return Outline(tuple(modules), tuple(entries), regular)
 
 
 def _closing(text: str, position: int) -> tuple[int, bool]:
     """Where the brace ends that was opened just before, and whether it does."""
+    # Strings and comments are matched whole, so that braces within them do not count.
     opened = 1
-    for found in MARK.finditer(text, position):
-        if found["brace"] is not None:
-            opened += 1 if found["brace"] == "{" else -1
+    for mark in MARK.finditer(text, position):
+        if mark["brace"] is not None:
+            opened += 1 if mark["brace"] == "{" else -1
             if opened == 0:
-                return found.end(), True
+                return mark.end(), True
     return len(text), False
 
 

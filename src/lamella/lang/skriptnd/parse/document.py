@@ -151,6 +151,7 @@ class SkriptndParser(SkriptndExpressions):
             return self.margin.close(self.starts[end], self.end_of(end), self.starts[self.index])
         if not self.at_end():
             raise self.problem(wanted, where)
+        # An error inside may have swallowed the brace: one mistake makes one finding.
         if self.error_count == known:
             self.problem(wanted, where)
         return NO_NOTES
@@ -169,23 +170,24 @@ class SkriptndParser(SkriptndExpressions):
         items = self.statements(self._statements[name])
         end = self.closed("'}'", f"at the end of @{name}", known)
         section = Section(name, tuple(items), self.span_from(first), notes, end)
+        # A second block of a name is reported above; the first is the one that counts.
         sections.setdefault(name, section)
 
     def statements(self, parse: Callable[[], Statement]) -> list[Statement]:
         """The statements of a block, as many of them as can be read."""
-        found: list[Statement] = []
+        items: list[Statement] = []
         depth, known = self.depth_left, self.error_count
         while not self.at_end() and not self._at_close():
             start = self.index
             try:
                 self._pass_stray(known)
-                found.append(parse())
+                items.append(parse())
             except SyntaxProblem:
                 self.depth_left = depth
                 leave = self.pass_whole if self.is_too_deep else self.pass_over
                 self.is_too_deep = False
                 leave(start)
-        return found
+        return items
 
     def _pass_stray(self, known: int) -> None:
         """Leave what belongs to a block whose beginning was not read; that is said where nothing else was wrong."""
@@ -250,12 +252,12 @@ class SkriptndParser(SkriptndExpressions):
 
     def label(self) -> str:
         """`STRING+ ':'`, without holes."""
-        found = self.string()
-        if isinstance(found, Format):
+        literal = self.string()
+        if isinstance(literal, Format):
             problem, repair = "has a hole, but is the label of a value", "write the braces as \\{ and \\}"
-            raise self.report(syntax.HOLE.at(found.span, problem=problem, repair=repair))
+            raise self.report(syntax.HOLE.at(literal.span, problem=problem, repair=repair))
         self.next()
-        return found.value
+        return literal.value
 
     # --- formulas -------------------------------------------------------------------------------------------
 
@@ -276,19 +278,19 @@ class SkriptndParser(SkriptndExpressions):
 
     def locals(self) -> tuple[Local, ...]:
         """`(IDENT '=' expr ',')*`."""
-        found = []
+        locals_ = []
         while self.kind == NAME and self.ahead() == "=":
-            found.append(self.local())
+            locals_.append(self.local())
             self.expect(",", "after a local value")
-        return tuple(found)
+        return tuple(locals_)
 
     def newer_locals(self) -> tuple[Local, ...]:
         """`'with' local,+ ':'`."""
         self.note(syntax.NEWER_LOCALS.at(self.span(self.index)))
         self.next()
-        found = self.separated(self.local)
+        locals_ = self.separated(self.local)
         self.expect(":", "after local values")
-        return tuple(found)
+        return tuple(locals_)
 
     def local(self) -> Local:
         """`IDENT '=' expr`."""
@@ -376,6 +378,7 @@ class SkriptndParser(SkriptndExpressions):
 
     def at_invocation(self) -> bool:
         """Whether an operator stands ahead, with its types, attributes or arguments, and no comparison."""
+        # `f32(x)` is a cast, although it looks like an invocation.
         index, texts = self.index, self.texts
         if texts[index + 1] == "(" and find_in("skriptnd", self.text) is not None:
             return False
@@ -418,21 +421,21 @@ class SkriptndParser(SkriptndExpressions):
         """`['<' type,+ '>']`."""
         if not self.accept("<"):
             return ()
-        found = self.separated(lambda: self.type_name("between '<' and '>'"))
+        names = self.separated(lambda: self.type_name("between '<' and '>'"))
         self.expect(">", "after types")
-        return tuple(found)
+        return tuple(names)
 
     def attributes(self) -> tuple[Attribute, ...]:
         """`['{' (attribute (',' attribute)* [','])? '}']`."""
         if not self.accept("{"):
             return ()
-        found = []
+        items = []
         while self.text != "}":
-            found.append(self.attribute())
+            items.append(self.attribute())
             if not self.accept(","):
                 break
         self.expect("}", "after attributes")
-        return tuple(found)
+        return tuple(items)
 
     def attribute(self) -> Attribute:
         """`IDENT ('=' | ':') expr`: the specification writes both."""
@@ -461,31 +464,32 @@ class SkriptndParser(SkriptndExpressions):
 
     def _take_head(self) -> None:
         """Take the notes up to the brace that opens a block, before those of the block."""
+        # The margin hands out comments in the order of the text.
         head, end = self._heads[-1], self.end_of(self.index)
         head.notes = head.joined(self.margin.take(head.start, end, end))
 
     def ending(self, broken: bool) -> tuple[tuple[Expr, ...], Notes]:
         """`'yield' expr,+ ';' '}'`; what is missing is said unless something else was found wrong in the block."""
-        found = None
+        outcome = None
         if self.text == "yield":
-            found = self.recovered(self.results, self.depth_left)
-            broken = broken or found is None
-        if not broken and (found is None or self.text != "}"):
-            self.problem("'yield'" if found is None else "'}'", "at the end of a block")
+            outcome = self.recovered(self.results, self.depth_left)
+            broken = broken or outcome is None
+        if not broken and (outcome is None or self.text != "}"):
+            self.problem("'yield'" if outcome is None else "'}'", "at the end of a block")
             broken = True
-        if self.text != "}" or found is None or broken:
+        if self.text != "}" or outcome is None or broken:
             self.pass_rest()
             raise SyntaxProblem
         end = self.next()
         last = self.margin.close(self.starts[end], self.starts[end], self.starts[end] + 1)
-        results, notes = found
+        results, notes = outcome
         return results, replace(notes, last=last.above) if last.above else notes
 
     def results(self) -> tuple[tuple[Expr, ...], Notes]:
         """`'yield' expr,+ ';'`."""
         first = self.next()
-        found = self.separated(self.expression)
-        return tuple(found), self.finish(first, "after the results of a block")[1]
+        values = self.separated(self.expression)
+        return tuple(values), self.finish(first, "after the results of a block")[1]
 
     # --- control --------------------------------------------------------------------------------------------
 

@@ -133,6 +133,7 @@ class SkriptndExpressions(SkriptndTokens):
                 opened.append(_OpenChain(level, value))
             opened[-1].sign = self.binary_sign()
             if self.text in DOTS:
+                # A fold takes all of its level so far: a + b + .. folds a + b.
                 folds += 1
                 self.descend("of folds")
                 value = self.fold(opened.pop())
@@ -187,6 +188,7 @@ class SkriptndExpressions(SkriptndTokens):
         """`('+' | '-' | '!')* power`; a sign binds looser than `**`."""
         if self.text not in UNARY:
             return self.postfix()
+        # -x ** 2 is -(x ** 2), so the power is read before the signs are put around it.
         signs = self._signs()
         value = self.postfix()
         if self.text == "**":
@@ -391,6 +393,7 @@ class SkriptndExpressions(SkriptndTokens):
 
     def _at_zip(self) -> bool:
         """Whether the parenthesis ahead encloses several values."""
+        # Each level of parentheses is scanned once more, and nesting is bounded: the work stays linear.
         depth = 0
         for index in range(self.index, self.end):
             text = self.texts[index]
@@ -413,6 +416,7 @@ class SkriptndExpressions(SkriptndTokens):
 
     def bracketed(self, value: Expr) -> Expr:
         """`value '[' … ']'` as often as it is there, then `'<-' expr`."""
+        # Each pair of brackets puts what stands before it one node deeper, although the text does not nest.
         depth = self.depth_left
         while self.text == "[":
             self.descend("of indices")
@@ -478,6 +482,7 @@ class SkriptndExpressions(SkriptndTokens):
         first = self.index
         text = self.text[1:-1]
         self.next()
+        # Most strings are one literal without holes.
         if self.kind != STRING and "{" not in text and "}" not in text:
             return Text(text, self.span(first))
         parts: list[str | Expr] = []
@@ -494,17 +499,17 @@ class SkriptndExpressions(SkriptndTokens):
         """The text and the holes of one literal."""
         text, start = self.text, self.starts[self.index]
         done, position = 1, 1
-        while (found := BRACE.search(text, position)) is not None:
-            position = found.end()
-            if found[0] == "}":
-                self._bad_hole(start + found.start(), start + position, "has a '}' without a '{'", ESCAPED)
-            if found[0] != "{":
+        while (brace := BRACE.search(text, position)) is not None:
+            position = brace.end()
+            if brace[0] == "}":
+                self._bad_hole(start + brace.start(), start + position, "has a '}' without a '{'", ESCAPED)
+            if brace[0] != "{":
                 continue
-            parts.append(text[done : found.start()])
+            parts.append(text[done : brace.start()])
             end = text.find("}", position)
             if end < 0:
                 problem = "has a '{' without a '}'"
-                raise self._bad_hole(start + found.start(), start + position, problem, ESCAPED)
+                raise self._bad_hole(start + brace.start(), start + position, problem, ESCAPED)
             parts.append(self._hole(text[position:end], start + position))
             done = position = end + 1
         parts.append(text[done:-1])
@@ -521,6 +526,7 @@ class SkriptndExpressions(SkriptndTokens):
         if not text.strip():
             repair = f"write an expression between the braces; {ESCAPED}"
             raise self._bad_hole(start - 1, span.end + 1, "has a hole without an expression", repair)
+        # The tokens of the hole replace those of the text for a while; their offsets are those of the whole text.
         outer = self.kinds, self.texts, self.starts, self.end, self.index
         self.kinds, self.texts, self.starts, _ = tokens = LEXER.cut(self.source, start, span.end)
         self.end = tokens.end
@@ -629,14 +635,14 @@ class SkriptndExpressions(SkriptndTokens):
         """`(',' IDENT '<' expr)*`."""
         if self.text != ",":
             return ()
-        found = []
+        items = []
         while self.accept(","):
             first = self.index
             index = self.identifier("the name of an index", "after ','")
             self.expect("<", "after the name of an index")
             limit = self.expression()
-            found.append(Bound(index, limit, self.span_from(first)))
-        return tuple(found)
+            items.append(Bound(index, limit, self.span_from(first)))
+        return tuple(items)
 
     # --- patterns -------------------------------------------------------------------------------------------
 
@@ -688,11 +694,11 @@ class SkriptndExpressions(SkriptndTokens):
 
 def _joined(parts: list[str | Expr]) -> tuple[str | Expr, ...]:
     """The parts with texts in a row made one, and no empty ones."""
-    found: list[str | Expr] = []
+    joined: list[str | Expr] = []
     for part in parts:
-        last = found[-1] if found else None
+        last = joined[-1] if joined else None
         if isinstance(part, str) and isinstance(last, str):
-            found[-1] = last + part
+            joined[-1] = last + part
         elif part != "":
-            found.append(part)
-    return tuple(found)
+            joined.append(part)
+    return tuple(joined)

@@ -21,6 +21,7 @@ BLOCK, BUILT_IN, ODD, OPEN = "block", "builtin", "odd", "open"
 # The point of a number is greedy, so no number may touch '..'; what looks like a number and is none is `odd`.
 NUMBER_ENDS = r"(?![0-9A-Za-z_.])"
 EXPONENT = r"[eE][+\-]?[0-9]++"
+# The alternatives are tried in order, so the frequent kinds stand first; OPEN is what STRING did not take.
 LEXER = Lexer(
     {
         NAME: r"[A-Za-z_][0-9A-Za-z_]*+",
@@ -187,6 +188,7 @@ class SkriptndTokens(NotingCursor):
     def finish(self, first: int, where: str) -> tuple[Span, Notes]:
         """The semicolon that ends a statement; the span and the notes of the statement."""
         if self.text != ";" and self._on_next_line():
+            # Noticed at the next statement, reported where the semicolon belongs.
             end = self.end_of(self.index - 1)
             place = Span(self.source, end, end)
             raise self.report(syntax.SYNTAX.at(place, wanted="';'", where=where, found="the end of the line"))
@@ -224,6 +226,7 @@ class SkriptndTokens(NotingCursor):
             if text in CLOSERS and self.kinds[index] == SIGN:
                 opened.append(index)
             elif text in OPENERS and self.kinds[index] == SIGN:
+                # A brace closes what was left open inside it: one missing ')' must not shift all pairs behind it.
                 while opened and text == "}" and self.texts[opened[-1]] != "{":
                     opened.pop()
                 if opened and self.texts[opened[-1]] == OPENERS[text]:
@@ -263,6 +266,7 @@ class SkriptndTokens(NotingCursor):
         try:
             return parse()
         except SyntaxProblem:
+            # The next ';' may stand deep inside what was not read, so the section leaves the whole statement.
             if self.is_too_deep:
                 raise
             self.depth_left = depth

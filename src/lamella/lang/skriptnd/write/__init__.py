@@ -112,8 +112,8 @@ def iteration_text(node: n.Iteration | None) -> str:
 def operator_text(operator: str, types: tuple[str, ...], attributes: tuple[n.Attribute, ...]) -> str:
     """`operator<types>{attributes}`."""
     named = f"<{', '.join(types)}>" if types else ""
-    given = ", ".join(f"{item.name}={write_expression(item.value)}" for item in attributes)
-    return f"{operator}{named}" + (f"{{{given}}}" if given else "")
+    assignments = ", ".join(f"{item.name}={write_expression(item.value)}" for item in attributes)
+    return f"{operator}{named}" + (f"{{{assignments}}}" if assignments else "")
 
 
 def callee_pieces(node: n.Callee) -> list[Piece]:
@@ -125,35 +125,39 @@ def callee_pieces(node: n.Callee) -> list[Piece]:
         head = operator_text(node.operator, node.types, node.attributes)
         return [f"{label}{head}({write_all(node.arguments)})"]
     text = write_expression(node)
-    found = INVOCATION.match(text)
-    if found is None or found[1] in KEYWORDS or (not found[2] and find_in("skriptnd", found[1])):
+    invocation = INVOCATION.match(text)
+    if (
+        invocation is None
+        or invocation[1] in KEYWORDS
+        or (not invocation[2] and find_in("skriptnd", invocation[1]))
+    ):
         return [text]
     return [f"({text})"]
 
 
 def branch_pieces(node: n.Branch) -> list[Piece]:
     """`if c then a elif d then b else e`."""
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     for word, (condition, consequent) in zip(("if", *["elif"] * len(node.cases)), node.cases, strict=False):
-        found += [word, *callee_pieces(condition), "then", *callee_pieces(consequent)]
-    return [*found, "else", *callee_pieces(node.otherwise)]
+        pieces += [word, *callee_pieces(condition), "then", *callee_pieces(consequent)]
+    return [*pieces, "else", *callee_pieces(node.otherwise)]
 
 
 def loop_pieces(node: n.Loop) -> list[Piece]:
     """`with … for … while … do … while …`."""
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     if node.carried:
-        found.append("with " + ", ".join(map(carried_text, node.carried)))
+        pieces.append("with " + ", ".join(map(carried_text, node.carried)))
     if node.scans:
         scans = (f"{item.name} : {write_expression(item.value)}" for item in node.scans)
-        found.append("for " + ", ".join(scans))
+        pieces.append("for " + ", ".join(scans))
     if node.before is not None:
-        found += ["while", *callee_pieces(node.before)]
-    found += [("unroll" if node.unroll else "do") + iteration_text(node.iteration)]
-    found += callee_pieces(node.body)
+        pieces += ["while", *callee_pieces(node.before)]
+    pieces += [("unroll" if node.unroll else "do") + iteration_text(node.iteration)]
+    pieces += callee_pieces(node.body)
     if node.after is not None:
-        found += ["while", *callee_pieces(node.after)]
-    return found
+        pieces += ["while", *callee_pieces(node.after)]
+    return pieces
 
 
 def carried_text(node: n.Carried) -> str:
@@ -204,15 +208,15 @@ def wrap(text: str, level: int) -> list[str]:
     indent = INDENT * level
     if len(indent) + len(text) <= WIDTH:
         return [indent + text]
-    found: list[str] = []
+    lines: list[str] = []
     start, opening = 0, ""
     breaks = _breaks(text)
     for chosen in _chosen(breaks, len(text), WIDTH - len(indent)):
         end = chosen.place + 1 if chosen.quote else chosen.place
-        found.append(indent + opening + text[start:end] + chosen.quote)
+        lines.append(indent + opening + text[start:end] + chosen.quote)
         start, opening = chosen.place + 1, chosen.quote
         indent = INDENT * (level + 1)
-    return [*found, indent + opening + text[start:]]
+    return [*lines, indent + opening + text[start:]]
 
 
 def _chosen(breaks: Iterator[_Break], length: int, room: int) -> Iterator[_Break]:
@@ -226,6 +230,7 @@ def _chosen(breaks: Iterator[_Break], length: int, room: int) -> Iterator[_Break
             upcoming = next(breaks, None)
         if not ahead:
             return
+        # A line that ends in its first third would be nearly empty.
         late = [item for item in ahead if item.place - start > room_left // 3] or ahead
         best = min(late, key=lambda item: (item.cost, -item.place))
         yield best

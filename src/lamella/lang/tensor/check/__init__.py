@@ -147,17 +147,17 @@ def check_if(here: StatementContext, choice: If) -> None:
         here.say(rules.ELSE_MISSING, here.span, types=write_types(choice.types))
 
 
-def check_yield(here: StatementContext, given: Yield, target: YieldTarget) -> None:
+def check_yield(here: StatementContext, node: Yield, target: YieldTarget) -> None:
     """Check that a yield gives what the region around it is to give."""
-    types = [here.context.type_of(value) for value in given.values]
+    types = [here.context.type_of(value) for value in node.values]
     if target.types is None:
         here.say(rules.YIELD_OUTSIDE, here.span, where=target.where)
         return
     if len(types) != len(target.types):
         words = {"found": len(types), "where": target.where, "types": write_types(target.types)}
-        here.say(rules.YIELD_COUNT, here.span, given.values, **words)
+        here.say(rules.YIELD_COUNT, here.span, node.values, **words)
         return
-    for position, (value, type_, wanted) in enumerate(zip(given.values, types, target.types, strict=True)):
+    for position, (value, type_, wanted) in enumerate(zip(node.values, types, target.types, strict=True)):
         if type_ is not None and type_ != wanted:
             words = {"position": position, "type": write_type(type_), "wanted": write_type(wanted)}
             here.say(rules.YIELD_TYPE, value.span, [value], **words)
@@ -226,6 +226,7 @@ class _FunctionWalk:
 
     def run(self, frame: CheckedRegion) -> None:
         """Walk a region and all regions inside it."""
+        # A stack of our own: how deep a program nests must not meet the limit of Python's.
         self._frames.append(frame)
         while self._frames:
             self._step(self._frames[-1])
@@ -386,9 +387,9 @@ def check(program: Program, *, memory: bool = True) -> list[Diagnostic]:
     findings = list(_check_names(program))
     with collector_paused():
         for function in program.functions:
-            found = check_function(function)
-            findings += found
-            if memory and not errors(found):
+            own = check_function(function)
+            findings += own
+            if memory and not errors(own):
                 findings += check_memory(function)
     return sort_findings(findings)
 

@@ -103,9 +103,9 @@ class FunctionContext:
 
     def types_of(self, *values: Value) -> tuple[Type, ...] | None:
         """The types of values; None where one of them is in error, all of them looked up."""
-        found = [self.type_of(value) for value in values]
-        known = tuple(item for item in found if item is not None)
-        return known if len(known) == len(found) else None
+        types = [self.type_of(value) for value in values]
+        known = tuple(item for item in types if item is not None)
+        return known if len(known) == len(types) else None
 
     def labels(self, *values: Value) -> list[Label]:
         """The places where values are defined, with their types."""
@@ -136,10 +136,10 @@ class FunctionContext:
     @cached_property
     def _definitions(self) -> Mapping[str, Span]:
         """Every name that the function defines, with its first place."""
-        found: dict[str, Span] = {}
+        definitions: dict[str, Span] = {}
         for value in defined_values(self._function.body):
-            found.setdefault(value.name, value.span)
-        return found
+            definitions.setdefault(value.name, value.span)
+        return definitions
 
 
 @dataclass(frozen=True, slots=True)

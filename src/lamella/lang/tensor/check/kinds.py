@@ -37,6 +37,7 @@ def is_promotable(source: str, target: str) -> bool:
         return False
     if source in FLOATS and source == part_of(target):
         return True
+    # An integer of fewer bytes is exact in a float: i8 in bf16 (8 significant bits), i16 in f32, i32 in f64.
     return BYTES[part_of(source)] < BYTES[part_of(target)]
 
 

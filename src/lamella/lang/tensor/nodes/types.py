@@ -105,12 +105,12 @@ USES = ("matrix_a", "matrix_b", "matrix_acc")
 
 def packed_stride(shape: tuple[Size, ...]) -> tuple[Size, ...]:
     """The strides of the packed layout, first mode fastest; behind a mode of unknown size none is known."""
-    found: list[Size] = []
+    strides: list[Size] = []
     distance: Size = 1
     for size in shape:
-        found.append(distance)
+        strides.append(distance)
         distance = None if distance is None or size is None else distance * size
-    return tuple(found)
+    return tuple(strides)
 
 
 def make_memref(

@@ -110,16 +110,16 @@ class TensorParser(TensorInstructions):
 
     def program(self) -> Program:
         """`function+`."""
-        found: list[Function] = []
+        functions: list[Function] = []
         if self.kind == END:
             self.problem("'func'", "at the beginning of a program")
         while self.kind != END:
             try:
-                found.append(self.function())
+                functions.append(self.function())
             except SyntaxProblem:
                 self._leave()
         end = len(self.source.text)
-        return Program(tuple(found), Span(self.source, 0, end), self.margin.close(end, end, end + 1))
+        return Program(tuple(functions), Span(self.source, 0, end), self.margin.close(end, end, end + 1))
 
     def _leave(self) -> None:
         """Go on with the next function; the body of this one is read for what is wrong in it."""
@@ -138,6 +138,7 @@ class TensorParser(TensorInstructions):
         opened = self.expect("(", "after the name of a function")
         inside = self.end_of(opened)
         head = self.margin.take(self.starts[first], inside, inside)
+        # Names are local to a function: what an earlier one called %a says nothing of this one's.
         self.types_of.clear()
         parameters = [] if self.text == ")" else self.parameters()
         close = self.expect(")", "after the parameters")
@@ -151,10 +152,10 @@ class TensorParser(TensorInstructions):
 
     def parameters(self) -> list[Parameter]:
         """`parameter,+`."""
-        found = [self.parameter()]
+        items = [self.parameter()]
         while self.texts[self.index - 1] == ",":
-            found.append(self.parameter())
-        return found
+            items.append(self.parameter())
+        return items
 
     def parameter(self) -> Parameter:
         """`value ':' type dictionary?`, with the comma behind it, so that a comment there is the parameter's."""
@@ -217,12 +218,12 @@ class TensorParser(TensorInstructions):
         span, name, counted = self.span(token), self.texts[token], _counted(produced)
         self.report(syntax.RESULTS.at(span, instruction=name, produced=counted, given=given, repair=repair))
 
-    def led_by_hoisted(self, statement: Statement, found: list[Statement]) -> Statement:
+    def led_by_hoisted(self, statement: Statement, statements: list[Statement]) -> Statement:
         """Put the instructions that a statement needs before it; comments above it stand above them."""
         notes = statement.notes
         above = Notes(above=notes.above, blank=notes.blank)
-        found.append(replace(self.hoisted[0], notes=above))
-        found += self.hoisted[1:]
+        statements.append(replace(self.hoisted[0], notes=above))
+        statements += self.hoisted[1:]
         self.hoisted.clear()
         return replace(statement, notes=Notes(behind=notes.behind))
 
@@ -239,13 +240,14 @@ class TensorParser(TensorInstructions):
         if self.depth_left == 0:
             self.too_deep("of regions")
             self._pass_inside()
+            # One error less than there are: that the brace is missing is not reported as well.
             return _RegionBody((), brace, self._closed(brace, known - 1))
         self.depth_left -= 1
-        found: list[Statement] = []
+        statements: list[Statement] = []
         while not self._at_end():
-            self._one_more(found)
+            self._one_more(statements)
         self.depth_left += 1
-        return _RegionBody(tuple(found), brace, self._closed(brace, known))
+        return _RegionBody(tuple(statements), brace, self._closed(brace, known))
 
     def _at_end(self) -> bool:
         return self.kind == END or self.text in ("}", "func")
@@ -393,9 +395,9 @@ class TensorParser(TensorInstructions):
     def value_list(self, what: str) -> tuple[Value, ...]:
         """`'(' value,+ ')'`."""
         self.expect("(", f"before {what}")
-        found = self.locals(what, "in '(…)'")
+        values = self.locals(what, "in '(…)'")
         self.expect(")", f"after {what}")
-        return found
+        return values
 
     def branch(self, word: str) -> If:
         """`'if' value ('->' '(' type,* ')')? region ('else' region)?`."""
@@ -435,6 +437,7 @@ class TensorParser(TensorInstructions):
 
         A region that is met on the way is read for what is wrong in it.
         """
+        # Braces of dictionaries are not those of regions: they are counted before a '}' ends the region.
         opened, self.open_braces = self.open_braces, 0
         while self.kind != END and self.text != "func":
             if self.index > start and self.at_statement():
@@ -489,8 +492,8 @@ def _types(instruction: Instruction) -> tuple[Type, ...]:
         return instruction.types
     if isinstance(instruction, Alloca):
         return (instruction.type,)
-    found: Type | None = getattr(instruction, "type", None)
-    return () if found is None else (found,)
+    type_: Type | None = getattr(instruction, "type", None)
+    return () if type_ is None else (type_,)
 
 
 def _counted(number: int) -> str:

@@ -95,6 +95,7 @@ class TensorInstructions(TensorTokens):
 
     def fresh_name(self) -> str:
         """A name that stands nowhere in the text."""
+        # Taken from all tokens, those of later functions too: the name stands nowhere in the text.
         if self._taken is None:
             self._taken = frozenset(text[1:] for text in self.texts if text.startswith("%"))
         return next(name for number in self._numbers if (name := f"c{number}") not in self._taken)
@@ -176,10 +177,10 @@ class TensorInstructions(TensorTokens):
 
     def modifiers(self) -> list[int]:
         """The tokens of the modifiers ahead."""
-        found = []
+        tokens = []
         while self.kind == MODIFIER:
-            found.append(self.next())
-        return found
+            tokens.append(self.next())
+        return tokens
 
     def reject_modifier(self, instruction: str, token: int, why: str, repair: str) -> None:
         """Report a modifier that an instruction does not take there, and read on without it."""
@@ -404,10 +405,10 @@ class TensorInstructions(TensorTokens):
                 atomic = True
             else:
                 self.reject_modifier(word, token, "", f"write '{_blas_head(word, transposes, atomic)}'")
-        given = len(transposes)
-        transposes += [False] * (wanted - given)
+        written = len(transposes)
+        transposes += [False] * (wanted - written)
         repair = _blas_head(word, transposes, atomic)
-        if given < wanted:
+        if written < wanted:
             self.note(syntax.NO_TRANSPOSE, self.span_from(first), instruction=word, repair=repair)
         elif out_of_order:
             self.note(syntax.MODIFIER_ORDER, self.span_from(first), instruction=word, repair=repair)
@@ -418,17 +419,17 @@ class TensorInstructions(TensorTokens):
     def barrier(self, word: str) -> Barrier:
         """`'barrier' '.global'? '.local'?`, in any order."""
         first = self.index - 1
-        found: list[str] = []
+        spaces: list[str] = []
         for token in self.modifiers():
             text = self.texts[token]
-            if text not in (".global", ".local") or text in found:
+            if text not in (".global", ".local") or text in spaces:
                 self.reject_modifier(word, token, "", "a barrier takes .global and .local")
             else:
-                found.append(text)
-        if found == [".local", ".global"]:
+                spaces.append(text)
+        if spaces == [".local", ".global"]:
             repair = "barrier.global.local"
             self.note(syntax.MODIFIER_ORDER, self.span_from(first), instruction=word, repair=repair)
-        return Barrier(".global" in found, ".local" in found)
+        return Barrier(".global" in spaces, ".local" in spaces)
 
     def yield_values(self, word: str) -> Yield:
         """`'yield' '(' value,* ')'`."""

@@ -43,6 +43,7 @@ HEX = (
     r"0x(?:[0-9A-Fa-f]++\.[0-9A-Fa-f]*+|\.[0-9A-Fa-f]++)(?:[pP][+\-]?[0-9]++)?+"
     r"|0x[0-9A-Fa-f]++[pP][+\-]?[0-9]++"
 )
+# FLOAT stands before WORD, for `inf` and `nan` look like words; ODD is what begins like a number and is none.
 LEXER = Lexer(
     {
         LOCAL: rf"%{IDENTIFIER}",
@@ -77,6 +78,7 @@ class TensorTokens(NotingCursor):
     """A token cursor that knows the words of the tensor language, its types and its attributes."""
 
     def __init__(self, source: Source, limits: Limits) -> None:
+        # By the core rules a NUL ends the program.
         nul = source.text.find("\0")
         tokens = LEXER.cut(source, 0, None if nul < 0 else nul)
         super().__init__(source, tokens, syntax.SYNTAX, syntax.BAD_CHARACTER)
@@ -142,8 +144,8 @@ class TensorTokens(NotingCursor):
     def written_word(self) -> str:
         """The word ahead with what follows it at once: a misspelt `airth` of `airth.add`."""
         end = self.span(self.index).end
-        found = re.match(r"\.\w{1,30}", self.source.text[end : end + 31])
-        return self.text[:SHOWN] + (found.group() if found else "")
+        suffix = re.match(r"\.\w{1,30}", self.source.text[end : end + 31])
+        return self.text[:SHOWN] + (suffix.group() if suffix else "")
 
     def exceed(self, token: int, what: str, limit: int, option: str) -> SyntaxProblem:
         """Report that a limit is passed."""
@@ -278,9 +280,9 @@ class TensorTokens(NotingCursor):
         """`strided<1,?>`."""
         self.next()
         self.expect("<", "after 'strided'")
-        found = [] if self.text == ">" else self.separated(lambda: self.size("in a stride"))
+        sizes = [] if self.text == ">" else self.separated(lambda: self.size("in a stride"))
         self.expect(">", "at the end of the strides")
-        return tuple(found)
+        return tuple(sizes)
 
     def size(self, where: str) -> Size:
         """A number or `?`."""
@@ -324,11 +326,12 @@ class TensorTokens(NotingCursor):
         first = self.expect("{", where)
         self.open_braces += 1
         self.descend("of attributes")
-        found = [] if self.text == "}" else self.separated(self.entry)
+        entries = [] if self.text == "}" else self.separated(self.entry)
         self.expect("}", "at the end of the attributes")
+        # Where an error leaves before this line, the recovery finds the braces that are open.
         self.open_braces -= 1
         self.depth_left += 1
-        return Dictionary(tuple(sorted(found, key=lambda item: item.key)), self.span_from(first))
+        return Dictionary(tuple(sorted(entries, key=lambda item: item.key)), self.span_from(first))
 
     def entry(self) -> DictionaryEntry:
         """`key = value`."""
@@ -359,10 +362,10 @@ class TensorTokens(NotingCursor):
         """`[value, …]`."""
         self.next()
         self.descend("of attributes")
-        found = [] if self.text == "]" else self.separated(self.attribute)
+        items = [] if self.text == "]" else self.separated(self.attribute)
         self.expect("]", "at the end of an array")
         self.depth_left += 1
-        return tuple(found)
+        return tuple(items)
 
 
 def _double(text: str) -> float | None:

@@ -135,6 +135,7 @@ class MemoryWalk:
         def enter() -> None:
             self._open_loop(around)
             around.trips.append(self._define_trip(loop.variable, (begin, end, step), loop.type.name))
+            # Carried values change from trip to trip: of them the type alone is known inside.
             for (value, _), start, type_ in zip(loop.carried, starts, loop.types, strict=True):
                 depends = self.state.depends_of(start)
                 self.state.values[value.name] = unknown_value(self.state, type_, depends, f"%{value.name}")
@@ -176,6 +177,7 @@ class MemoryWalk:
         number = len(state.symbols.table)
         trip = Affine(0, ((number, 1),))
         fact = (end - ONE - begin).plus(trip, -step.constant).tightened()
+        # The fact was divided by its common factor; the last trip is exact only where that leaves the trip alone.
         exact = fact.coefficient(number) == -1
         high = state.symbols.interval(end - ONE - begin)[1]
         most = None if high is None else max(0, high) // step.constant
@@ -247,8 +249,8 @@ class MemoryWalk:
     # --- conditions -----------------------------------------------------------------------------------------
 
     def _enter_if(self, statement: Statement, choice: If) -> None:
-        found = self.state.values.get(choice.condition.name)
-        condition = found if isinstance(found, KnownCondition) else KnownCondition()
+        known = self.state.values.get(choice.condition.name)
+        condition = known if isinstance(known, KnownCondition) else KnownCondition()
         results: list[list[AbstractValue]] = []
         frames = [self._branch(choice.then, condition.holds, (condition, condition.parameter), results)]
         if choice.otherwise is not None:
@@ -267,10 +269,10 @@ class MemoryWalk:
         self,
         region: Region,
         facts: Facts,
-        told: tuple[KnownCondition, str],
+        decided: tuple[KnownCondition, str],
         results: list[list[AbstractValue]],
     ) -> WalkedRegion:
-        state, (condition, parameter) = self.state, told
+        state, (condition, parameter) = self.state, decided
 
         never = False
 
@@ -285,6 +287,7 @@ class MemoryWalk:
 
         def leave(yielded: list[AbstractValue]) -> None:
             state.guards.pop()
+            # What was assumed last is retracted first.
             for form in reversed(facts.forms):
                 state.symbols.retract(form)
             state.dead -= never
@@ -321,6 +324,7 @@ def _may_wrap(bounds: tuple[Affine, Affine, Affine], most: int) -> bool:
         return False
     if begin.terms or step.terms or step.constant < 1:
         return end.constant - 1 + step.constant > most
+    # ceil((end - begin) / step), as the trips leave the loop at the first value that is not below the end.
     trips = max(0, -((begin.constant - end.constant) // step.constant))
     return begin.constant + trips * step.constant > most
 
@@ -359,9 +363,9 @@ class Proof:
 def prove_launch(function: Function, sizes: SubgroupSizes, launch: Launch) -> Proof:
     """Prove the accesses of a function whose types have the sizes and strides of a launch; no integer is too large."""
     walk = MemoryWalk(function, sizes, launch)
-    found = [item for item in walk.run(function.body) if item.code in ACCESSES]
-    wrong = tuple(item for item in found if item.severity == ERROR)
-    doubts = tuple(item for item in found if item.severity != ERROR)
+    findings = [item for item in walk.run(function.body) if item.code in ACCESSES]
+    wrong = tuple(item for item in findings if item.severity == ERROR)
+    doubts = tuple(item for item in findings if item.severity != ERROR)
     return Proof(wrong, doubts, tuple(walk.state.open.values()), walk.state.opaque)
 
 

@@ -70,6 +70,7 @@ def _assignments(state: MemoryState, form: Affine) -> Iterator[tuple[tuple[int, 
         if not waiting:
             return
         rest, values, done = waiting.pop(0)
+        # The newest first: its range may speak of older symbols, which are replaced after it.
         symbol = max((item for item in others - done), default=None)
         if symbol is None:
             yield values
@@ -231,6 +232,7 @@ def check_positions(state: MemoryState, place: AccessSite, positions: list[Posit
     """Prove that positions lie inside, or report the worst that is known of them."""
     if state.dead:
         return
+    # One finding for an access: what is certain, else what can happen, else what is not proved.
     unproved = []
     is_proved = True
     doubtful: tuple[Position, Affine, Violation] | None = None
@@ -406,8 +408,8 @@ def shape_pairs(item: Blas, shapes: Sequence[Sequence[Part]]) -> list[tuple[Part
     """The sizes that must be equal for a collective instruction, of the shapes of its memrefs with the result last."""
     *sources, result = shapes
     flags = (*item.transposes, *[False] * len(sources))
-    turned = [shape[::-1] if flag else shape for shape, flag in zip(sources, flags, strict=False)]
-    first, second = turned[0], turned[-1]
+    seen = [shape[::-1] if flag else shape for shape, flag in zip(sources, flags, strict=False)]
+    first, second = seen[0], seen[-1]
     wanted: dict[str, tuple[Sequence[Part], Sequence[Part]]] = {
         "axpby": (first, result),
         "cumsum": (first, result),

@@ -101,6 +101,7 @@ def _steps(forms: list[Affine], one: int, other: int) -> tuple[int, int] | None:
     rates = [rate for rate in rates if rate != (0, 0)]
     if not rates or any(a * rates[0][1] != b * rates[0][0] for a, b in rates) or 0 in rates[0]:
         return None
+    # Divided by their common factor these are the smallest steps that leave every form as it is.
     first = Affine(0, ((0, rates[0][0]), (1, rates[0][1]))).tightened()
     return first.coefficient(1), -first.coefficient(0)
 
@@ -165,6 +166,7 @@ def _meet(
         rates.append((one.coefficient(item), other.coefficient(item), rest.constant))
     high = state.symbols.interval(state.symbols.table[item].last)[0]
     count = min(MOST_ITEMS, (high or 0) + 1)
+    # One equation fixes the second value for each first one, so a small range is tried in full.
     for first in range(count):
         for second in _partners(rates, first, count):
             if first != second and all(a * first + c == b * second for a, b, c in rates):

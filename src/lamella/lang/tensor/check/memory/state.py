@@ -97,7 +97,7 @@ class MemrefGroup:
     type: Memref
     size: Affine
     ends: tuple[tuple[int, int], ...] = ()
-    """Where a launch tells them, the least and the largest size of each mode of its memrefs."""
+    """Where a launch is known, the least and the largest size of each mode of its memrefs."""
 
 
 AbstractValue: TypeAlias = KnownScalar | KnownCondition | MemrefView | MemrefGroup
