@@ -164,6 +164,7 @@ class _Lowering:
         ends = [inner.index(value, loop.type) for value in loop.ends]
         subgroup = inner.put(Cast(inner.put(Builtin("subgroup_id", I32)), INDEX))
         count = inner.put(Cast(inner.put(Builtin("num_subgroups", I32)), INDEX))
+        # The first variable becomes the innermost loop; subgroups take its tiles in turns.
         first = inner.arith("mul", subgroup, tile[0])
         begins[0] = inner.arith("add", begins[0], first)
         steps = [inner.arith("mul", count, tile[0]), *tile[1:]]
@@ -200,6 +201,7 @@ class _Lowering:
     def _axis(self, statement: Statement, builtin: Builtin) -> Sequence[Statement]:
         """The number along one axis, from the number of the work-group, or of all of them."""
         name, _, axis = builtin.name.partition(".")
+        # The number of a work-group is x + wide * (y + high * z).
         wide, high = (Value(item) for item in self.counts)
         out = _Writer(self, statement.span)
         result = statement.results[0] if statement.results else None

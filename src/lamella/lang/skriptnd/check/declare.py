@@ -281,6 +281,7 @@ def is_plain(item: Parameter) -> bool:
 
 def read_lengths(context: OperatorContext, attributes: list[Parameter]) -> None:
     """Read the lengths of packed attributes; a new name in one is declared by it."""
+    # All new names first: a length may use one that a later attribute declares.
     for item in attributes:
         pack = item.type.pack
         if pack is None or pack.length is None or isinstance(pack.length, Omitted):

@@ -113,6 +113,7 @@ def shown(length: MaybeExtent) -> str:
 
 
 def _is_small(extent: Extent) -> bool:
+    # Products multiply the numbers of terms: without a bound a short text would make polynomials of any size.
     if isinstance(extent, int):
         return extent.bit_length() <= MOST_BITS
     return len(extent.terms) <= MOST_TERMS and all(

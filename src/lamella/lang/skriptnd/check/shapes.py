@@ -75,6 +75,7 @@ def declare_new(context: OperatorContext, expr: Expr, pack: Pack | None = None) 
     new = [name for name in dict.fromkeys(names_in(expr)) if name not in known]
     if not new or any(name in context.place.hidden for name in new):
         return None
+    # An input binds its extents by solving them for their new name: only an affine form of one name can be solved.
     name = affine_in(expr, known)
     if name is not None and len(new) == 1:
         if pack is not None:
@@ -192,8 +193,8 @@ class Shape:
         elif length is not None and length.type == "bool":
             kind = ValueKind("int", True, value=length_of(name))
         elif length is not None:
-            found = length.value if length.value is not None else length_of(f"|{name}|")
-            kind = ValueKind("int", optional, True, length=found)
+            known = length.value if length.value is not None else length_of(f"|{name}|")
+            kind = ValueKind("int", optional, True, length=known)
         else:
             kind = ValueKind("int", optional, value=length_of(name))
         self._context.declare(name, DeclaredName(kind, "an extent", value.span))

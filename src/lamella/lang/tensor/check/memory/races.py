@@ -78,6 +78,7 @@ def _free_items(state: MemoryState, spmd: SpmdRegion, address: Iterable[tuple[in
 def _check_store(state: MemoryState, place: AccessSite, access: MemoryAccess) -> bool:
     """Whether two work-items store different values to one element."""
     forms = [form for _, form in access.address]
+    # Work-items that differ in a symbol on which the value depends, but not the address.
     for item in access.items:
         if item in access.stored.depends and not any(form.coefficient(item) for form in forms):
             _report_store(state, place, access, {item: (0, 1)})

@@ -236,6 +236,7 @@ class MemoryState:
         found = self.number(value)
         if found.form is not None:
             return found.form
+        # Kept, so that every use of the value is the same symbol.
         form = self.integers.unknown("index", found.depends, f"%{value.name}")
         self.values[value.name] = KnownScalar(form, found.depends)
         return form

@@ -314,6 +314,7 @@ class MemoryStatements:
             case (SubgroupBroadcast() | SubgroupOperation()) as item:
                 self._together(statement, item)
             case Barrier() if self._state.spmd is not None:
+                # A barrier orders what is before it and what is behind it: they do not race.
                 self._state.spmd.accesses.clear()
             case Barrier() | LifetimeStop():
                 return
