@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from lamella.base.diagnostic import Diagnostic, Label, sort_findings
 from lamella.base.source import Notes, Span
-from lamella.lang.skriptnd.check.composition import InvocationEdge, check_composition
+from lamella.lang.skriptnd.check.composition import check_composition
 from lamella.lang.skriptnd.check.context import (
     CheckedBlock,
     DeclaredName,
@@ -18,6 +18,7 @@ from lamella.lang.skriptnd.check.context import (
 from lamella.lang.skriptnd.check.declare import declare, declare_index, declare_indices, infer_value
 from lamella.lang.skriptnd.check.definitions import Definitions, Listed, Qualify, invoked, qualified_name
 from lamella.lang.skriptnd.check.expressions import infer
+from lamella.lang.skriptnd.check.invocations import InvocationEdge
 from lamella.lang.skriptnd.check.kinds import ValueKind, agrees, belongs, family, is_type, number_of, shown
 from lamella.lang.skriptnd.check.packs import infer_integer
 from lamella.lang.skriptnd.check.shapes import names_of

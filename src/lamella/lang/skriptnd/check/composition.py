@@ -496,6 +496,3 @@ def _check_block(state: CompositionState, block: Block) -> Kinds:
         kinds = [state.tensor(item, "a result of a block") for item in block.results]
     state.labelled = labelled
     return kinds
-
-
-__all__ = ["InvocationEdge", "check_composition"]

@@ -43,6 +43,7 @@ def names_in(node: object) -> Iterator[str]:
         elif isinstance(item, tuple):
             if not isinstance(item, Span):
                 stack.extend(item)
+        # A span is a tuple, notes are a dataclass: neither is syntax.
         elif hasattr(item, "__dataclass_fields__") and not isinstance(item, Notes):
             if isinstance(item, Access):
                 yield item.tensor
@@ -74,7 +75,7 @@ class DeclaredName:
 
 
 class NameScope:
-    """The names of one level, and the level around it."""
+    """A scope of the symbol table: the names of one level, and the level around it."""
 
     __slots__ = ("names", "outer")
 

@@ -394,7 +394,7 @@ def _length_name(item: Parameter) -> str | None:
     return affine.name if affine is not None else None
 
 
-# --- inputs: the order in which their shapes can be bound (specification 2.6.1), and the names they ---------
+# --- inputs: the order in which their shapes are bound (specification 2.6.1), and their names ---------------
 
 
 class BindingOrder:

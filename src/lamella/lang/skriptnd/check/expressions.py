@@ -49,7 +49,7 @@ from lamella.lang.skriptnd.rules import names
 from lamella.lang.skriptnd.rules import types as rules
 from lamella.lang.skriptnd.rules import types as types_rules
 
-# --- unary and binary operators and their folds: types, packs side by side, integers followed ---------------
+# --- unary and binary operators and their folds -------------------------------------------------------------
 
 
 ARITHMETIC = frozenset(("+", "-", "*", "/", "\\", "%", "**", "<<", ">>"))

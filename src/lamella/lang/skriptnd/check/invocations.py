@@ -1,4 +1,4 @@
-"""Invocations: attributes, arguments and generic types against the signature of the operator."""
+"""Invocations against the signature of their operator, and the state of the composition around them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known about a value before any call: its type, whether it is a pack, a tensor, possibly null."""
+"""What is known about a value before any call: its type, whether it is a pack, a tensor, possibly null; lengths."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ FAR = 1 << 64
 
 
 class Algebra:
-    """Arithmetic on lengths that may not be known; None where nothing is known."""
+    """Symbolic arithmetic on lengths and ranks; None where nothing is known.
+
+    Lengths are integer polynomials over the symbols of an operator. What no polynomial says becomes a symbol of its
+    own, one for each form, so that equal forms stay equal. Sizes are bounded: an expression too large to follow is not
+    known, and nothing is said about it.
+    """
 
     def __init__(self) -> None:
         self._forms: dict[Hashable, Extent] = {}

@@ -20,9 +20,6 @@ from lamella.lang.skriptnd.write.expressions import (
     write_expression,
 )
 
-# --- documents as lines -------------------------------------------------------------------------------------
-
-
 # --- types, parameters, formulas and components as text -----------------------------------------------------
 
 

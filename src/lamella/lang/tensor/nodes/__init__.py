@@ -26,7 +26,7 @@ from lamella.lang.tensor.nodes.types import (
     packed_stride,
 )
 
-# --- instructions, in the words of the specification; spans are carried and never compared ------------------
+# --- instructions -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

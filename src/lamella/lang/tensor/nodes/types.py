@@ -1,4 +1,4 @@
-"""Types of the tensor language: scalars, memrefs, groups, cooperative matrices."""
+"""Types and attributes of the tensor language: scalars, memrefs, groups, cooperative matrices, dictionaries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the walk stands: what values are, the loops and conditions around it, the memory it has seen."""
+"""Abstract state of the walk: what is known of values, the loops and conditions around, the memory seen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lamella.lang.tensor.check.memory.forms.integers import Integers
 from lamella.lang.tensor.check.memory.forms.symbols import FREE, NOBODY, UNKNOWN, Symbol, Symbols
 from lamella.lang.tensor.nodes import Coopmatrix, IndexOrSize, Memref, Size, Statement, Value
 
-# --- what is known of a value: numbers as affine forms, conditions as facts, memrefs as views of ------------
+# --- abstract values: numbers as affine forms, conditions as facts, memrefs as views ------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class OpenLoop:
 
 @dataclass(slots=True)
 class MemoryState:
-    """All that is known at a place of a function."""
+    """The abstract state at a place of a function."""
 
     sizes: SubgroupSizes
     symbols: Symbols = field(default_factory=Symbols)

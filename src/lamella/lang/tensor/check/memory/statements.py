@@ -66,7 +66,7 @@ from lamella.lang.tensor.nodes import (
 )
 from lamella.lang.tensor.rules import memory as rules
 
-# --- memrefs as views of memory: parameters, local memory, elements of groups, subview, expand and ----------
+# --- memrefs as views of memory: parameters, elements of groups, subview, expand and fuse -------------------
 
 
 def _make_parameter(state: MemoryState, parameter: Parameter) -> AbstractValue:
