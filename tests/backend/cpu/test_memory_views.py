@@ -27,7 +27,7 @@ from lamella.backend.cpu.emit.values import Lanes, Memory
 from lamella.base.arrays import Array
 from lamella.lang.tensor.nodes import (
     Dictionary,
-    Entry,
+    DictionaryEntry,
     Expand,
     Fuse,
     Group,
@@ -215,7 +215,7 @@ def test_scalars_are_the_bits_of_their_slots(element: str) -> None:
 
 
 def _promised(here: Here, kind: Type, **promises: int | tuple[int, ...]) -> None:
-    entries = tuple(Entry(key, value) for key, value in promises.items())
+    entries = tuple(DictionaryEntry(key, value) for key, value in promises.items())
     parameter = Parameter(Value("x"), kind, Dictionary(entries))
     here.values["x"], _ = load_parameter(here, parameter, 0)
 

@@ -15,8 +15,7 @@ import numpy as np
 from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic
 from lamella.kernels.sizes import Sizes
-from lamella.lang.tensor.check.memory import Launch, Proof, check_memory, prove_launch
-from lamella.lang.tensor.check.memory import Sizes as SubgroupSizes
+from lamella.lang.tensor.check.memory import Launch, Proof, SubgroupSizes, check_memory, prove_launch
 from lamella.lang.tensor.nodes import (
     Constant,
     Function,

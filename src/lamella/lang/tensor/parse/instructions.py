@@ -1,4 +1,4 @@
-"""Instructions that compute values, and those that look at and change memory."""
+"""Instructions of the tensor language and their operands; those that hold regions are read by the parser."""
 
 from __future__ import annotations
 
@@ -13,17 +13,22 @@ from lamella.lang.tensor.nodes import (
     Alloca,
     Arith,
     AtomicUpdate,
-    Attribute,
+    Barrier,
+    Blas,
     Builtin,
     Cast,
     Compare,
     Constant,
+    CoopConstruct,
+    CoopExtract,
+    CoopInsert,
+    CoopLoad,
     Coopmatrix,
-    Dictionary,
-    Entry,
+    CoopMulAdd,
+    CoopScale,
+    CoopStore,
     Expand,
     Fuse,
-    Group,
     IndexOrSize,
     Instruction,
     LifetimeStop,
@@ -32,197 +37,43 @@ from lamella.lang.tensor.nodes import (
     Memref,
     Number,
     Scalar,
-    Size,
     SizeOf,
     Slice,
     Statement,
     Store,
+    SubgroupBroadcast,
+    SubgroupOperation,
     Subview,
-    Text,
     Type,
     Value,
-    make_memref,
+    Yield,
 )
-from lamella.lang.tensor.nodes.attributes import KEYS
-from lamella.lang.tensor.nodes.types import FLOATS, INTEGERS, USES
-from lamella.lang.tensor.parse.lexis import FLOAT, INT, LOCAL, MODIFIER, STRING, Lexis
+from lamella.lang.tensor.nodes.types import FLOATS
+from lamella.lang.tensor.parse.tokens import FLOAT, INT, LOCAL, MODIFIER, TensorTokens
 from lamella.lang.tensor.rules import syntax
 from lamella.lang.tensor.words import (
     AXES,
     AXIS_BUILTINS,
     BINARY,
     BINARY_MATH,
+    CHECKS,
     EXTRA_ARITH,
-    SCALARS,
+    OPERANDS,
     STORE_FLAGS,
+    TRANSPOSES,
 )
 
-# --- operands: values, and the numbers that may stand where a value is expected -----------------------------
+TRANSPOSED = {".n": False, ".t": True}
+CHECKED = {f".{name}_checked": name for name in CHECKS}
+FLAGS = {f".{name}": name for name in STORE_FLAGS}
 
 
-# --- types and attributes -----------------------------------------------------------------------------------
-
-
-ELEMENTS = frozenset(SCALARS)
-INTEGER_TYPES = frozenset(INTEGERS)
-
-
-class Types(Lexis):
-    """The rules of the grammar from `type` to `attribute`."""
-
-    open_braces = 0
-    """Braces of dictionaries that are open; what leaves a statement must know of them."""
-
-    def type(self, where: str) -> Type:
-        """`bool`, a scalar type, a memref, a group or a cooperative matrix."""
-        text = self.text
-        if text in ELEMENTS or text == "bool":
-            self.next()
-            return Scalar(text)
-        if text == "memref":
-            return self.memref(where)[0]
-        if text == "group":
-            return self.group()
-        if text == "coopmatrix":
-            return self.coopmatrix(where)
-        raise self.problem("a type", where)
-
-    def result_type(self, where: str) -> Type:
-        """`':' type`."""
-        self.expect(":", where)
-        return self.type("after ':'")
-
-    def element(self, where: str) -> str:
-        """A scalar type as the element of a memref or a cooperative matrix."""
-        if self.text not in ELEMENTS:
-            raise self.problem("a scalar type", where)
-        return self.texts[self.next()]
-
-    def integer_type(self) -> Scalar:
-        """The type of a loop variable."""
-        if self.text not in INTEGER_TYPES:
-            raise self.problem("an integer type", "after ':'")
-        return Scalar(self.texts[self.next()])
-
-    def memref(self, where: str) -> tuple[Memref, bool]:
-        """A memref type, and whether it names its address space."""
-        first = self.expect("memref", where)
-        self.expect("<", "after 'memref'")
-        element = self.element("as the element of a memref")
-        shape: list[Size] = []
-        while self.accept("x"):
-            shape.append(self.size("after 'x'"))
-        if len(shape) > self.limits.max_rank:
-            raise self.exceed(first, "the order of the memref", self.limits.max_rank, "max_rank")
-        stride = None
-        if self.text == "," and self.ahead() == "strided":
-            self.next()
-            stride = self.strides()
-        space = ""
-        if self.accept(","):
-            if self.text not in ("global", "local"):
-                wanted = "'global' or 'local'" if stride is not None else "'strided', 'global' or 'local'"
-                raise self.problem(wanted, "in a memref type")
-            space = self.texts[self.next()]
-        self.expect(">", "at the end of a memref type")
-        return make_memref(element, tuple(shape), stride, space == "local"), bool(space)
-
-    def strides(self) -> tuple[Size, ...]:
-        """`strided<1,?>`."""
-        self.next()
-        self.expect("<", "after 'strided'")
-        found = [] if self.text == ">" else self.separated(lambda: self.size("in a stride"))
-        self.expect(">", "at the end of the strides")
-        return tuple(found)
-
-    def size(self, where: str) -> Size:
-        """A number or `?`."""
-        return None if self.accept("?") else self.integer("a size or '?'", where)
-
-    def group(self) -> Group:
-        """`group<memref x size, offset: …>`."""
-        self.next()
-        self.expect("<", "after 'group'")
-        memref, _ = self.memref("in a group type")
-        self.expect("x", "after the memref of a group")
-        size = self.size("as the size of a group")
-        offset: Size = 0
-        if self.accept(","):
-            self.expect("offset", "in a group type")
-            self.expect(":", "after 'offset'")
-            offset = self.size("as the offset of a group")
-        self.expect(">", "at the end of a group type")
-        return Group(memref, size, offset)
-
-    def coopmatrix(self, where: str) -> Coopmatrix:
-        """`coopmatrix<element x rows x columns, use>`."""
-        self.expect("coopmatrix", where)
-        self.expect("<", "after 'coopmatrix'")
-        element = self.element("as the component of a cooperative matrix")
-        self.expect("x", "before the rows")
-        rows = self.integer("the number of rows", "in a cooperative matrix type")
-        self.expect("x", "before the columns")
-        columns = self.integer("the number of columns", "in a cooperative matrix type")
-        self.expect(",", "before the use of a cooperative matrix")
-        if self.text not in USES:
-            raise self.problem("'matrix_a', 'matrix_b' or 'matrix_acc'", "in a cooperative matrix type")
-        use = self.texts[self.next()]
-        self.expect(">", "at the end of a cooperative matrix type")
-        return Coopmatrix(element, rows, columns, use)
-
-    # --- attributes -----------------------------------------------------------------------------------------
-
-    def dictionary(self, where: str) -> Dictionary:
-        """`{key = value, …}`; the order of the text means nothing, so the keys are sorted."""
-        first = self.expect("{", where)
-        self.open_braces += 1
-        self.descend("of attributes")
-        found = [] if self.text == "}" else self.separated(self.entry)
-        self.expect("}", "at the end of the attributes")
-        self.open_braces -= 1
-        self.depth_left += 1
-        return Dictionary(tuple(sorted(found, key=lambda item: item.key)), self.span_from(first))
-
-    def entry(self) -> Entry:
-        """`key = value`."""
-        first = self.index
-        if self.text not in KEYS and self.kind != STRING:
-            raise self.problem("the name of an attribute", "here")
-        key = self.string() if self.kind == STRING else self.texts[self.next()]
-        self.expect("=", "after the name of an attribute")
-        return Entry(key, self.attribute(), self.span_from(first))
-
-    def attribute(self) -> Attribute:
-        """The value of an attribute."""
-        text = self.text
-        if text == "[":
-            return self.array()
-        if text == "{":
-            return self.dictionary("here")
-        if self.kind == INT:
-            return self.integer("an integer", "here")
-        if self.kind == STRING:
-            return Text(self.string())
-        if text in ("true", "false"):
-            self.next()
-            return text == "true"
-        raise self.problem("a boolean, an integer, a string, '[' or '{'", "as the value of an attribute")
-
-    def array(self) -> tuple[Attribute, ...]:
-        """`[value, …]`."""
-        self.next()
-        self.descend("of attributes")
-        found = [] if self.text == "]" else self.separated(self.attribute)
-        self.expect("]", "at the end of an array")
-        self.depth_left += 1
-        return tuple(found)
-
-
-class Operands(Types):
-    """What instructions work on.
+class TensorInstructions(TensorTokens):
+    """The rules of the grammar from operands to instructions without regions.
 
     A number where only a value may stand becomes a constant before the instruction. For that, and for a lone `:`, the
     types of the values of a function are remembered: a visible name has the type that it was given last.
+    The method of an instruction is called with its word, which has been taken.
     """
 
     def __init__(self, source: Source, limits: Limits) -> None:
@@ -244,6 +95,7 @@ class Operands(Types):
 
     def fresh_name(self) -> str:
         """A name that stands nowhere in the text."""
+        # Taken from all tokens, those of later functions too: the name stands nowhere in the text.
         if self._taken is None:
             self._taken = frozenset(text[1:] for text in self.texts if text.startswith("%"))
         return next(name for number in self._numbers if (name := f"c{number}") not in self._taken)
@@ -325,26 +177,15 @@ class Operands(Types):
 
     def modifiers(self) -> list[int]:
         """The tokens of the modifiers ahead."""
-        found = []
+        tokens = []
         while self.kind == MODIFIER:
-            found.append(self.next())
-        return found
+            tokens.append(self.next())
+        return tokens
 
     def reject_modifier(self, instruction: str, token: int, why: str, repair: str) -> None:
         """Report a modifier that an instruction does not take there, and read on without it."""
         span, text = self.span(token), self.texts[token][:SHOWN]
         self.report(syntax.MODIFIER.at(span, instruction=instruction, modifier=text, why=why, repair=repair))
-
-
-def _type_word(type_: Type) -> str:
-    return type_.name if isinstance(type_, Scalar) else "index"
-
-
-class Values(Operands):
-    """The rules of the grammar for scalar instructions, views, loads and stores.
-
-    Each method is called with the word of its instruction, which has been taken.
-    """
 
     # --- scalars --------------------------------------------------------------------------------------------
 
@@ -536,7 +377,173 @@ class Values(Operands):
         self.expect(":", "after ']'")
         return self.memref("after ':'")[0]
 
+    # --- collective -----------------------------------------------------------------------------------------
+
+    def blas(self, word: str) -> Blas:
+        """`'gemm' transpose transpose '.atomic'? value,+` and its kind."""
+        transposes, atomic = self.blas_modifiers(word)
+        operands = [self.operand(), self.next_operand()]
+        mode = None
+        if word == "cumsum":
+            self.expect(",", "between operands")
+            mode = self.integer("the mode of the sum", "as the third operand")
+        while len(operands) < OPERANDS[word]:
+            operands.append(self.next_operand())
+        return Blas(word, tuple(operands), transposes, atomic, mode)
+
+    def blas_modifiers(self, word: str) -> tuple[tuple[bool, ...], bool]:
+        """Transposes and `.atomic`; in a newer version `.atomic` stands first and transposes may be left out."""
+        first, wanted = self.index - 1, TRANSPOSES[word]
+        transposes: list[bool] = []
+        atomic = out_of_order = False
+        for token in self.modifiers():
+            text = self.texts[token]
+            if text in TRANSPOSED and len(transposes) < wanted:
+                transposes.append(TRANSPOSED[text])
+                out_of_order = out_of_order or atomic
+            elif text == ".atomic" and not atomic:
+                atomic = True
+            else:
+                self.reject_modifier(word, token, "", f"write '{_blas_head(word, transposes, atomic)}'")
+        written = len(transposes)
+        transposes += [False] * (wanted - written)
+        repair = _blas_head(word, transposes, atomic)
+        if written < wanted:
+            self.note(syntax.NO_TRANSPOSE, self.span_from(first), instruction=word, repair=repair)
+        elif out_of_order:
+            self.note(syntax.MODIFIER_ORDER, self.span_from(first), instruction=word, repair=repair)
+        return tuple(transposes), atomic
+
+    # --- mixed ----------------------------------------------------------------------------------------------
+
+    def barrier(self, word: str) -> Barrier:
+        """`'barrier' '.global'? '.local'?`, in any order."""
+        first = self.index - 1
+        spaces: list[str] = []
+        for token in self.modifiers():
+            text = self.texts[token]
+            if text not in (".global", ".local") or text in spaces:
+                self.reject_modifier(word, token, "", "a barrier takes .global and .local")
+            else:
+                spaces.append(text)
+        if spaces == [".local", ".global"]:
+            repair = "barrier.global.local"
+            self.note(syntax.MODIFIER_ORDER, self.span_from(first), instruction=word, repair=repair)
+        return Barrier(".global" in spaces, ".local" in spaces)
+
+    def yield_values(self, word: str) -> Yield:
+        """`'yield' '(' value,* ')'`."""
+        self.expect("(", "after 'yield'")
+        values = self.locals("a value", "after 'yield'") if self.kind == LOCAL else ()
+        self.expect(")", "after the values")
+        return Yield(values)
+
+    # --- cooperative matrices -------------------------------------------------------------------------------
+
+    def coop_load(self, word: str) -> CoopLoad:
+        """`'cooperative_matrix_load' transpose checked? value '[' index ',' index ']' ':' coopmatrix`."""
+        first = self.index - 1
+        transposed: bool | None = None
+        checked, out_of_order = "", False
+        for token in self.modifiers():
+            text = self.texts[token]
+            if text in TRANSPOSED and transposed is None:
+                transposed, out_of_order = TRANSPOSED[text], bool(checked)
+            elif text in CHECKED and not checked:
+                checked = CHECKED[text]
+            else:
+                self.reject_modifier(word, token, "", f"write '{word}.n.rows_checked' or the like")
+        repair = f"{word}{'.t' if transposed else '.n'}{f'.{checked}_checked' * bool(checked)}"
+        if transposed is None:
+            self.note(syntax.NO_TRANSPOSE, self.span_from(first), instruction=word, repair=repair)
+        elif out_of_order:
+            self.note(syntax.MODIFIER_ORDER, self.span_from(first), instruction=word, repair=repair)
+        operand = self.operand()
+        row, column = self.position()
+        return CoopLoad(operand, row, column, self.coop_type(), bool(transposed), checked)
+
+    def coop_store(self, word: str) -> CoopStore:
+        """`'cooperative_matrix_store' checked? flag? value ',' value '[' index ',' index ']'`."""
+        checked, flag = self.coop_store_modifiers(*word.partition(".")[::2])
+        value, operand = self.operand(), self.next_operand()
+        row, column = self.position()
+        return CoopStore(value, operand, row, column, checked, flag)
+
+    def coop_store_modifiers(self, word: str, flag: str) -> tuple[str, str]:
+        """What is checked, and the flag; a newer name says its flag itself."""
+        first, known, checked = self.index - 1, flag, ""
+        out_of_order = False
+        for token in self.modifiers():
+            text = self.texts[token]
+            if text in CHECKED and not checked:
+                checked, out_of_order = CHECKED[text], flag != known
+            elif text in FLAGS and not flag:
+                flag = FLAGS[text]
+            else:
+                self.reject_modifier(word, token, "", f"write '{word}.rows_checked.atomic' or the like")
+        if out_of_order:
+            repair = f"{word}.{checked}_checked.{flag}"
+            self.note(syntax.MODIFIER_ORDER, self.span_from(first), instruction=word, repair=repair)
+        return checked, flag
+
+    def coop_mul_add(self, word: str) -> CoopMulAdd:
+        """`'cooperative_matrix_mul_add' value ',' value ',' value ':' coopmatrix`."""
+        operands = self.operand(), self.next_operand(), self.next_operand()
+        return CoopMulAdd(*operands, self.coop_type())
+
+    def coop_scale(self, word: str) -> CoopScale:
+        """`'cooperative_matrix_scale' value ',' value ':' coopmatrix`."""
+        return CoopScale(self.operand(), self.next_operand(), self.coop_type())
+
+    def coop_construct(self, word: str) -> CoopConstruct:
+        """`'cooperative_matrix_construct' value ':' coopmatrix`."""
+        return CoopConstruct(self.operand(), self.coop_type())
+
+    def coop_extract(self, word: str) -> CoopExtract:
+        """`'cooperative_matrix_extract' value '[' integer ']' ':' type`."""
+        operand, number = self.operand(), self.component()
+        return CoopExtract(operand, number, self.result_type("after the component"))
+
+    def coop_insert(self, word: str) -> CoopInsert:
+        """`'cooperative_matrix_insert' value ',' value '[' integer ']' ':' coopmatrix`."""
+        scalar, operand, number = self.operand(), self.next_operand(), self.component()
+        return CoopInsert(scalar, operand, number, self.coop_type())
+
+    def component(self) -> int:
+        """`'[' integer ']'`."""
+        self.expect("[", "before the component")
+        number = self.integer("the number of a component", "in '[…]'")
+        self.expect("]", "after the component")
+        return number
+
+    def coop_type(self) -> Coopmatrix:
+        """`':' coopmatrix`."""
+        self.expect(":", "after the operands")
+        return self.coopmatrix("after ':'")
+
+    # --- subgroups ------------------------------------------------------------------------------------------
+
+    def subgroup_broadcast(self, word: str) -> SubgroupBroadcast:
+        """`'subgroup_broadcast' value ',' value ':' type`."""
+        operands = self.operand(), self.next_operand()
+        return SubgroupBroadcast(*operands, self.result_type("after the operands"))
+
+    def subgroup_operation(self, word: str) -> SubgroupOperation:
+        """`'subgroup_add.reduce' value ':' type`."""
+        name, _, form = word.partition(".")
+        function = name.removeprefix("subgroup_")
+        return SubgroupOperation(function, form, self.operand(), self.result_type("after the operand"))
+
+
+def _type_word(type_: Type) -> str:
+    return type_.name if isinstance(type_, Scalar) else "index"
+
 
 def _default(number: Number) -> Type:
     """The type of a number where nothing else says it."""
     return Scalar("f64") if isinstance(number, float) else INDEX
+
+
+def _blas_head(word: str, transposes: list[bool], atomic: bool) -> str:
+    """The instruction with its modifiers as the specification orders them."""
+    return word + "".join(".t" if item else ".n" for item in transposes) + ".atomic" * atomic

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from lamella.lang.skriptnd.check.context import Context, excerpt
-from lamella.lang.skriptnd.check.kinds import UNKNOWN, Kind, agrees, family, join_types
-from lamella.lang.skriptnd.check.lengths import Known, shown
+from lamella.lang.skriptnd.check.context import OperatorContext, excerpt
+from lamella.lang.skriptnd.check.kinds import (
+    UNKNOWN,
+    MaybeExtent,
+    ValueKind,
+    agrees,
+    family,
+    join_types,
+    shown,
+)
 from lamella.lang.skriptnd.nodes import Expand, Expr, Index, Item, List, Name, Range, Substitute, Zip
 from lamella.lang.skriptnd.rules import lowering
 from lamella.lang.skriptnd.rules import types as rules
 
 
-def infer_list(context: Context, items: List) -> Kind:
+def infer_pack(context: OperatorContext, node: List | Index | Substitute) -> ValueKind:
+    """The kind of a list, of what an index takes from a pack, or of a pack with other items in some places."""
+    match node:
+        case List():
+            return _infer_list(context, node)
+        case Index():
+            return _infer_index(context, node)
+        case Substitute():
+            return _infer_substitute(context, node)
+
+
+def _infer_list(context: OperatorContext, items: List) -> ValueKind:
     """`[item, …]`: items of one type, their lengths added."""
-    whole = Kind("", packed=True, length=0)
+    whole = ValueKind("", packed=True, length=0)
     for item in items.items:
-        kind = infer_item(context, item)
+        kind = _infer_item(context, item)
         if not kind.known or not whole.known:
             whole = UNKNOWN
             continue
@@ -26,11 +44,11 @@ def infer_list(context: Context, items: List) -> Kind:
         rank = kind.rank if whole.type == "" or whole.rank == kind.rank else None
         name = join_types(whole.type, kind.type)
         optional, tensor = whole.optional or kind.optional, whole.tensor or kind.tensor
-        whole = Kind(name, optional, True, tensor, length, rank)
+        whole = ValueKind(name, optional, True, tensor, length, rank)
     return whole
 
 
-def infer_item(context: Context, item: Item) -> Kind:
+def _infer_item(context: OperatorContext, item: Item) -> ValueKind:
     """An item of a list as the pack of what it stands for."""
     if isinstance(item, Range):
         return _infer_range(context, item)
@@ -44,18 +62,18 @@ def infer_item(context: Context, item: Item) -> Kind:
     return kind.pack(1) if kind.known else kind
 
 
-def _infer_range(context: Context, item: Range) -> Kind:
+def _infer_range(context: OperatorContext, item: Range) -> ValueKind:
     """`begin:end:step` as the integers it counts."""
     parts = [infer_integer(context, part, "a range") for part in (item.begin, item.end, item.step) if part]
     step = _step(context, item, parts[2] if item.step is not None else None)
     if not all(part.known for part in parts) or len(parts) < 2:
-        return Kind("int", packed=True)
+        return ValueKind("int", packed=True)
     optional = any(part.optional for part in parts)
     length = _distance(context, parts[0].value, parts[1].value, step)
-    return Kind("int", optional, True, length=context.algebra.at_least_zero(length))
+    return ValueKind("int", optional, True, length=context.algebra.at_least_zero(length))
 
 
-def _step(context: Context, item: Range, step: Kind | None) -> int | None:
+def _step(context: OperatorContext, item: Range, step: ValueKind | None) -> int | None:
     """The step of a range where it is a number."""
     if step is None:
         return 1
@@ -64,14 +82,16 @@ def _step(context: Context, item: Range, step: Kind | None) -> int | None:
     return step.value if isinstance(step.value, int) and step.value else None
 
 
-def _distance(context: Context, begin: Known, end: Known, step: int | None) -> Known:
+def _distance(
+    context: OperatorContext, begin: MaybeExtent, end: MaybeExtent, step: int | None
+) -> MaybeExtent:
     if step is None:
         return None
     first, last = (begin, end) if step > 0 else (end, begin)
     return context.algebra.steps(context.algebra.combine("-", last, first), abs(step))
 
 
-def infer_expansion(context: Context, item: Expand) -> Kind:
+def infer_expansion(context: OperatorContext, item: Expand) -> ValueKind:
     """`e..` and `e..(count)`."""
     kind = context.infer(item.operand)
     count = _infer_count(context, item.count) if item.count is not None else None
@@ -92,7 +112,7 @@ def infer_expansion(context: Context, item: Expand) -> Kind:
     return kind.maybe(count.optional).pack(count.value)
 
 
-def _infer_count(context: Context, count: Expr) -> Kind:
+def _infer_count(context: OperatorContext, count: Expr) -> ValueKind:
     kind = context.infer(count)
     if kind.packed:
         return context.report(
@@ -103,9 +123,9 @@ def _infer_count(context: Context, count: Expr) -> Kind:
     return kind
 
 
-def _infer_zip(context: Context, item: Zip) -> Kind:
+def _infer_zip(context: OperatorContext, item: Zip) -> ValueKind:
     """`(a, b)..`: packs of one length in turn."""
-    whole: Kind | None = None
+    whole: ValueKind | None = None
     for operand in item.operands:
         kind = context.infer(operand)
         if kind.known and not kind.packed:
@@ -119,13 +139,13 @@ def _infer_zip(context: Context, item: Zip) -> Kind:
             left, right = shown(whole.length), shown(kind.length)
             return context.report(rules.ZIP_LENGTHS.at(operand.span, left=left, right=right))
         name, length = join_types(whole.type, kind.type), whole.length if kind.length is None else kind.length
-        whole = Kind(name, whole.optional or kind.optional, True, whole.tensor or kind.tensor, length)
+        whole = ValueKind(name, whole.optional or kind.optional, True, whole.tensor or kind.tensor, length)
     if whole is None or not whole.known:
         return UNKNOWN
     return whole.pack(context.algebra.combine("*", whole.length, len(item.operands)))
 
 
-def infer_integer(context: Context, expr: Expr, what: str) -> Kind:
+def infer_integer(context: OperatorContext, expr: Expr, what: str) -> ValueKind:
     """The kind of an expression that must be one int."""
     kind = context.infer(expr)
     if kind.packed:
@@ -137,12 +157,12 @@ def infer_integer(context: Context, expr: Expr, what: str) -> Kind:
     return kind
 
 
-def infer_index(context: Context, index: Index) -> Kind:
+def _infer_index(context: OperatorContext, index: Index) -> ValueKind:
     """`pack[index]`: one item, or a pack of them; also a part of a string."""
     kind = context.infer(index.operand)
     if kind.type == "str" and not kind.packed and not kind.tensor:
-        _infer_position(context, index, Kind("str", packed=True))
-        return Kind("str", kind.optional)
+        _infer_position(context, index, ValueKind("str", packed=True))
+        return ValueKind("str", kind.optional)
     if kind.tensor and not kind.packed:
         return context.report(lowering.TENSOR_RANGE.at(index.span, name=excerpt(index.operand)))
     if kind.known and not kind.packed:
@@ -155,7 +175,7 @@ def infer_index(context: Context, index: Index) -> Kind:
     return found.pack(position.length) if position.packed else _item(context, index, found, position)
 
 
-def _item(context: Context, index: Index, kind: Kind, position: Kind) -> Kind:
+def _item(context: OperatorContext, index: Index, kind: ValueKind, position: ValueKind) -> ValueKind:
     """One item of a pack."""
     if isinstance(position.value, int) and isinstance(kind.length, int):
         if not -kind.length <= position.value < kind.length:
@@ -165,10 +185,10 @@ def _item(context: Context, index: Index, kind: Kind, position: Kind) -> Kind:
     if not isinstance(index.operand, Name) or position.value is None or family(kind.type or "") != "int":
         return single
     value = context.algebra.form(("[]", index.operand.id, position.value))
-    return Kind(single.type, single.optional, False, single.tensor, None, single.rank, value)
+    return ValueKind(single.type, single.optional, False, single.tensor, None, single.rank, value)
 
 
-def _infer_position(context: Context, index: Index, kind: Kind) -> Kind:
+def _infer_position(context: OperatorContext, index: Index, kind: ValueKind) -> ValueKind:
     """An index as the items it takes: an int, or a pack whose length is that of the result."""
     if isinstance(index.index, Range):
         return _infer_slice(context, index.index, kind)
@@ -179,7 +199,7 @@ def _infer_position(context: Context, index: Index, kind: Kind) -> Kind:
         if context.algebra.differ(position.length, kind.length):
             left, right = shown(position.length), shown(kind.length)
             context.report(rules.MASK_LENGTH.at(index.index.span, left=left, right=right))
-        return Kind("bool", position.optional, True)
+        return ValueKind("bool", position.optional, True)
     if position.tensor or (position.type and family(position.type) != "int"):
         return context.report(
             rules.INDEX_TYPE.at(
@@ -189,7 +209,7 @@ def _infer_position(context: Context, index: Index, kind: Kind) -> Kind:
     return position
 
 
-def _infer_slice(context: Context, part: Range, kind: Kind) -> Kind:
+def _infer_slice(context: OperatorContext, part: Range, kind: ValueKind) -> ValueKind:
     """`begin:end:step` behind a pack; negative numbers count from its end."""
     kinds = [
         None if item is None else infer_integer(context, item, "a range") for item in (part.begin, part.end)
@@ -197,7 +217,7 @@ def _infer_slice(context: Context, part: Range, kind: Kind) -> Kind:
     step = _step(context, part, None if part.step is None else infer_integer(context, part.step, "a step"))
     optional = any(item.optional for item in kinds if item is not None)
     if step is None or not all(item is None or item.known for item in kinds):
-        return Kind("int", optional, True)
+        return ValueKind("int", optional, True)
     total = kind.length
     ends = (0, total) if step > 0 else (context.algebra.combine("-", total, 1), -1)
     begin, end = (
@@ -207,10 +227,10 @@ def _infer_slice(context: Context, part: Range, kind: Kind) -> Kind:
     length = _distance(context, begin, end, step)
     # An index out of range is refused, so only a slice with two ends of its own can turn out empty.
     whole = part.begin is None or part.end is None
-    return Kind("int", optional, True, length=length if whole else context.algebra.at_least_zero(length))
+    return ValueKind("int", optional, True, length=length if whole else context.algebra.at_least_zero(length))
 
 
-def infer_substitute(context: Context, node: Substitute) -> Kind:
+def _infer_substitute(context: OperatorContext, node: Substitute) -> ValueKind:
     """`pack[index] <- value`."""
     kind, value = context.infer(node.target.operand), context.infer(node.value)
     if kind.known and not kind.packed:
@@ -230,7 +250,7 @@ def infer_substitute(context: Context, node: Substitute) -> Kind:
         return context.report(
             rules.SUBSTITUTE_INDEX.at(node.span, wanted=many, index=index, found=f"a pack of {found}")
         )
-    return Kind(
+    return ValueKind(
         join_types(kind.type, value.type),
         kind.optional or value.optional or position.optional,
         True,

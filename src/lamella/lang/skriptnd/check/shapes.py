@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from lamella.lang.skriptnd.check.context import Context, Entry, excerpt
-from lamella.lang.skriptnd.check.kinds import ABSTRACT, UNKNOWN, Kind, family, is_type
-from lamella.lang.skriptnd.check.lengths import Known, length_of, shown
-from lamella.lang.skriptnd.check.names import affine_in, new_names
-from lamella.lang.skriptnd.nodes import Expr, Extent, Name, Omitted, Pack, Parameter, TypeSpec
+from lamella.lang.skriptnd.check.context import DeclaredName, OperatorContext, affine_in, excerpt, names_in
+from lamella.lang.skriptnd.check.kinds import (
+    ABSTRACT,
+    UNKNOWN,
+    MaybeExtent,
+    ValueKind,
+    family,
+    is_type,
+    length_of,
+    shown,
+)
+from lamella.lang.skriptnd.nodes import (
+    Expr,
+    Extent,
+    ListPattern,
+    Name,
+    Omitted,
+    Pack,
+    Parameter,
+    Pattern,
+    Result,
+    TypeSpec,
+    Unzip,
+)
 from lamella.lang.skriptnd.rules import names, types
 from lamella.lang.skriptnd.rules import shapes as rules
 
@@ -25,7 +45,7 @@ class Declaring:
     """Whether names with bounds are new: the outputs of operators whose extents only the run knows."""
 
 
-def type_of(context: Context, spec: TypeSpec, name: str) -> str | None:
+def type_of(context: OperatorContext, spec: TypeSpec, name: str) -> str | None:
     """The element type of a parameter."""
     if context.generics.get(spec.name) == "":
         return None
@@ -38,40 +58,43 @@ def type_of(context: Context, spec: TypeSpec, name: str) -> str | None:
     return None
 
 
-def read_length(context: Context, pack: Pack, name: str, declares: bool = False) -> Kind:
+def read_length(context: OperatorContext, pack: Pack, name: str, declares: bool = False) -> ValueKind:
     """The kind of a pack length; one that is left out is the name's own symbol."""
     if pack.bound is not None:
         infer_size(context, pack.bound, name)
     if pack.length is None or isinstance(pack.length, Omitted):
-        return Kind("int", value=length_of(f"|{name}|"))
+        return ValueKind("int", value=length_of(f"|{name}|"))
     if declares:
         declare_new(context, pack.length, pack)
     return infer_size(context, pack.length, name)
 
 
-def declare_new(context: Context, expr: Expr, pack: Pack | None = None) -> str | None:
+def declare_new(context: OperatorContext, expr: Expr, pack: Pack | None = None) -> str | None:
     """Declare the name that an affine expression introduces; other new names are a finding."""
     known = _visible(context)
-    new = new_names(expr, known)
+    new = [name for name in dict.fromkeys(names_in(expr)) if name not in known]
     if not new or any(name in context.place.hidden for name in new):
         return None
+    # An input binds its extents by solving them for their new name: only an affine form of one name can be solved.
     name = affine_in(expr, known)
     if name is not None and len(new) == 1:
         if pack is not None:
-            context.declare(name, Entry(Kind("int", value=length_of(name)), "a pack length", expr.span))
+            context.declare(
+                name, DeclaredName(ValueKind("int", value=length_of(name)), "a pack length", expr.span)
+            )
         return name
     for item in new:
-        context.declare(item, Entry(UNKNOWN, "an extent", expr.span))
+        context.declare(item, DeclaredName(UNKNOWN, "an extent", expr.span))
     listed = ", ".join(f"'{item}'" for item in new)
     context.report(rules.NOT_AFFINE.at(expr.span, text=excerpt(expr), names=listed))
     return None
 
 
-def _visible(context: Context) -> Collection[str]:
+def _visible(context: OperatorContext) -> Collection[str]:
     return context.scope.names.keys()
 
 
-def infer_size(context: Context, expr: Expr, name: str) -> Kind:
+def infer_size(context: OperatorContext, expr: Expr, name: str) -> ValueKind:
     """The kind of a length: one int, or a bool that keeps an item or drops it."""
     kind = context.infer(expr)
     if kind.packed:
@@ -84,8 +107,10 @@ def infer_size(context: Context, expr: Expr, name: str) -> Kind:
 class Shape:
     """Reads the extents of one parameter and adds up its rank."""
 
-    def __init__(self, context: Context, parameter: Parameter, declaring: Declaring, length: Known) -> None:
-        self.rank: Known = 0
+    def __init__(
+        self, context: OperatorContext, parameter: Parameter, declaring: Declaring, length: MaybeExtent
+    ) -> None:
+        self.rank: MaybeExtent = 0
         self._context = context
         self._parameter = parameter
         self._declaring = declaring
@@ -103,20 +128,20 @@ class Shape:
             covered = self._read_value(extent, extent.value, length)
         self.rank = self._context.algebra.combine("+", self.rank, covered)
 
-    def _read_length(self, extent: Extent) -> Kind | None:
+    def _read_length(self, extent: Extent) -> ValueKind | None:
         if extent.pack is None:
             return None
         if extent.pack.length is None and isinstance(extent.value, Omitted | Name):
             text = extent.value.id if isinstance(extent.value, Name) else "~"
             known = self._context.scope.find(text)
             if known is not None and known.kind.packed:
-                return Kind("int", value=known.kind.length)
+                return ValueKind("int", value=known.kind.length)
             return read_length(self._context, extent.pack, text)
         if extent.pack.length is None:
-            return Kind("int")
+            return ValueKind("int")
         return read_length(self._context, extent.pack, self._parameter.name, self._declaring.declares)
 
-    def _read_value(self, extent: Extent, value: Expr, length: Kind | None) -> Known:
+    def _read_value(self, extent: Extent, value: Expr, length: ValueKind | None) -> MaybeExtent:
         """How many dimensions an extent covers."""
         context, name = self._context, self._parameter.name
         if self._declaring.declares or (self._declaring.dynamic and extent.bound is not None):
@@ -134,7 +159,7 @@ class Shape:
             return kind.length
         return self._covered(extent, kind, length)
 
-    def _covered(self, extent: Extent, kind: Kind, length: Kind | None) -> Known:
+    def _covered(self, extent: Extent, kind: ValueKind, length: ValueKind | None) -> MaybeExtent:
         if length is None:
             # An extent that is null vanishes, unless the whole tensor is null with it.
             return None if kind.optional and not self._parameter.type.optional else 1
@@ -155,7 +180,7 @@ class Shape:
     def _is_open(self, extent: Extent) -> bool:
         return extent.pack is not None and extent.pack.length is None
 
-    def _declare(self, extent: Extent, value: Expr, length: Kind | None) -> None:
+    def _declare(self, extent: Extent, value: Expr, length: ValueKind | None) -> None:
         """Give the new name in an extent its kind."""
         name = declare_new(self._context, value)
         if name is None:
@@ -164,15 +189,15 @@ class Shape:
         if length is not None and not length.known:
             kind = UNKNOWN
         elif extent.spread:
-            kind = Kind("int", optional, True, length=self._length)
+            kind = ValueKind("int", optional, True, length=self._length)
         elif length is not None and length.type == "bool":
-            kind = Kind("int", True, value=length_of(name))
+            kind = ValueKind("int", True, value=length_of(name))
         elif length is not None:
-            found = length.value if length.value is not None else length_of(f"|{name}|")
-            kind = Kind("int", optional, True, length=found)
+            known = length.value if length.value is not None else length_of(f"|{name}|")
+            kind = ValueKind("int", optional, True, length=known)
         else:
-            kind = Kind("int", optional, value=length_of(name))
-        self._context.declare(name, Entry(kind, "an extent", value.span))
+            kind = ValueKind("int", optional, value=length_of(name))
+        self._context.declare(name, DeclaredName(kind, "an extent", value.span))
 
     def _check_spread(self, extent: Extent) -> None:
         if not extent.spread:
@@ -213,7 +238,7 @@ class Shape:
         )
 
 
-def read_tensor(context: Context, parameter: Parameter, declaring: Declaring) -> Kind:
+def read_tensor(context: OperatorContext, parameter: Parameter, declaring: Declaring) -> ValueKind:
     """The kind of a tensor parameter."""
     spec = parameter.type
     name = type_of(context, spec, parameter.name)
@@ -221,16 +246,16 @@ def read_tensor(context: Context, parameter: Parameter, declaring: Declaring) ->
     if spec.shape is None:
         if not declaring.graph or declaring.what not in ("input", "output"):
             context.report(rules.INPUT_SHAPE.at(parameter.span, what=declaring.what, name=parameter.name))
-        rank: Known = None
+        rank: MaybeExtent = None
     else:
         shape = Shape(context, parameter, declaring, length)
         for extent in spec.shape:
             shape.add(extent)
         rank = shape.rank
-    return Kind(name, spec.optional, spec.pack is not None, True, length, rank)
+    return ValueKind(name, spec.optional, spec.pack is not None, True, length, rank)
 
 
-def _pack_length(context: Context, parameter: Parameter, declaring: Declaring) -> Known:
+def _pack_length(context: OperatorContext, parameter: Parameter, declaring: Declaring) -> MaybeExtent:
     pack = parameter.type.pack
     if pack is None:
         return None
@@ -238,3 +263,106 @@ def _pack_length(context: Context, parameter: Parameter, declaring: Declaring) -
         context.report(rules.PACK_LENGTH_MISSING.at(parameter.span, name=parameter.name))
     declares = declaring.declares or (declaring.dynamic and pack.bound is not None)
     return read_length(context, pack, parameter.name, declares).value
+
+
+# --- what stands on the left of `=`: a name, or a list that takes a pack apart ------------------------------
+
+
+class TakenResult(NamedTuple):
+    """A name of a pattern with the kind of what it gets."""
+
+    result: Result
+    kind: ValueKind
+
+
+def names_of(pattern: Pattern) -> Iterator[Result]:
+    """The names of a pattern."""
+    if isinstance(pattern, Result):
+        yield pattern
+    elif isinstance(pattern, ListPattern):
+        for item in pattern.items:
+            if isinstance(item, Unzip):
+                yield from item.items
+            elif isinstance(item, Result):
+                yield item
+
+
+def pack_of(result: Result) -> Pack | None:
+    """What is said of the length of a result."""
+    if result.pack is not None:
+        return result.pack
+    return result.type.pack if result.type is not None else None
+
+
+def take(context: OperatorContext, pattern: Pattern, kind: ValueKind) -> list[TakenResult]:
+    """The names of a pattern with what each gets of a value; a pattern that does not fit is a finding."""
+    if isinstance(pattern, Omitted):
+        return []
+    if isinstance(pattern, Result):
+        return [TakenResult(pattern, _hinted(context, pattern, kind))]
+    return _take_apart(context, pattern, kind)
+
+
+def _hinted(context: OperatorContext, result: Result, kind: ValueKind) -> ValueKind:
+    """A pack with the length that is said of it."""
+    pack = pack_of(result)
+    if pack is None or pack.length is None or isinstance(pack.length, Omitted):
+        return kind
+    length = read_length(context, pack, result.name)
+    if not kind.known or not kind.packed or length.value is None:
+        return kind
+    if context.algebra.differ(length.value, kind.length):
+        left, right = shown(length.value), shown(kind.length)
+        context.report(rules.HINT_LENGTH.at(result.span, name=result.name, left=left, right=right))
+    return kind.pack(length.value if kind.length is None else kind.length)
+
+
+def _take_apart(context: OperatorContext, pattern: ListPattern, kind: ValueKind) -> list[TakenResult]:
+    lengths = [_length_of(context, item) for item in pattern.items]
+    flexible = [item for item, length in zip(pattern.items, lengths, strict=True) if length is None]
+    total: MaybeExtent = 0
+    for length in lengths:
+        total = context.algebra.combine("+", total, length.value if length is not None else 0)
+    if len(flexible) > 1:
+        context.report(rules.PATTERN_FLEXIBLE.at(pattern.span, count=len(flexible)))
+    elif not flexible and context.algebra.differ(total, kind.length):
+        left, right = shown(total), shown(kind.length)
+        context.report(rules.PATTERN_LENGTH.at(pattern.span, left=left, right=right))
+    rest = context.algebra.combine("-", kind.length, total) if len(flexible) == 1 else None
+    taken: list[TakenResult] = []
+    for item, length in zip(pattern.items, lengths, strict=True):
+        taken += _taken(context, item, kind, rest if length is None else length.value)
+    return taken
+
+
+def _length_of(context: OperatorContext, item: Result | Unzip | Omitted) -> ValueKind | None:
+    """How many items a part of a pattern takes; None where that is open."""
+    if isinstance(item, Omitted):
+        return ValueKind("int", value=1)
+    pack = item.pack if isinstance(item, Unzip) else pack_of(item)
+    if pack is None:
+        return ValueKind("int", value=1)
+    if pack.length is None or isinstance(pack.length, Omitted):
+        return None
+    name = item.name if isinstance(item, Result) else "(…)"
+    length = read_length(context, pack, name)
+    if isinstance(item, Unzip):
+        return ValueKind("int", value=context.algebra.combine("*", length.value, len(item.items)))
+    return length
+
+
+def _taken(
+    context: OperatorContext, item: Result | Unzip | Omitted, kind: ValueKind, length: MaybeExtent
+) -> Iterator[TakenResult]:
+    if isinstance(item, Omitted):
+        return
+    if isinstance(item, Unzip):
+        each = context.algebra.combine("/", length, len(item.items))
+        for name in item.items:
+            yield TakenResult(name, kind.pack(each) if kind.known else UNKNOWN)
+    elif not kind.known:
+        yield TakenResult(item, UNKNOWN)
+    elif pack_of(item) is None:
+        yield TakenResult(item, kind.single())
+    else:
+        yield TakenResult(item, kind.pack(length if length is not None else length_of(f"|{item.name}|")))
