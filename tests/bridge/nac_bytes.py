@@ -8,8 +8,7 @@ from lamella.base.limits import DEFAULT
 from lamella.lang.nac import File, write
 from lamella.lang.nac.layout import MAGIC
 from lamella.lang.nac.nodes import V1_6
-from lamella.lang.nac.parse.header import read_header
-from lamella.lang.nac.parse.reading import Reading
+from lamella.lang.nac.parse import Reading, read_header
 from tests.lang.nac.containers import container
 
 

@@ -23,7 +23,7 @@ from lamella.bridge.nac_to_graph.weights import (
 )
 from lamella.lang.nac import check, parse, write
 from lamella.lang.nac import nodes as n
-from lamella.lang.nac.check.tensors import check_tensor
+from lamella.lang.nac.check.data import check_tensor
 from tests.bridge.nac_numbers import TYPES, code_of, decibels, drawn, flat, scale_of, tensor_of
 from tests.lang.nac.models import perceptron
 

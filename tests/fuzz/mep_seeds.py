@@ -10,8 +10,7 @@ from pathlib import Path
 
 from lamella.base.source import Source
 from lamella.lang.nac import assemble
-from lamella.lang.nac.check.sections.decode import Step, decode
-from lamella.lang.nac.check.sections.opcodes import OPCODES
+from lamella.lang.nac.check.bytecode import OPCODES, Step, decode
 from lamella.lang.nac.nodes import (
     Array,
     Constant,

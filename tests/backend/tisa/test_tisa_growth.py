@@ -17,7 +17,7 @@ from lamella.backend.tisa import Tokenizer, load_tokenizer
 from lamella.backend.tisa.build import Growth
 from lamella.base.diagnostic import LamellaError
 from lamella.lang.nac.assembly.nodes import Step
-from lamella.lang.nac.check.sections.manifest import MOST_INSTRUCTIONS
+from lamella.lang.nac.check.manifest import MOST_INSTRUCTIONS
 from lamella.lang.nac.nodes import File, Resource
 from tests.backend.tisa.manifests import Given, file_of
 

@@ -16,8 +16,7 @@ from lamella.lang.nac.assembly import assemble, disassemble
 from lamella.lang.nac.assembly.nodes import Step
 from lamella.lang.nac.assembly.programs import MANIFEST_NAMES, PLAN_NAMES, decode_manifest, decode_plan
 from lamella.lang.nac.check import check
-from lamella.lang.nac.check.sections.decode import Stop, decode
-from lamella.lang.nac.check.sections.opcodes import OPCODES, Kind
+from lamella.lang.nac.check.bytecode import OPCODES, Kind, Stop, decode
 from tests.strategies.nac import texts
 
 GOOD = Path(__file__).parent / "good" / "tokenizer.nacs"

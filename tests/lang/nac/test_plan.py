@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lamella.lang.nac.check import check
-from lamella.lang.nac.check.sections.decode import Step, decode
+from lamella.lang.nac.check.bytecode import Step, decode
 from lamella.lang.nac.nodes import Array, Constant, ConstantType, File, Header, Orchestrator
 
 LOOP_START, LOOP_END, BRANCH, BREAK = 0xA0, 0xA1, 0xA8, 0xA9

@@ -13,9 +13,8 @@ from lamella.base.diagnostic import errors
 from lamella.base.source import Source
 from lamella.lang.nac import assemble, disassemble
 from lamella.lang.nac.check import check
-from lamella.lang.nac.check.sections.decode import Step, decode
-from lamella.lang.nac.check.sections.flow import loop_counts
-from lamella.lang.nac.check.sections.plan import step_bound
+from lamella.lang.nac.check.bytecode import Step, decode
+from lamella.lang.nac.check.plan import loop_counts, step_bound
 from lamella.lang.nac.nodes import Constant, ConstantType, File, Header, Orchestrator
 
 ZERO, TWO, MODEL = 0, 1, 2

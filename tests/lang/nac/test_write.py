@@ -16,7 +16,7 @@ from lamella.lang.nac import nodes as n
 from lamella.lang.nac.check import check
 from lamella.lang.nac.nodes import ConstantType, File, Header, Instruction, Signature
 from lamella.lang.nac.parse import parse
-from lamella.lang.nac.restate import restate
+from lamella.lang.nac.upgrade_version import restate
 from lamella.lang.nac.write import find_unwritable, write, write_pieces
 from tests.strategies.nac import files, sound_files
 

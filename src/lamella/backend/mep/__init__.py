@@ -15,13 +15,11 @@ from lamella.backend.mep.values import Value, as_integer, as_truth
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.errors import InputError
 from lamella.base.limits import LARGEST, SMALLEST
-from lamella.lang.nac.check.sections.decode import Step
-from lamella.lang.nac.check.sections.flow import read_graph
-from lamella.lang.nac.check.sections.opcodes import BRANCH, BREAK, HALT, LOOP_END, LOOP_START, RETURN
-from lamella.lang.nac.check.sections.plan import Plan, check_plan, read_plan
+from lamella.lang.nac.check.bytecode import BRANCH, BREAK, HALT, LOOP_END, LOOP_START, RETURN, Step
+from lamella.lang.nac.check.plan import Plan, check_plan, read_graph, read_plan
 from lamella.lang.nac.nodes import Constant, ConstantType, ConstantValue, File
 from lamella.lang.nac.notes import find_notes
-from lamella.lang.nac.rules import planning
+from lamella.lang.nac.rules import sections
 
 # --- the machine: runs a plan that was verified, step by step, within its budget ----------------------------
 
@@ -201,7 +199,7 @@ def patch_constants(file: File, values: Mapping[str, object]) -> File:
         except _UnfitError as problem:
             shown, repair = printable(repr(value), 80), problem.repair
             span = file.orchestrator.span
-            wrong.append(planning.PATCH.at(span, key=key, value=shown, problem=problem.reason, repair=repair))
+            wrong.append(sections.PATCH.at(span, key=key, value=shown, problem=problem.reason, repair=repair))
     if wrong:
         raise LamellaError(wrong)
     constants = tuple(pool[item.id] for item in file.orchestrator.constants)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lamella.base.diagnostic import Rule
-from lamella.lang.nac.rules import planning
+from lamella.lang.nac.rules import sections
 
 
 class Fault(Exception):
@@ -17,19 +17,19 @@ class Fault(Exception):
 
 def fault(problem: str, repair: str) -> Fault:
     """A value that an instruction cannot work with."""
-    return Fault(planning.FAULT, problem=problem, repair=repair)
+    return Fault(sections.FAULT, problem=problem, repair=repair)
 
 
 def denied(action: str, flag: str) -> Fault:
     """An action that nobody allowed."""
-    return Fault(planning.NOT_ALLOWED, action=action, flag=flag)
+    return Fault(sections.NOT_ALLOWED, action=action, flag=flag)
 
 
 def exceeded(problem: str, limit: str) -> Fault:
     """A budget that is used up."""
-    return Fault(planning.BUDGET, problem=problem, limit=limit)
+    return Fault(sections.BUDGET, problem=problem, limit=limit)
 
 
 def refused(problem: str, repair: str) -> Fault:
     """An action that is allowed, but cannot be done."""
-    return Fault(planning.REFUSED, problem=problem, repair=repair)
+    return Fault(sections.REFUSED, problem=problem, repair=repair)

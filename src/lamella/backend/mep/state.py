@@ -15,9 +15,8 @@ from lamella.base import dtype as types
 from lamella.base.arrays import Array, element_type_of, to_exchange
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
-from lamella.lang.nac.check.sections.flow import Values
-from lamella.lang.nac.check.sections.resources import name_problem
-from lamella.lang.nac.check.sections.uses import text_of
+from lamella.lang.nac.check.data import name_problem
+from lamella.lang.nac.check.plan import Values, text_of
 from lamella.lang.nac.nodes import File
 
 T = TypeVar("T")

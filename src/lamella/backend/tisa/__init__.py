@@ -15,9 +15,9 @@ from lamella.backend.tisa.vocabulary import load_vocabulary
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.source import NOWHERE
 from lamella.lang.nac.assembly.programs import decode_manifest
-from lamella.lang.nac.check.sections.manifest import check_manifest
+from lamella.lang.nac.check.manifest import check_manifest
 from lamella.lang.nac.nodes import File
-from lamella.lang.nac.rules import sections, tokenizing
+from lamella.lang.nac.rules import sections
 
 # --- tokenizers: texts to ids and back, as the manifest of a file says --------------------------------------
 
@@ -38,7 +38,7 @@ class Tokenizer:
         try:
             found = list(self._encode(text)) if text else []
         except PatternError as problem:
-            raise LamellaError([tokenizing.PATTERN.at(NOWHERE, pattern="…", reason=problem.reason)]) from None
+            raise LamellaError([sections.PATTERN.at(NOWHERE, pattern="…", reason=problem.reason)]) from None
         if self._template == (None,):
             return found
         ids: list[int] = []
@@ -66,7 +66,7 @@ class Tokenizer:
 def load_tokenizer(file: File) -> Tokenizer:
     """The tokenizer that a file carries in PROC and RSRC; LamellaError with findings where it cannot be run."""
     if not len(file.manifest):
-        raise LamellaError([tokenizing.NO_MANIFEST.at(file.span)])
+        raise LamellaError([sections.NO_MANIFEST.at(file.span)])
     findings = errors(check_manifest(file))
     if findings:
         raise LamellaError(findings)
@@ -86,7 +86,7 @@ def _load(file: File) -> Tokenizer:
         )
         raise TokenizerProblem(finding)
     if vocabulary is None:
-        raise TokenizerProblem(tokenizing.NO_VOCABULARY.at(file.manifest_span, name="the manifest"))
+        raise TokenizerProblem(sections.NO_VOCABULARY.at(file.manifest_span, name="the manifest"))
     builder = Builder(vocabulary, file.manifest_span, {item.name: item for item in file.resources})
     builder.run(steps)
     tokens, ids = vocabulary.tokens(), dict(vocabulary.ids)

@@ -20,9 +20,9 @@ from lamella.base.errors import InputError
 from lamella.base.reader import Reader
 from lamella.base.source import Span
 from lamella.lang.nac.assembly.nodes import Step, StepOperand
-from lamella.lang.nac.check.sections.manifest import BEHAVES, PROTECTED, TRIMS
+from lamella.lang.nac.check.manifest import BEHAVES, PROTECTED, TRIMS
 from lamella.lang.nac.nodes import Resource
-from lamella.lang.nac.rules import tokenizing as rules
+from lamella.lang.nac.rules import sections as rules
 
 # --- word pieces: the longest piece of the vocabulary from the left -----------------------------------------
 

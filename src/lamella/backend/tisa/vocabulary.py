@@ -11,7 +11,7 @@ from lamella.backend.tisa.problem import TokenizerProblem
 from lamella.base.errors import InputError
 from lamella.base.reader import Reader
 from lamella.lang.nac.nodes import File, Resource
-from lamella.lang.nac.rules import tokenizing as rules
+from lamella.lang.nac.rules import sections as rules
 
 TOKENS, INDEX, MERGES, SCORES = "vocab.b", "vidx.b", "merges.b", "scores.b"
 Merge = tuple[str, str]

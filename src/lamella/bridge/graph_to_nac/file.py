@@ -41,8 +41,8 @@ from lamella.lang.nac.check.tables import LAST_CONSTANT
 from lamella.lang.nac.nodes import CONTROL_FLOW, CONVERGENCE, Resource
 from lamella.lang.nac.notes import FORMAT, find_notes, notes_resource, operators_name, with_notes
 from lamella.lang.nac.operations import PARAMETER
-from lamella.lang.nac.rules import roads as rules
-from lamella.lang.nac.rules.reading import OPERATOR_SHADOWS
+from lamella.lang.nac.rules import graphs as rules
+from lamella.lang.nac.rules.graphs import OPERATOR_SHADOWS
 from lamella.lang.nac.schedule import plan_memory
 from lamella.lang.nac.write import find_unwritable
 from lamella.lang.skriptnd import write as write_skriptnd

@@ -10,7 +10,7 @@ from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.bridge.graph_to_nac.file import Writing, graph_to_nac
 from lamella.graph.model import Model
 from lamella.lang.nac.check import check
-from lamella.lang.nac.check.sections.entry import FORMAT, GRAPH, NOTES, read_entry
+from lamella.lang.nac.check.training import FORMAT, GRAPH, NOTES, read_entry
 from lamella.lang.nac.nodes import File, Resource
 from lamella.lang.nac.write import write
 

@@ -14,7 +14,7 @@ from lamella.bridge.nac_to_graph.weights import store_weight
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Single, Tensor
 from lamella.lang.nac import nodes as n
-from lamella.lang.nac.rules import roads as rules
+from lamella.lang.nac.rules import graphs as rules
 from lamella.ops.problem import Problem
 
 

@@ -12,8 +12,8 @@ from lamella.bridge.nac_to_graph.recorder import Recorder
 from lamella.graph.nodes import Region, Tensor
 from lamella.lang.nac.nodes import CONTROL_FLOW, Instruction
 from lamella.lang.nac.regions import Block, read_blocks
-from lamella.lang.nac.rules import flow as rules
-from lamella.lang.nac.rules import reading
+from lamella.lang.nac.rules import graphs
+from lamella.lang.nac.rules import instructions as rules
 
 CONVERGE = "nac.converge"
 USUAL_THRESHOLD = 50
@@ -102,7 +102,7 @@ class Flow:
                 self._open[block.owner].untyped = True
         elif tensor is None and value is not FAILED:
             span, what = self._instructions[index].span, describe(value)
-            self._report(reading.OUTPUT_KIND.at(span, number=number, target=target, what=what))
+            self._report(graphs.OUTPUT_KIND.at(span, number=number, target=target, what=what))
         return tensor
 
     # --- joins ----------------------------------------------------------------------------------------------
@@ -151,5 +151,5 @@ class Flow:
         if tensor is not None and (tensor.element, tensor.shape) == (BOOL, ()):
             return tensor
         if value is not FAILED:
-            self._report(reading.CONDITION.at(item.span, index=owner, what=describe(value)))
+            self._report(graphs.CONDITION.at(item.span, index=owner, what=describe(value)))
         return None

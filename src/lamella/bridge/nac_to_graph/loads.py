@@ -19,12 +19,12 @@ from lamella.bridge.nac_to_graph.states import begin, find_misfit
 from lamella.bridge.nac_to_graph.weights import Weights, original_shape, read_weight
 from lamella.graph.nodes import Single
 from lamella.graph.nodes import Tensor as Variable
+from lamella.lang.nac.check.data import DTYPES
 from lamella.lang.nac.check.tables import Tables
-from lamella.lang.nac.check.tensors import DTYPES
 from lamella.lang.nac.nodes import INPUT, File, Instruction, Method, Tensor, Unscaled
 from lamella.lang.nac.operations import LIFTED, PARAMETER, USER
-from lamella.lang.nac.rules import reading as rules
-from lamella.lang.nac.rules.flow import STATE_INITIAL
+from lamella.lang.nac.rules import graphs as rules
+from lamella.lang.nac.rules.instructions import STATE_INITIAL
 
 
 class LazyData(Mapping[str, "Array"]):

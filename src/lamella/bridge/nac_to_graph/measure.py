@@ -11,7 +11,7 @@ from lamella.base.shape import element_count
 from lamella.base.source import Span
 from lamella.bridge.nac_to_graph.nodes import Value, describe
 from lamella.graph.nodes import Tensor
-from lamella.lang.nac.rules import reading as rules
+from lamella.lang.nac.rules import graphs as rules
 
 
 @dataclass(frozen=True, slots=True)

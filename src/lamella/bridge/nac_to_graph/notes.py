@@ -20,7 +20,7 @@ from lamella.bridge.nac_to_graph.nodes import InputType, State
 from lamella.lang.nac.check.tables import LAST_CONSTANT
 from lamella.lang.nac.nodes import File, Resource
 from lamella.lang.nac.notes import FORMAT, NAME
-from lamella.lang.nac.rules import reading as rules
+from lamella.lang.nac.rules import graphs as rules
 from lamella.ops.instance import Check
 from lamella.ops.library import DIALECTS, SPECIFICATION
 

@@ -9,7 +9,7 @@ from lamella.base.limits import Limits
 from lamella.base.source import Source
 from lamella.lang.nac.nodes import File, Resource
 from lamella.lang.nac.notes import operators_module
-from lamella.lang.nac.rules.reading import OPERATOR_SHADOWS, OPERATORS_MALFORMED
+from lamella.lang.nac.rules.graphs import OPERATOR_SHADOWS, OPERATORS_MALFORMED
 from lamella.lang.skriptnd import check
 from lamella.ops.instance import Definition
 from lamella.ops.library import SPECIFICATION, Library

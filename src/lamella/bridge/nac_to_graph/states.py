@@ -17,8 +17,8 @@ from lamella.bridge.nac_to_graph.notes import Notes
 from lamella.graph.nodes import Tensor
 from lamella.lang.nac.check.memory.flow import is_state
 from lamella.lang.nac.nodes import File, Instruction
-from lamella.lang.nac.rules import flow as rules
-from lamella.lang.nac.rules import reading
+from lamella.lang.nac.rules import graphs
+from lamella.lang.nac.rules import instructions as rules
 
 MOST_NAMES = 16
 
@@ -78,7 +78,7 @@ def _find_sizes(states: Sequence[State], limits: Limits, span: Span) -> Iterator
             problem = limits.excess("max_total_bytes", total, "the size in bytes of the states so far") or ""
         if problem:
             told = f"state '{item.name}' is {describe(tensor)}: {problem}"
-            yield reading.NOTES_MALFORMED.at(span, problem=told)
+            yield graphs.NOTES_MALFORMED.at(span, problem=told)
             return
 
 

@@ -48,8 +48,8 @@ from lamella.lang.nac.check.tables import (
 from lamella.lang.nac.nodes import FIRST_REGULAR, INPUT, OUTPUT, File, Instruction
 from lamella.lang.nac.operations import FINAL, STATE, SYSTEM_NAMES
 from lamella.lang.nac.regions import has_blocks
-from lamella.lang.nac.rules import reading as rules
-from lamella.lang.nac.rules.writing import FIELDS
+from lamella.lang.nac.rules import graphs as rules
+from lamella.lang.nac.rules.container import FIELDS
 from lamella.lang.nac.signatures import coerce
 from lamella.ops.problem import Fault, Problem
 

@@ -19,9 +19,9 @@ from lamella.bridge.tokenizer_to_nac.normalizers import (
 from lamella.bridge.tokenizer_to_nac.patterns import BYTE_LEVEL, PUNCTUATION, WORDS, escape, read_pattern
 from lamella.lang.nac.assembly.nodes import Step
 from lamella.lang.nac.assembly.programs import StepProblem, encode_manifest_step
-from lamella.lang.nac.check.sections.manifest import BEHAVES, MAGIC
+from lamella.lang.nac.check.manifest import BEHAVES, MAGIC
 from lamella.lang.nac.nodes import Resource
-from lamella.lang.nac.rules import tokenizing as rules
+from lamella.lang.nac.rules import sections as rules
 
 # --- post-processors as a template, decoders as instructions ------------------------------------------------
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.source import Binary, Span
-from lamella.lang.nac.rules import tokenizing as rules
+from lamella.lang.nac.rules import sections as rules
 
 LONGEST_PLACE = 500
 """Characters of a place; those of real tokenizers have some tens."""

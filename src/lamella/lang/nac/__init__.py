@@ -5,9 +5,9 @@ from lamella.lang.nac.check import check
 from lamella.lang.nac.files import Opened, open_file, save_file
 from lamella.lang.nac.nodes import File
 from lamella.lang.nac.parse import Parsed, parse
-from lamella.lang.nac.restate import restate
 from lamella.lang.nac.rules import RULES
 from lamella.lang.nac.schedule import describe_schedule, plan_memory
+from lamella.lang.nac.upgrade_version import restate
 from lamella.lang.nac.write import find_unwritable, write, write_pieces
 
 __all__ = [

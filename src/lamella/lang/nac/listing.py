@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from lamella.lang.nac.assembly.describe.code import CodeDescriber
+from lamella.lang.nac.assembly.describe import CodeDescriber
 from lamella.lang.nac.assembly.nodes import Argument, Call, Line, Raw, System
 from lamella.lang.nac.assembly.words import DTYPES
 from lamella.lang.nac.assembly.write import write_operand

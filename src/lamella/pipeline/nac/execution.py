@@ -9,7 +9,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.paths import is_folder
 from lamella.lang.nac import restate, save_file
-from lamella.lang.nac.assembly.files import save_assembly
+from lamella.lang.nac.files import save_assembly
 from lamella.pipeline import languages
 from lamella.pipeline.languages import execution_of, part_of
 from lamella.pipeline.nac.model import BINARY, TEXT, Model, read_checked

@@ -15,10 +15,9 @@ from lamella.base.paths import Mapped, shown
 from lamella.lang.nac import check as nac_check
 from lamella.lang.nac import disassemble, parse
 from lamella.lang.nac.assembly import parse_assembly, write_assembly
-from lamella.lang.nac.assembly.numbers import write_single
-from lamella.lang.nac.check.sections.entry import GRAPH, has_entry, read_entry
-from lamella.lang.nac.check.sections.training import is_target, is_update
-from lamella.lang.nac.check.tensors import DTYPES
+from lamella.lang.nac.assembly.words import write_single
+from lamella.lang.nac.check.data import DTYPES
+from lamella.lang.nac.check.training import GRAPH, has_entry, is_target, is_update, read_entry
 from lamella.lang.nac.listing import listing
 from lamella.lang.nac.nodes import (
     Array,

@@ -11,7 +11,7 @@ from lamella.base.paths import STANDARD_INPUT, is_there, shown
 from lamella.bridge.nac_to_graph import InputType, Translation, check_translation, find_unknown, nac_to_graph
 from lamella.bridge.nac_to_graph.training import check_training, has_training
 from lamella.bridge.nac_to_graph.weights import Weights, companion, find_weights, read_external
-from lamella.lang.nac.rules.reading import INPUT_TYPE_MISSING
+from lamella.lang.nac.rules.graphs import INPUT_TYPE_MISSING
 from lamella.pipeline.nac.model import Model, is_described
 from lamella.pipeline.nac.types import read_types
 from lamella.pipeline.options import Options

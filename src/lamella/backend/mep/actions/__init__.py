@@ -35,13 +35,10 @@ from lamella.backend.mep.values import (
 from lamella.base.arrays import Array, DType, numpy_dtype
 from lamella.base.diagnostic import printable
 from lamella.base.limits import LARGEST, SMALLEST
-from lamella.lang.nac.check.data import check_arrays
-from lamella.lang.nac.check.sections import opcodes
-from lamella.lang.nac.check.sections.decode import Step
-from lamella.lang.nac.check.sections.flow import model_number
-from lamella.lang.nac.check.sections.plan import BlockCall, blocks_of
-from lamella.lang.nac.check.sections.uses import SELF, fill
-from lamella.lang.nac.check.tensors import DTYPES as tensors_DTYPES
+from lamella.lang.nac.check import bytecode as opcodes
+from lamella.lang.nac.check.bytecode import Step
+from lamella.lang.nac.check.data import DTYPES, check_arrays
+from lamella.lang.nac.check.plan import SELF, BlockCall, blocks_of, fill, model_number
 from lamella.lang.nac.nodes import V1_5, V1_6
 
 # --- where values come from: people, constants, files, models, arrays of the file ---------------------------
@@ -154,7 +151,7 @@ def _load_array(state: State, numbers: tuple[int, ...]) -> None:
     if found is None or any(check_arrays(state.around.file)):
         raise fault(f"takes the array '{name}', which is not sound", "`lamella check` tells what is wrong")
     state.keep_room(len(found.data))
-    dtype = numpy_dtype(tensors_DTYPES[found.dtype][1])
+    dtype = numpy_dtype(DTYPES[found.dtype][1])
     stored = np.frombuffer(bytes(found.data), np.uint8).view(dtype)
     state.write(out, state.take("takes an array", stored.reshape(found.shape)))
 
@@ -312,7 +309,7 @@ TEXTS: Actions = MappingProxyType(
 # --- arrays: made, padded, joined, measured and taken apart -------------------------------------------------
 
 
-DTYPES: Mapping[int, DType] = MappingProxyType({0: np.dtype(np.float32), 5: np.dtype(np.int64)})
+_CREATED_TYPES: Mapping[int, DType] = MappingProxyType({0: np.dtype(np.float32), 5: np.dtype(np.int64)})
 """The element types that arrays are made of, by their codes."""
 _RANGE, _ONES, _ZEROS = 1, 2, 3
 _PAD, _UNSQUEEZE = 1, 2
@@ -322,7 +319,7 @@ _LAST_RANK = 3
 
 def _create(state: State, numbers: tuple[int, ...]) -> None:
     out, code, kind, source = numbers
-    dtype, value = DTYPES[code], state.read(source)
+    dtype, value = _CREATED_TYPES[code], state.read(source)
     if kind in (_ONES, _ZEROS):
         shape = as_shape(value)
         state.keep_room(dtype.itemsize * math.prod(shape))

@@ -49,8 +49,8 @@ from lamella.graph.nodes import (
 )
 from lamella.graph.rewrite import copy_of, defined, made, members, used
 from lamella.lang.nac.regions import MOST_NESTED
-from lamella.lang.nac.rules import roads as rules
-from lamella.lang.nac.rules.reading import OPERATOR_SHADOWS
+from lamella.lang.nac.rules import graphs as rules
+from lamella.lang.nac.rules.graphs import OPERATOR_SHADOWS
 from lamella.ops.instance import Fill, Instance
 from lamella.ops.library import Library
 from lamella.ops.problem import Problem

@@ -28,7 +28,7 @@ from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Branch, Constant, Graph, Node, Operation, Tensor, Update
 from lamella.graph.rewrite import copy_of, made, members, rename
-from lamella.lang.nac.rules import roads as rules
+from lamella.lang.nac.rules import graphs as rules
 from lamella.ops.problem import Problem
 
 

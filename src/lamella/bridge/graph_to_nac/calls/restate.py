@@ -27,7 +27,7 @@ from lamella.bridge.aten.site import default_of
 from lamella.bridge.aten.table import find_schema
 from lamella.graph.nodes import Operation, Tensor
 from lamella.lang.nac.operations import canonise
-from lamella.lang.nac.rules import roads as rules
+from lamella.lang.nac.rules import graphs as rules
 
 PASS, SUB = "nac.pass", "nac.sub"
 

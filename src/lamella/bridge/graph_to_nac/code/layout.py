@@ -13,7 +13,7 @@ from lamella.bridge.graph_to_nac.code.tables import Tables
 from lamella.bridge.graph_to_nac.code.words import Ref, Word
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac.operations import FINAL, PARAMETER, STATE, SUBGRAPH, USER
-from lamella.lang.nac.rules import roads as rules
+from lamella.lang.nac.rules import graphs as rules
 from lamella.ops.problem import Problem
 
 REACH = 32768

@@ -12,7 +12,7 @@ from lamella.bridge.graph_to_nac.code.words import Ref, Word
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac.check.tables import LAST_CONSTANT
 from lamella.lang.nac.operations import FIRST_CUSTOM, LAST, standard_operations
-from lamella.lang.nac.rules import roads as rules
+from lamella.lang.nac.rules import graphs as rules
 
 NULL = 1
 """The id of the null constant; others follow it."""

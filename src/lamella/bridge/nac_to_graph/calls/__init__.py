@@ -26,7 +26,7 @@ from lamella.graph.nodes import Argument, Pack, Single, Tensor
 from lamella.graph.nodes import Value as Attribute
 from lamella.lang.nac.nodes import V1_8
 from lamella.lang.nac.operations import standard_operations
-from lamella.lang.nac.rules import reading as rules
+from lamella.lang.nac.rules import graphs as rules
 from lamella.lang.skriptnd.nodes import Dtype, Operator, Parameter
 from lamella.ops.instance import Definition
 from lamella.ops.library import Library

@@ -17,9 +17,17 @@ from lamella.bridge.nac_to_graph.weights import Weights
 from lamella.graph.nodes import Tensor
 from lamella.lang.nac.check import check
 from lamella.lang.nac.check.instructions import is_user_input
-from lamella.lang.nac.check.sections.entry import Entry, final_offsets, has_entry, output_names, read_entry
-from lamella.lang.nac.check.sections.training import is_end, is_update, rate_constant
 from lamella.lang.nac.check.tables import read_tables
+from lamella.lang.nac.check.training import (
+    Entry,
+    final_offsets,
+    has_entry,
+    is_end,
+    is_update,
+    output_names,
+    rate_constant,
+    read_entry,
+)
 from lamella.lang.nac.nodes import INPUT, File, Instruction
 from lamella.lang.nac.operations import PARAMETER, SAVED, TARGET
 from lamella.lang.nac.rules import sections as rules

@@ -21,8 +21,7 @@ from lamella.bridge.nac_to_graph.training.parameters import parameter_types
 from lamella.bridge.nac_to_graph.training.tables import MergedTables, fresh_name
 from lamella.bridge.nac_to_graph.weights import Weights
 from lamella.lang.nac.check.instructions import is_user_input
-from lamella.lang.nac.check.sections.entry import GRAPH, NOTES, final_offsets
-from lamella.lang.nac.check.sections.training import is_target
+from lamella.lang.nac.check.training import GRAPH, NOTES, final_offsets, is_target
 from lamella.lang.nac.nodes import INPUT, OUTPUT, ConstantType, File, Input, Instruction
 from lamella.lang.nac.notes import find_notes, with_notes
 from lamella.lang.nac.operations import FINAL, LIFTED, PARAMETER, SAVED, STATE, SUBGRAPH

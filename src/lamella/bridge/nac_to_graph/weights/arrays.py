@@ -12,7 +12,7 @@ from lamella.base.arrays import Array, cast, element_type_of, numpy_dtype, to_me
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.dtype import ElementType
 from lamella.base.shape import MOST_AXES, element_count
-from lamella.lang.nac.check.tensors import DTYPES, check_tensor, show_shape
+from lamella.lang.nac.check.data import DTYPES, check_tensor, show_shape
 from lamella.lang.nac.nodes import BlockFp8, Data, Int8Channel, Int8Tensor, Method, Tensor, Unscaled
 from lamella.lang.nac.rules import data as rules
 

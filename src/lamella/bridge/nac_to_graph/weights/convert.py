@@ -28,11 +28,10 @@ from lamella.bridge.nac_to_graph.weights.pairing import KEY, digest_of, note_ele
 from lamella.bridge.nac_to_graph.weights.quantise import BLOCK, quantise
 from lamella.bridge.nac_to_graph.weights.report import Report, measure
 from lamella.graph.data import write_safetensors
-from lamella.lang.nac.check.data import check_parameters, check_tensors
+from lamella.lang.nac.check.data import DTYPES, check_parameters, check_tensor, check_tensors
 from lamella.lang.nac.check.tables import read_tables
-from lamella.lang.nac.check.tensors import DTYPES, check_tensor
 from lamella.lang.nac.nodes import V1_6, BlockFp8, File, Int8Channel, Method, Tensor
-from lamella.lang.nac.rules import weights as rules
+from lamella.lang.nac.rules import graphs as rules
 from lamella.lang.nac.write import find_unwritable
 
 

@@ -19,9 +19,9 @@ from lamella.bridge.nac_to_graph.weights.arrays import original_shape, store_wei
 from lamella.bridge.nac_to_graph.weights.metadata import read_entries
 from lamella.bridge.nac_to_graph.weights.pairing import check_pair
 from lamella.graph.data import decode_store
-from lamella.lang.nac.check.tensors import INT8, check_tensor, show_shape
+from lamella.lang.nac.check.data import INT8, check_tensor, show_shape
 from lamella.lang.nac.nodes import File, Method, Parameter, Quantization, Tensor, Unscaled
-from lamella.lang.nac.rules import weights as rules
+from lamella.lang.nac.rules import graphs as rules
 
 ENDING = ".safetensors"
 _MOST_FINDINGS = 1000

@@ -14,7 +14,7 @@ import numpy as np
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.source import Span
-from lamella.lang.nac.check.tensors import read_scales
+from lamella.lang.nac.check.data import read_scales
 from lamella.lang.nac.nodes import (
     BlockFp8,
     Data,
@@ -25,7 +25,7 @@ from lamella.lang.nac.nodes import (
     Tensor,
     Unscaled,
 )
-from lamella.lang.nac.rules import weights as rules
+from lamella.lang.nac.rules import graphs as rules
 
 _TOGETHER = ("metadata", "nac_quant_meta")
 """Keys that speak of all tensors."""

@@ -16,7 +16,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.source import Span
 from lamella.lang.nac.nodes import File, Tensor
 from lamella.lang.nac.notes import find_notes, with_notes
-from lamella.lang.nac.rules import weights as rules
+from lamella.lang.nac.rules import graphs as rules
 
 KEY = "lamella.weights"
 """Under which name the digest stands in the metadata of weights."""

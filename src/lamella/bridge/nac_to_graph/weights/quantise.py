@@ -12,10 +12,10 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import ceil_divide
 from lamella.base.source import NOWHERE
 from lamella.bridge.nac_to_graph.weights.arrays import image_of, store_weight
-from lamella.lang.nac.check.tensors import INT8
+from lamella.lang.nac.check.data import INT8
 from lamella.lang.nac.nodes import BlockFp8, Int8Channel, Int8Tensor, Method, Quantization, Tensor
 from lamella.lang.nac.rules import data as rules
-from lamella.lang.nac.rules import weights as weight_rules
+from lamella.lang.nac.rules import graphs as weight_rules
 
 BLOCK = 64
 """Elements of a block."""

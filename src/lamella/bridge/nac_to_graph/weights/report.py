@@ -11,7 +11,7 @@ import numpy as np
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import printable
 from lamella.bridge.nac_to_graph.weights.arrays import original_shape, read_weight
-from lamella.lang.nac.check.tensors import DTYPES
+from lamella.lang.nac.check.data import DTYPES
 from lamella.lang.nac.nodes import Method, Tensor
 
 _CHUNK = 1 << 20

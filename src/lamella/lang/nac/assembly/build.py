@@ -35,7 +35,6 @@ from lamella.lang.nac.assembly.nodes import (
     Written,
     Zeros,
 )
-from lamella.lang.nac.assembly.numbers import pack_singles, write_string, write_value
 from lamella.lang.nac.assembly.programs import (
     StepProblem,
     encode_manifest_step,
@@ -43,8 +42,8 @@ from lamella.lang.nac.assembly.programs import (
     resolve_jumps,
 )
 from lamella.lang.nac.assembly.tables import Table, Tables
-from lamella.lang.nac.assembly.words import SYSTEM
-from lamella.lang.nac.check.sections.manifest import MAGIC
+from lamella.lang.nac.assembly.words import SYSTEM, pack_singles, write_string, write_value
+from lamella.lang.nac.check.manifest import MAGIC
 from lamella.lang.nac.nodes import (
     CONVERGENCE,
     INPUT,

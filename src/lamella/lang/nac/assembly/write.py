@@ -32,7 +32,7 @@ from lamella.lang.nac.assembly.nodes import (
     Weights,
     Zeros,
 )
-from lamella.lang.nac.assembly.numbers import (
+from lamella.lang.nac.assembly.words import (
     write_integers,
     write_name,
     write_single,

@@ -7,16 +7,20 @@ from collections.abc import Iterable, Iterator
 
 from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, sort_findings
-from lamella.lang.nac.check.data import check_arrays, check_inputs, check_parameters, check_tensors
+from lamella.lang.nac.check.data import (
+    check_arrays,
+    check_inputs,
+    check_parameters,
+    check_resources,
+    check_tensors,
+)
 from lamella.lang.nac.check.instructions import check_instructions, check_training
+from lamella.lang.nac.check.manifest import check_manifest
 from lamella.lang.nac.check.memory.peak import Peak, peak_bytes
 from lamella.lang.nac.check.memory.schedule import check_schedule
-from lamella.lang.nac.check.sections.entry import check_entry
-from lamella.lang.nac.check.sections.manifest import check_manifest
-from lamella.lang.nac.check.sections.plan import check_plan
-from lamella.lang.nac.check.sections.resources import check_resources
-from lamella.lang.nac.check.sections.training import check_steps
+from lamella.lang.nac.check.plan import check_plan
 from lamella.lang.nac.check.tables import check_constants, check_operations, check_signatures, read_tables
+from lamella.lang.nac.check.training import check_entry, check_steps
 from lamella.lang.nac.nodes import File
 
 __all__ = ["Peak", "check", "peak_bytes"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lamella.base.diagnostic import Diagnostic, Label
 from lamella.lang.nac.nodes import FIRST_REGULAR, Constant, File, Operation, Parameter, Signature
 from lamella.lang.nac.operations import LAST, Standard, standard_operations
-from lamella.lang.nac.rules import tables as rules
+from lamella.lang.nac.rules import data as rules
 from lamella.lang.nac.signatures import CONSTANT_CODES, TENSOR_CODES
 
 LAST_CONSTANT = 32767

@@ -30,10 +30,10 @@ from lamella.bridge.nac_to_graph.weights import (
 from lamella.bridge.tokenizer_to_nac import tokenizer_to_nac
 from lamella.graph.model import Model as GraphModel
 from lamella.lang.nac import assemble, check, restate
-from lamella.lang.nac.check.sections.entry import GRAPH, NOTES, read_entry
+from lamella.lang.nac.check.training import GRAPH, NOTES, read_entry
 from lamella.lang.nac.nodes import File, Method
 from lamella.lang.nac.notes import find_notes, with_notes
-from lamella.lang.nac.rules.roads import LEFT_OUT
+from lamella.lang.nac.rules.graphs import LEFT_OUT
 from lamella.pipeline.languages import Model as AnyModel
 from lamella.pipeline.nac.converting.resources import embed
 from lamella.pipeline.nac.converting.writing import simplify, to_nac

@@ -11,7 +11,7 @@ from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import map_bytes, shown
 from lamella.base.writer import make_folder, write_pieces
-from lamella.lang.nac.check.sections.resources import check_resources
+from lamella.lang.nac.check.data import check_resources
 from lamella.lang.nac.nodes import File, Resource
 from lamella.lang.nac.notes import NAME
 from lamella.pipeline.nac.model import Model

@@ -10,8 +10,7 @@ from types import MappingProxyType
 from lamella.base.limits import DEFAULT
 from lamella.lang.nac.layout import WRITTEN
 from lamella.lang.nac.nodes import Action, BlockFp8, Data, File, Int8Channel
-from lamella.lang.nac.parse.header import read_header
-from lamella.lang.nac.parse.reading import Reading
+from lamella.lang.nac.parse import Reading, read_header
 from lamella.pipeline.nac.model import Model
 
 ORDER = (*WRITTEN, "TRNG", "ARRS")

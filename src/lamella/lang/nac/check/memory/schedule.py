@@ -9,7 +9,7 @@ from types import MappingProxyType
 from lamella.base.diagnostic import Diagnostic
 from lamella.lang.nac.check.memory.flow import Flow, is_end, is_load, read_flow
 from lamella.lang.nac.nodes import INPUT, V1_5, V1_6, Action, Command, File, Tick
-from lamella.lang.nac.rules import flow as blocks
+from lamella.lang.nac.rules import instructions as blocks
 from lamella.lang.nac.rules import schedule as rules
 
 LAST_TICK = 65535

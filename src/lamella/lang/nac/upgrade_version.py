@@ -6,9 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from lamella.lang.nac.check.sections.entry import FORMAT, GRAPH, NOTES
-from lamella.lang.nac.check.sections.training import is_end, is_target, is_update, rate_constant
 from lamella.lang.nac.check.tables import read_tables
+from lamella.lang.nac.check.training import FORMAT, GRAPH, NOTES, is_end, is_target, is_update, rate_constant
 from lamella.lang.nac.nodes import (
     INPUT,
     OUTPUT,

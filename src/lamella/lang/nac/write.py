@@ -27,7 +27,7 @@ from lamella.lang.nac.nodes import (
     Tensor,
     Tick,
 )
-from lamella.lang.nac.rules import writing as rules
+from lamella.lang.nac.rules import container as rules
 
 # --- the bytes of a file while they are written: fields are checked, and large blocks are not copied --------
 

@@ -2,41 +2,268 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic, Label, Rule
 from lamella.base.limits import LARGEST
 from lamella.base.source import Span
 from lamella.lang.nac.blocks import block_problem, find_block
-from lamella.lang.nac.check.sections.decode import Step, Stop, decode
-from lamella.lang.nac.check.sections.flow import (
-    Values,
-    follow,
-    loop_counts,
-    model_bit,
-    models_used,
-    read_graph,
-    slot_bit,
-    slots_read,
-)
-from lamella.lang.nac.check.sections.opcodes import (
+from lamella.lang.nac.check.bytecode import (
     BRANCH,
     BREAK,
+    CONSTANT,
+    DEBUG_PRINT,
+    FORMAT,
+    GET_ID,
     HALT,
+    JUMPS,
+    LOAD_ARRAY,
+    LOAD_DATA,
+    LOAD_EXTERN,
     LOAD_MODEL,
     LOOP_END,
     LOOP_START,
     OPCODES,
+    PROMPT,
     RETURN,
     RUN_BLOCK,
     RUN_PARALLEL,
+    TRAIN_STEP,
+    UNLOAD,
+    WRITE,
     Kind,
+    Step,
+    Stop,
+    decode,
 )
-from lamella.lang.nac.check.sections.uses import SELF, text_of, use_problems
-from lamella.lang.nac.nodes import V1_5, V1_6, Constant, File
-from lamella.lang.nac.rules import planning
+from lamella.lang.nac.nodes import V1_5, V1_6, Constant, ConstantValue, File
 from lamella.lang.nac.rules import sections as rules
+
+# --- the ways through a plan: which instructions are reached, which slots are written and which -------------
+
+
+SLOTS = 256
+"""How many slots there are, and how many models."""
+MOST_VISITS = 2_000_000
+"""Visits of instructions after which nothing is believed to be written any more."""
+_TOKENIZER, _SLOT, _FILE = 0, 1, 2
+"""Variants: RES_LOAD_EXTERN of a tokenizer, RES_UNLOAD of a slot, IO_WRITE to a file."""
+
+Values = Mapping[int, ConstantValue]
+"""The constants of a plan by id."""
+
+
+def slots_read(step: Step) -> Iterator[int]:
+    """The slots that an instruction reads."""
+    yield from step.values(Kind.READ)
+    if step.code == WRITE and step.fields[1] == _FILE:
+        yield step.operands[2][1]
+
+
+def models_used(step: Step, values: Values) -> Iterator[int]:
+    """The models that an instruction uses, also by their tokenizers."""
+    yield from step.values(Kind.MODEL)
+    if step.code == LOAD_EXTERN and step.fields[1] == _TOKENIZER:
+        number = model_number(values.get(step.operands[2][1]))
+        if number is not None:
+            yield number
+
+
+def model_number(value: ConstantValue) -> int | None:
+    """The model that a constant names; compilers write 0 and "0" alike."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 4:
+        value = int(value)
+    return int(value) if isinstance(value, int | float) and value in range(SLOTS) else None
+
+
+def loop_counts(steps: Sequence[Step], values: Values) -> dict[int, int]:
+    """The slots that only ever hold one integer constant, with it: what loops are counted by."""
+    found: dict[int, int | None] = {}
+    for step in steps:
+        value = values.get(step.operands[1][1]) if step.code == CONSTANT else None
+        count = value if isinstance(value, int) else None
+        for slot in step.values(Kind.WRITE):
+            found[slot] = count if found.get(slot, count) == count else None
+    return {slot: int(count) for slot, count in found.items() if count is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The steps of a plan whose jumps are sound, and where each of them may lead."""
+
+    steps: Sequence[Step]
+    after: Sequence[tuple[int, ...]]
+    """For each step the numbers of those that may follow it."""
+    skips: Mapping[int, int]
+    """For each start of a loop the number of the step behind its end."""
+
+
+def read_graph(steps: Sequence[Step], counts: Mapping[int, int]) -> Graph:
+    """The ways that a plan has, of which constants may close some."""
+    numbers = {step.offset: number for number, step in enumerate(steps)}
+    skips = _find_skips(steps)
+    after: list[tuple[int, ...]] = []
+    for number, step in enumerate(steps):
+        target = len(steps) if step.target is None else numbers.get(step.target, len(steps))
+        found = _following(number, step, target, skips, counts)
+        after.append(tuple(item for item in found if item < len(steps)))
+    return Graph(steps, after, skips)
+
+
+def _find_skips(steps: Sequence[Step]) -> dict[int, int]:
+    skips: dict[int, int] = {}
+    open_: list[int] = []
+    for number, step in enumerate(steps):
+        if step.code == LOOP_START:
+            open_.append(number)
+        elif step.code == LOOP_END and open_:
+            skips[open_.pop()] = number + 1
+    return skips
+
+
+def _following(
+    number: int, step: Step, target: int, skips: Mapping[int, int], counts: Mapping[int, int]
+) -> tuple[int, ...]:
+    if step.code in (RETURN, HALT):
+        return ()
+    if step.code == LOOP_START:
+        count = counts.get(step.operands[0][1])
+        ways = (number + 1, skips.get(number, number + 1))
+        return ways if count is None else ways[:1] if count > 0 else ways[1:]
+    if step.code in JUMPS:
+        return (number + 1, target)
+    return (number + 1,)
+
+
+def follow(graph: Graph) -> list[int | None]:
+    """What holds before each step on every way to it: a bit for each written slot, then one for each loaded model.
+
+    None where no way leads.
+    """
+    changes = [_changes(step) for step in graph.steps]
+    before: list[int | None] = [None] * len(graph.steps)
+    if before:
+        before[0] = 0
+    most = max(3, MOST_VISITS // max(1, len(before)))
+    for _ in range(most):
+        if not _sweep(graph, changes, before):
+            return before
+    return [None if item is None else 0 for item in before]
+
+
+def _sweep(graph: Graph, changes: Sequence[tuple[int, int]], before: list[int | None]) -> bool:
+    """One visit of every step in order; whether an earlier step has to be visited again."""
+    again = False
+    for number, (gone, there) in enumerate(changes):
+        held = before[number]
+        if held is None:
+            continue
+        held = held & ~gone | there
+        for next_ in graph.after[number]:
+            known = before[next_]
+            met = held if known is None else known & held
+            if met != known:
+                before[next_] = met
+                again = again or next_ <= number
+    return again
+
+
+def _changes(step: Step) -> tuple[int, int]:
+    """The bits that a step takes away, and those that it sets."""
+    gone = 0
+    if step.code == UNLOAD:
+        gone = slot_bit(step.operands[1][1]) if step.fields[0] == _SLOT else model_bit(step.operands[1][1])
+    there = 0
+    for slot in step.values(Kind.WRITE):
+        there |= slot_bit(slot)
+    for model in step.values(Kind.LOADED):
+        there |= model_bit(model)
+    return gone, there
+
+
+def slot_bit(slot: int) -> int:
+    """The bit that says that a slot is written."""
+    return 1 << slot
+
+
+def model_bit(model: int) -> int:
+    """The bit that says that a model is loaded."""
+    return 1 << SLOTS + model
+
+
+# --- what the constants of a plan are used for, and whether they can be -------------------------------------
+
+
+SELF = "self"
+"""The path under which a plan loads the model of its own file."""
+_uses_TOKENIZER = 0
+_PIECE = re.compile(r"\{\{|\}\}|\{\}|[{}]|[^{}]+")
+_TEXTS: Mapping[int, str] = MappingProxyType(
+    {
+        PROMPT: "a question",
+        LOAD_MODEL: "the path of a model",
+        LOAD_DATA: "the path of an array",
+        LOAD_ARRAY: "the name of an array",
+        GET_ID: "a token",
+        FORMAT: "a text with {} for each value",
+        DEBUG_PRINT: "a text",
+        TRAIN_STEP: "the name of a weight",
+    }
+)
+"""Instructions that take a text from the pool, with what it is."""
+
+
+def text_of(value: ConstantValue) -> str | None:
+    """A constant where a text is wanted; compilers write 1 and "1" alike, so numbers are texts too."""
+    return str(value) if isinstance(value, str | bool | int | float) else None
+
+
+def count_fields(text: str) -> int | None:
+    """How many `{}` a format has, where `{{` and `}}` are braces; None where there is more between braces."""
+    pieces = _PIECE.findall(text)
+    return None if "{" in pieces or "}" in pieces else pieces.count("{}")
+
+
+def fill(text: str, values: Iterable[str]) -> str:
+    """A format with its values in place; nothing of a value is looked at or looked up."""
+    given = iter(values)
+    return "".join(_uses_filled(piece, given) for piece in _PIECE.findall(text))
+
+
+def _uses_filled(piece: str, given: Iterator[str]) -> str:
+    return next(given, "") if piece == "{}" else piece[0] if piece in ("{{", "}}") else piece
+
+
+def use_problems(step: Step, values: Values, arrays: Collection[str]) -> Iterator[tuple[int, str, str]]:
+    """The constants that an instruction cannot use: id, what is wrong, and the repair."""
+    for id_ in (*step.values(Kind.CONSTANT), *filter(None, step.values(Kind.OPTIONAL))):
+        if id_ not in values:
+            continue
+        if step.code == LOAD_EXTERN and step.fields[1] == _uses_TOKENIZER:
+            if model_number(values[id_]) is None:
+                yield id_, "it is no model", f"models have numbers from 0 to {SLOTS - 1}"
+        elif step.code in _TEXTS:
+            yield from _text_problems(step, id_, values[id_], arrays)
+
+
+def _text_problems(
+    step: Step, id_: int, value: ConstantValue, arrays: Collection[str]
+) -> Iterator[tuple[int, str, str]]:
+    text = text_of(value)
+    if text is None:
+        yield id_, "it is no text", f"give {_TEXTS[step.code]}"
+    elif step.code == LOAD_ARRAY and text not in arrays:
+        yield id_, f"there is no array '{text}'", f"arrays are {', '.join(sorted(arrays)[:8]) or 'not there'}"
+    elif step.code == FORMAT:
+        given, wanted = len(step.values(Kind.READ)), count_fields(text)
+        if wanted is None:
+            yield id_, "it has more than {} in braces", "only {} stands for a value; {{ and }} are braces"
+        elif wanted > given:
+            yield id_, f"it has {wanted} times {{}} for {given} values", "give a slot for each"
+
 
 # --- jumps of a plan lead to instructions, and loops are nested ---------------------------------------------
 
@@ -254,7 +481,7 @@ def _check_uses(plan: Plan) -> Iterator[Diagnostic]:
     arrays = {item.name for item in plan.file.arrays}
     for number, step in enumerate(plan.steps):
         for id_, problem, repair in use_problems(step, plan.values, arrays):
-            yield plan.tell(planning.CONSTANT_USE, number, id=id_, problem=problem, repair=repair)
+            yield plan.tell(rules.CONSTANT_USE, number, id=id_, problem=problem, repair=repair)
 
 
 # --- the ways through it ------------------------------------------------------------------------------------
@@ -271,15 +498,15 @@ def _check_ways(plan: Plan) -> Iterator[Diagnostic]:
             continue
         for slot in dict.fromkeys(slots_read(step)):
             if slot in written and not held & slot_bit(slot):
-                yield plan.tell(planning.UNWRITTEN, number, slot=slot)
+                yield plan.tell(rules.UNWRITTEN, number, slot=slot)
         for model in dict.fromkeys(models_used(step, plan.values)):
             if model in loaded and not held & model_bit(model):
                 problem = f"uses model {model}, which is not loaded on every way to it"
-                yield plan.tell(planning.RUN, number, problem=problem, repair="load it before")
+                yield plan.tell(rules.RUN, number, problem=problem, repair="load it before")
     yield from _check_blocks(plan)
     bound = step_bound(plan.steps, counts)
     if isinstance(bound, Unbounded):
-        yield plan.tell(planning.UNBOUNDED, bound.number, reason=bound.reason)
+        yield plan.tell(rules.UNBOUNDED, bound.number, reason=bound.reason)
 
 
 def _check_unreached(plan: Plan, before: Sequence[int | None]) -> Iterator[Diagnostic]:
@@ -290,7 +517,7 @@ def _check_unreached(plan: Plan, before: Sequence[int | None]) -> Iterator[Diagn
         while end < len(before) and before[end] is None:
             end += 1
         if end > number:
-            yield plan.tell(planning.UNREACHED, number, count=end - number - 1)
+            yield plan.tell(rules.UNREACHED, number, count=end - number - 1)
         number = end + 1
 
 
@@ -305,7 +532,7 @@ def _check_blocks(plan: Plan) -> Iterator[Diagnostic]:
                 problem = _block_problem(plan.file, block)
                 if problem:
                     repair = "blocks hold instructions of the model, from the first to the last"
-                    yield plan.tell(planning.RUN, number, problem=problem, repair=repair)
+                    yield plan.tell(rules.RUN, number, problem=problem, repair=repair)
 
 
 def _own_models(plan: Plan) -> set[int]:

@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from lamella.base.collector import collector_paused
-from lamella.base.diagnostic import Diagnostic, sort_findings
+from lamella.base.diagnostic import Diagnostic, Rule, sort_findings
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.reader import Reader
-from lamella.lang.nac.layout import TABLE, Fields, fields_of
+from lamella.base.source import Binary, Span
+from lamella.lang.nac.layout import (
+    CONTAINERS,
+    INTERNAL,
+    MAGIC,
+    SLOT,
+    TABLE,
+    TRAINS,
+    UNUSED,
+    Container,
+    Fields,
+    fields_of,
+)
 from lamella.lang.nac.nodes import (
     OUTPUT,
+    V1_5,
+    V1_6,
+    V1_7,
+    V1_8,
     Array,
     BlockFp8,
     Command,
@@ -24,6 +42,7 @@ from lamella.lang.nac.nodes import (
     ConstantType,
     ConstantValue,
     File,
+    Header,
     Input,
     Instruction,
     Int8Channel,
@@ -39,9 +58,251 @@ from lamella.lang.nac.nodes import (
     Tick,
     Unscaled,
 )
-from lamella.lang.nac.parse.header import Table, read_header
-from lamella.lang.nac.parse.reading import GivenUpError, Reading, Section, collect
 from lamella.lang.nac.rules import container as rules
+
+# --- what reading a file needs everywhere: its bytes, its findings, and a way to give a section up ----------
+
+
+R = TypeVar("R")
+MOST_FINDINGS = 1000
+"""Findings of one rule, however often it is broken."""
+
+
+class GivenUpError(Exception):
+    """The rest of a section cannot be read; carries the finding to whoever reads the next section."""
+
+    def __init__(self, finding: Diagnostic) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
+
+
+class Reading:
+    """A file while it is read: its bytes, the bounds that it must keep, and what is wrong with it."""
+
+    __slots__ = ("_counts", "data", "findings", "limits", "source")
+
+    def __init__(self, data: memoryview, name: str, limits: Limits) -> None:
+        self.data = data
+        self.source = Binary(name)
+        self.limits = limits
+        self.findings: list[Diagnostic] = []
+        self._counts: Counter[str] = Counter()
+
+    def span(self, start: int, end: int) -> Span:
+        """A range of bytes."""
+        return Span(self.source, start, end)
+
+    def report(self, rule: Rule, start: int, end: int, **values: object) -> None:
+        """A finding about a range of bytes; of each rule only the first ones are kept."""
+        self._counts[rule.code] += 1
+        if self._counts[rule.code] <= MOST_FINDINGS:
+            self.findings.append(rule.at(self.span(start, end), hint=None, labels=(), **values))
+
+    def report_stray(self, start: int, end: int, behind: str, repair: str = "") -> None:
+        """Bytes between two sections belong to nothing, so there must be none."""
+        if start < end:
+            self.report(rules.STRAY_BYTES, start, end, count=end - start, section=behind, repair=repair)
+
+    def keep_limit(self, option: str, value: int, what: str, start: int) -> None:
+        """Give up where a number passes a limit."""
+        problem = self.limits.excess(option, value, what)
+        if problem:
+            raise GivenUpError(rules.LIMIT.at(self.span(start, start), problem=problem, option=option))
+
+
+class Section:
+    """One section while it is read: no field reaches beyond its end."""
+
+    __slots__ = ("reader", "reading", "tag")
+
+    def __init__(self, reading: Reading, tag: str, reader: Reader) -> None:
+        self.reading = reading
+        self.tag = tag
+        self.reader = reader
+
+    @property
+    def name(self) -> str:
+        """The section as messages name it."""
+        return self.tag.strip()
+
+    def span(self, start: int) -> Span:
+        """From a byte to where reading is now."""
+        return self.reading.span(start, self.reader.position)
+
+    def report(self, rule: Rule, start: int, **values: object) -> None:
+        """A finding about what was read since a byte."""
+        self.reading.report(rule, start, self.reader.position, **values)
+
+    def give_up(self, rule: Rule, start: int, **values: object) -> GivenUpError:
+        """The error that ends the section with a finding about what was read since a byte."""
+        return GivenUpError(rule.at(self.span(start), hint=None, labels=(), **values))
+
+    def counted(self, each: int, what: str) -> range:
+        """As many numbers as the next 32 bits say, once it is certain that so many records can follow."""
+        start = self.reader.position
+        count = int.from_bytes(self.reader.take(4, f"the number of {what}"), "little")
+        self.reader.count(count, each, what)
+        self.reading.keep_limit("max_statements", count, f"the number of {what} in {self.name}", start)
+        return range(count)
+
+    def text(self, size: int, what: str) -> str:
+        """UTF-8 of a given number of bytes; other bytes are a finding and shown as escapes."""
+        start = self.reader.position
+        data = bytes(self.reader.view(size, what))
+        if 0 in data:
+            self.report(rules.NOT_TEXT, start, what=what, problem="holds a NUL character")
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError as problem:
+            self.report(rules.NOT_TEXT, start + problem.start, what=what, problem="is not UTF-8")
+            return data.decode("utf-8", errors="backslashreplace")
+
+    def finish(self, repair: str = "") -> None:
+        """What lies behind the last record belongs to nothing."""
+        self.reading.report_stray(self.reader.position, self.reader.end, self.name, repair)
+
+    def close(self, problem: InputError) -> Diagnostic:
+        """The finding of a field that reaches beyond the end of the section."""
+        start = self.reader.position if problem.offset is None else problem.offset
+        place = self.reading.span(start, self.reader.end)
+        return rules.CUT_OFF.at(place, section=self.name, problem=problem.message, end=self.reader.end)
+
+
+def collect(section: Section, records: Iterable[R], repair: str = "") -> list[R]:
+    """The records of a section up to the first that cannot be read, which is a finding."""
+    found: list[R] = []
+    try:
+        for record in records:
+            found.append(record)
+        section.finish(repair)
+    except InputError as problem:
+        section.reading.findings.append(section.close(problem))
+    except GivenUpError as problem:
+        section.reading.findings.append(problem.finding)
+    return found
+
+
+# --- the header of a file: which version it is, what it says, and where the sections lie --------------------
+
+
+_METHOD_BYTE, _RESERVED_BYTE = 4, 9
+_FIELDS = struct.Struct("<BHHxH")
+"""Quantisation byte, inputs, outputs, the reserved byte, d_model."""
+_RIVALS: Mapping[int, tuple[Container, Container]] = MappingProxyType(
+    {1: (CONTAINERS[V1_5], CONTAINERS[V1_6]), 2: (CONTAINERS[V1_7], CONTAINERS[V1_8])}
+)
+"""For each version byte two versions; a file is of the first where its first section follows that one's header."""
+
+
+class Table(NamedTuple):
+    """A header and the places of its sections: each begins where it says and ends where the next one begins."""
+
+    header: Header
+    container: Container
+    places: Mapping[str, tuple[int, int]]
+    trains: bool
+
+
+def read_header(reading: Reading) -> Table | None:
+    """The header of a file, or None where there is no way to go on."""
+    container = _choose(reading)
+    if container is None:
+        return None
+    header, trains = _read_fields(reading, container)
+    offsets = _offsets(reading, container)
+    if not any(offsets):
+        reading.report(rules.NO_SECTIONS, TABLE, container.padding)
+        return None
+    return Table(header, container, _find_places(reading, container, offsets), trains)
+
+
+def _choose(reading: Reading) -> Container | None:
+    """The version of a file, by its version byte and its first section."""
+    data, size = reading.data, len(reading.data)
+    if data[:3] != MAGIC:
+        reading.report(rules.NOT_NAC, 0, min(3, size), found=repr(bytes(data[:3])))
+        return None
+    if size > len(MAGIC) and data[3] not in _RIVALS:
+        reading.report(rules.UNKNOWN_VERSION, 3, 4, found=data[3])
+        return None
+    older, newer = _RIVALS[data[3]] if size > len(MAGIC) else _RIVALS[1]
+    container = newer
+    if size >= older.padding:
+        first = min(filter(None, _offsets(reading, older)), default=0)
+        container = older if first == older.size else newer
+    if size < container.size:
+        reading.report(
+            rules.SHORT_HEADER, 0, size, size=size, version=container.version, needed=container.size
+        )
+        return None
+    return container
+
+
+def _offsets(reading: Reading, container: Container) -> tuple[int, ...]:
+    return Reader(reading.data, TABLE).integers("Q", len(container.slots), "the table of sections")
+
+
+def _read_fields(reading: Reading, container: Container) -> tuple[Header, bool]:
+    """What stands before the table, and whether the header says that there is a training graph."""
+    bits, inputs, outputs, d_model = _FIELDS.unpack_from(reading.data, _METHOD_BYTE)
+    _check_zero(reading, _RESERVED_BYTE, TABLE - 2, "the reserved byte")
+    _check_zero(reading, container.padding, container.size, "the padding of the header")
+    trains = container.trains and bool(bits & TRAINS)
+    header = Header(
+        version=container.version,
+        method=_method(reading, bits & ~INTERNAL & (~TRAINS if container.trains else ~0)),
+        internal=bool(bits & INTERNAL),
+        inputs=inputs,
+        outputs=outputs,
+        d_model=d_model,
+        span=reading.span(0, container.size),
+    )
+    return header, trains
+
+
+def _method(reading: Reading, code: int) -> Method:
+    if code < len(Method):
+        return Method(code)
+    reading.report(rules.UNKNOWN_METHOD, _METHOD_BYTE, _METHOD_BYTE + 1, method=code)
+    return Method.NONE
+
+
+def _check_zero(reading: Reading, start: int, end: int, what: str) -> None:
+    found = bytes(reading.data[start:end])
+    if any(found):
+        reading.report(rules.RESERVED, start, end, what=what, found=found.hex(" "))
+
+
+def _find_places(
+    reading: Reading, container: Container, offsets: tuple[int, ...]
+) -> Mapping[str, tuple[int, int]]:
+    """The sections whose offsets can be meant, by tag."""
+    starts: dict[int, str] = {}
+    for slot, (tag, offset) in enumerate(zip(container.slots, offsets, strict=True)):
+        if offset and _is_possible(reading, container, slot, offset, starts):
+            starts[offset] = tag
+    bounds = [*sorted(starts), len(reading.data)]
+    reading.report_stray(container.size, bounds[0], "the header")
+    return {starts[start]: (start, end) for start, end in pairwise(bounds)}
+
+
+def _is_possible(
+    reading: Reading, container: Container, slot: int, offset: int, starts: Mapping[int, str]
+) -> bool:
+    """Whether a section can begin at an offset; why not is a finding at its slot."""
+    tag, place, size = container.slots[slot].strip(), TABLE + SLOT * slot, len(reading.data)
+    if tag == UNUSED:
+        _check_zero(reading, place, place + SLOT, f"slot {slot} of the table, which version 1.5 never used,")
+    elif not container.size <= offset < size:
+        values = {"section": tag, "offset": offset, "first": container.size, "size": size}
+        reading.report(rules.OFFSET_OUTSIDE, place, place + SLOT, **values)
+    elif offset in starts:
+        other = starts[offset].strip()
+        reading.report(rules.SHARED_OFFSET, place, place + SLOT, section=tag, other=other, offset=offset)
+    else:
+        return True
+    return False
+
 
 # --- the tables that instructions refer to: CMAP, PERM and CNST; and MMAP, the schedule ---------------------
 
