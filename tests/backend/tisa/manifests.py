@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 
 from lamella.backend.tisa import Tokenizer, load_tokenizer
-from lamella.lang.nac.assembly.nodes import Step, StepOperand
+from lamella.lang.nac.assembly.nodes import ProgramStep, StepOperand
 from lamella.lang.nac.assembly.programs import encode_manifest
 from lamella.lang.nac.nodes import File, Resource
 
@@ -16,7 +16,7 @@ Given = tuple[str, *tuple[StepOperand, ...]]
 
 def file_of(steps: Sequence[Given], ids: dict[str, int], merges: Sequence[str] = ()) -> File:
     """A file with a manifest, `vocab.json` and `merges.txt`."""
-    manifest = encode_manifest([Step(name, tuple(operands)) for name, *operands in steps])
+    manifest = encode_manifest([ProgramStep(name, tuple(operands)) for name, *operands in steps])
     resources = [Resource("vocab.json", json.dumps(ids).encode())]
     resources += [Resource("merges.txt", "\n".join(["#version: 0.2", *merges]).encode())] if merges else []
     return File(manifest=manifest, resources=tuple(resources))

@@ -15,8 +15,8 @@ from lamella.backend.mep.values import Value, as_integer, as_truth
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.errors import InputError
 from lamella.base.limits import LARGEST, SMALLEST
-from lamella.lang.nac.check.bytecode import BRANCH, BREAK, HALT, LOOP_END, LOOP_START, RETURN, Step
-from lamella.lang.nac.check.plan import Plan, check_plan, read_graph, read_plan
+from lamella.lang.nac.check.bytecode import BRANCH, BREAK, HALT, LOOP_END, LOOP_START, RETURN, PlanStep
+from lamella.lang.nac.check.plan import DecodedPlan, check_plan, read_graph, read_plan
 from lamella.lang.nac.nodes import Constant, ConstantType, ConstantValue, File
 from lamella.lang.nac.notes import find_notes
 from lamella.lang.nac.rules import sections
@@ -75,7 +75,7 @@ def run_plan(
 class _Machine:
     """One run of one plan."""
 
-    def __init__(self, plan: Plan, state: State) -> None:
+    def __init__(self, plan: DecodedPlan, state: State) -> None:
         self.state = state
         self.steps = 0
         self._plan = plan
@@ -115,7 +115,7 @@ class _Machine:
             raise exceeded(f"would be step {self.steps + 1}; {most} are allowed", "max_steps")
         self.steps += 1
 
-    def _take(self, number: int, step: Step) -> int:
+    def _take(self, number: int, step: PlanStep) -> int:
         """Do what a step says; the number of the next one."""
         if step.code in self._flow:
             return self._flow[step.code](number)

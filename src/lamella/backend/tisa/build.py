@@ -19,7 +19,7 @@ from lamella.backend.tisa.vocabulary import Vocabulary
 from lamella.base.errors import InputError
 from lamella.base.reader import Reader
 from lamella.base.source import Span
-from lamella.lang.nac.assembly.nodes import Step, StepOperand
+from lamella.lang.nac.assembly.nodes import ProgramStep, StepOperand
 from lamella.lang.nac.check.manifest import BEHAVES, PROTECTED, TRIMS
 from lamella.lang.nac.nodes import Resource
 from lamella.lang.nac.rules import sections as rules
@@ -260,7 +260,7 @@ class Growth:
     times: int = 1
     formed: int = 1
 
-    def follow(self, step: Step, longest: int = 0) -> None:
+    def follow(self, step: ProgramStep, longest: int = 0) -> None:
         """Count an instruction; `longest` is the longest text of the table that it names."""
         form = _form(step)
         if form:
@@ -272,13 +272,13 @@ class Growth:
             self.formed = 1
 
 
-def _form(step: Step) -> int:
+def _form(step: ProgramStep) -> int:
     if step.name == "LOWERCASE":
         return _LOWER
     return _FORMS[str(step.operands[0])] if step.name == "UNICODE_NORM" else 0
 
 
-def _put(step: Step) -> int:
+def _put(step: ProgramStep) -> int:
     """How many characters stand for one where others are put in; 0 for instructions that put nothing in."""
     texts = find_texts(step.operands)
     match step.name:
@@ -324,7 +324,7 @@ class Builder:
     longest: int = 0
     """Characters of the longest text of the last table."""
 
-    def run(self, steps: Sequence[Step]) -> None:
+    def run(self, steps: Sequence[ProgramStep]) -> None:
         """All instructions."""
         for place, step in enumerate(steps):
             self._check_order(place, step)
@@ -340,7 +340,7 @@ class Builder:
             raise self._misplaced(len(steps) - 1, name, "is the last, and no instruction encodes")
         self.decoders = self.decoders or published_decoders(steps)
 
-    def _check_order(self, place: int, step: Step) -> None:
+    def _check_order(self, place: int, step: ProgramStep) -> None:
         encoded = self.encode is not None
         if step.name == "COMPOSE":
             wrong = (
@@ -353,7 +353,7 @@ class Builder:
         if wrong:
             raise self._misplaced(place, step.name, wrong)
 
-    def _check_growth(self, place: int, step: Step) -> None:
+    def _check_growth(self, place: int, step: ProgramStep) -> None:
         """Texts grow with what is put into them, again and again: a bound for all instructions together."""
         self.growth.follow(step, self.longest)
         if self.growth.times > MOST_GROWTH:
@@ -362,7 +362,7 @@ class Builder:
     def _misplaced(self, place: int, name: str, problem: str) -> TokenizerProblem:
         return TokenizerProblem(rules.ORDER.at(self.span, name=name, place=place, problem=problem))
 
-    def _add(self, step: Step) -> None:
+    def _add(self, step: ProgramStep) -> None:
         if is_decoder(step.name):
             self.decoders.append(build_decoder(step))
         elif step.name in _STAGES:

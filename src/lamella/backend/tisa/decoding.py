@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from lamella.backend.tisa.changes import byte_alphabet
 from lamella.backend.tisa.patterns import Matcher, parse_pattern
-from lamella.lang.nac.assembly.nodes import Step
+from lamella.lang.nac.assembly.nodes import ProgramStep
 
 Tokens = list[str]
 Decoder = Callable[[Tokens], Tokens]
@@ -19,7 +19,7 @@ _CLEANED = (
 )  # fmt: skip
 
 
-def build_decoder(step: Step) -> Decoder:
+def build_decoder(step: ProgramStep) -> Decoder:
     """What an instruction does with the tokens."""
     return _DECODERS[step.name](*step.operands)
 
@@ -146,7 +146,7 @@ _DECODERS: Mapping[str, Callable[..., Decoder]] = MappingProxyType(
 )
 
 
-def published_decoders(steps: Sequence[Step]) -> list[Decoder]:
+def published_decoders(steps: Sequence[ProgramStep]) -> list[Decoder]:
     """The ways back of a manifest that names none: those of the way there."""
     operands = {step.name: step.operands for step in steps}
     if "BYTE_ENCODE" in operands:

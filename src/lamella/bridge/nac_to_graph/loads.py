@@ -20,7 +20,7 @@ from lamella.bridge.nac_to_graph.weights import Weights, original_shape, read_we
 from lamella.graph.nodes import Single
 from lamella.graph.nodes import Tensor as Variable
 from lamella.lang.nac.check.data import DTYPES
-from lamella.lang.nac.check.tables import Tables
+from lamella.lang.nac.check.tables import SymbolTables
 from lamella.lang.nac.nodes import INPUT, File, Instruction, Method, Tensor, Unscaled
 from lamella.lang.nac.operations import LIFTED, PARAMETER, USER
 from lamella.lang.nac.rules import graphs as rules
@@ -78,7 +78,7 @@ class Source:
     """Where inputs and weights come from."""
 
     file: File
-    tables: Tables
+    tables: SymbolTables
     notes: Notes
     weights: Weights | None
     inputs: Mapping[str, InputType]

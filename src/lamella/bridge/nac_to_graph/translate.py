@@ -39,18 +39,17 @@ from lamella.graph.nodes import Tensor
 from lamella.lang.nac.check.data import check_inputs, check_parameters, check_tensors
 from lamella.lang.nac.check.instructions import check_instructions
 from lamella.lang.nac.check.tables import (
-    Tables,
+    SymbolTables,
     check_constants,
     check_operations,
     check_signatures,
     read_tables,
 )
 from lamella.lang.nac.nodes import FIRST_REGULAR, INPUT, OUTPUT, File, Instruction
-from lamella.lang.nac.operations import FINAL, STATE, SYSTEM_NAMES
+from lamella.lang.nac.operations import FINAL, STATE, SYSTEM_NAMES, coerce
 from lamella.lang.nac.regions import has_blocks
 from lamella.lang.nac.rules import graphs as rules
 from lamella.lang.nac.rules.container import FIELDS
-from lamella.lang.nac.signatures import coerce
 from lamella.ops.problem import Fault, Problem
 
 MAIN = "main"
@@ -129,7 +128,7 @@ def _translate(
     return _Translator(source).run()
 
 
-def _checks(file: File, tables: Tables) -> Iterator[Diagnostic]:
+def _checks(file: File, tables: SymbolTables) -> Iterator[Diagnostic]:
     """What must hold before instructions mean anything; memory commands and attachments do not matter here."""
     yield from check_operations(file, tables)
     yield from check_signatures(file, tables)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
+from lamella.base.errors import Malformed
 from lamella.bridge.tokenizer_to_nac.document import Part, TokenizerProblem, read_document
 from lamella.bridge.tokenizer_to_nac.normalizers import (
     AT_START,
@@ -17,8 +18,8 @@ from lamella.bridge.tokenizer_to_nac.normalizers import (
     normalizer_steps,
 )
 from lamella.bridge.tokenizer_to_nac.patterns import BYTE_LEVEL, PUNCTUATION, WORDS, escape, read_pattern
-from lamella.lang.nac.assembly.nodes import Step
-from lamella.lang.nac.assembly.programs import StepProblem, encode_manifest_step
+from lamella.lang.nac.assembly.nodes import ProgramStep
+from lamella.lang.nac.assembly.programs import encode_manifest_step
 from lamella.lang.nac.check.manifest import BEHAVES, MAGIC
 from lamella.lang.nac.nodes import Resource
 from lamella.lang.nac.rules import sections as rules
@@ -36,7 +37,7 @@ def template_steps(part: Part) -> Steps:
     template = _template(part)
     if template == PLACE:
         return []
-    return [Step("COMPOSE", tuple(() if item is None else item for item in template))]
+    return [ProgramStep("COMPOSE", tuple(() if item is None else item for item in template))]
 
 
 def _template(part: Part) -> Template:
@@ -83,7 +84,7 @@ def _item(part: Part, item: Part) -> Template:
 
 def decoder_steps(part: Part) -> Steps:
     """The instructions of a decoder; tokens stand apart where there is none."""
-    return _decoders(part) if part else [Step("DECODE_JOIN", (" ",))]
+    return _decoders(part) if part else [ProgramStep("DECODE_JOIN", (" ",))]
 
 
 def _decoders(part: Part) -> Steps:
@@ -94,38 +95,38 @@ def _decoders(part: Part) -> Steps:
     return [_DECODERS[part.kind](part)]
 
 
-def _wordpieces(part: Part) -> Step:
-    return Step("DECODE_WORDPIECES", (part["prefix"].text("##"), int(part["cleanup"].flag(True))))
+def _wordpieces(part: Part) -> ProgramStep:
+    return ProgramStep("DECODE_WORDPIECES", (part["prefix"].text("##"), int(part["cleanup"].flag(True))))
 
 
-def _spaces(part: Part) -> Step:
+def _spaces(part: Part) -> ProgramStep:
     old = "always" if part["add_prefix_space"].flag(True) else "never"
     drops = part["prepend_scheme"].text(old) != "never"
-    return Step("DECODE_SPACES", (part["replacement"].text("▁"), int(drops)))
+    return ProgramStep("DECODE_SPACES", (part["replacement"].text("▁"), int(drops)))
 
 
-def _strip(part: Part) -> Step:
+def _strip(part: Part) -> ProgramStep:
     counts = (part[key].number(0, 65535) for key in ("start", "stop"))
-    return Step("DECODE_STRIP", (part["content"].text(), *counts))
+    return ProgramStep("DECODE_STRIP", (part["content"].text(), *counts))
 
 
-def _replace(part: Part) -> Step:
+def _replace(part: Part) -> ProgramStep:
     content = part["content"].text()
     if part["pattern"]["String"]:
-        return Step("DECODE_REPLACE", (0, part["pattern"]["String"].text(), content))
-    return Step("DECODE_REPLACE", (1, read_pattern(part["pattern"]), content))
+        return ProgramStep("DECODE_REPLACE", (0, part["pattern"]["String"].text(), content))
+    return ProgramStep("DECODE_REPLACE", (1, read_pattern(part["pattern"]), content))
 
 
-_DECODERS: Mapping[str, Callable[[Part], Step]] = MappingProxyType(
+_DECODERS: Mapping[str, Callable[[Part], ProgramStep]] = MappingProxyType(
     {
-        "ByteLevel": lambda _: Step("DECODE_BYTES", ()),
+        "ByteLevel": lambda _: ProgramStep("DECODE_BYTES", ()),
         "WordPiece": _wordpieces,
         "Metaspace": _spaces,
-        "Fuse": lambda _: Step("DECODE_FUSE", ()),
+        "Fuse": lambda _: ProgramStep("DECODE_FUSE", ()),
         "Strip": _strip,
-        "ByteFallback": lambda _: Step("DECODE_FALLBACK", ()),
+        "ByteFallback": lambda _: ProgramStep("DECODE_FALLBACK", ()),
         "Replace": _replace,
-        "BPEDecoder": lambda part: Step("DECODE_SUFFIX", (part["suffix"].text("</w>"),)),
+        "BPEDecoder": lambda part: ProgramStep("DECODE_SUFFIX", (part["suffix"].text("</w>"),)),
     }
 )
 
@@ -147,12 +148,12 @@ def splitting_steps(part: Part) -> Steps:
     return _SPLITTERS[part.kind](part)
 
 
-def _isolate(pattern: str) -> Step:
-    return Step("PARTITION_RULES", ((0, pattern),))
+def _isolate(pattern: str) -> ProgramStep:
+    return ProgramStep("PARTITION_RULES", ((0, pattern),))
 
 
-def _remove(pattern: str) -> Step:
-    return Step("PARTITION_RULES", ((BEHAVES, pattern, 1),))
+def _remove(pattern: str) -> ProgramStep:
+    return ProgramStep("PARTITION_RULES", ((BEHAVES, pattern, 1),))
 
 
 def _cut(behaviour: Part, pattern: str, inverted: bool = False) -> Steps:
@@ -164,17 +165,17 @@ def _cut(behaviour: Part, pattern: str, inverted: bool = False) -> Steps:
         return [_isolate(pattern)]
     if name == "Removed" and not inverted:
         return [_remove(pattern)]
-    return [Step("SPLIT", (BEHAVIOURS.index(name), int(inverted), pattern))]
+    return [ProgramStep("SPLIT", (BEHAVIOURS.index(name), int(inverted), pattern))]
 
 
 def _byte_level(part: Part) -> Steps:
-    space = [Step("PREPEND", (" ",))] if part["add_prefix_space"].flag(True) else []
+    space = [ProgramStep("PREPEND", (" ",))] if part["add_prefix_space"].flag(True) else []
     words = [_isolate(BYTE_LEVEL)] if part["use_regex"].flag(True) else []
-    return [*space, *words, Step("BYTE_ENCODE", ())]
+    return [*space, *words, ProgramStep("BYTE_ENCODE", ())]
 
 
 def _whitespace(_: Part) -> Steps:
-    return [Step("SPLIT", (0, 1, WORDS))]
+    return [ProgramStep("SPLIT", (0, 1, WORDS))]
 
 
 def _whitespace_split(_: Part) -> Steps:
@@ -207,10 +208,10 @@ def _metaspace(part: Part) -> Steps:
     scheme = part["prepend_scheme"].text(old)
     if len(mark) != 1 or scheme not in ("always", "never", "first"):
         raise part.wrong(f"has the mark '{mark}' and the scheme '{scheme}'")
-    steps = [Step("REPLACE", (" ", mark))]
+    steps = [ProgramStep("REPLACE", (" ", mark))]
     if scheme != "never":
-        first = Step("PREPEND_WHERE", (AT_START, mark))
-        steps.append(first if scheme == "first" else Step("PREPEND", (mark,)))
+        first = ProgramStep("PREPEND_WHERE", (AT_START, mark))
+        steps.append(first if scheme == "first" else ProgramStep("PREPEND", (mark,)))
     quoted = escape(mark)
     return [*steps, _isolate(f"{quoted}[^{quoted}]*|[^{quoted}]+")] if part["split"].flag(True) else steps
 
@@ -281,9 +282,9 @@ def _byte_pairs(part: Part) -> tuple[Steps, Tables]:
             raise part["merges"].wrong(
                 f"joins '{item[0]}' and '{item[1]}', which are not all in the vocabulary"
             )
-    options = Step("ENCODE_OPTIONS", (flags, MOST_CHARACTERS, _unknown(part, tables), prefix))
+    options = ProgramStep("ENCODE_OPTIONS", (flags, MOST_CHARACTERS, _unknown(part, tables), prefix))
     suffix = part["end_of_word_suffix"].text("")
-    return [options, Step("BPE_ENCODE", (suffix,) if suffix else ())], tables
+    return [options, ProgramStep("BPE_ENCODE", (suffix,) if suffix else ())], tables
 
 
 def _merge(part: Part) -> tuple[str, str]:
@@ -303,8 +304,8 @@ def _unknown(part: Part, tables: Tables) -> str:
 def _word_pieces(part: Part) -> tuple[Steps, Tables]:
     tables = Tables(_numbered(part["vocab"]))
     longest = part["max_input_chars_per_word"].number(100, MOST_CHARACTERS)
-    options = Step("ENCODE_OPTIONS", (0, longest, _unknown(part, tables), ""))
-    return [options, Step("WORDPIECE_ENCODE", (part["continuing_subword_prefix"].text("##"),))], tables
+    options = ProgramStep("ENCODE_OPTIONS", (0, longest, _unknown(part, tables), ""))
+    return [options, ProgramStep("WORDPIECE_ENCODE", (part["continuing_subword_prefix"].text("##"),))], tables
 
 
 def _likeliest(part: Part) -> tuple[Steps, Tables]:
@@ -323,7 +324,10 @@ def _likeliest(part: Part) -> tuple[Steps, Tables]:
         token = tokens[unknown.number()]
     flags = FUSED + FALLBACK * part["byte_fallback"].flag()
     tables = Tables({item: number for number, item in enumerate(tokens)}, scores)
-    return [Step("ENCODE_OPTIONS", (flags, MOST_CHARACTERS, token, "")), Step("UNIGRAM_ENCODE", ())], tables
+    return [
+        ProgramStep("ENCODE_OPTIONS", (flags, MOST_CHARACTERS, token, "")),
+        ProgramStep("UNIGRAM_ENCODE", ()),
+    ], tables
 
 
 # --- the resources of a tokenizer: tokens, their index, merges and scores as bytes --------------------------
@@ -421,7 +425,7 @@ def _added(part: Part) -> Token:
 
 def _added_step(tokens: tuple[Token, ...]) -> Steps:
     shown = tuple(token for token in tokens if token[2])
-    return [Step("ADDED_TOKENS", shown)] if shown else []
+    return [ProgramStep("ADDED_TOKENS", shown)] if shown else []
 
 
 def _check_tables(part: Part, tables: Tables) -> None:
@@ -435,11 +439,11 @@ def _check_tables(part: Part, tables: Tables) -> None:
         raise part.wrong("has a score that is no number")
 
 
-def _packed(document: Part, step: Step) -> bytes:
+def _packed(document: Part, step: ProgramStep) -> bytes:
     try:
         return encode_manifest_step(step)
-    except StepProblem as problem:
-        raise document.wrong(f"needs an instruction {step.name} that {problem.reason}") from None
+    except Malformed as problem:
+        raise document.wrong(f"needs an instruction {step.name} that {problem}") from None
 
 
 def _left_out(document: Part) -> Iterator[Diagnostic]:

@@ -14,9 +14,9 @@ from lamella.bridge.tokenizer_to_nac.patterns import (
     NMT_SPACES,
     read_pattern,
 )
-from lamella.lang.nac.assembly.nodes import Step
+from lamella.lang.nac.assembly.nodes import ProgramStep
 
-Steps = list[Step]
+Steps = list[ProgramStep]
 CHARSMAP = "charsmap.b"
 INSTEAD, AROUND = 0, 1
 ALWAYS, AT_START = 1, 2
@@ -29,7 +29,7 @@ def normalizer_steps(part: Part) -> Steps:
     if part.kind == "Sequence":
         return [step for item in part["normalizers"].items() for step in normalizer_steps(item)]
     if part.kind in ("NFC", "NFD", "NFKC", "NFKD"):
-        return [Step("UNICODE_NORM", (part.kind,))]
+        return [ProgramStep("UNICODE_NORM", (part.kind,))]
     if part.kind not in _NORMALIZERS:
         raise part.unsayable(f"the normalizer '{part.kind}'")
     return _NORMALIZERS[part.kind](part)
@@ -37,7 +37,7 @@ def normalizer_steps(part: Part) -> Steps:
 
 def _lowercase(_: Part) -> Steps:
     """Letter by letter: a sigma at the end of a word is not another letter."""
-    return [Step("REPLACE", ("Σ", "σ")), Step("LOWERCASE", ())]
+    return [ProgramStep("REPLACE", ("Σ", "σ")), ProgramStep("LOWERCASE", ())]
 
 
 def _replace(part: Part) -> Steps:
@@ -45,46 +45,46 @@ def _replace(part: Part) -> Steps:
         old = part["pattern"]["String"].text()
         if not old:
             raise part.unsayable("a replacement of nothing")
-        return [Step("REPLACE", (old, part["content"].text()))]
-    return [Step("REPLACE_PATTERN", (INSTEAD, read_pattern(part["pattern"]), part["content"].text()))]
+        return [ProgramStep("REPLACE", (old, part["content"].text()))]
+    return [ProgramStep("REPLACE_PATTERN", (INSTEAD, read_pattern(part["pattern"]), part["content"].text()))]
 
 
 def _prepend(part: Part) -> Steps:
-    return [Step("PREPEND_WHERE", (ALWAYS, part["prepend"].text()))]
+    return [ProgramStep("PREPEND_WHERE", (ALWAYS, part["prepend"].text()))]
 
 
 def _strip(part: Part) -> Steps:
-    left = [Step("REPLACE_PATTERN", (INSTEAD, r"^\s+", ""))] if part["strip_left"].flag() else []
-    right = [Step("REPLACE_PATTERN", (INSTEAD, r"\s+$", ""))] if part["strip_right"].flag() else []
+    left = [ProgramStep("REPLACE_PATTERN", (INSTEAD, r"^\s+", ""))] if part["strip_left"].flag() else []
+    right = [ProgramStep("REPLACE_PATTERN", (INSTEAD, r"\s+$", ""))] if part["strip_right"].flag() else []
     return left + right
 
 
 def _strip_accents(_: Part) -> Steps:
-    return [Step("FILTER_CATEGORY", ("M",))]
+    return [ProgramStep("FILTER_CATEGORY", ("M",))]
 
 
 def _bert(part: Part) -> Steps:
     steps: Steps = []
     if part["clean_text"].flag(True):
         steps += [
-            Step("REPLACE_PATTERN", (INSTEAD, CONTROL, "")),
-            Step("REPLACE_PATTERN", (INSTEAD, r"\s", " ")),
+            ProgramStep("REPLACE_PATTERN", (INSTEAD, CONTROL, "")),
+            ProgramStep("REPLACE_PATTERN", (INSTEAD, r"\s", " ")),
         ]
     if part["handle_chinese_chars"].flag(True):
-        steps.append(Step("REPLACE_PATTERN", (AROUND, IDEOGRAPHS, " ")))
+        steps.append(ProgramStep("REPLACE_PATTERN", (AROUND, IDEOGRAPHS, " ")))
     lowercase = part["lowercase"].flag(True)
     if part["strip_accents"].flag(lowercase):
-        steps += [Step("UNICODE_NORM", ("NFD",)), Step("FILTER_CATEGORY", ("Mn",))]
+        steps += [ProgramStep("UNICODE_NORM", ("NFD",)), ProgramStep("FILTER_CATEGORY", ("Mn",))]
     return steps + _lowercase(part) * lowercase
 
 
 def _nmt(_: Part) -> Steps:
-    dropped = Step("REPLACE_PATTERN", (INSTEAD, NMT_DROPPED, ""))
-    return [dropped, Step("REPLACE_PATTERN", (INSTEAD, NMT_SPACES, " "))]
+    dropped = ProgramStep("REPLACE_PATTERN", (INSTEAD, NMT_DROPPED, ""))
+    return [dropped, ProgramStep("REPLACE_PATTERN", (INSTEAD, NMT_SPACES, " "))]
 
 
 def _charsmap(_: Part) -> Steps:
-    return [Step("CHARSMAP", (CHARSMAP,))]
+    return [ProgramStep("CHARSMAP", (CHARSMAP,))]
 
 
 def find_charsmap(part: Part) -> bytes | None:
@@ -105,7 +105,7 @@ def find_charsmap(part: Part) -> bytes | None:
 
 
 def _byte_level(_: Part) -> Steps:
-    return [Step("BYTE_ENCODE", ())]
+    return [ProgramStep("BYTE_ENCODE", ())]
 
 
 _NORMALIZERS: Mapping[str, Callable[[Part], Steps]] = MappingProxyType(

@@ -56,7 +56,7 @@ def _checksum(parts: tuple[Data, ...]) -> str:
     return checksum.hexdigest()[:DIGITS]
 
 
-class Opened(NamedTuple):
+class OpenedFile(NamedTuple):
     """A file, what was found wrong with it, and its bytes.
 
     `mapped.check_whole()` comes before weights are touched: another process may have cut the file off meanwhile.
@@ -67,10 +67,10 @@ class Opened(NamedTuple):
     mapped: Mapped
 
 
-def open_file(path: Path, limits: Limits = DEFAULT) -> Opened:
+def open_file(path: Path, limits: Limits = DEFAULT) -> OpenedFile:
     """Open a `.nac` file; every size in it is compared with the bytes that are there. InputError: it cannot be read."""
     mapped = map_bytes(path, limits)
-    return Opened(*parse(mapped.data, shown(path), limits), mapped)
+    return OpenedFile(*parse(mapped.data, shown(path), limits), mapped)
 
 
 def save_file(path: Path, file: File) -> None:

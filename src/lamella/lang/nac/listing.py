@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from lamella.lang.nac.assembly.describe import CodeDescriber
-from lamella.lang.nac.assembly.nodes import Argument, Call, Line, Raw, System
+from lamella.lang.nac.assembly.nodes import Argument, Line, OperationCall, Raw, System
 from lamella.lang.nac.assembly.words import DTYPES
 from lamella.lang.nac.assembly.write import write_operand
 from lamella.lang.nac.nodes import Action, Command, File, Instruction, Tensor, Tick
@@ -60,7 +60,7 @@ class _Lister:
         match line.body:
             case Raw(operation, variant, constants, offsets):
                 return f"<{operation}> B={variant} C={list(constants)} D={list(offsets)}"
-            case Call(operation, _, arguments):
+            case OperationCall(operation, _, arguments):
                 return f"{write_operand(operation)}({_joined(arguments)})"
             case System() as system:
                 return self._system(system, int(line.label.name))

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, Rule, sort_findings
-from lamella.base.errors import InputError
+from lamella.base.errors import Found, InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.reader import Reader
 from lamella.base.source import Binary, Span
@@ -26,7 +26,7 @@ from lamella.lang.nac.layout import (
     TRAINS,
     UNUSED,
     Container,
-    Fields,
+    FieldLayout,
     fields_of,
 )
 from lamella.lang.nac.nodes import (
@@ -68,15 +68,7 @@ MOST_FINDINGS = 1000
 """Findings of one rule, however often it is broken."""
 
 
-class GivenUpError(Exception):
-    """The rest of a section cannot be read; carries the finding to whoever reads the next section."""
-
-    def __init__(self, finding: Diagnostic) -> None:
-        super().__init__(finding.message)
-        self.finding = finding
-
-
-class Reading:
+class ContainerReading:
     """A file while it is read: its bytes, the bounds that it must keep, and what is wrong with it."""
 
     __slots__ = ("_counts", "data", "findings", "limits", "source")
@@ -104,18 +96,18 @@ class Reading:
             self.report(rules.STRAY_BYTES, start, end, count=end - start, section=behind, repair=repair)
 
     def keep_limit(self, option: str, value: int, what: str, start: int) -> None:
-        """Give up where a number passes a limit."""
+        """Give a section up where a number passes a limit."""
         problem = self.limits.excess(option, value, what)
         if problem:
-            raise GivenUpError(rules.LIMIT.at(self.span(start, start), problem=problem, option=option))
+            raise Found(rules.LIMIT.at(self.span(start, start), problem=problem, option=option))
 
 
-class Section:
+class SectionReader:
     """One section while it is read: no field reaches beyond its end."""
 
     __slots__ = ("reader", "reading", "tag")
 
-    def __init__(self, reading: Reading, tag: str, reader: Reader) -> None:
+    def __init__(self, reading: ContainerReading, tag: str, reader: Reader) -> None:
         self.reading = reading
         self.tag = tag
         self.reader = reader
@@ -133,9 +125,9 @@ class Section:
         """A finding about what was read since a byte."""
         self.reading.report(rule, start, self.reader.position, **values)
 
-    def give_up(self, rule: Rule, start: int, **values: object) -> GivenUpError:
+    def give_up(self, rule: Rule, start: int, **values: object) -> Found:
         """The error that ends the section with a finding about what was read since a byte."""
-        return GivenUpError(rule.at(self.span(start), hint=None, labels=(), **values))
+        return Found(rule.at(self.span(start), hint=None, labels=(), **values))
 
     def counted(self, each: int, what: str) -> range:
         """As many numbers as the next 32 bits say, once it is certain that so many records can follow."""
@@ -168,7 +160,7 @@ class Section:
         return rules.CUT_OFF.at(place, section=self.name, problem=problem.message, end=self.reader.end)
 
 
-def collect(section: Section, records: Iterable[R], repair: str = "") -> list[R]:
+def collect(section: SectionReader, records: Iterable[R], repair: str = "") -> list[R]:
     """The records of a section up to the first that cannot be read, which is a finding."""
     found: list[R] = []
     try:
@@ -177,8 +169,8 @@ def collect(section: Section, records: Iterable[R], repair: str = "") -> list[R]
         section.finish(repair)
     except InputError as problem:
         section.reading.findings.append(section.close(problem))
-    except GivenUpError as problem:
-        section.reading.findings.append(problem.finding)
+    except Found as problem:
+        section.reading.findings += problem.findings
     return found
 
 
@@ -194,7 +186,7 @@ _RIVALS: Mapping[int, tuple[Container, Container]] = MappingProxyType(
 """For each version byte two versions; a file is of the first where its first section follows that one's header."""
 
 
-class Table(NamedTuple):
+class SectionTable(NamedTuple):
     """A header and the places of its sections: each begins where it says and ends where the next one begins."""
 
     header: Header
@@ -203,7 +195,7 @@ class Table(NamedTuple):
     trains: bool
 
 
-def read_header(reading: Reading) -> Table | None:
+def read_header(reading: ContainerReading) -> SectionTable | None:
     """The header of a file, or None where there is no way to go on."""
     container = _choose(reading)
     if container is None:
@@ -213,10 +205,10 @@ def read_header(reading: Reading) -> Table | None:
     if not any(offsets):
         reading.report(rules.NO_SECTIONS, TABLE, container.padding)
         return None
-    return Table(header, container, _find_places(reading, container, offsets), trains)
+    return SectionTable(header, container, _find_places(reading, container, offsets), trains)
 
 
-def _choose(reading: Reading) -> Container | None:
+def _choose(reading: ContainerReading) -> Container | None:
     """The version of a file, by its version byte and its first section."""
     data, size = reading.data, len(reading.data)
     if data[:3] != MAGIC:
@@ -238,11 +230,11 @@ def _choose(reading: Reading) -> Container | None:
     return container
 
 
-def _offsets(reading: Reading, container: Container) -> tuple[int, ...]:
+def _offsets(reading: ContainerReading, container: Container) -> tuple[int, ...]:
     return Reader(reading.data, TABLE).integers("Q", len(container.slots), "the table of sections")
 
 
-def _read_fields(reading: Reading, container: Container) -> tuple[Header, bool]:
+def _read_fields(reading: ContainerReading, container: Container) -> tuple[Header, bool]:
     """What stands before the table, and whether the header says that there is a training graph."""
     bits, inputs, outputs, d_model = _FIELDS.unpack_from(reading.data, _METHOD_BYTE)
     _check_zero(reading, _RESERVED_BYTE, TABLE - 2, "the reserved byte")
@@ -260,21 +252,21 @@ def _read_fields(reading: Reading, container: Container) -> tuple[Header, bool]:
     return header, trains
 
 
-def _method(reading: Reading, code: int) -> Method:
+def _method(reading: ContainerReading, code: int) -> Method:
     if code < len(Method):
         return Method(code)
     reading.report(rules.UNKNOWN_METHOD, _METHOD_BYTE, _METHOD_BYTE + 1, method=code)
     return Method.NONE
 
 
-def _check_zero(reading: Reading, start: int, end: int, what: str) -> None:
+def _check_zero(reading: ContainerReading, start: int, end: int, what: str) -> None:
     found = bytes(reading.data[start:end])
     if any(found):
         reading.report(rules.RESERVED, start, end, what=what, found=found.hex(" "))
 
 
 def _find_places(
-    reading: Reading, container: Container, offsets: tuple[int, ...]
+    reading: ContainerReading, container: Container, offsets: tuple[int, ...]
 ) -> Mapping[str, tuple[int, int]]:
     """The sections whose offsets can be meant, by tag."""
     starts: dict[int, str] = {}
@@ -287,7 +279,7 @@ def _find_places(
 
 
 def _is_possible(
-    reading: Reading, container: Container, slot: int, offset: int, starts: Mapping[int, str]
+    reading: ContainerReading, container: Container, slot: int, offset: int, starts: Mapping[int, str]
 ) -> bool:
     """Whether a section can begin at an offset; why not is a finding at its slot."""
     tag, place, size = container.slots[slot].strip(), TABLE + SLOT * slot, len(reading.data)
@@ -314,7 +306,7 @@ _LENGTHS: Mapping[ConstantType, int] = MappingProxyType(
 """The lengths of constants that have only one."""
 
 
-def read_operations(section: Section) -> Iterator[Operation]:
+def read_operations(section: SectionReader) -> Iterator[Operation]:
     """The records of CMAP."""
     reader = section.reader
     for _ in section.counted(3, "operations"):
@@ -323,7 +315,7 @@ def read_operations(section: Section) -> Iterator[Operation]:
         yield Operation(number, name, section.span(start))
 
 
-def read_signatures(section: Section) -> Iterator[Signature]:
+def read_signatures(section: SectionReader) -> Iterator[Signature]:
     """The records of PERM."""
     reader = section.reader
     for _ in section.counted(3, "signatures"):
@@ -332,7 +324,7 @@ def read_signatures(section: Section) -> Iterator[Signature]:
         yield Signature(number, codes, section.span(start))
 
 
-def read_schedule(section: Section) -> Iterator[Tick]:
+def read_schedule(section: SectionReader) -> Iterator[Tick]:
     """The records of MMAP."""
     reader, reading = section.reader, section.reading
     for _ in section.counted(3, "ticks"):
@@ -350,7 +342,7 @@ def read_schedule(section: Section) -> Iterator[Tick]:
         )
 
 
-def read_constants(section: Section) -> Iterator[Constant]:
+def read_constants(section: SectionReader) -> Iterator[Constant]:
     """The records of CNST."""
     for _ in section.counted(5, "constants"):
         constant = read_constant(section)
@@ -358,7 +350,7 @@ def read_constants(section: Section) -> Iterator[Constant]:
             yield constant
 
 
-def read_constant(section: Section) -> Constant | None:
+def read_constant(section: SectionReader) -> Constant | None:
     """One constant; None for one whose length is wrong, which is stepped over as its length says."""
     reader = section.reader
     start, number, code, length = reader.position, reader.u16(), reader.u8(), reader.u16()
@@ -374,7 +366,7 @@ def read_constant(section: Section) -> Constant | None:
     return Constant(number, kind, value, section.span(start))
 
 
-def _read_value(section: Section, kind: ConstantType, number: int, length: int) -> ConstantValue:
+def _read_value(section: SectionReader, kind: ConstantType, number: int, length: int) -> ConstantValue:
     reader, what = section.reader, f"constant {number}"
     match kind:
         case ConstantType.NULL:
@@ -393,7 +385,7 @@ def _read_value(section: Section, kind: ConstantType, number: int, length: int) 
             return tuple(_same_nan(item) for item in reader.f32s(length, what))
 
 
-def _truth(section: Section, number: int) -> bool:
+def _truth(section: SectionReader, number: int) -> bool:
     start, value = section.reader.position, section.reader.u8()
     if value > 1:
         section.report(rules.TRUTH_VALUE, start, id=number, value=value, repair="it is read as true")
@@ -408,7 +400,7 @@ def _same_nan(value: float) -> float:
 # --- DATA: the names of parameters and inputs, and tensors whose elements stay where they are ---------------
 
 
-def read_data(section: Section, internal: bool) -> Iterator[Parameter | Input | Tensor]:
+def read_data(section: SectionReader, internal: bool) -> Iterator[Parameter | Input | Tensor]:
     """The three blocks, of which the last is there only where weights are internal."""
     yield from _read_parameters(section)
     yield from _read_inputs(section)
@@ -416,27 +408,27 @@ def read_data(section: Section, internal: bool) -> Iterator[Parameter | Input | 
         yield from _read_tensors(section)
 
 
-def _read_parameters(section: Section) -> Iterator[Parameter]:
+def _read_parameters(section: SectionReader) -> Iterator[Parameter]:
     for _ in section.counted(4, "parameters"):
         start = section.reader.position
         number, name = _read_name(section, "parameter")
         yield Parameter(number, name, section.span(start))
 
 
-def _read_inputs(section: Section) -> Iterator[Input]:
+def _read_inputs(section: SectionReader) -> Iterator[Input]:
     for _ in section.counted(4, "inputs"):
         start = section.reader.position
         index, name = _read_name(section, "the input of instruction")
         yield Input(index, name, section.span(start))
 
 
-def _read_name(section: Section, what: str) -> tuple[int, str]:
+def _read_name(section: SectionReader, what: str) -> tuple[int, str]:
     """A number and the name that it stands for."""
     number, size = section.reader.u16(), section.reader.u16()
     return number, section.text(size, f"the name of {what} {number}")
 
 
-def _read_tensors(section: Section) -> Iterator[Tensor]:
+def _read_tensors(section: SectionReader) -> Iterator[Tensor]:
     reader = section.reader
     for _ in section.counted(14, "tensors"):
         start, number = reader.position, reader.u16()
@@ -447,14 +439,14 @@ def _read_tensors(section: Section) -> Iterator[Tensor]:
             dtype, shape, quantization = _read_metadata(section, metadata, number)
         except InputError as problem:
             _report_metadata(section, metadata, number, f"is cut off: {problem.message}")
-        except GivenUpError as problem:
-            section.reading.findings.append(problem.finding)
+        except Found as problem:
+            section.reading.findings += problem.findings
         else:
             yield Tensor(number, dtype, shape, quantization, data, section.span(start))
 
 
 def _read_metadata(
-    section: Section, metadata: Reader, number: int
+    section: SectionReader, metadata: Reader, number: int
 ) -> tuple[int, tuple[int, ...], Quantization]:
     """Type, shape and quantisation, which together are as long as the metadata."""
     dtype, rank, start = metadata.u8(), metadata.u8(), metadata.position
@@ -463,18 +455,18 @@ def _read_metadata(
     code = metadata.u8()
     if code >= len(Method):
         place = section.reading.span(metadata.position - 1, metadata.position)
-        raise GivenUpError(rules.TENSOR_METHOD.at(place, id=number, method=code))
+        raise Found(rules.TENSOR_METHOD.at(place, id=number, method=code))
     quantization = _read_quantization(section, metadata, Method(code))
     if metadata.remaining:
         _report_metadata(section, metadata, number, f"has {metadata.remaining} bytes that mean nothing")
     return dtype, shape, quantization
 
 
-def _report_metadata(section: Section, metadata: Reader, number: int, problem: str) -> None:
+def _report_metadata(section: SectionReader, metadata: Reader, number: int, problem: str) -> None:
     section.reading.report(rules.METADATA, metadata.position, metadata.end, id=number, problem=problem)
 
 
-def _read_quantization(section: Section, metadata: Reader, method: Method) -> Quantization:
+def _read_quantization(section: SectionReader, metadata: Reader, method: Method) -> Quantization:
     if method is Method.INT8_TENSOR:
         scale = metadata.f32()
         return Int8Tensor(math.nan if math.isnan(scale) else scale)
@@ -497,11 +489,13 @@ def _read_scales(metadata: Reader) -> memoryview:
 # --- OPS and TRNG: instructions, whose fields C and D are as long as their signature says -------------------
 
 
-def read_instructions(section: Section, signatures: Mapping[int, str], outputs: int) -> Iterator[Instruction]:
+def read_instructions(
+    section: SectionReader, signatures: Mapping[int, str], outputs: int
+) -> Iterator[Instruction]:
     """The instructions of a section; `outputs` is the count in the header."""
 
     @cache
-    def fields(operation: int, variant: int) -> Fields | None:
+    def fields(operation: int, variant: int) -> FieldLayout | None:
         return fields_of(operation, variant, signatures.get(variant), outputs)
 
     reader = section.reader
@@ -522,7 +516,7 @@ def read_instructions(section: Section, signatures: Mapping[int, str], outputs: 
         yield Instruction(operation, variant, constants, offsets, section.span(start))
 
 
-def _read_constants(section: Section, fields: Fields, index: int) -> tuple[int, ...]:
+def _read_constants(section: SectionReader, fields: FieldLayout, index: int) -> tuple[int, ...]:
     """Field C without its prefix, which is believed only where nothing else tells the length."""
     reader = section.reader
     start, prefix = reader.position, reader.i16()
@@ -533,7 +527,9 @@ def _read_constants(section: Section, fields: Fields, index: int) -> tuple[int, 
     return reader.integers("h", prefix if fields.counted else fields.constants or 0, "field C")
 
 
-def _check_reserved(section: Section, start: int, index: int, found: tuple[int, ...]) -> tuple[int, ...]:
+def _check_reserved(
+    section: SectionReader, start: int, index: int, found: tuple[int, ...]
+) -> tuple[int, ...]:
     """The values of an output's field C mean nothing and are not kept."""
     if any(found):
         values = ", ".join(str(item) for item in found[:8])
@@ -544,12 +540,12 @@ def _check_reserved(section: Section, start: int, index: int, found: tuple[int, 
 # --- what comes with a model: PROC, ORCH and RSRC, and ARRS of newer files ----------------------------------
 
 
-def read_manifest(section: Section) -> Iterator[memoryview]:
+def read_manifest(section: SectionReader) -> Iterator[memoryview]:
     """The one block of PROC."""
     yield section.reader.view(section.reader.u32(), "the manifest")
 
 
-def read_plan(section: Section) -> Iterator[memoryview | Constant]:
+def read_plan(section: SectionReader) -> Iterator[memoryview | Constant]:
     """The bytecode of ORCH, then its constants."""
     reader = section.reader
     size, start, count = reader.u32(), reader.position, reader.u32()
@@ -562,7 +558,7 @@ def read_plan(section: Section) -> Iterator[memoryview | Constant]:
             yield constant
 
 
-def read_resources(section: Section) -> Iterator[Resource]:
+def read_resources(section: SectionReader) -> Iterator[Resource]:
     """The records of RSRC."""
     reader = section.reader
     for number in section.counted(6, "resources"):
@@ -572,7 +568,7 @@ def read_resources(section: Section) -> Iterator[Resource]:
         yield Resource(name, data, section.span(start))
 
 
-def read_arrays(section: Section) -> Iterator[Array]:
+def read_arrays(section: SectionReader) -> Iterator[Array]:
     """The records of ARRS."""
     reader = section.reader
     for number in section.counted(12, "arrays"):
@@ -592,14 +588,14 @@ T = TypeVar("T")
 _EXTERNAL = "the header says that the weights stand elsewhere"
 
 
-def read_sections(reading: Reading, table: Table) -> File:
+def read_sections(reading: ContainerReading, table: SectionTable) -> File:
     """The file behind a header."""
     _check_presence(reading, table)
-    parts = _Parts(reading, table)
+    parts = _SectionParts(reading, table)
     signatures = parts.read("PERM", read_signatures)
     codes = {item.id: item.codes for item in signatures}
 
-    def instructions(section: Section) -> Iterator[Instruction]:
+    def instructions(section: SectionReader) -> Iterator[Instruction]:
         return read_instructions(section, codes, table.header.outputs)
 
     data = parts.read("DATA", lambda section: read_data(section, table.header.internal))
@@ -623,7 +619,7 @@ def read_sections(reading: Reading, table: Table) -> File:
     )
 
 
-def _check_presence(reading: Reading, table: Table) -> None:
+def _check_presence(reading: ContainerReading, table: SectionTable) -> None:
     """What a header promises or cannot do without."""
     if "OPS " not in table.places:
         reading.report(rules.NO_INSTRUCTIONS, TABLE, table.container.padding)
@@ -633,7 +629,7 @@ def _check_presence(reading: Reading, table: Table) -> None:
         reading.report(rules.TRAINING_FLAG, 4, 5, **values)
 
 
-def _orchestrator(parts: _Parts) -> Orchestrator:
+def _orchestrator(parts: _SectionParts) -> Orchestrator:
     found = parts.read("ORCH", read_plan)
     start, end = parts.table.places.get("ORCH", (0, 0))
     constants = tuple(item for item in found if isinstance(item, Constant))
@@ -641,24 +637,24 @@ def _orchestrator(parts: _Parts) -> Orchestrator:
     return Orchestrator(bytecode, constants, parts.reading.span(start, end))
 
 
-class _Parts:
+class _SectionParts:
     """The sections that a header names."""
 
-    def __init__(self, reading: Reading, table: Table) -> None:
+    def __init__(self, reading: ContainerReading, table: SectionTable) -> None:
         self.reading = reading
         self.table = table
 
-    def read(self, tag: str, records: Callable[[Section], Iterator[T]]) -> tuple[T, ...]:
+    def read(self, tag: str, records: Callable[[SectionReader], Iterator[T]]) -> tuple[T, ...]:
         """The records of a section; none where it is absent or not what its slot says."""
         if tag not in self.table.places:
             return ()
-        section = Section(self.reading, tag, Reader(self.reading.data, *self.table.places[tag]))
+        section = SectionReader(self.reading, tag, Reader(self.reading.data, *self.table.places[tag]))
         if not self._has_tag(section):
             return ()
         external = tag == "DATA" and not self.table.header.internal
         return tuple(collect(section, records(section), _EXTERNAL if external else ""))
 
-    def _has_tag(self, section: Section) -> bool:
+    def _has_tag(self, section: SectionReader) -> bool:
         start = section.reader.position
         try:
             found = section.reader.take(4, "the tag")
@@ -682,7 +678,7 @@ class Parsed(NamedTuple):
 
 def parse(data: bytes | memoryview, name: str = "<bytes>", limits: Limits = DEFAULT) -> Parsed:
     """The file of some bytes; never raises, whatever they are. Weights stay views of the bytes."""
-    reading = Reading(memoryview(data).toreadonly().cast("B"), name, limits)
+    reading = ContainerReading(memoryview(data).toreadonly().cast("B"), name, limits)
     with collector_paused():
         table = read_header(reading)
         file = File() if table is None else read_sections(reading, table)

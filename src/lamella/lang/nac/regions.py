@@ -34,7 +34,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class MisplacedBlocks:
     """An instruction whose blocks do not fit behind it, and where the block around it ends."""
 
     index: int
@@ -48,7 +48,7 @@ class Blocks:
     found: list[Block] = field(default_factory=list)
     inside: list[int] = field(default_factory=list)
     owned: dict[int, tuple[Block, ...]] = field(default_factory=dict)
-    misfits: list[Misfit] = field(default_factory=list)
+    misfits: list[MisplacedBlocks] = field(default_factory=list)
 
     def at(self, index: int) -> Block | None:
         """The innermost block of an instruction; None in the program itself."""
@@ -118,7 +118,7 @@ def read_blocks(instructions: Sequence[Instruction]) -> Blocks:
 def _open(blocks: Blocks, index: int, lengths: tuple[int, ...], end: int) -> list[int]:
     """Add the blocks of an instruction; their places, the last one first."""
     if min(lengths, default=0) < 0 or index + 1 + sum(lengths) > end:
-        blocks.misfits.append(Misfit(index, end))
+        blocks.misfits.append(MisplacedBlocks(index, end))
         return []
     around, start, first = blocks.inside[index], index + 1, len(blocks.found)
     depth = 1 if around == PROGRAM else blocks.found[around].depth + 1

@@ -35,7 +35,7 @@ LOSS, GRADIENT = "loss", "gradient.{}"
 
 
 @dataclass(slots=True)
-class _Graph:
+class _TrainingGraph:
     """The instructions of a training graph while they become a file of their own."""
 
     code: list[Instruction] = field(default_factory=list)
@@ -113,9 +113,9 @@ def move_training(file: File) -> tuple[File, File]:
     return bare, _as_file(file, graph, outputs)
 
 
-def _move(file: File) -> _Graph:
+def _move(file: File) -> _TrainingGraph:
     """The instructions in their order: loads are inputs, updates and the end are left out."""
-    graph = _Graph()
+    graph = _TrainingGraph()
     names = {item.id: item.name for item in reversed(file.parameters)}
     for index, item in enumerate(file.training):
         if item.operation == OUTPUT:
@@ -134,7 +134,7 @@ def _move(file: File) -> _Graph:
     return graph
 
 
-def _take_target(graph: _Graph, number: int) -> int:
+def _take_target(graph: _TrainingGraph, number: int) -> int:
     """The instruction that takes a target; one for all that need it."""
     if number not in graph.targets:
         graph.targets[number] = len(graph.code)
@@ -142,7 +142,7 @@ def _take_target(graph: _Graph, number: int) -> int:
     return graph.targets[number]
 
 
-def _as_file(file: File, graph: _Graph, outputs: Mapping[str, int]) -> File:
+def _as_file(file: File, graph: _TrainingGraph, outputs: Mapping[str, int]) -> File:
     """The file of a training graph, with the tables of the file that it is from."""
     here = len(graph.code)
     end = Instruction(OUTPUT, FINAL, (), tuple(graph.places[place] - here for place in outputs.values()))
@@ -159,7 +159,7 @@ def _as_file(file: File, graph: _Graph, outputs: Mapping[str, int]) -> File:
     )
 
 
-def restate(file: File) -> File:
+def upgrade_version(file: File) -> File:
     """The same file in version 1.6, where operations that became standard later need names in CMAP.
 
     A training graph becomes resources, where they can say it. What else 1.6 has no section for stays in the file:
@@ -167,7 +167,7 @@ def restate(file: File) -> File:
     """
     if file.training and is_movable(file):
         bare, graph = move_training(file)
-        graph = restate(graph)
+        graph = upgrade_version(graph)
         if not find_unwritable(graph):
             made = replace(bare, resources=(*bare.resources, Resource(GRAPH, write(graph))))
             file = _without_actions(made)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, Rule
 from lamella.base.source import NOWHERE, Span
-from lamella.lang.nac.layout import CONTAINERS, INTERNAL, MAGIC, WRITTEN, Fields, fields_of
+from lamella.lang.nac.layout import CONTAINERS, INTERNAL, MAGIC, WRITTEN, FieldLayout, fields_of
 from lamella.lang.nac.nodes import (
     OUTPUT,
     V1_6,
@@ -315,7 +315,7 @@ def write_instructions(image: Image, file: File) -> None:
             _write_fields(image, index, item, fields)
 
 
-def _agrees(image: Image, index: int, item: Instruction, fields: Fields) -> bool:
+def _agrees(image: Image, index: int, item: Instruction, fields: FieldLayout) -> bool:
     """Whether an instruction has as many constants and offsets as its operation."""
     wanted = 0 if _is_output(item) else fields.constants or 0
     right = True
@@ -337,7 +337,7 @@ def _is_output(item: Instruction) -> bool:
     return item.operation == OUTPUT and item.variant < 2
 
 
-def _write_fields(image: Image, index: int, item: Instruction, fields: Fields) -> None:
+def _write_fields(image: Image, index: int, item: Instruction, fields: FieldLayout) -> None:
     if fields.constants is not None:
         constants = (0,) * fields.constants if _is_output(item) else item.constants
         prefix = len(constants) if fields.counted else fields.prefixes[0]

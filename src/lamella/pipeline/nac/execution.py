@@ -8,7 +8,7 @@ from pathlib import Path
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.paths import is_folder
-from lamella.lang.nac import restate, save_file
+from lamella.lang.nac import save_file, upgrade_version
 from lamella.lang.nac.files import save_assembly
 from lamella.pipeline import languages
 from lamella.pipeline.languages import execution_of, part_of
@@ -72,7 +72,7 @@ def save(model: Model, path: Path, options: Options | None = None) -> None:
     if model.mapped is not None:
         model.mapped.check_whole()
     if ending == BINARY:
-        save_file(path, restate(model.file))
+        save_file(path, upgrade_version(model.file))
     else:
         save_assembly(path, model.file)
 

@@ -36,7 +36,7 @@ from lamella.base.arrays import Array, DType, numpy_dtype
 from lamella.base.diagnostic import printable
 from lamella.base.limits import LARGEST, SMALLEST
 from lamella.lang.nac.check import bytecode as opcodes
-from lamella.lang.nac.check.bytecode import Step
+from lamella.lang.nac.check.bytecode import PlanStep
 from lamella.lang.nac.check.data import DTYPES, check_arrays
 from lamella.lang.nac.check.plan import SELF, BlockCall, blocks_of, fill, model_number
 from lamella.lang.nac.nodes import V1_5, V1_6
@@ -415,7 +415,7 @@ TENSORS: Actions = MappingProxyType(
 # --- models: run whole, in blocks, and two blocks side by side ----------------------------------------------
 
 
-def run_models(state: State, step: Step) -> None:
+def run_models(state: State, step: PlanStep) -> None:
     """An instruction that runs models."""
     match step.fields:
         case int(model), tuple(inputs), tuple(outputs):

@@ -16,8 +16,8 @@ from lamella.bridge.graph_to_nac.calls.restate import Inexpressible, written_nam
 from lamella.bridge.graph_to_nac.calls.said import OwnCall, Saying
 from lamella.graph.nodes import Tensor
 from lamella.lang.nac.nodes import ConstantValue
+from lamella.lang.nac.operations import TENSOR_CODES
 from lamella.lang.nac.rules import graphs as rules
-from lamella.lang.nac.signatures import TENSOR_CODES
 from lamella.ops.instance import Repeated
 from lamella.ops.problem import Problem
 

@@ -19,7 +19,7 @@ from lamella.lang.nac.check import check
 from lamella.lang.nac.check.instructions import is_user_input
 from lamella.lang.nac.check.tables import read_tables
 from lamella.lang.nac.check.training import (
-    Entry,
+    TrainingEntry,
     final_offsets,
     has_entry,
     is_end,
@@ -35,7 +35,7 @@ from lamella.lang.nac.rules import sections as rules
 # --- the training graph of the resources `training.json` and `training.nac`, in the ids of the file ---------
 
 
-def entry_to_backward(file: File, entry: Entry) -> Backward:
+def entry_to_backward(file: File, entry: TrainingEntry) -> Backward:
     """The training graph of checked resources."""
     graph, tables = entry.graph, MergedTables(file)
     restating, loads = Restating(graph, tables), _loads(file, entry)
@@ -56,7 +56,7 @@ def entry_to_backward(file: File, entry: Entry) -> Backward:
     return Backward(tables.file(), tuple(code), tuple(changes), outputs[entry.loss], known, notes)
 
 
-def _loads(file: File, entry: Entry) -> dict[int, Instruction]:
+def _loads(file: File, entry: TrainingEntry) -> dict[int, Instruction]:
     """What the inputs of the graph are in a training graph of the file, by their instructions."""
     ids = {item.name: item.id for item in reversed(file.parameters)}
     own = {item.name: item.index for item in reversed(file.inputs)}
@@ -75,7 +75,7 @@ def _loads(file: File, entry: Entry) -> dict[int, Instruction]:
     return found
 
 
-def find_misfits(file: File, entry: Entry, weights: Weights) -> Iterator[Diagnostic]:
+def find_misfits(file: File, entry: TrainingEntry, weights: Weights) -> Iterator[Diagnostic]:
     """Inputs of the graph that are described as another type than that of what they are given."""
     wanted, noted = read_notes(entry.graph), read_notes(file)
     yield from noted.findings

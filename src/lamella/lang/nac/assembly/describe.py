@@ -11,29 +11,29 @@ from lamella.lang.nac.assembly import words
 from lamella.lang.nac.assembly.nodes import (
     Argument,
     Assembly,
+    AssemblyRow,
+    AssemblySection,
     Blob,
     Bytes,
-    Call,
     Field,
+    FileSlice,
     Id,
-    Item,
+    InlineBytes,
+    InlineConstant,
     Label,
     Line,
+    MemoryOrder,
     Moment,
-    Order,
+    OperationCall,
     Raw,
-    Row,
+    RowItem,
     Scaled,
-    Section,
-    Slice,
     System,
-    Value,
-    Weights,
-    Written,
+    WeightRow,
     Zeros,
 )
 from lamella.lang.nac.assembly.programs import decode_manifest, decode_plan
-from lamella.lang.nac.assembly.tables import Tables
+from lamella.lang.nac.assembly.tables import AssemblyTables
 from lamella.lang.nac.assembly.words import unpack_singles
 from lamella.lang.nac.nodes import (
     CONVERGENCE,
@@ -68,7 +68,7 @@ class CodeDescriber:
 
     def __init__(self, file: File) -> None:
         self._count = len(file.instructions)
-        self._tables = Tables(file.header.version)
+        self._tables = AssemblyTables(file.header.version)
         self._tables.fill(file)
 
     def lines(self, instructions: Sequence[Instruction], schedule: Sequence[Tick] = ()) -> list[Line]:
@@ -80,10 +80,10 @@ class CodeDescriber:
             for index, item in enumerate(instructions)
         ]
 
-    def body(self, index: int, item: Instruction, count: int) -> System | Call | Raw:
+    def body(self, index: int, item: Instruction, count: int) -> System | OperationCall | Raw:
         """The most readable form that says exactly this."""
         reachable = all(0 <= index + offset < count for offset in item.offsets)
-        found: System | Call | None = None
+        found: System | OperationCall | None = None
         if reachable and item.operation >= FIRST_REGULAR:
             found = self._call(index, item)
         elif reachable and 0 not in item.offsets:
@@ -101,17 +101,17 @@ class CodeDescriber:
         labels = tuple(_label(index, offset) for offset in item.offsets)
         return System(word, self._operands(word, item.constants), labels)
 
-    def _operands(self, word: str, constants: Sequence[int]) -> tuple[int | str | Value | Id, ...]:
+    def _operands(self, word: str, constants: Sequence[int]) -> tuple[int | str | InlineConstant | Id, ...]:
         if word in ("parameter", "update"):
             name = self._tables.parameters.meaning(constants[0])
             return (constants[0] if name is None else name,)
         return (self._constant(constants[0]),) if word == "constant" else tuple(constants)
 
-    def _call(self, index: int, item: Instruction) -> Call | None:
+    def _call(self, index: int, item: Instruction) -> OperationCall | None:
         name = self._tables.operation_name(item.operation)
         operation = Id(item.operation) if name is None else name
         if item.variant == 0 and not item.constants and not item.offsets:
-            return Call(operation, None, ())
+            return OperationCall(operation, None, ())
         codes = self._tables.signatures.meaning(item.variant)
         if codes is None or len(codes) != len(item.offsets):
             return None
@@ -121,13 +121,13 @@ class CodeDescriber:
         arguments: list[Argument] = [
             _label(index, offset) if offset else self._constant(next(constants)) for offset in item.offsets
         ]
-        return Call(operation, codes, tuple(arguments))
+        return OperationCall(operation, codes, tuple(arguments))
 
-    def _constant(self, number: int) -> Value | Id:
+    def _constant(self, number: int) -> InlineConstant | Id:
         key = self._tables.constants.meaning(number)
         if key is None or len(key) > LONGEST_VALUE:
             return Id(number)
-        return Value(self._tables.types[key], self._tables.values[key])
+        return InlineConstant(self._tables.types[key], self._tables.values[key])
 
     # --- memory commands ------------------------------------------------------------------------------------
 
@@ -135,10 +135,10 @@ class CodeDescriber:
         """A tick as a row of its own."""
         return Moment(tick.index, self.orders(tick.commands))
 
-    def orders(self, commands: Sequence[Command]) -> tuple[Order, ...]:
+    def orders(self, commands: Sequence[Command]) -> tuple[MemoryOrder, ...]:
         """Commands, those of one action in a row together."""
         return tuple(
-            Order(action, tuple(self._target(command.target) for command in group))
+            MemoryOrder(action, tuple(self._target(command.target) for command in group))
             for action, group in groupby(commands, lambda command: int(command.action))
         )
 
@@ -176,12 +176,12 @@ class Companion:
     parts: list[Data] = field(default_factory=list)
     size: int = 0
 
-    def take(self, data: Data) -> Slice:
+    def take(self, data: Data) -> FileSlice:
         """Put data behind what is there already and say where it lies."""
         offset = self.size
         self.parts.append(data)
         self.size += len(data)
-        return Slice(self.name, offset, len(data))
+        return FileSlice(self.name, offset, len(data))
 
 
 class DataDescriber:
@@ -190,14 +190,14 @@ class DataDescriber:
     def __init__(self, companion: Companion | None) -> None:
         self._companion = companion
 
-    def tensor(self, item: Tensor) -> Weights:
+    def tensor(self, item: Tensor) -> WeightRow:
         """A row of `.tensors`."""
         scaled = self._scaled(item.quantization)
-        return Weights(item.parameter, item.dtype, item.shape, scaled, self.data(item.data))
+        return WeightRow(item.parameter, item.dtype, item.shape, scaled, self.data(item.data))
 
-    def array(self, item: Array) -> Weights:
+    def array(self, item: Array) -> WeightRow:
         """A row of `.arrays`."""
-        return Weights(item.name, item.dtype, item.shape, None, self.data(item.data))
+        return WeightRow(item.name, item.dtype, item.shape, None, self.data(item.data))
 
     def _scaled(self, quantization: Quantization) -> Scaled | None:
         match quantization:
@@ -221,8 +221,8 @@ class DataDescriber:
             return self._companion.take(data)
         whole = bytes(data)
         if maybe_text and _is_text(whole):
-            return Written("text", whole)
-        return Written("hex" if len(whole) <= SMALL else "base64", whole)
+            return InlineBytes("text", whole)
+        return InlineBytes("hex" if len(whole) <= SMALL else "base64", whole)
 
 
 def _is_text(data: bytes) -> bool:
@@ -239,7 +239,9 @@ def describe(file: File, companion: Companion | None = None) -> Assembly:
     data = DataDescriber(companion)
     named = {name: items for part in (_tables(file), _code(file), _data(file, data)) for name, items in part}
     sections = tuple(
-        Section(name, tuple(Row(item) for item in named[name])) for name in words.SECTIONS if named[name]
+        AssemblySection(name, tuple(AssemblyRow(item) for item in named[name]))
+        for name in words.SECTIONS
+        if named[name]
     )
     return Assembly(tuple(_fields(file)), sections)
 
@@ -254,7 +256,7 @@ def _fields(file: File) -> Iterator[Field]:
     yield Field("d_model", header.d_model)
 
 
-def _tables(file: File) -> Iterator[tuple[str, Sequence[Item]]]:
+def _tables(file: File) -> Iterator[tuple[str, Sequence[RowItem]]]:
     yield words.OPERATIONS, file.operations
     yield words.SIGNATURES, file.signatures
     yield words.CONSTANTS, file.constants
@@ -262,7 +264,7 @@ def _tables(file: File) -> Iterator[tuple[str, Sequence[Item]]]:
     yield words.INPUTS, file.inputs
 
 
-def _code(file: File) -> Iterator[tuple[str, Sequence[Item]]]:
+def _code(file: File) -> Iterator[tuple[str, Sequence[RowItem]]]:
     code = CodeDescriber(file)
     behind = stands_behind(file.schedule, len(file.instructions))
     yield words.CODE, code.lines(file.instructions, file.schedule if behind else ())
@@ -270,7 +272,7 @@ def _code(file: File) -> Iterator[tuple[str, Sequence[Item]]]:
     yield words.TRAINING, code.lines(file.training)
 
 
-def _data(file: File, data: DataDescriber) -> Iterator[tuple[str, Sequence[Item]]]:
+def _data(file: File, data: DataDescriber) -> Iterator[tuple[str, Sequence[RowItem]]]:
     plan = file.orchestrator
     yield words.TENSORS, [data.tensor(item) for item in file.tensors]
     yield words.ARRAYS, [data.array(item) for item in file.arrays]

@@ -19,28 +19,28 @@ from lamella.lang.nac.assembly import words
 from lamella.lang.nac.assembly.nodes import (
     Argument,
     Assembly,
+    AssemblyRow,
+    AssemblySection,
     Blob,
     Bytes,
-    Call,
     Encoding,
     Field,
+    FileSlice,
     Id,
-    Item,
+    InlineBytes,
+    InlineConstant,
     Label,
     Line,
+    MemoryOrder,
     Moment,
-    Order,
+    OperationCall,
+    ProgramStep,
     Raw,
-    Row,
+    RowItem,
     Scaled,
-    Section,
-    Slice,
-    Step,
     StepOperand,
     System,
-    Value,
-    Weights,
-    Written,
+    WeightRow,
     Zeros,
 )
 from lamella.lang.nac.assembly.programs import MANIFEST_NAMES, PLAN_WORDS
@@ -105,7 +105,7 @@ class AssemblyParser(NotingCursor):
     def assembly(self) -> Assembly:
         """`NAC VERSION field* section*`."""
         fields = self._fields()
-        sections: list[Section] = []
+        sections: list[AssemblySection] = []
         while self.kind != END:
             sections += self._section()
         self._refuse_repeated([(f".{item.name}", item.span) for item in sections], "the section {}")
@@ -160,7 +160,7 @@ class AssemblyParser(NotingCursor):
 
     # --- sections -------------------------------------------------------------------------------------------
 
-    def _section(self) -> list[Section]:
+    def _section(self) -> list[AssemblySection]:
         """A section, or nothing where its name is unknown."""
         token = self.index
         name = self.text[1:]
@@ -174,16 +174,16 @@ class AssemblyParser(NotingCursor):
             return []
         self.next()
         span, notes = self.settle(token)
-        rows: list[Row] = []
+        rows: list[AssemblyRow] = []
         if name in (words.MANIFEST, words.ORCHESTRATOR):
             self._program(name, rows)
         else:
             self._rows(self._reader(name), rows)
-        return [Section(name, tuple(rows), span, notes)]
+        return [AssemblySection(name, tuple(rows), span, notes)]
 
-    def _reader(self, name: str) -> Callable[[], Item]:
+    def _reader(self, name: str) -> Callable[[], RowItem]:
         """How a row of a section is read."""
-        readers: dict[str, Callable[[], Item]] = {
+        readers: dict[str, Callable[[], RowItem]] = {
             words.CODE: self.line,
             words.TRAINING: self.line,
             words.CONSTANTS: self.constant_row,
@@ -194,11 +194,11 @@ class AssemblyParser(NotingCursor):
         }
         return readers.get(name, lambda: self.named(name))
 
-    def _rows(self, read: Callable[[], Item], rows: list[Row]) -> None:
+    def _rows(self, read: Callable[[], RowItem], rows: list[AssemblyRow]) -> None:
         while self.kind not in (END, SECTION):
             self._row(read, rows)
 
-    def _program(self, name: str, rows: list[Row]) -> None:
+    def _program(self, name: str, rows: list[AssemblyRow]) -> None:
         """A manifest, or a plan with its constants: bytes or instructions."""
         is_plan = name == words.ORCHESTRATOR
         names = PLAN_WORDS if is_plan else MANIFEST_NAMES
@@ -214,7 +214,7 @@ class AssemblyParser(NotingCursor):
             self.problem("a section", "after the manifest")
             self.skip_to(lambda: self.kind == SECTION)
 
-    def _row(self, read: Callable[[], Item], found: list[Row]) -> None:
+    def _row(self, read: Callable[[], RowItem], found: list[AssemblyRow]) -> None:
         start = self.index
         self._count += 1
         if self._count > self._most:
@@ -226,7 +226,7 @@ class AssemblyParser(NotingCursor):
             self._leave_row(start)
             return
         _, notes = self.settle(start)
-        found.append(Row(item, notes))
+        found.append(AssemblyRow(item, notes))
 
     def _give_up(self) -> None:
         """There are more rows than anybody reads: go to the end."""
@@ -257,7 +257,7 @@ class AssemblyParser(NotingCursor):
 
     # --- tables ---------------------------------------------------------------------------------------------
 
-    def named(self, section: str) -> Item:
+    def named(self, section: str) -> RowItem:
         """`INT '=' name`."""
         first = self.index
         index = self.key("an index" if section == words.INPUTS else "an id")
@@ -294,7 +294,7 @@ class AssemblyParser(NotingCursor):
         orders = self.orders()
         return Line(label, body, orders, self.span_from(first))
 
-    def body(self) -> System | Call | Raw:
+    def body(self) -> System | OperationCall | Raw:
         """What an instruction does."""
         if self.kind == WORD and self.text in SYSTEM:
             return self.system(self.texts[self.next()])
@@ -335,7 +335,7 @@ class AssemblyParser(NotingCursor):
             return self.integer("an id", "here")
         return self.name("the id or the name of a parameter", "in '(…)'")
 
-    def constant(self, where: str) -> Value | Id:
+    def constant(self, where: str) -> InlineConstant | Id:
         """A constant by its value or by its id."""
         return self.id(where) if self.text == "#" else self.value(where)
 
@@ -380,14 +380,14 @@ class AssemblyParser(NotingCursor):
         self.expect(")", "after field D")
         return Raw(operation, variant, constants, offsets)
 
-    def call(self) -> Call:
+    def call(self) -> OperationCall:
         """`(operation | id) (':' name)? '(' argument,* ')'`."""
         operation = self._operation()
         signature = self.name("a signature", "after ':'") if self.accept(":") else None
         self.expect("(", "after an operation")
         arguments = [] if self.text == ")" else self.separated(self.argument)
         self.expect(")", "after arguments")
-        return Call(operation, signature, tuple(arguments))
+        return OperationCall(operation, signature, tuple(arguments))
 
     def _operation(self) -> str | Id:
         if self.text == "#":
@@ -402,21 +402,21 @@ class AssemblyParser(NotingCursor):
 
     # --- memory commands ------------------------------------------------------------------------------------
 
-    def orders(self) -> tuple[Order, ...]:
+    def orders(self) -> tuple[MemoryOrder, ...]:
         """`command*`."""
-        found: list[Order] = []
+        found: list[MemoryOrder] = []
         while self.text == "@":
             found.append(self.order())
         return tuple(found)
 
-    def order(self) -> Order:
+    def order(self) -> MemoryOrder:
         """`'@' (ACTION | INT) '(' target (',' target)* ')'`."""
         first = self.next()
         action = self._action()
         self.expect("(", "after an action")
         targets = self.separated(self.target)
         self.expect(")", "after the targets of an action")
-        return Order(action, tuple(targets), self.span_from(first))
+        return MemoryOrder(action, tuple(targets), self.span_from(first))
 
     def _action(self) -> int:
         if self.kind == INT:
@@ -437,12 +437,12 @@ class AssemblyParser(NotingCursor):
 
     # --- data -----------------------------------------------------------------------------------------------
 
-    def tensor(self) -> Weights:
+    def tensor(self) -> WeightRow:
         """`INT '=' type shape quantization? data`."""
         first = self.index
         return self._weights(first, self.key("an id"), quantized=True)
 
-    def array(self) -> Weights:
+    def array(self) -> WeightRow:
         """`name '=' type shape data`."""
         first = self.index
         return self._weights(first, self._name_before("an array"), quantized=False)
@@ -452,11 +452,11 @@ class AssemblyParser(NotingCursor):
         self.expect("=", "after a name")
         return name
 
-    def _weights(self, first: int, key: int | str, quantized: bool) -> Weights:
+    def _weights(self, first: int, key: int | str, quantized: bool) -> WeightRow:
         dtype = self.id("here").number if self.text == "#" else self._dtype()
         shape = self._shape("before a shape")
         scaled = self.scaled() if quantized and self.text in words.METHODS and self.text != "none" else None
-        return Weights(key, dtype, shape, scaled, self.data(), self.span_from(first))
+        return WeightRow(key, dtype, shape, scaled, self.data(), self.span_from(first))
 
     def _shape(self, where: str) -> tuple[int, ...]:
         return self.listed(lambda: self.size("a dimension", "in a shape"), where)
@@ -517,28 +517,28 @@ class AssemblyParser(NotingCursor):
         pieces = self.separated(lambda: self.string("a string", f"in '{word}(…)'"))
         span = self.span_from(first)
         try:
-            return Written(_ENCODINGS[word], _decode(word, "".join(pieces)), span)
+            return InlineBytes(_ENCODINGS[word], _decode(word, "".join(pieces)), span)
         except ValueError:
             raise self.report(rules.BAD_DATA.at(span, encoding=word, repair=_REPAIRS[word])) from None
 
-    def _slice(self, first: int) -> Slice:
+    def _slice(self, first: int) -> FileSlice:
         name = self.string("the name of a file", "in 'file(…)'")
         self.expect(",", "after the name of a file")
         offset = self.size("an offset", "in 'file(…)'")
         self.expect(",", "after the offset")
         size = self.size("a number of bytes", "in 'file(…)'")
-        return Slice(name, offset, size, self.span_from(first))
+        return FileSlice(name, offset, size, self.span_from(first))
 
     # --- manifest and plan ----------------------------------------------------------------------------------
 
-    def step(self, names: Collection[str]) -> Step:
+    def step(self, names: Collection[str]) -> ProgramStep:
         """`WORD '(' operand,* ')'`."""
         first = self.index
         name = self.choose("instruction", names, "here")
         self.expect("(", f"after '{name}'")
         operands = [] if self.text == ")" else self.separated(self._operand)
         self.expect(")", f"after the operands of '{name}'")
-        return Step(name, tuple(operands), self.span_from(first))
+        return ProgramStep(name, tuple(operands), self.span_from(first))
 
     def _operand(self) -> StepOperand:
         return self.listed(self._atom, "here") if self.text == "[" else self._atom()
@@ -664,11 +664,11 @@ class AssemblyParser(NotingCursor):
 
     # --- constants ------------------------------------------------------------------------------------------
 
-    def value(self, where: str) -> Value:
+    def value(self, where: str) -> InlineConstant:
         """`null`, a truth value, a number, a string or a list of numbers of one kind."""
         first = self.index
         type_, found = self._value(where)
-        return Value(type_, found, self.span_from(first))
+        return InlineConstant(type_, found, self.span_from(first))
 
     def _value(self, where: str) -> tuple[ConstantType, ConstantValue]:
         if self.kind == INT:

@@ -8,19 +8,19 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import NamedTuple
 
-from lamella.base.errors import InputError
+from lamella.base.errors import InputError, Malformed
 from lamella.base.reader import Reader
-from lamella.lang.nac.assembly.nodes import Step, StepOperand
+from lamella.lang.nac.assembly.nodes import ProgramStep, StepOperand
 from lamella.lang.nac.check.bytecode import (
     BRANCH,
     BREAK,
     LOOP_END,
     LOOP_START,
     OPCODES,
-    Kind,
+    DecodeStop,
     Opcode,
-    Operand,
-    Stop,
+    OperandKind,
+    PlanOperand,
     decode,
 )
 from lamella.lang.nac.check.manifest import BEHAVES, MAGIC, TRIMS
@@ -38,7 +38,7 @@ _CONDITIONAL = 2
 
 
 @dataclass(slots=True)
-class _Places:
+class _JumpTargets:
     """Where things lie: the ends of steps, labels, and the loop that each break and each end belongs to."""
 
     ends: list[int]
@@ -47,7 +47,7 @@ class _Places:
     """By the number of a step that ends or leaves a loop, the byte it jumps to."""
 
 
-def resolve_jumps(steps: Sequence[Step]) -> tuple[Step, ...]:
+def resolve_jumps(steps: Sequence[ProgramStep]) -> tuple[ProgramStep, ...]:
     """The steps with distances in place of labels and of what was left out; labels themselves are gone.
 
     A step that cannot be resolved stays as it is, for `encode_plan_step` to tell what is wrong with it.
@@ -57,8 +57,8 @@ def resolve_jumps(steps: Sequence[Step]) -> tuple[Step, ...]:
     return tuple(step for step in resolved if step is not None)
 
 
-def _find_places(steps: Sequence[Step]) -> _Places:
-    places = _Places(list(accumulate(map(_size, steps))))
+def _find_places(steps: Sequence[ProgramStep]) -> _JumpTargets:
+    places = _JumpTargets(list(accumulate(map(_size, steps))))
     open_: list[tuple[int, list[int]]] = []
     for number, step in enumerate(steps):
         code, end = PLAN_NAMES.get(step.name), places.ends[number]
@@ -75,7 +75,7 @@ def _find_places(steps: Sequence[Step]) -> _Places:
     return places
 
 
-def _size(step: Step) -> int:
+def _size(step: ProgramStep) -> int:
     """The bytes of a step, as far as they can be told."""
     if step.name not in PLAN_NAMES:
         return 0
@@ -86,7 +86,7 @@ def _size(step: Step) -> int:
     return 1 + slots + sum(operand.kind.size for operand in (*opcode.operands, *more))
 
 
-def _resolve(number: int, step: Step, places: _Places) -> Step | None:
+def _resolve(number: int, step: ProgramStep, places: _JumpTargets) -> ProgramStep | None:
     code, end = PLAN_NAMES.get(step.name), places.ends[number]
     if step.name == LABEL:
         is_first = len(step.operands) == 1 and places.labels.get(str(step.operands[0])) == number
@@ -100,25 +100,13 @@ def _resolve(number: int, step: Step, places: _Places) -> Step | None:
     return step
 
 
-def _with(step: Step, distance: int) -> Step:
+def _with(step: ProgramStep, distance: int) -> ProgramStep:
     """The step with a distance as its last operand."""
     kept = tuple(item for item in step.operands if not isinstance(item, str))
     return replace(step, operands=(*kept, distance))
 
 
-# --- what is wrong with an instruction of a manifest or a plan, and the numbers that their bytes ------------
-
-
-class StepProblem(Exception):
-    """An instruction has no bytes; the reason continues a sentence that begins with its name."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-class WrongOperandError(Exception):
-    """An operand is not what an instruction takes; never leaves this folder."""
+# --- operands as bytes; Malformed continues a sentence that begins with the name of the instruction ---------
 
 
 def miscounted(wanted: int, given: int) -> str:
@@ -129,20 +117,20 @@ def miscounted(wanted: int, given: int) -> str:
 def pack_number(operand: StepOperand, size: int, signed: bool = False) -> bytes:
     """An operand that is a number of some bytes."""
     if not isinstance(operand, int):
-        raise WrongOperandError("takes a number where none is given")
+        raise Malformed("takes a number where none is given")
     try:
         return operand.to_bytes(size, "little", signed=signed)
     except OverflowError:
-        raise WrongOperandError(f"holds {operand} in {size} byte{'s'[: size > 1]}") from None
+        raise Malformed(f"holds {operand} in {size} byte{'s'[: size > 1]}") from None
 
 
 def pack_text(operand: StepOperand, size: int) -> bytes:
     """An operand that is a text behind its length, which has some bytes."""
     if not isinstance(operand, str):
-        raise WrongOperandError("takes a text where none is given")
+        raise Malformed("takes a text where none is given")
     data = operand.encode("utf-8")
     if len(data) >= 256**size:
-        raise WrongOperandError(f"holds a text of {len(data)} bytes; {256**size - 1} are the most")
+        raise Malformed(f"holds a text of {len(data)} bytes; {256**size - 1} are the most")
     return len(data).to_bytes(size, "little") + data
 
 
@@ -152,41 +140,38 @@ def pack_text(operand: StepOperand, size: int) -> bytes:
 Operands = tuple[StepOperand, ...]
 
 
-def decode_manifest(data: Data) -> tuple[Step, ...] | None:
+def decode_manifest(data: Data) -> tuple[ProgramStep, ...] | None:
     """The instructions of a manifest, or None where they would not give the same bytes again."""
     reader = Reader(data)
-    found: list[Step] = []
+    found: list[ProgramStep] = []
     try:
         reader.expect(MAGIC, "a manifest")
         while reader.remaining:
             found.append(_take(reader))
         return tuple(found) if encode_manifest(found) == bytes(data) else None
-    except (InputError, StepProblem):
+    except (InputError, Malformed):
         return None
 
 
-def _take(reader: Reader) -> Step:
+def _take(reader: Reader) -> ProgramStep:
     name = _NAMES.get(reader.u8())
     if name is None:
-        raise StepProblem("is no instruction")
+        raise Malformed("is no instruction")
     payload = Reader(reader.take(reader.u32()))
     operands = _RECORDS[name].take(payload)
     payload.finish(name)
-    return Step(name, operands)
+    return ProgramStep(name, operands)
 
 
-def encode_manifest(steps: Sequence[Step]) -> bytes:
-    """The bytes of a manifest; StepProblem where an instruction has none."""
+def encode_manifest(steps: Sequence[ProgramStep]) -> bytes:
+    """The bytes of a manifest; Malformed where an instruction has none."""
     return MAGIC + b"".join(map(encode_manifest_step, steps))
 
 
-def encode_manifest_step(step: Step) -> bytes:
-    """The bytes of one instruction; StepProblem where it has none."""
+def encode_manifest_step(step: ProgramStep) -> bytes:
+    """The bytes of one instruction; Malformed where it has none."""
     record = _RECORDS[step.name]
-    try:
-        payload = record.pack(step.operands)
-    except WrongOperandError as problem:
-        raise StepProblem(str(problem)) from None
+    payload = record.pack(step.operands)
     return bytes([record.code]) + len(payload).to_bytes(4, "little") + payload
 
 
@@ -220,7 +205,7 @@ def _text(reader: Reader, size: int) -> str:
 
 def _expect(operands: Sequence[StepOperand], count: int) -> None:
     if len(operands) != count:
-        raise WrongOperandError(miscounted(count, len(operands)))
+        raise Malformed(miscounted(count, len(operands)))
 
 
 def _take_suffix(reader: Reader) -> Operands:
@@ -259,7 +244,7 @@ def _pack_rules(operands: Operands) -> bytes:
 def _pack_rule(operand: StepOperand) -> bytes:
     """`[flags, pattern]`, then the behaviour and the trim that the flags announce."""
     if not isinstance(operand, tuple) or len(operand) < 2:
-        raise WrongOperandError("takes rules as [flags, pattern, …]")
+        raise Malformed("takes rules as [flags, pattern, …]")
     flags = operand[0] if isinstance(operand[0], int) else 0
     behaves, trims = bool(flags & BEHAVES), bool(flags & TRIMS)
     _expect(operand, 2 + behaves + trims)
@@ -337,7 +322,7 @@ def _pack_added(operands: Operands) -> bytes:
 
 def _pack_token(operand: StepOperand) -> bytes:
     if not isinstance(operand, tuple):
-        raise WrongOperandError("takes tokens as [flags, id, text]")
+        raise Malformed("takes tokens as [flags, id, text]")
     _expect(operand, len(_ADDED))
     return b"".join(map(_pack_field, operand, _ADDED))
 
@@ -383,47 +368,44 @@ MANIFEST_NAMES = tuple(_RECORDS)
 
 PLAN_WORDS: tuple[str, ...] = (*PLAN_NAMES, LABEL)
 """What a line of a plan begins with."""
-_LISTS = (Kind.READS, Kind.WRITES)
+_LISTS = (OperandKind.READS, OperandKind.WRITES)
 
 
-def decode_plan(data: Data) -> tuple[Step, ...] | None:
+def decode_plan(data: Data) -> tuple[ProgramStep, ...] | None:
     """The instructions of a plan, or None where its bytes are not instructions from first to last."""
-    found: list[Step] = []
+    found: list[ProgramStep] = []
     for item in decode(data):
-        if isinstance(item, Stop):
+        if isinstance(item, DecodeStop):
             return None
-        found.append(Step(item.opcode.name, item.fields))
+        found.append(ProgramStep(item.opcode.name, item.fields))
     return tuple(found)
 
 
-def _more(opcode: Opcode, first: Sequence[StepOperand]) -> tuple[Operand, ...]:
+def _more(opcode: Opcode, first: Sequence[StepOperand]) -> tuple[PlanOperand, ...]:
     """The operands that follow because of the first one."""
     choice = first[0] if first else None
     return opcode.more.get(choice, ()) if isinstance(choice, int) else ()
 
 
-def encode_plan_step(step: Step) -> bytes:
-    """The bytes of one instruction; StepProblem where it has none."""
+def encode_plan_step(step: ProgramStep) -> bytes:
+    """The bytes of one instruction; Malformed where it has none."""
     if step.name == LABEL:
-        raise StepProblem("takes one name that no other label has")
+        raise Malformed("takes one name that no other label has")
     code = PLAN_NAMES[step.name]
     opcode = OPCODES[code]
     wanted = opcode.operands + _more(opcode, step.operands)
     if len(wanted) != len(step.operands):
-        raise StepProblem(miscounted(len(wanted), len(step.operands)))
-    try:
-        return bytes([code]) + b"".join(map(_pack, step.operands, wanted))
-    except WrongOperandError as problem:
-        raise StepProblem(str(problem)) from None
+        raise Malformed(miscounted(len(wanted), len(step.operands)))
+    return bytes([code]) + b"".join(map(_pack, step.operands, wanted))
 
 
-def _pack(value: StepOperand, operand: Operand) -> bytes:
-    if operand.kind is Kind.JUMP and isinstance(value, str):
-        raise WrongOperandError(f"jumps to the label '{value}', which the plan does not have")
+def _pack(value: StepOperand, operand: PlanOperand) -> bytes:
+    if operand.kind is OperandKind.JUMP and isinstance(value, str):
+        raise Malformed(f"jumps to the label '{value}', which the plan does not have")
     if operand.kind not in _LISTS:
-        return pack_number(value, operand.kind.size, operand.kind is Kind.JUMP)
+        return pack_number(value, operand.kind.size, operand.kind is OperandKind.JUMP)
     if not isinstance(value, tuple):
-        raise WrongOperandError("takes a list of slots where none is given")
+        raise Malformed("takes a list of slots where none is given")
     return pack_number(len(value), 1) + b"".join(pack_number(item, 1) for item in value)
 
 
@@ -431,7 +413,6 @@ __all__ = [
     "MANIFEST_NAMES",
     "PLAN_NAMES",
     "PLAN_WORDS",
-    "StepProblem",
     "decode_manifest",
     "decode_plan",
     "encode_manifest",

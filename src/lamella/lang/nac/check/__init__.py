@@ -16,14 +16,14 @@ from lamella.lang.nac.check.data import (
 )
 from lamella.lang.nac.check.instructions import check_instructions, check_training
 from lamella.lang.nac.check.manifest import check_manifest
-from lamella.lang.nac.check.memory.peak import Peak, peak_bytes
+from lamella.lang.nac.check.memory.peak import PeakMemory, peak_bytes
 from lamella.lang.nac.check.memory.schedule import check_schedule
 from lamella.lang.nac.check.plan import check_plan
 from lamella.lang.nac.check.tables import check_constants, check_operations, check_signatures, read_tables
 from lamella.lang.nac.check.training import check_entry, check_steps
 from lamella.lang.nac.nodes import File
 
-__all__ = ["Peak", "check", "peak_bytes"]
+__all__ = ["PeakMemory", "check", "peak_bytes"]
 
 
 MOST_FINDINGS = 1000

@@ -22,7 +22,7 @@ JUMPS = (LOOP_END, BRANCH, BREAK)
 RETURN, HALT = 0xFE, 0xFF
 
 
-class Kind(Enum):
+class OperandKind(Enum):
     """What an operand is; constants, jumps and indices have two bytes, all others one."""
 
     READ = "a slot that is read"
@@ -44,14 +44,14 @@ class Kind(Enum):
         return 2 if self in _WIDE else 1
 
 
-_WIDE = (Kind.CONSTANT, Kind.OPTIONAL, Kind.JUMP, Kind.INDEX)
+_WIDE = (OperandKind.CONSTANT, OperandKind.OPTIONAL, OperandKind.JUMP, OperandKind.INDEX)
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class PlanOperand:
     """One operand; the variants that a choice has, and those that it has in newer versions."""
 
-    kind: Kind
+    kind: OperandKind
     variants: tuple[int, ...] = ()
     newer: tuple[int, ...] = ()
 
@@ -61,30 +61,42 @@ class Opcode:
     """One instruction: its name and operands; `more` follow where the first choice is a certain variant."""
 
     name: str
-    operands: tuple[Operand, ...]
-    more: Mapping[int, tuple[Operand, ...]]
+    operands: tuple[PlanOperand, ...]
+    more: Mapping[int, tuple[PlanOperand, ...]]
     is_new: bool = False
 
 
 _LETTERS = MappingProxyType(
     {
-        **{"r": Kind.READ, "w": Kind.WRITE, "r*": Kind.READS, "w*": Kind.WRITES, "c": Kind.CONSTANT},
-        **{"o": Kind.OPTIONAL, "m": Kind.MODEL, "l": Kind.LOADED, "j": Kind.JUMP, "u": Kind.PLAIN},
-        "i": Kind.INDEX,
+        **{
+            "r": OperandKind.READ,
+            "w": OperandKind.WRITE,
+            "r*": OperandKind.READS,
+            "w*": OperandKind.WRITES,
+            "c": OperandKind.CONSTANT,
+        },
+        **{
+            "o": OperandKind.OPTIONAL,
+            "m": OperandKind.MODEL,
+            "l": OperandKind.LOADED,
+            "j": OperandKind.JUMP,
+            "u": OperandKind.PLAIN,
+        },
+        "i": OperandKind.INDEX,
     }
 )
 
 
-def _operands(text: str) -> tuple[Operand, ...]:
+def _operands(text: str) -> tuple[PlanOperand, ...]:
     """Operands from their letters; digits are variants, those behind a slash are newer."""
     return tuple(_operand(word) for word in text.split())
 
 
-def _operand(word: str) -> Operand:
+def _operand(word: str) -> PlanOperand:
     if word in _LETTERS:
-        return Operand(_LETTERS[word])
+        return PlanOperand(_LETTERS[word])
     old, _, newer = word.partition("/")
-    return Operand(Kind.CHOICE, tuple(map(int, old)), tuple(map(int, newer)))
+    return PlanOperand(OperandKind.CHOICE, tuple(map(int, old)), tuple(map(int, newer)))
 
 
 def _old(name: str, text: str, **more: str) -> Opcode:
@@ -145,13 +157,13 @@ OPCODES: Mapping[int, Opcode] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """One instruction of a plan: where it begins, what follows it, its operands with their values."""
 
     offset: int
     end: int
     code: int
-    operands: tuple[tuple[Operand, int], ...]
+    operands: tuple[tuple[PlanOperand, int], ...]
     """Every operand with its value; the slots of a list stand one by one."""
     fields: tuple[int | tuple[int, ...], ...]
     """The values alone, where a list of slots is one value."""
@@ -161,7 +173,7 @@ class Step:
         """What the instruction is."""
         return OPCODES[self.code]
 
-    def values(self, kind: Kind) -> list[int]:
+    def values(self, kind: OperandKind) -> list[int]:
         """The values of the operands of a kind."""
         return [value for operand, value in self.operands if operand.kind is kind]
 
@@ -172,7 +184,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class DecodeStop:
     """Where the bytecode cannot be taken apart further: an unknown opcode, or operands cut short."""
 
     offset: int
@@ -180,20 +192,20 @@ class Stop:
     wanted: int = 0
 
 
-def decode(data: Data) -> Iterator[Step | Stop]:
+def decode(data: Data) -> Iterator[PlanStep | DecodeStop]:
     """The instructions in their order; the last item is a Stop where the bytes are wrong."""
     view = memoryview(data)
     position = 0
     while position < len(view):
         if view[position] not in OPCODES:
-            yield Stop(position, view[position])
+            yield DecodeStop(position, view[position])
             return
         taken = _Taking(view, position + 1)
         taken.operands_of(OPCODES[view[position]])
         if taken.position > len(view):
-            yield Stop(position, view[position], taken.position - position)
+            yield DecodeStop(position, view[position], taken.position - position)
             return
-        yield Step(position, taken.position, view[position], tuple(taken.found), tuple(taken.fields))
+        yield PlanStep(position, taken.position, view[position], tuple(taken.found), tuple(taken.fields))
         position = taken.position
 
 
@@ -205,7 +217,7 @@ class _Taking:
     def __init__(self, view: memoryview, position: int) -> None:
         self._view = view
         self.position = position
-        self.found: list[tuple[Operand, int]] = []
+        self.found: list[tuple[PlanOperand, int]] = []
         self.fields: list[int | tuple[int, ...]] = []
 
     def operands_of(self, opcode: Opcode) -> None:
@@ -215,14 +227,14 @@ class _Taking:
         for operand in opcode.more.get(self.found[0][1], ()) if opcode.more else ():
             self.operand(operand)
 
-    def operand(self, operand: Operand) -> None:
+    def operand(self, operand: PlanOperand) -> None:
         """One operand, and the slots that it counts."""
-        value = self._number(operand.kind.size, operand.kind is Kind.JUMP)
-        if operand.kind not in (Kind.READS, Kind.WRITES):
+        value = self._number(operand.kind.size, operand.kind is OperandKind.JUMP)
+        if operand.kind not in (OperandKind.READS, OperandKind.WRITES):
             self.found.append((operand, value))
             self.fields.append(value)
             return
-        slot = Operand(Kind.READ if operand.kind is Kind.READS else Kind.WRITE)
+        slot = PlanOperand(OperandKind.READ if operand.kind is OperandKind.READS else OperandKind.WRITE)
         listed = tuple(self._number(1, signed=False) for _ in range(value))
         self.found += [(slot, item) for item in listed]
         self.fields.append(listed)

@@ -14,7 +14,7 @@ from lamella.base.dtype import LANGUAGES
 from lamella.base.limits import OutOfRange, ceil_divide, mul
 from lamella.base.shape import MOST_AXES, element_count
 from lamella.lang.nac.check.instructions import is_user_input
-from lamella.lang.nac.check.tables import LAST_CONSTANT, Tables
+from lamella.lang.nac.check.tables import LAST_CONSTANT, SymbolTables
 from lamella.lang.nac.nodes import (
     Array,
     BlockFp8,
@@ -157,7 +157,7 @@ def read_scales(data: Data) -> Iterator[float]:
 # --- parameters and inputs have names, and parameters have tensors ------------------------------------------
 
 
-def check_parameters(file: File, tables: Tables) -> Iterator[Diagnostic]:
+def check_parameters(file: File, tables: SymbolTables) -> Iterator[Diagnostic]:
     """Each parameter has one id and one name, and its tensor in the file where the header says so."""
     names: dict[str, Parameter] = {}
     stored = {item.parameter for item in file.tensors}
@@ -207,7 +207,7 @@ def _takes_input(file: File, index: int) -> bool:
     return index < len(file.instructions) and is_user_input(file.instructions[index])
 
 
-def check_tensors(file: File, tables: Tables) -> Iterator[Diagnostic]:
+def check_tensors(file: File, tables: SymbolTables) -> Iterator[Diagnostic]:
     """Each tensor belongs to one parameter and is what its metadata says."""
     first: dict[int, Tensor] = {}
     for item in file.tensors:

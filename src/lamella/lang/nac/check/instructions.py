@@ -8,7 +8,8 @@ from itertools import islice
 from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.lang.nac.check.tables import Tables
+from lamella.base.errors import Malformed
+from lamella.lang.nac.check.tables import SymbolTables
 from lamella.lang.nac.nodes import (
     CONTROL_FLOW,
     CONVERGENCE,
@@ -22,6 +23,7 @@ from lamella.lang.nac.nodes import (
     Signature,
 )
 from lamella.lang.nac.operations import (
+    CONSTANT_CODES,
     FINAL,
     LIFTED,
     PARAMETER,
@@ -29,14 +31,15 @@ from lamella.lang.nac.operations import (
     SUBGRAPH,
     SYSTEM_NAMES,
     TARGET,
+    TENSOR_CODES,
     TRAINED,
     UPDATE,
     USER,
+    coerce,
 )
 from lamella.lang.nac.regions import MOST_NESTED, Block, Blocks, block_lengths, is_handing, read_blocks
 from lamella.lang.nac.rules import data, sections
 from lamella.lang.nac.rules import instructions as rules
-from lamella.lang.nac.signatures import CONSTANT_CODES, TENSOR_CODES, UnfitError, coerce
 
 # --- what regular operations are called with: offsets, constants, and how many of them ----------------------
 
@@ -46,14 +49,14 @@ class Code:
     """A sequence of instructions and the tables it refers to."""
 
     instructions: tuple[Instruction, ...]
-    tables: Tables
+    tables: SymbolTables
     version: str
     training: bool = False
     """Whether it is a training graph, which has variants of its own."""
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class InstructionContext:
     """The instruction that is being checked."""
 
     code: Code
@@ -65,7 +68,7 @@ Form = tuple[int, int, tuple[int, ...], tuple[bool, ...]]
 """What two calls share that differ only in where their arguments come from."""
 
 
-def check_call(here: Here, sound: set[Form]) -> Iterator[Diagnostic]:
+def check_call(here: InstructionContext, sound: set[Form]) -> Iterator[Diagnostic]:
     """A regular operation has a name, a signature that suits it, and the arguments that the signature asks for.
 
     Programs repeat themselves: calls of a form that was found sound need a look at their offsets alone.
@@ -81,7 +84,7 @@ def check_call(here: Here, sound: set[Form]) -> Iterator[Diagnostic]:
         yield from check_offsets(here, zero_is_constant=True)
 
 
-def _check_form(here: Here) -> Iterator[Diagnostic]:
+def _check_form(here: InstructionContext) -> Iterator[Diagnostic]:
     """What is wrong with a call wherever it stands."""
     tables, item = here.code.tables, here.instruction
     if tables.name_of(item.operation) is None:
@@ -95,14 +98,14 @@ def _check_form(here: Here) -> Iterator[Diagnostic]:
     yield from _check_constants(here, signature.codes)
 
 
-def check_offsets(here: Here, zero_is_constant: bool = False) -> Iterator[Diagnostic]:
+def check_offsets(here: InstructionContext, zero_is_constant: bool = False) -> Iterator[Diagnostic]:
     """Offsets lead to earlier instructions that have a result."""
     for number, offset in enumerate(here.instruction.offsets, 1):
         if offset or not zero_is_constant:
             yield from _check_offset(here, number, offset)
 
 
-def _check_offset(here: Here, number: int, offset: int) -> Iterator[Diagnostic]:
+def _check_offset(here: InstructionContext, number: int, offset: int) -> Iterator[Diagnostic]:
     span, target = here.instruction.span, here.index + offset
     if offset >= 0:
         yield rules.NOT_BEFORE.at(span, number=number, index=here.index, target=target)
@@ -117,7 +120,7 @@ def _check_offset(here: Here, number: int, offset: int) -> Iterator[Diagnostic]:
         yield rules.CONSTANT_LOST.at(span, user=here.index, index=target)
 
 
-def _check_count(here: Here, codes: str) -> Iterator[Diagnostic]:
+def _check_count(here: InstructionContext, codes: str) -> Iterator[Diagnostic]:
     """Standard operations take a certain number of arguments."""
     standard = here.code.tables.standard_of(here.instruction.operation)
     if standard is not None and not standard.takes(len(codes)):
@@ -131,7 +134,7 @@ def _check_count(here: Here, codes: str) -> Iterator[Diagnostic]:
         )
 
 
-def _check_zeros(here: Here, codes: str) -> Iterator[Diagnostic]:
+def _check_zeros(here: InstructionContext, codes: str) -> Iterator[Diagnostic]:
     """Constants stand where the signature has them, one for each offset of 0."""
     item = here.instruction
     zeros = [number for number, offset in enumerate(item.offsets[: len(codes)]) if not offset]
@@ -142,7 +145,7 @@ def _check_zeros(here: Here, codes: str) -> Iterator[Diagnostic]:
         yield rules.CONSTANT_COUNT.at(item.span, count=len(item.constants), codes=codes, wanted=len(zeros))
 
 
-def _check_constants(here: Here, codes: str) -> Iterator[Diagnostic]:
+def _check_constants(here: InstructionContext, codes: str) -> Iterator[Diagnostic]:
     """Constants exist and can be what their codes say."""
     item, constants = here.instruction, here.code.tables.constants
     zeros = [number for number, offset in enumerate(item.offsets[: len(codes)]) if not offset]
@@ -154,10 +157,12 @@ def _check_constants(here: Here, codes: str) -> Iterator[Diagnostic]:
             yield from _arguments_check_fit(here, number, codes[number], constants[id_])
 
 
-def _arguments_check_fit(here: Here, number: int, code: str, constant: Constant) -> Iterator[Diagnostic]:
+def _arguments_check_fit(
+    here: InstructionContext, number: int, code: str, constant: Constant
+) -> Iterator[Diagnostic]:
     try:
         coerce(code, constant.value)
-    except UnfitError:
+    except Malformed:
         yield rules.CONSTANT_UNFIT.at(
             here.instruction.span,
             number=number + 1,
@@ -282,7 +287,7 @@ LOST_TENSOR = "Tensor_"
 """How the string begins that stands where the elements of a lifted tensor should."""
 
 
-def check_instructions(file: File, tables: Tables) -> Iterator[Diagnostic]:
+def check_instructions(file: File, tables: SymbolTables) -> Iterator[Diagnostic]:
     """Each instruction of the program, and the program as a whole."""
     code = Code(file.instructions, tables, file.header.version)
     yield from check_code(code)
@@ -291,7 +296,7 @@ def check_instructions(file: File, tables: Tables) -> Iterator[Diagnostic]:
     yield from _check_inputs(file)
 
 
-def check_training(file: File, tables: Tables) -> Iterator[Diagnostic]:
+def check_training(file: File, tables: SymbolTables) -> Iterator[Diagnostic]:
     """The training graph: its instructions, what it takes from the program, and its end."""
     if not file.training:
         return
@@ -320,7 +325,7 @@ def check_code(code: Code) -> Iterator[Diagnostic]:
     """Each instruction by itself."""
     used, sound = _used(code.instructions), set[Form]()
     for index, item in enumerate(code.instructions):
-        here = Here(code, index, item)
+        here = InstructionContext(code, index, item)
         if item.operation >= FIRST_REGULAR:
             yield from check_call(here, sound)
         elif item.operation != NONE:
@@ -334,11 +339,11 @@ def _used(instructions: tuple[Instruction, ...]) -> set[int]:
     return {index + offset for index, item in enumerate(instructions) for offset in item.offsets if offset}
 
 
-def _check_unused(here: Here) -> Iterator[Diagnostic]:
+def _check_unused(here: InstructionContext) -> Iterator[Diagnostic]:
     yield rules.UNUSED_SYSTEM.at(here.instruction.span, id=here.instruction.operation)
 
 
-def _check_input(here: Here) -> Iterator[Diagnostic]:
+def _check_input(here: InstructionContext) -> Iterator[Diagnostic]:
     """An input is of a known variant and what it takes exists."""
     item, tables = here.instruction, here.code.tables
     id_ = _only(item.constants)
@@ -350,7 +355,7 @@ def _check_input(here: Here) -> Iterator[Diagnostic]:
         yield from _check_lifted(here, id_)
 
 
-def _check_lifted(here: Here, id_: int) -> Iterator[Diagnostic]:
+def _check_lifted(here: InstructionContext, id_: int) -> Iterator[Diagnostic]:
     """A lifted constant has its value in the table, not a description of it."""
     constant = here.code.tables.constants.get(id_)
     if constant is None:
@@ -359,7 +364,7 @@ def _check_lifted(here: Here, id_: int) -> Iterator[Diagnostic]:
         yield rules.LIFTED_LOST.at(here.instruction.span, id=id_, value=constant.value)
 
 
-def _check_output(here: Here) -> Iterator[Diagnostic]:
+def _check_output(here: InstructionContext) -> Iterator[Diagnostic]:
     """An output is of a known variant; what it gives was computed before."""
     item = here.instruction
     known = (UPDATE, TRAINED) if here.code.training else (FINAL, SUBGRAPH)
@@ -370,7 +375,7 @@ def _check_output(here: Here) -> Iterator[Diagnostic]:
     yield from check_offsets(here)
 
 
-_SYSTEM: Mapping[int, Callable[[Here], Iterator[Diagnostic]]] = MappingProxyType(
+_SYSTEM: Mapping[int, Callable[[InstructionContext], Iterator[Diagnostic]]] = MappingProxyType(
     {
         INPUT: _check_input,
         OUTPUT: _check_output,

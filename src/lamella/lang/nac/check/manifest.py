@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.base.errors import InputError
+from lamella.base.errors import InputError, Malformed
 from lamella.base.reader import Reader
 from lamella.lang.nac.nodes import File
 from lamella.lang.nac.rules import sections as rules
@@ -20,15 +20,6 @@ MOST_PARTS = 65536
 MOST_INSTRUCTIONS = 256
 """Instructions of a manifest; those of real tokenizers are some dozens."""
 _HEAD = 5
-
-
-class _UnknownValueError(Exception):
-    """A field holds what has no meaning; with the words for it, and the repair."""
-
-    def __init__(self, problem: str, repair: str) -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.repair = repair
 
 
 def check_manifest(file: File) -> Iterator[Diagnostic]:
@@ -85,9 +76,10 @@ def _check_record(file: File, offset: int, payload: memoryview) -> Iterator[Diag
         yield rules.MANIFEST_CUT.at(
             file.manifest_span, name=record.name, offset=offset, problem=f"is wrong: {problem.message}"
         )
-    except _UnknownValueError as wrong:
+    except Malformed as wrong:
+        reason, repair = wrong.args
         yield rules.MANIFEST_VALUE.at(
-            file.manifest_span, name=record.name, offset=offset, problem=wrong.problem, repair=wrong.repair
+            file.manifest_span, name=record.name, offset=offset, problem=reason, repair=repair
         )
 
 
@@ -106,11 +98,11 @@ def _nothing(reader: Reader) -> None:
 def _text(reader: Reader, length: int) -> str:
     data = reader.take(length, "a text")
     if b"\0" in data:
-        raise _UnknownValueError("holds a NUL character", "a pattern names it '\\x00'")
+        raise Malformed("holds a NUL character", "a pattern names it '\\x00'")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise _UnknownValueError("holds a text that is not UTF-8", "texts are UTF-8") from None
+        raise Malformed("holds a text that is not UTF-8", "texts are UTF-8") from None
 
 
 def _short_text(reader: Reader) -> str:
@@ -124,12 +116,12 @@ def _long_text(reader: Reader) -> str:
 def _form(reader: Reader) -> None:
     form = _short_text(reader)
     if form not in FORMS:
-        raise _UnknownValueError(f"asks for the form '{form}'", f"forms are {', '.join(FORMS)}")
+        raise Malformed(f"asks for the form '{form}'", f"forms are {', '.join(FORMS)}")
 
 
 def _replacement(reader: Reader) -> None:
     if not _long_text(reader):
-        raise _UnknownValueError("replaces an empty text", "name the text that is replaced")
+        raise Malformed("replaces an empty text", "name the text that is replaced")
     _long_text(reader)
 
 
@@ -137,7 +129,7 @@ def _categories(reader: Reader) -> None:
     for _ in range(reader.u8()):
         category = _short_text(reader)
         if not category.isalpha() or len(category) > 2:
-            raise _UnknownValueError(f"names the category '{category}'", "categories are like 'Mn' or 'Cc'")
+            raise Malformed(f"names the category '{category}'", "categories are like 'Mn' or 'Cc'")
 
 
 def _prefix(reader: Reader) -> None:
@@ -148,11 +140,11 @@ def _rules(reader: Reader) -> None:
     for _ in range(reader.count(reader.u16(), 3, "a list of rules")):
         flags = reader.u8()
         if flags > PROTECTED | BEHAVES | TRIMS:
-            raise _UnknownValueError(f"has a rule with the flags {flags}", "flags are 1, 2, 4 and their sums")
+            raise Malformed(f"has a rule with the flags {flags}", "flags are 1, 2, 4 and their sums")
         _long_text(reader)
         behaviour = reader.u8() if flags & BEHAVES else 1
         if behaviour not in (1, 2):
-            raise _UnknownValueError(f"has a rule with behaviour {behaviour}", "1 removes, 2 isolates")
+            raise Malformed(f"has a rule with behaviour {behaviour}", "1 removes, 2 isolates")
         if flags & TRIMS:
             _short_text(reader)
 
@@ -180,7 +172,7 @@ def _template(reader: Reader) -> None:
 def _flag(reader: Reader) -> bool:
     value = reader.u8()
     if value > 1:
-        raise _UnknownValueError(f"has {value} where 0 or 1 stands", "a flag is 0 or 1")
+        raise Malformed(f"has {value} where 0 or 1 stands", "a flag is 0 or 1")
     return bool(value)
 
 
@@ -201,9 +193,7 @@ def _most(highest: int, *texts: Callable[[Reader], object]) -> Callable[[Reader]
 def _byte(reader: Reader, highest: int) -> int:
     value = reader.u8()
     if value > highest:
-        raise _UnknownValueError(
-            f"has {value} where 0 to {highest} stand", f"{highest} is the highest number here"
-        )
+        raise Malformed(f"has {value} where 0 to {highest} stand", f"{highest} is the highest number here")
     return value
 
 
@@ -211,9 +201,9 @@ def _added(reader: Reader) -> None:
     for _ in range(reader.count(reader.u16(), 7, "a list of tokens")):
         _byte(reader, 31)
         if reader.i32() < 0:
-            raise _UnknownValueError("gives a token a negative id", "ids begin at 0")
+            raise Malformed("gives a token a negative id", "ids begin at 0")
         if not _long_text(reader):
-            raise _UnknownValueError("has a token without text", "a token has a character at least")
+            raise Malformed("has a token without text", "a token has a character at least")
 
 
 def _split(reader: Reader) -> None:
@@ -231,7 +221,7 @@ def _options(reader: Reader) -> None:
 
 def _character(reader: Reader) -> None:
     if len(_short_text(reader)) != 1:
-        raise _UnknownValueError("does not name one character", "name one character")
+        raise Malformed("does not name one character", "name one character")
 
 
 def _two_counts(reader: Reader) -> None:

@@ -34,9 +34,9 @@ from lamella.lang.nac.check.bytecode import (
     TRAIN_STEP,
     UNLOAD,
     WRITE,
-    Kind,
-    Step,
-    Stop,
+    DecodeStop,
+    OperandKind,
+    PlanStep,
     decode,
 )
 from lamella.lang.nac.nodes import V1_5, V1_6, Constant, ConstantValue, File
@@ -56,16 +56,16 @@ Values = Mapping[int, ConstantValue]
 """The constants of a plan by id."""
 
 
-def slots_read(step: Step) -> Iterator[int]:
+def slots_read(step: PlanStep) -> Iterator[int]:
     """The slots that an instruction reads."""
-    yield from step.values(Kind.READ)
+    yield from step.values(OperandKind.READ)
     if step.code == WRITE and step.fields[1] == _FILE:
         yield step.operands[2][1]
 
 
-def models_used(step: Step, values: Values) -> Iterator[int]:
+def models_used(step: PlanStep, values: Values) -> Iterator[int]:
     """The models that an instruction uses, also by their tokenizers."""
-    yield from step.values(Kind.MODEL)
+    yield from step.values(OperandKind.MODEL)
     if step.code == LOAD_EXTERN and step.fields[1] == _TOKENIZER:
         number = model_number(values.get(step.operands[2][1]))
         if number is not None:
@@ -79,29 +79,29 @@ def model_number(value: ConstantValue) -> int | None:
     return int(value) if isinstance(value, int | float) and value in range(SLOTS) else None
 
 
-def loop_counts(steps: Sequence[Step], values: Values) -> dict[int, int]:
+def loop_counts(steps: Sequence[PlanStep], values: Values) -> dict[int, int]:
     """The slots that only ever hold one integer constant, with it: what loops are counted by."""
     found: dict[int, int | None] = {}
     for step in steps:
         value = values.get(step.operands[1][1]) if step.code == CONSTANT else None
         count = value if isinstance(value, int) else None
-        for slot in step.values(Kind.WRITE):
+        for slot in step.values(OperandKind.WRITE):
             found[slot] = count if found.get(slot, count) == count else None
     return {slot: int(count) for slot, count in found.items() if count is not None}
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class PlanFlowGraph:
     """The steps of a plan whose jumps are sound, and where each of them may lead."""
 
-    steps: Sequence[Step]
+    steps: Sequence[PlanStep]
     after: Sequence[tuple[int, ...]]
     """For each step the numbers of those that may follow it."""
     skips: Mapping[int, int]
     """For each start of a loop the number of the step behind its end."""
 
 
-def read_graph(steps: Sequence[Step], counts: Mapping[int, int]) -> Graph:
+def read_graph(steps: Sequence[PlanStep], counts: Mapping[int, int]) -> PlanFlowGraph:
     """The ways that a plan has, of which constants may close some."""
     numbers = {step.offset: number for number, step in enumerate(steps)}
     skips = _find_skips(steps)
@@ -110,10 +110,10 @@ def read_graph(steps: Sequence[Step], counts: Mapping[int, int]) -> Graph:
         target = len(steps) if step.target is None else numbers.get(step.target, len(steps))
         found = _following(number, step, target, skips, counts)
         after.append(tuple(item for item in found if item < len(steps)))
-    return Graph(steps, after, skips)
+    return PlanFlowGraph(steps, after, skips)
 
 
-def _find_skips(steps: Sequence[Step]) -> dict[int, int]:
+def _find_skips(steps: Sequence[PlanStep]) -> dict[int, int]:
     skips: dict[int, int] = {}
     open_: list[int] = []
     for number, step in enumerate(steps):
@@ -125,7 +125,7 @@ def _find_skips(steps: Sequence[Step]) -> dict[int, int]:
 
 
 def _following(
-    number: int, step: Step, target: int, skips: Mapping[int, int], counts: Mapping[int, int]
+    number: int, step: PlanStep, target: int, skips: Mapping[int, int], counts: Mapping[int, int]
 ) -> tuple[int, ...]:
     if step.code in (RETURN, HALT):
         return ()
@@ -138,7 +138,7 @@ def _following(
     return (number + 1,)
 
 
-def follow(graph: Graph) -> list[int | None]:
+def follow(graph: PlanFlowGraph) -> list[int | None]:
     """What holds before each step on every way to it: a bit for each written slot, then one for each loaded model.
 
     None where no way leads.
@@ -154,7 +154,7 @@ def follow(graph: Graph) -> list[int | None]:
     return [None if item is None else 0 for item in before]
 
 
-def _sweep(graph: Graph, changes: Sequence[tuple[int, int]], before: list[int | None]) -> bool:
+def _sweep(graph: PlanFlowGraph, changes: Sequence[tuple[int, int]], before: list[int | None]) -> bool:
     """One visit of every step in order; whether an earlier step has to be visited again."""
     again = False
     for number, (gone, there) in enumerate(changes):
@@ -171,15 +171,15 @@ def _sweep(graph: Graph, changes: Sequence[tuple[int, int]], before: list[int | 
     return again
 
 
-def _changes(step: Step) -> tuple[int, int]:
+def _changes(step: PlanStep) -> tuple[int, int]:
     """The bits that a step takes away, and those that it sets."""
     gone = 0
     if step.code == UNLOAD:
         gone = slot_bit(step.operands[1][1]) if step.fields[0] == _SLOT else model_bit(step.operands[1][1])
     there = 0
-    for slot in step.values(Kind.WRITE):
+    for slot in step.values(OperandKind.WRITE):
         there |= slot_bit(slot)
-    for model in step.values(Kind.LOADED):
+    for model in step.values(OperandKind.LOADED):
         there |= model_bit(model)
     return gone, there
 
@@ -237,9 +237,9 @@ def _uses_filled(piece: str, given: Iterator[str]) -> str:
     return next(given, "") if piece == "{}" else piece[0] if piece in ("{{", "}}") else piece
 
 
-def use_problems(step: Step, values: Values, arrays: Collection[str]) -> Iterator[tuple[int, str, str]]:
+def use_problems(step: PlanStep, values: Values, arrays: Collection[str]) -> Iterator[tuple[int, str, str]]:
     """The constants that an instruction cannot use: id, what is wrong, and the repair."""
-    for id_ in (*step.values(Kind.CONSTANT), *filter(None, step.values(Kind.OPTIONAL))):
+    for id_ in (*step.values(OperandKind.CONSTANT), *filter(None, step.values(OperandKind.OPTIONAL))):
         if id_ not in values:
             continue
         if step.code == LOAD_EXTERN and step.fields[1] == _uses_TOKENIZER:
@@ -250,7 +250,7 @@ def use_problems(step: Step, values: Values, arrays: Collection[str]) -> Iterato
 
 
 def _text_problems(
-    step: Step, id_: int, value: ConstantValue, arrays: Collection[str]
+    step: PlanStep, id_: int, value: ConstantValue, arrays: Collection[str]
 ) -> Iterator[tuple[int, str, str]]:
     text = text_of(value)
     if text is None:
@@ -258,7 +258,7 @@ def _text_problems(
     elif step.code == LOAD_ARRAY and text not in arrays:
         yield id_, f"there is no array '{text}'", f"arrays are {', '.join(sorted(arrays)[:8]) or 'not there'}"
     elif step.code == FORMAT:
-        given, wanted = len(step.values(Kind.READ)), count_fields(text)
+        given, wanted = len(step.values(OperandKind.READ)), count_fields(text)
         if wanted is None:
             yield id_, "it has more than {} in braces", "only {} stands for a value; {{ and }} are braces"
         elif wanted > given:
@@ -277,11 +277,11 @@ class _Loops:
 
     around: dict[int, int]
     ends: dict[int, int]
-    alone: list[tuple[Step, str]]
+    alone: list[tuple[PlanStep, str]]
     """Starts without an end and ends without a start, with what is wrong with them."""
 
 
-def check_jumps(steps: Sequence[Step], span: Span) -> Iterator[Diagnostic]:
+def check_jumps(steps: Sequence[PlanStep], span: Span) -> Iterator[Diagnostic]:
     """Every jump leads to an instruction of the same loop; loops close where they began; breaks leave their loop."""
     loops = _read_loops(steps)
     for step, problem in loops.alone:
@@ -297,9 +297,9 @@ def check_jumps(steps: Sequence[Step], span: Span) -> Iterator[Diagnostic]:
             yield rules.PLAN_LOOP.at(span, name=step.opcode.name, offset=step.offset, problem=problem)
 
 
-def _read_loops(steps: Sequence[Step]) -> _Loops:
+def _read_loops(steps: Sequence[PlanStep]) -> _Loops:
     loops = _Loops({}, {}, [])
-    open_: list[Step] = []
+    open_: list[PlanStep] = []
     for step in steps:
         loops.around[step.offset] = open_[-1].offset if open_ else -1
         if step.code == LOOP_START:
@@ -314,7 +314,7 @@ def _read_loops(steps: Sequence[Step]) -> _Loops:
     return loops
 
 
-def _problem(loops: _Loops, step: Step, target: int) -> str:
+def _problem(loops: _Loops, step: PlanStep, target: int) -> str:
     """What is wrong with a jump to an instruction, as the rest of a sentence; nothing where it is right."""
     loop = loops.around[step.offset]
     if step.code == BRANCH:
@@ -340,11 +340,11 @@ class Unbounded:
     """The instruction that leaves the number of steps open, and why, as the rest of a sentence."""
 
     number: int
-    step: Step
+    step: PlanStep
     reason: str
 
 
-def step_bound(steps: Sequence[Step], counts: Mapping[int, int]) -> int | Unbounded:
+def step_bound(steps: Sequence[PlanStep], counts: Mapping[int, int]) -> int | Unbounded:
     """The most steps that sound loops and jumps make; `counts` are the slots that hold one known integer.
 
     A number beyond 64 bits is as good as the largest of them.
@@ -372,11 +372,11 @@ MOST_BLOCKED = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DecodedPlan:
     """A plan taken apart: its instructions, its constants by id, and where it stands."""
 
     file: File
-    steps: Sequence[Step]
+    steps: Sequence[PlanStep]
     values: Values
 
     def place(self, number: int) -> Span:
@@ -391,11 +391,11 @@ class Plan:
         return rule.at(self.place(number), hint=None, labels=(), name=name, offset=offset, **values)
 
 
-def read_plan(file: File) -> Plan:
+def read_plan(file: File) -> DecodedPlan:
     """The plan of a file, as far as its bytes are instructions."""
     items = decode(file.orchestrator.bytecode)
     values = {item.id: item.value for item in file.orchestrator.constants}
-    return Plan(file, [item for item in items if isinstance(item, Step)], values)
+    return DecodedPlan(file, [item for item in items if isinstance(item, PlanStep)], values)
 
 
 def check_plan(file: File) -> Iterator[Diagnostic]:
@@ -426,7 +426,7 @@ def _stopped(file: File) -> Diagnostic:
     *_, stop = decode(file.orchestrator.bytecode)
     if stop.code not in OPCODES:
         return rules.PLAN_OPCODE.at(span, offset=stop.offset, opcode=stop.code, version=file.header.version)
-    wanted = stop.wanted if isinstance(stop, Stop) else 0
+    wanted = stop.wanted if isinstance(stop, DecodeStop) else 0
     left = len(file.orchestrator.bytecode) - stop.offset
     return rules.PLAN_CUT.at(span, name=OPCODES[stop.code].name, offset=stop.offset, wanted=wanted, left=left)
 
@@ -440,7 +440,7 @@ def _check_pool(file: File) -> Iterator[Diagnostic]:
             yield rules.PLAN_CONSTANT_TWICE.at(item.span, id=item.id, labels=labels)
 
 
-def _check_versions(plan: Plan) -> Iterator[Diagnostic]:
+def _check_versions(plan: DecodedPlan) -> Iterator[Diagnostic]:
     """Instructions and their variants exist in the version of the file."""
     version = plan.file.header.version
     old = version in (V1_5, V1_6)
@@ -451,16 +451,16 @@ def _check_versions(plan: Plan) -> Iterator[Diagnostic]:
             )
         for operand, value in step.operands:
             known = operand.variants if old else operand.variants + operand.newer
-            if operand.kind is Kind.CHOICE and value not in known:
+            if operand.kind is OperandKind.CHOICE and value not in known:
                 shown = ", ".join(map(str, known))
                 yield plan.tell(rules.PLAN_CHOICE, number, choice=value, known=shown)
 
 
-def _check_references(plan: Plan) -> Iterator[Diagnostic]:
+def _check_references(plan: DecodedPlan) -> Iterator[Diagnostic]:
     """What an instruction uses is there: constants in the pool, slots and models that some instruction fills."""
-    written, loaded = _filled(plan, Kind.WRITE), _filled(plan, Kind.LOADED)
+    written, loaded = _filled(plan, OperandKind.WRITE), _filled(plan, OperandKind.LOADED)
     for number, step in enumerate(plan.steps):
-        for id_ in (*step.values(Kind.CONSTANT), *filter(None, step.values(Kind.OPTIONAL))):
+        for id_ in (*step.values(OperandKind.CONSTANT), *filter(None, step.values(OperandKind.OPTIONAL))):
             if id_ not in plan.values:
                 yield plan.tell(rules.PLAN_CONSTANT, number, id=id_)
         for slot in slots_read(step):
@@ -471,12 +471,12 @@ def _check_references(plan: Plan) -> Iterator[Diagnostic]:
                 yield plan.tell(rules.PLAN_MODEL, number, model=model)
 
 
-def _filled(plan: Plan, kind: Kind) -> set[int]:
+def _filled(plan: DecodedPlan, kind: OperandKind) -> set[int]:
     """The slots or the models that some instruction fills."""
     return {value for step in plan.steps for value in step.values(kind)}
 
 
-def _check_uses(plan: Plan) -> Iterator[Diagnostic]:
+def _check_uses(plan: DecodedPlan) -> Iterator[Diagnostic]:
     """Constants are what they are used for."""
     arrays = {item.name for item in plan.file.arrays}
     for number, step in enumerate(plan.steps):
@@ -487,12 +487,12 @@ def _check_uses(plan: Plan) -> Iterator[Diagnostic]:
 # --- the ways through it ------------------------------------------------------------------------------------
 
 
-def _check_ways(plan: Plan) -> Iterator[Diagnostic]:
+def _check_ways(plan: DecodedPlan) -> Iterator[Diagnostic]:
     """On every way slots are written and models loaded before they are used; every instruction is on a way."""
     counts = loop_counts(plan.steps, plan.values)
     before = follow(read_graph(plan.steps, counts))
     yield from _check_unreached(plan, before)
-    written, loaded = _filled(plan, Kind.WRITE), _filled(plan, Kind.LOADED)
+    written, loaded = _filled(plan, OperandKind.WRITE), _filled(plan, OperandKind.LOADED)
     for number, (step, held) in enumerate(zip(plan.steps, before, strict=True)):
         if held is None:
             continue
@@ -509,7 +509,7 @@ def _check_ways(plan: Plan) -> Iterator[Diagnostic]:
         yield plan.tell(rules.UNBOUNDED, bound.number, reason=bound.reason)
 
 
-def _check_unreached(plan: Plan, before: Sequence[int | None]) -> Iterator[Diagnostic]:
+def _check_unreached(plan: DecodedPlan, before: Sequence[int | None]) -> Iterator[Diagnostic]:
     """The first instruction of each stretch that no way leads to."""
     number = 0
     while number < len(before):
@@ -521,7 +521,7 @@ def _check_unreached(plan: Plan, before: Sequence[int | None]) -> Iterator[Diagn
         number = end + 1
 
 
-def _check_blocks(plan: Plan) -> Iterator[Diagnostic]:
+def _check_blocks(plan: DecodedPlan) -> Iterator[Diagnostic]:
     """Blocks of the file's own instructions exist, and take and give as much as the plan says."""
     own = _own_models(plan)
     left = MOST_BLOCKED
@@ -535,7 +535,7 @@ def _check_blocks(plan: Plan) -> Iterator[Diagnostic]:
                     yield plan.tell(rules.RUN, number, problem=problem, repair=repair)
 
 
-def _own_models(plan: Plan) -> set[int]:
+def _own_models(plan: DecodedPlan) -> set[int]:
     """The numbers under which only the file's own model is loaded."""
     found: dict[int, bool] = {}
     for step in plan.steps:
@@ -556,7 +556,7 @@ class BlockCall:
     gives: tuple[int, ...]
 
 
-def blocks_of(step: Step) -> Iterator[BlockCall]:
+def blocks_of(step: PlanStep) -> Iterator[BlockCall]:
     """The blocks that an instruction runs."""
     if step.code not in (RUN_BLOCK, RUN_PARALLEL):
         return

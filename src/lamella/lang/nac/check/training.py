@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.source import NOWHERE, Span
 from lamella.lang.nac.check.instructions import show_value
-from lamella.lang.nac.check.tables import Tables
+from lamella.lang.nac.check.tables import SymbolTables
 from lamella.lang.nac.layout import fields_of
 from lamella.lang.nac.nodes import INPUT, NONE, OUTPUT, Constant, ConstantValue, File, Instruction, Resource
 from lamella.lang.nac.notes import find_notes
@@ -28,7 +28,7 @@ from lamella.lang.nac.rules.container import FIELDS
 # --- the training graph as a step: its end, its targets, which parameters it changes and by how much --------
 
 
-def check_steps(file: File, tables: Tables) -> Iterator[Diagnostic]:
+def check_steps(file: File, tables: SymbolTables) -> Iterator[Diagnostic]:
     """What of a training graph cannot be one step of training, whatever its instructions compute."""
     if not file.training:
         return
@@ -71,7 +71,7 @@ def _check_targets(file: File) -> Iterator[Diagnostic]:
             yield rules.TRAINING_TARGETS.at(item.span, number=number, missing=missing)
 
 
-def _check_updates(file: File, tables: Tables) -> Iterator[Diagnostic]:
+def _check_updates(file: File, tables: SymbolTables) -> Iterator[Diagnostic]:
     """Each parameter is changed once, by a rate that is a number where it is a constant."""
     changed: set[int] = set()
     for index, item in enumerate(file.training):
@@ -89,7 +89,7 @@ def _check_updates(file: File, tables: Tables) -> Iterator[Diagnostic]:
             yield rules.TRAINING_RATE.at(item.span, index=index, id=id_, found=show_value(constant))
 
 
-def rate_constant(file: File, index: int, tables: Tables) -> Constant | None:
+def rate_constant(file: File, index: int, tables: SymbolTables) -> Constant | None:
     """The constant that is the learning rate of an update; None where the rate is something else."""
     place = index + (*file.training[index].offsets, 0, 0)[1]
     item = file.training[place] if 0 <= place < index else None
@@ -128,7 +128,7 @@ Check = Callable[[File], list[Diagnostic]]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TrainingEntry:
     """A training graph and what it is given: names of its inputs and outputs, for what stands in the file around it.
 
     Inputs that nothing is said about are the inputs of the file with the same names.
@@ -150,7 +150,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class _Reading:
+class _EntryReading:
     """The two resources while they are read."""
 
     file: File
@@ -173,12 +173,12 @@ def check_entry(file: File, check: Check) -> Iterator[Diagnostic]:
         yield from read_entry(file, check)[1]
 
 
-def read_entry(file: File, check: Check) -> tuple[Entry | None, list[Diagnostic]]:
+def read_entry(file: File, check: Check) -> tuple[TrainingEntry | None, list[Diagnostic]]:
     """The training graph that the resources hold, or what is wrong with them; neither where there are none."""
     notes = next((item for item in file.resources if item.name == NOTES), None)
     if notes is None:
         return None, []
-    reading = _Reading(file, notes)
+    reading = _EntryReading(file, notes)
     if file.training:
         reading.findings.append(rules.ENTRY_TWICE.at(notes.span))
     content = _load(reading)
@@ -191,7 +191,7 @@ def read_entry(file: File, check: Check) -> tuple[Entry | None, list[Diagnostic]
     return (None if reading.findings else entry), reading.findings
 
 
-def _load(reading: _Reading) -> Mapping[str, object] | None:
+def _load(reading: _EntryReading) -> Mapping[str, object] | None:
     data = reading.notes.data
     try:
         content = json.loads(bytes(data)) if len(data) <= _LONGEST else None
@@ -207,7 +207,7 @@ def _load(reading: _Reading) -> Mapping[str, object] | None:
     return content
 
 
-def _graph(reading: _Reading, check: Check) -> File | None:
+def _graph(reading: _EntryReading, check: Check) -> File | None:
     """The file inside, where it is sound."""
     resource = next((item for item in reading.file.resources if item.name == GRAPH), None)
     if resource is None:
@@ -257,7 +257,7 @@ def final_offsets(graph: File) -> tuple[int, tuple[int, ...]]:
 # --- what the notes say -------------------------------------------------------------------------------------
 
 
-def _entry(reading: _Reading, content: Mapping[str, object], graph: File) -> Entry | None:
+def _entry(reading: _EntryReading, content: Mapping[str, object], graph: File) -> TrainingEntry | None:
     targets = _words(reading, content.get("targets", []))
     inputs, parameters = _names(reading, content, "inputs"), _names(reading, content, "parameters")
     gradients = _names(reading, content, "gradients")
@@ -268,17 +268,17 @@ def _entry(reading: _Reading, content: Mapping[str, object], graph: File) -> Ent
         reading.malformed(f"input '{twice[0]}' is two things")
     if reading.findings:
         return None
-    return Entry(graph, targets, inputs, parameters, saved, gradients, loss, rate, reading.notes.span)
+    return TrainingEntry(graph, targets, inputs, parameters, saved, gradients, loss, rate, reading.notes.span)
 
 
-def _words(reading: _Reading, value: object) -> tuple[str, ...]:
+def _words(reading: _EntryReading, value: object) -> tuple[str, ...]:
     found = [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
     if not isinstance(value, list) or len(found) != len(value):
         reading.malformed("'targets' is no list of names")
     return tuple(found)
 
 
-def _names(reading: _Reading, content: Mapping[str, object], key: str) -> dict[str, str]:
+def _names(reading: _EntryReading, content: Mapping[str, object], key: str) -> dict[str, str]:
     value = content.get(key, {})
     items = value if isinstance(value, dict) else {}
     found = {name: item for name, item in items.items() if isinstance(item, str)}
@@ -287,7 +287,7 @@ def _names(reading: _Reading, content: Mapping[str, object], key: str) -> dict[s
     return found
 
 
-def _places(reading: _Reading, value: object) -> dict[str, int]:
+def _places(reading: _EntryReading, value: object) -> dict[str, int]:
     items = value if isinstance(value, dict) else {}
     found = {name: item for name, item in items.items() if type(item) is int}
     if not isinstance(value, dict) or len(found) != len(items):
@@ -295,13 +295,13 @@ def _places(reading: _Reading, value: object) -> dict[str, int]:
     return found
 
 
-def _loss(reading: _Reading, value: object) -> str:
+def _loss(reading: _EntryReading, value: object) -> str:
     if not isinstance(value, str):
         reading.malformed("'loss' is no name")
     return str(value)
 
 
-def _rate(reading: _Reading, value: object) -> float | None:
+def _rate(reading: _EntryReading, value: object) -> float | None:
     if value is None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_RATE:
@@ -313,7 +313,7 @@ def _rate(reading: _Reading, value: object) -> float | None:
 # --- what they speak of -------------------------------------------------------------------------------------
 
 
-def _strangers(file: File, entry: Entry) -> Iterator[Diagnostic]:
+def _strangers(file: File, entry: TrainingEntry) -> Iterator[Diagnostic]:
     """Names and instructions that do not exist, in the graph or in the file around it."""
     inputs, outputs = {item.name for item in entry.graph.inputs}, set(output_names(entry.graph))
     parameters, own = {item.name for item in file.parameters}, {item.name for item in file.inputs}

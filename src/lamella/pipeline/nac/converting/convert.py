@@ -29,7 +29,7 @@ from lamella.bridge.nac_to_graph.weights import (
 )
 from lamella.bridge.tokenizer_to_nac import tokenizer_to_nac
 from lamella.graph.model import Model as GraphModel
-from lamella.lang.nac import assemble, check, restate
+from lamella.lang.nac import assemble, check, upgrade_version
 from lamella.lang.nac.check.training import GRAPH, NOTES, read_entry
 from lamella.lang.nac.nodes import File, Method
 from lamella.lang.nac.notes import find_notes, with_notes
@@ -302,7 +302,7 @@ def carry_training(made: Model, before: File) -> Model:
     """The file with the training graph of the one that it was made from; a note where it does not fit any more."""
     if not has_training(before):
         return made
-    older = restate(before)
+    older = upgrade_version(before)
     kept = tuple(item for item in older.resources if item.name in (NOTES, GRAPH))
     file = replace(made.file, resources=(*made.file.resources, *kept))
     entry, _ = read_entry(file, check)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from lamella.base.limits import DEFAULT
 from lamella.lang.nac.layout import WRITTEN
 from lamella.lang.nac.nodes import Action, BlockFp8, Data, File, Int8Channel
-from lamella.lang.nac.parse import Reading, read_header
+from lamella.lang.nac.parse import ContainerReading, read_header
 from lamella.pipeline.nac.model import Model
 
 ORDER = (*WRITTEN, "TRNG", "ARRS")
@@ -32,7 +32,7 @@ def find_sections(model: Model) -> list[Section]:
     content = {tag: ", ".join(words) for tag, words in _contents(model.file).items()}
     if model.mapped is None:
         return [Section(tag.strip(), content[tag]) for tag in ORDER if content[tag]]
-    table = read_header(Reading(model.mapped.data, "", DEFAULT))
+    table = read_header(ContainerReading(model.mapped.data, "", DEFAULT))
     places = sorted(table.places.items(), key=lambda item: item[1]) if table is not None else []
     return [Section(tag.strip(), content[tag] or "empty", start, end - start) for tag, (start, end) in places]
 

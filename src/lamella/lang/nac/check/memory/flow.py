@@ -11,7 +11,7 @@ from lamella.lang.nac.regions import Blocks, read_blocks
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class UseRanges:
     """The uses of each result: the first and the last instruction that takes it, -1 where none does."""
 
     first: list[int]
@@ -21,9 +21,9 @@ class Flow:
     blocks: Blocks
 
 
-def read_flow(instructions: Sequence[Instruction]) -> Flow:
+def read_flow(instructions: Sequence[Instruction]) -> UseRanges:
     """The uses in a program; offsets that lead nowhere are none."""
-    flow = Flow([-1] * len(instructions), [-1] * len(instructions), set(), read_blocks(instructions))
+    flow = UseRanges([-1] * len(instructions), [-1] * len(instructions), set(), read_blocks(instructions))
     for index, item in enumerate(instructions):
         for offset in item.offsets:
             source = index + offset
