@@ -13,14 +13,8 @@ from hypothesis import strategies as st
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError, errors
-from lamella.bridge.nac_to_graph.weights import (
-    Report,
-    measure,
-    quantise,
-    quantise_file,
-    read_weight,
-    report_lines,
-)
+from lamella.bridge.nac_to_graph.convert_weights import Report, measure, quantise, quantise_file, report_lines
+from lamella.bridge.nac_to_graph.weights import read_weight
 from lamella.lang.nac import check, parse, write
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac.check.data import check_tensor

@@ -52,7 +52,7 @@ def read_extent(text: str, ranges: Ranges) -> Extent:
         return _symbol(text, ranges)
     if len(text) > LONGEST:
         raise ValueError("too long")
-    reader = _extents_Reader(text, ranges)
+    reader = _ExtentReader(text, ranges)
     found = reader.sum(0)
     if reader.next:
         raise ValueError(f"unexpected '{reader.next}'")
@@ -64,7 +64,7 @@ def _symbol(name: str, ranges: Ranges) -> Extent:
     return dim.symbol(name, high, low)
 
 
-class _extents_Reader:
+class _ExtentReader:
     """Reads an extent word by word."""
 
     def __init__(self, text: str, ranges: Ranges) -> None:

@@ -25,8 +25,8 @@ from lamella.base.limits import Limits
 from lamella.base.placement import Placed, placement_of
 from lamella.base.source import NOWHERE
 from lamella.bridge.nac_to_graph import InputType, Translation, nac_to_graph
+from lamella.bridge.nac_to_graph.builder import output_names
 from lamella.bridge.nac_to_graph.notes import read_notes
-from lamella.bridge.nac_to_graph.outputs import output_names
 from lamella.bridge.nac_to_graph.weights import Weights, read_weight
 from lamella.lang.nac.nodes import File
 from lamella.lang.skriptnd.rules.data import EXTENT_OUT_OF_BOUND

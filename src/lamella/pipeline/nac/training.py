@@ -18,8 +18,9 @@ from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.placement import Placed, placement_of
 from lamella.bridge.nac_to_graph import InputType, Translation
+from lamella.bridge.nac_to_graph.convert_weights import with_external, with_internal
 from lamella.bridge.nac_to_graph.training import Step, has_training, no_training, step_of, translate_step
-from lamella.bridge.nac_to_graph.weights import Weights, with_external, with_internal
+from lamella.bridge.nac_to_graph.weights import Weights
 from lamella.lang.nac import plan_memory
 from lamella.lang.nac.nodes import File
 from lamella.pipeline.languages import ENDINGS, Executable, execution_of, part_of

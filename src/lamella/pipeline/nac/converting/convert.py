@@ -17,16 +17,16 @@ from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import read_bytes, shown
 from lamella.base.source import NOWHERE, Source
-from lamella.bridge.nac_to_graph.notes import Notes, read_notes
-from lamella.bridge.nac_to_graph.training import has_training
-from lamella.bridge.nac_to_graph.weights import (
+from lamella.bridge.nac_to_graph.convert_weights import (
     Report,
-    companion,
     quantise_file,
     report_lines,
     with_external,
     with_internal,
 )
+from lamella.bridge.nac_to_graph.notes import Notes, read_notes
+from lamella.bridge.nac_to_graph.training import has_training
+from lamella.bridge.nac_to_graph.weights import companion
 from lamella.bridge.tokenizer_to_nac import tokenizer_to_nac
 from lamella.graph.model import Model as GraphModel
 from lamella.lang.nac import assemble, check, upgrade_version

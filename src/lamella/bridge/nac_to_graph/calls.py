@@ -15,12 +15,11 @@ from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.nodes import Operand, Result, Schema
 from lamella.bridge.aten.sizes import compute_size, is_size_operation
 from lamella.bridge.aten.table import DROP, find_schema, overloads, schemas
-from lamella.bridge.nac_to_graph.calls.kinds import find_element
-from lamella.bridge.nac_to_graph.calls.matching import Reading, find_readings
+from lamella.bridge.nac_to_graph.builder import Recorder
 from lamella.bridge.nac_to_graph.nodes import UNTYPED, Failure, Untyped, Value, describe, first_tensor
 from lamella.bridge.nac_to_graph.nodes import Given as Told
 from lamella.bridge.nac_to_graph.nodes import Given as nodes_Given
-from lamella.bridge.nac_to_graph.recorder import Recorder
+from lamella.bridge.nac_to_graph.overloads import Reading, find_element, find_readings
 from lamella.graph.build import Builder, Given
 from lamella.graph.nodes import Argument, Pack, Single, Tensor
 from lamella.graph.nodes import Value as Attribute
