@@ -9,11 +9,10 @@ from types import MappingProxyType
 
 from lamella.base.dim import Condition, Dim
 from lamella.base.dtype import F32, I64, ElementType
-from lamella.bridge.aten.adapt.plain import RENAMED
 from lamella.bridge.aten.nodes import Call, Operand, Parameter, Schema
 from lamella.bridge.aten.promotion import Number, number_type, result_type
-from lamella.bridge.aten.site import as_list, default_of, fit_number, volume
-from lamella.bridge.aten.table import Row, calling
+from lamella.bridge.aten.site import RENAMED, as_list, default_of, fit_number, volume
+from lamella.bridge.aten.table import OverloadRow, calling
 from lamella.graph.nodes import Argument, Constant, Operation, Pack, Tensor, Value
 from lamella.ops.instance import Repeated, singles
 from lamella.ops.library import Library
@@ -42,7 +41,7 @@ def describe(operation: Operation, constants: Mapping[str, Constant]) -> Call | 
         return None
     for numbers in (True, False):
         for row in calling(operation.operator):
-            found = _Writing(row, operation, constants, numbers).write()
+            found = _CallDescriber(row, operation, constants, numbers).write()
             if found is not None:
                 return found
     return None
@@ -66,10 +65,10 @@ def _number_of(constant: Constant | None) -> Number | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Writing:
+class _CallDescriber:
     """One operation as a call of one overload; where `numbers` is false, constants may stay tensors."""
 
-    row: Row
+    row: OverloadRow
     operation: Operation
     constants: Mapping[str, Constant]
     numbers: bool

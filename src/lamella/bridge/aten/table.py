@@ -54,7 +54,7 @@ DROP, SIZE, REFUSE = "drop", "size", "refuse"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OverloadRow:
     """One line of the table: an overload, and the word for how its operands are fitted to the operator."""
 
     schema: Schema
@@ -62,16 +62,16 @@ class Row:
 
 
 @cache
-def rows() -> Mapping[str, Row]:
+def rows() -> Mapping[str, OverloadRow]:
     """All lines, by the names of the overloads, in their order."""
     return MappingProxyType({row.schema.name: row for row in _read()})
 
 
-def _read() -> Iterator[Row]:
+def _read() -> Iterator[OverloadRow]:
     for line in read_shipped(TABLE).splitlines():
         if not line.startswith("#"):
             operator, how, text = line.split(maxsplit=2)
-            yield Row(parse_schema(text, operator), how)
+            yield OverloadRow(parse_schema(text, operator), how)
 
 
 @cache
@@ -99,14 +99,14 @@ def _by_stem() -> Mapping[str, tuple[Schema, ...]]:
     return MappingProxyType(found)
 
 
-def calling(operator: str) -> tuple[Row, ...]:
+def calling(operator: str) -> tuple[OverloadRow, ...]:
     """The overloads that call an operator of ours, the one that we write first."""
     return _by_operator().get(operator, ())
 
 
 @cache
-def _by_operator() -> Mapping[str, tuple[Row, ...]]:
-    found: dict[str, tuple[Row, ...]] = {}
+def _by_operator() -> Mapping[str, tuple[OverloadRow, ...]]:
+    found: dict[str, tuple[OverloadRow, ...]] = {}
     for row in rows().values():
         found[row.schema.operator] = (*found.get(row.schema.operator, ()), row)
     return MappingProxyType(found)
