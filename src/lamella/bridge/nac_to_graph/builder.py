@@ -16,7 +16,7 @@ from lamella.graph.rewrite import Fresh, copy_of, defined, made, rename
 from lamella.ops.library import Library
 
 
-class _Names(Fresh):
+class _ReturnableNames(Fresh):
     """Names that can be given back, the last ones first."""
 
     def __init__(self) -> None:
@@ -49,12 +49,12 @@ class Mark(NamedTuple):
     nodes: int
 
 
-class Recorder(Builder):
+class UndoBuilder(Builder):
     """Builds a graph instruction by instruction."""
 
     def __init__(self, library: Library, name: str) -> None:
         super().__init__(library, name)
-        self._given = _Names()
+        self._given = _ReturnableNames()
         self._names = self._given
         self._outer: list[list[Node]] = []
         self._closed = 0
@@ -126,7 +126,7 @@ def output_names(noted: Sequence[str], count: int) -> list[str]:
 class Outputs:
     """Tensors that become outputs: what an operation makes takes the name, anything else is copied."""
 
-    def __init__(self, builder: Recorder, names: Sequence[str]) -> None:
+    def __init__(self, builder: UndoBuilder, names: Sequence[str]) -> None:
         self._builder = builder
         self._names = [builder.fresh(name) for name in names]
         self._renamed: dict[str, str] = {}

@@ -15,11 +15,11 @@ from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.nodes import Operand, Result, Schema
 from lamella.bridge.aten.sizes import compute_size, is_size_operation
 from lamella.bridge.aten.table import DROP, find_schema, overloads, schemas
-from lamella.bridge.nac_to_graph.builder import Recorder
+from lamella.bridge.nac_to_graph.builder import UndoBuilder
 from lamella.bridge.nac_to_graph.nodes import UNTYPED, Failure, Untyped, Value, describe, first_tensor
-from lamella.bridge.nac_to_graph.nodes import Given as Told
-from lamella.bridge.nac_to_graph.nodes import Given as nodes_Given
-from lamella.bridge.nac_to_graph.overloads import Reading, find_element, find_readings
+from lamella.bridge.nac_to_graph.nodes import CallArgument as Told
+from lamella.bridge.nac_to_graph.nodes import CallArgument as nodes_Given
+from lamella.bridge.nac_to_graph.overloads import OverloadReading, find_element, find_readings
 from lamella.graph.build import Builder, Given
 from lamella.graph.nodes import Argument, Pack, Single, Tensor
 from lamella.graph.nodes import Value as Attribute
@@ -36,7 +36,7 @@ from lamella.ops.problem import Fault, Problem
 
 def call_own(builder: Builder, definition: Definition, operands: Sequence[Operand]) -> Value:
     """Call an operator by its arguments; a Fault says which does not fit, a Problem what the operator says."""
-    reader = _Reader(definition, operands)
+    reader = _OperandReader(definition, operands)
     operator = definition.operator
     inputs = [reader.input(item) for item in operator.parameters("input")]
     attributes = {item.name: reader.attribute(item) for item in operator.parameters("attrib") if reader.left}
@@ -51,7 +51,7 @@ _ANYTHING = Tensor("", F32, ())
 
 def check_own(definition: Definition, given: Sequence[Told]) -> None:
     """Whether an operator can take arguments of which some are not known before a run; a Fault says which cannot."""
-    reader = _Reader(definition, [item.value if item.typed else _ANYTHING for item in given])
+    reader = _OperandReader(definition, [item.value if item.typed else _ANYTHING for item in given])
     operator = definition.operator
     for item in operator.parameters("input"):
         reader.input(item)
@@ -92,7 +92,7 @@ def _has_tensor(value: Given) -> bool:
     return any(isinstance(item, Tensor) for item in items)
 
 
-class _Reader:
+class _OperandReader:
     """Takes arguments one by one."""
 
     def __init__(self, definition: Definition, operands: Sequence[Operand]) -> None:
@@ -184,66 +184,66 @@ PREFIX = "nac."
 PASS, TRANSPOSE = "nac.pass", "nac.transpose"
 
 
-class Restated(NamedTuple):
+class AtenSpelling(NamedTuple):
     """An operation of ATen, with or without its overload, and its arguments in order."""
 
     name: str
     given: tuple[nodes_Given, ...]
 
 
-def restate_standard(name: str, given: tuple[nodes_Given, ...]) -> Restated:
+def spell_as_aten(name: str, given: tuple[nodes_Given, ...]) -> AtenSpelling:
     """What a `nac.` operation is in ATen."""
     special = _SPECIAL.get(name)
     found = None if special is None else special(given)
-    return found or Restated(f"aten.{name.removeprefix(PREFIX)}", given)
+    return found or AtenSpelling(f"aten.{name.removeprefix(PREFIX)}", given)
 
 
-def _subtract(given: tuple[nodes_Given, ...]) -> Restated | None:
+def _subtract(given: tuple[nodes_Given, ...]) -> AtenSpelling | None:
     """A number minus a tensor is a reversed subtraction; what it was before NAC put it in order."""
     if len(given) > 1 and _is_number(given[0].value) and first_tensor(given[1].value) is not None:
-        return Restated("aten.rsub.Scalar", (given[1], given[0], *given[2:]))
+        return AtenSpelling("aten.rsub.Scalar", (given[1], given[0], *given[2:]))
     return None
 
 
-def _view(given: tuple[nodes_Given, ...]) -> Restated | None:
+def _view(given: tuple[nodes_Given, ...]) -> AtenSpelling | None:
     """A view without a shape drops dimensions of 1: all of them, or the one that a constant names."""
     if len(given) == 1:
-        return Restated("aten.squeeze.default", given)
+        return AtenSpelling("aten.squeeze.default", given)
     if len(given) == 2 and isinstance(given[1].value, int) and not given[1].computed:
-        return Restated("aten.squeeze.dim", given)
+        return AtenSpelling("aten.squeeze.dim", given)
     return None
 
 
-def _clone(given: tuple[nodes_Given, ...]) -> Restated | None:
+def _clone(given: tuple[nodes_Given, ...]) -> AtenSpelling | None:
     """Newer compilers write `copy(x, y)`, which gives y in the shape of x, as a clone of two tensors."""
     if len(given) > 1 and first_tensor(given[1].value) is not None:
-        return Restated("aten.copy.default", given)
-    return Restated("aten.clone.default", given[:1])
+        return AtenSpelling("aten.copy.default", given)
+    return AtenSpelling("aten.clone.default", given[:1])
 
 
-def _transpose(given: tuple[nodes_Given, ...]) -> Restated | None:
+def _transpose(given: tuple[nodes_Given, ...]) -> AtenSpelling | None:
     """Without dimensions it swaps the last two."""
     tensor = first_tensor(given[0].value) if given else None
     if len(given) != 1 or tensor is None:
         return None
     if len(tensor.shape) <= 2:
-        return Restated("aten.t.default", given)
+        return AtenSpelling("aten.t.default", given)
     last = (nodes_Given(-2, computed=False), nodes_Given(-1, computed=False))
-    return Restated("aten.transpose.int", (*given, *last))
+    return AtenSpelling("aten.transpose.int", (*given, *last))
 
 
-def _arange(given: tuple[nodes_Given, ...]) -> Restated | None:
+def _arange(given: tuple[nodes_Given, ...]) -> AtenSpelling | None:
     """As many numbers as lead are the end, start and end, or start, end and step."""
     count = next((place for place, item in enumerate(given) if not _is_number(item.value)), len(given))
     overload = {1: "default", 2: "start", 3: "start_step"}.get(count)
-    return None if overload is None else Restated(f"aten.arange.{overload}", given)
+    return None if overload is None else AtenSpelling(f"aten.arange.{overload}", given)
 
 
 def _is_number(value: Operand) -> bool:
     return isinstance(value, int | float | Dim) and not isinstance(value, bool)
 
 
-_SPECIAL: Mapping[str, Callable[[tuple[nodes_Given, ...]], Restated | None]] = MappingProxyType(
+_SPECIAL: Mapping[str, Callable[[tuple[nodes_Given, ...]], AtenSpelling | None]] = MappingProxyType(
     {
         **{"nac.sub": _subtract, "nac.view": _view, "nac.clone": _clone},
         **{"nac.transpose": _transpose, "nac.arange": _arange},
@@ -271,7 +271,7 @@ def is_in_place(name: str) -> bool:
     return len(stem) > 1 and stem[0] == "aten" and stem[1].endswith("_") and not stem[1].endswith("__")
 
 
-def call(builder: Recorder, name: str, given: tuple[nodes_Given, ...]) -> Value:
+def call(builder: UndoBuilder, name: str, given: tuple[nodes_Given, ...]) -> Value:
     """What an instruction gives; a Fault says that it cannot be read, a Problem what is wrong with the call."""
     operands = tuple(item.value for item in given)
     if name == PASS:
@@ -279,7 +279,7 @@ def call(builder: Recorder, name: str, given: tuple[nodes_Given, ...]) -> Value:
     if name.startswith(PREFIX):
         if _is_arithmetic(name, operands):
             return _size(name.removeprefix(PREFIX), operands)
-        restated = restate_standard(name, given)
+        restated = spell_as_aten(name, given)
         return _call_aten(builder, restated.name, restated.given)
     if is_size_operation(name) and (name == "getitem" or first_of(operands) is None):
         return _size(name, operands)
@@ -324,7 +324,7 @@ def foresee(library: Library, name: str, given: tuple[nodes_Given, ...]) -> Unty
     elif name.startswith(PREFIX):
         # A transposition without dimensions swaps the last two, whichever they are.
         if not (name == TRANSPOSE and len(given) == 1):
-            restated = restate_standard(name, given)
+            restated = spell_as_aten(name, given)
             _read_aten(restated.name, restated.given)
     elif spelled.startswith(ATEN) and _schemas(spelled):
         _read_aten(spelled, given)
@@ -356,7 +356,7 @@ def _size(name: str, operands: tuple[Operand, ...]) -> Value:
     return Failure("a truth value that only the run tells") if found is None else found
 
 
-def _call_named(builder: Recorder, name: str, given: tuple[nodes_Given, ...]) -> Value:
+def _call_named(builder: UndoBuilder, name: str, given: tuple[nodes_Given, ...]) -> Value:
     """An operation of ATen, of our library, or one of Python's on a tensor."""
     spelled = _spelled(name)
     if spelled.startswith(ATEN) and _schemas(spelled):
@@ -385,12 +385,12 @@ def _schemas(name: str) -> tuple[Schema, ...]:
     return (*first, *(item for item in found if item is not exact))
 
 
-def _call_aten(builder: Recorder, name: str, given: tuple[nodes_Given, ...]) -> Value:
+def _call_aten(builder: UndoBuilder, name: str, given: tuple[nodes_Given, ...]) -> Value:
     found = _first_that_holds(builder, _read_aten(name, given))
     return Failure("no value") if found is None else found
 
 
-def _read_aten(name: str, given: tuple[nodes_Given, ...]) -> Sequence[Reading]:
+def _read_aten(name: str, given: tuple[nodes_Given, ...]) -> Sequence[OverloadReading]:
     """The calls that an instruction may stand for; a Fault where there is none."""
     schemas = _schemas(name)
     if not schemas:
@@ -408,7 +408,7 @@ def _told(given: Sequence[nodes_Given]) -> str:
     return f"({', '.join(describe(item.value if item.typed else UNTYPED) for item in given[:16])})"
 
 
-def _first_that_holds(builder: Recorder, readings: Sequence[Reading]) -> Result:
+def _first_that_holds(builder: UndoBuilder, readings: Sequence[OverloadReading]) -> Result:
     """The result of the likeliest reading that can be called; what is wrong with the likeliest where none can."""
     problem: Problem | Fault | None = None
     for reading in readings:

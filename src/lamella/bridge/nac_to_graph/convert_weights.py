@@ -24,7 +24,7 @@ from lamella.bridge.nac_to_graph.weights import (
     check_shape,
     companion,
     digest_of,
-    find_strangers,
+    find_unmatched_tensors,
     image_of,
     note_elements,
     original_shape,
@@ -174,7 +174,7 @@ class WeightError:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class QuantisationReport:
     """The errors of all tensors of a file."""
 
     method: Method
@@ -265,7 +265,7 @@ def _compare(wanted: Array, found: Array) -> Sequence[float]:
         return float(errors.max()), float(beside.max(initial=0.0)), float(np.sum(errors)), *squares
 
 
-def report_lines(report: Report) -> list[str]:
+def report_lines(report: QuantisationReport) -> list[str]:
     """A report as people read it: a line for each tensor, then the whole file."""
     rows: list[tuple[str, ...]] = [("tensor", "stored", "bytes", "max abs", "max rel", "mean", "SQNR dB")]
     rows += [
@@ -280,7 +280,7 @@ def report_lines(report: Report) -> list[str]:
     ]
 
 
-def _numbers(item: WeightError | Report, largest: float) -> tuple[str, ...]:
+def _numbers(item: WeightError | QuantisationReport, largest: float) -> tuple[str, ...]:
     errors = (f"{value:.3g}" for value in (largest, item.relative, item.mean))
     return (str(item.after), *errors, f"{item.sqnr:.1f}")
 
@@ -300,7 +300,7 @@ class Quantised(NamedTuple):
     """A file with quantised weights, and what that costs."""
 
     file: File
-    report: Report
+    report: QuantisationReport
 
 
 def with_internal(file: File, weights: Mapping[str, Array | Tensor]) -> Converted:
@@ -310,7 +310,7 @@ def with_internal(file: File, weights: Mapping[str, Array | Tensor]) -> Converte
     whose place they come, else by the method of the file; tensors as they are.
     """
     own = own_weights(file).tensors
-    findings = list(find_strangers(file, weights, NOWHERE))
+    findings = list(find_unmatched_tensors(file, weights, NOWHERE))
     tensors: dict[int, Tensor] = {item.parameter: item for item in file.tensors}
     for parameter in file.parameters:
         if parameter.name in weights:
@@ -428,4 +428,4 @@ def quantise_file(file: File, method: Method, axis: int = 0) -> Quantised:
         tensors.append(made)
         measured.append(measure(names[item.parameter], values, made, method))
     stored = replace(file, header=replace(file.header, method=method), tensors=tuple(tensors))
-    return Quantised(note_elements(stored, elements), Report(method, tuple(measured)))
+    return Quantised(note_elements(stored, elements), QuantisationReport(method, tuple(measured)))

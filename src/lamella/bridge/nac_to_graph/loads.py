@@ -13,10 +13,18 @@ from lamella.base.dtype import F32, ElementType
 from lamella.base.limits import Limits
 from lamella.base.shape import element_count
 from lamella.base.source import Span
-from lamella.bridge.nac_to_graph.builder import Recorder
-from lamella.bridge.nac_to_graph.nodes import FAILED, UNTYPED, InputType, State, Value, describe, find_excess
+from lamella.bridge.nac_to_graph.builder import UndoBuilder
+from lamella.bridge.nac_to_graph.nodes import (
+    FAILED,
+    UNTYPED,
+    InputType,
+    KeptState,
+    Value,
+    describe,
+    find_excess,
+)
 from lamella.bridge.nac_to_graph.notes import Notes
-from lamella.bridge.nac_to_graph.weights import Weights, original_shape, read_weight
+from lamella.bridge.nac_to_graph.weights import StoredWeights, original_shape, read_weight
 from lamella.graph.nodes import Single, Tensor
 from lamella.graph.nodes import Tensor as Variable
 from lamella.lang.nac.check.data import DTYPES
@@ -51,9 +59,9 @@ def find_misfits(file: File, notes: Notes, limits: Limits) -> Iterator[Diagnosti
     yield from _find_undescribed(file, notes.states)
 
 
-def _find_twice(states: Sequence[State], span: Span) -> Iterator[Diagnostic]:
+def _find_twice(states: Sequence[KeptState], span: Span) -> Iterator[Diagnostic]:
     """Two states with one id, one name or one output."""
-    seen: dict[tuple[str, int | str], State] = {}
+    seen: dict[tuple[str, int | str], KeptState] = {}
     for item in states:
         parts: Mapping[str, int | str] = {
             "the id": item.id,
@@ -67,7 +75,7 @@ def _find_twice(states: Sequence[State], span: Span) -> Iterator[Diagnostic]:
                 break
 
 
-def _find_places(states: Sequence[State], count: int, span: Span) -> Iterator[Diagnostic]:
+def _find_places(states: Sequence[KeptState], count: int, span: Span) -> Iterator[Diagnostic]:
     """New values that do not stand behind the outputs of the caller."""
     places = range(max(count - len(states), 0), count)
     told = f"{len(states)} state{'s' * (len(states) != 1)}"
@@ -79,7 +87,7 @@ def _find_places(states: Sequence[State], count: int, span: Span) -> Iterator[Di
             )
 
 
-def _find_sizes(states: Sequence[State], limits: Limits, span: Span) -> Iterator[Diagnostic]:
+def _find_sizes(states: Sequence[KeptState], limits: Limits, span: Span) -> Iterator[Diagnostic]:
     """States that are too large, each or all together."""
     total = 0
     for item in states:
@@ -95,7 +103,7 @@ def _find_sizes(states: Sequence[State], limits: Limits, span: Span) -> Iterator
             return
 
 
-def tensor_bytes(state: State) -> int:
+def tensor_bytes(state: KeptState) -> int:
     """The bytes of a state in memory."""
     size = int(numpy_dtype(state.element).itemsize)
     for extent in state.shape:
@@ -103,7 +111,7 @@ def tensor_bytes(state: State) -> int:
     return size
 
 
-def _find_undescribed(file: File, states: Sequence[State]) -> Iterator[Diagnostic]:
+def _find_undescribed(file: File, states: Sequence[KeptState]) -> Iterator[Diagnostic]:
     known = {item.id for item in states}
     shown = ", ".join(map(str, sorted(known)[:MOST_NAMES])) or "none"
     for index, item in enumerate(file.instructions):
@@ -111,7 +119,9 @@ def _find_undescribed(file: File, states: Sequence[State]) -> Iterator[Diagnosti
             yield rules.STATE_UNDESCRIBED.at(item.span, index=index, id=state_id(item), known=shown)
 
 
-def find_misfit(state: State, element: ElementType, shape: Sequence[int], span: Span) -> Diagnostic | None:
+def find_misfit(
+    state: KeptState, element: ElementType, shape: Sequence[int], span: Span
+) -> Diagnostic | None:
     """Why numbers of a type cannot be the first of a state; real ones may be stored in fewer bits."""
     alike = element == state.element or (element.is_float and state.element.is_float)
     if alike and tuple(shape) == state.shape:
@@ -120,7 +130,7 @@ def find_misfit(state: State, element: ElementType, shape: Sequence[int], span: 
     return rules.STATE_INITIAL.at(span, name=state.name, type=state.type, id=state.initial, problem=found)
 
 
-def check_update(state: State, value: Value, span: Span) -> Diagnostic | None:
+def check_update(state: KeptState, value: Value, span: Span) -> Diagnostic | None:
     """Whether an output is something that a state can become."""
     if isinstance(value, Tensor) and (value.element, value.shape) == (state.element, state.shape):
         return None
@@ -129,7 +139,7 @@ def check_update(state: State, value: Value, span: Span) -> Diagnostic | None:
     )
 
 
-def begin(state: State, values: Array | None) -> Array:
+def begin(state: KeptState, values: Array | None) -> Array:
     """The numbers that a state begins with: zeros where there are none, else in the element type of the state."""
     if values is None:
         return np.zeros(state.shape, numpy_dtype(state.element))
@@ -142,8 +152,8 @@ class LazyData(Mapping[str, "Array"]):
     def __init__(
         self,
         tensors: Mapping[str, nodes_Tensor | None],
-        source: Source,
-        states: Mapping[str, State],
+        source: LoadSource,
+        states: Mapping[str, KeptState],
         elements: Mapping[str, ElementType],
     ) -> None:
         self._tensors = tensors
@@ -183,13 +193,13 @@ def element_read(tensor: nodes_Tensor, method: Method) -> ElementType:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LoadSource:
     """Where inputs and weights come from."""
 
     file: File
     tables: SymbolTables
     notes: Notes
-    weights: Weights | None
+    weights: StoredWeights | None
     inputs: Mapping[str, InputType]
     limits: Limits
     numbers: bool = True
@@ -214,15 +224,15 @@ class Loads:
     findings: list[Diagnostic] = field(default_factory=list)
 
 
-def make_loads(builder: Recorder, source: Source) -> Loads:
+def make_loads(builder: UndoBuilder, source: LoadSource) -> Loads:
     """Declare inputs in the order of instructions, then variables, then constants in the order of parameters."""
-    return _Maker(builder, source).make()
+    return _LoadMaker(builder, source).make()
 
 
-class _Maker:
+class _LoadMaker:
     """Declares what a program takes in."""
 
-    def __init__(self, builder: Recorder, source: Source) -> None:
+    def __init__(self, builder: UndoBuilder, source: LoadSource) -> None:
         self._builder = builder
         self._source = source
         self._found = Loads()
@@ -270,7 +280,7 @@ class _Maker:
         states = self._source.notes.states or []
         return {item.initial for item in states if item.initial is not None} - loaded
 
-    def _make_states(self, tensors: dict[str, nodes_Tensor | None]) -> Iterator[tuple[str, State]]:
+    def _make_states(self, tensors: dict[str, nodes_Tensor | None]) -> Iterator[tuple[str, KeptState]]:
         """Declare the states, each with the tensor that it begins with."""
         for state in self._source.notes.states or []:
             found = self._begins(state)
@@ -282,7 +292,7 @@ class _Maker:
             tensors[variable.name] = found
             yield variable.name, state
 
-    def _begins(self, state: State) -> nodes_Tensor | Diagnostic | None:
+    def _begins(self, state: KeptState) -> nodes_Tensor | Diagnostic | None:
         """The tensor that a state begins with, none for zeros."""
         if state.initial is None:
             return None

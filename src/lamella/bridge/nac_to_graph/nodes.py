@@ -26,7 +26,7 @@ class InputType:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class KeptState:
     """What a file keeps between runs: it begins as a parameter, or as zeros, and becomes one of the outputs."""
 
     id: int
@@ -54,7 +54,7 @@ class Translation:
     steps: tuple[tuple[Operation, ...], ...]
     results: tuple[Result, ...]
     findings: tuple[Diagnostic, ...] = ()
-    states: tuple[tuple[State, Tensor], ...] = ()
+    states: tuple[tuple[KeptState, Tensor], ...] = ()
     """What is kept between runs, each with its variable."""
 
 
@@ -80,7 +80,7 @@ Value: TypeAlias = "Operand | Failure | Untyped"
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class CallArgument:
     """One argument of an instruction, and whether another instruction computes it."""
 
     value: Operand

@@ -16,7 +16,7 @@ from lamella.base.dim import Extent, Truth
 from lamella.base.dtype import ElementType, find, find_in
 from lamella.base.limits import DEFAULT, LARGEST, Limits
 from lamella.base.source import NOWHERE, Span
-from lamella.bridge.nac_to_graph.nodes import InputType, State
+from lamella.bridge.nac_to_graph.nodes import InputType, KeptState
 from lamella.lang.nac.check.tables import LAST_CONSTANT
 from lamella.lang.nac.nodes import File, Resource
 from lamella.lang.nac.notes import FORMAT, NAME
@@ -145,7 +145,7 @@ class Notes:
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
     branches: dict[int, int] = field(default_factory=dict)
     """By the instructions of branches how many results their blocks hand over."""
-    states: list[State] | None = None
+    states: list[KeptState] | None = None
     """What is kept between runs; None where the file does not speak of it."""
     checks: list[Check] = field(default_factory=list)
     """What a run tests of the extents of its inputs."""
@@ -160,10 +160,10 @@ def read_notes(file: File, limits: Limits = DEFAULT) -> Notes:
     if resource is None:
         return Notes()
     most = len(file.instructions) + sum(len(item.offsets) for item in file.instructions)
-    return _Reader(resource, limits, most).read()
+    return _NotesReader(resource, limits, most).read()
 
 
-class _Reader:
+class _NotesReader:
     """Reads the resource key by key; unknown keys are left, malformed ones are told.
 
     No list describes more things than the instructions of the file make and take.
@@ -322,12 +322,12 @@ class _Reader:
         self._notes.states = []
         for name, item in self._described(value, "states"):
             found = self._state(name, item)
-            if isinstance(found, State):
+            if isinstance(found, KeptState):
                 self._notes.states.append(found)
             else:
                 self._report(f"state '{name}' has {found} {_shown(item.get(found))}")
 
-    def _state(self, name: str, item: Mapping[str, object]) -> State | str:
+    def _state(self, name: str, item: Mapping[str, object]) -> KeptState | str:
         """A state, or the key whose value is no such thing."""
         element, shape = _element(item.get("dtype")), self._shape(item.get("shape"))
         id_, update, initial = (item.get(key) for key in ("id", "update", "initial"))
@@ -342,7 +342,7 @@ class _Reader:
             return "update"
         if initial is not None and not _is_id(initial):
             return "initial"
-        return State(id_, name, element, known, initial, update)
+        return KeptState(id_, name, element, known, initial, update)
 
     def _outputs(self, value: object) -> None:
         self._notes.outputs = [name for name, _ in self._described(value, "outputs")]

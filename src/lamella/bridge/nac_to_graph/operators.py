@@ -30,7 +30,7 @@ def read_operators(
     }
     if not resources:
         return library, []
-    wrong = _Reading(library, resources).read()
+    wrong = _OperatorsReading(library, resources).read()
     return Library(dialect, limits=limits) if wrong else library, wrong
 
 
@@ -47,7 +47,7 @@ def shadows(definition: Definition, library: Library) -> bool:
     return definition.module in library.standard and not is_shipped(definition, library)
 
 
-class _Reading:
+class _OperatorsReading:
     """Reads the modules of one file into a library."""
 
     def __init__(self, library: Library, resources: Mapping[str, Resource]) -> None:

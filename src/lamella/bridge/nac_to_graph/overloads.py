@@ -12,7 +12,7 @@ from typing import NamedTuple
 from lamella.base.dim import Dim
 from lamella.base.dtype import C32, C64, ElementType, find_in
 from lamella.bridge.aten.nodes import Call, Operand, Parameter, Schema
-from lamella.bridge.nac_to_graph.nodes import Given, first_tensor
+from lamella.bridge.nac_to_graph.nodes import CallArgument, first_tensor
 from lamella.graph.nodes import Tensor
 
 # --- what can stand for a parameter of an ATen schema, by the words of its type -----------------------------
@@ -31,7 +31,7 @@ _FORMAT = re.compile(r"\w+_format|channels_last(?:_3d)?")
 _COMPLEX: Mapping[str, ElementType] = MappingProxyType({"complex64": C32, "complex128": C64})
 
 
-class Kind(NamedTuple):
+class ParameterKind(NamedTuple):
     """A type of ATen: `SymInt[2]?` is an optional list of two SymInt, `Tensor?[]` a list of optional tensors."""
 
     base: str
@@ -49,15 +49,15 @@ class Fit(NamedTuple):
 
 
 @cache
-def read_kind(text: str) -> Kind:
+def read_kind(text: str) -> ParameterKind:
     """The type that ATen's words say."""
     match = _KIND.fullmatch(text)
     if match is None:
-        return Kind(text, optional=False)
+        return ParameterKind(text, optional=False)
     base, inner, length, outer = match.groups()
     if length is None:
-        return Kind(base, optional=inner is not None)
-    return Kind(base, outer is not None, True, int(length) if length else None, inner is not None)
+        return ParameterKind(base, optional=inner is not None)
+    return ParameterKind(base, outer is not None, True, int(length) if length else None, inner is not None)
 
 
 def fit(base: str, value: Operand) -> Fit | None:
@@ -66,7 +66,7 @@ def fit(base: str, value: Operand) -> Fit | None:
     return None if rule is None or value is None else rule(value)
 
 
-def fit_list(kind: Kind, values: tuple[Operand, ...]) -> Fit | None:
+def fit_list(kind: ParameterKind, values: tuple[Operand, ...]) -> Fit | None:
     """A list as a type takes it."""
     found = [fit_item(kind, item) for item in values]
     kept = [item for item in found if item is not None]
@@ -75,7 +75,7 @@ def fit_list(kind: Kind, values: tuple[Operand, ...]) -> Fit | None:
     return Fit(tuple(item.value for item in kept), sum(item.cost for item in kept))
 
 
-def fit_item(kind: Kind, value: Operand) -> Fit | None:
+def fit_item(kind: ParameterKind, value: Operand) -> Fit | None:
     """An item of a list as its type takes it."""
     if value is None:
         return Fit(None) if kind.empty_items else None
@@ -152,7 +152,7 @@ MOST_STEPS = 4096
 """Parameters that are considered for one instruction and one overload."""
 
 
-class Reading(NamedTuple):
+class OverloadReading(NamedTuple):
     """A call that an instruction may stand for, and how far its arguments had to be bent for it."""
 
     call: Call
@@ -162,7 +162,7 @@ class Reading(NamedTuple):
 Taken = tuple[tuple[str, Fit], ...]
 
 
-def find_readings(schemas: Sequence[Schema], given: Sequence[Given]) -> list[Reading]:
+def find_readings(schemas: Sequence[Schema], given: Sequence[CallArgument]) -> list[OverloadReading]:
     """The calls that arguments may stand for, the likeliest first."""
     found = [
         reading
@@ -179,7 +179,7 @@ class _Matching:
     in any order and are told by what they are.
     """
 
-    def __init__(self, schema: Schema, given: Sequence[Given]) -> None:
+    def __init__(self, schema: Schema, given: Sequence[CallArgument]) -> None:
         self.schema = schema
         self.parameters = schema.parameters
         self.given = given
@@ -187,10 +187,12 @@ class _Matching:
         self.steps = 0
         self.dead: set[tuple[int, int]] = set()
 
-    def readings(self) -> Iterator[Reading]:
+    def readings(self) -> Iterator[OverloadReading]:
         """Every way to read the arguments, longest lists first."""
         for taken in self._match(0, 0, ()):
-            yield Reading(Call(self.schema, dict(self._kept(taken))), sum(item.cost for _, item in taken))
+            yield OverloadReading(
+                Call(self.schema, dict(self._kept(taken))), sum(item.cost for _, item in taken)
+            )
 
     def _kept(self, taken: Taken) -> Iterator[tuple[str, Operand]]:
         """What has an effect."""
@@ -274,7 +276,7 @@ class _Matching:
             taken.append((found[0].name, found[1]))
         return tuple(taken)
 
-    def _alone(self, parameter: Parameter, given: Given) -> Fit | None:
+    def _alone(self, parameter: Parameter, given: CallArgument) -> Fit | None:
         """One argument for one parameter."""
         kind, value = read_kind(parameter.type), given.value
         if not given.typed:
@@ -286,14 +288,14 @@ class _Matching:
         return fit(kind.base, value)
 
 
-def _stays_open(kind: Kind, given: Given) -> bool:
+def _stays_open(kind: ParameterKind, given: CallArgument) -> bool:
     """Whether a parameter takes an argument without a value: nothing is given, or only a run tells what."""
     if given.typed:
         return given.value is None and (kind.optional or kind.base in WITHOUT_EFFECT)
     return kind.base in COMPUTED
 
 
-def _fit_one(kind: Kind, given: Given) -> Fit | None:
+def _fit_one(kind: ParameterKind, given: CallArgument) -> Fit | None:
     """An argument as an item of a list."""
     if not given.typed:
         return Fit(None) if kind.base in COMPUTED else None

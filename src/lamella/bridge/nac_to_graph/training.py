@@ -14,10 +14,10 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import Span
 from lamella.bridge.nac_to_graph.builder import output_names as recorder_output_names
 from lamella.bridge.nac_to_graph.loads import element_read
-from lamella.bridge.nac_to_graph.nodes import InputType, State, Translation, describe
+from lamella.bridge.nac_to_graph.nodes import InputType, KeptState, Translation, describe
 from lamella.bridge.nac_to_graph.notes import Notes, read_notes
 from lamella.bridge.nac_to_graph.translate import nac_to_graph
-from lamella.bridge.nac_to_graph.weights import Weights, original_shape, own_weights
+from lamella.bridge.nac_to_graph.weights import StoredWeights, original_shape, own_weights
 from lamella.graph.nodes import Tensor as nodes_Tensor
 from lamella.lang.nac.check import check
 from lamella.lang.nac.check.instructions import is_user_input
@@ -59,7 +59,7 @@ from lamella.lang.nac.rules import sections as rules
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ParameterChange:
     """A parameter that a step changes, by places in the training graph: its gradient, times a rate."""
 
     parameter: int
@@ -72,12 +72,12 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Backward:
+class BackwardProgram:
     """The instructions of a training graph, in the ids of `file`; their inputs are of the variants of TRNG."""
 
     file: File
     instructions: tuple[Instruction, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[ParameterChange, ...]
     loss: int | None
     """The instruction whose result the graph ends with."""
     targets: Mapping[int, InputType] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Backward:
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedParameter:
     """A parameter that a step changes, with its type in words.
 
     The others are instructions of the step: the gradient, the rate where it is computed, the old value and the new.
@@ -99,15 +99,15 @@ class Trained:
     rate: int | None
     old: int
     new: int
-    change: Change
+    change: ParameterChange
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TrainingStep:
     """A step of training as a program: parameters are states, and their new values are what the step makes of them."""
 
     file: File
-    trained: tuple[Trained, ...]
+    trained: tuple[TrainedParameter, ...]
     targets: tuple[str, ...]
     """The inputs of the program that are targets, by their numbers."""
     loss: str
@@ -119,7 +119,7 @@ class Step:
 # --- what the parameters of a file are once they are read ---------------------------------------------------
 
 
-def parameter_types(file: File, notes: Notes, weights: Weights) -> dict[str, InputType]:
+def parameter_types(file: File, notes: Notes, weights: StoredWeights) -> dict[str, InputType]:
     """By their names the element types and shapes of the parameters that have weights, in the file or beside it."""
     own = {item.parameter: item for item in reversed(file.tensors)}
     found: dict[str, InputType] = {}
@@ -222,7 +222,7 @@ def fresh_name(stem: str, taken: Collection[str]) -> str:
     return next(name for name in names if name not in taken)
 
 
-class Restating:
+class IdTranslation:
     """Puts the instructions of one file into the ids of another."""
 
     def __init__(self, source: File, tables: MergedTables) -> None:
@@ -263,10 +263,10 @@ class Restating:
 # --- the training graph of the resources `training.json` and `training.nac`, in the ids of the file ---------
 
 
-def entry_to_backward(file: File, entry: TrainingEntry) -> Backward:
+def entry_to_backward(file: File, entry: TrainingEntry) -> BackwardProgram:
     """The training graph of checked resources."""
     graph, tables = entry.graph, MergedTables(file)
-    restating, loads = Restating(graph, tables), _loads(file, entry)
+    restating, loads = IdTranslation(graph, tables), _loads(file, entry)
     end, offsets = final_offsets(graph)
     code = [
         loads[index] if is_user_input(item) else restating.restate(item)
@@ -275,13 +275,14 @@ def entry_to_backward(file: File, entry: TrainingEntry) -> Backward:
     outputs = {name: end + offset for name, offset in zip(output_names(graph), offsets, strict=True)}
     ids = {item.name: item.id for item in reversed(file.parameters)}
     changes = [
-        Change(ids[name], outputs[output], entry.span, entry.rate) for name, output in entry.gradients.items()
+        ParameterChange(ids[name], outputs[output], entry.span, entry.rate)
+        for name, output in entry.gradients.items()
     ]
     notes = read_notes(graph)
     moved = {item.name: restating.parameters[item.id].name for item in graph.parameters}
     notes = replace(notes, constants={moved[name] for name in notes.constants if name in moved})
     known = {number: notes.inputs[name] for number, name in enumerate(entry.targets) if name in notes.inputs}
-    return Backward(tables.file(), tuple(code), tuple(changes), outputs[entry.loss], known, notes)
+    return BackwardProgram(tables.file(), tuple(code), tuple(changes), outputs[entry.loss], known, notes)
 
 
 def _loads(file: File, entry: TrainingEntry) -> dict[int, Instruction]:
@@ -303,7 +304,7 @@ def _loads(file: File, entry: TrainingEntry) -> dict[int, Instruction]:
     return found
 
 
-def find_misfits(file: File, entry: TrainingEntry, weights: Weights) -> Iterator[Diagnostic]:
+def find_misfits(file: File, entry: TrainingEntry, weights: StoredWeights) -> Iterator[Diagnostic]:
     """Inputs of the graph that are described as another type than that of what they are given."""
     wanted, noted = read_notes(entry.graph), read_notes(file)
     yield from noted.findings
@@ -334,7 +335,7 @@ def has_training(file: File) -> bool:
     return bool(file.training) or has_entry(file)
 
 
-def find_backward(file: File, weights: Weights) -> Backward:
+def find_backward(file: File, weights: StoredWeights) -> BackwardProgram:
     """The training graph of a checked file; LamellaError tells what is wrong with it, or that there is none."""
     if file.training:
         return _of_section(file)
@@ -354,7 +355,7 @@ def no_training() -> InputError:
     return InputError("the file has no training graph", hint=hint)
 
 
-def _of_section(file: File) -> Backward:
+def _of_section(file: File) -> BackwardProgram:
     tables, code = read_tables(file), file.training
     changes = []
     for index, item in enumerate(code):
@@ -362,9 +363,9 @@ def _of_section(file: File) -> Backward:
             constant = rate_constant(file, index, tables)
             gradient, source = (index + offset for offset in item.offsets)
             number = None if constant is None else float(cast("float", constant.value))
-            changes.append(Change(item.constants[0], gradient, item.span, number, source))
+            changes.append(ParameterChange(item.constants[0], gradient, item.span, number, source))
     ends = (index + item.offsets[0] for index, item in enumerate(code) if is_end(item) and item.offsets)
-    return Backward(file, code, tuple(changes), next(ends, None))
+    return BackwardProgram(file, code, tuple(changes), next(ends, None))
 
 
 # --- A program and its training graph as one program: a step of training, whose states are the --------------
@@ -377,7 +378,7 @@ LOSS = "loss"
 
 
 @dataclass(slots=True)
-class Told:
+class StepDescription:
     """What is known of a step while it is put together."""
 
     whole: bool
@@ -395,7 +396,12 @@ class Told:
 
 
 def describe_step(
-    file: File, notes: Notes, backward: Backward, told: Told, states: Sequence[State], first: int
+    file: File,
+    notes: Notes,
+    backward: BackwardProgram,
+    told: StepDescription,
+    states: Sequence[KeptState],
+    first: int,
 ) -> tuple[File, str]:
     """The whole file of a step from its code and tables, and the name of the loss; `first` is where training begins."""
     named = told.callers - told.has_loss
@@ -422,7 +428,7 @@ def describe_step(
     return with_notes(bare, content), loss
 
 
-def _known(notes: Notes, told: Told) -> dict[str, InputType]:
+def _known(notes: Notes, told: StepDescription) -> dict[str, InputType]:
     """What the file says of the inputs that a step has; a program that is run may describe constants too."""
     names = set(told.inputs.values())
     return {name: item for name, item in notes.inputs.items() if told.whole or name in names}
@@ -434,7 +440,7 @@ def _described(types: Mapping[str, InputType]) -> Iterator[dict[str, object]]:
         yield {"name": name, "dtype": item.element.name, "shape": shape}
 
 
-def _state_to_json(state: State) -> dict[str, object]:
+def _state_to_json(state: KeptState) -> dict[str, object]:
     facts = {"id": state.id, "name": state.name, "dtype": state.element.name, "shape": list(state.shape)}
     return {**facts, "initial": state.initial, "update": state.update}
 
@@ -451,7 +457,9 @@ RATE, TARGET, OTHER = "lr", "target_{}", "training_{}"
 """Names of the inputs that a training graph has beside those of its program."""
 
 
-def join_training(backward: Backward, weights: Weights, rate: float | None = None) -> Step:
+def join_training(
+    backward: BackwardProgram, weights: StoredWeights, rate: float | None = None
+) -> TrainingStep:
     """The step that a training graph makes of its program; a rate that is given is stronger than those of the graph.
 
     LamellaError tells which parameters cannot be trained, InputError that nothing says the learning rate.
@@ -465,7 +473,9 @@ def join_training(backward: Backward, weights: Weights, rate: float | None = Non
     return _Joiner(backward, notes, weights).join(rate)
 
 
-def _find_untrainable(backward: Backward, notes: Notes, weights: Weights) -> Iterator[Diagnostic]:
+def _find_untrainable(
+    backward: BackwardProgram, notes: Notes, weights: StoredWeights
+) -> Iterator[Diagnostic]:
     types = parameter_types(backward.file, notes, weights)
     names = {item.id: item.name for item in reversed(backward.file.parameters)}
     for change in backward.changes:
@@ -479,7 +489,7 @@ def _find_untrainable(backward: Backward, notes: Notes, weights: Weights) -> Ite
 class _Joiner:
     """Puts one program together."""
 
-    def __init__(self, backward: Backward, notes: Notes, weights: Weights) -> None:
+    def __init__(self, backward: BackwardProgram, notes: Notes, weights: StoredWeights) -> None:
         self._backward, self._notes = backward, notes
         self._file = backward.file
         self._tables = MergedTables(backward.file)
@@ -488,7 +498,7 @@ class _Joiner:
         own = [index for index in range(self._end) if self._whole or self._is_input(index)]
         self._places = {old: new for new, old in enumerate(own)}
         self._code: list[Instruction] = []
-        self._told = Told(self._whole)
+        self._told = StepDescription(self._whole)
         self._names: set[str] = set()
         self._sources = {change.source for change in backward.changes}
         self._states = self._make_states(weights)
@@ -501,7 +511,7 @@ class _Joiner:
     def _is_input(self, index: int) -> bool:
         return is_user_input(self._file.instructions[index])
 
-    def _make_states(self, weights: Weights) -> dict[int, State]:
+    def _make_states(self, weights: StoredWeights) -> dict[int, KeptState]:
         """By the ids of parameters the states that they are in a step."""
         types = parameter_types(self._file, self._notes, weights)
         names = {item.id: item.name for item in reversed(self._file.parameters)}
@@ -510,12 +520,12 @@ class _Joiner:
         for number, change in enumerate(self._backward.changes, first):
             type_ = types[names[change.parameter]]
             shape = tuple(extent for extent in type_.shape if isinstance(extent, int))
-            found[change.parameter] = State(
+            found[change.parameter] = KeptState(
                 number, names[change.parameter], type_.element, shape, change.parameter, 0
             )
         return found
 
-    def join(self, rate: float | None) -> Step:
+    def join(self, rate: float | None) -> TrainingStep:
         """The step."""
         for old in self._places:
             self._code.append(self._as_state(self._file.instructions[old]))
@@ -528,7 +538,7 @@ class _Joiner:
         states = list(self._states.values())
         made = replace(self._tables.file(), instructions=tuple(self._code))
         file, loss = describe_step(made, self._notes, self._backward, self._told, states, first)
-        return Step(file, tuple(trained), self._target_names(), loss, first)
+        return TrainingStep(file, tuple(trained), self._target_names(), loss, first)
 
     def _target_names(self) -> tuple[str, ...]:
         found = self._told.targets
@@ -597,7 +607,7 @@ class _Joiner:
 
     # --- new values -----------------------------------------------------------------------------------------
 
-    def _train(self, change: Change, first: int, rate: float | None) -> Trained:
+    def _train(self, change: ParameterChange, first: int, rate: float | None) -> TrainedParameter:
         """Change a parameter."""
         state = self._states[change.parameter]
         gradient = first + change.gradient
@@ -611,7 +621,7 @@ class _Joiner:
         else:
             constant = self._tables.constant(ConstantType.FLOAT64, number)
             self._code.append(self._call("nac.sub", "TTf", (old, gradient), origin, constant))
-        return Trained(state.name, state.type, gradient, source, old, len(self._code) - 1, change)
+        return TrainedParameter(state.name, state.type, gradient, source, old, len(self._code) - 1, change)
 
     def _finish(self, first: int, renewed: list[int]) -> None:
         """End the program: what callers get, then the new values of states."""
@@ -636,7 +646,7 @@ class _Joiner:
 ANY_RATE = 1.0
 
 
-def step_of(file: File, weights: Weights, rate: float | None = None) -> Step:
+def step_of(file: File, weights: StoredWeights, rate: float | None = None) -> TrainingStep:
     """The step of training that a checked file describes, with its own learning rate or another one.
 
     LamellaError tells what is wrong with it, InputError that there is none.
@@ -645,8 +655,8 @@ def step_of(file: File, weights: Weights, rate: float | None = None) -> Step:
 
 
 def translate_step(
-    step: Step,
-    weights: Weights | None = None,
+    step: TrainingStep,
+    weights: StoredWeights | None = None,
     inputs: Mapping[str, InputType] | None = None,
     limits: Limits = DEFAULT,
 ) -> Translation:
@@ -668,7 +678,7 @@ def translate_step(
 def check_training(
     file: File,
     inputs: Mapping[str, InputType] | None = None,
-    weights: Weights | None = None,
+    weights: StoredWeights | None = None,
     limits: Limits = DEFAULT,
 ) -> list[Diagnostic]:
     """What keeps the training graph of a checked file from being a step, element types and shapes included."""
@@ -682,7 +692,7 @@ def check_training(
         return list(problem.findings)
 
 
-def _unchanged(step: Step) -> File:
+def _unchanged(step: TrainingStep) -> File:
     """The program of a step that leaves every parameter as it is: what it computes can be seen all the same."""
     code = list(step.file.instructions)
     for item in step.trained:
@@ -695,11 +705,11 @@ def _type_of(tensor: nodes_Tensor) -> str:
     return f"{tensor.element}[{', '.join(map(str, tensor.shape))}]"
 
 
-def _find_wrong(step: Step, found: Translation) -> list[Diagnostic]:
+def _find_wrong(step: TrainingStep, found: Translation) -> list[Diagnostic]:
     return list(_check_results(step, found))
 
 
-def _check_results(step: Step, found: Translation) -> Iterator[Diagnostic]:
+def _check_results(step: TrainingStep, found: Translation) -> Iterator[Diagnostic]:
     for item in step.trained:
         change, gradient = item.change, found.results[item.gradient]
         if not isinstance(gradient, nodes_Tensor) or _type_of(gradient) != item.type:

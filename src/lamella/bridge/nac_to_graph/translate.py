@@ -12,11 +12,11 @@ from lamella.base.dim import Dim
 from lamella.base.dtype import BOOL
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.origin import Origin
-from lamella.bridge.nac_to_graph.builder import Outputs, Recorder, output_names
+from lamella.bridge.nac_to_graph.builder import Outputs, UndoBuilder, output_names
 from lamella.bridge.nac_to_graph.calls import call, foreign, foresee, is_dropped, is_in_place, is_known
 from lamella.bridge.nac_to_graph.loads import (
     Loads,
-    Source,
+    LoadSource,
     check_update,
     find_misfits,
     is_parameter,
@@ -26,11 +26,11 @@ from lamella.bridge.nac_to_graph.loads import (
 from lamella.bridge.nac_to_graph.nodes import (
     FAILED,
     UNTYPED,
+    CallArgument,
     Excess,
     Failure,
-    Given,
     InputType,
-    State,
+    KeptState,
     Translation,
     Untyped,
     Value,
@@ -40,7 +40,7 @@ from lamella.bridge.nac_to_graph.nodes import (
 )
 from lamella.bridge.nac_to_graph.notes import read_notes
 from lamella.bridge.nac_to_graph.operators import read_operators
-from lamella.bridge.nac_to_graph.weights import Weights
+from lamella.bridge.nac_to_graph.weights import StoredWeights
 from lamella.graph.model import Model
 from lamella.graph.nodes import Region, Tensor
 from lamella.lang.nac.check.data import check_inputs, check_parameters, check_tensors
@@ -70,7 +70,7 @@ USUAL_THRESHOLD = 50
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenBlocks:
     """The blocks of an instruction so far: what each one hands over, and as a region where it may be skipped."""
 
     results: list[Sequence[Tensor] | None] = field(default_factory=list)
@@ -79,12 +79,12 @@ class _Open:
     """Whether only a run tells what some block hands over."""
 
 
-class Flow:
+class BlockFlow:
     """Follows the blocks of a checked program while its instructions are translated."""
 
     def __init__(
         self,
-        builder: Recorder,
+        builder: UndoBuilder,
         instructions: Sequence[Instruction],
         counts: Mapping[int, int],
         report: Callable[[Diagnostic], None],
@@ -94,13 +94,13 @@ class Flow:
         self._counts = counts
         self._report = report
         self._blocks = read_blocks(instructions)
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _OpenBlocks] = {}
 
     def enter(self, index: int) -> None:
         """Come to an instruction, which may be the first of a block."""
         block = self._blocks.at(index)
         if block is not None and block.start == index:
-            self._open.setdefault(block.owner, _Open())
+            self._open.setdefault(block.owner, _OpenBlocks())
             if self._is_branch(block):
                 self._builder.open_region()
 
@@ -213,7 +213,7 @@ NO_INPUTS: Mapping[str, InputType] = MappingProxyType({})
 
 def nac_to_graph(
     file: File,
-    weights: Weights | None = None,
+    weights: StoredWeights | None = None,
     inputs: Mapping[str, InputType] | None = None,
     limits: Limits = DEFAULT,
 ) -> Translation:
@@ -231,7 +231,7 @@ def nac_to_graph(
 def check_translation(
     file: File,
     inputs: Mapping[str, InputType] | None = None,
-    weights: Weights | None = None,
+    weights: StoredWeights | None = None,
     limits: Limits = DEFAULT,
     *,
     partial: bool = False,
@@ -265,7 +265,7 @@ def find_unknown(file: File, limits: Limits = DEFAULT) -> list[Diagnostic]:
 
 def _translate(
     file: File,
-    weights: Weights | None,
+    weights: StoredWeights | None,
     inputs: Mapping[str, InputType],
     limits: Limits,
     numbers: bool = True,
@@ -276,7 +276,7 @@ def _translate(
     if wrong:
         return None, wrong
     notes = read_notes(file, limits)
-    source = Source(file, tables, notes, weights, inputs, limits, numbers, partial)
+    source = LoadSource(file, tables, notes, weights, inputs, limits, numbers, partial)
     return _Translator(source).run()
 
 
@@ -299,7 +299,7 @@ def _first_errors(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
 class _Translator:
     """Goes through the instructions of one file."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: LoadSource) -> None:
         self._source = source
         self._file = source.file
         self._limits = source.limits
@@ -307,13 +307,13 @@ class _Translator:
         limits = replace(source.limits, max_pack=min(source.limits.max_pack, LONGEST_PACK))
         library, self._wrong = read_operators(source.file, limits, source.notes.dialect)
         """What is wrong with the file's own operators, without which instructions mean nothing."""
-        self._builder = Recorder(library, source.notes.graph or MAIN)
+        self._builder = UndoBuilder(library, source.notes.graph or MAIN)
         self._loads = Loads()
         self._values: list[Value] = []
         self._steps: list[int] = [0]
         """How many nodes there were before each instruction."""
         counts = source.notes.branches
-        self._flow = Flow(self._builder, source.file.instructions, counts, self._report)
+        self._flow = BlockFlow(self._builder, source.file.instructions, counts, self._report)
         self._tensors = 0
         self._foreseen: set[tuple[int, int, tuple[int, ...], tuple[bool, ...]]] = set()
         """Forms of calls with untyped arguments that nothing is wrong with; programs repeat themselves."""
@@ -407,7 +407,7 @@ class _Translator:
             return self._made(index, item, name, lambda: call(self._builder, name, given))
         return self._foresee(index, item, name, given)
 
-    def _foresee(self, index: int, item: Instruction, name: str, given: tuple[Given, ...]) -> Value:
+    def _foresee(self, index: int, item: Instruction, name: str, given: tuple[CallArgument, ...]) -> Value:
         """The untyped result of a call of which only the name and the arguments that are known can be wrong."""
         typed = tuple(argument.typed for argument in given)
         form = (item.operation, item.variant, item.constants, typed)
@@ -490,7 +490,7 @@ class _Translator:
 
     # --- arguments ------------------------------------------------------------------------------------------
 
-    def _arguments(self, index: int, item: Instruction, name: str) -> tuple[Given, ...] | None:
+    def _arguments(self, index: int, item: Instruction, name: str) -> tuple[CallArgument, ...] | None:
         """What an instruction is called with; None where something of it has no value."""
         signature = self._source.tables.signatures.get(item.variant) if item.variant else None
         codes, constants = "" if signature is None else signature.codes, iter(item.constants)
@@ -498,11 +498,11 @@ class _Translator:
             told = f"{len(item.offsets)} values"
             self._report(FIELDS.at(item.span, index=index, given=told, field="D", wanted=len(codes)))
             return None
-        given: list[Given] = []
+        given: list[CallArgument] = []
         for code, offset in zip(codes, item.offsets, strict=True):
             if offset == 0:
                 constant = self._source.tables.constants[next(constants)]
-                given.append(Given(coerce(code, constant.value), computed=False))
+                given.append(CallArgument(coerce(code, constant.value), computed=False))
                 continue
             value = self._values[index + offset]
             if isinstance(value, Failure):
@@ -510,9 +510,9 @@ class _Translator:
                     self._report_use(index, index + offset, value.reason)
                 return None
             if isinstance(value, Untyped):
-                given.append(Given(None, computed=True, typed=False))
+                given.append(CallArgument(None, computed=True, typed=False))
             else:
-                given.append(Given(value, computed=True))
+                given.append(CallArgument(value, computed=True))
         return tuple(given)
 
     def _report_use(self, index: int, target: int, what: str) -> None:
@@ -535,9 +535,9 @@ class _Translator:
                 found.append(tensor)
         return found
 
-    def _update(self, tensors: Sequence[Tensor]) -> list[tuple[State, Tensor]]:
+    def _update(self, tensors: Sequence[Tensor]) -> list[tuple[KeptState, Tensor]]:
         """What is kept between runs takes the outputs behind those of the caller."""
-        found: list[tuple[State, Tensor]] = []
+        found: list[tuple[KeptState, Tensor]] = []
         for state in self._source.notes.states or ():
             problem = check_update(state, tensors[state.update], self._source.notes.span)
             variable = self._loads.states[state.id]

@@ -365,7 +365,7 @@ _MOST_FINDINGS = 1000
 _CODED = (Method.INT8_TENSOR, Method.INT8_CHANNEL, Method.BLOCK_FP8)
 
 
-class Weights(NamedTuple):
+class StoredWeights(NamedTuple):
     """Tensors by the names of their parameters, what is wrong with the others, and the bytes in which they lie.
 
     `mapped.check_whole()` comes before they are touched, where there is such a thing.
@@ -384,18 +384,18 @@ def companion(path: Path) -> Path:
     return path.with_suffix(ENDING)
 
 
-def find_weights(file: File, path: Path, limits: Limits = DEFAULT) -> Weights:
+def find_weights(file: File, path: Path, limits: Limits = DEFAULT) -> StoredWeights:
     """The tensors of a file's parameters, wherever they are; `path` is that of the file."""
     return own_weights(file) if file.header.internal else read_external(file, path, limits)
 
 
-def own_weights(file: File) -> Weights:
+def own_weights(file: File) -> StoredWeights:
     """The tensors that stand in a file itself, by name; `check` says what is wrong with them."""
     stored = {item.parameter: item for item in reversed(file.tensors)}
-    return Weights({item.name: stored[item.id] for item in file.parameters if item.id in stored}, ())
+    return StoredWeights({item.name: stored[item.id] for item in file.parameters if item.id in stored}, ())
 
 
-def read_external(file: File, path: Path, limits: Limits = DEFAULT) -> Weights:
+def read_external(file: File, path: Path, limits: Limits = DEFAULT) -> StoredWeights:
     """The tensors of a file's parameters from beside it; LamellaError: they cannot be read at all.
 
     `path` is that of the `.nac` file, or names the `.safetensors` file itself; what only lies beside a file is not
@@ -409,9 +409,9 @@ def read_external(file: File, path: Path, limits: Limits = DEFAULT) -> Weights:
     place = Span(Binary(shown(mapped.path)), 0, 0)
     names = {item.name for item in file.parameters}
     entries = read_entries(metadata, names & arrays.keys(), place)
-    findings = [*entries.findings, *find_strangers(file, arrays, place)]
+    findings = [*entries.findings, *find_unmatched_tensors(file, arrays, place)]
     findings += () if named else check_pair(file, metadata, place)
-    reading = _Reading(file, entries.found, place)
+    reading = _ExternalReading(file, entries.found, place)
     tensors: dict[str, Tensor] = {}
     for parameter in file.parameters:
         if parameter.name in arrays:
@@ -419,10 +419,10 @@ def read_external(file: File, path: Path, limits: Limits = DEFAULT) -> Weights:
             findings += problems
             if tensor is not None and not errors(problems):
                 tensors[parameter.name] = tensor
-    return Weights(MappingProxyType(tensors), tuple(findings), mapped)
+    return StoredWeights(MappingProxyType(tensors), tuple(findings), mapped)
 
 
-def find_strangers(file: File, given: Mapping[str, object], place: Span) -> Iterator[Diagnostic]:
+def find_unmatched_tensors(file: File, given: Mapping[str, object], place: Span) -> Iterator[Diagnostic]:
     """Parameters without weights, in neither place, and weights without a parameter."""
     own = own_weights(file).tensors
     names = dict.fromkeys(item.name for item in file.parameters)
@@ -440,7 +440,7 @@ def check_shape(name: str, tensor: Tensor, own: Tensor | None) -> Iterator[Diagn
         yield graphs_rules.WEIGHT_SHAPE.at(tensor.span, name=name, shape=shape, found=found)
 
 
-class _Reading:
+class _ExternalReading:
     """Arrays of a store while they become the tensors of a file."""
 
     def __init__(self, file: File, entries: Mapping[str, Quantization | None], place: Span) -> None:

@@ -38,7 +38,7 @@ from lamella.pipeline.nac.showing.sections import Section, count, count_commands
 from lamella.pipeline.options import Options
 
 if TYPE_CHECKING:
-    from lamella.bridge.nac_to_graph.nodes import State
+    from lamella.bridge.nac_to_graph.nodes import KeptState
     from lamella.pipeline.nac.showing.results import Results
 
 
@@ -125,16 +125,16 @@ def _blocks(model: Model) -> Iterator[tuple[str, str, Sequence[tuple[str, ...]]]
     yield "resources", "<>", [(printable(item.name), _size(item)) for item in file.resources]
 
 
-def _states(file: File) -> Sequence[State]:
+def _states(file: File) -> Sequence[KeptState]:
     """What a file keeps between runs, by its notes."""
     noted = next((bytes(item.data) for item in file.resources if item.name == NAME), b"")
     if b'"states"' not in noted:
         return ()
-    found: Sequence[State] = part_of("nac", "showing.results").find_states(file)
+    found: Sequence[KeptState] = part_of("nac", "showing.results").find_states(file)
     return found
 
 
-def _state_row(item: State) -> tuple[str, ...]:
+def _state_row(item: KeptState) -> tuple[str, ...]:
     start = "from zeros" if item.initial is None else f"from parameter {item.initial}"
     return (str(item.id), printable(item.name), item.type, start, f"becomes output {item.update}")
 
@@ -283,7 +283,7 @@ def _section_to_json(item: Section) -> Mapping[str, object]:
     return {"name": item.name, "offset": item.offset, "bytes": item.size, "content": item.content}
 
 
-def _state_to_json(item: State) -> Mapping[str, object]:
+def _state_to_json(item: KeptState) -> Mapping[str, object]:
     facts = {"id": item.id, "name": item.name, "dtype": str(item.element), "shape": list(item.shape)}
     return {**facts, "initial": item.initial, "update": item.update}
 

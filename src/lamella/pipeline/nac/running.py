@@ -27,7 +27,7 @@ from lamella.base.source import NOWHERE
 from lamella.bridge.nac_to_graph import InputType, Translation, nac_to_graph
 from lamella.bridge.nac_to_graph.builder import output_names
 from lamella.bridge.nac_to_graph.notes import read_notes
-from lamella.bridge.nac_to_graph.weights import Weights, read_weight
+from lamella.bridge.nac_to_graph.weights import StoredWeights, read_weight
 from lamella.lang.nac.nodes import File
 from lamella.lang.skriptnd.rules.data import EXTENT_OUT_OF_BOUND
 from lamella.pipeline import languages
@@ -38,7 +38,7 @@ from lamella.pipeline.nac.types import read_types
 from lamella.pipeline.options import WITH_KERNELS, Options
 
 REFERENCE = "reference"
-Translate = Callable[[File, Weights, Mapping[str, InputType], Limits], Translation]
+Translate = Callable[[File, StoredWeights, Mapping[str, InputType], Limits], Translation]
 """How a file becomes a graph."""
 UNTYPED = "of a type that the file does not say"
 MOST_MACHINES = 4

@@ -19,8 +19,14 @@ from lamella.base.limits import Limits
 from lamella.base.placement import Placed, placement_of
 from lamella.bridge.nac_to_graph import InputType, Translation
 from lamella.bridge.nac_to_graph.convert_weights import with_external, with_internal
-from lamella.bridge.nac_to_graph.training import Step, has_training, no_training, step_of, translate_step
-from lamella.bridge.nac_to_graph.weights import Weights
+from lamella.bridge.nac_to_graph.training import (
+    TrainingStep,
+    has_training,
+    no_training,
+    step_of,
+    translate_step,
+)
+from lamella.bridge.nac_to_graph.weights import StoredWeights
 from lamella.lang.nac import plan_memory
 from lamella.lang.nac.nodes import File
 from lamella.pipeline.languages import ENDINGS, Executable, execution_of, part_of
@@ -62,7 +68,7 @@ class Training:
     """
 
     def __init__(
-        self, model: Model, step: Step, weights: Weights, backend: str | None, options: Options
+        self, model: Model, step: TrainingStep, weights: StoredWeights, backend: str | None, options: Options
     ) -> None:
         self._model, self._step, self._weights, self._options = model, step, weights, options
         self._variables = {item.name: item.name for item in step.trained}
@@ -81,7 +87,7 @@ class Training:
         return cast(Keeping, execution_of(GRAPHS).compile(graph, backend, self._options))
 
     def _translate(
-        self, file: File, weights: Weights, inputs: Mapping[str, InputType], limits: Limits
+        self, file: File, weights: StoredWeights, inputs: Mapping[str, InputType], limits: Limits
     ) -> Translation:
         found = translate_step(replace(self._step, file=file), weights, inputs, limits)
         self._variables |= {state.name: variable.name for state, variable in found.states}

@@ -18,7 +18,7 @@ from lamella.base.limits import Limits
 from lamella.base.paths import read_bytes, shown
 from lamella.base.source import NOWHERE, Source
 from lamella.bridge.nac_to_graph.convert_weights import (
-    Report,
+    QuantisationReport,
     quantise_file,
     report_lines,
     with_external,
@@ -229,7 +229,7 @@ class OutputError:
 class Cost:
     """The errors of a quantised file: of its tensors, and of its outputs or why they are not known."""
 
-    report: Report
+    report: QuantisationReport
     outputs: tuple[OutputError, ...]
     unknown: str = ""
 

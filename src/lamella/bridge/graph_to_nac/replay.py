@@ -1,4 +1,4 @@
-"""The graph as NAC says it: every call made again, in the order and with the names that a reader uses."""
+"""Canonicalization: the graph built again from its call encodings, in the order and with the names of a reader."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Dim, Extent, Symbol, TooComplex
+from lamella.base.errors import Unsupported
 from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.nodes import Call, Result
-from lamella.bridge.graph_to_nac.calls.restate import Inexpressible
-from lamella.bridge.graph_to_nac.calls.said import (
-    Fork,
-    Move,
-    OwnCall,
-    Part,
-    Plan,
-    Saying,
-    Step,
-    renew,
+from lamella.bridge.graph_to_nac.calls import (
+    CallEncoding,
+    CallPlan,
+    LibraryCall,
+    PlannedBlock,
+    PlannedCall,
+    PlannedFork,
+    PlannedStep,
+    extent_finding,
+    rebind_call,
     type_of,
 )
+from lamella.bridge.graph_to_nac.plan import plan_graph
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Branch, Constant, Graph, Node, Operation, Tensor, Update
@@ -33,55 +35,59 @@ from lamella.ops.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class EncodedCall:
     """A call with the tensors of the new graph, and what it gives: a tensor or one flat tuple of them."""
 
-    saying: Saying
+    encoding: CallEncoding
     result: Tensor | tuple[Tensor | None, ...]
     origin: Origin | None
 
     @property
     def operator(self) -> str:
         """The operator of the library that is called."""
-        return self.saying.operator if isinstance(self.saying, OwnCall) else self.saying.schema.operator
+        return (
+            self.encoding.operator
+            if isinstance(self.encoding, LibraryCall)
+            else self.encoding.schema.operator
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class SaidBlock:
+class EncodedBlock:
     """The calls of a block, and what it hands over."""
 
-    calls: tuple[Spoken, ...]
+    calls: tuple[EncodedStep, ...]
     outputs: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class SaidFork:
+class EncodedFork:
     """A branch, which gives a tuple, or a convergence with its threshold, which gives a tensor."""
 
     given: Tensor
-    blocks: tuple[SaidBlock, ...]
+    blocks: tuple[EncodedBlock, ...]
     result: Tensor | tuple[Tensor, ...]
     threshold: int
     origin: Origin | None
 
 
-Spoken: TypeAlias = Said | SaidFork
+EncodedStep: TypeAlias = EncodedCall | EncodedFork
 
 
-def flat_calls(calls: Iterable[Spoken]) -> Iterator[Said]:
+def flat_calls(calls: Iterable[EncodedStep]) -> Iterator[EncodedCall]:
     """The calls, those in blocks too."""
     for item in calls:
-        if isinstance(item, Said):
+        if isinstance(item, EncodedCall):
             yield item
         else:
             for block in item.blocks:
                 yield from flat_calls(block.calls)
 
 
-def forks(calls: Iterable[Spoken]) -> Iterator[SaidFork]:
+def forks(calls: Iterable[EncodedStep]) -> Iterator[EncodedFork]:
     """The branches and convergences, those in blocks too."""
     for item in calls:
-        if isinstance(item, SaidFork):
+        if isinstance(item, EncodedFork):
             yield item
             for block in item.blocks:
                 yield from forks(block.calls)
@@ -95,7 +101,7 @@ class Replayed:
     variables: tuple[Tensor, ...]
     constants: tuple[Constant, ...]
     """Constants that are stored like weights."""
-    calls: tuple[Spoken, ...]
+    calls: tuple[EncodedStep, ...]
     outputs: tuple[Tensor, ...]
     names: tuple[str, ...]
     """The names of the outputs in the graph that was given."""
@@ -104,9 +110,10 @@ class Replayed:
     """What states become, under the names of the calls; states are no `variables` here."""
 
 
-def replay(model: Model, plan: Plan) -> Replayed:
-    """Make the graph of a plan again; a Problem holds everything that comes out differently."""
-    player = _Player(model, plan)
+def replay_model(model: Model) -> Replayed:
+    """The graph built again from its call plan; a Problem holds what has no encoding or comes out differently."""
+    plan = plan_graph(model)
+    player = _Replayer(model, plan)
     findings: list[Diagnostic] = []
     for step in plan.steps:
         try:
@@ -119,16 +126,16 @@ def replay(model: Model, plan: Plan) -> Replayed:
     return player.finish()
 
 
-class _Player:
+class _Replayer:
     """Makes calls with a builder; `tensors` and `extents` lead from the old graph to the new one."""
 
-    def __init__(self, model: Model, plan: Plan) -> None:
+    def __init__(self, model: Model, plan: CallPlan) -> None:
         graph = model.graph
         self.plan = plan
         self.builder = Builder(model.library, graph.name)
         self.tensors: dict[str, Tensor] = {}
         self.extents: dict[str, Extent] = {}
-        self.calls: list[Spoken] = []
+        self.calls: list[EncodedStep] = []
         self.inputs = [self._input(item) for item in members(graph.inputs) if isinstance(item, Tensor)]
         plain = (item for item in graph.variables if item.name not in plan.updates)
         self.variables = [self._variable(item) for item in plain]
@@ -155,19 +162,19 @@ class _Player:
 
     # --- calls ----------------------------------------------------------------------------------------------
 
-    def take(self, move: Move) -> None:
+    def take(self, move: PlannedStep) -> None:
         """A call, or a branch or a convergence with its blocks."""
-        if isinstance(move, Step):
+        if isinstance(move, PlannedCall):
             self.call(move)
         elif isinstance(move.node, Branch):
             self._branch(move, move.node)
         else:
             self._converge(move, move.node)
 
-    def _branch(self, fork: Fork, node: Branch) -> None:
-        blocks: list[SaidBlock] = []
+    def _branch(self, fork: PlannedFork, node: Branch) -> None:
+        blocks: list[EncodedBlock] = []
 
-        def play(part: Part) -> tuple[Tensor, ...]:
+        def play(part: PlannedBlock) -> tuple[Tensor, ...]:
             blocks.append(self._block(part))
             return blocks[-1].outputs
 
@@ -179,9 +186,9 @@ class _Player:
             self._learn(fork, before, after)
             if (after.element, after.shape) != (other.element, other.shape):
                 raise self._differs(fork, type_of(after), type_of(other))
-        self.calls.append(SaidFork(given, tuple(blocks), results, 0, node.origin))
+        self.calls.append(EncodedFork(given, tuple(blocks), results, 0, node.origin))
 
-    def _converge(self, fork: Fork, node: Operation) -> None:
+    def _converge(self, fork: PlannedFork, node: Operation) -> None:
         blocks = tuple(map(self._block, fork.parts))
         threshold = dict(node.attributes).get("threshold")
         known = threshold if isinstance(threshold, int) else 0
@@ -192,48 +199,48 @@ class _Player:
             if isinstance(before, Tensor):
                 self._learn(fork, before, result)
         given = self.tensors[fork.given.name]
-        self.calls.append(SaidFork(given, blocks, result, known, node.origin))
+        self.calls.append(EncodedFork(given, blocks, result, known, node.origin))
 
-    def _block(self, part: Part) -> SaidBlock:
+    def _block(self, part: PlannedBlock) -> EncodedBlock:
         """What a block calls, in the region that the builder is in."""
         outer, self.calls = self.calls, []
         for move in part.steps:
             self.take(move)
         found, self.calls = tuple(self.calls), outer
-        return SaidBlock(found, tuple(self.tensors[item.name] for item in part.outputs))
+        return EncodedBlock(found, tuple(self.tensors[item.name] for item in part.outputs))
 
-    def call(self, step: Step) -> None:
+    def call(self, step: PlannedCall) -> None:
         """Make one call, and learn which tensors it made."""
-        saying, operation = self._renewed(step), step.operation
+        encoding, operation = self._renewed(step), step.operation
         self.builder.origin = operation.origin
-        if isinstance(saying, Call):
-            made_now = build_call(self.builder, saying, operation.origin)
+        if isinstance(encoding, Call):
+            made_now = build_call(self.builder, encoding, operation.origin)
             result = made_now if isinstance(made_now, Tensor) else _items(made_now)
         else:
-            result = self._call_own(saying)
+            result = self._call_own(encoding)
         found = (result,) if isinstance(result, Tensor) else tuple(item for item in result if item)
         old = [item for item in made(operation) if isinstance(item, Tensor)]
         if len(found) != len(old):
             raise self._differs(step, f"{len(old)} tensors", f"{len(found)}")
         for before, after in zip(old, found, strict=True):
             self._learn(step, before, after)
-        self.calls.append(Said(saying, result, operation.origin))
+        self.calls.append(EncodedCall(encoding, result, operation.origin))
 
-    def _renewed(self, step: Step) -> Saying:
+    def _renewed(self, step: PlannedCall) -> CallEncoding:
         try:
-            return renew(step.saying, self.extents, self.tensors)
-        except Inexpressible as problem:
-            raise Problem(problem.finding(step.operation.operator)) from None
+            return rebind_call(step.encoding, self.extents, self.tensors)
+        except Unsupported as refused:
+            raise Problem(extent_finding(step.operation.operator, refused)) from None
         except TooComplex as problem:
-            refused = Inexpressible("a size", f"is {problem}")
-            raise Problem(refused.finding(step.operation.operator)) from None
+            refused = Unsupported("a size", f"is {problem}")
+            raise Problem(extent_finding(step.operation.operator, refused)) from None
 
-    def _call_own(self, call: OwnCall) -> Tensor | tuple[Tensor | None, ...]:
+    def _call_own(self, call: LibraryCall) -> Tensor | tuple[Tensor | None, ...]:
         attributes = {name: value for name, value in call.attributes if value is not None}
         found = self.builder.call_all(call.operator, *call.inputs, types=call.types, results=(), **attributes)
         return found[0] if len(found) == 1 and isinstance(found[0], Tensor) else _items(found)
 
-    def _learn(self, step: Move, old: Tensor, new: Tensor) -> None:
+    def _learn(self, step: PlannedStep, old: Tensor, new: Tensor) -> None:
         """What a tensor is now; extents that only it tells have its new name."""
         alike = old.element == new.element and len(old.shape) == len(new.shape)
         for before, after in zip(old.shape, new.shape, strict=False):
@@ -245,8 +252,8 @@ class _Player:
             raise self._differs(step, type_of(old), type_of(new))
         self.tensors[old.name] = new
 
-    def _differs(self, step: Move, wanted: str, found: str) -> Problem:
-        node = step.operation if isinstance(step, Step) else step.node
+    def _differs(self, step: PlannedStep, wanted: str, found: str) -> Problem:
+        node = step.operation if isinstance(step, PlannedCall) else step.node
         names = ", ".join(item.name for item in made(node))
         operator = node.operator if isinstance(node, Operation) else "if"
         told = rules.OTHERWISE.at(NOWHERE, operator=operator, tensor=names, wanted=wanted, found=found)
