@@ -6,7 +6,7 @@ import json
 import struct
 from collections.abc import Sequence
 
-from lamella.backend.tisa import Tokenizer, load_tokenizer
+from lamella.backend.tisa import ManifestTokenizer, load_tokenizer
 from lamella.lang.nac.assembly.nodes import ProgramStep, StepOperand
 from lamella.lang.nac.assembly.programs import encode_manifest
 from lamella.lang.nac.nodes import File, Resource
@@ -22,12 +22,12 @@ def file_of(steps: Sequence[Given], ids: dict[str, int], merges: Sequence[str] =
     return File(manifest=manifest, resources=tuple(resources))
 
 
-def tokenizer(steps: Sequence[Given], words: str, merges: Sequence[str] = ()) -> Tokenizer:
+def tokenizer(steps: Sequence[Given], words: str, merges: Sequence[str] = ()) -> ManifestTokenizer:
     """A tokenizer whose tokens are these words, with ids in order."""
     return load_tokenizer(file_of(steps, {word: place for place, word in enumerate(words.split())}, merges))
 
 
-def tokens(made: Tokenizer, text: str) -> list[str | None]:
+def tokens(made: ManifestTokenizer, text: str) -> list[str | None]:
     """The tokens of a text."""
     return [made.token_of(number) for number in made.encode(text)]
 

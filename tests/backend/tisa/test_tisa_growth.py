@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.tisa import Tokenizer, load_tokenizer
+from lamella.backend.tisa import ManifestTokenizer, load_tokenizer
 from lamella.backend.tisa.build import Growth
 from lamella.base.diagnostic import LamellaError
 from lamella.lang.nac.assembly.nodes import ProgramStep
@@ -47,7 +47,7 @@ def codes_of(file: File) -> list[str]:
     return []
 
 
-def repeated(step: Given, count: int) -> Tokenizer:
+def repeated(step: Given, count: int) -> ManifestTokenizer:
     """A tokenizer with an instruction so many times."""
     return load_tokenizer(file_with([step] * count))
 

@@ -8,18 +8,28 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lamella.backend.mep.actions import ACTIONS, RUNNING, TRAINING, refuse_training, run_models
-from lamella.backend.mep.faults import Fault, exceeded
-from lamella.backend.mep.host import CAPABILITIES, Host, HostError, Model, Tokenizer
-from lamella.backend.mep.state import Budget, State, Surroundings
-from lamella.backend.mep.values import Value, as_integer, as_truth
+from lamella.backend.mep.state import (
+    CAPABILITIES,
+    PlanBudget,
+    Host,
+    PlanModel,
+    PlanState,
+    Surroundings,
+    PlanTokenizer,
+    Value,
+    as_integer,
+    as_truth,
+    exceeded,
+)
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
-from lamella.base.errors import InputError
+from lamella.base.errors import InputError, Malformed
 from lamella.base.limits import LARGEST, SMALLEST
 from lamella.lang.nac.check.bytecode import BRANCH, BREAK, HALT, LOOP_END, LOOP_START, RETURN, PlanStep
 from lamella.lang.nac.check.plan import DecodedPlan, check_plan, read_graph, read_plan
 from lamella.lang.nac.nodes import Constant, ConstantType, ConstantValue, File
 from lamella.lang.nac.notes import find_notes
 from lamella.lang.nac.rules import sections
+from lamella.ops.problem import Fault
 
 # --- the machine: runs a plan that was verified, step by step, within its budget ----------------------------
 
@@ -41,7 +51,7 @@ def run_plan(
     *,
     answers: Iterable[str] = (),
     grants: Collection[str] = (),
-    budget: Budget | None = None,
+    budget: PlanBudget | None = None,
     seed: int = 0,
 ) -> Outcome:
     """Run the plan of a file; LamellaError holds what is wrong with it, before or while it runs.
@@ -61,21 +71,21 @@ def run_plan(
         file,
         host,
         frozenset(grants),
-        budget or Budget(),
+        budget or PlanBudget(),
         plan.values,
         iter(answers),
         np.random.default_rng(seed),
     )
-    machine = _Machine(plan, State(around))
+    machine = _PlanMachine(plan, PlanState(around))
     with np.errstate(all="ignore"):
         values = machine.run()
     return Outcome(values, machine.steps, machine.state.peak, tuple(found))
 
 
-class _Machine:
+class _PlanMachine:
     """One run of one plan."""
 
-    def __init__(self, plan: DecodedPlan, state: State) -> None:
+    def __init__(self, plan: DecodedPlan, state: PlanState) -> None:
         self.state = state
         self.steps = 0
         self._plan = plan
@@ -166,15 +176,6 @@ class _Machine:
 _INTEGERS = (-(1 << 31), (1 << 31) - 1)
 
 
-class _UnfitError(Exception):
-    """A value that a constant cannot become; the reason continues a sentence, and the repair is its hint."""
-
-    def __init__(self, reason: str, repair: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.repair = repair
-
-
 def constant_names(file: File) -> dict[str, int]:
     """The names of constants that `lamella.json` gives; what is malformed there names nothing."""
     content = find_notes(file) or {}
@@ -196,10 +197,10 @@ def patch_constants(file: File, values: Mapping[str, object]) -> File:
         try:
             constant = _find(key, names, pool)
             pool[constant.id] = replace(constant, value=_convert(constant, value))
-        except _UnfitError as problem:
-            shown, repair = printable(repr(value), 80), problem.repair
+        except Malformed as unfit:
+            shown, (problem, repair) = printable(repr(value), 80), unfit.args
             span = file.orchestrator.span
-            wrong.append(sections.PATCH.at(span, key=key, value=shown, problem=problem.reason, repair=repair))
+            wrong.append(sections.PATCH.at(span, key=key, value=shown, problem=problem, repair=repair))
     if wrong:
         raise LamellaError(wrong)
     constants = tuple(pool[item.id] for item in file.orchestrator.constants)
@@ -212,7 +213,7 @@ def _find(key: str, names: Mapping[str, int], pool: Mapping[int, Constant]) -> C
         id_ = int(key)
     if id_ is None or id_ not in pool:
         known = ", ".join([*sorted(names), *map(str, sorted(pool))][:12])
-        raise _UnfitError(
+        raise Malformed(
             "there is no such constant", f"constants are {known}" if known else "the plan has none"
         )
     return pool[id_]
@@ -223,10 +224,10 @@ def _convert(constant: Constant, value: object) -> ConstantValue:
     if kind in (ConstantType.INT32_LIST, ConstantType.FLOAT32_LIST):
         return _list(kind, value)
     if kind is ConstantType.NULL:
-        raise _UnfitError("it is null, which has one value", "patch another constant")
+        raise Malformed("it is null, which has one value", "patch another constant")
     if kind is ConstantType.STRING:
         if not isinstance(value, str):
-            raise _UnfitError("it is a text", "give a text")
+            raise Malformed("it is a text", "give a text")
         return value
     return _truth(value) if kind is ConstantType.BOOL else _number(kind, value)
 
@@ -237,7 +238,7 @@ def _truth(value: object) -> bool:
         return True
     if word in (False, "false", "0"):
         return False
-    raise _UnfitError("it is true or false", "give true or false")
+    raise Malformed("it is true or false", "give true or false")
 
 
 def _number(kind: ConstantType, value: object) -> int | float:
@@ -252,30 +253,29 @@ def _number(kind: ConstantType, value: object) -> int | float:
         found = None
     if found is None or (integer and not SMALLEST <= found <= LARGEST):
         what = "an integer" if integer else "a number"
-        raise _UnfitError(f"it is {what}", f"give {what} of 64 bits")
+        raise Malformed(f"it is {what}", f"give {what} of 64 bits")
     return found
 
 
 def _list(kind: ConstantType, value: object) -> tuple[int, ...] | tuple[float, ...]:
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, list | tuple):
-        raise _UnfitError("it is a list", "give numbers with commas between them")
+        raise Malformed("it is a list", "give numbers with commas between them")
     if kind is ConstantType.FLOAT32_LIST:
         return tuple(float(np.float32(_number(ConstantType.FLOAT64, item))) for item in items)
     found = tuple(int(_number(ConstantType.INT64, item)) for item in items)
     if any(not _INTEGERS[0] <= item <= _INTEGERS[1] for item in found):
-        raise _UnfitError("its items have 32 bits", "give smaller numbers")
+        raise Malformed("its items have 32 bits", "give smaller numbers")
     return found
 
 
 __all__ = [
     "CAPABILITIES",
-    "Budget",
+    "PlanBudget",
     "Host",
-    "HostError",
-    "Model",
+    "PlanModel",
     "Outcome",
-    "Tokenizer",
+    "PlanTokenizer",
     "Value",
     "constant_names",
     "patch_constants",

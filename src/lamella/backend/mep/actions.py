@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -12,11 +13,16 @@ from types import MappingProxyType
 
 import numpy as np
 
-from lamella.backend.mep.actions.mathematics import MATHEMATICS
-from lamella.backend.mep.faults import Fault, fault, refused
-from lamella.backend.mep.host import MODELS, PRINT, PROMPT, READ, WRITE
-from lamella.backend.mep.state import Actions, Loaded, State
-from lamella.backend.mep.values import (
+from lamella.backend.mep.state import (
+    MODELS,
+    PRINT,
+    PROMPT,
+    READ,
+    WRITE,
+    Actions,
+    LoadedModel,
+    Number,
+    PlanState,
     Value,
     as_array,
     as_integer,
@@ -27,6 +33,8 @@ from lamella.backend.mep.values import (
     as_tokenizer,
     bytes_of,
     compute,
+    fault,
+    refused,
     show,
     shown_bytes,
     unwrap,
@@ -40,6 +48,162 @@ from lamella.lang.nac.check.bytecode import PlanStep
 from lamella.lang.nac.check.data import DTYPES, check_arrays
 from lamella.lang.nac.check.plan import SELF, BlockCall, blocks_of, fill, model_number
 from lamella.lang.nac.nodes import V1_5, V1_6
+from lamella.ops.problem import Fault
+
+# --- numbers: one by one as Python counts, arrays as NumPy does; and what is chosen from logits -------------
+
+
+_SOFTMAX, _DIVIDE, _POWER = 0, 3, 4
+_LARGEST_EXPONENT = 64
+_UNARY: Mapping[int, Callable[[Array], Array]] = MappingProxyType(
+    {1: np.sqrt, 2: np.abs, 3: np.negative, 4: np.exp, 5: lambda array: np.divide(1, array)}
+)
+_BINARY: Mapping[int, Callable[[Array, Array], Array]] = MappingProxyType(
+    {
+        **{0: np.add, 1: np.subtract, 2: np.multiply, 3: np.true_divide},
+        **{4: np.power, 5: np.maximum, 6: np.minimum},
+    }
+)
+_SCALAR: Mapping[int, Callable[[Number, Number], Number]] = MappingProxyType(
+    {0: operator.add, 1: operator.sub, 2: operator.mul, 3: operator.truediv, 5: max, 6: min}
+)
+_COMPARE: Mapping[int, Callable[[Array, Array], Array]] = MappingProxyType(
+    {0: np.equal, 1: np.not_equal, 2: np.greater, 3: np.less}
+)
+_EQUALITY = (operator.eq, operator.ne)
+
+
+def _unary(state: PlanState, numbers: tuple[int, ...]) -> None:
+    kind, out, source = numbers
+    array = as_array(state.read(source))
+    state.keep_room(8 * array.size)
+    state.write(out, unwrap(compute(softmax if kind == _SOFTMAX else _UNARY[kind], array)))
+
+
+def softmax(array: Array) -> Array:
+    """Shares along the last axis that add up to 1; of integers in double precision."""
+    reals = array if array.dtype.kind == "f" else array.astype(np.float64)
+    if not reals.ndim:
+        raise fault("finds no last axis in a number", "give an array or a list")
+    powers = np.exp(reals - reals.max(axis=-1, keepdims=True)) if reals.size else reals
+    shares: Array = powers / powers.sum(axis=-1, keepdims=True)
+    return shares
+
+
+def _binary(state: PlanState, numbers: tuple[int, ...]) -> None:
+    kind, out, first, second = numbers
+    a, b = state.read(first), state.read(second)
+    if isinstance(a, bool | int | float) and isinstance(b, bool | int | float):
+        state.write(out, _count(kind, a, b))
+        return
+    arrays = as_array(a), as_array(b)
+    _keep_room(state, *arrays)
+    state.write(out, unwrap(compute(_BINARY[kind], *arrays)))
+
+
+def _keep_room(state: PlanState, a: Array, b: Array) -> None:
+    try:
+        shape = np.broadcast_shapes(a.shape, b.shape)
+    except ValueError:
+        raise fault(f"cannot join {words_for(a)} and {words_for(b)}", "extents are equal, or 1") from None
+    state.keep_room(8 * math.prod(shape))
+
+
+def _count(kind: int, a: Number, b: Number) -> Number:
+    """Two numbers by Python's rules; integers stay within 64 bits."""
+    try:
+        found = _power(a, b) if kind == _POWER else _SCALAR[kind](a, b)
+    except (ArithmeticError, ValueError):
+        raise fault(f"cannot compute with {a} and {b}", "the result is no number") from None
+    if isinstance(found, int) and not SMALLEST <= found <= LARGEST:
+        raise fault(f"leaves 64 bits with {a} and {b}", "compute with reals, or with arrays")
+    return found
+
+
+def _power(a: Number, b: Number) -> Number:
+    if isinstance(a, int) and isinstance(b, int) and 0 <= b <= _LARGEST_EXPONENT:
+        found: int = a**b
+        return found
+    return math.pow(a, b)
+
+
+def _aggregate(state: PlanState, numbers: tuple[int, ...]) -> None:
+    _, out, source = numbers
+    array = as_array(state.read(source))
+    if not array.ndim or not array.shape[-1]:
+        raise fault(f"finds no largest element in {words_for(array)}", "give an array that is not empty")
+    state.write(out, unwrap(np.asarray(compute(lambda: np.argmax(array, axis=-1)))))
+
+
+def _compare(state: PlanState, numbers: tuple[int, ...]) -> None:
+    kind, out, first, second = numbers
+    a, b = state.read(first), state.read(second)
+    if isinstance(a, str) and isinstance(b, str) and kind < len(_EQUALITY):
+        state.write(out, bool(_EQUALITY[kind](a, b)))
+        return
+    arrays = as_array(a), as_array(b)
+    _keep_room(state, *arrays)
+    state.write(out, unwrap(np.asarray(compute(_COMPARE[kind], *arrays))))
+
+
+# --- choosing -----------------------------------------------------------------------------------------------
+
+
+def _top_k(state: PlanState, numbers: tuple[int, ...]) -> None:
+    source, slot, indices, values = numbers
+    flat = _finite_row(state.read(source)).reshape(-1)
+    count = as_integer(state.read(slot))
+    if not 0 <= count <= flat.size:
+        raise fault(f"wants the largest {count} of {flat.size}", "ask for no more than there are")
+    order = _descending(flat)[:count]
+    state.write(indices, order)
+    state.write(values, flat[order])
+
+
+def _descending(flat: Array) -> Array:
+    """Indices from the largest element to the smallest; of equal ones the first comes first."""
+    order: Array = np.argsort(flat, kind="stable")[::-1]
+    ranked = flat[order]
+    # Turned round, equal elements stand from the last to the first; sorting each run by index mends that.
+    starts = np.cumsum(np.concatenate([[False], ranked[1:] != ranked[:-1]])) if flat.size else order
+    return order[np.lexsort((order, starts))]
+
+
+def _finite_row(value: Value) -> Array:
+    array = as_array(value)
+    if array.dtype.kind not in "biuf" or np.isnan(array).any():
+        raise fault(f"cannot order {words_for(array)}", "give numbers, none of which is NaN")
+    return array
+
+
+def _sample(state: PlanState, numbers: tuple[int, ...]) -> None:
+    source, temperature, slot, out = numbers
+    logits = _finite_row(state.read(source))
+    if not logits.ndim or not logits.size or logits.size != logits.shape[-1]:
+        raise fault(f"draws from {words_for(logits)}", "give the logits of one position")
+    heat, most = float(as_scalar(state.read(temperature))), as_integer(state.read(slot))
+    state.write(out, draw(logits.reshape(-1), heat, most, state.around.random))
+
+
+def draw(logits: Array, temperature: float, most: int, random: np.random.Generator) -> int:
+    """The index of a logit: by chance among the `most` largest, or the largest where the temperature is not above 0.
+
+    One number u in [0, 1) is drawn; from the largest share on, the first whose running sum exceeds u is taken.
+    """
+    order = _descending(logits)
+    if not temperature > 0 or math.isinf(float(logits[order[0]])):
+        return int(order[0])
+    kept = order[:most] if most > 0 else order
+    sums = np.cumsum(softmax(logits[kept].astype(np.float64) / temperature))
+    place = int(np.searchsorted(sums, random.random() * sums[-1], side="right"))
+    return int(kept[min(place, kept.size - 1)])
+
+
+MATHEMATICS: Actions = MappingProxyType(
+    {0x60: _unary, 0x61: _binary, 0x62: _aggregate, 0x68: _compare, 0x70: _top_k, 0x71: _sample}
+)
+"""Instructions that compute."""
+
 
 # --- where values come from: people, constants, files, models, arrays of the file ---------------------------
 
@@ -53,7 +217,7 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _TEXT, _INTEGER, _IMAGE, _TOKENIZER, _MODEL = 0, 1, 3, 0, 0
 
 
-def _prompt(state: State, numbers: tuple[int, ...]) -> None:
+def _prompt(state: PlanState, numbers: tuple[int, ...]) -> None:
     out, kind, question = numbers
     answer = next(state.around.answers, None)
     if answer is None:
@@ -74,16 +238,16 @@ def _read_number(answer: str, integer: bool) -> int | float:
     return number
 
 
-def _constant(state: State, numbers: tuple[int, ...]) -> None:
+def _constant(state: PlanState, numbers: tuple[int, ...]) -> None:
     out, id_ = numbers
     state.write(out, state.constant(id_))
 
 
-def _mode(state: State, numbers: tuple[int, ...]) -> None:
+def _mode(state: PlanState, numbers: tuple[int, ...]) -> None:
     state.write(numbers[0], MODE)
 
 
-def _load_model(state: State, numbers: tuple[int, ...]) -> None:
+def _load_model(state: PlanState, numbers: tuple[int, ...]) -> None:
     number, id_ = numbers
     path, host = state.text(id_), state.around.host
     action = f"loads the model '{path}'"
@@ -91,21 +255,21 @@ def _load_model(state: State, numbers: tuple[int, ...]) -> None:
         path = SELF
     else:
         state.allow_path(MODELS, action, path)
-    state.models[number] = Loaded(path, state.ask(action, lambda: host.load_model(path)))
+    state.models[number] = LoadedModel(path, state.ask(action, lambda: host.load_model(path)))
 
 
-def _load_data(state: State, numbers: tuple[int, ...]) -> None:
+def _load_data(state: PlanState, numbers: tuple[int, ...]) -> None:
     out, _, id_ = numbers
     state.write(out, _read_array(state, state.text(id_)))
 
 
-def _read_array(state: State, path: str) -> Array:
+def _read_array(state: PlanState, path: str) -> Array:
     action = f"reads '{path}'"
     state.allow_path(READ, action, path)
     return state.take(action, state.ask(action, lambda: state.around.host.read_array(path)))
 
 
-def _load_extern(state: State, numbers: tuple[int, ...]) -> None:
+def _load_extern(state: PlanState, numbers: tuple[int, ...]) -> None:
     out, kind, id_ = numbers
     if kind != _TOKENIZER:
         state.write(out, state.constant(id_))
@@ -116,13 +280,13 @@ def _load_extern(state: State, numbers: tuple[int, ...]) -> None:
     state.write(out, state.ask(action, lambda: state.around.host.tokenizer(loaded.path)))
 
 
-def _load_dynamic(state: State, numbers: tuple[int, ...]) -> None:
+def _load_dynamic(state: PlanState, numbers: tuple[int, ...]) -> None:
     out, slot, kind = numbers
     path = as_text(state.read(slot))
     state.write(out, _read_image(state, path) if kind == _IMAGE else _read_array(state, path))
 
 
-def _read_image(state: State, path: str) -> Value:
+def _read_image(state: PlanState, path: str) -> Value:
     """A picture as classifiers take it; files of the first versions are made square before they are cut."""
     action = f"reads the picture '{path}'"
     state.allow_path(READ, action, path)
@@ -144,7 +308,7 @@ def normalise(pixels: Array) -> Array:
     return np.ascontiguousarray(scaled.transpose(2, 0, 1)[np.newaxis])
 
 
-def _load_array(state: State, numbers: tuple[int, ...]) -> None:
+def _load_array(state: PlanState, numbers: tuple[int, ...]) -> None:
     out, id_ = numbers
     name = state.text(id_)
     found = next((item for item in state.around.file.arrays if item.name == name), None)
@@ -156,7 +320,7 @@ def _load_array(state: State, numbers: tuple[int, ...]) -> None:
     state.write(out, state.take("takes an array", stored.reshape(found.shape)))
 
 
-def _unload(state: State, numbers: tuple[int, ...]) -> None:
+def _unload(state: PlanState, numbers: tuple[int, ...]) -> None:
     kind, number = numbers
     if kind == _MODEL:
         state.models.pop(number, None)
@@ -164,7 +328,7 @@ def _unload(state: State, numbers: tuple[int, ...]) -> None:
         state.clear(number)
 
 
-def _copy(state: State, numbers: tuple[int, ...]) -> None:
+def _copy(state: PlanState, numbers: tuple[int, ...]) -> None:
     out, source = numbers
     state.write(out, state.read(source))
 
@@ -240,7 +404,7 @@ def _levels(placed: Array) -> Array:
 _JSON, _PNG = 1, 2
 
 
-def _encode(state: State, numbers: tuple[int, ...]) -> None:
+def _encode(state: PlanState, numbers: tuple[int, ...]) -> None:
     tokenizer, source, out = numbers
     known, text = as_tokenizer(state.read(tokenizer)), as_text(state.read(source))
     found = tuple(state.ask("encodes a text", lambda: known.encode(text)))
@@ -249,13 +413,13 @@ def _encode(state: State, numbers: tuple[int, ...]) -> None:
     state.write(out, found)
 
 
-def _decode(state: State, numbers: tuple[int, ...]) -> None:
+def _decode(state: PlanState, numbers: tuple[int, ...]) -> None:
     tokenizer, source, out = numbers
     known, ids = as_tokenizer(state.read(tokenizer)), as_integers(state.read(source))
     state.write(out, state.ask("decodes ids", lambda: known.decode(ids)))
 
 
-def _get_id(state: State, numbers: tuple[int, ...]) -> None:
+def _get_id(state: PlanState, numbers: tuple[int, ...]) -> None:
     tokenizer, id_, out = numbers
     known, token = as_tokenizer(state.read(tokenizer)), state.text(id_)
     found = state.ask("looks a token up", lambda: known.id_of(token))
@@ -267,14 +431,14 @@ def _get_id(state: State, numbers: tuple[int, ...]) -> None:
     state.write(out, found)
 
 
-def _format(state: State, numbers: tuple[int, ...]) -> None:
+def _format(state: PlanState, numbers: tuple[int, ...]) -> None:
     out, id_, *slots = numbers
     values, text = state.read_all(slots), state.text(id_)
     state.keep_room(shown_bytes(values) + bytes_of(text))
     state.write(out, fill(text, map(show, values)))
 
 
-def _serialize(state: State, numbers: tuple[int, ...]) -> None:
+def _serialize(state: PlanState, numbers: tuple[int, ...]) -> None:
     out, source, kind = numbers
     value = state.read(source)
     if kind == _PNG:
@@ -317,7 +481,7 @@ _SHAPE, _EXTENT = 0, 1
 _LAST_RANK = 3
 
 
-def _create(state: State, numbers: tuple[int, ...]) -> None:
+def _create(state: PlanState, numbers: tuple[int, ...]) -> None:
     out, code, kind, source = numbers
     dtype, value = _CREATED_TYPES[code], state.read(source)
     if kind in (_ONES, _ZEROS):
@@ -342,7 +506,7 @@ def _converted(array: Array, dtype: DType) -> Array:
     return compute(lambda: array.astype(dtype))
 
 
-def _manipulate(state: State, numbers: tuple[int, ...]) -> None:
+def _manipulate(state: PlanState, numbers: tuple[int, ...]) -> None:
     kind, out, source, *more = numbers
     array = as_array(state.read(source))
     if kind == _PAD:
@@ -353,7 +517,7 @@ def _manipulate(state: State, numbers: tuple[int, ...]) -> None:
     state.write(out, compute(np.expand_dims if kind == _UNSQUEEZE else np.squeeze, array, axis))
 
 
-def _pad(state: State, array: Array, width: int, filler: float) -> Array:
+def _pad(state: PlanState, array: Array, width: int, filler: float) -> Array:
     """The array with so many fillers before its last axis."""
     if not array.ndim or width < 0:
         raise fault(f"cannot pad {words_for(array)} by {width}", "widths are no less than 0")
@@ -363,7 +527,7 @@ def _pad(state: State, array: Array, width: int, filler: float) -> Array:
     return np.concatenate([front, array], axis=-1)
 
 
-def _combine(state: State, numbers: tuple[int, ...]) -> None:
+def _combine(state: PlanState, numbers: tuple[int, ...]) -> None:
     _, out, *slots, axis = numbers
     arrays = [as_array(value) for value in state.read_all(slots)]
     along = as_integer(state.read(axis))
@@ -375,7 +539,7 @@ def _join(axis: int) -> Callable[[Sequence[Array]], Array]:
     return lambda arrays: np.concatenate(arrays, axis=axis)
 
 
-def _info(state: State, numbers: tuple[int, ...]) -> None:
+def _info(state: PlanState, numbers: tuple[int, ...]) -> None:
     kind, out, source, *more = numbers
     value = state.read(source)
     if kind == _SHAPE:
@@ -394,7 +558,7 @@ def _index(index: int, count: int, what: str) -> int:
     return index
 
 
-def _extract(state: State, numbers: tuple[int, ...]) -> None:
+def _extract(state: PlanState, numbers: tuple[int, ...]) -> None:
     out, source, slot = numbers
     state.write(out, _row(as_array(state.read(source)), as_integer(state.read(slot))))
 
@@ -415,7 +579,7 @@ TENSORS: Actions = MappingProxyType(
 # --- models: run whole, in blocks, and two blocks side by side ----------------------------------------------
 
 
-def run_models(state: State, step: PlanStep) -> None:
+def run_models(state: PlanState, step: PlanStep) -> None:
     """An instruction that runs models."""
     match step.fields:
         case int(model), tuple(inputs), tuple(outputs):
@@ -427,11 +591,11 @@ def run_models(state: State, step: PlanStep) -> None:
             _run_blocks(state, list(blocks_of(step)))
 
 
-def _arrays(state: State, slots: Sequence[int]) -> list[Array]:
+def _arrays(state: PlanState, slots: Sequence[int]) -> list[Array]:
     return [as_array(value) for value in state.read_all(slots)]
 
 
-def _write_results(state: State, action: str, found: Sequence[Array], slots: Sequence[int]) -> None:
+def _write_results(state: PlanState, action: str, found: Sequence[Array], slots: Sequence[int]) -> None:
     """Put results into slots, the first ones where the plan does not ask for all."""
     if len(slots) > len(found):
         raise fault(
@@ -441,7 +605,7 @@ def _write_results(state: State, action: str, found: Sequence[Array], slots: Seq
         state.write(slot, state.take(action, array))
 
 
-def _run_blocks(state: State, calls: Sequence[BlockCall]) -> None:
+def _run_blocks(state: PlanState, calls: Sequence[BlockCall]) -> None:
     """Read what all blocks take, run them, and write what all of them give: neither sees the other."""
     given = [_arrays(state, call.takes) for call in calls]
     models = [state.model(call.model).model for call in calls]
@@ -486,13 +650,13 @@ _APPEND, _NO_NEWLINE = 1, 2
 _STREAMS = ("stdout", "stderr")
 
 
-def _debug(state: State, numbers: tuple[int, ...]) -> None:
+def _debug(state: PlanState, numbers: tuple[int, ...]) -> None:
     source, id_ = numbers
     value = state.read(source)
     _print(state, "stderr", f"{state.text(id_)} {_worded(state, value)}\n")
 
 
-def _write(state: State, numbers: tuple[int, ...]) -> None:
+def _write(state: PlanState, numbers: tuple[int, ...]) -> None:
     source, kind, slot, mode = numbers
     value = state.read(source)
     if kind == _FILE:
@@ -504,19 +668,19 @@ def _write(state: State, numbers: tuple[int, ...]) -> None:
     _print(state, _STREAMS[kind], _worded(state, value) + end)
 
 
-def _worded(state: State, value: Value) -> str:
+def _worded(state: PlanState, value: Value) -> str:
     state.keep_room(shown_bytes([value]))
     return show(value)
 
 
-def _print(state: State, stream: str, text: str) -> None:
+def _print(state: PlanState, stream: str, text: str) -> None:
     action = f"prints on {stream}"
     state.allow(PRINT, action)
     state.emit(len(text))
     state.ask(action, lambda: state.around.host.print_text(stream, text))
 
 
-def _write_file(state: State, path: str, value: Value, append: bool) -> None:
+def _write_file(state: PlanState, path: str, value: Value, append: bool) -> None:
     action = f"writes '{path}'"
     state.allow_path(WRITE, action, path)
     data = value if isinstance(value, bytes) else _worded(state, value).encode("utf-8", "replace")

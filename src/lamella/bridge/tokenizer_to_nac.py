@@ -2,27 +2,291 @@
 
 from __future__ import annotations
 
+import json
 import struct
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
-from lamella.base.errors import Malformed
-from lamella.bridge.tokenizer_to_nac.document import Part, TokenizerProblem, read_document
-from lamella.bridge.tokenizer_to_nac.normalizers import (
-    AT_START,
-    CHARSMAP,
-    Steps,
-    find_charsmap,
-    normalizer_steps,
-)
-from lamella.bridge.tokenizer_to_nac.patterns import BYTE_LEVEL, PUNCTUATION, WORDS, escape, read_pattern
+from lamella.base.errors import Found, Malformed
+from lamella.base.source import Binary, Span
 from lamella.lang.nac.assembly.nodes import ProgramStep
 from lamella.lang.nac.assembly.programs import encode_manifest_step
 from lamella.lang.nac.check.manifest import BEHAVES, MAGIC
 from lamella.lang.nac.nodes import Resource
 from lamella.lang.nac.rules import sections as rules
+
+# --- the JSON text of a tokenizer, part by part: every part knows its place, and says when it is ------------
+
+
+LONGEST_PLACE = 500
+"""Characters of a place; those of real tokenizers have some tens."""
+
+
+LARGEST, HIGHEST_POWER = 2**64 - 1, 308
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPart:
+    """A value within the text, and where it stands."""
+
+    value: object
+    place: str
+    span: Span
+
+    def wrong(self, problem: str) -> Found:
+        """What refuses this part."""
+        return Found(rules.DOCUMENT.at(self.span, place=self.place, problem=problem))
+
+    def unsayable(self, what: str) -> Found:
+        """What refuses a part that manifests cannot say."""
+        return Found(rules.NO_INSTRUCTION.at(self.span, place=self.place, what=what))
+
+    def __getitem__(self, key: str) -> DocumentPart:
+        """A part of an object; where it is absent its value is None."""
+        if not isinstance(self.value, dict):
+            raise self.wrong("is not an object")
+        return DocumentPart(
+            self.value.get(key), f"{self.place}.{key}" if self.place != "the text" else key, self.span
+        )
+
+    def __bool__(self) -> bool:
+        return self.value is not None
+
+    @property
+    def kind(self) -> str:
+        """What the part is called under `type`."""
+        if len(self.place) > LONGEST_PLACE:
+            raise self.wrong("is nested too deep")
+        return self["type"].text()
+
+    def text(self, default: str | None = None) -> str:
+        """A text."""
+        value = default if self.value is None else self.value
+        if not isinstance(value, str):
+            raise self.wrong("is not a text")
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise self.wrong("holds half a character")
+        return value
+
+    def flag(self, default: bool = False) -> bool:
+        """A truth value."""
+        value = default if self.value is None else self.value
+        if not isinstance(value, bool):
+            raise self.wrong("is not a truth value")
+        return value
+
+    def number(self, default: int | None = None, most: int = 2**31 - 1) -> int:
+        """A number from 0 on."""
+        value = default if self.value is None else self.value
+        if not isinstance(value, int) or not 0 <= value <= most:
+            raise self.wrong(f"is not a number from 0 to {most}")
+        return value
+
+    def real(self) -> float:
+        """A number with or without a fraction."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            raise self.wrong("is not a number")
+        if isinstance(self.value, int) and abs(self.value) > 2**63:
+            raise self.wrong("is too large")
+        return float(self.value)
+
+    def items(self) -> Iterator[DocumentPart]:
+        """The parts of a list."""
+        value = [] if self.value is None else self.value
+        if not isinstance(value, list):
+            raise self.wrong("is not a list")
+        return (DocumentPart(item, f"{self.place}[{place}]", self.span) for place, item in enumerate(value))
+
+    def entries(self) -> Iterator[tuple[str, DocumentPart]]:
+        """The parts of an object with their keys."""
+        if not isinstance(self.value, dict):
+            raise self.wrong("is not an object")
+        return (
+            (key, DocumentPart(item, f"{self.place}.{key}", self.span)) for key, item in self.value.items()
+        )
+
+
+def read_number(text: str) -> float:
+    """A number as the package reads it: its digits are one integer, scaled once by a power of ten.
+
+    This may be a neighbour of the nearest number; scores that are nearly equal are to be compared alike.
+    """
+    mantissa, _, exponent = text.lower().partition("e")
+    whole, _, fraction = mantissa.removeprefix("-").partition(".")
+    digits, scale, full = 0, int(exponent or 0), False
+    for place, digit in enumerate(whole + fraction):
+        full = full or digits * 10 + int(digit) > LARGEST
+        digits = digits if full else digits * 10 + int(digit)
+        scale += int(full) if place < len(whole) else -int(not full)
+    value = float(digits)
+    while value and scale < -HIGHEST_POWER:
+        value, scale = value / float(f"1e{HIGHEST_POWER}"), scale + HIGHEST_POWER
+    if value and scale > HIGHEST_POWER:
+        raise ValueError("too large")
+    power = float(f"1e{abs(scale) if value else 0}")
+    value = value * power if scale >= 0 else value / power
+    return -value if text.startswith("-") else value
+
+
+def read_document(data: bytes, name: str) -> DocumentPart:
+    """The whole text."""
+    span = Span(Binary(name), 0, 0)
+    try:
+        value: object = json.loads(data, parse_float=read_number)
+    except (ValueError, RecursionError):
+        raise DocumentPart(None, "the text", span).wrong("is not JSON") from None
+    return DocumentPart(value, "the text", span)
+
+
+# --- patterns that the parts of tokenizers stand for --------------------------------------------------------
+
+
+BYTE_LEVEL = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
+WORDS = r"[\w\x{200C}\x{200D}]+|[^\w\x{200C}\x{200D}\s]+"
+CONTROL = r"[\x00-\x08\x0B\x0C\x0E-\x1F\x7F-\x9F\x{FFFD}\p{Cf}\p{Co}]"
+IDEOGRAPHS = (
+    r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}\x{2B740}-\x{2B81F}"
+    r"\x{2B920}-\x{2CEAF}\x{F900}-\x{FAFF}\x{2F800}-\x{2FA1F}]"
+)
+NMT_DROPPED = r"[\x01-\x08\x0B\x0E-\x1F\x7F\x8F\x9F]"
+NMT_SPACES = r"[\x09\x0A\x0C\x0D\x{1680}\x{200B}-\x{200F}\x{2028}\x{2029}\x{2581}\x{FEFF}\x{FFFD}]"
+
+
+def escape(text: str) -> str:
+    """The pattern of a literal text."""
+    return "".join(_escaped(character) for character in text)
+
+
+def _escaped(character: str) -> str:
+    if character == "\0":
+        return r"\x00"
+    return (
+        f"\\{character}"
+        if character.isascii() and not character.isalnum() and character != " "
+        else character
+    )
+
+
+def read_pattern(part: DocumentPart) -> str:
+    """A literal text or a pattern: `{"String": …}` or `{"Regex": …}`."""
+    if part["Regex"]:
+        return part["Regex"].text()
+    return escape(part["String"].text())
+
+
+# --- normalizers as instructions ----------------------------------------------------------------------------
+
+
+Steps = list[ProgramStep]
+CHARSMAP = "charsmap.b"
+INSTEAD, AROUND = 0, 1
+ALWAYS, AT_START = 1, 2
+
+
+def normalizer_steps(part: DocumentPart) -> Steps:
+    """The instructions of a normalizer; none where there is none."""
+    if not part:
+        return []
+    if part.kind == "Sequence":
+        return [step for item in part["normalizers"].items() for step in normalizer_steps(item)]
+    if part.kind in ("NFC", "NFD", "NFKC", "NFKD"):
+        return [ProgramStep("UNICODE_NORM", (part.kind,))]
+    if part.kind not in _NORMALIZERS:
+        raise part.unsayable(f"the normalizer '{part.kind}'")
+    return _NORMALIZERS[part.kind](part)
+
+
+def _lowercase(_: DocumentPart) -> Steps:
+    """Letter by letter: a sigma at the end of a word is not another letter."""
+    return [ProgramStep("REPLACE", ("Σ", "σ")), ProgramStep("LOWERCASE", ())]
+
+
+def _normalizers_replace(part: DocumentPart) -> Steps:
+    if part["pattern"]["String"]:
+        old = part["pattern"]["String"].text()
+        if not old:
+            raise part.unsayable("a replacement of nothing")
+        return [ProgramStep("REPLACE", (old, part["content"].text()))]
+    return [ProgramStep("REPLACE_PATTERN", (INSTEAD, read_pattern(part["pattern"]), part["content"].text()))]
+
+
+def _prepend(part: DocumentPart) -> Steps:
+    return [ProgramStep("PREPEND_WHERE", (ALWAYS, part["prepend"].text()))]
+
+
+def _normalizers_strip(part: DocumentPart) -> Steps:
+    left = [ProgramStep("REPLACE_PATTERN", (INSTEAD, r"^\s+", ""))] if part["strip_left"].flag() else []
+    right = [ProgramStep("REPLACE_PATTERN", (INSTEAD, r"\s+$", ""))] if part["strip_right"].flag() else []
+    return left + right
+
+
+def _strip_accents(_: DocumentPart) -> Steps:
+    return [ProgramStep("FILTER_CATEGORY", ("M",))]
+
+
+def _normalizers_bert(part: DocumentPart) -> Steps:
+    steps: Steps = []
+    if part["clean_text"].flag(True):
+        steps += [
+            ProgramStep("REPLACE_PATTERN", (INSTEAD, CONTROL, "")),
+            ProgramStep("REPLACE_PATTERN", (INSTEAD, r"\s", " ")),
+        ]
+    if part["handle_chinese_chars"].flag(True):
+        steps.append(ProgramStep("REPLACE_PATTERN", (AROUND, IDEOGRAPHS, " ")))
+    lowercase = part["lowercase"].flag(True)
+    if part["strip_accents"].flag(lowercase):
+        steps += [ProgramStep("UNICODE_NORM", ("NFD",)), ProgramStep("FILTER_CATEGORY", ("Mn",))]
+    return steps + _lowercase(part) * lowercase
+
+
+def _nmt(_: DocumentPart) -> Steps:
+    dropped = ProgramStep("REPLACE_PATTERN", (INSTEAD, NMT_DROPPED, ""))
+    return [dropped, ProgramStep("REPLACE_PATTERN", (INSTEAD, NMT_SPACES, " "))]
+
+
+def _charsmap(_: DocumentPart) -> Steps:
+    return [ProgramStep("CHARSMAP", (CHARSMAP,))]
+
+
+def find_charsmap(part: DocumentPart) -> bytes | None:
+    """The table of a normalizer made by sentencepiece, where there is one."""
+    if not part:
+        return None
+    if part.kind == "Sequence":
+        tables = [table for item in part["normalizers"].items() if (table := find_charsmap(item)) is not None]
+        if len(tables) > 1:
+            raise part.unsayable("a normalizer with two tables of characters")
+        return tables[0] if tables else None
+    if part.kind != "Precompiled":
+        return None
+    try:
+        return b64decode(part["precompiled_charsmap"].text(), validate=True)
+    except ValueError:
+        raise part["precompiled_charsmap"].wrong("is not base64") from None
+
+
+def _normalizers_byte_level(_: DocumentPart) -> Steps:
+    return [ProgramStep("BYTE_ENCODE", ())]
+
+
+_NORMALIZERS: Mapping[str, Callable[[DocumentPart], Steps]] = MappingProxyType(
+    {
+        "Lowercase": _lowercase,
+        "Replace": _normalizers_replace,
+        "Prepend": _prepend,
+        "Strip": _normalizers_strip,
+        "StripAccents": _strip_accents,
+        "BertNormalizer": _normalizers_bert,
+        "Nmt": _nmt,
+        "Precompiled": _charsmap,
+        "ByteLevel": _normalizers_byte_level,
+    }
+)
+
 
 # --- post-processors as a template, decoders as instructions ------------------------------------------------
 
@@ -32,7 +296,7 @@ PLACE: Template = (None,)
 """The place of the text alone."""
 
 
-def template_steps(part: Part) -> Steps:
+def template_steps(part: DocumentPart) -> Steps:
     """The template of a post-processor, where it adds something to a single text."""
     template = _template(part)
     if template == PLACE:
@@ -40,7 +304,7 @@ def template_steps(part: Part) -> Steps:
     return [ProgramStep("COMPOSE", tuple(() if item is None else item for item in template))]
 
 
-def _template(part: Part) -> Template:
+def _template(part: DocumentPart) -> Template:
     if not part:
         return PLACE
     match part.kind:
@@ -63,14 +327,14 @@ def _around(outer: Template, inner: Template) -> Template:
     return tuple(number for item in outer for number in (inner if item is None else (item,)))
 
 
-def _pair_id(part: Part) -> int:
+def _pair_id(part: DocumentPart) -> int:
     items = list(part.items())
     if len(items) != 2:
         raise part.wrong("is not a token with its id")
     return items[1].number()
 
 
-def _item(part: Part, item: Part) -> Template:
+def _item(part: DocumentPart, item: DocumentPart) -> Template:
     if item["SpecialToken"]:
         name = item["SpecialToken"]["id"].text()
         return tuple(number.number() for number in part["special_tokens"][name]["ids"].items())
@@ -82,12 +346,12 @@ def _item(part: Part, item: Part) -> Template:
 # --- decoders -----------------------------------------------------------------------------------------------
 
 
-def decoder_steps(part: Part) -> Steps:
+def decoder_steps(part: DocumentPart) -> Steps:
     """The instructions of a decoder; tokens stand apart where there is none."""
     return _decoders(part) if part else [ProgramStep("DECODE_JOIN", (" ",))]
 
 
-def _decoders(part: Part) -> Steps:
+def _decoders(part: DocumentPart) -> Steps:
     if part.kind == "Sequence":
         return [step for item in part["decoders"].items() for step in _decoders(item)]
     if part.kind not in _DECODERS:
@@ -95,29 +359,29 @@ def _decoders(part: Part) -> Steps:
     return [_DECODERS[part.kind](part)]
 
 
-def _wordpieces(part: Part) -> ProgramStep:
+def _wordpieces(part: DocumentPart) -> ProgramStep:
     return ProgramStep("DECODE_WORDPIECES", (part["prefix"].text("##"), int(part["cleanup"].flag(True))))
 
 
-def _spaces(part: Part) -> ProgramStep:
+def _spaces(part: DocumentPart) -> ProgramStep:
     old = "always" if part["add_prefix_space"].flag(True) else "never"
     drops = part["prepend_scheme"].text(old) != "never"
     return ProgramStep("DECODE_SPACES", (part["replacement"].text("▁"), int(drops)))
 
 
-def _strip(part: Part) -> ProgramStep:
+def _strip(part: DocumentPart) -> ProgramStep:
     counts = (part[key].number(0, 65535) for key in ("start", "stop"))
     return ProgramStep("DECODE_STRIP", (part["content"].text(), *counts))
 
 
-def _replace(part: Part) -> ProgramStep:
+def _replace(part: DocumentPart) -> ProgramStep:
     content = part["content"].text()
     if part["pattern"]["String"]:
         return ProgramStep("DECODE_REPLACE", (0, part["pattern"]["String"].text(), content))
     return ProgramStep("DECODE_REPLACE", (1, read_pattern(part["pattern"]), content))
 
 
-_DECODERS: Mapping[str, Callable[[Part], ProgramStep]] = MappingProxyType(
+_DECODERS: Mapping[str, Callable[[DocumentPart], ProgramStep]] = MappingProxyType(
     {
         "ByteLevel": lambda _: ProgramStep("DECODE_BYTES", ()),
         "WordPiece": _wordpieces,
@@ -137,7 +401,7 @@ _DECODERS: Mapping[str, Callable[[Part], ProgramStep]] = MappingProxyType(
 BEHAVIOURS = ("Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous")
 
 
-def splitting_steps(part: Part) -> Steps:
+def splitting_steps(part: DocumentPart) -> Steps:
     """The instructions of a pre-tokenizer; none where there is none."""
     if not part:
         return []
@@ -156,7 +420,7 @@ def _remove(pattern: str) -> ProgramStep:
     return ProgramStep("PARTITION_RULES", ((BEHAVES, pattern, 1),))
 
 
-def _cut(behaviour: Part, pattern: str, inverted: bool = False) -> Steps:
+def _cut(behaviour: DocumentPart, pattern: str, inverted: bool = False) -> Steps:
     """A split by the instruction that was published, where it has one."""
     name = behaviour.text("Isolated")
     if name not in BEHAVIOURS:
@@ -168,41 +432,41 @@ def _cut(behaviour: Part, pattern: str, inverted: bool = False) -> Steps:
     return [ProgramStep("SPLIT", (BEHAVIOURS.index(name), int(inverted), pattern))]
 
 
-def _byte_level(part: Part) -> Steps:
+def _byte_level(part: DocumentPart) -> Steps:
     space = [ProgramStep("PREPEND", (" ",))] if part["add_prefix_space"].flag(True) else []
     words = [_isolate(BYTE_LEVEL)] if part["use_regex"].flag(True) else []
     return [*space, *words, ProgramStep("BYTE_ENCODE", ())]
 
 
-def _whitespace(_: Part) -> Steps:
+def _whitespace(_: DocumentPart) -> Steps:
     return [ProgramStep("SPLIT", (0, 1, WORDS))]
 
 
-def _whitespace_split(_: Part) -> Steps:
+def _whitespace_split(_: DocumentPart) -> Steps:
     return [_remove(r"\s+")]
 
 
-def _bert(_: Part) -> Steps:
+def _bert(_: DocumentPart) -> Steps:
     return [_remove(r"\s+"), _isolate(PUNCTUATION)]
 
 
-def _punctuation(part: Part) -> Steps:
+def _punctuation(part: DocumentPart) -> Steps:
     return _cut(part["behavior"], PUNCTUATION)
 
 
-def _digits(part: Part) -> Steps:
+def _digits(part: DocumentPart) -> Steps:
     return [_isolate(r"\p{N}" if part["individual_digits"].flag() else r"\p{N}+")]
 
 
-def _split(part: Part) -> Steps:
+def _split(part: DocumentPart) -> Steps:
     return _cut(part["behavior"], read_pattern(part["pattern"]), part["invert"].flag())
 
 
-def _delimiter(part: Part) -> Steps:
+def _delimiter(part: DocumentPart) -> Steps:
     return [_remove(escape(part["delimiter"].text()))]
 
 
-def _metaspace(part: Part) -> Steps:
+def _metaspace(part: DocumentPart) -> Steps:
     mark = part["replacement"].text("▁")
     old = "always" if part["add_prefix_space"].flag(True) else "never"
     scheme = part["prepend_scheme"].text(old)
@@ -216,7 +480,7 @@ def _metaspace(part: Part) -> Steps:
     return [*steps, _isolate(f"{quoted}[^{quoted}]*|[^{quoted}]+")] if part["split"].flag(True) else steps
 
 
-_SPLITTERS: Mapping[str, Callable[[Part], Steps]] = MappingProxyType(
+_SPLITTERS: Mapping[str, Callable[[DocumentPart], Steps]] = MappingProxyType(
     {
         "ByteLevel": _byte_level,
         "Whitespace": _whitespace,
@@ -239,7 +503,7 @@ MOST_CHARACTERS = 65535
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class VocabularyTables:
     """The vocabulary of a model: ids and scores by token, and merges in order."""
 
     ids: dict[str, int]
@@ -247,7 +511,7 @@ class Tables:
     merges: tuple[tuple[str, str], ...] = ()
 
 
-def model_steps(part: Part) -> tuple[Steps, Tables]:
+def model_steps(part: DocumentPart) -> tuple[Steps, VocabularyTables]:
     """The instructions of a model, and its vocabulary."""
     match _kind(part):
         case "BPE":
@@ -260,19 +524,19 @@ def model_steps(part: Part) -> tuple[Steps, Tables]:
             raise part.unsayable(f"the model '{kind}'")
 
 
-def _kind(part: Part) -> str:
+def _kind(part: DocumentPart) -> str:
     """Old texts do not name their models."""
     if part["type"]:
         return part.kind
     return "BPE" if part["merges"] else "Unigram" if isinstance(part["vocab"].value, list) else "WordPiece"
 
 
-def _numbered(part: Part) -> dict[str, int]:
+def _numbered(part: DocumentPart) -> dict[str, int]:
     return {token: item.number() for token, item in part.entries()}
 
 
-def _byte_pairs(part: Part) -> tuple[Steps, Tables]:
-    tables = Tables(_numbered(part["vocab"]), None, tuple(map(_merge, part["merges"].items())))
+def _byte_pairs(part: DocumentPart) -> tuple[Steps, VocabularyTables]:
+    tables = VocabularyTables(_numbered(part["vocab"]), None, tuple(map(_merge, part["merges"].items())))
     flags = FALLBACK * part["byte_fallback"].flag() + FUSED * part["fuse_unk"].flag()
     flags += WHOLE * part["ignore_merges"].flag()
     prefix = part["continuing_subword_prefix"].text("")
@@ -287,28 +551,28 @@ def _byte_pairs(part: Part) -> tuple[Steps, Tables]:
     return [options, ProgramStep("BPE_ENCODE", (suffix,) if suffix else ())], tables
 
 
-def _merge(part: Part) -> tuple[str, str]:
+def _merge(part: DocumentPart) -> tuple[str, str]:
     words = part.value.split(" ") if isinstance(part.value, str) else [item.text() for item in part.items()]
     if len(words) != 2:
         raise part.wrong("is not a pair of tokens")
     return words[0], words[1]
 
 
-def _unknown(part: Part, tables: Tables) -> str:
+def _unknown(part: DocumentPart, tables: VocabularyTables) -> str:
     token = part["unk_token"].text("")
     if token and token not in tables.ids:
         raise part["unk_token"].wrong(f"is '{token}', which is not in the vocabulary")
     return token
 
 
-def _word_pieces(part: Part) -> tuple[Steps, Tables]:
-    tables = Tables(_numbered(part["vocab"]))
+def _word_pieces(part: DocumentPart) -> tuple[Steps, VocabularyTables]:
+    tables = VocabularyTables(_numbered(part["vocab"]))
     longest = part["max_input_chars_per_word"].number(100, MOST_CHARACTERS)
     options = ProgramStep("ENCODE_OPTIONS", (0, longest, _unknown(part, tables), ""))
     return [options, ProgramStep("WORDPIECE_ENCODE", (part["continuing_subword_prefix"].text("##"),))], tables
 
 
-def _likeliest(part: Part) -> tuple[Steps, Tables]:
+def _likeliest(part: DocumentPart) -> tuple[Steps, VocabularyTables]:
     rows = [list(item.items()) for item in part["vocab"].items()]
     if any(len(row) != 2 for row in rows):
         raise part["vocab"].wrong("is not a list of tokens with scores")
@@ -323,7 +587,7 @@ def _likeliest(part: Part) -> tuple[Steps, Tables]:
             raise unknown.wrong(f"is {unknown.number()}; the vocabulary has {len(tokens)} tokens")
         token = tokens[unknown.number()]
     flags = FUSED + FALLBACK * part["byte_fallback"].flag()
-    tables = Tables({item: number for number, item in enumerate(tokens)}, scores)
+    tables = VocabularyTables({item: number for number, item in enumerate(tokens)}, scores)
     return [
         ProgramStep("ENCODE_OPTIONS", (flags, MOST_CHARACTERS, token, "")),
         ProgramStep("UNIGRAM_ENCODE", ()),
@@ -336,12 +600,12 @@ def _likeliest(part: Part) -> tuple[Steps, Tables]:
 LONGEST = 65535
 
 
-def write_tables(tables: Tables) -> tuple[Resource, ...]:
+def write_tables(tables: VocabularyTables) -> tuple[Resource, ...]:
     """`vocab.b` and `vidx.b`; `merges.b` where there are merges, `scores.b` with the scores in double precision."""
     return tuple(Resource(name, data) for name, data in _tables(tables))
 
 
-def _tables(tables: Tables) -> Iterator[tuple[str, bytes]]:
+def _tables(tables: VocabularyTables) -> Iterator[tuple[str, bytes]]:
     scores = tables.scores or {}
     records, offsets, by_id = bytearray(), list[int](), dict[int, int]()
     for token in sorted(tables.ids, key=lambda text: text.encode("utf-8")):
@@ -392,13 +656,13 @@ def tokenizer_to_nac(data: bytes, name: str = "tokenizer.json") -> TokenizerPart
         _check_tables(document["model"], tables)
         table = find_charsmap(document["normalizer"])
         manifest = MAGIC + b"".join(_packed(document, step) for step in steps)
-    except TokenizerProblem as problem:
-        raise LamellaError([problem.finding]) from None
+    except Found as problem:
+        raise LamellaError(problem.findings) from None
     more = () if table is None else (Resource(CHARSMAP, table),)
     return TokenizerParts(manifest, (*write_tables(tables), *more), tuple(_left_out(document)))
 
 
-def _steps(document: Part) -> tuple[Steps, Tables]:
+def _steps(document: DocumentPart) -> tuple[Steps, VocabularyTables]:
     added = [_added(item) for item in document["added_tokens"].items()]
     raw = tuple(token for token in added if not token[0] & NORMALIZED)
     normalized = tuple(token for token in added if token[0] & NORMALIZED)
@@ -418,7 +682,7 @@ def _steps(document: Part) -> tuple[Steps, Tables]:
 Token = tuple[int, int, str]
 
 
-def _added(part: Part) -> Token:
+def _added(part: DocumentPart) -> Token:
     flags = sum(part[name].flag() << bit for bit, name in enumerate(FLAGS))
     return flags, part["id"].number(), part["content"].text()
 
@@ -428,9 +692,9 @@ def _added_step(tokens: tuple[Token, ...]) -> Steps:
     return [ProgramStep("ADDED_TOKENS", shown)] if shown else []
 
 
-def _check_tables(part: Part, tables: Tables) -> None:
+def _check_tables(part: DocumentPart, tables: VocabularyTables) -> None:
     for token, number in tables.ids.items():
-        text = Part(token, part.place, part.span).text()
+        text = DocumentPart(token, part.place, part.span).text()
         if len(text.encode("utf-8")) > LONGEST:
             raise part.wrong(f"has a token of more than {LONGEST} bytes")
         if number >= LARGEST_ID:
@@ -439,14 +703,14 @@ def _check_tables(part: Part, tables: Tables) -> None:
         raise part.wrong("has a score that is no number")
 
 
-def _packed(document: Part, step: ProgramStep) -> bytes:
+def _packed(document: DocumentPart, step: ProgramStep) -> bytes:
     try:
         return encode_manifest_step(step)
     except Malformed as problem:
         raise document.wrong(f"needs an instruction {step.name} that {problem}") from None
 
 
-def _left_out(document: Part) -> Iterator[Diagnostic]:
+def _left_out(document: DocumentPart) -> Iterator[Diagnostic]:
     reasons = {"truncation": "texts are encoded whole", "padding": "nothing is put behind short texts"}
     for name, reason in reasons.items():
         if document[name]:
