@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lamella.backend.mep import CAPABILITIES, PlanBudget, Outcome, Value, run_plan
+from lamella.backend.mep import CAPABILITIES, Outcome, PlanBudget, Value, run_plan
 from lamella.backend.mep.state import PlanModel
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError, errors

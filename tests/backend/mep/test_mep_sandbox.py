@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lamella.backend.mep import CAPABILITIES, PlanBudget, Host, run_plan
+from lamella.backend.mep import CAPABILITIES, Host, PlanBudget, run_plan
 from lamella.backend.mep.actions import normalise
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError

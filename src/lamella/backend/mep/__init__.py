@@ -10,12 +10,12 @@ import numpy as np
 from lamella.backend.mep.actions import ACTIONS, RUNNING, TRAINING, refuse_training, run_models
 from lamella.backend.mep.state import (
     CAPABILITIES,
-    PlanBudget,
     Host,
+    PlanBudget,
     PlanModel,
     PlanState,
-    Surroundings,
     PlanTokenizer,
+    Surroundings,
     Value,
     as_integer,
     as_truth,
@@ -271,10 +271,10 @@ def _list(kind: ConstantType, value: object) -> tuple[int, ...] | tuple[float, .
 
 __all__ = [
     "CAPABILITIES",
-    "PlanBudget",
     "Host",
-    "PlanModel",
     "Outcome",
+    "PlanBudget",
+    "PlanModel",
     "PlanTokenizer",
     "Value",
     "constant_names",

@@ -79,7 +79,7 @@ class PlanModel(Protocol):
 
 
 class Host(Protocol):
-    """The outside of a plan; every method may raise LamellaError; an InputError tells why it could not do what was asked.
+    """The outside of a plan; methods may raise LamellaError, of which an InputError tells why a request cannot be met.
 
     Paths are relative, lead down, and are meant from the folder that was granted.
     """

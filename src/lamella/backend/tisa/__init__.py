@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from lamella.backend.tisa.build import TokenizerBuilder, Decoder
+from lamella.backend.tisa.build import Decoder, TokenizerBuilder
 from lamella.backend.tisa.stages import SPECIAL, Encode
 from lamella.backend.tisa.vocabulary import load_vocabulary
 from lamella.base.diagnostic import LamellaError, errors

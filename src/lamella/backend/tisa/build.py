@@ -10,20 +10,20 @@ from types import MappingProxyType
 from lamella.backend.tisa import stages
 from lamella.backend.tisa.models import (
     BytePairs,
-    LikeliestPieces,
     EncodeOptions,
+    LikeliestPieces,
     WordPieces,
     published_unknown,
 )
-from lamella.backend.tisa.patterns import Malformed, Matcher, Node, parse_pattern
+from lamella.backend.tisa.patterns import Matcher, Node, parse_pattern
 from lamella.backend.tisa.stages import (
     SURROUND,
     AddedToken,
-    TextChange,
     Cut,
     Encode,
     PartitionRule,
     Settling,
+    TextChange,
     byte_alphabet,
     characterwise,
     join,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lamella.backend.mep import PlanBudget, Outcome, patch_constants, run_plan
+from lamella.backend.mep import Outcome, PlanBudget, patch_constants, run_plan
 from lamella.backend.mep import PlanTokenizer as PlanTokenizer
 from lamella.backend.tisa import load_tokenizer
 from lamella.base.arrays import Array

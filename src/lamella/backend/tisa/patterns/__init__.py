@@ -14,11 +14,11 @@ from lamella.backend.tisa.patterns.nodes import (
     Begin,
     Chars,
     Choice,
+    Concatenation,
     Look,
     Node,
     One,
     Repeat,
-    Concatenation,
 )
 from lamella.backend.tisa.patterns.parse import parse_pattern
 from lamella.base.errors import Malformed
