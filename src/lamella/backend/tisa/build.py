@@ -472,11 +472,11 @@ def _is_wrong(pattern: str) -> bool:
     return False
 
 
-def _fused(stages: Sequence[Stage]) -> list[Stage]:
+def _fused(unfused: Sequence[Stage]) -> list[Stage]:
     """The stages with changes of single characters between two cuts made one."""
     found: list[Stage] = []
     row: list[TextChange] = []
-    for stage in stages:
+    for stage in unfused:
         if isinstance(stage, TextChange):
             row.append(stage)
         else:

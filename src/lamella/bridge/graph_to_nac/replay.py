@@ -232,8 +232,8 @@ class _Replayer:
         except Unsupported as refused:
             raise Problem(extent_finding(step.operation.operator, refused)) from None
         except TooComplex as problem:
-            refused = Unsupported("a size", f"is {problem}")
-            raise Problem(extent_finding(step.operation.operator, refused)) from None
+            complex_ = Unsupported("a size", f"is {problem}")
+            raise Problem(extent_finding(step.operation.operator, complex_)) from None
 
     def _call_own(self, call: LibraryCall) -> Tensor | tuple[Tensor | None, ...]:
         attributes = {name: value for name, value in call.attributes if value is not None}
