@@ -1,4 +1,4 @@
-"""From a `tokenizer.json` to the manifest and the resources of a file."""
+"""Lowering of a `tokenizer.json` to the manifest and the resources of a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lamella.lang.nac.check.manifest import BEHAVES, MAGIC
 from lamella.lang.nac.nodes import Resource
 from lamella.lang.nac.rules import sections as rules
 
-# --- the JSON text of a tokenizer, part by part: every part knows its place, and says when it is ------------
+# --- the JSON text: every part knows its place, and says when it is not what it should be -------------------
 
 
 LONGEST_PLACE = 500
@@ -630,7 +630,7 @@ def _text(token: str) -> bytes:
     return struct.pack("<H", len(data)) + data
 
 
-# --- A tokenizer of the package `tokenizers` as a manifest with its resources -------------------------------
+# --- the whole tokenizer ------------------------------------------------------------------------------------
 
 
 FLAGS = ("special", "lstrip", "rstrip", "normalized", "single_word")

@@ -1,4 +1,4 @@
-"""The machine of plans: runs the orchestrator's bytecode, and touches nothing that is not granted."""
+"""The interpreter of plans: runs the orchestrator's bytecode, and touches nothing that is not granted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from lamella.lang.nac.notes import find_notes
 from lamella.lang.nac.rules import sections
 from lamella.ops.problem import Fault
 
-# --- the machine: runs a plan that was verified, step by step, within its budget ----------------------------
+# --- the interpreter loop, within a budget of steps ---------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +112,11 @@ class _PlanMachine:
                     break
                 number = self._take(number, step)
         except Fault as problem:
-            raise LamellaError([self._plan.tell(problem.rule, number, **problem.values)]) from None
+            raise LamellaError([self._plan.report(problem.rule, number, **problem.values)]) from None
         except LamellaError as problem:
             origin = f"{steps[number].opcode.name} at byte {steps[number].offset} of the plan"
-            told = [item.from_origin(*item.origins, origin) for item in problem.findings]
-            raise LamellaError(told) from problem
+            findings = [item.from_origin(*item.origins, origin) for item in problem.findings]
+            raise LamellaError(findings) from problem
         return ()
 
     def _count(self) -> None:
@@ -170,7 +170,7 @@ class _PlanMachine:
         return self._target(number)
 
 
-# --- constants of a plan that are changed before it runs: how long to generate, which text to ask -----------
+# --- constants of a plan that are patched before it runs ----------------------------------------------------
 
 
 _INTEGERS = (-(1 << 31), (1 << 31) - 1)

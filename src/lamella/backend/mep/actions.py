@@ -1,4 +1,4 @@
-"""What each instruction of a plan does."""
+"""The semantics of the instructions of a plan: one function each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan has in its hands while it runs: slots, models, loops, and the budgets that it uses up."""
+"""The state of a running plan: slots, models, loops, budgets, and the host behind its capabilities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lamella.lang.nac.nodes import File
 from lamella.lang.nac.rules import sections
 from lamella.ops.problem import Fault
 
-# --- how an action of a plan fails; the machine makes findings of it that name the instruction and ----------
+# --- failures; the interpreter makes findings of them that name the instruction and its byte ----------------
 
 
 def fault(problem: str, repair: str) -> Fault:
@@ -42,7 +42,7 @@ def refused(problem: str, repair: str) -> Fault:
     return Fault(sections.REFUSED, problem=problem, repair=repair)
 
 
-# --- what a plan may ask of the outside: the machine touches nothing itself, and asks a host only -----------
+# --- the host: the interpreter touches nothing itself, and asks only for what is granted --------------------
 
 
 PROMPT, PRINT, READ, WRITE, MODELS = "prompt", "print", "read", "write", "models"
@@ -113,7 +113,7 @@ class Host(Protocol):
         """Write a file whole, or add to its end."""
 
 
-# --- what slots hold, how large it is, and how one kind is taken for another --------------------------------
+# --- values of slots: sizes and conversions -----------------------------------------------------------------
 
 
 Number: TypeAlias = bool | int | float
@@ -384,7 +384,7 @@ class PlanState:
             raise refused(f"{action}, which is no path below a folder", _BELOW)
 
     def ask(self, action: str, function: Callable[[], T]) -> T:
-        """What the host does; where it cannot, the action and its reason are told."""
+        """What the host does; where it cannot, the finding names the action and the reason."""
         try:
             return function()
         except InputError as problem:

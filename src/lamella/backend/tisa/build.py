@@ -1,4 +1,4 @@
-"""A manifest as stages: every instruction checked against those before it and against the vocabulary."""
+"""Compilation of a manifest to stages, a model and decoders; every instruction is checked against those before it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from lamella.lang.nac.check.manifest import BEHAVES, PROTECTED, TRIMS
 from lamella.lang.nac.nodes import Resource
 from lamella.lang.nac.rules import sections as rules
 
-# --- instructions that lead back: from tokens to the text that they stand for -------------------------------
+# --- decoders: from tokens to the text that they stand for --------------------------------------------------
 
 
 Tokens = list[str]
@@ -186,7 +186,7 @@ def published_decoders(steps: Sequence[ProgramStep]) -> list[Decoder]:
     return [decode_spaces("▁", 0), _decoding_fuse(), _strip(" ", 1, 0)]
 
 
-# --- CHARSMAP: the table by which sentencepiece changes characters, a trie in one array with the ------------
+# --- CHARSMAP: the character table of sentencepiece, a double-array trie with texts behind it ---------------
 
 
 LONGEST_CLUSTER = 5
@@ -258,7 +258,7 @@ def _offset(unit: int) -> int:
     return (unit >> 10) << ((unit & (1 << 9)) >> 6)
 
 
-# --- how much longer texts may become by what a manifest does with them, one instruction after --------------
+# --- growth of texts: a bound over all instructions of a manifest -------------------------------------------
 
 
 MOST_GROWTH = 4096

@@ -1,4 +1,4 @@
-"""Byte pair encoding: characters that merge, the pair of the lowest rank first."""
+"""Models of tokenizers: byte pair encoding, word pieces, and unigram by Viterbi."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import chain, pairwise
 
 from lamella.backend.tisa.vocabulary import Vocabulary
 
-# --- what an encoder does with words that its vocabulary does not have --------------------------------------
+# --- options of encoders, and byte pair encoding: the adjacent pair of the lowest rank merges first ---------
 
 
 FALLBACK, FUSED, WHOLE = 1, 2, 4
@@ -177,7 +177,7 @@ class BytePairs:
         return self._ranks.get(symbols[first] * self._size + symbols[second], NEVER)
 
 
-# --- word pieces: the longest piece of the vocabulary from the left -----------------------------------------
+# --- word pieces: longest match from the left ---------------------------------------------------------------
 
 
 LONGEST_PIECE = 1024
@@ -226,7 +226,7 @@ class WordPieces:
         return 1, None
 
 
-# --- the likeliest pieces: those whose scores have the largest sum ------------------------------------------
+# --- unigram: the segmentation with the largest sum of scores -----------------------------------------------
 
 
 LONGEST = 49

@@ -1,4 +1,4 @@
-"""Instructions that cut texts: rules of a partition, splits, and tokens that are found before all others."""
+"""Stages of an encoder: normalisation, splitting, added tokens, joined to one function with a cache of pieces."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from lamella.bridge.aten.promotion import result_type
 from lamella.bridge.aten.site import CallSite, call_named, finish
 from lamella.graph.nodes import Shape, Tensor, Value
 
-# --- operations of neural networks: softmax, attention, normalisation, convolution, pooling -----------------
+# --- layers of neural networks: softmax, attention, normalisation -------------------------------------------
 
 
 _SCALES = ("scales", "scales_d", "scales_h", "scales_w")

@@ -11,7 +11,7 @@ from lamella.base.dtype import BF16, F16, F32, I64, ElementType, Kind
 from lamella.base.origin import Origin, tell_origin
 from lamella.bridge.aten.adapt_layout import LAYOUTS, NETWORKS
 from lamella.bridge.aten.adapt_numeric import ELEMENTWISE, REDUCTIONS
-from lamella.bridge.aten.nodes import Call, Result
+from lamella.bridge.aten.nodes import AtenCall, Result
 from lamella.bridge.aten.promotion import Number, number_type
 from lamella.bridge.aten.site import CallSite, build_first, build_plain, fit_number, volume
 from lamella.bridge.aten.table import rows
@@ -30,8 +30,8 @@ def _full(site: CallSite, value: Tensor | Number, element: ElementType, shape: S
 def build_fill(site: CallSite) -> Result:
     """A tensor of one value; without a dtype it has the type of the value."""
     value = site.scalar("fill_value")
-    told = value.element if isinstance(value, Tensor) else number_type(value)
-    return _full(site, value, site.element() or told, site.extents("size"))
+    implied = value.element if isinstance(value, Tensor) else number_type(value)
+    return _full(site, value, site.element() or implied, site.extents("size"))
 
 
 def build_create(site: CallSite) -> Result:
@@ -119,7 +119,7 @@ CREATION = MappingProxyType(
 Build = Callable[[CallSite], Result]
 
 
-def build_call(builder: Builder, call: Call, origin: Origin | None = None) -> Result:
+def build_call(builder: Builder, call: AtenCall, origin: Origin | None = None) -> Result:
     """Add what a call computes to a graph: defaults filled, types promoted as torch does it.
 
     Gives the tensor, the size, or a tuple of them; None where nothing is computed. A Problem says why a call cannot be

@@ -14,7 +14,7 @@ from lamella.base.diagnostic import Rule
 from lamella.base.dim import Dim, Extent, mul
 from lamella.base.dtype import BOOL, F32, I64, ElementType, Kind
 from lamella.base.source import NOWHERE
-from lamella.bridge.aten.nodes import Call, Operand, Parameter, Result, Schema
+from lamella.bridge.aten.nodes import AtenCall, AtenParameter, AtenSchema, Operand, Result
 from lamella.bridge.aten.promotion import Number, number_type
 from lamella.graph.build import Builder, Given
 from lamella.graph.nodes import Argument, Pack, Shape, Tensor, Value
@@ -37,11 +37,11 @@ class CallSite:
     """A call with every operand that it has, defaults included."""
 
     builder: Builder
-    schema: Schema
+    schema: AtenSchema
     operands: Mapping[str, Operand]
 
     @classmethod
-    def open(cls, builder: Builder, call: Call) -> CallSite:
+    def open(cls, builder: Builder, call: AtenCall) -> CallSite:
         """The call with its defaults; a Problem says which operands it lacks or does not have."""
         schema = call.schema
         site = cls(builder, schema, dict(_fill(schema, call.operands)))
@@ -177,7 +177,7 @@ class CallSite:
         return self.flatten(self.builder.call_all(operator, *inputs, types=None, results=(), **attributes))
 
     def make(self, operator: str, element: ElementType, *inputs: Given, **attributes: Value) -> Tensor:
-        """Call an operator of ours whose first generic type its inputs do not tell."""
+        """Call an operator of ours whose first generic type its inputs do not determine."""
         definition = self.builder.library.find_operator(operator)
         generic = [] if definition is None else list(definition.items("dtype"))
         types = {item.name: element for item in generic[:1] if isinstance(item, Dtype)}
@@ -249,7 +249,7 @@ def show(value: Operand) -> str:
 # --- the operands of a call ---------------------------------------------------------------------------------
 
 
-def _fill(schema: Schema, given: Mapping[str, Operand]) -> Iterator[tuple[str, Operand]]:
+def _fill(schema: AtenSchema, given: Mapping[str, Operand]) -> Iterator[tuple[str, Operand]]:
     for parameter in schema.parameters:
         if parameter.name in given:
             yield parameter.name, as_list(parameter, given[parameter.name])
@@ -257,12 +257,12 @@ def _fill(schema: Schema, given: Mapping[str, Operand]) -> Iterator[tuple[str, O
             yield parameter.name, default_of(parameter)
 
 
-def default_of(parameter: Parameter) -> Operand:
+def default_of(parameter: AtenParameter) -> Operand:
     """The value that a parameter has where a call does not give it."""
     return as_list(parameter, _operand(ast.literal_eval(parameter.default or "None")))
 
 
-def as_list(parameter: Parameter, value: Operand) -> Operand:
+def as_list(parameter: AtenParameter, value: Operand) -> Operand:
     """A list where a parameter takes one; a single value stands for a list of known length, or is one of its own."""
     match = _LIST.search(parameter.type)
     if match is None or value is None:
@@ -372,7 +372,7 @@ class _Named:
         return self.site.tensor(self._name(item.name))
 
     def _element(self, spec: TypeSpec) -> ElementType | None:
-        """The type that the tensors of the call tell."""
+        """The type that the tensors of the call determine."""
         for item in self.operator.parameters("input"):
             value = self.given.get(item.name) or self._operand(item.name)
             first = value[0] if isinstance(value, tuple) and value else value

@@ -29,7 +29,7 @@ from lamella.base.dtype import BOOL, ElementType
 from lamella.base.errors import Unsupported
 from lamella.base.origin import Origin
 from lamella.base.source import NOWHERE
-from lamella.bridge.aten.nodes import Call, Operand, Parameter, Schema
+from lamella.bridge.aten.nodes import AtenCall, AtenParameter, AtenSchema, Operand
 from lamella.bridge.aten.site import default_of
 from lamella.bridge.aten.table import find_schema
 from lamella.graph.build import bind
@@ -102,40 +102,40 @@ def lower_operand(operand: Operand, values: Values, tensors: Mapping[str, Tensor
 # --- disambiguation -----------------------------------------------------------------------------------------
 
 
-def is_pass(call: Call) -> bool:
+def is_pass(call: AtenCall) -> bool:
     """Whether a call gives its first operand as it is, and needs no instruction."""
     return canonise(call.schema.name).name == PASS or call.schema.name == "aten.alias.default"
 
 
-def disambiguate_call(call: Call, operation: Operation) -> Call:
+def disambiguate_call(call: AtenCall, operation: Operation) -> AtenCall:
     """Disambiguates ATen overloads that share a NAC name: the call that a reader makes of what is written."""
     stem = call.schema.name.split(".")[1]
     change = _CHANGES.get(stem)
     return call if change is None else change(call, operation)
 
 
-def _view(call: Call, operation: Operation) -> Call:
+def _view(call: AtenCall, operation: Operation) -> AtenCall:
     """Squeezing as a view of the full shape: a shape of one number could be an axis."""
     (result,) = operation.outputs
     shape = result.shape if isinstance(result, Tensor) else ()
     return _other(call, "aten.view.default", {"self": call.operands["self"], "size": shape})
 
 
-def _subtraction(call: Call, operation: Operation) -> Call:
+def _subtraction(call: AtenCall, operation: Operation) -> AtenCall:
     other = call.operands["other"]
     if _scaled(call) or not isinstance(other, Tensor):
         return call
     return _other(call, "aten.sub.Tensor", {"self": other, "other": call.operands["self"]})
 
 
-def _choice(call: Call, operation: Operation) -> Call:
+def _choice(call: AtenCall, operation: Operation) -> AtenCall:
     value = call.operands["value"]
     name = "aten.where.self" if isinstance(value, Tensor) else "aten.where.ScalarSelf"
     given = {"condition": call.operands["mask"], "self": value, "other": call.operands["self"]}
     return _other(call, name, given)
 
 
-def _filling(call: Call, operation: Operation) -> Call:
+def _filling(call: AtenCall, operation: Operation) -> AtenCall:
     """A truth value as a number of an element type: behind the items of a shape it could be another argument."""
     value, element = call.operands["fill_value"], call.operands.get("dtype") or BOOL
     if not isinstance(value, bool):
@@ -143,17 +143,17 @@ def _filling(call: Call, operation: Operation) -> Call:
     return replace(call, operands={**call.operands, "fill_value": int(value), "dtype": element})
 
 
-def _product(call: Call, operation: Operation) -> Call:
+def _product(call: AtenCall, operation: Operation) -> AtenCall:
     """Products of matrices, and of batches of them, as the one operation that has both."""
     first, second = call.operands.values()
     return _other(call, "aten.matmul.default", {"self": first, "other": second})
 
 
-def _smaller(call: Call, operation: Operation) -> Call:
+def _smaller(call: AtenCall, operation: Operation) -> AtenCall:
     return _other(call, "aten.min.other", dict(call.operands))
 
 
-def _turned(call: Call, operation: Operation) -> Call:
+def _turned(call: AtenCall, operation: Operation) -> AtenCall:
     """The transposition of a matrix; what has fewer dimensions stays as it is."""
     source = call.operands["self"]
     if not isinstance(source, Tensor) or len(source.shape) != 2:
@@ -161,11 +161,11 @@ def _turned(call: Call, operation: Operation) -> Call:
     return _other(call, "aten.transpose.int", {"self": source, "dim0": 0, "dim1": 1})
 
 
-def _shaped(call: Call, operation: Operation) -> Call:
+def _shaped(call: AtenCall, operation: Operation) -> AtenCall:
     return _other(call, "aten.view.default", {"self": call.operands["self"], "size": call.operands["shape"]})
 
 
-def _bounded(call: Call, operation: Operation) -> Call:
+def _bounded(call: AtenCall, operation: Operation) -> AtenCall:
     """A bound on one side, where it is a number."""
     ends = [item for name, item in call.operands.items() if name != "self"]
     if any(isinstance(item, Tensor) for item in ends):
@@ -173,7 +173,7 @@ def _bounded(call: Call, operation: Operation) -> Call:
     return _other(call, "aten.clamp.default", dict(call.operands))
 
 
-def _new(call: Call, operation: Operation) -> Call:
+def _new(call: AtenCall, operation: Operation) -> AtenCall:
     """A new tensor of the type of another one, as one of that type."""
     (result,), stem = operation.outputs, call.schema.name.split(".")[1].removeprefix("new_")
     if not isinstance(result, Tensor):
@@ -183,7 +183,7 @@ def _new(call: Call, operation: Operation) -> Call:
     return _filling(made, operation) if stem == "full" else made
 
 
-def _narrowed(call: Call, operation: Operation) -> Call:
+def _narrowed(call: AtenCall, operation: Operation) -> AtenCall:
     start, length = call.operands["start"], call.operands["length"]
     if not isinstance(start, int) or not isinstance(length, int) or start < 0:
         return call
@@ -191,7 +191,7 @@ def _narrowed(call: Call, operation: Operation) -> Call:
     return _other(call, "aten.slice.Tensor", {**given, "start": start, "end": start + length})
 
 
-def _convolved(call: Call, operation: Operation) -> Call:
+def _convolved(call: AtenCall, operation: Operation) -> AtenCall:
     """A convolution of two dimensions that is not transposed."""
     given, weight = dict(call.operands), call.operands["weight"]
     turned = given.pop("transposed"), given.pop("output_padding")
@@ -200,7 +200,7 @@ def _convolved(call: Call, operation: Operation) -> Call:
     return _other(call, "aten.conv2d.default", given)
 
 
-_CHANGES: Mapping[str, Callable[[Call, Operation], Call]] = MappingProxyType(
+_CHANGES: Mapping[str, Callable[[AtenCall, Operation], AtenCall]] = MappingProxyType(
     {
         **{"squeeze": _view, "flatten": _view, "unflatten": _view, "reshape": _shaped, "rsub": _subtraction},
         **{"masked_fill": _choice, "full": _filling, "mm": _product, "bmm": _product, "minimum": _smaller},
@@ -221,13 +221,13 @@ A number may stand in the place of a tensor: so does the public compiler write i
 """
 
 
-def _other(call: Call, name: str, operands: Mapping[str, Operand]) -> Call:
+def _other(call: AtenCall, name: str, operands: Mapping[str, Operand]) -> AtenCall:
     """A call of another overload; the same where there is none."""
     schema = find_schema(name)
     return call if schema is None else replace(call, schema=schema, operands=operands)
 
 
-def _scaled(call: Call) -> bool:
+def _scaled(call: AtenCall) -> bool:
     return call.operands.get("alpha", 1) != 1
 
 
@@ -237,7 +237,7 @@ _SILENT = frozenset(("layout", "device", "pin_memory", "memory_format", "non_blo
 """Parameters that say nothing about numbers."""
 
 
-def written_name(call: Call) -> str:
+def written_name(call: AtenCall) -> str:
     """What a call is called in the file."""
     name = call.schema.name
     if name.startswith(("aten.where.", "aten.arange.")):
@@ -248,7 +248,7 @@ def written_name(call: Call) -> str:
     return name if canonical.order is not None else canonical.name
 
 
-def written_operands(call: Call) -> tuple[tuple[str, Operand], ...]:
+def written_operands(call: AtenCall) -> tuple[tuple[str, Operand], ...]:
     """The operands in the order of the file: by the schema, up to the last one that says more than its default."""
     if written_name(call) == SUB and call.schema.name.startswith("aten.rsub."):
         return tuple((name, call.operands[name]) for name in ("other", "self"))
@@ -258,18 +258,18 @@ def written_operands(call: Call) -> tuple[tuple[str, Operand], ...]:
     return tuple(found)
 
 
-def _spoken(schema: Schema) -> list[Parameter]:
+def _spoken(schema: AtenSchema) -> list[AtenParameter]:
     return [item for item in schema.parameters if item.name not in _SILENT]
 
 
-def _operand(call: Call, name: str) -> Operand:
+def _operand(call: AtenCall, name: str) -> Operand:
     parameter = call.schema.find(name)
     if name in call.operands or parameter is None:
         return call.operands.get(name)
     return default_of(parameter)
 
 
-def _is_default(schema: Schema, name: str, operand: Operand) -> bool:
+def _is_default(schema: AtenSchema, name: str, operand: Operand) -> bool:
     """Whether an operand is what a reader takes anyway; 1, 1.0 and True are not the same."""
     parameter = schema.find(name)
     if parameter is None or parameter.default is None:
@@ -286,7 +286,7 @@ CallInput: TypeAlias = Tensor | tuple[Tensor, ...] | Single | None
 
 @dataclass(frozen=True, slots=True)
 class LibraryCall:
-    """A call of an operator of the library: its inputs, all its attributes, the types that its tensors do not tell."""
+    """A call of an operator of the library: inputs, all attributes, types that tensors do not determine."""
 
     operator: str
     inputs: tuple[CallInput, ...]
@@ -296,7 +296,7 @@ class LibraryCall:
     """What the operator calls its inputs."""
 
 
-CallEncoding: TypeAlias = Call | LibraryCall
+CallEncoding: TypeAlias = AtenCall | LibraryCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,9 +374,9 @@ def tensors_in(operand: Operand | CallInput) -> Iterator[Tensor]:
 
 def rebind_call(encoding: CallEncoding, values: Values, tensors: Mapping[str, Tensor]) -> CallEncoding:
     """A call with other tensors and lowered extents; Unsupported where an extent cannot be."""
-    if isinstance(encoding, Call):
+    if isinstance(encoding, AtenCall):
         operands = {name: lower_operand(item, values, tensors) for name, item in encoding.operands.items()}
-        return Call(encoding.schema, operands)
+        return AtenCall(encoding.schema, operands)
     inputs = tuple(_input(item, values, tensors) for item in encoding.inputs)
     attributes = tuple((name, _value(item, values)) for name, item in encoding.attributes)
     return replace(encoding, inputs=inputs, attributes=attributes)
@@ -460,17 +460,17 @@ def _attributes(library: Library, operation: Operation) -> tuple[tuple[str, Valu
 def _open_types(
     library: Library, operation: Operation, inputs: Sequence[CallInput]
 ) -> dict[str, ElementType]:
-    """The generic types that no tensor tells, in the order of the definition."""
+    """The generic types that no tensor determines, in the order of the definition."""
     definition = library.find(operation.operator)
     if definition is None:
         return {}
     plan, found = library.plan(definition), dict(operation.types)
-    told = {
+    determined = {
         item.type.name
         for item, value in zip(plan.inputs, inputs, strict=False)
         if isinstance(value, Tensor) or (isinstance(value, tuple) and value)
     }
-    return {name: found[name] for name in plan.dtypes if name not in told and name in found}
+    return {name: found[name] for name in plan.dtypes if name not in determined and name in found}
 
 
 def _differing(

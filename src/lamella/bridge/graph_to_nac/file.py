@@ -50,7 +50,7 @@ from lamella.graph.rewrite import Fresh
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac.check import check
 from lamella.lang.nac.check.tables import LAST_CONSTANT
-from lamella.lang.nac.check.training import FORMAT as training_FORMAT
+from lamella.lang.nac.check.training import FORMAT as TRAINING_FORMAT
 from lamella.lang.nac.check.training import GRAPH, NOTES, read_entry
 from lamella.lang.nac.nodes import CONTROL_FLOW, CONVERGENCE, File, Resource
 from lamella.lang.nac.notes import FORMAT, find_notes, notes_resource, operators_name, with_notes
@@ -93,7 +93,7 @@ def begins_as_zeros(model: Model, variable: Tensor) -> bool:
     return name_in("nac", variable.element) is not None and not to_memory(values).any()
 
 
-# --- the calls of a graph as instructions that have no place yet --------------------------------------------
+# --- call encodings as instructions that have no place yet --------------------------------------------------
 
 
 TUPLE_KEY = "\0tuple "
@@ -211,7 +211,7 @@ def write_notes(
     caller, in the order of states.
     """
     extents = {name: list(ends) for item in inputs for name, ends in own_symbols(item).items()}
-    texts = {str(index): _told(origin) for index, origin in origins.items()}
+    texts = {str(index): _origin_text(origin) for index, origin in origins.items()}
     content = {
         "format": FORMAT,
         "graph": graph,
@@ -235,7 +235,7 @@ def _described(name: str, tensor: Tensor) -> dict[str, object]:
     return {"name": name, "dtype": tensor.element.name, "shape": shape}
 
 
-def _told(origin: Origin) -> str:
+def _origin_text(origin: Origin) -> str:
     """The chain of an origin; files by their names alone, so that the bytes do not tell where somebody works."""
     return " <- ".join(_link(item) for item in origin.chain() if not _INSTRUCTION.search(item.what))
 
@@ -451,8 +451,8 @@ class _FileWriter:
                 reason = f"only sizes of inputs are compared there ({item.message})"
                 self._leave_out("a test of the run", reason)
         return [
-            {"test": [str(test.left), test.sign, str(test.right)], "message": told}
-            for test, told in found.items()
+            {"test": [str(test.left), test.sign, str(test.right)], "message": message}
+            for test, message in found.items()
         ]
 
     def _operators(self) -> Iterator[n.Resource]:
@@ -500,7 +500,7 @@ def _byte_count(tensor: Tensor | None) -> int:
     return -(-math.prod(known) * tensor.element.bits // 8) if len(known) == len(tensor.shape) else 0
 
 
-# --- A training graph as resources of the file that it trains: version 1.6 has no section for it ------------
+# --- a training graph as resources of the file that it trains: version 1.6 has no section for it ------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -525,7 +525,7 @@ def with_training(file: File, training: TrainingGraph) -> tuple[File, tuple[Diag
     """The file with its training graph, and what was left out; LamellaError holds what does not fit or go into NAC."""
     written = graph_to_nac(training.model, Writing())
     content: dict[str, object] = {
-        "format": training_FORMAT,
+        "format": TRAINING_FORMAT,
         "targets": list(training.targets),
         "inputs": dict(training.inputs),
         "parameters": dict(training.parameters),

@@ -1,4 +1,4 @@
-"""Instructions in their places: parameters loaded before their users, results relayed where offsets do not reach."""
+"""Instructions from call encodings: coded arguments, sizes, tables, and a layout in which every offset reaches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lamella.base.dtype import ElementType, name_in
 from lamella.base.errors import Unsupported
 from lamella.base.origin import Origin
 from lamella.base.source import NOWHERE
-from lamella.bridge.aten.nodes import Call, Operand
+from lamella.bridge.aten.nodes import AtenCall, Operand
 from lamella.bridge.graph_to_nac.calls import (
     PASS,
     CallEncoding,
@@ -103,7 +103,7 @@ def _plain(code: str) -> str:
 
 def encode_arguments(encoding: CallEncoding, sizes: Sizes) -> tuple[str, tuple[CodedArgument, ...]]:
     """The name of a call in the file, and its arguments."""
-    if isinstance(encoding, Call):
+    if isinstance(encoding, AtenCall):
         operator = encoding.schema.name
         words = [
             word
@@ -128,7 +128,7 @@ def _aten_words(operator: str, name: str, operand: Operand, sizes: Sizes) -> Ite
 
 
 def _own_words(call: LibraryCall, sizes: Sizes) -> Iterator[CodedArgument]:
-    """Inputs, all attributes, and the types that the tensors do not tell."""
+    """Inputs, all attributes, and the types that the tensors do not determine."""
     for name, value in zip(call.names, call.inputs, strict=False):
         if isinstance(value, tuple):
             yield CodedArgument("i", len(value))

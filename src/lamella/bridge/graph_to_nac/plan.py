@@ -1,4 +1,4 @@
-"""What of a graph becomes instructions, what is refused, and which constants are stored like weights."""
+"""Instruction selection: the encoding of each operation, what NAC cannot express, and constants stored like weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lamella.base.origin import tell_origin
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.describe import describe
-from lamella.bridge.aten.nodes import Call, Result
+from lamella.bridge.aten.nodes import AtenCall, Result
 from lamella.bridge.aten.table import find_schema
 from lamella.bridge.graph_to_nac.calls import (
     CallEncoding,
@@ -62,14 +62,19 @@ from lamella.lang.nac.rules.graphs import OPERATOR_SHADOWS
 from lamella.ops.library import SPECIFICATION, Library
 from lamella.ops.problem import Problem
 
-# --- public calls: operators of the library as operations of ATen that other readers of NAC implement -------
+# --- public calls: operators of the library as ATen operations that other readers of NAC implement ----------
+#
+# ATen operations are compositions of the library, so that this changes no number. It is done only where the
+# result is on the public list and makes the same tensors.
 
 
-Change = Callable[[Operation, Mapping[str, Value]], Operation | Call | None]
+Change = Callable[[Operation, Mapping[str, Value]], Operation | AtenCall | None]
 """How an operation of the library becomes one of ATen; None where it has none."""
 
 
-def encode_public_call(library: Library, node: Operation, constants: Mapping[str, Constant]) -> Call | None:
+def encode_public_call(
+    library: Library, node: Operation, constants: Mapping[str, Constant]
+) -> AtenCall | None:
     """The call of an operation of ATen that other readers have, and that makes what a node makes.
 
     Operations of ATen are made of the library of the specification, so operators of another dialect stay what they are.
@@ -83,7 +88,7 @@ def encode_public_call(library: Library, node: Operation, constants: Mapping[str
     return call if is_public(written_name(call)) and _makes(library, call, node) else None
 
 
-def _makes(library: Library, call: Call, node: Operation) -> bool:
+def _makes(library: Library, call: AtenCall, node: Operation) -> bool:
     """Whether a call makes the tensors of a node, by one operation: nothing is cast or turned around it."""
     builder = Builder(library, "")
     try:
@@ -269,11 +274,11 @@ def _multiplied(node: Operation, way: str) -> Operation | None:
     return _other(node, "matmul", (left, right)) if way == "NN" else None
 
 
-def _scaled(node: Operation, given: Mapping[str, Value]) -> Call | None:
+def _scaled(node: Operation, given: Mapping[str, Value]) -> AtenCall | None:
     schema, source, factor = find_schema("aten.mul.Scalar"), node.inputs[0], given["factor"]
     if schema is None or not isinstance(source, Tensor) or not isinstance(factor, int | float):
         return None
-    return Call(schema, {"self": source, "other": factor})
+    return AtenCall(schema, {"self": source, "other": factor})
 
 
 _CHANGES: Mapping[str, Change] = MappingProxyType(
@@ -433,11 +438,11 @@ def _find_refused(model: Model) -> Iterator[Diagnostic]:
             yield rules.UPDATED.at(NOWHERE, name=before.name, type=type_of(before), found=type_of(after))
     for item in defined(graph):
         if isinstance(item, Pack):
-            told = rules.OPEN_PACK.at(NOWHERE, name=item.name, size=item.size)
-            yield tell_origin(told, item.origin)
+            finding = rules.OPEN_PACK.at(NOWHERE, name=item.name, size=item.size)
+            yield tell_origin(finding, item.origin)
         elif item.quantization is not None:
-            told = rules.QUANTIZED.at(NOWHERE, name=item.name, operator=item.quantization.operator)
-            yield tell_origin(told, item.origin)
+            finding = rules.QUANTIZED.at(NOWHERE, name=item.name, operator=item.quantization.operator)
+            yield tell_origin(finding, item.origin)
     for node in walk(graph.nodes):
         yield from _find_in_node(node, model.library)
 

@@ -12,7 +12,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.build import build_call
-from lamella.bridge.aten.nodes import Call, Result
+from lamella.bridge.aten.nodes import AtenCall, Result
 from lamella.bridge.graph_to_nac.calls import (
     CallEncoding,
     CallPlan,
@@ -213,7 +213,7 @@ class _Replayer:
         """Make one call, and learn which tensors it made."""
         encoding, operation = self._renewed(step), step.operation
         self.builder.origin = operation.origin
-        if isinstance(encoding, Call):
+        if isinstance(encoding, AtenCall):
             made_now = build_call(self.builder, encoding, operation.origin)
             result = made_now if isinstance(made_now, Tensor) else _items(made_now)
         else:
@@ -241,7 +241,7 @@ class _Replayer:
         return found[0] if len(found) == 1 and isinstance(found[0], Tensor) else _items(found)
 
     def _learn(self, step: PlannedStep, old: Tensor, new: Tensor) -> None:
-        """What a tensor is now; extents that only it tells have its new name."""
+        """What a tensor is now; extents that only it defines get its new name."""
         alike = old.element == new.element and len(old.shape) == len(new.shape)
         for before, after in zip(old.shape, new.shape, strict=False):
             symbol = _lone(before)
@@ -256,8 +256,8 @@ class _Replayer:
         node = step.operation if isinstance(step, PlannedCall) else step.node
         names = ", ".join(item.name for item in made(node))
         operator = node.operator if isinstance(node, Operation) else "if"
-        told = rules.OTHERWISE.at(NOWHERE, operator=operator, tensor=names, wanted=wanted, found=found)
-        return Problem(told)
+        finding = rules.OTHERWISE.at(NOWHERE, operator=operator, tensor=names, wanted=wanted, found=found)
+        return Problem(finding)
 
     # --- the end --------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""A builder that can say what one instruction added, and take it back."""
+"""A graph builder with checkpoints: what one instruction added can be undone, and outputs get their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an instruction calls, and with which operands: names and arguments as compilers write them."""
+"""Name resolution of instructions: which operation a name and its arguments call, and the call of it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ from lamella.base.dim import Dim
 from lamella.base.dtype import F32, ElementType, find
 from lamella.base.suggest import nearest
 from lamella.bridge.aten.build import build_call
-from lamella.bridge.aten.nodes import Operand, Result, Schema
+from lamella.bridge.aten.nodes import AtenSchema, Operand, Result
 from lamella.bridge.aten.sizes import compute_size, is_size_operation
 from lamella.bridge.aten.table import DROP, find_schema, overloads, schemas
 from lamella.bridge.nac_to_graph.builder import UndoBuilder
-from lamella.bridge.nac_to_graph.nodes import UNTYPED, Failure, Untyped, Value, describe, first_tensor
-from lamella.bridge.nac_to_graph.nodes import CallArgument as Told
-from lamella.bridge.nac_to_graph.nodes import CallArgument as nodes_Given
+from lamella.bridge.nac_to_graph.nodes import (
+    UNTYPED,
+    CallArgument,
+    Failure,
+    Untyped,
+    Value,
+    describe,
+    first_tensor,
+)
 from lamella.bridge.nac_to_graph.overloads import OverloadReading, find_element, find_readings
 from lamella.graph.build import Builder, Given
 from lamella.graph.nodes import Argument, Pack, Single, Tensor
@@ -31,7 +37,7 @@ from lamella.ops.instance import Definition
 from lamella.ops.library import Library
 from lamella.ops.problem import Fault, Problem
 
-# --- operators of our own library as NAC writes them: inputs, attributes and open element types in ----------
+# --- library calls: inputs, attributes and open element types in the order of the definition ----------------
 
 
 def call_own(builder: Builder, definition: Definition, operands: Sequence[Operand]) -> Value:
@@ -49,7 +55,7 @@ _ANYTHING = Tensor("", F32, ())
 """What is passed for an argument whose type only a run tells."""
 
 
-def check_own(definition: Definition, given: Sequence[Told]) -> None:
+def check_own(definition: Definition, given: Sequence[CallArgument]) -> None:
     """Whether an operator can take arguments of which some are not known before a run; a Fault says which cannot."""
     reader = _OperandReader(definition, [item.value if item.typed else _ANYTHING for item in given])
     operator = definition.operator
@@ -177,7 +183,7 @@ class _OperandReader:
         return found
 
 
-# --- the standard operations of NAC in the words of ATen: which operation they are follows from -------------
+# --- standard operations as ATen operations: which one follows from their arguments -------------------------
 
 
 PREFIX = "nac."
@@ -188,24 +194,24 @@ class AtenSpelling(NamedTuple):
     """An operation of ATen, with or without its overload, and its arguments in order."""
 
     name: str
-    given: tuple[nodes_Given, ...]
+    given: tuple[CallArgument, ...]
 
 
-def spell_as_aten(name: str, given: tuple[nodes_Given, ...]) -> AtenSpelling:
+def spell_as_aten(name: str, given: tuple[CallArgument, ...]) -> AtenSpelling:
     """What a `nac.` operation is in ATen."""
     special = _SPECIAL.get(name)
     found = None if special is None else special(given)
     return found or AtenSpelling(f"aten.{name.removeprefix(PREFIX)}", given)
 
 
-def _subtract(given: tuple[nodes_Given, ...]) -> AtenSpelling | None:
+def _subtract(given: tuple[CallArgument, ...]) -> AtenSpelling | None:
     """A number minus a tensor is a reversed subtraction; what it was before NAC put it in order."""
     if len(given) > 1 and _is_number(given[0].value) and first_tensor(given[1].value) is not None:
         return AtenSpelling("aten.rsub.Scalar", (given[1], given[0], *given[2:]))
     return None
 
 
-def _view(given: tuple[nodes_Given, ...]) -> AtenSpelling | None:
+def _view(given: tuple[CallArgument, ...]) -> AtenSpelling | None:
     """A view without a shape drops dimensions of 1: all of them, or the one that a constant names."""
     if len(given) == 1:
         return AtenSpelling("aten.squeeze.default", given)
@@ -214,25 +220,25 @@ def _view(given: tuple[nodes_Given, ...]) -> AtenSpelling | None:
     return None
 
 
-def _clone(given: tuple[nodes_Given, ...]) -> AtenSpelling | None:
+def _clone(given: tuple[CallArgument, ...]) -> AtenSpelling | None:
     """Newer compilers write `copy(x, y)`, which gives y in the shape of x, as a clone of two tensors."""
     if len(given) > 1 and first_tensor(given[1].value) is not None:
         return AtenSpelling("aten.copy.default", given)
     return AtenSpelling("aten.clone.default", given[:1])
 
 
-def _transpose(given: tuple[nodes_Given, ...]) -> AtenSpelling | None:
+def _transpose(given: tuple[CallArgument, ...]) -> AtenSpelling | None:
     """Without dimensions it swaps the last two."""
     tensor = first_tensor(given[0].value) if given else None
     if len(given) != 1 or tensor is None:
         return None
     if len(tensor.shape) <= 2:
         return AtenSpelling("aten.t.default", given)
-    last = (nodes_Given(-2, computed=False), nodes_Given(-1, computed=False))
+    last = (CallArgument(-2, computed=False), CallArgument(-1, computed=False))
     return AtenSpelling("aten.transpose.int", (*given, *last))
 
 
-def _arange(given: tuple[nodes_Given, ...]) -> AtenSpelling | None:
+def _arange(given: tuple[CallArgument, ...]) -> AtenSpelling | None:
     """As many numbers as lead are the end, start and end, or start, end and step."""
     count = next((place for place, item in enumerate(given) if not _is_number(item.value)), len(given))
     overload = {1: "default", 2: "start", 3: "start_step"}.get(count)
@@ -243,7 +249,7 @@ def _is_number(value: Operand) -> bool:
     return isinstance(value, int | float | Dim) and not isinstance(value, bool)
 
 
-_SPECIAL: Mapping[str, Callable[[tuple[nodes_Given, ...]], AtenSpelling | None]] = MappingProxyType(
+_SPECIAL: Mapping[str, Callable[[tuple[CallArgument, ...]], AtenSpelling | None]] = MappingProxyType(
     {
         **{"nac.sub": _subtract, "nac.view": _view, "nac.clone": _clone},
         **{"nac.transpose": _transpose, "nac.arange": _arange},
@@ -251,7 +257,7 @@ _SPECIAL: Mapping[str, Callable[[tuple[nodes_Given, ...]], AtenSpelling | None]]
 )
 
 
-# --- names of operations and what they call: standard ones, ATen's, Python's on sizes, those of our ---------
+# --- operation names and what they call: standard ones, ATen's, Python's on sizes, the library's ------------
 
 
 ATEN = "aten."
@@ -271,7 +277,7 @@ def is_in_place(name: str) -> bool:
     return len(stem) > 1 and stem[0] == "aten" and stem[1].endswith("_") and not stem[1].endswith("__")
 
 
-def call(builder: UndoBuilder, name: str, given: tuple[nodes_Given, ...]) -> Value:
+def call(builder: UndoBuilder, name: str, given: tuple[CallArgument, ...]) -> Value:
     """What an instruction gives; a Fault says that it cannot be read, a Problem what is wrong with the call."""
     operands = tuple(item.value for item in given)
     if name == PASS:
@@ -309,7 +315,7 @@ def foreign(library: Library, name: str) -> Rule:
     return replace(rules.OPERATION_FOREIGN, hint=f"did you mean {near[0]}? {rules.OPERATION_FOREIGN.hint}")
 
 
-def foresee(library: Library, name: str, given: tuple[nodes_Given, ...]) -> Untyped:
+def foresee(library: Library, name: str, given: tuple[CallArgument, ...]) -> Untyped:
     """What an instruction gives of whose arguments only a run tells some; a Fault where it cannot be called at all."""
     if not is_known(library, name):
         raise Fault(rules.OPERATION_FOREIGN)
@@ -320,7 +326,7 @@ def foresee(library: Library, name: str, given: tuple[nodes_Given, ...]) -> Unty
     definition = library.find(spelled)
     if is_size_operation(name):
         if not 0 < len(given) < 3 or (name == "getitem" and len(given) != 2):
-            raise Fault(rules.ARGUMENTS_UNFIT, arguments=_told(given), schema=f"{name}(x, …)")
+            raise Fault(rules.ARGUMENTS_UNFIT, arguments=_show_arguments(given), schema=f"{name}(x, …)")
     elif name.startswith(PREFIX):
         # A transposition without dimensions swaps the last two, whichever they are.
         if not (name == TRANSPOSE and len(given) == 1):
@@ -356,7 +362,7 @@ def _size(name: str, operands: tuple[Operand, ...]) -> Value:
     return Failure("a truth value that only the run tells") if found is None else found
 
 
-def _call_named(builder: UndoBuilder, name: str, given: tuple[nodes_Given, ...]) -> Value:
+def _call_named(builder: UndoBuilder, name: str, given: tuple[CallArgument, ...]) -> Value:
     """An operation of ATen, of our library, or one of Python's on a tensor."""
     spelled = _spelled(name)
     if spelled.startswith(ATEN) and _schemas(spelled):
@@ -373,7 +379,7 @@ def _spelled(name: str) -> str:
     return name.replace("::", ".")
 
 
-def _schemas(name: str) -> tuple[Schema, ...]:
+def _schemas(name: str) -> tuple[AtenSchema, ...]:
     """The overloads that a name may stand for: the one that it names, or all where it names none."""
     stem, exact = name.split("."), find_schema(name)
     if exact is not None and len(stem) > 2:
@@ -385,12 +391,12 @@ def _schemas(name: str) -> tuple[Schema, ...]:
     return (*first, *(item for item in found if item is not exact))
 
 
-def _call_aten(builder: UndoBuilder, name: str, given: tuple[nodes_Given, ...]) -> Value:
+def _call_aten(builder: UndoBuilder, name: str, given: tuple[CallArgument, ...]) -> Value:
     found = _first_that_holds(builder, _read_aten(name, given))
     return Failure("no value") if found is None else found
 
 
-def _read_aten(name: str, given: tuple[nodes_Given, ...]) -> Sequence[OverloadReading]:
+def _read_aten(name: str, given: tuple[CallArgument, ...]) -> Sequence[OverloadReading]:
     """The calls that an instruction may stand for; a Fault where there is none."""
     schemas = _schemas(name)
     if not schemas:
@@ -399,11 +405,11 @@ def _read_aten(name: str, given: tuple[nodes_Given, ...]) -> Sequence[OverloadRe
     if not readings:
         readings = find_readings(overloads(".".join(name.split(".")[:2])), given)
     if not readings:
-        raise Fault(rules.ARGUMENTS_UNFIT, arguments=_told(given), schema=_shown(schemas[0]))
+        raise Fault(rules.ARGUMENTS_UNFIT, arguments=_show_arguments(given), schema=_shown(schemas[0]))
     return readings
 
 
-def _told(given: Sequence[nodes_Given]) -> str:
+def _show_arguments(given: Sequence[CallArgument]) -> str:
     """Arguments as messages speak of them."""
     return f"({', '.join(describe(item.value if item.typed else UNTYPED) for item in given[:16])})"
 
@@ -424,7 +430,7 @@ def _first_that_holds(builder: UndoBuilder, readings: Sequence[OverloadReading])
     raise problem or Fault(rules.OPERATION_FOREIGN)
 
 
-def _shown(schema: Schema) -> str:
+def _shown(schema: AtenSchema) -> str:
     """A schema as ATen writes it."""
     words = [f"{item.type} {item.name}" for item in schema.parameters]
     return f"{schema.name}({', '.join(words)})"

@@ -1,4 +1,4 @@
-"""Files with other weights, or with the same ones elsewhere: code and all other sections stay as they are."""
+"""Conversion of weights: quantised, measured, moved into a file or beside it; all other sections stay as they are."""
 
 from __future__ import annotations
 
@@ -41,11 +41,10 @@ from lamella.lang.nac.check.data import DTYPES, INT8, check_parameters, check_te
 from lamella.lang.nac.check.tables import read_tables
 from lamella.lang.nac.nodes import V1_6, BlockFp8, File, Int8Channel, Int8Tensor, Method, Quantization, Tensor
 from lamella.lang.nac.rules import data as rules
-from lamella.lang.nac.rules import graphs as graphs_rules
-from lamella.lang.nac.rules import graphs as weight_rules
+from lamella.lang.nac.rules import graphs
 from lamella.lang.nac.write import find_unwritable
 
-# --- arrays as quantised tensors, in the arithmetic of the public compiler: float32 throughout --------------
+# --- quantisation in the arithmetic of the public compiler: float32 throughout, halves to even --------------
 
 
 BLOCK = 64
@@ -63,7 +62,7 @@ def quantise(values: Array, method: Method, parameter: int = 0, axis: int = 0, b
     """
     plain = store_weight(values, parameter)
     if plain is None:
-        finding = weight_rules.WEIGHT_ELEMENTS.at(NOWHERE, name=f"id {parameter}", found=values.dtype)
+        finding = graphs.WEIGHT_ELEMENTS.at(NOWHERE, name=f"id {parameter}", found=values.dtype)
         raise LamellaError([finding])
     element = element_type_of(values.dtype)
     if method is Method.NONE or element is None or not element.is_float:
@@ -332,7 +331,7 @@ def _made(name: str, given: Array | Tensor, own: Tensor | None, method: Method) 
     tensor = given if isinstance(given, Tensor) else store_weight(given)
     if tensor is None:
         dtype = None if isinstance(given, Tensor) else given.dtype
-        raise LamellaError([graphs_rules.WEIGHT_ELEMENTS.at(NOWHERE, name=name, found=dtype)])
+        raise LamellaError([graphs.WEIGHT_ELEMENTS.at(NOWHERE, name=name, found=dtype)])
     _refuse(check_tensor(tensor, f"parameter '{name}'", method))
     _refuse(check_shape(name, tensor, own))
     if isinstance(given, Tensor):
@@ -371,7 +370,7 @@ def _with_elements(name: str, values: Array, own: Tensor) -> Tensor:
 
 
 def _wrong_type(name: str, wanted: str, found: object) -> LamellaError:
-    return LamellaError([graphs_rules.WEIGHT_TYPE.at(NOWHERE, name=name, dtype=wanted, found=found)])
+    return LamellaError([graphs.WEIGHT_TYPE.at(NOWHERE, name=name, dtype=wanted, found=found)])
 
 
 def with_external(file: File, path: Path) -> File:

@@ -31,14 +31,13 @@ from lamella.lang.nac.check.data import DTYPES
 from lamella.lang.nac.check.memory.flow import is_state
 from lamella.lang.nac.check.tables import SymbolTables
 from lamella.lang.nac.nodes import INPUT, File, Instruction, Method, Unscaled
-from lamella.lang.nac.nodes import Tensor as nodes_Tensor
+from lamella.lang.nac.nodes import Tensor as StoredTensor
 from lamella.lang.nac.operations import LIFTED, PARAMETER, USER
 from lamella.lang.nac.rules import graphs
-from lamella.lang.nac.rules import graphs as graphs_rules
 from lamella.lang.nac.rules import instructions as rules
 from lamella.lang.nac.rules.instructions import STATE_INITIAL
 
-# --- what a file keeps between runs: whether its notes fit the file, and with which numbers the -------------
+# --- states: whether their notes fit the file, and the numbers of the first run -----------------------------
 
 
 MOST_NAMES = 16
@@ -50,7 +49,7 @@ def state_id(item: Instruction) -> int | str:
 
 
 def find_misfits(file: File, notes: Notes, limits: Limits) -> Iterator[Diagnostic]:
-    """What of the notes on states does not fit the file or themselves; those that cannot be read are told already."""
+    """What of the notes on states does not fit the file or themselves; what cannot be read has findings already."""
     if notes.states is None or notes.findings:
         return
     yield from _find_twice(notes.states, notes.span)
@@ -78,12 +77,12 @@ def _find_twice(states: Sequence[KeptState], span: Span) -> Iterator[Diagnostic]
 def _find_places(states: Sequence[KeptState], count: int, span: Span) -> Iterator[Diagnostic]:
     """New values that do not stand behind the outputs of the caller."""
     places = range(max(count - len(states), 0), count)
-    told = f"{len(states)} state{'s' * (len(states) != 1)}"
+    counted = f"{len(states)} state{'s' * (len(states) != 1)}"
     wanted = f"{places.start} to {count - 1}" if len(places) > 1 else str(places.start)
     for item in states:
         if item.update not in places:
             yield rules.STATE_UPDATE.at(
-                span, name=item.name, update=item.update, states=told, wanted=wanted if places else "none"
+                span, name=item.name, update=item.update, states=counted, wanted=wanted if places else "none"
             )
 
 
@@ -98,8 +97,8 @@ def _find_sizes(states: Sequence[KeptState], limits: Limits, span: Span) -> Iter
             total += tensor_bytes(item)
             problem = limits.excess("max_total_bytes", total, "the size in bytes of the states so far") or ""
         if problem:
-            told = f"state '{item.name}' is {describe(tensor)}: {problem}"
-            yield graphs.NOTES_MALFORMED.at(span, problem=told)
+            sentence = f"state '{item.name}' is {describe(tensor)}: {problem}"
+            yield graphs.NOTES_MALFORMED.at(span, problem=sentence)
             return
 
 
@@ -151,7 +150,7 @@ class LazyData(Mapping[str, "Array"]):
 
     def __init__(
         self,
-        tensors: Mapping[str, nodes_Tensor | None],
+        tensors: Mapping[str, StoredTensor | None],
         source: LoadSource,
         states: Mapping[str, KeptState],
         elements: Mapping[str, ElementType],
@@ -183,7 +182,7 @@ def _as(values: Array, element: ElementType) -> Array:
     return values if element_type_of(values.dtype) == element else cast(values, element)
 
 
-def element_read(tensor: nodes_Tensor, method: Method) -> ElementType:
+def element_read(tensor: StoredTensor, method: Method) -> ElementType:
     """The element type that a tensor has when it is read."""
     element = DTYPES[tensor.dtype][1]
     if not isinstance(tensor.quantization, Unscaled):
@@ -241,9 +240,9 @@ class _LoadMaker:
     def make(self) -> Loads:
         """Inputs, variables, constants."""
         self._make_inputs()
-        tensors: dict[str, nodes_Tensor | None] = {}
+        tensors: dict[str, StoredTensor | None] = {}
         elements: dict[str, ElementType] = {}
-        constants: list[tuple[int, nodes_Tensor]] = []
+        constants: list[tuple[int, StoredTensor]] = []
         initial = self._initial()
         for item in self._source.file.parameters:
             tensor = self._tensor(item.id, item.name)
@@ -266,7 +265,7 @@ class _LoadMaker:
         self._found.data = LazyData(tensors, self._source, states, elements)
         return self._found
 
-    def _element(self, name: str, tensor: nodes_Tensor) -> ElementType:
+    def _element(self, name: str, tensor: StoredTensor) -> ElementType:
         """What a parameter is once it is read; a quantised one may have been of another type than float32."""
         read = element_read(tensor, self._source.file.header.method)
         return self._source.notes.elements.get(name, read) if read == F32 else read
@@ -280,7 +279,7 @@ class _LoadMaker:
         states = self._source.notes.states or []
         return {item.initial for item in states if item.initial is not None} - loaded
 
-    def _make_states(self, tensors: dict[str, nodes_Tensor | None]) -> Iterator[tuple[str, KeptState]]:
+    def _make_states(self, tensors: dict[str, StoredTensor | None]) -> Iterator[tuple[str, KeptState]]:
         """Declare the states, each with the tensor that it begins with."""
         for state in self._source.notes.states or []:
             found = self._begins(state)
@@ -292,7 +291,7 @@ class _LoadMaker:
             tensors[variable.name] = found
             yield variable.name, state
 
-    def _begins(self, state: KeptState) -> nodes_Tensor | Diagnostic | None:
+    def _begins(self, state: KeptState) -> StoredTensor | Diagnostic | None:
         """The tensor that a state begins with, none for zeros."""
         if state.initial is None:
             return None
@@ -306,15 +305,15 @@ class _LoadMaker:
 
     # --- parameters and inputs ------------------------------------------------------------------------------
 
-    def _tensor(self, id_: int, name: str) -> nodes_Tensor | None:
+    def _tensor(self, id_: int, name: str) -> StoredTensor | None:
         weights = self._source.weights
         found = None if weights is None else weights.tensors.get(name)
         return found or self._own.get(id_)
 
-    def _is_short(self, tensor: nodes_Tensor) -> bool:
+    def _is_short(self, tensor: StoredTensor) -> bool:
         return self._source.numbers and element_count(original_shape(tensor)) <= self._source.limits.max_pack
 
-    def _make_constant(self, id_: int, tensor: nodes_Tensor) -> None:
+    def _make_constant(self, id_: int, tensor: StoredTensor) -> None:
         try:
             values = read_weight(tensor, self._source.file.header.method)
         except LamellaError as problem:
@@ -336,7 +335,7 @@ class _LoadMaker:
         for index, item in enumerate(self._source.file.instructions):
             if item.operation == INPUT and item.variant == LIFTED:
                 known |= self._make_lifted(index, item, names.get(index, f"constant_{index}"))
-        self._tell_strangers(list(known))
+        self._report_unknown_inputs(list(known))
 
     def _unnamed(self, number: int, count: int) -> str:
         """The name of an input that DATA does not name."""
@@ -351,7 +350,7 @@ class _LoadMaker:
             return UNTYPED
         if found is None:
             span = self._source.file.instructions[index].span
-            self._found.findings.append(graphs_rules.INPUT_TYPE_MISSING.at(span, name=name))
+            self._found.findings.append(graphs.INPUT_TYPE_MISSING.at(span, name=name))
             return FAILED
         return self._builder.input(name, found.element, found.shape)
 
@@ -365,13 +364,13 @@ class _LoadMaker:
         self._found.inputs[index] = self._input(index, name)
         return {name: None}
 
-    def _tell_strangers(self, known: list[str]) -> None:
+    def _report_unknown_inputs(self, known: list[str]) -> None:
         shown = ", ".join(known[:16]) or "none"
         taken = set(known)
         for name in dict.fromkeys((*self._source.inputs, *self._source.notes.inputs)):
             if name not in taken:
                 span = self._source.file.header.span
-                self._found.findings.append(graphs_rules.INPUT_UNKNOWN.at(span, name=name, known=shown))
+                self._found.findings.append(graphs.INPUT_UNKNOWN.at(span, name=name, known=shown))
 
 
 def _is_user(item: Instruction) -> bool:

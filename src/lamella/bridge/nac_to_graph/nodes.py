@@ -1,4 +1,4 @@
-"""What the road from NAC to graphs takes and gives."""
+"""What the bridge from NAC to graphs takes and gives."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What stands where an instruction gave no value; a reason is told at the first use."""
+    """What stands where an instruction gave no value; a reason is reported at the first use."""
 
     reason: str = ""
 
@@ -118,7 +118,9 @@ def first_tensor(value: Value) -> Tensor | None:
     return value if isinstance(value, Tensor) else None
 
 
-# --- how large results may be: only shapes are computed here, and they must not promise what no -------------
+# --- bounds on the sizes of results -------------------------------------------------------------------------
+#
+# Only shapes are computed here, and a few bytes of a file must not promise what no machine has.
 
 
 @dataclass(frozen=True, slots=True)

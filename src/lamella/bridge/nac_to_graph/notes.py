@@ -19,7 +19,7 @@ from lamella.base.source import NOWHERE, Span
 from lamella.bridge.nac_to_graph.nodes import InputType, KeptState
 from lamella.lang.nac.check.tables import LAST_CONSTANT
 from lamella.lang.nac.nodes import File, Resource
-from lamella.lang.nac.notes import FORMAT, NAME
+from lamella.lang.nac.notes import FORMAT, NAME, read_object
 from lamella.lang.nac.rules import graphs as rules
 from lamella.ops.instance import Check
 from lamella.ops.library import DIALECTS, SPECIFICATION
@@ -164,7 +164,7 @@ def read_notes(file: File, limits: Limits = DEFAULT) -> Notes:
 
 
 class _NotesReader:
-    """Reads the resource key by key; unknown keys are left, malformed ones are told.
+    """Reads the resource key by key; unknown keys are left, malformed ones are findings.
 
     No list describes more things than the instructions of the file make and take.
     """
@@ -210,11 +210,8 @@ class _NotesReader:
         if problem:
             self._report(problem)
             return None
-        try:
-            content = json.loads(bytes(self._resource.data).decode("utf-8"))
-        except (ValueError, RecursionError):
-            content = None
-        if not isinstance(content, dict):
+        content = read_object(self._resource, self._limits.max_file_bytes)
+        if content is None:
             self._report("it is no JSON object")
             return None
         return content
@@ -309,13 +306,13 @@ class _NotesReader:
     def _check(self, item: object) -> Check | None:
         """A comparison of two extents with the sentence for when it is false; None where it is none."""
         match item:
-            case {"test": [str(left), str(sign), str(right)], "message": str(told)} if sign in COMPARISONS:
+            case {"test": [str(left), str(sign), str(right)], "message": str(message)} if sign in COMPARISONS:
                 try:
                     sides = read_extent(left, self._notes.ranges), read_extent(right, self._notes.ranges)
                     truth = COMPARISONS[sign](*sides)
                 except (ValueError, ArithmeticError):
                     return None
-                return Check(truth, printable(told[: self._limits.max_name]), NOWHERE)
+                return Check(truth, printable(message[: self._limits.max_name]), NOWHERE)
         return None
 
     def _states(self, value: object) -> None:

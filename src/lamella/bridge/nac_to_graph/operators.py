@@ -70,7 +70,7 @@ class _OperatorsReading:
         if not errors(found_wrong):
             for module, document in self._library.documents.items():
                 found_wrong += check(document, module, self._library.find_operator, self._library.operators)
-        return [*self._find_graphs(), *map(self._told, errors(found_wrong)[:MOST_FINDINGS])]
+        return [*self._find_graphs(), *map(self._at_resource, errors(found_wrong)[:MOST_FINDINGS])]
 
     def _text(self, module: str, item: Resource) -> Source | Diagnostic:
         if module in self._library.standard:
@@ -92,7 +92,7 @@ class _OperatorsReading:
                 place = f", line {line}"
                 yield OPERATORS_MALFORMED.at(item.span, name=item.name, place=place, problem=problem)
 
-    def _told(self, finding: Diagnostic) -> Diagnostic:
+    def _at_resource(self, finding: Diagnostic) -> Diagnostic:
         """A finding of SkriptND at the resource that it is about."""
         name = finding.span.source.name
         item = next(item for item in self._resources.values() if item.name == name)

@@ -1,4 +1,4 @@
-"""Arguments without names against a schema: flattened lists are gathered again, keywords find their parameters."""
+"""Overload resolution: arguments without names against ATen schemas, flattened lists gathered, keywords recognised."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from lamella.base.dim import Dim
 from lamella.base.dtype import C32, C64, ElementType, find_in
-from lamella.bridge.aten.nodes import Call, Operand, Parameter, Schema
+from lamella.bridge.aten.nodes import AtenCall, AtenParameter, AtenSchema, Operand
 from lamella.bridge.nac_to_graph.nodes import CallArgument, first_tensor
 from lamella.graph.nodes import Tensor
 
@@ -155,14 +155,14 @@ MOST_STEPS = 4096
 class OverloadReading(NamedTuple):
     """A call that an instruction may stand for, and how far its arguments had to be bent for it."""
 
-    call: Call
+    call: AtenCall
     cost: int
 
 
 Taken = tuple[tuple[str, Fit], ...]
 
 
-def find_readings(schemas: Sequence[Schema], given: Sequence[CallArgument]) -> list[OverloadReading]:
+def find_readings(schemas: Sequence[AtenSchema], given: Sequence[CallArgument]) -> list[OverloadReading]:
     """The calls that arguments may stand for, the likeliest first."""
     found = [
         reading
@@ -176,10 +176,10 @@ class _Matching:
     """One schema and the arguments that it may take.
 
     Arguments stand in the order of the parameters. From some place on they may be the values of keywords, which stand
-    in any order and are told by what they are.
+    in any order and are recognised by what they are.
     """
 
-    def __init__(self, schema: Schema, given: Sequence[CallArgument]) -> None:
+    def __init__(self, schema: AtenSchema, given: Sequence[CallArgument]) -> None:
         self.schema = schema
         self.parameters = schema.parameters
         self.given = given
@@ -191,7 +191,7 @@ class _Matching:
         """Every way to read the arguments, longest lists first."""
         for taken in self._match(0, 0, ()):
             yield OverloadReading(
-                Call(self.schema, dict(self._kept(taken))), sum(item.cost for _, item in taken)
+                AtenCall(self.schema, dict(self._kept(taken))), sum(item.cost for _, item in taken)
             )
 
     def _kept(self, taken: Taken) -> Iterator[tuple[str, Operand]]:
@@ -224,7 +224,7 @@ class _Matching:
         if not alive:
             self.dead.add((number, place))
 
-    def _fits(self, parameter: Parameter, place: int) -> Iterator[tuple[int, Fit]]:
+    def _fits(self, parameter: AtenParameter, place: int) -> Iterator[tuple[int, Fit]]:
         """What a parameter can take from a place on, and how many arguments that is."""
         kind, value = read_kind(parameter.type), self.operands[place]
         if _stays_open(kind, self.given[place]):
@@ -244,7 +244,7 @@ class _Matching:
         if run and kind.length is not None and kind.length > 1:
             yield 1, Fit((run[0].value,) * kind.length, run[0].cost + 1)
 
-    def _run(self, parameter: Parameter, place: int) -> list[Fit]:
+    def _run(self, parameter: AtenParameter, place: int) -> list[Fit]:
         """The items of a flattened list from a place on, as many as there may be."""
         kind, run = read_kind(parameter.type), list[Fit]()
         for item in self.given[place:]:
@@ -276,7 +276,7 @@ class _Matching:
             taken.append((found[0].name, found[1]))
         return tuple(taken)
 
-    def _alone(self, parameter: Parameter, given: CallArgument) -> Fit | None:
+    def _alone(self, parameter: AtenParameter, given: CallArgument) -> Fit | None:
         """One argument for one parameter."""
         kind, value = read_kind(parameter.type), given.value
         if not given.typed:
@@ -302,12 +302,12 @@ def _fit_one(kind: ParameterKind, given: CallArgument) -> Fit | None:
     return fit_item(kind, given.value)
 
 
-def _is_needed(parameter: Parameter) -> bool:
+def _is_needed(parameter: AtenParameter) -> bool:
     """Whether a call must give a parameter."""
     return parameter.default is None and not parameter.type.endswith("?")
 
 
-def _is_ignored(parameter: Parameter) -> bool:
+def _is_ignored(parameter: AtenParameter) -> bool:
     """Whether a value changes nothing that a graph says."""
     without = parameter.name in IGNORED or read_kind(parameter.type).base in WITHOUT_EFFECT
     return without and not _is_needed(parameter)

@@ -1,4 +1,4 @@
-"""Steps of training as graphs, and what is wrong with them."""
+"""Training graphs of files: found, joined with their programs to one step, and lowered to graphs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from lamella.base.dtype import F32
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import Span
-from lamella.bridge.nac_to_graph.builder import output_names as recorder_output_names
+from lamella.bridge.nac_to_graph.builder import output_names as graph_output_names
 from lamella.bridge.nac_to_graph.loads import element_read
 from lamella.bridge.nac_to_graph.nodes import InputType, KeptState, Translation, describe
 from lamella.bridge.nac_to_graph.notes import Notes, read_notes
 from lamella.bridge.nac_to_graph.translate import nac_to_graph
 from lamella.bridge.nac_to_graph.weights import StoredWeights, original_shape, own_weights
-from lamella.graph.nodes import Tensor as nodes_Tensor
+from lamella.graph.nodes import Tensor as GraphTensor
 from lamella.lang.nac.check import check
 from lamella.lang.nac.check.instructions import is_user_input
 from lamella.lang.nac.check.tables import read_tables
@@ -51,11 +51,10 @@ from lamella.lang.nac.nodes import (
     Tensor,
 )
 from lamella.lang.nac.notes import find_notes, with_notes
-from lamella.lang.nac.operations import FINAL, LIFTED, PARAMETER, SAVED, STATE, SUBGRAPH
-from lamella.lang.nac.operations import TARGET as operations_TARGET
+from lamella.lang.nac.operations import FINAL, LIFTED, PARAMETER, SAVED, STATE, SUBGRAPH, TARGET
 from lamella.lang.nac.rules import sections as rules
 
-# --- A training graph in the tables of its file, wherever it stood, and the step that it becomes ------------
+# --- training graphs and steps ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +256,7 @@ class IdTranslation:
         return self._tables.constant(found.type, found.value)
 
 
-# --- the training graph of a file: from its section TRNG, or from the resources that version 1.6 ------------
+# --- finding the training graph: from its section TRNG, or from the resources of version 1.6 ----------------
 
 
 # --- the training graph of the resources `training.json` and `training.nac`, in the ids of the file ---------
@@ -294,7 +293,7 @@ def _loads(file: File, entry: TrainingEntry) -> dict[int, Instruction]:
     for item in entry.graph.inputs:
         span = entry.graph.instructions[item.index].span
         if item.name in targets:
-            variant, number = operations_TARGET, targets[item.name]
+            variant, number = TARGET, targets[item.name]
         elif item.name in entry.parameters:
             variant, number = PARAMETER, ids[entry.parameters[item.name]]
         else:
@@ -322,12 +321,12 @@ def find_misfits(file: File, entry: TrainingEntry, weights: StoredWeights) -> It
             taken = name in entry.targets or name in entry.saved
             found, what = None if taken else noted.inputs.get(given), f"input '{given}' of the file"
         if found is not None and found != expected:
-            told = _words(expected)
-            yield rules.ENTRY_TYPE.at(entry.span, name=name, what=what, found=told, type=_words(found))
+            wanted_type = _words(expected)
+            yield rules.ENTRY_TYPE.at(entry.span, name=name, what=what, found=wanted_type, type=_words(found))
 
 
 def _words(item: InputType) -> str:
-    return describe(nodes_Tensor("", item.element, item.shape))
+    return describe(GraphTensor("", item.element, item.shape))
 
 
 def has_training(file: File) -> bool:
@@ -350,7 +349,7 @@ def find_backward(file: File, weights: StoredWeights) -> BackwardProgram:
 
 
 def no_training() -> InputError:
-    """What is told of a file that cannot be trained."""
+    """What is reported of a file that cannot be trained."""
     hint = "lamella.from_torch(module, args, loss=…, targets=…) makes one"
     return InputError("the file has no training graph", hint=hint)
 
@@ -368,10 +367,14 @@ def _of_section(file: File) -> BackwardProgram:
     return BackwardProgram(file, code, tuple(changes), next(ends, None))
 
 
-# --- A program and its training graph as one program: a step of training, whose states are the --------------
+# --- joining a program and its training graph to one step, whose states are the parameters it changes -------
+#
+# Everything is computed with the parameters as they were before; all of them change at once when the step is
+# over. The instructions of the training graph keep their order behind those of the program. Where the graph takes
+# no result of the program it computes all that it needs itself, and of the program only the inputs are there.
 
 
-# --- what a step of training notes of itself: its inputs, its outputs, and the states that its --------------
+# --- the notes of a step: inputs, outputs, states -----------------------------------------------------------
 
 
 LOSS = "loss"
@@ -399,39 +402,39 @@ def describe_step(
     file: File,
     notes: Notes,
     backward: BackwardProgram,
-    told: StepDescription,
+    step: StepDescription,
     states: Sequence[KeptState],
     first: int,
 ) -> tuple[File, str]:
     """The whole file of a step from its code and tables, and the name of the loss; `first` is where training begins."""
-    named = told.callers - told.has_loss
-    outputs = recorder_output_names(notes.outputs if told.whole else [], named)
-    loss = fresh_name(LOSS, outputs) if told.has_loss else ""
-    kept = (notes.states or []) if told.whole else []
-    renewed = [replace(state, update=state.update + told.moved) for state in kept]
-    behind = told.callers + len(kept)
+    named = step.callers - step.has_loss
+    outputs = graph_output_names(notes.outputs if step.whole else [], named)
+    loss = fresh_name(LOSS, outputs) if step.has_loss else ""
+    kept = (notes.states or []) if step.whole else []
+    renewed = [replace(state, update=state.update + step.moved) for state in kept]
+    behind = step.callers + len(kept)
     renewed += [replace(state, update=behind + number) for number, state in enumerate(states)]
     content = {
         **(find_notes(file) or {}),
-        "inputs": list(_described({**_known(notes, told), **told.types})),
+        "inputs": list(_described({**_known(notes, step), **step.types})),
         "outputs": [{"name": name} for name in (*outputs, *([loss] if loss else []))],
         "states": [_state_to_json(state) for state in renewed],
         "extents": {**notes.ranges, **backward.notes.ranges},
         "constants": dict.fromkeys((*notes.constants, *backward.notes.constants), ()),
-        "origins": _moved(notes.origins, backward.notes.origins, told.whole, first),
-        "branches": _moved(notes.branches, backward.notes.branches, told.whole, first),
+        "origins": _moved(notes.origins, backward.notes.origins, step.whole, first),
+        "branches": _moved(notes.branches, backward.notes.branches, step.whole, first),
     }
-    inputs = tuple(Input(index, name) for index, name in sorted(told.inputs.items()))
-    header = replace(file.header, inputs=len(inputs), outputs=told.callers + len(renewed))
+    inputs = tuple(Input(index, name) for index, name in sorted(step.inputs.items()))
+    header = replace(file.header, inputs=len(inputs), outputs=step.callers + len(renewed))
     resources = tuple(item for item in file.resources if item.name not in (NOTES, GRAPH))
     bare = replace(file, header=header, inputs=inputs, resources=resources, schedule=(), training=())
     return with_notes(bare, content), loss
 
 
-def _known(notes: Notes, told: StepDescription) -> dict[str, InputType]:
+def _known(notes: Notes, step: StepDescription) -> dict[str, InputType]:
     """What the file says of the inputs that a step has; a program that is run may describe constants too."""
-    names = set(told.inputs.values())
-    return {name: item for name, item in notes.inputs.items() if told.whole or name in names}
+    names = set(step.inputs.values())
+    return {name: item for name, item in notes.inputs.items() if step.whole or name in names}
 
 
 def _described(types: Mapping[str, InputType]) -> Iterator[dict[str, object]]:
@@ -453,7 +456,7 @@ def _moved(
     return {str(index): value for index, value in found.items()}
 
 
-RATE, TARGET, OTHER = "lr", "target_{}", "training_{}"
+RATE, TARGET_NAME, OTHER = "lr", "target_{}", "training_{}"
 """Names of the inputs that a training graph has beside those of its program."""
 
 
@@ -498,7 +501,7 @@ class _Joiner:
         own = [index for index in range(self._end) if self._whole or self._is_input(index)]
         self._places = {old: new for new, old in enumerate(own)}
         self._code: list[Instruction] = []
-        self._told = StepDescription(self._whole)
+        self._step = StepDescription(self._whole)
         self._names: set[str] = set()
         self._sources = {change.source for change in backward.changes}
         self._states = self._make_states(weights)
@@ -537,12 +540,12 @@ class _Joiner:
         self._finish(first, [item.new for item in trained])
         states = list(self._states.values())
         made = replace(self._tables.file(), instructions=tuple(self._code))
-        file, loss = describe_step(made, self._notes, self._backward, self._told, states, first)
+        file, loss = describe_step(made, self._notes, self._backward, self._step, states, first)
         return TrainingStep(file, tuple(trained), self._target_names(), loss, first)
 
     def _target_names(self) -> tuple[str, ...]:
-        found = self._told.targets
-        return tuple(self._told.inputs[found[number]] for number in sorted(found))
+        found = self._step.targets
+        return tuple(self._step.inputs[found[number]] for number in sorted(found))
 
     # --- what is taken in -----------------------------------------------------------------------------------
 
@@ -552,8 +555,8 @@ class _Joiner:
         taken = [old for old in self._places if self._is_input(old)]
         for number, old in enumerate(taken):
             usual = "input" if len(taken) == 1 else f"input_{number}"
-            self._told.inputs[self._places[old]] = names.get(old, usual)
-        self._names = set(self._told.inputs.values())
+            self._step.inputs[self._places[old]] = names.get(old, usual)
+        self._names = set(self._step.inputs.values())
 
     def _as_state(self, item: Instruction) -> Instruction:
         """A load; parameters that are trained are states."""
@@ -565,9 +568,9 @@ class _Joiner:
         """A new input."""
         found = fresh_name(name, self._names)
         self._names.add(found)
-        self._told.inputs[len(self._code)] = found
+        self._step.inputs[len(self._code)] = found
         if type_ is not None:
-            self._told.types[found] = type_
+            self._step.types[found] = type_
         return Instruction(INPUT, span=item.span)
 
     # --- the training graph ---------------------------------------------------------------------------------
@@ -592,10 +595,10 @@ class _Joiner:
         return self._call("nac.pass", "T", (place,), item)
 
     def _target(self, number: int, item: Instruction) -> Instruction:
-        if number in self._told.targets:
-            return self._pass(self._told.targets[number], item)
-        self._told.targets[number] = len(self._code)
-        return self._take(TARGET.format(number), item, self._backward.targets.get(number))
+        if number in self._step.targets:
+            return self._pass(self._step.targets[number], item)
+        self._step.targets[number] = len(self._code)
+        return self._take(TARGET_NAME.format(number), item, self._backward.targets.get(number))
 
     def _call(
         self, name: str, codes: str, places: tuple[int, ...], item: Instruction, *constants: int
@@ -630,10 +633,10 @@ class _Joiner:
         kept = len(self._notes.states or ()) if self._whole else 0
         callers, states = ends[: len(ends) - kept], ends[len(ends) - kept :]
         if loss is not None and not self._is_number(loss):
-            self._told.has_loss = True
+            self._step.has_loss = True
             callers = [*callers, first + loss]
-        self._told.callers = len(callers)
-        self._told.moved = len(callers) - (len(self._results) - kept)
+        self._step.callers = len(callers)
+        self._step.moved = len(callers) - (len(self._results) - kept)
         here = len(self._code)
         offsets = tuple(place - here for place in (*callers, *states, *renewed))
         self._code.append(Instruction(OUTPUT, FINAL, (), offsets, self._file.instructions[self._end].span))
@@ -701,7 +704,7 @@ def _unchanged(step: TrainingStep) -> File:
     return replace(step.file, instructions=tuple(code))
 
 
-def _type_of(tensor: nodes_Tensor) -> str:
+def _type_of(tensor: GraphTensor) -> str:
     return f"{tensor.element}[{', '.join(map(str, tensor.shape))}]"
 
 
@@ -712,11 +715,11 @@ def _find_wrong(step: TrainingStep, found: Translation) -> list[Diagnostic]:
 def _check_results(step: TrainingStep, found: Translation) -> Iterator[Diagnostic]:
     for item in step.trained:
         change, gradient = item.change, found.results[item.gradient]
-        if not isinstance(gradient, nodes_Tensor) or _type_of(gradient) != item.type:
-            told = describe(gradient)
-            yield rules.TRAINING_GRADIENT.at(change.span, name=item.name, found=told, type=item.type)
+        if not isinstance(gradient, GraphTensor) or _type_of(gradient) != item.type:
+            shown = describe(gradient)
+            yield rules.TRAINING_GRADIENT.at(change.span, name=item.name, found=shown, type=item.type)
         rate = None if item.rate is None else found.results[item.rate]
-        if item.rate is not None and not (isinstance(rate, nodes_Tensor) and rate.shape == ()):
+        if item.rate is not None and not (isinstance(rate, GraphTensor) and rate.shape == ()):
             index = item.rate - step.first
-            told = describe(rate)
-            yield rules.TRAINING_RATE.at(change.span, index=index, id=change.parameter, found=told)
+            shown = describe(rate)
+            yield rules.TRAINING_RATE.at(change.span, index=index, id=change.parameter, found=shown)

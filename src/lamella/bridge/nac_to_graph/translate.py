@@ -1,4 +1,4 @@
-"""A NAC file as a graph: instruction by instruction, with everything that is wrong told at once."""
+"""Lowering of a file to a graph, instruction by instruction, with all findings of one run."""
 
 from __future__ import annotations
 
@@ -54,14 +54,13 @@ from lamella.lang.nac.check.tables import (
 )
 from lamella.lang.nac.nodes import CONTROL_FLOW, FIRST_REGULAR, INPUT, OUTPUT, File, Instruction
 from lamella.lang.nac.operations import FINAL, STATE, SYSTEM_NAMES, coerce
-from lamella.lang.nac.regions import Block, has_blocks, read_blocks
+from lamella.lang.nac.regions import InstructionBlock, has_blocks, read_blocks
 from lamella.lang.nac.rules import graphs
-from lamella.lang.nac.rules import graphs as graphs_rules
 from lamella.lang.nac.rules import instructions as rules
 from lamella.lang.nac.rules.container import FIELDS
 from lamella.ops.problem import Fault, Problem
 
-# --- branches and convergences: the blocks of instructions that become regions, and what is made ------------
+# --- control flow: blocks of instructions become regions, joined where they end -----------------------------
 
 
 CONVERGE = "nac.converge"
@@ -120,12 +119,12 @@ class BlockFlow:
         """Whether a result comes from before the block of an instruction."""
         return target < self._blocks.start(index)
 
-    def _is_branch(self, block: Block) -> bool:
+    def _is_branch(self, block: InstructionBlock) -> bool:
         return self._instructions[block.owner].operation == CONTROL_FLOW
 
     # --- what blocks hand over ------------------------------------------------------------------------------
 
-    def _results(self, block: Block, values: Sequence[Value]) -> Sequence[Tensor] | None:
+    def _results(self, block: InstructionBlock, values: Sequence[Value]) -> Sequence[Tensor] | None:
         """The tensors that a block hands over; None where one of them is none."""
         places = [
             (index, index + offset)
@@ -186,10 +185,10 @@ class BlockFlow:
             for number, (one, other) in enumerate(zip(found[0], results, strict=False)):
                 if (one.element, one.shape) != (other.element, other.shape):
                     names = (describe(one), describe(other))
-                    told = rules.RESULT_TYPES.at(
+                    finding = rules.RESULT_TYPES.at(
                         span, number=number, index=owner, one=names[0], other=names[1], first=0, second=second
                     )
-                    yield told
+                    yield finding
 
     def _condition(self, owner: int, values: Sequence[Value]) -> Tensor | Untyped | None:
         item = self._instructions[owner]
@@ -386,14 +385,14 @@ class _Translator:
             name = self._source.tables.parameters[item.constants[0]].name
             found = UNTYPED if self._source.partial else FAILED
             if found is FAILED:
-                self._report(graphs_rules.WEIGHTS_MISSING.at(item.span, index=index, name=name))
+                self._report(graphs.WEIGHTS_MISSING.at(item.span, index=index, name=name))
             self._loads.parameters[item.constants[0]] = found
         return found
 
     def _state(self, index: int, item: Instruction) -> Value:
-        """A state; without notes on any nobody knows what it is, and one that they lack is told already."""
+        """A state; without notes on any nobody knows what it is, and one that they lack has a finding already."""
         if self._source.notes.states is None:
-            self._report(graphs_rules.STATE_REFUSED.at(item.span, index=index, id=state_id(item)))
+            self._report(graphs.STATE_REFUSED.at(item.span, index=index, id=state_id(item)))
         return self._loads.states.get(item.constants[0], FAILED) if item.constants else FAILED
 
     def _regular(self, index: int, item: Instruction) -> Value:
@@ -434,16 +433,14 @@ class _Translator:
             found = make()
         except Fault as fault:
             rule = (
-                foreign(self._builder.library, name)
-                if fault.rule == graphs_rules.OPERATION_FOREIGN
-                else fault.rule
+                foreign(self._builder.library, name) if fault.rule == graphs.OPERATION_FOREIGN else fault.rule
             )
             self._report(rule.at(item.span, hint=None, labels=(), index=index, name=name, **fault.values))
         except Problem as problem:
             for finding in problem.findings:
-                self._report(self._told(finding, index, name))
+                self._report(self._at_instruction(finding, index, name))
         except (ArithmeticError, ValueError) as problem:
-            self._report(graphs_rules.CALL_REFUSED.at(item.span, index=index, name=name, problem=problem))
+            self._report(graphs.CALL_REFUSED.at(item.span, index=index, name=name, problem=problem))
         else:
             return self._kept(index, item, found)
         self._builder.undo(mark)
@@ -462,16 +459,16 @@ class _Translator:
             target = index + item.offsets[0]
             if self._flow.is_outside(index, target):
                 problem = f"it changes instruction {target}, which stands before its block"
-                self._report(graphs_rules.CALL_REFUSED.at(item.span, index=index, name=name, problem=problem))
+                self._report(graphs.CALL_REFUSED.at(item.span, index=index, name=name, problem=problem))
                 return FAILED
             self._values[target] = tensor
         return value
 
-    def _told(self, finding: Diagnostic, index: int, name: str) -> Diagnostic:
+    def _at_instruction(self, finding: Diagnostic, index: int, name: str) -> Diagnostic:
         """A finding about a call, at the instruction that makes it."""
         origin = self._origin(index, name)
         hint = finding.hint or f"`lamella explain {finding.code}` tells more"
-        told = graphs_rules.CALL_REFUSED.at(
+        refused = graphs.CALL_REFUSED.at(
             self._file.instructions[index].span,
             hint=hint,
             labels=finding.labels,
@@ -479,7 +476,7 @@ class _Translator:
             name=name,
             problem=finding.message,
         )
-        return told.from_origin(*origin.words())
+        return refused.from_origin(*origin.words())
 
     def _origin(self, index: int, name: str) -> Origin:
         """What the operations of an instruction are made from."""
@@ -495,8 +492,8 @@ class _Translator:
         signature = self._source.tables.signatures.get(item.variant) if item.variant else None
         codes, constants = "" if signature is None else signature.codes, iter(item.constants)
         if len(codes) != len(item.offsets):
-            told = f"{len(item.offsets)} values"
-            self._report(FIELDS.at(item.span, index=index, given=told, field="D", wanted=len(codes)))
+            given_count = f"{len(item.offsets)} values"
+            self._report(FIELDS.at(item.span, index=index, given=given_count, field="D", wanted=len(codes)))
             return None
         given: list[CallArgument] = []
         for code, offset in zip(codes, item.offsets, strict=True):
@@ -518,7 +515,7 @@ class _Translator:
     def _report_use(self, index: int, target: int, what: str) -> None:
         item = self._file.instructions[index]
         name = self._source.tables.name_of(item.operation)
-        self._report(graphs_rules.NO_VALUE.at(item.span, index=index, name=name, target=target, what=what))
+        self._report(graphs.NO_VALUE.at(item.span, index=index, name=name, target=target, what=what))
 
     # --- the end --------------------------------------------------------------------------------------------
 
@@ -530,7 +527,7 @@ class _Translator:
                 continue
             if tensor is None:
                 what = describe(self._values[target])
-                self._report(graphs_rules.OUTPUT_KIND.at(item.span, number=number, target=target, what=what))
+                self._report(graphs.OUTPUT_KIND.at(item.span, number=number, target=target, what=what))
             else:
                 found.append(tensor)
         return found

@@ -1,4 +1,4 @@
-"""Weights beside a file: `NAME.safetensors` beside `NAME.nac`, read without trust."""
+"""Weights of files as arrays: in the file, or in `NAME.safetensors` beside `NAME.nac`, read without trust."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lamella.base import dtype as types
 from lamella.base.arrays import Array, cast, element_type_of, numpy_dtype, to_memory
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.dtype import ElementType
-from lamella.base.errors import InputError
+from lamella.base.errors import InputError, Malformed
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import STANDARD_INPUT, Mapped, map_bytes, map_bytes_in, shown
 from lamella.base.shape import MOST_AXES, element_count
@@ -38,9 +38,9 @@ from lamella.lang.nac.nodes import (
 )
 from lamella.lang.nac.notes import find_notes, with_notes
 from lamella.lang.nac.rules import data as rules
-from lamella.lang.nac.rules import graphs as graphs_rules
+from lamella.lang.nac.rules import graphs
 
-# --- tensors of a file as arrays, without a copy where their bytes can be used as they lie, and -------------
+# --- tensors as arrays, without a copy where their bytes lie aligned, and arrays as tensors -----------------
 
 
 _CODES: Mapping[ElementType, int] = MappingProxyType(
@@ -132,7 +132,10 @@ def original_shape(tensor: Tensor) -> tuple[int, ...]:
     return found.shape if isinstance(found, BlockFp8) else tensor.shape
 
 
-# --- the quantisation of external weights, which stands as JSON in the metadata of their file, in -----------
+# --- quantisation of external weights: JSON in the metadata of their file, in one of three spellings --------
+#
+# Compilers write one key for each tensor; the public reader of 1.6 looks for one key `metadata` for all of them,
+# and newer tools for `nac_quant_meta`. All are read; the first two are written.
 
 
 _TOGETHER = ("metadata", "nac_quant_meta")
@@ -150,10 +153,6 @@ class Entries(NamedTuple):
     findings: tuple[Diagnostic, ...]
 
 
-class _WrongError(Exception):
-    """Carries the rest of a sentence about an entry; never leaves this module."""
-
-
 def read_entries(metadata: Mapping[str, str], names: Collection[str], place: Span) -> Entries:
     """The quantisations of the tensors with these names; other keys mean nothing."""
     raw: dict[str, tuple[str, object]] = {}
@@ -161,14 +160,14 @@ def read_entries(metadata: Mapping[str, str], names: Collection[str], place: Spa
     for name, key, value in _spelled(metadata, names, place, findings):
         first, known = raw.setdefault(name, (key, value))
         if known != value:
-            findings.append(graphs_rules.QUANT_TWICE.at(place, name=name, first=first, key=key))
+            findings.append(graphs.QUANT_TWICE.at(place, name=name, first=first, key=key))
     found: dict[str, Quantization | None] = {}
     for name, (_, value) in raw.items():
         try:
             found[name] = _to_quantization(value)
-        except _WrongError as problem:
+        except Malformed as problem:
             found[name] = None
-            findings.append(graphs_rules.QUANT_ENTRY.at(place, name=name, problem=str(problem)))
+            findings.append(graphs.QUANT_ENTRY.at(place, name=name, problem=str(problem)))
     return Entries(found, tuple(findings))
 
 
@@ -183,8 +182,8 @@ def _spelled(
             continue
         try:
             value = _parse(text)
-        except _WrongError as problem:
-            findings.append(graphs_rules.QUANT_ENTRY.at(place, name=key, problem=str(problem)))
+        except Malformed as problem:
+            findings.append(graphs.QUANT_ENTRY.at(place, name=key, problem=str(problem)))
             continue
         if key in _TOGETHER and not _is_entry(value):
             yield from ((name, key, item) for name, item in value.items() if name in names)
@@ -200,29 +199,30 @@ def _is_entry(value: Entry) -> bool:
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise _WrongError("has a key twice")
+        raise Malformed("has a key twice")
     return found
 
 
 def _parse(text: str) -> Entry:
     """The object of a text that begins with a brace."""
+    # Not by `parse_json`: scales make this megabytes of numbers, and its walk over all of them would show.
     try:
         found: dict[str, object] = json.loads(text, object_pairs_hook=_unique)
     except ValueError as problem:
-        raise _WrongError(f"is no JSON: {str(problem)[:100]}") from None
+        raise Malformed(f"is no JSON: {str(problem)[:100]}") from None
     except RecursionError:
-        raise _WrongError("nests too deeply") from None
+        raise Malformed("nests too deeply") from None
     return found
 
 
 def _to_quantization(value: object) -> Quantization:
     if not isinstance(value, dict):
-        raise _WrongError("is no object")
+        raise Malformed("is no object")
     match _method(value.get("quant_type")):
         case Method.INT8_TENSOR:
             scales = _metadata_scales(value, "scale" if "scale" in value else "scales")
             if len(scales) != 4:
-                raise _WrongError(f"has {len(scales) // 4} scales for one tensor")
+                raise Malformed(f"has {len(scales) // 4} scales for one tensor")
             return Int8Tensor(next(iter(read_scales(scales))))
         case Method.INT8_CHANNEL:
             return Int8Channel(
@@ -241,18 +241,18 @@ def _method(value: object) -> Method:
         return Method[value.upper()]
     if type(value) is int and 0 <= value < len(Method):
         return Method(value)
-    raise _WrongError(f"has the quant_type {repr(value)[:40]}, which is not known")
+    raise Malformed(f"has the quant_type {repr(value)[:40]}, which is not known")
 
 
 def _integer(value: object, what: str, most: int) -> int:
     if type(value) is not int or not 0 <= value <= most:
-        raise _WrongError(f"has the {what} {repr(value)[:40]}, which is no number from 0 to {most}")
+        raise Malformed(f"has the {what} {repr(value)[:40]}, which is no number from 0 to {most}")
     return value
 
 
 def _shape(value: object) -> tuple[int, ...]:
     if not isinstance(value, list) or len(value) > _MOST_AXIS:
-        raise _WrongError("has an original_shape that is no list of sizes")
+        raise Malformed("has an original_shape that is no list of sizes")
     return tuple(_integer(item, "size", _MOST_SIZE) for item in value)
 
 
@@ -261,11 +261,11 @@ def _metadata_scales(entry: Entry, key: str) -> bytes:
     value = entry.get(key)
     items = value if isinstance(value, list) else [value]
     if not all(type(item) in (int, float) for item in items):
-        raise _WrongError(f"has {key} that are no numbers" if key in entry else f"lacks its {key}")
+        raise Malformed(f"has {key} that are no numbers" if key in entry else f"lacks its {key}")
     try:
         numbers = np.array(items, np.float64)
     except OverflowError:
-        raise _WrongError(f"has {key} beyond all floating types") from None
+        raise Malformed(f"has {key} beyond all floating types") from None
     with np.errstate(over="ignore"):
         return numbers.astype("<f4").tobytes()
 
@@ -310,7 +310,11 @@ def _shortest(scales: Data) -> list[float]:
     return doubles
 
 
-# --- what a file notes of its weights: the digest of those beside it, the types that quantised ones ---------
+# --- pairing of a file with its weights: both hold the digest of the weights written with them --------------
+#
+# Two files cannot be replaced in one step. Weights come first; where writing ends between the two, or another
+# conversion put other weights in their place, the digests differ. Weights without a digest come from other tools:
+# then there is nothing to compare.
 
 
 KEY = "lamella.weights"
@@ -356,7 +360,7 @@ def check_pair(file: File, metadata: Mapping[str, str], place: Span) -> Iterator
     """Weights that were written together with another file are not for this one."""
     wanted, found = (find_notes(file) or {}).get(_NOTE), metadata.get(KEY)
     if isinstance(wanted, str) and found is not None and found != wanted:
-        yield graphs_rules.WEIGHTS_OF_ANOTHER.at(place, wanted=wanted[:_DIGITS], found=found[:_DIGITS])
+        yield graphs.WEIGHTS_OF_ANOTHER.at(place, wanted=wanted[:_DIGITS], found=found[:_DIGITS])
 
 
 ENDING = ".safetensors"
@@ -428,16 +432,16 @@ def find_unmatched_tensors(file: File, given: Mapping[str, object], place: Span)
     names = dict.fromkeys(item.name for item in file.parameters)
     lacking = [name for name in names if name not in given and name not in own]
     for name in islice(lacking, _MOST_FINDINGS):
-        yield graphs_rules.WEIGHT_MISSING.at(place, name=name, count=len(given))
+        yield graphs.WEIGHT_MISSING.at(place, name=name, count=len(given))
     for name in islice((name for name in given if name not in names), _MOST_FINDINGS):
-        yield graphs_rules.WEIGHT_UNUSED.at(place, name=name)
+        yield graphs.WEIGHT_UNUSED.at(place, name=name)
 
 
 def check_shape(name: str, tensor: Tensor, own: Tensor | None) -> Iterator[Diagnostic]:
     """Weights have the shape of those in whose place they come."""
     if own is not None and original_shape(own) != original_shape(tensor):
         shape, found = show_shape(original_shape(own)), show_shape(original_shape(tensor))
-        yield graphs_rules.WEIGHT_SHAPE.at(tensor.span, name=name, shape=shape, found=found)
+        yield graphs.WEIGHT_SHAPE.at(tensor.span, name=name, shape=shape, found=found)
 
 
 class _ExternalReading:
@@ -454,14 +458,12 @@ class _ExternalReading:
         name = parameter.name
         plain = store_weight(values, parameter.id)
         if plain is None:
-            return [graphs_rules.WEIGHT_ELEMENTS.at(self._place, name=name, found=values.dtype)], None
+            return [graphs.WEIGHT_ELEMENTS.at(self._place, name=name, found=values.dtype)], None
         quantization = self._entries.get(name, Unscaled())
         if quantization is None:
             return [], None
         if plain.dtype == INT8 and not self._entries and self._method in _CODED:
-            return [
-                graphs_rules.CODES_WITHOUT_SCALE.at(self._place, name=name, method=self._method.name)
-            ], None
+            return [graphs.CODES_WITHOUT_SCALE.at(self._place, name=name, method=self._method.name)], None
         tensor = replace(plain, quantization=quantization, span=self._place)
         findings = list(check_tensor(tensor, f"parameter '{name}'", self._method))
         if not errors(findings):

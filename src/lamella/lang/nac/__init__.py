@@ -4,7 +4,7 @@ from lamella.lang.nac.assembly import assemble, disassemble
 from lamella.lang.nac.check import check
 from lamella.lang.nac.files import OpenedFile, open_file, save_file
 from lamella.lang.nac.nodes import File
-from lamella.lang.nac.parse import Parsed, parse
+from lamella.lang.nac.parse import ParsedFile, parse
 from lamella.lang.nac.rules import RULES
 from lamella.lang.nac.schedule import describe_schedule, plan_memory
 from lamella.lang.nac.upgrade_version import upgrade_version
@@ -14,7 +14,7 @@ __all__ = [
     "RULES",
     "File",
     "OpenedFile",
-    "Parsed",
+    "ParsedFile",
     "assemble",
     "check",
     "describe_schedule",

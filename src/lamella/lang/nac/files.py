@@ -1,4 +1,4 @@
-"""Files on disk: mapped, so that one of any size is open before its weights are read, and written whole or not."""
+"""Files on disk, binary and assembly: mapped when read, so that weights stay unread, and written whole or not."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import Mapped, default_root, map_bytes, read_bytes_in, read_text, shown
 from lamella.base.source import Source
-from lamella.base.writer import remove_leftovers, write_pieces, write_text
+from lamella.base.writer import remove_leftovers, write_text
 from lamella.base.writer import write_pieces as replace_file
 from lamella.lang.nac.assembly import Assembled, assemble, disassemble_apart
 from lamella.lang.nac.nodes import Data, File
 from lamella.lang.nac.parse import parse
-from lamella.lang.nac.write import write_pieces as write_write_pieces
+from lamella.lang.nac.write import write_pieces
 
 # --- assembly texts on disk, with a companion file for their large data -------------------------------------
 
@@ -44,7 +44,7 @@ def save_assembly(path: Path, file: File) -> Path | None:
     companion = path.parent / name if parts else None
     if companion is not None:
         remove_leftovers(path.parent, re.compile(rf"{re.escape(stem)}-[0-9a-f]{{{DIGITS}}}\.bin"))
-        write_pieces(companion, parts, through_links=False)
+        replace_file(companion, parts, through_links=False)
     write_text(path, disassemble_apart(file, name).text)
     return companion
 
@@ -78,4 +78,4 @@ def save_file(path: Path, file: File) -> None:
 
     LamellaError: it cannot be said in version 1.6, or not be written; what stood there before is then still there.
     """
-    replace_file(path, write_write_pieces(file))
+    replace_file(path, write_pieces(file))

@@ -66,9 +66,9 @@ class _Lister:
                 return self._system(system, int(line.label.name))
 
     def _typed(self, index: int, line: Line) -> str:
-        """What an instruction gives; of parameters that is told already."""
-        told = isinstance(line.body, System) and line.body.word == "parameter"
-        return f": {self._types[index]}" if index in self._types and not told else ""
+        """What an instruction gives; the line of a parameter has it already."""
+        typed = isinstance(line.body, System) and line.body.word == "parameter"
+        return f": {self._types[index]}" if index in self._types and not typed else ""
 
     def _system(self, body: System, index: int) -> str:
         if body.word == "input":

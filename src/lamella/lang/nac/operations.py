@@ -1,4 +1,4 @@
-"""The operations that the format knows by number, what they are called and which arguments they take."""
+"""Operations with fixed numbers and ATen names, and the codes of signatures with the coercions of their constants."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ from lamella.lang.nac.nodes import (
 )
 from lamella.lang.nac.rules import container as rules
 
-# --- what reading a file needs everywhere: its bytes, its findings, and a way to give a section up ----------
+# --- a file and a section while they are read: bounds, findings, giving a section up ------------------------
 
 
 R = TypeVar("R")
@@ -669,17 +669,17 @@ class _SectionParts:
         return False
 
 
-class Parsed(NamedTuple):
+class ParsedFile(NamedTuple):
     """A file and what was found wrong with its bytes; what could not be read is not in it."""
 
     file: File
     findings: tuple[Diagnostic, ...]
 
 
-def parse(data: bytes | memoryview, name: str = "<bytes>", limits: Limits = DEFAULT) -> Parsed:
+def parse(data: bytes | memoryview, name: str = "<bytes>", limits: Limits = DEFAULT) -> ParsedFile:
     """The file of some bytes; never raises, whatever they are. Weights stay views of the bytes."""
     reading = ContainerReading(memoryview(data).toreadonly().cast("B"), name, limits)
     with collector_paused():
         table = read_header(reading)
         file = File() if table is None else read_sections(reading, table)
-    return Parsed(file, tuple(sort_findings(reading.findings)))
+    return ParsedFile(file, tuple(sort_findings(reading.findings)))

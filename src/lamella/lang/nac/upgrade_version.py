@@ -1,4 +1,4 @@
-"""Files of other versions as files of version 1.6, the only one that is written."""
+"""Upgrades and downgrades of files of other versions to version 1.6, the only one that is written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lamella.lang.nac.regions import has_blocks
 from lamella.lang.nac.schedule import plan_memory
 from lamella.lang.nac.write import find_unwritable, write
 
-# --- training graphs of newer versions as resources: what a file of version 1.6 says in the place -----------
+# --- training graphs of newer versions as resources of version 1.6 ------------------------------------------
 
 
 LOSS, GRADIENT = "loss", "gradient.{}"

@@ -346,7 +346,7 @@ def _write_fields(image: Image, index: int, item: Instruction, fields: FieldLayo
     image.numbers("h", item.offsets, f"field D of instruction {index}", item.span)
 
 
-# --- A file as bytes of version 1.6: the sections in the order of the public compiler, then the -------------
+# --- a file as bytes of version 1.6: sections in the order of the public compiler, the header last ----------
 
 
 _CONTAINER = CONTAINERS[V1_6]

@@ -23,7 +23,12 @@ from lamella.backend.tisa.patterns.nodes import (
 from lamella.backend.tisa.patterns.parse import parse_pattern
 from lamella.base.errors import Malformed
 
-# --- which patterns a backtracking matcher runs in linear time, decided by the shape of their ---------------
+# --- proof that a backtracking matcher runs in linear time, by the shape of the branches of a pattern -------
+#
+# A branch is *bounded* where it takes few characters in few ways. It is *sure* where it has a loop behind a bounded
+# part and cannot fail once the loop has what it needs: what it has read, it takes. Another branch with a loop is
+# *covered* where the next sure branch begins alike and takes at least what was read in vain. Then every character
+# is read a fixed number of times.
 
 
 FEW, SHORT_PART = 64, 64
@@ -166,7 +171,7 @@ def least(node: Node) -> int:
     return 0
 
 
-# --- A tree of a pattern as steps of a machine without a stack: ordered threads, as Thompson ran ------------
+# --- patterns as NFA programs with ordered threads (Thompson) -----------------------------------------------
 
 
 MOST_STEPS = 4000
@@ -261,7 +266,7 @@ def build_program(rules: Sequence[Node]) -> PatternProgram:
     return program
 
 
-# --- all matches of a pattern in time that grows with the text alone, whatever the pattern ------------------
+# --- lazily built DFA: all matches in time linear in the text -----------------------------------------------
 
 
 PatternMatch = tuple[int, int, int]
@@ -391,7 +396,7 @@ class Automaton:
         return number
 
 
-# --- repetitions that keep what they took, where that changes nothing: an automaton has no way back ---------
+# --- possessive repetitions, where they change nothing: an automaton does not backtrack ---------------------
 
 
 def settle(rule: Node) -> Node:
@@ -452,7 +457,7 @@ def _starts(node: Node) -> Chars:
             return ~Chars()
 
 
-# --- A tree of a pattern as a pattern of Python's own matcher, for patterns that it runs in linear ----------
+# --- patterns for Python's own matcher, where it runs in linear time ----------------------------------------
 
 
 def translate(node: Node, last: int) -> str:

@@ -1,4 +1,4 @@
-"""Assembly nodes to a file: tables, header and data."""
+"""The assembler: nodes of a text to a file, with its tables, header and data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file to the nodes of its canonical text."""
+"""Disassembly: a file as the nodes of its canonical text."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from lamella.lang.nac.nodes import (
     Tick,
 )
 
-# --- instructions and memory commands as lines: each id by what it stands for, each offset by where ---------
+# --- instructions and memory commands as lines: names for ids, labels for offsets ---------------------------
 
 
 LONGEST_VALUE = 60

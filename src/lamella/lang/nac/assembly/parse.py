@@ -1,4 +1,4 @@
-"""Assembly text to its nodes, with several errors per run."""
+"""The parser of the assembly text: one class, one method per grammar rule, several errors per run."""
 
 from __future__ import annotations
 

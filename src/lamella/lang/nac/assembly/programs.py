@@ -1,4 +1,4 @@
-"""The two programs that a file carries beside its code, instruction by instruction: manifest and plan."""
+"""Assembler and disassembler of the programs beside the code: the tokenizer manifest and the orchestrator's plan."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lamella.lang.nac.check.bytecode import (
 from lamella.lang.nac.check.manifest import BEHAVES, MAGIC, TRIMS
 from lamella.lang.nac.nodes import Data
 
-# --- jumps of a plan in words: labels, and loops whose distances nobody has to count ------------------------
+# --- jumps of a plan: labels and loop ends become distances in bytes ----------------------------------------
 
 
 LABEL = "FLOW_LABEL"
@@ -363,7 +363,7 @@ MANIFEST_NAMES = tuple(_RECORDS)
 """The instructions of a manifest."""
 
 
-# --- the plan of the orchestrator: opcodes by name, slots and constants as numbers, distances as ------------
+# --- the plan of the orchestrator: opcodes by name, slots, constants and distances as numbers ---------------
 
 
 PLAN_WORDS: tuple[str, ...] = (*PLAN_NAMES, LABEL)

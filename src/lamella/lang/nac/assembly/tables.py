@@ -1,4 +1,4 @@
-"""The tables of a file as the text uses them: names and values stand for ids wherever that is exact."""
+"""Symbol tables of the assembly text: names and values stand for ids wherever that is exact."""
 
 from __future__ import annotations
 

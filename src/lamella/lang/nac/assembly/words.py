@@ -1,4 +1,4 @@
-"""The words of the assembly text and the numbers they stand for."""
+"""The vocabulary of the assembly text and its literals: words with their numbers, strings and numbers to the bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytecode of a plan taken apart, without executing it."""
+"""The instruction set of plans and the decoder of their bytecode."""
 
 from __future__ import annotations
 

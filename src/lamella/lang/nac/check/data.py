@@ -1,4 +1,4 @@
-"""Tensors: their bytes are what type and shape ask for, their quantisation fits them."""
+"""Checks of what a file carries: parameters, inputs, tensors with their quantisation, arrays and resource names."""
 
 from __future__ import annotations
 

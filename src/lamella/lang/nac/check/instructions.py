@@ -37,11 +37,18 @@ from lamella.lang.nac.operations import (
     USER,
     coerce,
 )
-from lamella.lang.nac.regions import MOST_NESTED, Block, Blocks, block_lengths, is_handing, read_blocks
+from lamella.lang.nac.regions import (
+    MOST_NESTED,
+    InstructionBlock,
+    InstructionBlocks,
+    block_lengths,
+    is_handing,
+    read_blocks,
+)
 from lamella.lang.nac.rules import data, sections
 from lamella.lang.nac.rules import instructions as rules
 
-# --- what regular operations are called with: offsets, constants, and how many of them ----------------------
+# --- calls of regular operations: offsets, constants, and how many of them ----------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +189,7 @@ def show_value(constant: Constant, longest: int = 40) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-# --- branches and convergences: their blocks stay inside the program and each other, end, and keep ----------
+# --- control flow: blocks nest, end with what they hand over, and hide what is inside -----------------------
 
 
 SHOWN = 8
@@ -207,7 +214,7 @@ def check_branches(instructions: Sequence[Instruction]) -> Iterator[Diagnostic]:
             yield from _check_uses(item, blocks, index)
 
 
-def _check_fit(instructions: Sequence[Instruction], blocks: Blocks) -> Iterator[Diagnostic]:
+def _check_fit(instructions: Sequence[Instruction], blocks: InstructionBlocks) -> Iterator[Diagnostic]:
     """All blocks fit behind their instruction; blocks inside another one end inside it."""
     for index, end in ((item.index, item.end) for item in blocks.misfits):
         item, left = instructions[index], len(instructions) - index - 1
@@ -227,14 +234,16 @@ def _listed(lengths: Sequence[int]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _check_depth(instructions: Sequence[Instruction], blocks: Blocks) -> Iterator[Diagnostic]:
+def _check_depth(instructions: Sequence[Instruction], blocks: InstructionBlocks) -> Iterator[Diagnostic]:
     for index, owned in blocks.owned.items():
         if owned and owned[0].depth == MOST_NESTED + 1:
             depth, span = owned[0].depth - 1, instructions[index].span
             yield rules.NESTED.at(span, index=index, depth=depth, limit=MOST_NESTED)
 
 
-def _check_block(instructions: Sequence[Instruction], blocks: Blocks, block: Block) -> Iterator[Diagnostic]:
+def _check_block(
+    instructions: Sequence[Instruction], blocks: InstructionBlocks, block: InstructionBlock
+) -> Iterator[Diagnostic]:
     problem = "is empty"
     if block.stop > block.start:
         if blocks.handing(instructions, block):
@@ -244,14 +253,18 @@ def _check_block(instructions: Sequence[Instruction], blocks: Blocks, block: Blo
     yield rules.BLOCK_END.at(span, number=block.number, owner=block.owner, problem=problem)
 
 
-def _check_counts(instructions: Sequence[Instruction], blocks: Blocks, index: int) -> Iterator[Diagnostic]:
+def _check_counts(
+    instructions: Sequence[Instruction], blocks: InstructionBlocks, index: int
+) -> Iterator[Diagnostic]:
     one, other = (len(blocks.handing(instructions, block)) for block in blocks.owned[index])
     if one != other and one and other:
         problem = f"its blocks end with {one} and {other} instructions that hand results over"
         yield rules.RESULT_COUNT.at(instructions[index].span, index=index, problem=problem)
 
 
-def _check_place(instructions: Sequence[Instruction], blocks: Blocks, index: int) -> Iterator[Diagnostic]:
+def _check_place(
+    instructions: Sequence[Instruction], blocks: InstructionBlocks, index: int
+) -> Iterator[Diagnostic]:
     """Outputs stand where they belong, and convergences merge something."""
     item, block = instructions[index], blocks.at(index)
     if item.operation == CONVERGENCE:
@@ -270,7 +283,7 @@ def _check_place(instructions: Sequence[Instruction], blocks: Blocks, index: int
         yield rules.FINAL_INSIDE.at(item.span, index=index, owner=block.owner)
 
 
-def _check_uses(item: Instruction, blocks: Blocks, index: int) -> Iterator[Diagnostic]:
+def _check_uses(item: Instruction, blocks: InstructionBlocks, index: int) -> Iterator[Diagnostic]:
     """What an instruction uses was computed whichever blocks run."""
     for offset in item.offsets:
         target = index + offset

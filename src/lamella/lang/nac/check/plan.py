@@ -1,4 +1,4 @@
-"""The orchestrator's plan: verified before anything could run it, and never run here."""
+"""Verifier of the orchestrator's plan: control flow, dataflow of slots and models, constants. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ from lamella.lang.nac.check.bytecode import (
 from lamella.lang.nac.nodes import V1_5, V1_6, Constant, ConstantValue, File
 from lamella.lang.nac.rules import sections as rules
 
-# --- the ways through a plan: which instructions are reached, which slots are written and which -------------
+# --- dataflow over the control-flow graph of a plan: reached steps, written slots, loaded models ------------
+#
+# A forward must-analysis: what holds before a step is the intersection over all ways to it, to a fixed point.
 
 
 SLOTS = 256
@@ -332,7 +334,7 @@ def _body(loop: int) -> int:
     return loop + 2
 
 
-# --- how many steps a plan takes at the most, where its text tells ------------------------------------------
+# --- a bound on the steps of a plan, where its text gives one -----------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +386,7 @@ class DecodedPlan:
         plan = self.file.orchestrator
         return plan.lines[number] if len(plan.lines) == len(self.steps) else plan.span
 
-    def tell(self, rule: Rule, number: int, **values: object) -> Diagnostic:
+    def report(self, rule: Rule, number: int, **values: object) -> Diagnostic:
         """A finding that names an instruction and its byte."""
         step = self.steps[number]
         name, offset = step.opcode.name, step.offset
@@ -453,7 +455,7 @@ def _check_versions(plan: DecodedPlan) -> Iterator[Diagnostic]:
             known = operand.variants if old else operand.variants + operand.newer
             if operand.kind is OperandKind.CHOICE and value not in known:
                 shown = ", ".join(map(str, known))
-                yield plan.tell(rules.PLAN_CHOICE, number, choice=value, known=shown)
+                yield plan.report(rules.PLAN_CHOICE, number, choice=value, known=shown)
 
 
 def _check_references(plan: DecodedPlan) -> Iterator[Diagnostic]:
@@ -462,13 +464,13 @@ def _check_references(plan: DecodedPlan) -> Iterator[Diagnostic]:
     for number, step in enumerate(plan.steps):
         for id_ in (*step.values(OperandKind.CONSTANT), *filter(None, step.values(OperandKind.OPTIONAL))):
             if id_ not in plan.values:
-                yield plan.tell(rules.PLAN_CONSTANT, number, id=id_)
+                yield plan.report(rules.PLAN_CONSTANT, number, id=id_)
         for slot in slots_read(step):
             if slot not in written:
-                yield plan.tell(rules.PLAN_SLOT, number, slot=slot)
+                yield plan.report(rules.PLAN_SLOT, number, slot=slot)
         for model in models_used(step, plan.values):
             if model not in loaded:
-                yield plan.tell(rules.PLAN_MODEL, number, model=model)
+                yield plan.report(rules.PLAN_MODEL, number, model=model)
 
 
 def _filled(plan: DecodedPlan, kind: OperandKind) -> set[int]:
@@ -481,10 +483,10 @@ def _check_uses(plan: DecodedPlan) -> Iterator[Diagnostic]:
     arrays = {item.name for item in plan.file.arrays}
     for number, step in enumerate(plan.steps):
         for id_, problem, repair in use_problems(step, plan.values, arrays):
-            yield plan.tell(rules.CONSTANT_USE, number, id=id_, problem=problem, repair=repair)
+            yield plan.report(rules.CONSTANT_USE, number, id=id_, problem=problem, repair=repair)
 
 
-# --- the ways through it ------------------------------------------------------------------------------------
+# --- what the dataflow analysis finds -----------------------------------------------------------------------
 
 
 def _check_ways(plan: DecodedPlan) -> Iterator[Diagnostic]:
@@ -498,15 +500,15 @@ def _check_ways(plan: DecodedPlan) -> Iterator[Diagnostic]:
             continue
         for slot in dict.fromkeys(slots_read(step)):
             if slot in written and not held & slot_bit(slot):
-                yield plan.tell(rules.UNWRITTEN, number, slot=slot)
+                yield plan.report(rules.UNWRITTEN, number, slot=slot)
         for model in dict.fromkeys(models_used(step, plan.values)):
             if model in loaded and not held & model_bit(model):
                 problem = f"uses model {model}, which is not loaded on every way to it"
-                yield plan.tell(rules.RUN, number, problem=problem, repair="load it before")
+                yield plan.report(rules.RUN, number, problem=problem, repair="load it before")
     yield from _check_blocks(plan)
     bound = step_bound(plan.steps, counts)
     if isinstance(bound, Unbounded):
-        yield plan.tell(rules.UNBOUNDED, bound.number, reason=bound.reason)
+        yield plan.report(rules.UNBOUNDED, bound.number, reason=bound.reason)
 
 
 def _check_unreached(plan: DecodedPlan, before: Sequence[int | None]) -> Iterator[Diagnostic]:
@@ -517,7 +519,7 @@ def _check_unreached(plan: DecodedPlan, before: Sequence[int | None]) -> Iterato
         while end < len(before) and before[end] is None:
             end += 1
         if end > number:
-            yield plan.tell(rules.UNREACHED, number, count=end - number - 1)
+            yield plan.report(rules.UNREACHED, number, count=end - number - 1)
         number = end + 1
 
 
@@ -532,7 +534,7 @@ def _check_blocks(plan: DecodedPlan) -> Iterator[Diagnostic]:
                 problem = _block_problem(plan.file, block)
                 if problem:
                     repair = "blocks hold instructions of the model, from the first to the last"
-                    yield plan.tell(rules.RUN, number, problem=problem, repair=repair)
+                    yield plan.report(rules.RUN, number, problem=problem, repair=repair)
 
 
 def _own_models(plan: DecodedPlan) -> set[int]:

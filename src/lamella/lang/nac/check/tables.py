@@ -1,4 +1,4 @@
-"""The tables that instructions refer to: operations, signatures, constants, parameters; their ids mean one thing."""
+"""Symbol tables of a file: operations, signatures, constants, parameters by id; an id means one thing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training graph as resources, since version 1.6 has no section for it.
+"""Training graphs: the section TRNG as one step of training, and the resources that stand for it in version 1.6.
 
 `training.nac` is a whole file: from inputs, targets and parameters it computes a loss and gradients. `training.json`
 says which of its inputs and outputs are what.
@@ -19,7 +19,7 @@ from lamella.lang.nac.check.instructions import show_value
 from lamella.lang.nac.check.tables import SymbolTables
 from lamella.lang.nac.layout import fields_of
 from lamella.lang.nac.nodes import INPUT, NONE, OUTPUT, Constant, ConstantValue, File, Instruction, Resource
-from lamella.lang.nac.notes import find_notes
+from lamella.lang.nac.notes import find_notes, read_object
 from lamella.lang.nac.operations import FINAL, LIFTED, STATE, SUBGRAPH, TARGET, TRAINED, UPDATE
 from lamella.lang.nac.parse import parse
 from lamella.lang.nac.rules import sections as rules
@@ -120,7 +120,6 @@ def is_end(item: Instruction) -> bool:
 
 NOTES, GRAPH = "training.json", "training.nac"
 FORMAT = 1
-_LONGEST = 1 << 24
 _SHOWN, _MOST = 16, 100
 LARGEST_RATE = sys.float_info.max
 
@@ -192,12 +191,8 @@ def read_entry(file: File, check: Check) -> tuple[TrainingEntry | None, list[Dia
 
 
 def _load(reading: _EntryReading) -> Mapping[str, object] | None:
-    data = reading.notes.data
-    try:
-        content = json.loads(bytes(data)) if len(data) <= _LONGEST else None
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
+    content = read_object(reading.notes)
+    if content is None:
         reading.malformed("it is no JSON object")
         return None
     if type(content.get("format")) is not int or content["format"] != FORMAT:

@@ -1,4 +1,4 @@
-"""The header, the table of sections, and records that cannot be read: NAC001 to NAC039."""
+"""Rules of the container, read (NAC001 to NAC039) and written as version 1.6 (NAC200 to NAC207)."""
 
 from __future__ import annotations
 

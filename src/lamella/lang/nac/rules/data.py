@@ -1,4 +1,4 @@
-"""Parameters, inputs, tensors and their quantisation: NAC130 to NAC159."""
+"""Rules of tables (NAC040 to NAC069), parameters, inputs, tensors and their quantisation (NAC130 to NAC150)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Files as graphs, where a sound file says too little or what has no translation: NAC220 to NAC234, 287, 288."""
+"""Rules of the bridges between files and graphs (NAC208 to NAC231, 287, 288) and of external weights (NAC151 to 159)."""
 
 from __future__ import annotations
 
 from lamella.base.diagnostic import NOTE, WARNING, Rule
 
-# --- what a graph has and NAC cannot say: NAC208 to NAC218 --------------------------------------------------
+# --- graphs that NAC cannot express: NAC208 to NAC218 -------------------------------------------------------
 
 
 _OPERATIONS = "3.2 Field A"

@@ -1,10 +1,10 @@
-"""Instructions, their arguments, inputs, outputs and branches: NAC070 to NAC099."""
+"""Rules of instructions (NAC070 to NAC099), states (NAC260 to NAC264) and control flow (NAC265 to NAC274)."""
 
 from __future__ import annotations
 
 from lamella.base.diagnostic import WARNING, Rule
 
-# --- what runs keep, and where they go: states NAC260 to NAC264, branches and convergence NAC265 to ---------
+# --- states and control flow: NAC260 to NAC274 --------------------------------------------------------------
 
 
 _INPUT = "7.1 <INPUT>"

@@ -1,4 +1,4 @@
-"""The memory schedule: NAC100 to NAC129."""
+"""Rules of the memory schedule (NAC100 to NAC129) and of runs on the virtual machine (NAC235 to NAC239)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Resources, the tokenizer manifest, the orchestrator and arrays: NAC160 to NAC179; training: NAC176 to NAC288."""
+"""Rules of resources, manifests, plans, arrays, training, tokenizers: NAC160 to NAC179, NAC240 to 259, NAC275 to 286."""
 
 from __future__ import annotations
 
 from lamella.base.diagnostic import NOTE, WARNING, Rule
 
-# --- plans of the orchestrator: what a verifier proves of them and what goes wrong while they run -----------
+# --- plans of the orchestrator, verified and run: NAC240 to NAC249 ------------------------------------------
 
 
 # Before a plan runs

@@ -12,7 +12,7 @@ from lamella.lang.nac.check.memory.flow import UseRanges, is_load, read_flow
 from lamella.lang.nac.check.memory.peak import PeakMemory, peak_bytes
 from lamella.lang.nac.check.memory.schedule import LAST_TICK
 from lamella.lang.nac.nodes import INPUT, Action, Command, File, Tick
-from lamella.lang.nac.regions import Block
+from lamella.lang.nac.regions import InstructionBlock
 
 # --- A complete memory schedule, as version 1.6 words it: no FREE and no PRELOAD is lost --------------------
 
@@ -133,11 +133,11 @@ class _Waiting:
     """Results that wait for a FREE: those from before a block wait behind it, since it may not run."""
 
     def __init__(self) -> None:
-        self.open: list[Block] = []
+        self.open: list[InstructionBlock] = []
         self.starts: list[int] = [0]
         self.results: list[list[int]] = [[]]
 
-    def enter(self, block: Block | None) -> None:
+    def enter(self, block: InstructionBlock | None) -> None:
         """Come to an instruction of a block: others end before it, and it may begin."""
         while self.open and self.open[-1] is not block and not _holds(self.open[-1], block):
             self.open.pop()
@@ -161,7 +161,7 @@ class _Waiting:
         return found
 
 
-def _holds(outer: Block, inner: Block | None) -> bool:
+def _holds(outer: InstructionBlock, inner: InstructionBlock | None) -> bool:
     return inner is not None and outer.start <= inner.start and inner.stop <= outer.stop
 
 

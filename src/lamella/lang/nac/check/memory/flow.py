@@ -1,4 +1,4 @@
-"""Who uses the result of which instruction."""
+"""Uses of results: the first and the last instruction that reads each one, from which live ranges follow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lamella.lang.nac.nodes import INPUT, OUTPUT, Instruction
 from lamella.lang.nac.operations import PARAMETER, STATE, SUBGRAPH
-from lamella.lang.nac.regions import Blocks, read_blocks
+from lamella.lang.nac.regions import InstructionBlocks, read_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class UseRanges:
     last: list[int]
     outputs: set[int]
     """Results that the program gives to its caller."""
-    blocks: Blocks
+    blocks: InstructionBlocks
 
 
 def read_flow(instructions: Sequence[Instruction]) -> UseRanges:

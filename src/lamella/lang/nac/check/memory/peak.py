@@ -1,4 +1,4 @@
-"""The largest number of bytes that a memory schedule keeps at once."""
+"""Peak memory: the most bytes of live results while a schedule is followed."""
 
 from __future__ import annotations
 
