@@ -28,7 +28,6 @@ from lamella.backend.mep.state import (
     as_integer,
     as_integers,
     as_scalar,
-    as_shape,
     as_text,
     as_tokenizer,
     bytes_of,
@@ -42,7 +41,7 @@ from lamella.backend.mep.state import (
 )
 from lamella.base.arrays import Array, DType, numpy_dtype
 from lamella.base.diagnostic import printable
-from lamella.base.limits import LARGEST, SMALLEST
+from lamella.base.limits import DEFAULT, LARGEST, SMALLEST
 from lamella.lang.nac.check import bytecode as opcodes
 from lamella.lang.nac.check.bytecode import PlanStep
 from lamella.lang.nac.check.data import DTYPES, check_arrays
@@ -481,11 +480,19 @@ _SHAPE, _EXTENT = 0, 1
 _LAST_RANK = 3
 
 
+def _as_shape(value: Value) -> tuple[int, ...]:
+    """The extents of an array that is to be made."""
+    shape = as_integers(value)
+    if len(shape) > DEFAULT.max_rank or any(extent < 0 for extent in shape):
+        raise fault(f"cannot make an array of shape {list(shape)[:32]}", "extents are no less than 0")
+    return shape
+
+
 def _create(state: PlanState, numbers: tuple[int, ...]) -> None:
     out, code, kind, source = numbers
     dtype, value = _CREATED_TYPES[code], state.read(source)
     if kind in (_ONES, _ZEROS):
-        shape = as_shape(value)
+        shape = _as_shape(value)
         state.keep_room(dtype.itemsize * math.prod(shape))
         make = np.ones if kind == _ONES else np.zeros
         state.write(out, compute(make, shape, dtype))

@@ -200,14 +200,6 @@ def as_integers(value: Value) -> tuple[int, ...]:
     return tuple(int(item) for item in array.reshape(-1).tolist())
 
 
-def as_shape(value: Value) -> tuple[int, ...]:
-    """The extents of an array that is to be made."""
-    shape = as_integers(value)
-    if len(shape) > DEFAULT.max_rank or any(extent < 0 for extent in shape):
-        raise fault(f"cannot make an array of shape {list(shape)[:32]}", "extents are no less than 0")
-    return shape
-
-
 def as_tokenizer(value: Value) -> PlanTokenizer:
     """A value that has to be a tokenizer."""
     if value is None or isinstance(value, bool | int | float | str | bytes | tuple | np.ndarray):

@@ -15,14 +15,16 @@ from lamella.backend.tisa.models import (
     WordPieces,
     published_unknown,
 )
-from lamella.backend.tisa.patterns import Matcher, Node, parse_pattern
+from lamella.backend.tisa.patterns import Matcher, parse_pattern
 from lamella.backend.tisa.stages import (
+    STAGES,
     SURROUND,
     AddedToken,
     Cut,
     Encode,
+    Operands,
     PartitionRule,
-    Settling,
+    Stage,
     TextChange,
     byte_alphabet,
     characterwise,
@@ -325,10 +327,6 @@ def find_texts(operands: tuple[StepOperand, ...]) -> list[str]:
     return [item for item in nested if isinstance(item, str)]
 
 
-Operands = tuple[StepOperand, ...]
-Stage = TextChange | Cut | Settling
-
-
 @dataclass
 class TokenizerBuilder:
     """What a manifest has said so far."""
@@ -387,8 +385,8 @@ class TokenizerBuilder:
     def _add(self, step: ProgramStep) -> None:
         if is_decoder(step.name):
             self.decoders.append(build_decoder(step))
-        elif step.name in _STAGES:
-            self.stages.append(_STAGES[step.name](step.operands))
+        elif step.name in STAGES:
+            self.stages.append(STAGES[step.name](step.operands))
         else:
             _OTHERS[step.name](self, step.operands)
 
@@ -513,27 +511,6 @@ def _rule(operand: tuple[int | str, ...]) -> PartitionRule:
     )
 
 
-def _pattern(operand: StepOperand) -> Node:
-    return parse_pattern(str(operand))
-
-
-_STAGES: Mapping[str, Callable[[Operands], Stage]] = MappingProxyType(
-    {
-        "LOWERCASE": lambda _: stages.lower(),
-        "UNICODE_NORM": lambda given: stages.normalize(str(given[0])),
-        "REPLACE": lambda given: stages.replace(str(given[0]), str(given[1])),
-        "FILTER_CATEGORY": lambda given: stages.drop_categories([str(item) for item in given]),
-        "PREPEND": lambda given: stages.prepend(str(given[0])),
-        "PREPEND_WHERE": lambda given: stages.prepend(
-            str(given[1]), bool(_int(given[0]) & 1), bool(_int(given[0]) & 2)
-        ),
-        "REPLACE_PATTERN": lambda given: stages.replace_pattern(
-            _int(given[0]), _pattern(given[1]), str(given[2])
-        ),
-        "BYTE_ENCODE": lambda _: stages.encode_bytes(),
-        "SPLIT": lambda given: stages.split(_int(given[0]), bool(given[1]), _pattern(given[2])),
-    }
-)
 _OTHERS: Mapping[str, Callable[[TokenizerBuilder, Operands], None]] = MappingProxyType(
     {
         "PARTITION_RULES": TokenizerBuilder.partition,

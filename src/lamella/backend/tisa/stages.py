@@ -11,8 +11,9 @@ from itertools import chain, groupby
 from types import MappingProxyType
 from typing import NamedTuple
 
-from lamella.backend.tisa.patterns import Matcher, Node
+from lamella.backend.tisa.patterns import Matcher, Node, parse_pattern
 from lamella.backend.tisa.patterns.nodes import SPACE, One, Repeat, word
+from lamella.lang.nac.assembly.nodes import StepOperand
 
 # --- instructions that change texts: normal forms, replacements, what is put before them --------------------
 
@@ -354,6 +355,41 @@ def _skip_back(text: str, at: int, least: int) -> int:
     while at > least and text[at - 1] in SPACE:
         at -= 1
     return at
+
+
+# --- the table of stages -------------------------------------------------------------------------------------
+
+
+Operands = tuple[StepOperand, ...]
+Stage = TextChange | Cut | Settling
+
+
+def _number(operand: object) -> int:
+    return operand if isinstance(operand, int) else 0
+
+
+def _pattern(operand: StepOperand) -> Node:
+    return parse_pattern(str(operand))
+
+
+STAGES: Mapping[str, Callable[[Operands], Stage]] = MappingProxyType(
+    {
+        "LOWERCASE": lambda _: lower(),
+        "UNICODE_NORM": lambda given: normalize(str(given[0])),
+        "REPLACE": lambda given: replace(str(given[0]), str(given[1])),
+        "FILTER_CATEGORY": lambda given: drop_categories([str(item) for item in given]),
+        "PREPEND": lambda given: prepend(str(given[0])),
+        "PREPEND_WHERE": lambda given: prepend(
+            str(given[1]), bool(_number(given[0]) & 1), bool(_number(given[0]) & 2)
+        ),
+        "REPLACE_PATTERN": lambda given: replace_pattern(
+            _number(given[0]), _pattern(given[1]), str(given[2])
+        ),
+        "BYTE_ENCODE": lambda _: encode_bytes(),
+        "SPLIT": lambda given: split(_number(given[0]), bool(given[1]), _pattern(given[2])),
+    }
+)
+"""Stages that need nothing but the operands of their instruction."""
 
 
 # --- stages joined to one function: pieces of a text are encoded once and remembered ------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
@@ -34,7 +36,7 @@ from lamella.lang.nac.assembly.nodes import (
 )
 from lamella.lang.nac.assembly.programs import decode_manifest, decode_plan
 from lamella.lang.nac.assembly.tables import AssemblyTables
-from lamella.lang.nac.assembly.words import unpack_singles
+from lamella.lang.nac.assembly.words import pack_singles
 from lamella.lang.nac.nodes import (
     CONVERGENCE,
     FIRST_REGULAR,
@@ -210,7 +212,7 @@ class DataDescriber:
         return Scaled("fp16") if quantization.method is Method.FP16 else None
 
     def _scales(self, scales: Data) -> tuple[float, ...] | Bytes:
-        numbers = unpack_singles(scales) if len(scales) <= INLINE or not self._companion else None
+        numbers = _unpack_singles(scales) if len(scales) <= INLINE or not self._companion else None
         return self.data(scales) if numbers is None else numbers
 
     def data(self, data: Data, maybe_text: bool = False) -> Bytes:
@@ -223,6 +225,15 @@ class DataDescriber:
         if maybe_text and _is_text(whole):
             return InlineBytes("text", whole)
         return InlineBytes("hex" if len(whole) <= SMALL else "base64", whole)
+
+
+def _unpack_singles(data: bytes | memoryview) -> tuple[float, ...] | None:
+    """The numbers that bytes hold, or None where they would not give the same bytes again."""
+    whole = bytes(data)
+    if len(whole) % 4:
+        return None
+    numbers = struct.unpack(f"<{len(whole) // 4}f", whole)
+    return numbers if pack_singles(numbers) == whole and not any(map(math.isnan, numbers)) else None
 
 
 def _is_text(data: bytes) -> bool:

@@ -182,15 +182,6 @@ def write_value(type_: ConstantType, value: ConstantValue) -> str:
     return write_integers([int(item) for item in value])
 
 
-def unpack_singles(data: bytes | memoryview) -> tuple[float, ...] | None:
-    """The numbers that bytes hold, or None where they would not give the same bytes again."""
-    whole = bytes(data)
-    if len(whole) % 4:
-        return None
-    numbers = struct.unpack(f"<{len(whole) // 4}f", whole)
-    return numbers if pack_singles(numbers) == whole and not any(map(math.isnan, numbers)) else None
-
-
 def pack_singles(numbers: Sequence[float]) -> bytes:
     """Single-precision numbers as bytes."""
     return struct.pack(f"<{len(numbers)}f", *numbers)

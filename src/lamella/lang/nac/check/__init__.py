@@ -20,7 +20,7 @@ from lamella.lang.nac.check.memory.peak import PeakMemory, peak_bytes
 from lamella.lang.nac.check.memory.schedule import check_schedule
 from lamella.lang.nac.check.plan import check_plan
 from lamella.lang.nac.check.tables import check_constants, check_operations, check_signatures, read_tables
-from lamella.lang.nac.check.training import check_entry, check_steps
+from lamella.lang.nac.check.training import check_steps, read_entry
 from lamella.lang.nac.nodes import File
 
 __all__ = ["PeakMemory", "check", "peak_bytes"]
@@ -50,7 +50,7 @@ def _groups(file: File) -> Iterator[Iterator[Diagnostic]]:
     yield check_tensors(file, tables)
     yield check_arrays(file)
     yield check_resources(file)
-    yield check_entry(file, check)
+    yield iter(read_entry(file, check)[1])
     yield check_manifest(file)
     yield check_plan(file)
 

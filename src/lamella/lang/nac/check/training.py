@@ -166,12 +166,6 @@ def has_entry(file: File) -> bool:
     return any(item.name == NOTES for item in file.resources)
 
 
-def check_entry(file: File, check: Check) -> Iterator[Diagnostic]:
-    """What is wrong with the resources; `check` looks at the file inside."""
-    if has_entry(file):
-        yield from read_entry(file, check)[1]
-
-
 def read_entry(file: File, check: Check) -> tuple[TrainingEntry | None, list[Diagnostic]]:
     """The training graph that the resources hold, or what is wrong with them; neither where there are none."""
     notes = next((item for item in file.resources if item.name == NOTES), None)

@@ -85,6 +85,9 @@ CONSTANT_UNREACHABLE = Rule(
 )
 
 
+# --- parameters, inputs and tensors: NAC130 to NAC150 -------------------------------------------------------
+
+
 # Names
 PARAMETER_TWICE = Rule(
     "NAC130",

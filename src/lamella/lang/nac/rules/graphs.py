@@ -1,4 +1,4 @@
-"""Rules of the bridges between files and graphs (NAC208 to NAC231, 287, 288) and of external weights (NAC151 to 159)."""
+"""Rules of the bridges between files and graphs (NAC208 to NAC231, 287, 288) and of external weights (NAC151 on)."""
 
 from __future__ import annotations
 
@@ -131,6 +131,9 @@ WEIGHTS_OF_ANOTHER = Rule(
     "these weights have the digest {found}; the file was written together with weights of {wanted}",
     hint="write both again, or name the weights themselves where they are to be taken",
 )
+
+
+# --- files that have no lowering to a graph, or say too little: NAC220 to NAC231, 287, 288 ------------------
 
 
 # Inputs and parameters

@@ -106,6 +106,9 @@ FREE_INSIDE = Rule(
 )
 
 
+# --- instructions: NAC070 to NAC099 -------------------------------------------------------------------------
+
+
 # Operations and signatures
 UNKNOWN_OPERATION = Rule(
     "NAC070",

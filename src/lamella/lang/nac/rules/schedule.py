@@ -39,6 +39,9 @@ PARAMETER_MISFIT = Rule(
 )
 
 
+# --- the memory schedule: NAC100 to NAC120 ------------------------------------------------------------------
+
+
 # Ticks and targets
 TICK_ORDER = Rule(
     "NAC100",

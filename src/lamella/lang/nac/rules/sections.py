@@ -1,4 +1,4 @@
-"""Rules of resources, manifests, plans, arrays, training, tokenizers: NAC160 to NAC179, NAC240 to 259, NAC275 to 286."""
+"""Rules of resources, manifests, plans, training, tokenizers: NAC160 to NAC179, NAC240 to 259, NAC275 to 286."""
 
 from __future__ import annotations
 
@@ -138,6 +138,9 @@ GROWTH = Rule(
     "{name} at place {place} of the manifest lets a text grow more than {most} times",
     hint="put shorter texts into it, or fewer",
 )
+
+
+# --- resources, manifests, plans and training: NAC160 to NAC179, NAC275 to NAC286 ---------------------------
 
 
 # Resources
