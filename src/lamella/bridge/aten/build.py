@@ -128,7 +128,7 @@ def build_call(builder: Builder, call: AtenCall, origin: Origin | None = None) -
     row = rows().get(call.schema.name)
     around, builder.origin = builder.origin, origin
     try:
-        site = CallSite.open(builder, call)
+        site = CallSite.of(builder, call)
         return _build("refuse" if row is None else row.how, site)
     except TooComplex:
         finding = site.problem(UNSAYABLE, reason="the sizes of its results cannot be followed")

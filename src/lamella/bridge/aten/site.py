@@ -41,7 +41,7 @@ class CallSite:
     operands: Mapping[str, Operand]
 
     @classmethod
-    def open(cls, builder: Builder, call: AtenCall) -> CallSite:
+    def of(cls, builder: Builder, call: AtenCall) -> CallSite:
         """The call with its defaults; a Problem says which operands it lacks or does not have."""
         schema = call.schema
         site = cls(builder, schema, dict(_fill(schema, call.operands)))
