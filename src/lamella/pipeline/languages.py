@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lamella.backend.watch import Watch
     from lamella.base.arrays import Array
     from lamella.bridge.nac_to_graph import InputType
-    from lamella.bridge.nac_to_graph.nodes import State
+    from lamella.bridge.nac_to_graph.nodes import KeptState
     from lamella.graph.model import Model as GraphModel
     from lamella.lang.nac.nodes import File
     from lamella.pipeline.backends import Backend
@@ -234,7 +234,7 @@ class NacGraphs(Protocol):
 class NacResults(Protocol):
     """What NAC files give and keep, as far as it can be known without a run."""
 
-    def find_states(self, file: File) -> list[State]:
+    def find_states(self, file: File) -> list[KeptState]:
         """What a file keeps between runs."""
 
     def find_results(self, model: NacModel, options: Options) -> Results:

@@ -43,7 +43,7 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.graph.nodes import Graph, Tensor
 from lamella.lang.nac.check.memory.peak import peak_bytes
 from lamella.lang.nac.nodes import CONTROL_FLOW, Command
-from lamella.lang.nac.regions import Block, Blocks
+from lamella.lang.nac.regions import InstructionBlock, InstructionBlocks
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance
 from lamella.ops.problem import Fault, Problem
@@ -75,7 +75,7 @@ class Cursor:
 class Jumps:
     """Puts the steps round blocks between those of instructions."""
 
-    blocks: Blocks
+    blocks: InstructionBlocks
     linker: Linker
     ticks: Ticks
     cursor: Cursor
@@ -117,7 +117,7 @@ class Jumps:
     def _is_branch(self, owner: int) -> bool:
         return self.linker.program.file.instructions[owner].operation == CONTROL_FLOW
 
-    def _end(self, block: Block, place: int) -> list[Step]:
+    def _end(self, block: InstructionBlock, place: int) -> list[Step]:
         """The end of a block: on to the next one, or over it, or the join."""
         found, owned = self.ticks.flush(), self.blocks.owned[block.owner]
         if block.number + 1 < len(owned):
@@ -144,7 +144,7 @@ class Jumps:
 
         return step
 
-    def _leave(self, block: Block) -> Step:
+    def _leave(self, block: InstructionBlock) -> Step:
         """Skip the last block."""
         skip, cursor, joins, owner = self._skip(block), self.cursor, self.joins, block.owner
 
@@ -154,7 +154,7 @@ class Jumps:
 
         return step
 
-    def _skip(self, block: Block) -> Step:
+    def _skip(self, block: InstructionBlock) -> Step:
         """What is done to memory where a block does not run."""
         moves = tuple(self._moves(block))
         waiting = tuple(self._waiting(block))
@@ -175,12 +175,12 @@ class Jumps:
 
         return step
 
-    def _moves(self, block: Block) -> Iterator[tuple[int, Move]]:
+    def _moves(self, block: InstructionBlock) -> Iterator[tuple[int, Move]]:
         """What ticks of a block do to results outside it."""
         for tick in range(block.start, block.stop):
             yield from ((tick, move) for move in self.ticks.plan.moves[tick] if not block.holds(move.target))
 
-    def _waiting(self, block: Block) -> Iterator[int]:
+    def _waiting(self, block: InstructionBlock) -> Iterator[int]:
         """Loads of a block that are preloaded before it."""
         if self._preloads is None:
             moves = enumerate(self.ticks.plan.moves)

@@ -16,7 +16,7 @@ from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dim import Extent
 from lamella.base.source import NOWHERE, Span
 from lamella.graph.nodes import Tensor
-from lamella.lang.nac.rules.running import INPUT_ELEMENTS, INPUT_NAME, INPUT_SHAPE
+from lamella.lang.nac.rules.schedule import INPUT_ELEMENTS, INPUT_NAME, INPUT_SHAPE
 
 Picks = Callable[[], Mapping[str, Sequence[Extent]]]
 """For integer inputs that are indices, the extents that they pick from, by the names of tensors."""

@@ -23,8 +23,8 @@ from lamella.graph.nodes import Tensor, tensors
 from lamella.lang.nac.check.memory.flow import is_state
 from lamella.lang.nac.nodes import INPUT, OUTPUT, Instruction
 from lamella.lang.nac.operations import FINAL, LIFTED, PARAMETER, SYSTEM_NAMES, USER
-from lamella.lang.nac.regions import Block, Blocks, has_blocks, is_handing, read_blocks
-from lamella.lang.nac.rules.running import RESULT_GONE
+from lamella.lang.nac.regions import InstructionBlock, InstructionBlocks, has_blocks, is_handing, read_blocks
+from lamella.lang.nac.rules.schedule import RESULT_GONE
 from lamella.lang.skriptnd.rules.graphs import NO_MEANING, TOO_MUCH_MEMORY
 from lamella.ops.problem import Fault
 
@@ -107,7 +107,7 @@ class Linker:
     room: Room
     states: Collection[int] = ()
     """The instructions whose states are there from the start."""
-    blocks: Blocks = field(init=False)
+    blocks: InstructionBlocks = field(init=False)
     constants: dict[str, Array] = field(init=False)
     _slots: dict[str, int] = field(default_factory=dict)
     """Where large constants stand."""
@@ -165,7 +165,7 @@ class Linker:
 
         return [step]
 
-    def _hand_over(self, index: int, item: Instruction, block: Block) -> Step:
+    def _hand_over(self, index: int, item: Instruction, block: InstructionBlock) -> Step:
         """Add results of a block to that of its instruction; of convergences one for each block."""
         owner, result = block.owner, self.program.results[block.owner]
         sources = [index + offset for offset in item.offsets]

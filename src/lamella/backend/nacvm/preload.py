@@ -16,7 +16,7 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.source import Span
 from lamella.graph.nodes import Tensor
-from lamella.lang.nac.rules.running import PARAMETER_MISFIT
+from lamella.lang.nac.rules.schedule import PARAMETER_MISFIT
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from lamella.lang.nac.check.memory.flow import Flow, is_end, is_load, read_flow
+from lamella.lang.nac.check.memory.flow import UseRanges, is_end, is_load, read_flow
 from lamella.lang.nac.check.memory.schedule import LAST_TICK
 from lamella.lang.nac.nodes import INPUT, OUTPUT, Action, Command, File
 
@@ -62,7 +62,7 @@ class _Memory:
     """What is there while the schedule is followed."""
 
     file: File
-    flow: Flow
+    flow: UseRanges
     sizes: Mapping[int, int]
     plan: Plan = field(default_factory=Plan)
     alive: set[int] = field(default_factory=set)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
-from lamella.bridge.aten.nodes import Call, Operand, Result, Schema
+from lamella.bridge.aten.nodes import AtenCall, AtenSchema, Operand, Result
 from lamella.bridge.torch_to_graph.elements import element_of, is_type
 from lamella.bridge.torch_to_graph.program import Item, Node, is_node
 
@@ -31,15 +31,15 @@ class Unsaid(Exception):
         self.reason = reason
 
 
-def call_of(schema: Schema, node: Node, value: Callable[[Node], Value]) -> Call:
+def call_of(schema: AtenSchema, node: Node, value: Callable[[Node], Value]) -> AtenCall:
     """The call that a node is; Unsaid where an argument cannot be one of a graph."""
     names = [item.name for item in schema.parameters if not item.keyword]
     given: dict[str, Item] = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
     kept = {name: item if _is_wanted(schema, name) else None for name, item in given.items()}
-    return Call(schema, {name: operand(item, value) for name, item in kept.items()})
+    return AtenCall(schema, {name: operand(item, value) for name, item in kept.items()})
 
 
-def _is_wanted(schema: Schema, name: str) -> bool:
+def _is_wanted(schema: AtenSchema, name: str) -> bool:
     parameter = schema.find(name)
     return parameter is None or not (parameter.type.startswith(_KINDS) or name == "pin_memory")
 

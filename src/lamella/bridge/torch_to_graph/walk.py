@@ -11,7 +11,7 @@ from lamella.base.dim import TooComplex
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.nodes import Result
 from lamella.bridge.aten.sizes import compute_size
-from lamella.bridge.aten.table import DROP, REFUSE, Row, rows
+from lamella.bridge.aten.table import DROP, REFUSE, OverloadRow, rows
 from lamella.bridge.torch_to_graph.elements import Numbers, element_of, is_tensor
 from lamella.bridge.torch_to_graph.extents import Symbols, is_unbacked
 from lamella.bridge.torch_to_graph.flow import Misshapen, translate_flow
@@ -103,7 +103,7 @@ class Walk:
                 self.report.refused_call(node, unsaid.reason)
         return LOST
 
-    def _called(self, node: Node, name: str, row: Row | None) -> Value:
+    def _called(self, node: Node, name: str, row: OverloadRow | None) -> Value:
         if name.startswith(HIGHER):
             return translate_flow(self, node, name.removeprefix(HIGHER))
         if not hasattr(node.target, "_schema"):
@@ -125,7 +125,7 @@ class Walk:
         self._keep_name(node, found)
         return found
 
-    def _is_same(self, node: Node, name: str, row: Row | None) -> bool:
+    def _is_same(self, node: Node, name: str, row: OverloadRow | None) -> bool:
         """Whether an operation gives what it takes."""
         if row is not None and row.schema.operator in CONVERSIONS:
             given = self.value_of(node.args[0])

@@ -28,10 +28,17 @@ from lamella.base.limits import Limits
 from lamella.base.placement import Placed, placement_of
 from lamella.base.source import NOWHERE
 from lamella.bridge.nac_to_graph import InputType, Translation, nac_to_graph
+from lamella.bridge.nac_to_graph.builder import output_names
+from lamella.bridge.nac_to_graph.convert_weights import with_external, with_internal
 from lamella.bridge.nac_to_graph.notes import read_notes
-from lamella.bridge.nac_to_graph.outputs import output_names
-from lamella.bridge.nac_to_graph.training import Step, has_training, no_training, step_of, translate_step
-from lamella.bridge.nac_to_graph.weights import Weights, read_weight, with_external, with_internal
+from lamella.bridge.nac_to_graph.training import (
+    TrainingStep,
+    has_training,
+    no_training,
+    step_of,
+    translate_step,
+)
+from lamella.bridge.nac_to_graph.weights import StoredWeights, read_weight
 from lamella.lang.nac import plan_memory
 from lamella.lang.nac.nodes import File
 from lamella.lang.skriptnd.rules.data import EXTENT_OUT_OF_BOUND
@@ -44,7 +51,7 @@ from lamella.pipeline.nac.model import Model
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.specialise import with_extents
 
-Translate = Callable[[File, Weights, Mapping[str, InputType], Limits], Translation]
+Translate = Callable[[File, StoredWeights, Mapping[str, InputType], Limits], Translation]
 """How a file becomes a graph."""
 UNTYPED = "of a type that the file does not say"
 MOST_MACHINES = 4
@@ -327,7 +334,12 @@ class Training:
     """
 
     def __init__(
-        self, model: Model, step: Step, weights: Weights, backend: Backend | None, options: Options
+        self,
+        model: Model,
+        step: TrainingStep,
+        weights: StoredWeights,
+        backend: Backend | None,
+        options: Options,
     ) -> None:
         self._model, self._step, self._weights, self._options = model, step, weights, options
         self._variables = {item.name: item.name for item in step.trained}
@@ -345,7 +357,7 @@ class Training:
         return cast(Keeping, backend.compile(graph, self._options))
 
     def _translate(
-        self, file: File, weights: Weights, inputs: Mapping[str, InputType], limits: Limits
+        self, file: File, weights: StoredWeights, inputs: Mapping[str, InputType], limits: Limits
     ) -> Translation:
         found = translate_step(replace(self._step, file=file), weights, inputs, limits)
         self._variables |= {state.name: variable.name for state, variable in found.states}
