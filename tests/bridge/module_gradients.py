@@ -14,7 +14,7 @@ from lamella.backend.reference import compile_model
 from lamella.base.dtype import F64
 from lamella.bridge.module_to_graph import Settings, graph_name
 from lamella.bridge.module_to_graph.backward import Differentiated, differentiate
-from lamella.bridge.module_to_graph.numbers.tables import compute
+from lamella.bridge.module_to_graph.constant_tables import compute
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate import Instance, Value
 from tests.lang.module.instances import built

@@ -18,7 +18,7 @@ from lamella.base.arrays import Array
 from lamella.base.dtype import F64
 from lamella.bridge.module_to_graph import Settings
 from lamella.bridge.module_to_graph.backward import differentiate
-from lamella.bridge.module_to_graph.numbers.tables import compute
+from lamella.bridge.module_to_graph.constant_tables import compute
 from lamella.graph.nodes import Tensor
 from lamella.pipeline.module.folders import read_source
 from lamella.pipeline.module.planning import plan_weights

@@ -19,8 +19,8 @@ from lamella.base.paths import is_there
 from lamella.base.source import NOWHERE
 from lamella.bridge.hf_to_module.documents import refuse_link, wrong_file
 from lamella.bridge.hf_to_module.nodes import element_named
-from lamella.bridge.module_to_graph.numbers.constants import SHAPES, shape_of
-from lamella.bridge.module_to_graph.numbers.tables import compute
+from lamella.bridge.module_to_graph.constant_tables import compute
+from lamella.bridge.module_to_graph.constants import SHAPES, shape_of
 from lamella.bridge.module_to_ir import GraphIR, read_part
 from lamella.bridge.module_to_ir import nodes as ir
 from lamella.bridge.module_to_ir.codec import MisfitError

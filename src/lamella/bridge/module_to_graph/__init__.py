@@ -7,18 +7,11 @@ from dataclasses import replace
 
 from lamella.base.diagnostic import errors
 from lamella.base.dtype import I64, find_in
-from lamella.bridge.module_to_graph.annotating.annotate import annotate_port
-from lamella.bridge.module_to_graph.frames import Frame, graph_name
-from lamella.bridge.module_to_graph.nodes import Bound, Compiled, Mark, Settings, Weight
-from lamella.bridge.module_to_graph.road import Road
-from lamella.bridge.module_to_graph.shapes import declare_dimension, declare_shape, element_of
-from lamella.bridge.module_to_graph.walk import (
-    find_forward,
-    find_inputs,
-    find_outputs,
-    order_flows,
-    run_graph,
-)
+from lamella.bridge.module_to_graph.annotations import annotate_port
+from lamella.bridge.module_to_graph.lowering import Road, declare_dimension, declare_shape, element_of
+from lamella.bridge.module_to_graph.nodes import Bound, Compiled, Frame, Mark, Settings, Weight, graph_name
+from lamella.bridge.module_to_graph.statements import find_forward, find_inputs, find_outputs, order_flows
+from lamella.bridge.module_to_graph.walk import run_graph
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Tensor
 from lamella.graph.rewrite import rename

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.bridge.module_to_graph.annotating.annotate import annotate, annotate_port
-from lamella.bridge.module_to_graph.annotating.precision import by_recipe, perform, precisely
-from lamella.bridge.module_to_graph.calls.binding import bind_parameters
-from lamella.bridge.module_to_graph.calls.primitives import bind, is_unknown
-from lamella.bridge.module_to_graph.frames import Frame
-from lamella.bridge.module_to_graph.nodes import Bound, Members, Unknown
-from lamella.bridge.module_to_graph.numbers.constants import require_call
-from lamella.bridge.module_to_graph.road import Road
-from lamella.bridge.module_to_graph.shapes import match_type
-from lamella.bridge.module_to_graph.statements.order import Folding, reads, sort_flows
-from lamella.bridge.module_to_graph.statements.patterns import expand_pattern, residual_type
-from lamella.bridge.module_to_graph.values import find_name, members, select_members, value_of
+from lamella.bridge.module_to_graph.annotations import annotate, annotate_port, by_recipe, perform, precisely
+from lamella.bridge.module_to_graph.calls import bind, is_unknown
+from lamella.bridge.module_to_graph.constants import require_call
+from lamella.bridge.module_to_graph.lowering import Road, match_type
+from lamella.bridge.module_to_graph.nodes import UNKNOWN, Bound, Frame, Members, Unknown
+from lamella.bridge.module_to_graph.statements import (
+    find_callee,
+    find_forward,
+    find_inputs,
+    find_outputs,
+    order_flows,
+)
+from lamella.bridge.module_to_graph.values import find_name, is_data, members, select_members, value_of
 from lamella.graph.nodes import Tensor
-from lamella.lang.module.check.rebinding import DROPPED, drop_rebound, find_rebound
+from lamella.lang.module.check.rebinding import DROPPED
+from lamella.lang.module.instantiate.build import instantiate
 from lamella.lang.module.instantiate.evaluate import Problem, evaluate
-from lamella.lang.module.instantiate.nodes import Instance
+from lamella.lang.module.instantiate.nodes import Instance, Known
 from lamella.lang.module.nodes import (
+    Argument,
     Call,
     Expr,
     Flow,
@@ -31,110 +34,115 @@ from lamella.lang.module.nodes import (
     Module,
     Name,
     Operation,
+    Param,
     Port,
     Primitive,
     ScalarType,
-    Select,
     ShapeAssertion,
     TensorType,
 )
 from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.resolve.nodes import Declared
-from lamella.lang.module.rules import constants, graphs, inheritance, syntax
-from lamella.lang.module.words import STACKED, SUGAR
+from lamella.lang.module.rules import constants, graphs, names, syntax
+from lamella.lang.module.words import STACKED
+
+# --- A module called by its name with tensors: its parameters are those tensors, its values follow ----------
+
+
+def bind_parameters(
+    declared: Declared, operation: Operation, frame: Frame, road: Road
+) -> tuple[Instance, Mapping[str, Bound]]:
+    """The instance that a call means, and the tensors that are its parameters."""
+    module = declared.declaration
+    if not isinstance(module, Module):
+        raise TypeError("only modules are called with parameters")
+    params = [item for item in module.tensors if isinstance(item.type, TensorType)]
+    given, config = _arguments(module, params, operation, frame, road)
+    for param in params:
+        value = given.get(param.path.parts[0].name)
+        if isinstance(value, Tensor) and isinstance(param.type, TensorType):
+            _learn(param.type, value, config, param)
+    _switch(module, params, given, config)
+    found = instantiate(declared, config, frame.instance.scope.of(declared))
+    for finding in found.findings:
+        road.report(finding, frame.origin)
+    if found.instance is None:
+        what = f"'{declared.name}'"
+        finding = constants.KIND.at(
+            operation.span, what=what, found="not complete", wanted="all its values", repair=""
+        )
+        raise Problem(finding)
+    return found.instance, given
+
+
+def _arguments(
+    module: Module, params: Sequence[Param], operation: Operation, frame: Frame, road: Road
+) -> tuple[dict[str, Bound], dict[str, Known]]:
+    """Tensors by the parameter they are for, and constants by theirs."""
+    given: dict[str, Bound] = {}
+    config: dict[str, Known] = {}
+    order = [item.path.parts[0].name for item in params]
+    heads = [item.name for item in module.params or ()]
+    for argument in operation.arguments:
+        if is_data(argument.value, frame) and (argument.name is None or argument.name in order):
+            name = argument.name or next((item for item in order if item not in given), None)
+            if name is None:
+                raise _unknown(module, argument)
+            given[name] = value_of(argument.value, frame, road)
+        elif argument.name in heads:
+            config[argument.name or ""] = Known(
+                evaluate(argument.value, frame.known), "argument", argument.span
+            )
+        else:
+            raise _fresh_weights(module, argument) if argument.name is None else _unknown(module, argument)
+    return given, config
+
+
+def _unknown(module: Module, argument: Argument) -> Problem:
+    name = argument.name or argument.value.span.text
+    return Problem(names.UNKNOWN_ARGUMENT.at(argument.span, module=module.name, name=name, repair=""))
+
+
+def _fresh_weights(module: Module, argument: Argument) -> Problem:
+    """Constants alone would make an instance with weights that nothing declares."""
+    repair = f"declare it in params: as name: {module.name}(…), and call it by that name"
+    what, found = f"the argument of '{module.name}'", "a constant"
+    return Problem(
+        constants.KIND.at(argument.span, what=what, found=found, wanted="one of its tensors", repair=repair)
+    )
+
+
+def _learn(type: TensorType, tensor: Tensor, config: dict[str, Known], param: Param) -> None:
+    """Values that the shape of a given parameter tells."""
+    if len(type.dims) != len(tensor.shape):
+        return
+    for item, extent in zip(type.dims, tensor.shape, strict=True):
+        if isinstance(item, Name) and item.id not in config and isinstance(extent, int):
+            config[item.id] = Known(extent, f"the shape of '{param.path.parts[0].name}'", item.span)
+
+
+def _switch(
+    module: Module, params: Sequence[Param], given: Mapping[str, Bound], config: dict[str, Known]
+) -> None:
+    """Flags that say whether a parameter exists are true where it is given."""
+    heads = {item.name for item in module.params or ()}
+    for name in list(config):
+        if name not in heads:
+            del config[name]
+    for param in params:
+        if isinstance(param.condition, Name) and param.condition.id in heads:
+            value = given.get(param.path.parts[0].name) is not None
+            config.setdefault(param.condition.id, Known(value, "the tensors given", param.span))
+
 
 # --- statements behind a barrier run behind it --------------------------------------------------------------
 
 
-BARRIER = "barrier"
-
-
-def keep_barriers(sorted_flows: list[Flow], written: Sequence[Flow]) -> list[Flow]:
-    """Statements in an order that they can run in, those written behind a barrier behind it where they can be.
-
-    What a barrier itself needs runs before it wherever it is written.
-    """
-    places = {id(flow): number for number, flow in enumerate(written)}
-    barriers = [number for number, flow in enumerate(written) if is_barrier(flow)]
-    if not barriers:
-        return sorted_flows
-    needs = _needs(written)
-    done: set[int] = set()
-    found: list[Flow] = []
-    for last in (*barriers, len(written) - 1):
-        group = _closure(range(last + 1), needs, done)
-        found += [flow for flow in sorted_flows if places[id(flow)] in group]
-        done |= group
-    return found
-
-
-def is_barrier(flow: Flow) -> bool:
-    """Whether a statement is annotated with `@barrier`."""
-    marks = (*flow.annotations, *(item for target in flow.targets for item in target.annotations))
-    return any(item.name == BARRIER for item in marks)
-
-
-def _needs(flows: Sequence[Flow]) -> list[set[int]]:
-    makers: dict[str, list[int]] = {}
-    for number, flow in enumerate(flows):
-        for target in flow.targets:
-            makers.setdefault(target.name, []).append(number)
-    return [{maker for name in reads(flow) for maker in makers.get(name, ())} for flow in flows]
-
-
-def _closure(numbers: range, needs: Sequence[set[int]], done: set[int]) -> set[int]:
-    """These statements and all that they need, without those that ran before."""
-    found: set[int] = set()
-    todo = [number for number in numbers if number not in done]
-    while todo:
-        number = todo.pop()
-        if number not in found:
-            found.add(number)
-            todo += needs[number] - done - found
-    return found
-
-
-UNKNOWN = Unknown()
 DEEPEST = 60
 """Modules in modules; each level takes several calls of Python's own stack."""
 
 
 # --- graphs -----------------------------------------------------------------------------------------------------
-
-
-def find_forward(frame: Frame) -> Forward:
-    """The forward section of an instance, written or made from its pattern."""
-    module = frame.instance.module
-    if module.sublayers is not None and (module.forward is None or module.forward.graph is None):
-        return expand_pattern(
-            module.sublayers,
-            module.forward,
-            lambda: residual_type(_sublayer_types(frame.instance), frame.known),
-        )
-    if module.forward is None or module.forward.graph is None:
-        raise Problem(inheritance.NO_GRAPH.at(module.span, name=module.name))
-    return module.forward
-
-
-def _sublayer_types(instance: Instance) -> Iterator[tuple[TensorType, Instance]]:
-    """Types that the stream of a block has, each with the instance in whose values it is read.
-
-    The first of each chain takes the stream, the last gives what is added to it. A sublayer that is a pattern itself
-    says what its own sublayers say.
-    """
-    todo = [(instance, True), (instance, False)][::-1]
-    while todo:
-        current, is_input = todo.pop()
-        pattern, forward = current.module.sublayers, current.module.forward
-        ports = None if forward is None else forward.inputs if is_input else forward.outputs
-        if ports is not None and current is not instance:
-            if ports and isinstance(ports[0].type, TensorType):
-                yield ports[0].type, current
-        elif pattern is not None:
-            ends = (chain[0] if is_input else chain[-1] for chain in pattern.sublayers if chain)
-            found = (current.children.get(name) for name in ends)
-            inner = [item[0] if isinstance(item, tuple) and item else item for item in found]
-            todo += reversed([(item, is_input) for item in inner if isinstance(item, Instance)])
 
 
 def run_graph(frame: Frame, forward: Forward, road: Road) -> tuple[Bound, ...]:
@@ -155,108 +163,6 @@ def run_graph(frame: Frame, forward: Forward, road: Road) -> tuple[Bound, ...]:
         (frame.place(name), item) for name, item in frame.bound.items() if isinstance(item, Tensor)
     ]
     return tuple(_output(name, port, frame, road) for name, port in find_outputs(forward, flows))
-
-
-def order_flows(frame: Frame, forward: Forward, road: Road) -> list[Flow]:
-    """The statements of a graph with guards decided, each behind what it reads."""
-    folding = Folding(frame)
-    folding.fold(forward.graph or (), folding.flows)
-    rebound = list(find_rebound(folding.flows, set(frame.bound)))
-    for finding in (*folding.findings, *rebound):
-        road.report(finding, frame.origin)
-    for name in folding.lost:
-        frame.bound[name] = UNKNOWN
-    found = drop_rebound(folding.flows, rebound)
-    if rebound:
-        outputs = [port.name or "out" for port in forward.outputs or ()]
-        frame.bound.update(dict.fromkeys(find_orphans(found, outputs, frame), UNKNOWN))
-    flows, cycle = sort_flows(found)
-    if cycle:
-        span = next(flow.span for flow in found if flow.targets[0].name == cycle[0])
-        road.report(graphs.CYCLE.at(span, name=cycle[0], cycle=" -> ".join(cycle)), frame.origin)
-        frame.bound.update({target.name: UNKNOWN for flow in found for target in flow.targets})
-    return keep_barriers(flows, found)
-
-
-def find_orphans(flows: Sequence[Flow], outputs: Sequence[str], frame: Frame) -> list[str]:
-    """Names that nothing binds, in a graph where a statement binds another name a second time.
-
-    That statement was probably meant to bind one of them; names that are nearly those of others are typos of their own.
-    """
-    bound = {target.name for flow in flows for target in flow.targets}
-    names = [name for flow in flows for source in flow.sources for name in _tensor_names(source)]
-    free = [name for name in dict.fromkeys(names) if name not in bound and not find_name(name, frame)]
-    known = [*bound, *frame.data_names()]
-    return [
-        *(name for name in free if not guess(name, known)),
-        *(name for name in outputs if name not in bound),
-    ]
-
-
-def find_inputs(frame: Frame, forward: Forward) -> tuple[Port, ...]:
-    """The inputs of a graph; those that are not declared are the names that it reads and never binds."""
-    if forward.inputs is not None:
-        return forward.inputs
-    folding = Folding(frame)
-    folding.fold(forward.graph or (), folding.flows)
-    bound = {target.name for flow in folding.flows for target in flow.targets}
-    found: dict[str, Port] = {}
-    for flow in folding.flows:
-        for name in _tensors_read(flow, frame):
-            if name not in bound and not find_name(name, frame) and name not in frame.known:
-                found.setdefault(name, Port(name, None, span=flow.span))
-    return tuple(found.values())
-
-
-def _tensors_read(flow: Flow, frame: Frame) -> Iterator[str]:
-    """The names that stand where a statement takes tensors, as they are written."""
-    for source in flow.sources:
-        yield from _tensor_names(source)
-    for step in flow.steps:
-        if isinstance(step, Operation):
-            constants = _constant_arguments(step, frame)
-            for argument in step.arguments:
-                if argument.name not in constants:
-                    yield from _tensor_names(argument.value)
-
-
-def _constant_arguments(operation: Operation, frame: Frame) -> set[str | None]:
-    """The names of the arguments that are attributes of a primitive, or values of a module."""
-    declared = _find(operation.callee, frame)
-    if declared is None or not isinstance(declared.declaration, Module | Primitive):
-        return set()
-    return {item.name for item in declared.declaration.params or ()}
-
-
-def _tensor_names(expr: Expr) -> Iterator[str]:
-    """The names that may be tensors in an expression: those that no arithmetic uses."""
-    while isinstance(expr, Member | Index):
-        expr = expr.operand
-    if isinstance(expr, Name):
-        yield expr.id
-    elif isinstance(expr, Select):
-        yield from _tensor_names(expr.value)
-        yield from _tensor_names(expr.otherwise)
-    elif isinstance(expr, Call):
-        for argument in expr.arguments:
-            yield from _tensor_names(argument.value)
-
-
-def find_outputs(forward: Forward, flows: Sequence[Flow]) -> list[tuple[str, Port | None]]:
-    """The names of the outputs with their ports.
-
-    Where none are declared, `out`, or what nothing reads of the last statement that binds such a name.
-    """
-    if forward.outputs is not None:
-        return [(port.name or "out", port) for port in forward.outputs]
-    if any(target.name == "out" for flow in flows for target in flow.targets):
-        return [("out", None)]
-    read = {DROPPED, *(name for flow in flows for name in reads(flow))}
-    for flow in reversed(flows):
-        unread = [target.name for target in flow.targets if target.name not in read]
-        if unread:
-            return [(name, None) for name in unread]
-    return []
 
 
 def _output(name: str, port: Port | None, frame: Frame, road: Road) -> Bound:
@@ -364,7 +270,7 @@ def apply(
         owner = value_of(callee, frame, road) if _is_child(callee, frame) else None
         if isinstance(owner, Members):
             return fold_members(owner, values, operation, frame, road)
-    declared = _find(callee, frame)
+    declared = find_callee(callee, frame)
     if declared is None:
         raise Problem(_not_found(callee, frame))
     if isinstance(declared.declaration, Primitive):
@@ -381,15 +287,6 @@ def _is_child(callee: Member, frame: Frame) -> bool:
     while isinstance(inner, Member | Index):
         inner = inner.operand
     return isinstance(inner, Name) and inner.id in frame.instance.children
-
-
-def _find(callee: Expr, frame: Frame) -> Declared | None:
-    name = callee.id if isinstance(callee, Name) else callee.span.text
-    scope = frame.instance.scope
-    found = scope.find(name)
-    if found is None and name in SUGAR:
-        found = scope.find(SUGAR[name])
-    return found or scope.standard(name)
 
 
 def _not_found(callee: Expr, frame: Frame) -> Diagnostic:

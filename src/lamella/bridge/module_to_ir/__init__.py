@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lamella.base.errors import InputError
-from lamella.bridge.module_to_graph.backward.nodes import Differentiated
+from lamella.bridge.module_to_graph.backward.tape import Differentiated
 from lamella.bridge.module_to_graph.nodes import Compiled
 from lamella.bridge.module_to_ir.annotating import Marks
 from lamella.bridge.module_to_ir.describing import make_config, make_metadata

@@ -13,10 +13,10 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.dtype import F64
 from lamella.bridge.module_to_graph import module_to_graph
-from lamella.bridge.module_to_graph.backward.differentiate import differentiate
-from lamella.bridge.module_to_graph.backward.nodes import Differentiated
+from lamella.bridge.module_to_graph.backward import differentiate
+from lamella.bridge.module_to_graph.backward.tape import Differentiated
+from lamella.bridge.module_to_graph.constant_tables import compute
 from lamella.bridge.module_to_graph.nodes import Settings
-from lamella.bridge.module_to_graph.numbers.tables import compute
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate.nodes import Instance

@@ -7,18 +7,90 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from lamella.base.dtype import F32, ElementType
-from lamella.bridge.module_to_graph.annotating.storage import element_named
-from lamella.bridge.module_to_graph.calls.forms import adapt
-from lamella.bridge.module_to_graph.calls.primitives import Request, make
-from lamella.bridge.module_to_graph.frames import Frame
-from lamella.bridge.module_to_graph.nodes import Bound, Precision, Scaling
-from lamella.bridge.module_to_graph.road import Place, Road
+from lamella.bridge.module_to_graph.calls import Request, adapt, make
+from lamella.bridge.module_to_graph.lowering import Place, Road, called, element_named
+from lamella.bridge.module_to_graph.nodes import Bound, Frame, Mark, Precision, Scaling
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.annotations import POLICIES, read_annotation
 from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
 from lamella.lang.module.instantiate.nodes import Value
-from lamella.lang.module.nodes import Annotation, Primitive, Recipe
+from lamella.lang.module.nodes import Annotation, Port, Primitive, Recipe, TensorType
+from lamella.lang.module.rules import graphs
 from lamella.lang.module.rules.annotated import VALUE
+
+# --- what annotations do to a tensor of the graph, and what they leave for later ----------------------------
+
+
+SMALL = 8
+"""Bits of the types that numbers do not become by themselves."""
+
+
+def annotate(value: Bound, annotations: Sequence[Annotation], name: str, frame: Frame, road: Road) -> Bound:
+    """The value with its annotations, each kept beside the graph; the last `@dtype` says its type.
+
+    `@noalias` gives it a storage of its own, `@gradient` controls what comes back.
+    """
+    if not isinstance(value, Tensor):
+        return value
+    read = [(item, read_annotation(item, frame.known)) for item in annotations]
+    for item, reading in read:
+        for finding in reading.findings:
+            road.report(finding, frame.origin)
+        if item.name == "dtype":
+            value = _convert(value, element_named(reading.arguments.get("type")), item, name, frame, road)
+        elif item.name == "noalias" and is_shared(value, frame, road):
+            value = _copy(value, item, name, frame, road)
+        elif item.name == "gradient":
+            value = road.control_gradient(value, item, frame)
+    road.marks += [Mark(frame.place(name), value, item, reading.arguments) for item, reading in read]
+    return value
+
+
+def _convert(
+    value: Tensor, element: ElementType | None, item: Annotation, name: str, frame: Frame, road: Road
+) -> Tensor:
+    return value if element is None else road.cast(value, element, frame.at(name, item.span))
+
+
+def is_shared(value: Tensor, frame: Frame, road: Road) -> bool:
+    """Whether a tensor has another name already."""
+    return road.is_parameter(value) or any(item is value for item in frame.bound.values())
+
+
+def _copy(value: Tensor, item: Annotation, name: str, frame: Frame, road: Road) -> Tensor:
+    place = Place("copy", item.span, frame.at(name, item.span), frame)
+    found = road.call("math.iden", (value,), {}, (frame.place(name),), place)[0]
+    return found if isinstance(found, Tensor) else value
+
+
+# --- inputs and outputs -----------------------------------------------------------------------------------------
+
+
+def annotate_port(value: Bound, port: Port, name: str, frame: Frame, road: Road) -> Bound:
+    """The value of an input or output in the type that is declared for it, with the annotations of the port."""
+    if not isinstance(value, Tensor):
+        return value
+    others = [item for item in port.annotations if item.name != "gradient"]
+    explicit = any(item.name == "dtype" for item in others)
+    wanted = element_named(port.type.dtype) if isinstance(port.type, TensorType) else None
+    if wanted is not None and not explicit:
+        value = become(value, wanted, port, name, frame, road)
+    return annotate(value, others, name, frame, road)
+
+
+def become(value: Tensor, wanted: ElementType, port: Port, name: str, frame: Frame, road: Road) -> Tensor:
+    """A value in a declared type: wider types by themselves, narrower ones with a warning, small ones never."""
+    found = value.element
+    if found is wanted or (found.is_integer and wanted.is_integer):
+        return value
+    if not (found.is_float and wanted.is_float) or (wanted.bits <= SMALL and found.bits > wanted.bits):
+        repair = f"say so with @dtype({called(wanted)})"
+        raise Problem(graphs.CAST.at(port.span, found=called(found), wanted=called(wanted), repair=repair))
+    if wanted.bits < found.bits or (wanted.bits == found.bits and wanted is not found):
+        finding = graphs.NARROWING.at(port.span, name=name, found=called(found), wanted=called(wanted))
+        road.report(finding, frame.origin)
+    return road.cast(value, wanted, frame.at(name, port.span))
+
 
 # --- numbers over a scale in a narrow type and back, as the scaling strategies choose the scale -------------
 

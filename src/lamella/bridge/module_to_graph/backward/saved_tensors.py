@@ -1,4 +1,4 @@
-"""What a backward graph may read of its forward graph: `save:`, `recompute:`, `@memory`."""
+"""New."""
 
 from __future__ import annotations
 
@@ -6,18 +6,33 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.bridge.module_to_graph.backward.calls import is_optional, named_values, saved_ports
-from lamella.bridge.module_to_graph.backward.nodes import Called, Visit, flat
-from lamella.bridge.module_to_graph.backward.recorder import Recorder, bound_names
+from lamella.bridge.module_to_graph.backward.reverse_sweep import (
+    is_optional,
+    named_values,
+    saved_ports,
+)
+from lamella.bridge.module_to_graph.backward.tape import (
+    Called,
+    Recorder,
+    Visit,
+    bound_names,
+    flat,
+)
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate, evaluate_bool
 from lamella.lang.module.instantiate.nodes import Known
-from lamella.lang.module.nodes import Name, Pattern, Primitive, Selection
+from lamella.lang.module.nodes import (
+    Name,
+    Pattern,
+    Primitive,
+    Selection,
+)
 from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.rules import gradients
 
 WHOLE = frozenset(("view", "reshape", "transpose", "permute", "contiguous", "alias"))
 """Primitives that only look at what they are given, and at all of it: who saved the one has the other."""
+
 VIEWS = WHOLE | {"fork", "split", "split_and_reshape", "split_reshape"}
 """Primitives that look at what they are given, or at parts of it."""
 
