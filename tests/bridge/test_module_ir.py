@@ -20,7 +20,7 @@ from lamella.bridge.module_to_graph import Settings
 from lamella.bridge.module_to_graph.backward import differentiate
 from lamella.bridge.module_to_graph.nodes import Compiled
 from lamella.bridge.module_to_ir import is_unit, module_to_ir, read_unit, write_ir
-from lamella.bridge.module_to_ir.expressions import Meanings, Table
+from lamella.bridge.module_to_ir.graph import Meanings, Table
 from lamella.graph.model import Model
 from tests.bridge.module_ir import TINY, Array, Built, built_text, evaluator, tiny, written
 

@@ -13,21 +13,20 @@ import numpy as np
 from lamella.base.diagnostic import LamellaError, errors, printable
 from lamella.base.dim import Dim, Logic, Test
 from lamella.base.dtype import F64, ElementType
+from lamella.base.errors import Malformed
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.origin import Origin
 from lamella.base.paths import is_there
 from lamella.base.source import NOWHERE
-from lamella.bridge.hf_to_module.documents import refuse_link, wrong_file
-from lamella.bridge.hf_to_module.nodes import element_named
+from lamella.bridge.hf_to_module.folder import refuse_link, wrong_file
+from lamella.bridge.hf_to_module.weights import element_named
 from lamella.bridge.module_to_graph.constant_tables import compute
 from lamella.bridge.module_to_graph.constants import SHAPES, shape_of
 from lamella.bridge.module_to_ir import GraphIR, read_part
 from lamella.bridge.module_to_ir import nodes as ir
-from lamella.bridge.module_to_ir.codec import MisfitError
-from lamella.bridge.module_to_ir.expressions import Meanings, Table
 from lamella.bridge.module_to_ir.files import GRAPH, NUMBERS, TRAINING
-from lamella.bridge.module_to_ir.graph import casts_of, make_edges
-from lamella.bridge.module_to_ir.nodes.graph import Json
+from lamella.bridge.module_to_ir.graph import Meanings, Table, casts_of, make_edges
+from lamella.bridge.module_to_ir.nodes import Json
 from lamella.graph.data import read_weights
 from lamella.graph.model import Model
 from lamella.graph.nodes import (
@@ -71,14 +70,14 @@ def read_ir(folder: Path, limits: Limits = DEFAULT, training: bool = False) -> M
         graph = ir_to_graph(part, limits)
         _load_operators(graph, library, folder)
         known = dict(_tables(part, graph, limits))
-    except MisfitError as problem:
+    except Malformed as problem:
         raise LamellaError([wrong_file(folder / file, str(problem))]) from None
     wrong = verify(graph, library)
     if wrong:
         raise LamellaError(wrong)
     try:
         _compare(part, graph)
-    except MisfitError as problem:
+    except Malformed as problem:
         raise LamellaError([wrong_file(folder / file, str(problem))]) from None
     return Model(graph, library, {**known, **_numbers(folder, graph, known, limits)})
 
@@ -100,9 +99,9 @@ def _load_operators(graph: Graph, library: Library, folder: Path) -> None:
 
 
 def ir_to_graph(part: GraphIR, limits: Limits = DEFAULT) -> Graph:
-    """The graph that Graph IR says; MisfitError where it says none. Whether it is whole is for `verify` to find."""
+    """The graph that Graph IR says; Malformed where it says none. Whether it is whole is for `verify` to find."""
     if len(part.nodes) > limits.max_operations:
-        raise MisfitError(f"it has {len(part.nodes)} nodes; the limit is {limits.max_operations}")
+        raise Malformed(f"it has {len(part.nodes)} nodes; the limit is {limits.max_operations}")
     return _Reading(part, limits).run()
 
 
@@ -137,9 +136,9 @@ class _Reading:
 
     def _declare(self, item: ir.TensorDecl) -> None:
         if item.name in self.tensors:
-            raise MisfitError(f"the tensor '{item.name[:100]}' is declared twice")
+            raise Malformed(f"the tensor '{item.name[:100]}' is declared twice")
         if len(item.shape) > self.limits.max_rank or len(item.name) > self.limits.max_name:
-            raise MisfitError(f"the tensor '{item.name[:100]}' has too many dimensions, or too long a name")
+            raise Malformed(f"the tensor '{item.name[:100]}' has too many dimensions, or too long a name")
         shape, quantization = self.meanings.shape(item.shape), self._quantization(item)
         self.tensors[item.name] = Tensor(item.name, _element(item.dtype), shape, quantization)
 
@@ -149,13 +148,13 @@ class _Reading:
             return None
         operator, attributes = found.get("operator"), found.get("attributes")
         if not isinstance(operator, str) or not isinstance(attributes, Mapping):
-            raise MisfitError(f"the quantization of '{item.name[:100]}' has no operator")
+            raise Malformed(f"the quantization of '{item.name[:100]}' has no operator")
         values = tuple((str(name), self._value(value)) for name, value in attributes.items())
         return Quantization(operator, values)
 
     def _find(self, name: str) -> Tensor:
         if name not in self.tensors:
-            raise MisfitError(f"there is no tensor '{name[:100]}'")
+            raise Malformed(f"there is no tensor '{name[:100]}'")
         return self.tensors[name]
 
     def _argument(self, found: ir.Argument) -> Argument:
@@ -178,7 +177,7 @@ class _Reading:
     def _constant(self, item: ir.Literal) -> Constant:
         value = self._value(item.value)
         if value is None or isinstance(value, Repeated):
-            raise MisfitError(f"the constant '{item.name[:100]}' has no value")
+            raise Malformed(f"the constant '{item.name[:100]}' has no value")
         return Constant(self._find(item.name), value)
 
     def _value(self, value: Json) -> Value:
@@ -201,13 +200,13 @@ class _Reading:
                     return found
             if isinstance(text, str) and text in _FLOATS:
                 return float(text)
-        raise MisfitError("an attribute is no value")
+        raise Malformed("an attribute is no value")
 
 
 def _element(word: str) -> ElementType:
     found = element_named(word)
     if found is None:
-        raise MisfitError(f"'{word[:60]}' is no element type")
+        raise Malformed(f"'{word[:60]}' is no element type")
     return found
 
 
@@ -220,11 +219,11 @@ def _compare(part: GraphIR, graph: Graph) -> None:
     derived = list(make_edges(graph, table))
     own = Meanings(table.symbols)
     if [_edge(item, meanings) for item in part.edges] != [_edge(item, own) for item in derived]:
-        raise MisfitError("the edges are not those of the nodes")
+        raise Malformed("the edges are not those of the nodes")
     if part.casts != tuple(casts_of(graph)):
-        raise MisfitError("the casts are not those of the nodes")
+        raise Malformed("the casts are not those of the nodes")
     if [item.id for item in part.nodes] != [f"n{number}" for number in range(len(part.nodes))]:
-        raise MisfitError("the ids of the nodes do not count")
+        raise Malformed("the ids of the nodes do not count")
 
 
 def _edge(edge: ir.Edge, meanings: Meanings) -> object:
@@ -242,7 +241,7 @@ def _tables(part: GraphIR, graph: Graph, limits: Limits) -> Iterator[tuple[str, 
         named = {name: _plain(value) for name, value in item.named.items()}
         built = BuiltConstant(item.function, tuple(map(_plain, item.positional)), named)
         if variable is None or item.function not in SHAPES or _shape(item.name, built) != variable.shape:
-            raise MisfitError(f"'{item.name[:100]}' is not built by '{item.function[:60]}'")
+            raise Malformed(f"'{item.name[:100]}' is not built by '{item.function[:60]}'")
         yield item.name, _computed(item.name, built, limits).astype(_real(variable))
     for update in graph.updates:
         yield update.variable.name, _zeros(update.variable, limits)
@@ -253,7 +252,7 @@ def _plain(value: Json) -> Plain:
         return tuple(map(_plain, value))
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise MisfitError("an argument of a built constant is no value")
+    raise Malformed("an argument of a built constant is no value")
 
 
 def _shape(name: str, built: BuiltConstant) -> tuple[int, ...] | None:
@@ -268,13 +267,13 @@ def _computed(name: str, built: BuiltConstant, limits: Limits) -> Array:
     try:
         return compute(built)
     except (ArithmeticError, TypeError, ValueError):
-        raise MisfitError(f"'{name[:100]}' cannot be computed from its arguments") from None
+        raise Malformed(f"'{name[:100]}' cannot be computed from its arguments") from None
 
 
 def _zeros(variable: Tensor, limits: Limits) -> Array:
     shape = [item for item in variable.shape if isinstance(item, int)]
     if len(shape) != len(variable.shape):
-        raise MisfitError(f"the state '{variable.name[:100]}' has no known shape")
+        raise Malformed(f"the state '{variable.name[:100]}' has no known shape")
     _require_room(variable.name, shape, limits)
     return np.zeros(shape, np.int64 if variable.element.is_integer else _real(variable))
 
@@ -289,7 +288,7 @@ def _require_room(name: str, shape: Iterable[int], limits: Limits) -> None:
     for extent in shape:
         needed *= max(extent, 1)
     if needed > limits.max_total_bytes:
-        raise MisfitError(f"'{name[:100]}' needs {needed} bytes; the limit is {limits.max_total_bytes}")
+        raise Malformed(f"'{name[:100]}' needs {needed} bytes; the limit is {limits.max_total_bytes}")
 
 
 def _numbers(folder: Path, graph: Graph, known: Mapping[str, Array], limits: Limits) -> Mapping[str, Array]:

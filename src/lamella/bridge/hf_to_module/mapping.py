@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fnmatch
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,23 +16,259 @@ from lamella.base.arrays import Array
 from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dtype import ElementType
+from lamella.base.errors import Found
 from lamella.base.source import Span
-from lamella.bridge.hf_to_module.checkpoint import Checkpoint
-from lamella.bridge.hf_to_module.data import Item, Numbers
-from lamella.bridge.hf_to_module.documents import whole
-from lamella.bridge.hf_to_module.expand import Assignment, Expanded, expand
-from lamella.bridge.hf_to_module.measure import Measured, MisfitError, Ruler, show
-from lamella.bridge.hf_to_module.nodes import Alias, Context, Made, Weight, Whole, element_named, names_in
-from lamella.bridge.hf_to_module.strangers import (
-    Neighbours,
-    Patterns,
-    Readers,
-    is_buffer,
-    spelled,
-    template_of,
+from lamella.base.suggest import nearest
+from lamella.bridge.hf_to_module.assignments import _DIGITS, Assignment, Expanded, expand, template_of
+from lamella.bridge.hf_to_module.folder import Checkpoint, Entry, whole
+from lamella.bridge.hf_to_module.weights import (
+    FUNCTIONS,
+    Alias,
+    Context,
+    Item,
+    Joined,
+    Made,
+    Numbers,
+    Stacked,
+    Weight,
+    Whole,
+    element_named,
+    names_in,
 )
 from lamella.lang.module import nodes as n
 from lamella.lang.module.rules import mappings as rules
+
+# --- tensors that a checkpoint has and nobody takes, tensors that it lacks, and the names nearest -----------
+
+
+_BUFFER = re.compile(
+    r"(.*\.)?("
+    r"rotary_emb\.(inv_freq|original_inv_freq|cos_cached|sin_cached)|position_ids|"
+    r"(attn|attention|self_attn|attention\.self)\.(bias|masked_bias|rotary_emb\.inv_freq)|"
+    r"(attn|attention)\.attention\.(bias|masked_bias)"
+    r")"
+)
+"""Tables that old versions of transformers stored with the weights, and that are computed."""
+_MOST_CANDIDATES = 300
+_MOST_SEARCHES = 50
+
+
+def is_buffer(name: str) -> bool:
+    """Whether a tensor is a known table and no weight: rotary frequencies, positions, causal masks."""
+    return _BUFFER.fullmatch(name) is not None
+
+
+class Patterns:
+    """Patterns of names such as `vision_*` that may stay unused."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._pattern = re.compile("|".join(map(fnmatch.translate, patterns))) if patterns else None
+
+    def __contains__(self, name: str) -> bool:
+        return self._pattern is not None and self._pattern.match(name) is not None
+
+
+class Readers:
+    """Which parameter would read a tensor that nothing reads: under other values, with more layers, beside another.
+
+    `dormant` is that of an expanded mapping, `wanted` are the names of tensors that are read, and `used` the parameter
+    of each.
+    """
+
+    def __init__(
+        self,
+        dormant: Mapping[str, tuple[str, str]],
+        wanted: Iterable[str],
+        used: Mapping[str, str],
+        prefix: str,
+    ) -> None:
+        self._dormant, self._used, self._prefix = dormant, used, prefix
+        self._wanted = {template_of(name) for name in wanted}
+        self._owners = {name.rpartition(".")[0]: name for name in used if "." in name}
+
+    def find(self, name: str) -> str | None:
+        """Who would read a tensor, as a message says it; None where nobody would."""
+        template = template_of(name)
+        asleep = self._dormant.get(spelled(template, self._prefix, self._dormant))
+        if asleep is not None:
+            path, condition = asleep
+            return f"'{path}' reads it where its condition {condition} is true"
+        if spelled(template, self._prefix, self._wanted) in self._wanted:
+            return "it is read where its index is in range, and it is beyond what the config says"
+        beside = self._owners.get(name.rpartition(".")[0])
+        if beside is not None:
+            return f"it belongs to the layer of '{beside}', which '{self._used[beside]}' reads"
+        return None
+
+
+class Neighbours:
+    """Finds the nearest of many names; names that differ only in their numbers are compared once."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = dict.fromkeys(names)
+        self._examples: dict[str, str] = {}
+        for name in self._names:
+            self._examples.setdefault(template_of(name), name)
+        self._candidates = list(self._examples)[:_MOST_CANDIDATES]
+        self._found: dict[str, str | None] = {}
+
+    def nearest(self, name: str) -> str | None:
+        """The nearest name, with the same numbers where it exists with them."""
+        template = template_of(name)[:300]
+        if template not in self._found:
+            if len(self._found) >= _MOST_SEARCHES:
+                return None
+            close = nearest(template, self._candidates)
+            self._found[template] = close[0] if close else None
+        found = self._found[template]
+        return None if found is None else self._with_numbers(found, _DIGITS.findall(name))
+
+    def _with_numbers(self, template: str, numbers: list[str]) -> str:
+        parts = template.split("{}")
+        if len(parts) == len(numbers) + 1:
+            same = "".join(part + number for part, number in zip(parts, [*numbers, ""], strict=True))
+            if same in self._names:
+                return same
+        return self._examples[template]
+
+
+def spelled(name: str, prefix: str, tensors: Container[str]) -> str:
+    """The name under which a tensor stands in a checkpoint, with the prefix of the model or without it."""
+    if not prefix or name in tensors:
+        return name
+    short, long = name.removeprefix(f"{prefix}."), f"{prefix}.{name}"
+    return short if short in tensors else long if long in tensors else name
+
+
+# --- the shape and type of what a weight is made of, found from the header of a checkpoint before -----------
+
+
+class Measured(NamedTuple):
+    """What is made: from which tensors, of which shape and type."""
+
+    made: Made
+    shape: tuple[int, ...]
+    element: ElementType
+
+
+class Ruler:
+    """Measures the sources of weights in one checkpoint; `spell` gives the name under which a tensor stands in it."""
+
+    def __init__(self, tensors: Mapping[str, Entry], spell: Callable[[str], str], head_dim: int) -> None:
+        self._tensors = tensors
+        self._spell = spell
+        self._head = head_dim
+
+    def measure(self, made: Made, to: Assignment) -> Measured:
+        """The measure of a source; Found says why it is none."""
+        match made:
+            case Joined():
+                return self._joined(made, to)
+            case Stacked(parts):
+                return self._stacked(parts, to)
+            case Whole():
+                return self._whole(made, to)
+        raise TypeError("the numbers of another weight are measured there")
+
+    def _whole(self, made: Whole, to: Assignment) -> Measured:
+        entry = self._tensors[self._spell(made.name)]
+        spelled = Whole(entry.name, made.function)
+        function = FUNCTIONS.get(made.function)
+        if function is None:
+            return Measured(spelled, entry.shape, entry.dtype)
+        shape = function.shape(entry.shape, self._head)
+        if function.computes and not entry.dtype.is_float:
+            wanted = f"what {made.function} makes of floating numbers"
+            raise Found(rules.CHECKPOINT_DTYPE.at(to.span, name=entry.name, found=entry.dtype, wanted=wanted))
+        if isinstance(shape, str):
+            found, name = show(entry.shape), made.function
+            raise Found(
+                rules.FUNCTION_SHAPE.at(to.span, name=entry.name, found=found, function=name, why=shape)
+            )
+        return Measured(spelled, shape, entry.dtype)
+
+    def _stacked(self, parts: Sequence[Made], to: Assignment) -> Measured:
+        found = self._alike(parts, to)
+        for item in found:
+            if item.shape != found[0].shape:
+                raise Found(_fused(to, f"{show(found[0].shape)} and {show(item.shape)}"))
+        shape = (len(found), *(found[0].shape if found else to.weight.shape[1:]))
+        return Measured(Stacked(tuple(item.made for item in found)), shape, found[0].element)
+
+    def _joined(self, made: Joined, to: Assignment) -> Measured:
+        found, dim = self._alike(made.parts, to), made.dim
+        first = found[0].shape
+        if not -len(first) <= dim < len(first):
+            raise Found(_fused(to, f"no tensor: {show(first)} has no dimension {dim}"))
+        axis = dim % len(first)
+        for item in found:
+            if _without(item.shape, axis) != _without(first, axis) or len(item.shape) != len(first):
+                raise Found(_fused(to, f"no tensor: {show(first)} and {show(item.shape)} do not join"))
+        sizes = [item.shape[axis] for item in found]
+        if made.bounds:
+            order = _check_bounds(made.bounds, sizes, axis, to)
+            found = [found[index] for index in order]
+        shape = (*first[:axis], sum(sizes), *first[axis + 1 :])
+        return Measured(Joined(tuple(item.made for item in found), axis), shape, found[0].element)
+
+    def _alike(self, parts: Sequence[Made], to: Assignment) -> list[Measured]:
+        """The measures of parts that are of one type."""
+        found = [self.measure(part, to) for part in parts]
+        for item in found:
+            if item.element != found[0].element:
+                path, first, second = to.weight.path, found[0].element, item.element
+                raise Found(rules.FUSED_DTYPE.at(to.span, path=path, first=first, second=second))
+        if not found:
+            raise Found(_fused(to, "nothing"))
+        return found
+
+
+def show(shape: Sequence[int]) -> str:
+    """A shape as messages write it."""
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return shape[:axis] + shape[axis + 1 :]
+
+
+def _fused(to: Assignment, found: str) -> Diagnostic:
+    wanted, values = show(to.weight.shape), to.weight.values
+    return rules.FUSED_SHAPE.at(to.span, path=to.weight.path, wanted=wanted, found=found, values=values)
+
+
+def check_ranges(bounds: Sequence[tuple[int, int]], extent: int, axis: int, to: Assignment) -> list[int]:
+    """The order of ranges that cover a dimension without gap or overlap; Found where they do not."""
+    order = sorted(range(len(bounds)), key=lambda index: bounds[index])
+    position = 0
+    for index in order:
+        low, high = bounds[index]
+        if low != position or high < low:
+            why = "overlap" if low < position else "leave a gap"
+            raise Found(_covering(to, why if high >= low else "run backwards", axis, extent))
+        position = high
+    if position != extent:
+        raise Found(_covering(to, f"end at {position}", axis, extent))
+    return order
+
+
+def _covering(to: Assignment, why: str, axis: int, extent: int) -> Diagnostic:
+    return rules.COVERING.at(to.span, path=to.weight.path, why=why, dim=axis, extent=extent)
+
+
+def _check_bounds(
+    bounds: Sequence[tuple[int, int]], sizes: Sequence[int], axis: int, to: Assignment
+) -> list[int]:
+    """The order of the parts of a split, each as long as its range."""
+    shape = to.weight.shape
+    extent = shape[axis] if axis < len(shape) else 0
+    order = check_ranges(bounds, extent, axis, to)
+    for (low, high), size in zip(bounds, sizes, strict=True):
+        if high - low != size:
+            why = f"give {high - low} to a tensor of {size}"
+            raise Found(_covering(to, why, axis, extent))
+    return order
+
 
 _COMPARED = 1 << 22
 """Bytes that are compared at a time."""
@@ -133,8 +372,8 @@ class _Planning:
         self._use(names, to)
         try:
             return self._fit(self._ruler.measure(to.made, to), to)
-        except MisfitError as problem:
-            self._findings.append(problem.finding)
+        except Found as problem:
+            self._findings += problem.findings
             return None
 
     def _use(self, names: Sequence[str], to: Assignment) -> None:
@@ -148,14 +387,12 @@ class _Planning:
         """The item of a weight, once shape and type are what it needs."""
         weight = to.weight
         if found.shape != weight.shape:
-            raise MisfitError(self._wrong_shape(found, to))
+            raise Found(self._wrong_shape(found, to))
         wanted = element_named(weight.element) or found.element
         if wanted != found.element:
             if not (wanted.is_float and found.element.is_float):
                 name = next(names_in(found.made))
-                raise MisfitError(
-                    rules.CHECKPOINT_DTYPE.at(to.span, name=name, found=found.element, wanted=wanted)
-                )
+                raise Found(rules.CHECKPOINT_DTYPE.at(to.span, name=name, found=found.element, wanted=wanted))
             self._converted[found.element, wanted] += sum(1 for _ in names_in(found.made))
         return Item(weight.path, weight.shape, wanted, found.element, found.made, to.span)
 

@@ -7,14 +7,12 @@ from dataclasses import replace
 from lamella.base.errors import InputError
 from lamella.bridge.module_to_graph.backward.tape import Differentiated
 from lamella.bridge.module_to_graph.nodes import Compiled
-from lamella.bridge.module_to_ir.annotating import Marks
-from lamella.bridge.module_to_ir.describing import make_config, make_metadata
+from lamella.bridge.module_to_ir.annotations import Marks, find_modes
 from lamella.bridge.module_to_ir.files import is_unit, read_part, read_unit, write_ir
 from lamella.bridge.module_to_ir.graph import make_graph
-from lamella.bridge.module_to_ir.memory import find_modes
 from lamella.bridge.module_to_ir.nodes import GraphIR, ScheduleIR, Training, Unit
 from lamella.bridge.module_to_ir.schedule import make_schedule
-from lamella.bridge.module_to_ir.weights import make_weights
+from lamella.bridge.module_to_ir.schemas import make_config, make_metadata, make_weights
 from lamella.graph.nodes import Graph, Operation
 from lamella.lang.module.instantiate import Instance
 

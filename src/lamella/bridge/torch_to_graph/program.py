@@ -2,8 +2,138 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+import pickle
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from types import MappingProxyType
+from typing import Protocol, TypeAlias, cast
+
+from lamella.base import dim
+from lamella.base import dtype as types
+from lamella.base.arrays import Array, numpy_dtype
+from lamella.base.dim import Dim, Extent
+from lamella.base.dtype import ElementType
+from lamella.base.optional import need
+
+# --- element types and numbers of PyTorch's tensors; the arrays share their memory --------------------------
+
+
+_TYPES = MappingProxyType(
+    {
+        "torch.bool": types.BOOL,
+        "torch.int8": types.I8,
+        "torch.int16": types.I16,
+        "torch.int32": types.I32,
+        "torch.int64": types.I64,
+        "torch.uint8": types.U8,
+        "torch.uint16": types.U16,
+        "torch.uint32": types.U32,
+        "torch.uint64": types.U64,
+        "torch.float8_e4m3fn": types.F8E4M3,
+        "torch.float8_e5m2": types.F8E5M2,
+        "torch.float16": types.F16,
+        "torch.bfloat16": types.BF16,
+        "torch.float32": types.F32,
+        "torch.float64": types.F64,
+        "torch.complex64": types.C32,
+        "torch.complex128": types.C64,
+    }
+)
+_CARRIERS = MappingProxyType({types.BF16: "int16", types.F8E4M3: "uint8", types.F8E5M2: "uint8"})
+"""Types that NumPy has no word for travel as integers of their width."""
+
+
+class Numbers(Protocol):
+    """What is read of a tensor of PyTorch."""
+
+    @property
+    def dtype(self) -> object:
+        """Its element type."""
+
+    @property
+    def layout(self) -> object:
+        """How it lies in memory."""
+
+    @property
+    def device(self) -> object:
+        """Where it lies."""
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """Its extents: integers, or expressions of symbols."""
+
+    def stride(self) -> tuple[int, ...]:
+        """The steps between neighbours along each axis."""
+
+    def numel(self) -> int:
+        """The number of its elements."""
+
+    def data_ptr(self) -> int:
+        """Where its memory begins."""
+
+    def detach(self) -> Numbers:
+        """The numbers without their history."""
+
+    def cpu(self) -> Numbers:
+        """The same tensor in the memory of the processor."""
+
+    def resolve_conj(self) -> Numbers:
+        """The tensor without a delayed conjugation."""
+
+    def resolve_neg(self) -> Numbers:
+        """The tensor without a delayed negation."""
+
+    def view(self, kind: object) -> Numbers:
+        """The same bits as another type."""
+
+    def numpy(self) -> Array:
+        """An array that shares the memory."""
+
+
+def element_of(kind: object) -> ElementType | None:
+    """The element type that a `torch.dtype` is; None where we have none for it."""
+    return _TYPES.get(str(kind))
+
+
+def is_type(item: object) -> bool:
+    """Whether something is a `torch.dtype`."""
+    return isinstance(item, need("torch").dtype)
+
+
+def is_tensor(item: object) -> bool:
+    """Whether something is a tensor of PyTorch."""
+    return isinstance(item, need("torch").Tensor)
+
+
+def why_unreadable(tensor: Numbers) -> str | None:
+    """Why a tensor has no numbers that could be read; None where it has."""
+    if "FakeTensor" in type(tensor).__name__:
+        return "is a fake tensor without numbers"
+    if str(tensor.device) == "meta":
+        return "lies on the device 'meta' and has no numbers"
+    if str(tensor.layout) != "torch.strided":
+        return f"has the layout {tensor.layout}"
+    return None if element_of(tensor.dtype) else f"has elements of type {tensor.dtype}"
+
+
+def array_of(tensor: Numbers) -> Array:
+    """The numbers of a readable tensor; the array shares memory with a tensor of the processor."""
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+    element = cast("ElementType", element_of(tensor.dtype))
+    carrier = _CARRIERS.get(element)
+    if carrier is None:
+        return plain.numpy()
+    return plain.view(getattr(need("torch"), carrier)).numpy().view(numpy_dtype(element))
+
+
+def memory_of(tensor: Numbers) -> object:
+    """What equal tensors of one memory have in common: two names of it are one variable."""
+    if why_unreadable(tensor) is not None or not tensor.numel():
+        return id(tensor)
+    return tensor.data_ptr(), str(tensor.device), str(tensor.dtype), tuple(tensor.shape), tensor.stride()
 
 
 class Node(Protocol):
@@ -172,3 +302,157 @@ def kind_of(item: Specification) -> str:
 def is_node(item: object) -> bool:
     """Whether something is a line of a graph."""
     return hasattr(item, "op") and hasattr(item, "meta") and hasattr(item, "users")
+
+
+# --- sizes that PyTorch leaves open: expressions over symbols become extents of the graph -------------------
+
+
+UNBOUNDED = 1 << 20
+"""The largest value of an extent that PyTorch gives no end."""
+
+
+class Expression(Protocol):
+    """What is read of a sympy expression."""
+
+    @property
+    def args(self) -> tuple[Expression, ...]:
+        """Its operands."""
+
+    @property
+    def free_symbols(self) -> Iterable[object]:
+        """The symbols in it."""
+
+    def __int__(self) -> int:
+        """The number that it is."""
+
+
+def expression_of(size: object) -> Expression | None:
+    """The expression of a symbolic number of PyTorch; None for what is none."""
+    found = getattr(getattr(size, "node", None), "expr", None)
+    return None if found is None else cast("Expression", found)
+
+
+def is_unbacked(size: object) -> bool:
+    """Whether a size depends on the numbers in a tensor: no input of the graph tells its symbols."""
+    expression = expression_of(size)
+    return expression is not None and any(
+        str(item).startswith(("u", "zu")) for item in expression.free_symbols
+    )
+
+
+class Symbols:
+    """The symbols of a program and the extents that they are."""
+
+    def __init__(self, ranges: Mapping[object, Range]) -> None:
+        self._ranges = {str(name): _ends(item) for name, item in ranges.items()}
+        self._extents: dict[str, Extent] = {}
+        self._named: dict[str, tuple[int, int]] = {}
+
+    def declare(self, size: object, name: str) -> None:
+        """Name the symbol that a dimension of an input is, unless it has a name or is more than a symbol."""
+        expression = expression_of(size)
+        if expression is None or type(expression).__name__ != "Symbol" or str(expression) in self._extents:
+            return
+        low, high = self._ranges.get(str(expression), (0, UNBOUNDED))
+        if name in self._named:
+            before = self._named[name]
+            low, high = max(low, before[0]), min(high, before[1])
+        self._named[name] = (low, max(low, high))
+        same = [key for key, extent in self._extents.items() if str(extent) == name]
+        for key in (*same, str(expression)):
+            self._extents[key] = dim.symbol(name, max(low, high), low)
+
+    def extent(self, size: object) -> Extent | None:
+        """The extent that a size is; None where it cannot be said."""
+        if isinstance(size, int):
+            return int(size)
+        expression = expression_of(size)
+        return None if expression is None else self._convert(expression)
+
+    def _convert(self, expression: Expression) -> Extent | None:
+        kind = type(expression).__name__
+        if not expression.args:
+            return self._extents.get(str(expression)) if kind == "Symbol" else _number(expression)
+        operands = [self._convert(item) for item in expression.args]
+        known = [item for item in operands if item is not None]
+        rule = _RULES.get(kind)
+        return rule(known) if rule is not None and len(known) == len(operands) else None
+
+
+def _ends(item: Range) -> tuple[int, int]:
+    return max(0, _bounded(item.lower, 0)), _bounded(item.upper, UNBOUNDED)
+
+
+def _bounded(end: object, otherwise: int) -> int:
+    """The end of a range; an infinite one is no integer of Python."""
+    text = str(end)
+    return min(int(text), UNBOUNDED) if text.lstrip("-").isdigit() else otherwise
+
+
+def _number(expression: Expression) -> int | None:
+    text = str(expression)
+    return int(text) if text.lstrip("-").isdigit() else None
+
+
+def _power(operands: list[Extent]) -> Extent | None:
+    base, exponent = operands
+    if isinstance(exponent, Dim) or not 0 <= exponent <= 8:
+        return None
+    one: Extent = 1
+    return reduce(dim.mul, [base] * exponent, one)
+
+
+def _pair(rule: Callable[[Extent, Extent], Extent]) -> Callable[[list[Extent]], Extent | None]:
+    return lambda operands: rule(operands[0], operands[1])
+
+
+def _several(rule: Callable[[Extent, Extent], Extent]) -> Callable[[list[Extent]], Extent | None]:
+    return lambda operands: reduce(rule, operands)
+
+
+_RULES: Mapping[str, Callable[[list[Extent]], Extent | None]] = MappingProxyType(
+    {
+        "Add": _several(dim.add),
+        "Mul": _several(dim.mul),
+        "Max": _several(dim.larger),
+        "Min": _several(dim.smaller),
+        "FloorDiv": _pair(dim.floor_divide),
+        "CleanDiv": _pair(dim.floor_divide),
+        "CeilDiv": _pair(dim.ceil_divide),
+        "Mod": _pair(dim.remainder),
+        "PythonMod": _pair(dim.remainder),
+        "Pow": _power,
+        "PowByNatural": _power,
+    }
+)
+
+
+# --- the exceptions with which PyTorch refuses something ----------------------------------------------------
+
+
+_KNOWN: tuple[type[Exception], ...] = (
+    *(
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        EOFError,
+        ImportError,
+        LookupError,
+        NameError,
+        OSError,
+    ),
+    *(RuntimeError, SyntaxError, TypeError, ValueError),
+    *(pickle.PickleError, struct.error, zipfile.BadZipFile, zlib.error),
+)
+
+
+def faults() -> tuple[type[Exception], ...]:
+    """What PyTorch raises on the way from a module or a file to a program; a full memory is not among them."""
+    verifier, errors = need("torch._export.verifier"), need("torch._export.error")
+    return (*_KNOWN, verifier.SpecViolationError, errors.ExportError, errors.InternalError)
+
+
+def first_line(problem: BaseException) -> str:
+    """What an exception says first."""
+    lines = str(problem).strip().splitlines()
+    return lines[0][:300] if lines else type(problem).__name__

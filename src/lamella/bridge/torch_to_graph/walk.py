@@ -3,25 +3,246 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from typing import TypeAlias, cast
 
+from lamella.base.arrays import Array
 from lamella.base.dim import TooComplex
+from lamella.base.dtype import BOOL, ElementType, Kind
+from lamella.base.errors import Unsupported
+from lamella.base.source import NOWHERE
 from lamella.bridge.aten.build import build_call
-from lamella.bridge.aten.nodes import Result
+from lamella.bridge.aten.nodes import Call, Operand, Result, Schema
 from lamella.bridge.aten.sizes import compute_size
 from lamella.bridge.aten.table import DROP, REFUSE, Row, rows
-from lamella.bridge.torch_to_graph.elements import Numbers, element_of, is_tensor
-from lamella.bridge.torch_to_graph.extents import Symbols, is_unbacked
-from lamella.bridge.torch_to_graph.flow import Misshapen, translate_flow
-from lamella.bridge.torch_to_graph.operands import LOST, Unsaid, Value, call_of, operand
-from lamella.bridge.torch_to_graph.program import Body, Item, Node, is_node
+from lamella.bridge.torch_to_graph.program import (
+    Body,
+    Item,
+    Node,
+    Numbers,
+    Program,
+    Symbols,
+    array_of,
+    element_of,
+    is_node,
+    is_tensor,
+    is_type,
+    is_unbacked,
+    memory_of,
+    why_unreadable,
+)
 from lamella.bridge.torch_to_graph.report import Report, operation_of
-from lamella.bridge.torch_to_graph.stores import Stores
 from lamella.graph.build import Builder
 from lamella.graph.nodes import Tensor
+from lamella.lang.skriptnd.rules import exports
 from lamella.ops.problem import Problem
+
+# --- the arguments of a node as operands of a call, by the names of ATen's parameters -----------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A value that could not be computed, because of something that is told already."""
+
+
+LOST = Lost()
+Value: TypeAlias = "Result | float | bool | str | Lost"
+"""What a node gives on this road."""
+_KINDS = ("Device", "Layout", "MemoryFormat", "Generator")
+"""Parameters that say where and how a tensor lies, which a graph does not."""
+
+
+def call_of(schema: Schema, node: Node, value: Callable[[Node], Value]) -> Call:
+    """The call that a node is; Unsupported where an argument cannot be one of a graph."""
+    names = [item.name for item in schema.parameters if not item.keyword]
+    given: dict[str, Item] = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    kept = {name: item if _is_wanted(schema, name) else None for name, item in given.items()}
+    return Call(schema, {name: operand(item, value) for name, item in kept.items()})
+
+
+def _is_wanted(schema: Schema, name: str) -> bool:
+    parameter = schema.find(name)
+    return parameter is None or not (parameter.type.startswith(_KINDS) or name == "pin_memory")
+
+
+def operand(item: Item, value: Callable[[Node], Value]) -> Operand:
+    """One argument; lists are taken item by item."""
+    if item is None or isinstance(item, int | float | str):
+        return item
+    if is_node(item):
+        found = value(cast("Node", item))
+        if isinstance(found, Lost):
+            raise Unsupported
+        return found
+    if isinstance(item, list | tuple):
+        return tuple(operand(part, value) for part in item)
+    if is_type(item):
+        element = element_of(item)
+        if element is None:
+            raise Unsupported(f"there is no element type {item}")
+        return element
+    if isinstance(item, Mapping):
+        raise Unsupported("an argument is a dictionary")
+    raise Unsupported(f"an argument is of type {type(item).__name__}")
+
+
+# --- graphs that a program calls: branches, loops, and those that only set a mode ---------------------------
+
+
+INLINED = frozenset(("wrap_with_set_grad_enabled", "wrap_with_autocast"))
+"""Graphs that run where they stand; what a mode changes is said by the operations in them."""
+
+
+def translate_flow(walk: Walk, node: Node, name: str) -> Value:
+    """What an operator of higher order gives; Unsupported where a graph cannot say it."""
+    if name in INLINED:
+        place = next(index for index, item in enumerate(node.args) if walk.body(item) is not None)
+        return _tuple(walk.inline(_body(walk, node.args[place]), _given(walk, node.args[place + 1 :])))
+    if name == "cond":
+        return _branch(walk, *node.args)
+    if name == "while_loop":
+        return _loop(walk, *node.args)
+    raise Unsupported("there is nothing like it here")
+
+
+def _given(walk: Walk, items: Sequence[Item]) -> list[Value]:
+    return [walk.value_of(item) for item in items]
+
+
+def _tuple(values: Sequence[Value]) -> Value:
+    return cast("Value", tuple(values))
+
+
+def _body(walk: Walk, item: Item) -> Body:
+    found = walk.body(item)
+    if found is None:
+        raise Unsupported("one of its graphs is missing")
+    return found
+
+
+def _tensors(values: Sequence[Value]) -> tuple[Tensor, ...]:
+    if any(isinstance(item, Lost) for item in values):
+        raise Unsupported
+    found = tuple(item for item in values if isinstance(item, Tensor))
+    if len(found) != len(values):
+        raise Unsupported("it takes or gives something that is no tensor")
+    return found
+
+
+def _branch(walk: Walk, condition: Item, then: Item, otherwise: Item, items: Item = ()) -> Value:
+    bodies = _body(walk, then), _body(walk, otherwise)
+    given = _given(walk, cast("Sequence[Item]", items))
+    asked = walk.value_of(condition)
+    if isinstance(asked, bool):
+        return _tuple(walk.inline(bodies[0 if asked else 1], given))
+    (tensor,) = _tensors([asked])
+    results: list[tuple[Tensor, ...]] = []
+
+    def run(body: Body) -> Sequence[Tensor]:
+        results.append(_tensors(walk.inline(body, given)))
+        if [_type(item) for item in results[0]] != [_type(item) for item in results[-1]]:
+            raise Unsupported("its branches give tensors of different types or shapes")
+        return results[-1]
+
+    return walk.builder.branch(_single(walk, tensor), lambda: run(bodies[0]), lambda: run(bodies[1]))
+
+
+def _type(tensor: Tensor) -> tuple[object, object]:
+    return tensor.element, tensor.shape
+
+
+def _single(walk: Walk, condition: Tensor) -> Tensor:
+    """A condition of one element as a tensor without dimensions."""
+    if condition.element != BOOL:
+        raise Unsupported(f"its condition is of type {condition.element}")
+    return condition if not condition.shape else walk.builder.call("aten.view", condition, size=())
+
+
+def _loop(walk: Walk, condition: Item, body: Item, carried: Item, others: Item = ()) -> Value:
+    start = _tensors(_given(walk, cast("Sequence[Item]", carried)))
+    outer = _given(walk, cast("Sequence[Item]", others))
+    test, step = _body(walk, condition), _body(walk, body)
+
+    def run(*state: Tensor) -> Sequence[Tensor]:
+        found = _tensors(walk.inline(step, [*state, *outer]))
+        if [_type(item) for item in found] != [_type(item) for item in start]:
+            raise Unsupported("what it carries changes its type or shape")
+        return found
+
+    def ask(*state: Tensor) -> Tensor:
+        (found,) = _tensors(walk.inline(test, [*state, *outer]))
+        return _single(walk, found)
+
+    # Carried tensors lose their origins: the loop is the origin of what leaves it.
+    plain = [replace(item, origin=None) for item in start]
+    return cast("Value", walk.builder.fold(plain, run, condition=ask))
+
+
+# --- parameters, buffers and constants of a module as variables of a graph; their numbers are not -----------
+
+
+SMALL = 16
+"""A constant of the code with at most so many elements stands in the graph itself."""
+
+
+class Stores:
+    """The tensors of a program; those that share their memory are one variable, under the first of their names."""
+
+    def __init__(self, program: Program, builder: Builder, report: Report) -> None:
+        self.data: dict[str, Array] = {}
+        self._found: dict[str, object] = {**program.constants, **program.state_dict}
+        self._first = _first_names(self._found)
+        self._builder = builder
+        self._report = report
+        self._variables: dict[object, Tensor | None] = {}
+
+    def find(self, name: str) -> Numbers | None:
+        """The tensor of a name in the module."""
+        found = self._found.get(name)
+        if is_tensor(found):
+            return cast("Numbers", found)
+        reason = "is missing" if found is None else f"is an object of class {type(found).__name__}, no tensor"
+        self._report.tell(exports.NO_NUMBERS.at(NOWHERE, name=name, reason=reason))
+        return None
+
+    def variable(self, name: str, tensor: Numbers) -> Tensor | None:
+        """The variable that a tensor is; None, and a finding, where it has no numbers."""
+        key = memory_of(tensor)
+        if key not in self._variables:
+            self._variables[key] = self._made(self._first.get(key, name), tensor)
+        return self._variables[key]
+
+    def constant(self, name: str, tensor: Numbers) -> Tensor | None:
+        """A constant of the code: its values stand in the graph where they are few."""
+        if why_unreadable(tensor) is None and tensor.numel() <= SMALL:
+            element = cast("ElementType", element_of(tensor.dtype))
+            values = tuple(array_of(tensor).reshape(-1).tolist())
+            if values and element.kind is not Kind.COMPLEX and all(map(isfinite, values)):
+                shape = tuple(int(str(item)) for item in tensor.shape)
+                value = values[0] if len(set(map(repr, values))) == 1 else values
+                return self._builder.constant(value, element, shape)
+        return self.variable(name, tensor)
+
+    def _made(self, name: str, tensor: Numbers) -> Tensor | None:
+        reason = why_unreadable(tensor)
+        if reason is not None:
+            self._report.tell(exports.NO_NUMBERS.at(NOWHERE, name=name, reason=reason))
+            return None
+        array = array_of(tensor)
+        found = self._builder.variable(name, cast("ElementType", element_of(tensor.dtype)), array.shape)
+        self.data[found.name] = array
+        return found
+
+
+def _first_names(found: Mapping[str, object]) -> dict[object, str]:
+    first: dict[object, str] = {}
+    for name, item in found.items():
+        if is_tensor(item):
+            first.setdefault(memory_of(cast("Numbers", item)), name)
+    return first
+
 
 TESTS = frozenset(("and_", "or_", "not_", "sym_not", "is_", "is_not"))
 """Questions about several sizes, which only the checks of an export ask."""
@@ -96,11 +317,13 @@ class Walk:
             return LOST
         try:
             return self._called(node, name, row)
-        except Misshapen as reason:
-            self.report.refused_flow(node, str(reason))
-        except Unsaid as unsaid:
-            if unsaid.reason:
-                self.report.refused_call(node, unsaid.reason)
+        except Unsupported as problem:
+            reason = str(problem)
+            # Without a reason an operand is lost, and what lost it is reported already.
+            if reason and name.startswith(HIGHER):
+                self.report.refused_flow(node, reason)
+            elif reason:
+                self.report.refused_call(node, reason)
         return LOST
 
     def _called(self, node: Node, name: str, row: Row | None) -> Value:

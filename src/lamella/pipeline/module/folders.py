@@ -12,7 +12,7 @@ from lamella.base.paths import is_folder, shown
 from lamella.base.source import Source as Text
 from lamella.base.source import Span
 from lamella.bridge.hf_to_module import Folder, open_folder, read_config
-from lamella.bridge.hf_to_module.keys import mapped_keys
+from lamella.bridge.hf_to_module.config import mapped_keys
 from lamella.lang.module.instantiate import Instance, Known
 from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.nodes import Field

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.source import Span
 from lamella.base.suggest import nearest
-from lamella.bridge.hf_to_module.nodes import (
+from lamella.bridge.hf_to_module.weights import (
+    STACK,
     Alias,
     Context,
     Joined,
@@ -18,18 +19,28 @@ from lamella.bridge.hf_to_module.nodes import (
     Stacked,
     Weight,
     Whole,
+    function_names,
     indices_in,
     names_in,
     pattern_skeleton,
     skeleton_of,
 )
-from lamella.bridge.hf_to_module.strangers import template_of
-from lamella.bridge.hf_to_module.transforms import STACK, function_names
 from lamella.lang.module import nodes as n
 from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.walk import path_text
 from lamella.lang.module.rules import constants
 from lamella.lang.module.rules import mappings as rules
+
+_DIGITS = re.compile(r"\d+")
+
+
+def template_of(name: str) -> str:
+    """A name with its numbers left open: those of all layers are alike."""
+    return _DIGITS.sub("{}", name)
+
+
+# --- what a weight is, what its numbers are made of, and what is known of the model it belongs to -----------
+
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _MOST_SLICES = 100_000
