@@ -21,7 +21,7 @@ from lamella.base.source import NOWHERE
 from lamella.bridge.hf_to_module.folder import refuse_link, wrong_file
 from lamella.bridge.hf_to_module.weights import element_named
 from lamella.bridge.module_to_graph.constant_tables import compute
-from lamella.bridge.module_to_graph.constants import SHAPES, shape_of
+from lamella.bridge.module_to_graph.lowering import SHAPES, shape_of
 from lamella.bridge.module_to_ir import GraphIR, read_part
 from lamella.bridge.module_to_ir import nodes as ir
 from lamella.bridge.module_to_ir.files import GRAPH, NUMBERS, TRAINING

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from lamella.base.diagnostic import Diagnostic
 from lamella.bridge.module_to_graph.annotations import annotate, annotate_port, by_recipe, perform, precisely
 from lamella.bridge.module_to_graph.calls import bind, is_unknown
-from lamella.bridge.module_to_graph.constants import require_call
-from lamella.bridge.module_to_graph.lowering import Road, match_type
+from lamella.bridge.module_to_graph.lowering import Road, match_type, require_call
 from lamella.bridge.module_to_graph.nodes import UNKNOWN, Bound, Frame, Members, Unknown
 from lamella.bridge.module_to_graph.statements import (
     find_callee,

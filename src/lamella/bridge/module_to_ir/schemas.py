@@ -27,8 +27,8 @@ from lamella.bridge.module_to_ir import nodes as ir
 from lamella.bridge.module_to_ir.annotations import Marks, plain, tell_all
 from lamella.bridge.module_to_ir.codec import encode
 from lamella.bridge.module_to_ir.graph import dtype_name, is_trainable, members, operations
+from lamella.bridge.module_to_ir.liveness import is_collective
 from lamella.bridge.module_to_ir.nodes import Json
-from lamella.bridge.module_to_ir.schedule import is_collective
 from lamella.graph.nodes import Graph, Operation, Tensor
 from lamella.lang.module import nodes as n
 from lamella.lang.module.instantiate import Instance, TensorSlot, walk

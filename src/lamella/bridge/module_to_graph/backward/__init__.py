@@ -10,11 +10,11 @@ from lamella.bridge.module_to_graph.backward.explicit import (
     run_explicit,
 )
 from lamella.bridge.module_to_graph.backward.reverse_sweep import Sweep, Wanted
-from lamella.bridge.module_to_graph.backward.saved_tensors import Saving
 from lamella.bridge.module_to_graph.backward.tape import (
     Called,
     Differentiated,
     Recorder,
+    Saving,
     Visit,
     is_trainable,
     needs_gradient,

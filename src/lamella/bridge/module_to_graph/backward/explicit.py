@@ -11,18 +11,16 @@ from lamella.base.dim import Extent
 from lamella.base.dtype import ElementType, find_in
 from lamella.base.source import Span
 from lamella.bridge.module_to_graph.annotations import perform
-from lamella.bridge.module_to_graph.backward.reverse_sweep import (
-    Sweep,
-    gradient_ports,
-    saved_ports,
-)
-from lamella.bridge.module_to_graph.backward.saved_tensors import Saving
+from lamella.bridge.module_to_graph.backward.reverse_sweep import Sweep
 from lamella.bridge.module_to_graph.backward.tape import (
     Recorder,
+    Saving,
     Visit,
     bound_names,
+    gradient_ports,
     is_trainable,
     needs_gradient,
+    saved_ports,
 )
 from lamella.bridge.module_to_graph.calls import Request, bind, is_unknown
 from lamella.bridge.module_to_graph.lowering import Place, evaluate_extent, shape_text, tell_known

@@ -8,13 +8,24 @@ from types import MappingProxyType
 from lamella.base import dim
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Extent
-from lamella.bridge.module_to_graph.backward.tape import IDENTITY, SCALED, Called, Recorder, Visit, flat
+from lamella.bridge.module_to_graph.backward.tape import (
+    IDENTITY,
+    SCALED,
+    Called,
+    Recorder,
+    Visit,
+    flat,
+    gradient_ports,
+    is_optional,
+    named_values,
+    saved_ports,
+)
 from lamella.bridge.module_to_graph.calls import ports
 from lamella.bridge.module_to_graph.lowering import Place
 from lamella.bridge.module_to_graph.nodes import Bound, graph_name
 from lamella.graph.build import Given
 from lamella.graph.nodes import Argument, Tensor, Value
-from lamella.lang.module.nodes import Port, Primitive, SequenceType, TensorType
+from lamella.lang.module.nodes import Port, Primitive, SequenceType
 from lamella.lang.module.rules import gradients
 
 # --- the gradients of one call: the backward that its primitive declares, and those of views ----------------
@@ -49,33 +60,6 @@ def unserved(call: Called) -> Iterator[Tensor]:
         free = is_optional(port) and port.name != "C"
         if port.name not in served and not (free and served):
             yield from flat((value,))
-
-
-def gradient_ports(primitive: Primitive) -> tuple[Port, ...]:
-    """What the backward of a primitive gives."""
-    return (primitive.backward.outputs or ()) if primitive.backward is not None else ()
-
-
-def saved_ports(primitive: Primitive) -> tuple[Port, ...]:
-    """What the backward of a primitive takes."""
-    return (primitive.backward.inputs or ()) if primitive.backward is not None else ()
-
-
-def is_optional(port: Port) -> bool:
-    """Whether an input may be left out."""
-    return isinstance(port.type, TensorType) and port.type.optional
-
-
-def named_values(call: Called, primitive: Primitive) -> dict[str, Given]:
-    """The operands and results of a call by the names that its primitive gives them."""
-    forward = primitive.forward
-    outputs = (forward.outputs or ()) if forward is not None else ()
-    found: dict[str, Given] = {}
-    for port, result in zip(outputs, call.results, strict=False):
-        found[port.name or "out"] = result
-    for port, value in zip(ports(primitive), call.inputs, strict=False):
-        found[port.name or "in"] = value
-    return found
 
 
 def _pull_primitive(
