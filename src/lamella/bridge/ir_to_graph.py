@@ -20,12 +20,12 @@ from lamella.base.paths import is_there
 from lamella.base.source import NOWHERE
 from lamella.bridge.hf_to_module.folder import refuse_link, wrong_file
 from lamella.bridge.hf_to_module.weights import element_named
-from lamella.bridge.module_to_graph.constant_tables import compute
+from lamella.bridge.module_to_graph.constant_tables import compute_table
 from lamella.bridge.module_to_graph.lowering import SHAPES, shape_of
 from lamella.bridge.module_to_ir import GraphIR, read_part
 from lamella.bridge.module_to_ir import nodes as ir
 from lamella.bridge.module_to_ir.files import GRAPH, NUMBERS, TRAINING
-from lamella.bridge.module_to_ir.graph import Meanings, Table, casts_of, make_edges
+from lamella.bridge.module_to_ir.graph import SymbolTable, SymbolValues, casts_of, make_edges
 from lamella.bridge.module_to_ir.nodes import Json
 from lamella.graph.data import read_weights
 from lamella.graph.model import Model
@@ -102,15 +102,15 @@ def ir_to_graph(part: GraphIR, limits: Limits = DEFAULT) -> Graph:
     """The graph that Graph IR says; Malformed where it says none. Whether it is whole is for `verify` to find."""
     if len(part.nodes) > limits.max_operations:
         raise Malformed(f"it has {len(part.nodes)} nodes; the limit is {limits.max_operations}")
-    return _Reading(part, limits).run()
+    return _GraphReader(part, limits).run()
 
 
-class _Reading:
+class _GraphReader:
     """The work of `ir_to_graph`."""
 
     def __init__(self, part: GraphIR, limits: Limits) -> None:
         self.part, self.limits = part, limits
-        self.meanings = Meanings(part.symbols)
+        self.meanings = SymbolValues(part.symbols)
         self.tensors: dict[str, Tensor] = {}
         own = [item for item in part.params if item.tied_to is None and not item.is_none]
         for item in (*part.inputs, *own, *part.constants, *part.states, *part.intermediates):
@@ -164,7 +164,7 @@ class _Reading:
 
     # --- nodes ----------------------------------------------------------------------------------------------
 
-    def _node(self, node: ir.Node) -> Operation:
+    def _node(self, node: ir.GraphNode) -> Operation:
         return Operation(
             node.op,
             tuple(map(self._argument, node.inputs)),
@@ -215,9 +215,9 @@ def _element(word: str) -> ElementType:
 
 def _compare(part: GraphIR, graph: Graph) -> None:
     """Edges and casts follow from the nodes; where a file says others, it is not one graph."""
-    meanings, table = Meanings(part.symbols), Table()
+    meanings, table = SymbolValues(part.symbols), SymbolTable()
     derived = list(make_edges(graph, table))
-    own = Meanings(table.symbols)
+    own = SymbolValues(table.symbols)
     if [_edge(item, meanings) for item in part.edges] != [_edge(item, own) for item in derived]:
         raise Malformed("the edges are not those of the nodes")
     if part.casts != tuple(casts_of(graph)):
@@ -226,7 +226,7 @@ def _compare(part: GraphIR, graph: Graph) -> None:
         raise Malformed("the ids of the nodes do not count")
 
 
-def _edge(edge: ir.Edge, meanings: Meanings) -> object:
+def _edge(edge: ir.Edge, meanings: SymbolValues) -> object:
     return edge.tensor, edge.source, edge.dest, edge.dtype, meanings.shape(edge.shape)
 
 
@@ -265,7 +265,7 @@ def _shape(name: str, built: BuiltConstant) -> tuple[int, ...] | None:
 def _computed(name: str, built: BuiltConstant, limits: Limits) -> Array:
     _require_room(name, shape_of(name, built), limits)
     try:
-        return compute(built)
+        return compute_table(built)
     except (ArithmeticError, TypeError, ValueError):
         raise Malformed(f"'{name[:100]}' cannot be computed from its arguments") from None
 

@@ -26,14 +26,14 @@ from lamella.base.writer import make_folder, write_bytes, write_pieces, write_te
 from lamella.bridge.hf_to_module.assignments import Assignment, expand
 from lamella.bridge.hf_to_module.config import MISSING, find_value, mapped_keys, spellings, text_of
 from lamella.bridge.hf_to_module.folder import CONFIG, EMPTY, INDEX, SINGLE, Checkpoint, Folder
-from lamella.bridge.hf_to_module.mapping import Ruler, check_ranges, show, spelled
+from lamella.bridge.hf_to_module.mapping import RecipeShapes, check_ranges, show, spelled
 from lamella.bridge.hf_to_module.weights import (
     FUNCTIONS,
-    Context,
     Joined,
-    Made,
+    MappingContext,
     Stacked,
     Weight,
+    WeightRecipe,
     Whole,
     element_named,
     names_in,
@@ -47,12 +47,12 @@ from lamella.lang.module.rules import mappings as rules
 # --- which tensors a checkpoint is to hold, and which part of which weight each of them is ------------------
 
 
-Step: TypeAlias = tuple[int | slice | EllipsisType, ...]
+IndexStep: TypeAlias = tuple[int | slice | EllipsisType, ...]
 Shape: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutgoingTensor:
     """A tensor that is written: the part of a weight at `steps`, one index after the other, through a function.
 
     `back` is the function that makes the part out of the tensor again. `element` is None where the weight has none of
@@ -63,7 +63,7 @@ class Outgoing:
     shape: Shape
     element: ElementType | None
     weight: Weight | None = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[IndexStep, ...] = ()
     function: str = ""
     back: str = ""
 
@@ -71,38 +71,40 @@ class Outgoing:
 class ExportPlan(NamedTuple):
     """The tensors of a checkpoint in the order of the weights, and what is wrong."""
 
-    tensors: tuple[Outgoing, ...]
+    tensors: tuple[OutgoingTensor, ...]
     findings: tuple[Diagnostic, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped:
+class ExportMapping:
     """How weights and tensors correspond: the weights, `hf_mapping:`, `hf_export:` and what mappings may ask."""
 
     weights: Sequence[Weight]
     imports: Sequence[n.Mapping]
     exports: Sequence[n.Mapping]
-    context: Context
+    context: MappingContext
 
 
-def plan_export(mapped: Mapped, given: Mapping[str, object], source: Checkpoint | None = None) -> ExportPlan:
+def plan_export(
+    mapped: ExportMapping, given: Mapping[str, object], source: Checkpoint | None = None
+) -> ExportPlan:
     """The tensors for these weights: as `hf_export:` says, else what undoes `hf_mapping:`.
 
     Names, types and the sizes of fused parts are those of the source where there is one. Tied weights are not written;
     optional ones are where they are `given`. Tensors of the source that belong to no weight are kept.
     """
-    return _Planning(mapped, given, source or EMPTY).run()
+    return _ExportPlanning(mapped, given, source or EMPTY).run()
 
 
-class _Planning:
+class _ExportPlanning:
     """The work of `plan_export`, with what it finds on the way."""
 
-    def __init__(self, mapped: Mapped, given: Mapping[str, object], source: Checkpoint) -> None:
+    def __init__(self, mapped: ExportMapping, given: Mapping[str, object], source: Checkpoint) -> None:
         self._mapped = mapped
         self._context = mapped.context
         self._given = given
         self._source = source.tensors
-        self._ruler = Ruler(source.tensors, self._spell, mapped.context.head_dim)
+        self._ruler = RecipeShapes(source.tensors, self._spell, mapped.context.head_dim)
         self._findings: list[Diagnostic] = []
 
     def run(self) -> ExportPlan:
@@ -112,7 +114,7 @@ class _Planning:
         self._findings += (*imports.findings, *exports.findings)
         said = {item.weight.path: item for item in exports.assignments}
         known = {item.weight.path: item for item in imports.assignments}
-        found: dict[str, Outgoing] = {}
+        found: dict[str, OutgoingTensor] = {}
         for weight in mapped.weights:
             if weight.tied is None:
                 for item in self._outgoing(weight, said.get(weight.path), known.get(weight.path)):
@@ -124,13 +126,15 @@ class _Planning:
             for path in known.keys() - self._given.keys()
             for name in names_in(known[path].made)
         }
-        kept = [Outgoing(item.name, item.shape, item.dtype) for item in left if item.name not in dropped]
+        kept = [
+            OutgoingTensor(item.name, item.shape, item.dtype) for item in left if item.name not in dropped
+        ]
         return ExportPlan((*found.values(), *kept), tuple(self._findings))
 
     def _spell(self, name: str) -> str:
         return spelled(name, self._context.prefix, self._source)
 
-    def _add(self, item: Outgoing, weight: Weight, found: dict[str, Outgoing]) -> None:
+    def _add(self, item: OutgoingTensor, weight: Weight, found: dict[str, OutgoingTensor]) -> None:
         first = found.setdefault(item.name, item)
         if first is not item and first.weight is not None:
             self._findings.append(
@@ -139,7 +143,7 @@ class _Planning:
 
     def _outgoing(
         self, weight: Weight, said: Assignment | None, known: Assignment | None
-    ) -> Iterator[Outgoing]:
+    ) -> Iterator[OutgoingTensor]:
         """The tensors of a weight."""
         to = said or known
         if weight.path not in self._given:
@@ -154,8 +158,8 @@ class _Planning:
                 self._findings += problem.findings
 
     def _parts(
-        self, made: Made, to: Assignment, shape: Shape, steps: tuple[Step, ...], undo: bool
-    ) -> Iterator[Outgoing]:
+        self, made: WeightRecipe, to: Assignment, shape: Shape, steps: tuple[IndexStep, ...], undo: bool
+    ) -> Iterator[OutgoingTensor]:
         match made:
             case Whole():
                 yield self._whole(made, to, shape, steps, undo)
@@ -165,13 +169,13 @@ class _Planning:
             case Joined(parts, dim):
                 axis = dim % max(len(shape), 1)
                 for part, (low, high) in zip(parts, self._ranges(made, to, shape, axis), strict=True):
-                    step: Step = (*(slice(None),) * axis, slice(low, high))
+                    step: IndexStep = (*(slice(None),) * axis, slice(low, high))
                     inner = (*shape[:axis], high - low, *shape[axis + 1 :])
                     yield from self._parts(part, to, inner, (*steps, step), undo)
 
     def _whole(
-        self, made: Whole, to: Assignment, shape: Shape, steps: tuple[Step, ...], undo: bool
-    ) -> Outgoing:
+        self, made: Whole, to: Assignment, shape: Shape, steps: tuple[IndexStep, ...], undo: bool
+    ) -> OutgoingTensor:
         """One tensor; what was done to it on the way in is undone."""
         name = self._spell(made.name)
         other = FUNCTIONS[made.function].inverse if made.function else ""
@@ -186,7 +190,7 @@ class _Planning:
             )
         stored = self._source.get(name)
         element = stored.dtype if stored is not None else element_named(to.weight.element)
-        return Outgoing(name, result, element, to.weight, steps, function, back)
+        return OutgoingTensor(name, result, element, to.weight, steps, function, back)
 
     def _ranges(self, made: Joined, to: Assignment, shape: Shape, axis: int) -> Sequence[tuple[int, int]]:
         """Which range of a dimension each part takes."""
@@ -211,13 +215,13 @@ _METADATA = MappingProxyType({"format": "pt"})
 """Without it older versions of transformers refuse a file."""
 
 
-class _Tensor(NamedTuple):
-    outgoing: Outgoing
+class _SizedTensor(NamedTuple):
+    outgoing: OutgoingTensor
     element: ElementType
     size: int
 
 
-class Numbers:
+class TensorEncoder:
     """Arrays of weights while they become tensors; the last one is kept, since its parts follow one another."""
 
     def __init__(self, arrays: Mapping[str, Array], source: Checkpoint | None, head_dim: int) -> None:
@@ -226,14 +230,14 @@ class Numbers:
         self._head = head_dim
         self._last: tuple[str, Array | None] = ("", None)
 
-    def element_of(self, item: Outgoing) -> ElementType:
+    def element_of(self, item: OutgoingTensor) -> ElementType:
         """The type in which a tensor is written."""
         if item.element is not None or item.weight is None:
             return item.element or _unknown(item, None)
         found = element_type_of(self._array(item).dtype)
         return found or _unknown(item, self._array(item).dtype)
 
-    def image(self, item: Outgoing, element: ElementType) -> memoryview | bytes:
+    def image(self, item: OutgoingTensor, element: ElementType) -> memoryview | bytes:
         """The bytes of a tensor: those of the source where the numbers are still what it gives."""
         if item.weight is None:
             return self._source.bytes_of(item.name)
@@ -246,7 +250,7 @@ class Numbers:
         found = to_memory(_converted(item, values, element))
         return found.data if len(found) else b""
 
-    def _array(self, item: Outgoing) -> Array:
+    def _array(self, item: OutgoingTensor) -> Array:
         """The array of the weight of a tensor."""
         weight = item.weight
         path = "" if weight is None else weight.path
@@ -260,7 +264,7 @@ class Numbers:
                 raise LamellaError([finding])
         return array
 
-    def _is_unchanged(self, item: Outgoing, part: Array) -> bool:
+    def _is_unchanged(self, item: OutgoingTensor, part: Array) -> bool:
         """Whether the tensor of the source makes these numbers, bit for bit."""
         stored = self._source.tensors.get(item.name)
         if stored is None or stored.shape != item.shape:
@@ -289,7 +293,7 @@ def _dense(values: Array) -> Array:
     return np.ascontiguousarray(values).reshape(-1)
 
 
-def _converted(item: Outgoing, values: Array, element: ElementType) -> Array:
+def _converted(item: OutgoingTensor, values: Array, element: ElementType) -> Array:
     if values.dtype == numpy_dtype(element):
         return values
     found = element_type_of(values.dtype)
@@ -299,14 +303,14 @@ def _converted(item: Outgoing, values: Array, element: ElementType) -> Array:
 
 
 def _unknown(
-    item: Outgoing, found: object, wanted: ElementType | str = "a type of a checkpoint"
+    item: OutgoingTensor, found: object, wanted: ElementType | str = "a type of a checkpoint"
 ) -> ElementType:
     path = item.name if item.weight is None else item.weight.path
     raise LamellaError([rules.NUMBERS_DTYPE.at(NOWHERE, path=path, found=found, wanted=wanted)])
 
 
-def write_store(
-    folder: Path, tensors: Sequence[Outgoing], numbers: Numbers, shard_bytes: int
+def _write_shards(
+    folder: Path, tensors: Sequence[OutgoingTensor], numbers: TensorEncoder, shard_bytes: int
 ) -> tuple[Path, ...]:
     """Write tensors into `model.safetensors`, or into several files and an index where they are larger than one.
 
@@ -328,13 +332,13 @@ def write_store(
     return (*(folder / name for name in names), folder / INDEX)
 
 
-def _measured(item: Outgoing, numbers: Numbers) -> _Tensor:
+def _measured(item: OutgoingTensor, numbers: TensorEncoder) -> _SizedTensor:
     element = numbers.element_of(item)
-    return _Tensor(item, element, bytes_for(element_count(item.shape), element.bits))
+    return _SizedTensor(item, element, bytes_for(element_count(item.shape), element.bits))
 
 
-def _shards(tensors: Sequence[_Tensor], shard_bytes: int) -> list[list[_Tensor]]:
-    shards: list[list[_Tensor]] = []
+def _shards(tensors: Sequence[_SizedTensor], shard_bytes: int) -> list[list[_SizedTensor]]:
+    shards: list[list[_SizedTensor]] = []
     room = 0
     for item in tensors:
         if not shards or item.size > room:
@@ -345,7 +349,7 @@ def _shards(tensors: Sequence[_Tensor], shard_bytes: int) -> list[list[_Tensor]]
     return shards
 
 
-def _write_file(path: Path, tensors: Sequence[_Tensor], numbers: Numbers) -> None:
+def _write_file(path: Path, tensors: Sequence[_SizedTensor], numbers: TensorEncoder) -> None:
     # Wide elements first: then each tensor begins at a multiple of its element's size.
     ordered = sorted(tensors, key=lambda item: -item.element.bits)
     header = encode_header(
@@ -355,7 +359,9 @@ def _write_file(path: Path, tensors: Sequence[_Tensor], numbers: Numbers) -> Non
     write_pieces(path, _pieces(header, ordered, numbers), size=size)
 
 
-def _pieces(header: bytes, tensors: Sequence[_Tensor], numbers: Numbers) -> Iterator[bytes | memoryview]:
+def _pieces(
+    header: bytes, tensors: Sequence[_SizedTensor], numbers: TensorEncoder
+) -> Iterator[bytes | memoryview]:
     yield header
     for item in tensors:
         yield numbers.image(item.outgoing, item.element)
@@ -377,7 +383,7 @@ BESIDE = (
 class Export:
     """What a folder is to hold: how weights become tensors, the config, and the folder that the model came from."""
 
-    mapped: Mapped
+    mapped: ExportMapping
     config: Mapping[str, object]
     source: Folder | None = None
     shard_bytes: int = SHARD_BYTES
@@ -398,8 +404,8 @@ def export_folder(
     if errors(plan.findings):
         raise LamellaError(plan.findings)
     _make_empty(destination)
-    numbers = Numbers(weights, source, export.mapped.context.head_dim)
-    files = list(write_store(destination, plan.tensors, numbers, export.shard_bytes))
+    numbers = TensorEncoder(weights, source, export.mapped.context.head_dim)
+    files = list(_write_shards(destination, plan.tensors, numbers, export.shard_bytes))
     files += _copy_beside(destination, export.source, limits)
     for name, text in export.beside.items():
         make_folder((destination / name).parent)
@@ -517,4 +523,4 @@ def _inner(config: dict[str, object], key: str) -> dict[str, object]:
     return made
 
 
-__all__ = ["Export", "ExportPlan", "Mapped", "export_folder", "plan_export", "write_config"]
+__all__ = ["Export", "ExportMapping", "ExportPlan", "export_folder", "plan_export", "write_config"]

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from lamella.bridge.hf_to_module.config import ReadConfig, find_architecture, read_config, text_of
-from lamella.bridge.hf_to_module.folder import Checkpoint, Entry, Folder, is_model_folder, open_folder
+from lamella.bridge.hf_to_module.folder import (
+    Checkpoint,
+    CheckpointTensor,
+    Folder,
+    is_model_folder,
+    open_folder,
+)
 from lamella.bridge.hf_to_module.mapping import ImportPlan, plan_import
-from lamella.bridge.hf_to_module.weights import Context, Item, Weight, skeleton_of
+from lamella.bridge.hf_to_module.weights import MappingContext, Weight, WeightImport, skeleton_of
 
 __all__ = [
     "Checkpoint",
-    "Context",
-    "Entry",
+    "CheckpointTensor",
     "Folder",
     "ImportPlan",
-    "Item",
+    "MappingContext",
     "ReadConfig",
     "Weight",
+    "WeightImport",
     "find_architecture",
     "is_model_folder",
     "open_folder",

@@ -13,11 +13,11 @@ from lamella.base.suggest import nearest
 from lamella.bridge.hf_to_module.weights import (
     STACK,
     Alias,
-    Context,
     Joined,
-    Made,
+    MappingContext,
     Stacked,
     Weight,
+    WeightRecipe,
     Whole,
     function_names,
     indices_in,
@@ -45,14 +45,14 @@ def template_of(name: str) -> str:
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _MOST_SLICES = 100_000
 _MOST_CANDIDATES, _MOST_SEARCHES = 500, 50
-Bound = Mapping[str, int]
+IndexValues = Mapping[str, int]
 
 
 class Assignment(NamedTuple):
     """A weight, what it is made of, and whether a checkpoint may lack that."""
 
     weight: Weight
-    made: Made
+    made: WeightRecipe
     optional: bool
     span: Span
 
@@ -72,7 +72,7 @@ class Expanded(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _MappingEntry:
     """An entry that holds: its indices in order, the ranges of its split, and whether something is wrong with it."""
 
     mapping: n.Mapping
@@ -81,7 +81,7 @@ class _Entry:
     wrong: bool = False
 
 
-def expand(weights: Sequence[Weight], mappings: Sequence[n.Mapping], context: Context) -> Expanded:
+def expand(weights: Sequence[Weight], mappings: Sequence[n.Mapping], context: MappingContext) -> Expanded:
     """Every weight with its tensors, and what is wrong with the entries; `unmapped` are weights without an entry."""
     return _Expansion(context).run(weights, mappings)
 
@@ -89,13 +89,13 @@ def expand(weights: Sequence[Weight], mappings: Sequence[n.Mapping], context: Co
 class _Expansion:
     """The work of `expand`, with what it finds on the way."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: MappingContext) -> None:
         self._context = context
         self._findings: list[Diagnostic] = []
-        self._entries: list[tuple[str, _Entry]] = []
+        self._entries: list[tuple[str, _MappingEntry]] = []
         self._skeletons: set[str] = set()
-        self._table: dict[str, list[_Entry]] = {}
-        self._exact: dict[tuple[str, tuple[str | int, ...]], list[_Entry]] = {}
+        self._table: dict[str, list[_MappingEntry]] = {}
+        self._exact: dict[tuple[str, tuple[str | int, ...]], list[_MappingEntry]] = {}
         """Entries without placeholders: there may be one for each weight."""
         self._met: set[int] = set()
         self._dormant: dict[str, tuple[str, str]] = {}
@@ -132,7 +132,7 @@ class _Expansion:
         indices = tuple(index for part in mapping.path.parts for index in part.indices)
         wrong = list(_check_spec(mapping, {item for item in indices if isinstance(item, str)}))
         self._findings += wrong
-        entry = _Entry(mapping, indices, bounds, bool(wrong))
+        entry = _MappingEntry(mapping, indices, bounds, bool(wrong))
         skeleton = pattern_skeleton(mapping.path)
         self._entries.append((skeleton, entry))
         self._skeletons.add(skeleton)
@@ -180,9 +180,11 @@ class _Expansion:
             return self._assign_slices(weight, f"{skeleton}[]", indices)
         return None
 
-    def _match(self, skeleton: str, indices: tuple[int, ...], path: str) -> tuple[_Entry, Bound] | None:
+    def _match(
+        self, skeleton: str, indices: tuple[int, ...], path: str
+    ) -> tuple[_MappingEntry, IndexValues] | None:
         """The entry for a path, and the values of its placeholders."""
-        found: tuple[_Entry, Bound] | None = None
+        found: tuple[_MappingEntry, IndexValues] | None = None
         for entry in (*self._exact.get((skeleton, indices), ()), *self._table.get(skeleton, ())):
             bound = _bind(entry.indices, indices)
             if bound is None:
@@ -203,7 +205,7 @@ class _Expansion:
         if not found:
             return None
         parts = tuple(_made(entry, bound, inner) for entry, bound in found)
-        made: Made = _BROKEN if _BROKEN in parts else Stacked(parts)
+        made: WeightRecipe = _BROKEN if _BROKEN in parts else Stacked(parts)
         first = found[0][0].mapping
         if len(found) != extent:
             count, path = len(found), weight.path
@@ -233,7 +235,7 @@ def _bind(pattern: tuple[str | int, ...], indices: tuple[int, ...]) -> dict[str,
     return bound
 
 
-def _made(entry: _Entry, bound: Bound, shape: tuple[int, ...]) -> Made:
+def _made(entry: _MappingEntry, bound: IndexValues, shape: tuple[int, ...]) -> WeightRecipe:
     """What an entry says, its placeholders filled in."""
     if entry.wrong:
         return _BROKEN
@@ -248,7 +250,7 @@ def _made(entry: _Entry, bound: Bound, shape: tuple[int, ...]) -> Made:
             return _part(spec, bound, shape)
 
 
-def _part(spec: n.Direct | n.Transform, bound: Bound, shape: tuple[int, ...]) -> Made:
+def _part(spec: n.Direct | n.Transform, bound: IndexValues, shape: tuple[int, ...]) -> WeightRecipe:
     if isinstance(spec, n.Direct):
         return Whole(_fill(spec.name, bound))
     if spec.function != STACK:
@@ -258,7 +260,7 @@ def _part(spec: n.Direct | n.Transform, bound: Bound, shape: tuple[int, ...]) ->
     return Stacked(tuple(Whole(_fill(spec.name, {**bound, free: index})) for index in range(extent)))
 
 
-def _fill(text: str, bound: Bound) -> str:
+def _fill(text: str, bound: IndexValues) -> str:
     for name, index in bound.items():
         text = text.replace(f"{{{name}}}", str(index))
     return text
@@ -267,21 +269,21 @@ def _fill(text: str, bound: Bound) -> str:
 # --- checks of one entry --------------------------------------------------------------------------------------
 
 
-def _truth(context: Context, condition: n.Expr) -> bool:
+def _truth(context: MappingContext, condition: n.Expr) -> bool:
     value = context.evaluate(condition)
     if not isinstance(value, bool):
         raise Problem(_wrong_kind(condition, "the condition", value, "true or false"))
     return value
 
 
-def _bounds(context: Context, spec: n.Spec) -> tuple[tuple[int, int], ...]:
+def _bounds(context: MappingContext, spec: n.Spec) -> tuple[tuple[int, int], ...]:
     """The ranges of a split; none for anything else."""
     if not isinstance(spec, n.Split):
         return ()
     return tuple((_integer(context, part.low), _integer(context, part.high)) for part in spec.parts)
 
 
-def _integer(context: Context, bound: n.Expr) -> int:
+def _integer(context: MappingContext, bound: n.Expr) -> int:
     value = context.evaluate(bound)
     if isinstance(value, bool) or not isinstance(value, int):
         raise Problem(_wrong_kind(bound, "the bound of the range", value, "an integer"))

@@ -197,10 +197,10 @@ def _wrong(span: Span, key: str, found: object, problem: Malformed) -> Diagnosti
     wanted, repair = problem.args[0], ""
     if isinstance(found, str) and wanted.endswith(("integer", "number")):
         repair = "write it without quotes"
-    return rules.CONFIG.at(span, key=key, file=FILE, found=_tell(found), wanted=wanted, repair=repair)
+    return rules.CONFIG.at(span, key=key, file=FILE, found=_shown(found), wanted=wanted, repair=repair)
 
 
-def _tell(value: object) -> str:
+def _shown(value: object) -> str:
     """A value of JSON as a message names it."""
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "an object"
@@ -257,7 +257,7 @@ def _item(kind: ConfigType, found: object, negative: bool) -> Value:
     try:
         return _one(kind, found, negative)
     except Malformed as problem:
-        raise Malformed(f"a list in which {_tell(found)} is {problem.args[0]}") from None
+        raise Malformed(f"a list in which {_shown(found)} is {problem.args[0]}") from None
 
 
 def _one(kind: ConfigType, found: object, negative: bool) -> Value:

@@ -77,7 +77,7 @@ _MOST_FINDINGS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CheckpointTensor:
     """A tensor of a checkpoint: its type, its shape, and the bytes of a file in which it lies."""
 
     name: str
@@ -92,7 +92,7 @@ class Entry:
 class Checkpoint:
     """Tensors by name, and the mapped files in which they lie."""
 
-    tensors: Mapping[str, Entry]
+    tensors: Mapping[str, CheckpointTensor]
     files: Mapping[str, Mapped]
 
     def read(self, name: str) -> Array:
@@ -117,7 +117,7 @@ class Checkpoint:
         self.files[entry.file].release(entry.offset, entry.length)
 
 
-class Opened(NamedTuple):
+class OpenedCheckpoint(NamedTuple):
     """A checkpoint, and what is wrong with the rest of it."""
 
     checkpoint: Checkpoint
@@ -127,14 +127,14 @@ class Opened(NamedTuple):
 EMPTY = Checkpoint(MappingProxyType({}), MappingProxyType({}))
 
 
-def open_checkpoint(folder: Path, limits: Limits = DEFAULT) -> Opened:
+def _open_checkpoint(folder: Path, limits: Limits = DEFAULT) -> OpenedCheckpoint:
     """The checkpoint of a folder: `model.safetensors`, else the files that its index names.
 
     LamellaError: there is none, or none that could be used.
     """
     if is_there(folder / SINGLE):
         mapped, entries = _open_file(folder, SINGLE, limits)
-        return Opened(Checkpoint({item.name: item for item in entries}, {SINGLE: mapped}))
+        return OpenedCheckpoint(Checkpoint({item.name: item for item in entries}, {SINGLE: mapped}))
     if is_there(folder / INDEX):
         return _open_shards(folder, limits)
     raise LamellaError([_no_checkpoint(folder)])
@@ -150,7 +150,7 @@ def _no_checkpoint(folder: Path) -> Diagnostic:
     return wrong_file(folder / pickled[0], "weights are not read from pickles", hint)
 
 
-def _open_file(folder: Path, name: str, limits: Limits) -> tuple[Mapped, list[Entry]]:
+def _open_file(folder: Path, name: str, limits: Limits) -> tuple[Mapped, list[CheckpointTensor]]:
     refuse_link(folder, name)
     # A mapped file takes no memory, however large it is.
     mapped = map_bytes_in(folder, name, replace(limits, max_data_bytes=LARGEST))
@@ -160,15 +160,15 @@ def _open_file(folder: Path, name: str, limits: Limits) -> tuple[Mapped, list[En
         raise LamellaError([wrong_file(mapped.path, str(problem)[:400])]) from None
     start = index.start
     return mapped, [
-        Entry(item.name, item.element, item.shape, name, start + item.begin, item.end - item.begin)
+        CheckpointTensor(item.name, item.element, item.shape, name, start + item.begin, item.end - item.begin)
         for item in index.entries
     ]
 
 
-def _open_shards(folder: Path, limits: Limits) -> Opened:
+def _open_shards(folder: Path, limits: Limits) -> OpenedCheckpoint:
     places = _weight_map(folder, limits)
     files: dict[str, Mapped] = {}
-    tensors: dict[str, Entry] = {}
+    tensors: dict[str, CheckpointTensor] = {}
     findings: list[Diagnostic] = []
     for file in dict.fromkeys(places.values()):
         try:
@@ -177,14 +177,14 @@ def _open_shards(folder: Path, limits: Limits) -> Opened:
             findings += problem.findings
             continue
         strangers = [item.name for item in entries if places.get(item.name) != file]
-        findings += [_stranger(folder, file, name, places.get(name)) for name in strangers[:_MOST_FINDINGS]]
+        findings += [_unindexed(folder, file, name, places.get(name)) for name in strangers[:_MOST_FINDINGS]]
         tensors |= {item.name: item for item in entries if places.get(item.name) == file}
     lost = [name for name, file in places.items() if name not in tensors and file in files]
     findings += [_lost(folder, name, places[name]) for name in lost[:_MOST_FINDINGS]]
-    return Opened(Checkpoint(tensors, files), tuple(findings))
+    return OpenedCheckpoint(Checkpoint(tensors, files), tuple(findings))
 
 
-def _stranger(folder: Path, file: str, name: str, place: str | None) -> Diagnostic:
+def _unindexed(folder: Path, file: str, name: str, place: str | None) -> Diagnostic:
     says = f"puts it into '{place}'" if place else "does not name it"
     return wrong_file(folder / file, f"it holds the tensor '{name[:200]}', and {INDEX} {says}")
 
@@ -255,7 +255,7 @@ def open_folder(path: Path, limits: Limits = DEFAULT) -> Folder:
     except LamellaError as problem:
         findings += problem.findings
     try:
-        checkpoint, wrong = open_checkpoint(path, limits)
+        checkpoint, wrong = _open_checkpoint(path, limits)
         findings += wrong
     except LamellaError as problem:
         findings += problem.findings

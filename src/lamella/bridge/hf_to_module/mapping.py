@@ -20,17 +20,17 @@ from lamella.base.errors import Found
 from lamella.base.source import Span
 from lamella.base.suggest import nearest
 from lamella.bridge.hf_to_module.assignments import _DIGITS, Assignment, Expanded, expand, template_of
-from lamella.bridge.hf_to_module.folder import Checkpoint, Entry, whole
+from lamella.bridge.hf_to_module.folder import Checkpoint, CheckpointTensor, whole
 from lamella.bridge.hf_to_module.weights import (
     FUNCTIONS,
     Alias,
-    Context,
-    Item,
     Joined,
-    Made,
-    Numbers,
+    LazyWeights,
+    MappingContext,
     Stacked,
     Weight,
+    WeightImport,
+    WeightRecipe,
     Whole,
     element_named,
     names_in,
@@ -53,12 +53,12 @@ _MOST_CANDIDATES = 300
 _MOST_SEARCHES = 50
 
 
-def is_buffer(name: str) -> bool:
+def _is_buffer(name: str) -> bool:
     """Whether a tensor is a known table and no weight: rotary frequencies, positions, causal masks."""
     return _BUFFER.fullmatch(name) is not None
 
 
-class Patterns:
+class NamePatterns:
     """Patterns of names such as `vision_*` that may stay unused."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
@@ -68,7 +68,7 @@ class Patterns:
         return self._pattern is not None and self._pattern.match(name) is not None
 
 
-class Readers:
+class PotentialReaders:
     """Which parameter would read a tensor that nothing reads: under other values, with more layers, beside another.
 
     `dormant` is that of an expanded mapping, `wanted` are the names of tensors that are read, and `used` the parameter
@@ -101,7 +101,7 @@ class Readers:
         return None
 
 
-class Neighbours:
+class NameSuggestions:
     """Finds the nearest of many names; names that differ only in their numbers are compared once."""
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -143,23 +143,25 @@ def spelled(name: str, prefix: str, tensors: Container[str]) -> str:
 # --- the shape and type of what a weight is made of, found from the header of a checkpoint before -----------
 
 
-class Measured(NamedTuple):
+class MeasuredRecipe(NamedTuple):
     """What is made: from which tensors, of which shape and type."""
 
-    made: Made
+    made: WeightRecipe
     shape: tuple[int, ...]
     element: ElementType
 
 
-class Ruler:
+class RecipeShapes:
     """Measures the sources of weights in one checkpoint; `spell` gives the name under which a tensor stands in it."""
 
-    def __init__(self, tensors: Mapping[str, Entry], spell: Callable[[str], str], head_dim: int) -> None:
+    def __init__(
+        self, tensors: Mapping[str, CheckpointTensor], spell: Callable[[str], str], head_dim: int
+    ) -> None:
         self._tensors = tensors
         self._spell = spell
         self._head = head_dim
 
-    def measure(self, made: Made, to: Assignment) -> Measured:
+    def measure(self, made: WeightRecipe, to: Assignment) -> MeasuredRecipe:
         """The measure of a source; Found says why it is none."""
         match made:
             case Joined():
@@ -170,12 +172,12 @@ class Ruler:
                 return self._whole(made, to)
         raise TypeError("the numbers of another weight are measured there")
 
-    def _whole(self, made: Whole, to: Assignment) -> Measured:
+    def _whole(self, made: Whole, to: Assignment) -> MeasuredRecipe:
         entry = self._tensors[self._spell(made.name)]
         spelled = Whole(entry.name, made.function)
         function = FUNCTIONS.get(made.function)
         if function is None:
-            return Measured(spelled, entry.shape, entry.dtype)
+            return MeasuredRecipe(spelled, entry.shape, entry.dtype)
         shape = function.shape(entry.shape, self._head)
         if function.computes and not entry.dtype.is_float:
             wanted = f"what {made.function} makes of floating numbers"
@@ -185,17 +187,17 @@ class Ruler:
             raise Found(
                 rules.FUNCTION_SHAPE.at(to.span, name=entry.name, found=found, function=name, why=shape)
             )
-        return Measured(spelled, shape, entry.dtype)
+        return MeasuredRecipe(spelled, shape, entry.dtype)
 
-    def _stacked(self, parts: Sequence[Made], to: Assignment) -> Measured:
+    def _stacked(self, parts: Sequence[WeightRecipe], to: Assignment) -> MeasuredRecipe:
         found = self._alike(parts, to)
         for item in found:
             if item.shape != found[0].shape:
                 raise Found(_fused(to, f"{show(found[0].shape)} and {show(item.shape)}"))
         shape = (len(found), *(found[0].shape if found else to.weight.shape[1:]))
-        return Measured(Stacked(tuple(item.made for item in found)), shape, found[0].element)
+        return MeasuredRecipe(Stacked(tuple(item.made for item in found)), shape, found[0].element)
 
-    def _joined(self, made: Joined, to: Assignment) -> Measured:
+    def _joined(self, made: Joined, to: Assignment) -> MeasuredRecipe:
         found, dim = self._alike(made.parts, to), made.dim
         first = found[0].shape
         if not -len(first) <= dim < len(first):
@@ -209,9 +211,9 @@ class Ruler:
             order = _check_bounds(made.bounds, sizes, axis, to)
             found = [found[index] for index in order]
         shape = (*first[:axis], sum(sizes), *first[axis + 1 :])
-        return Measured(Joined(tuple(item.made for item in found), axis), shape, found[0].element)
+        return MeasuredRecipe(Joined(tuple(item.made for item in found), axis), shape, found[0].element)
 
-    def _alike(self, parts: Sequence[Made], to: Assignment) -> list[Measured]:
+    def _alike(self, parts: Sequence[WeightRecipe], to: Assignment) -> list[MeasuredRecipe]:
         """The measures of parts that are of one type."""
         found = [self.measure(part, to) for part in parts]
         for item in found:
@@ -280,7 +282,7 @@ _MOST_FINDINGS = 1000
 class ImportPlan:
     """Where the numbers of each weight come from; `absent` are optional weights that the checkpoint lacks."""
 
-    items: tuple[Item, ...]
+    items: tuple[WeightImport, ...]
     findings: tuple[Diagnostic, ...]
     checkpoint: Checkpoint
     head_dim: int = 0
@@ -291,14 +293,14 @@ class ImportPlan:
 
         Floating weights come in `element` where one is named, else in the type that the plan has for each.
         """
-        return Numbers(self.items, self.checkpoint, self.head_dim, element_named(element or ""))
+        return LazyWeights(self.items, self.checkpoint, self.head_dim, element_named(element or ""))
 
 
 def plan_import(
     weights: Sequence[Weight],
     mappings: Sequence[n.Mapping],
     checkpoint: Checkpoint,
-    context: Context,
+    context: MappingContext,
     unused: Sequence[str] = (),
 ) -> ImportPlan:
     """Match weights and tensors: every weight is filled, every tensor is used once, shapes and types fit.
@@ -307,28 +309,30 @@ def plan_import(
     read under other values is told even then. The tensor of a tied weight holds the numbers that the tie gives it.
     """
     with collector_paused():
-        return _Planning(checkpoint, context).run(expand(weights, mappings, context), Patterns(unused))
+        return _ImportPlanning(checkpoint, context).run(
+            expand(weights, mappings, context), NamePatterns(unused)
+        )
 
 
-class _Planning:
+class _ImportPlanning:
     """The work of `plan_import`, with what it finds on the way."""
 
-    def __init__(self, checkpoint: Checkpoint, context: Context) -> None:
+    def __init__(self, checkpoint: Checkpoint, context: MappingContext) -> None:
         self._checkpoint = checkpoint
         self._tensors = checkpoint.tensors
         self._context = context
-        self._ruler = Ruler(checkpoint.tensors, self._spell, context.head_dim)
+        self._ruler = RecipeShapes(checkpoint.tensors, self._spell, context.head_dim)
         self._used: dict[str, str] = {}
-        self._readers = Readers({}, (), {}, "")
+        self._readers = PotentialReaders({}, (), {}, "")
         self._lacking: list[tuple[str, Assignment]] = []
         self._wanted: list[str] = []
         self._converted: Counter[tuple[ElementType, ElementType]] = Counter()
         self._findings: list[Diagnostic] = []
 
-    def run(self, expanded: Expanded, patterns: Patterns) -> ImportPlan:
+    def run(self, expanded: Expanded, patterns: NamePatterns) -> ImportPlan:
         """The plan, with all findings."""
         self._findings += expanded.findings
-        items: dict[str, Item] = {}
+        items: dict[str, WeightImport] = {}
         absent: list[str] = []
         for assignment in expanded.assignments:
             item = self._plan(assignment)
@@ -338,10 +342,12 @@ class _Planning:
                 absent.append(assignment.weight.path)
         absent += [item.path for item in expanded.unmapped if item.optional]
         self._findings += self._aliases(items)
-        self._readers = Readers(expanded.dormant, self._wanted, self._used, self._context.prefix)
+        self._readers = PotentialReaders(expanded.dormant, self._wanted, self._used, self._context.prefix)
         untied = list(self._untied(expanded.tied, items, patterns))
         tied = {self._spell(name) for name in expanded.tied}
-        left = [name for name in self._tensors if not (name in self._used or name in tied or is_buffer(name))]
+        left = [
+            name for name in self._tensors if not (name in self._used or name in tied or _is_buffer(name))
+        ]
         unused = [name for name in left if name not in patterns]
         self._findings += self._tell_unmapped(expanded.unmapped)
         self._findings += self._tell_lacking(unused)
@@ -359,9 +365,9 @@ class _Planning:
     def _spell(self, name: str) -> str:
         return spelled(name, self._context.prefix, self._tensors)
 
-    def _plan(self, to: Assignment) -> Item | None:
+    def _plan(self, to: Assignment) -> WeightImport | None:
         if isinstance(to.made, Alias):
-            return Item(to.weight.path, to.weight.shape, None, None, to.made, to.span)
+            return WeightImport(to.weight.path, to.weight.shape, None, None, to.made, to.span)
         names = list(names_in(to.made))
         self._wanted += names
         lacking = [name for name in names if self._spell(name) not in self._tensors]
@@ -383,7 +389,7 @@ class _Planning:
                 self._findings.append(rules.USED_TWICE.at(to.span, name=name, first=first, second=second))
             self._used[name] = to.weight.path
 
-    def _fit(self, found: Measured, to: Assignment) -> Item:
+    def _fit(self, found: MeasuredRecipe, to: Assignment) -> WeightImport:
         """The item of a weight, once shape and type are what it needs."""
         weight = to.weight
         if found.shape != weight.shape:
@@ -394,9 +400,9 @@ class _Planning:
                 name = next(names_in(found.made))
                 raise Found(rules.CHECKPOINT_DTYPE.at(to.span, name=name, found=found.element, wanted=wanted))
             self._converted[found.element, wanted] += sum(1 for _ in names_in(found.made))
-        return Item(weight.path, weight.shape, wanted, found.element, found.made, to.span)
+        return WeightImport(weight.path, weight.shape, wanted, found.element, found.made, to.span)
 
-    def _wrong_shape(self, found: Measured, to: Assignment) -> Diagnostic:
+    def _wrong_shape(self, found: MeasuredRecipe, to: Assignment) -> Diagnostic:
         weight, made = to.weight, found.made
         wanted, values = show(weight.shape), weight.values
         if not isinstance(made, Whole):
@@ -408,7 +414,7 @@ class _Planning:
             to.span, name=made.name, found=text, path=weight.path, wanted=wanted, values=values
         )
 
-    def _aliases(self, items: dict[str, Item]) -> Iterator[Diagnostic]:
+    def _aliases(self, items: dict[str, WeightImport]) -> Iterator[Diagnostic]:
         """Weights that the mapping ties to others must lead to one that has numbers, of the same shape."""
         for item in list(items.values()):
             if not isinstance(item.made, Alias):
@@ -430,7 +436,7 @@ class _Planning:
     # --- what is left over ----------------------------------------------------------------------------------
 
     def _untied(
-        self, tied: Mapping[str, Assignment], items: Mapping[str, Item], patterns: Patterns
+        self, tied: Mapping[str, Assignment], items: Mapping[str, WeightImport], patterns: NamePatterns
     ) -> Iterator[Diagnostic]:
         """Tensors of tied weights that hold other numbers than those that the tie gives them."""
         for name, to in tied.items():
@@ -446,7 +452,7 @@ class _Planning:
                     self._file_of(own), name=own, other=first, path=path, tied=to.weight.tied, pattern=own
                 )
 
-    def _is_same(self, name: str, made: Made) -> bool:
+    def _is_same(self, name: str, made: WeightRecipe) -> bool:
         """Whether a tensor is, bit for bit, the one that another weight is made of."""
         if not isinstance(made, Whole) or made.function:
             return False
@@ -464,7 +470,7 @@ class _Planning:
     def _tell_lacking(self, unused: Sequence[str]) -> Iterator[Diagnostic]:
         if not self._lacking:
             return
-        near = Neighbours(unused or self._tensors)
+        near = NameSuggestions(unused or self._tensors)
         for name, to in self._lacking[:_MOST_FINDINGS]:
             close = near.nearest(name)
             repair = f"the nearest that it has is '{close}'" if close else ""
@@ -473,7 +479,7 @@ class _Planning:
     def _tell_unused(self, unused: Sequence[str]) -> Iterator[Diagnostic]:
         if not unused:
             return
-        lacking = Neighbours([name for name, _ in self._lacking] or self._wanted)
+        lacking = NameSuggestions([name for name, _ in self._lacking] or self._wanted)
         for name in unused[:_MOST_FINDINGS]:
             reader, close = self._readers.find(name), lacking.nearest(name)
             if reader is not None:

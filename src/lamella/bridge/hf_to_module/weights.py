@@ -37,7 +37,7 @@ class Weight:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class MappingContext:
     """What mappings may ask of a model.
 
     `evaluate` gives the value of a condition or of a bound of a range, and raises Problem. `declared` are parameters
@@ -65,7 +65,7 @@ class Whole:
 class Joined:
     """Parts one behind the other along a dimension; `bounds` are the ranges that they are said to take."""
 
-    parts: tuple[Made, ...]
+    parts: tuple[WeightRecipe, ...]
     dim: int
     bounds: tuple[tuple[int, int], ...] = ()
 
@@ -74,7 +74,7 @@ class Joined:
 class Stacked:
     """Parts of one shape along a new first dimension."""
 
-    parts: tuple[Made, ...]
+    parts: tuple[WeightRecipe, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,10 @@ class Alias:
     path: str
 
 
-Made: TypeAlias = Whole | Joined | Stacked | Alias
+WeightRecipe: TypeAlias = Whole | Joined | Stacked | Alias
 
 
-def names_in(made: Made) -> Iterator[str]:
+def names_in(made: WeightRecipe) -> Iterator[str]:
     """The tensors of a checkpoint that something is made of, in order."""
     match made:
         case Whole(name):
@@ -127,7 +127,7 @@ that stands only in the name of the tensor."""
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class TransformFunction:
     """A transform: its effect on a shape and on numbers, and the name of the function that undoes it.
 
     `shape` gives a text where a tensor of a shape cannot be taken. Both know the number of rows of an attention head.
@@ -208,22 +208,22 @@ def _unsqueeze(values: Array, head: int) -> Array:
     return values.reshape(values.shape[0], 1, *values.shape[1:])
 
 
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
+FUNCTIONS: Mapping[str, TransformFunction] = MappingProxyType(
     {
-        "transpose": Function("transpose", _swap_shape, _swap),
-        "neg": Function("neg", _same, _negate, computes=True),
-        "negate_exp": Function(
+        "transpose": TransformFunction("transpose", _swap_shape, _swap),
+        "neg": TransformFunction("neg", _same, _negate, computes=True),
+        "negate_exp": TransformFunction(
             "log_negate", _same, _computed(lambda x: np.negative(np.exp(x))), computes=True
         ),
-        "log_negate": Function(
+        "log_negate": TransformFunction(
             "negate_exp", _same, _computed(lambda x: np.log(np.negative(x))), computes=True
         ),
-        "exp": Function("log", _same, _computed(np.exp), computes=True),
-        "log": Function("exp", _same, _computed(np.log), computes=True),
-        "squeeze_1": Function("unsqueeze_1", _squeezed, _squeeze),
-        "unsqueeze_1": Function("squeeze_1", _unsqueezed, _unsqueeze),
-        "half_to_interleaved": Function("interleaved_to_half", _pairs, _interleave),
-        "interleaved_to_half": Function("half_to_interleaved", _pairs, _separate),
+        "exp": TransformFunction("log", _same, _computed(np.exp), computes=True),
+        "log": TransformFunction("exp", _same, _computed(np.log), computes=True),
+        "squeeze_1": TransformFunction("unsqueeze_1", _squeezed, _squeeze),
+        "unsqueeze_1": TransformFunction("squeeze_1", _unsqueezed, _unsqueeze),
+        "half_to_interleaved": TransformFunction("interleaved_to_half", _pairs, _interleave),
+        "interleaved_to_half": TransformFunction("half_to_interleaved", _pairs, _separate),
     }
 )
 """Every function of one tensor, by name."""
@@ -239,25 +239,29 @@ _CHUNK = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class WeightImport:
     """A weight and what it is made of; both types are None where that is another weight."""
 
     path: str
     shape: tuple[int, ...]
     element: ElementType | None
     stored: ElementType | None
-    made: Made
+    made: WeightRecipe
     span: Span = NOWHERE
 
 
-class Numbers(Mapping[str, Array]):
+class LazyWeights(Mapping[str, Array]):
     """Arrays of weights by path. Nothing is kept: who asks twice has it made twice.
 
     A tensor that is taken as it is stored is a read-only view of its file; all else is a new array, also read-only.
     """
 
     def __init__(
-        self, items: Sequence[Item], checkpoint: Checkpoint, head_dim: int, element: ElementType | None = None
+        self,
+        items: Sequence[WeightImport],
+        checkpoint: Checkpoint,
+        head_dim: int,
+        element: ElementType | None = None,
     ) -> None:
         self._items = {item.path: item for item in items}
         self._checkpoint = checkpoint
@@ -305,10 +309,10 @@ class Numbers(Mapping[str, Array]):
         function = FUNCTIONS.get(made.function)
         return values if function is None else function.apply(values, self._head)
 
-    def _fill(self, target: Array, made: Made, element: ElementType | None) -> None:
+    def _fill(self, target: Array, made: WeightRecipe, element: ElementType | None) -> None:
         match made:
             case Whole(name):
-                convert_into(target, self._read(made), element)
+                _convert_into(target, self._read(made), element)
                 self._checkpoint.release(name)
             case Stacked(parts):
                 for index, part in enumerate(parts):
@@ -321,7 +325,7 @@ class Numbers(Mapping[str, Array]):
                     self._fill(target[place], part, element)
                     position += size
 
-    def _extent(self, made: Made, dim: int) -> int:
+    def _extent(self, made: WeightRecipe, dim: int) -> int:
         """The extent of a part along a dimension."""
         match made:
             case Whole(name, function):
@@ -338,7 +342,7 @@ class Numbers(Mapping[str, Array]):
                 return 0
 
 
-def convert_into(target: Array, values: Array, element: ElementType | None) -> None:
+def _convert_into(target: Array, values: Array, element: ElementType | None) -> None:
     """Copy numbers into an array of an element type, a part at a time."""
     if element is None or target.dtype == values.dtype:
         target[...] = values

@@ -1,4 +1,4 @@
-"""The road from an instance of the Module DSL to a composed graph."""
+"""The lowering from an instance of the Module DSL to a composed graph."""
 
 from __future__ import annotations
 
@@ -8,8 +8,21 @@ from dataclasses import replace
 from lamella.base.diagnostic import errors
 from lamella.base.dtype import I64, find_in
 from lamella.bridge.module_to_graph.annotations import annotate_port
-from lamella.bridge.module_to_graph.lowering import Road, declare_dimension, declare_shape, element_of
-from lamella.bridge.module_to_graph.nodes import Bound, Compiled, Frame, Mark, Settings, Weight, graph_name
+from lamella.bridge.module_to_graph.lowering import (
+    GraphLowering,
+    declare_dimension,
+    declare_shape,
+    element_of,
+)
+from lamella.bridge.module_to_graph.nodes import (
+    Bound,
+    Compiled,
+    InstanceFrame,
+    Mark,
+    Settings,
+    Weight,
+    graph_name,
+)
 from lamella.bridge.module_to_graph.statements import find_forward, find_inputs, find_outputs, order_flows
 from lamella.bridge.module_to_graph.walk import run_graph
 from lamella.graph.model import Model
@@ -99,54 +112,59 @@ __all__ = ["Compiled", "Mark", "Settings", "Weight", "graph_name", "module_to_gr
 def module_to_graph(instance: Instance, settings: Settings | None = None) -> Compiled:
     """The forward graph of an instance, all that it calls written in place; without a model where it is wrong."""
     settings = settings or Settings()
-    road = Road(settings, instance.name)
-    frame = Frame(instance)
+    lowering = GraphLowering(settings, instance.name)
+    frame = InstanceFrame(instance)
     try:
-        graph = _build(frame, road)
+        graph = _build(frame, lowering)
     except Problem as problem:
-        road.report(problem.finding)
+        lowering.report(problem.finding)
         graph = None
-    if errors(road.findings):
+    if errors(lowering.findings):
         graph = None
     model = None if graph is None else Model(graph, settings.library)
-    weights = tuple(road.weights.values())
+    weights = tuple(lowering.weights.values())
     return Compiled(
-        model, weights, tuple(road.marks), road.constants, tuple(road.findings), tuple(road.names)
+        model,
+        weights,
+        tuple(lowering.marks),
+        lowering.constants,
+        tuple(lowering.findings),
+        tuple(lowering.names),
     )
 
 
-def _build(frame: Frame, road: Road) -> Graph | None:
-    results = build_whole(frame, road)
+def _build(frame: InstanceFrame, lowering: GraphLowering) -> Graph | None:
+    results = build_whole(frame, lowering)
     tensors = {name: item for name, item in results.items() if isinstance(item, Tensor)}
     if len(tensors) != len(results) or not tensors:
         return None
-    return finish(tensors, road)
+    return finish(tensors, lowering)
 
 
-def build_whole(frame: Frame, road: Road) -> dict[str, Bound]:
+def build_whole(frame: InstanceFrame, lowering: GraphLowering) -> dict[str, Bound]:
     """Build the instance that nothing calls: its inputs are those of the graph; its outputs by name."""
     forward = find_forward(frame)
     inputs = find_inputs(frame, forward)
-    flows = order_flows(Frame(frame.instance), forward, Road(road.settings, ""))
+    flows = order_flows(InstanceFrame(frame.instance), forward, GraphLowering(lowering.settings, ""))
     for port in inputs:
-        _declare(port, flows, frame, road)
-    results = road.visit(frame, lambda: run_graph(frame, forward, road))
+        _declare(port, flows, frame, lowering)
+    results = lowering.visit(frame, lambda: run_graph(frame, forward, lowering))
     names = [name for name, _ in find_outputs(forward, flows)]
     return dict(zip(names, results, strict=True))
 
 
-def finish(outputs: Mapping[str, Tensor], road: Road) -> Graph:
+def finish(outputs: Mapping[str, Tensor], lowering: GraphLowering) -> Graph:
     """The graph with these outputs, each under its name."""
-    road.builder.origin = None
+    lowering.builder.origin = None
     named = [
-        item if item.name == name else road.builder.call("math.iden", item, results=(name,))
+        item if item.name == name else lowering.builder.call("math.iden", item, results=(name,))
         for name, item in outputs.items()
     ]
-    graph = replace(road.builder.finish(*named), checks=tuple(dict.fromkeys(road.checks)))
-    return _call_by_name(graph, tuple(outputs), road)
+    graph = replace(lowering.builder.finish(*named), checks=tuple(dict.fromkeys(lowering.checks)))
+    return _call_by_name(graph, tuple(outputs), lowering)
 
 
-def _call_by_name(graph: Graph, names: Sequence[str], road: Road) -> Graph:
+def _call_by_name(graph: Graph, names: Sequence[str], lowering: GraphLowering) -> Graph:
     """The graph whose outputs have these names, also those that something on the way to them took."""
     kept = {item.name for item in (*graph.inputs, *graph.variables) if isinstance(item, Tensor)}
     found = zip(graph.outputs, names, strict=True)
@@ -155,9 +173,9 @@ def _call_by_name(graph: Graph, names: Sequence[str], road: Road) -> Graph:
     }
     if not changes:
         return graph
-    changes |= {name: road.builder.fresh(name) for name in changes.values() if name not in changes}
-    road.marks = [replace(item, tensor=_renamed(item.tensor, changes)) for item in road.marks]
-    road.names = [(path, _renamed(tensor, changes)) for path, tensor in road.names]
+    changes |= {name: lowering.builder.fresh(name) for name in changes.values() if name not in changes}
+    lowering.marks = [replace(item, tensor=_renamed(item.tensor, changes)) for item in lowering.marks]
+    lowering.names = [(path, _renamed(tensor, changes)) for path, tensor in lowering.names]
     return rename(graph, changes)
 
 
@@ -165,14 +183,14 @@ def _renamed(tensor: Tensor, names: Mapping[str, str]) -> Tensor:
     return replace(tensor, name=names.get(tensor.name, tensor.name))
 
 
-def _declare(port: Port, flows: Sequence[Flow], frame: Frame, road: Road) -> None:
+def _declare(port: Port, flows: Sequence[Flow], frame: InstanceFrame, lowering: GraphLowering) -> None:
     """An input of the whole model; an optional one is left out."""
     name, type = port.name or "in", port.type
     if isinstance(type, TensorType) and type.optional:
         frame.bound[name] = None
         return
     if isinstance(type, ScalarType) and type.name == "int":
-        declare_dimension(name, frame, port.span, road.settings.extents)
+        declare_dimension(name, frame, port.span, lowering.settings.extents)
         return
     if not isinstance(type, TensorType):
         repair = f"declare it: in: {name}: [B, …]"
@@ -181,17 +199,17 @@ def _declare(port: Port, flows: Sequence[Flow], frame: Frame, road: Road) -> Non
                 port.span, module=frame.name, section=f"type for its input '{name}'", repair=repair
             )
         )
-    element = element_of(type, road.settings.element)
+    element = element_of(type, lowering.settings.element)
     if type.dtype is None and is_integer(name, flows, frame.instance):
         element = I64
-    given = road.builder.input(name, element, declare_shape(type, frame, road.settings.extents))
-    frame.bound[name] = annotate_port(given, port, name, frame, road)
+    given = lowering.builder.input(name, element, declare_shape(type, frame, lowering.settings.extents))
+    frame.bound[name] = annotate_port(given, port, name, frame, lowering)
 
 
 def is_complete(instance: Instance) -> bool:
     """Whether an instance has a graph, or a pattern that means one, and all types of its inputs: it stands alone."""
     try:
-        forward = find_forward(Frame(instance))
+        forward = find_forward(InstanceFrame(instance))
     except Problem:
         return False
     return forward.inputs is not None and all(isinstance(port.type, TensorType) for port in forward.inputs)

@@ -11,8 +11,8 @@ from lamella.base import dim
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import LANGUAGES, ElementType, find_in
-from lamella.bridge.module_to_graph.lowering import Caches, Place, Road, shape_text
-from lamella.bridge.module_to_graph.nodes import Bound, Frame, Members, Unknown
+from lamella.bridge.module_to_graph.lowering import CallSite, DecodeCaches, GraphLowering, shape_text
+from lamella.bridge.module_to_graph.nodes import Bound, InstanceFrame, Members, Unknown
 from lamella.bridge.module_to_graph.values import evaluate_real, is_data, value_of
 from lamella.graph.nodes import Argument, Tensor
 from lamella.graph.nodes import Value as Attribute
@@ -36,15 +36,15 @@ MISSING = Missing()
 
 
 @dataclass(slots=True)
-class Request:
+class PrimitiveCall:
     """One call of a primitive before it is made."""
 
     primitive: Primitive
     inputs: list[Bound]
     attributes: dict[str, Value]
     targets: tuple[str, ...]
-    place: Place
-    frame: Frame
+    place: CallSite
+    frame: InstanceFrame
     types: dict[str, ElementType] = field(default_factory=dict)
     runtime: dict[str, Tensor] = field(default_factory=dict)
     """Attributes that only the run tells; a form makes operands of them."""
@@ -67,26 +67,26 @@ def bind(
     values: Sequence[Bound],
     operation: Operation,
     targets: tuple[str, ...],
-    frame: Frame,
-    road: Road,
-) -> Request:
+    frame: InstanceFrame,
+    lowering: GraphLowering,
+) -> PrimitiveCall:
     """The operands and arguments of a call in the order of the declaration."""
-    binding = _Binding(primitive, frame, road)
+    binding = _OperandBinding(primitive, frame, lowering)
     binding.sources(values, operation)
     for argument in operation.arguments:
         binding.argument(argument)
     origin = frame.at(targets[0] if targets else primitive.name, operation.span)
-    place = Place(primitive.name, operation.span, origin, frame)
-    request = Request(primitive, binding.operands(), binding.attributes, targets, place, frame)
+    place = CallSite(primitive.name, operation.span, origin, frame)
+    request = PrimitiveCall(primitive, binding.operands(), binding.attributes, targets, place, frame)
     request.runtime.update(binding.runtime)
     return request
 
 
-class _Binding:
+class _OperandBinding:
     """Operands and arguments on their way to their inputs and attributes."""
 
-    def __init__(self, primitive: Primitive, frame: Frame, road: Road) -> None:
-        self.primitive, self.frame, self.road = primitive, frame, road
+    def __init__(self, primitive: Primitive, frame: InstanceFrame, lowering: GraphLowering) -> None:
+        self.primitive, self.frame, self.lowering = primitive, frame, lowering
         self.ports = ports(primitive)
         self.inputs: list[Bound | Missing] = [MISSING] * len(self.ports)
         self.attributes: dict[str, Value] = {}
@@ -127,7 +127,7 @@ class _Binding:
             return
         free = next((number for number, item in enumerate(self.inputs) if item is MISSING), None)
         if free is not None and is_data(argument.value, self.frame):
-            self.inputs[free] = value_of(argument.value, self.frame, self.road)
+            self.inputs[free] = value_of(argument.value, self.frame, self.lowering)
             return
         open_params = [item for item in self.primitive.params if item.name not in self.attributes]
         if open_params:
@@ -144,7 +144,7 @@ class _Binding:
             return
         for number, port in enumerate(self.ports):
             if port.name == name:
-                self.inputs[number] = value_of(argument.value, self.frame, self.road)
+                self.inputs[number] = value_of(argument.value, self.frame, self.lowering)
                 return
         known = [*self.params, *(port.name or "" for port in self.ports)]
         repair = guess(name, known)
@@ -159,7 +159,7 @@ class _Binding:
             words = DTYPES
         around = Surroundings(words=bool(words), rank=self._rank())
         if param.type is not None and param.type.name == "float":
-            real = evaluate_real(expr, self.frame, self.road, self._element(), around)
+            real = evaluate_real(expr, self.frame, self.lowering, self._element(), around)
             if isinstance(real, Tensor):
                 self.runtime[param.name] = real
                 return None
@@ -188,10 +188,10 @@ class _Binding:
     def _element(self) -> ElementType:
         """The type of numbers beside the operands so far."""
         found = (item.element for item in self.inputs if isinstance(item, Tensor) and item.element.is_float)
-        return next(found, self.road.settings.element)
+        return next(found, self.lowering.settings.element)
 
     def _scalar(self, expr: Expr) -> Bound:
-        value = evaluate_real(expr, self.frame, self.road, self._element())
+        value = evaluate_real(expr, self.frame, self.lowering, self._element())
         if isinstance(value, Tensor):
             return value
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -207,7 +207,7 @@ class _Binding:
         return [None if isinstance(item, Missing) else item for item in self.inputs]
 
 
-def require(request: Request) -> None:
+def _require_inputs(request: PrimitiveCall) -> None:
     """Whether every input that must be there is there; a Problem says which is not."""
     for port, value in zip(ports(request.primitive), request.inputs, strict=True):
         optional = isinstance(port.type, TensorType) and port.type.optional
@@ -227,20 +227,20 @@ def require(request: Request) -> None:
             )
 
 
-def is_unknown(request: Request) -> bool:
+def is_unknown(request: PrimitiveCall) -> bool:
     """Whether an operand comes from a statement that was wrong."""
     return any(isinstance(item, Unknown) for item in request.inputs)
 
 
-def make(request: Request, road: Road) -> tuple[Tensor | None, ...]:
+def make(request: PrimitiveCall, lowering: GraphLowering) -> tuple[Tensor | None, ...]:
     """Call the operator of a primitive and give its results, those of a pack one by one."""
-    require(request)
+    _require_inputs(request)
     if request.runtime:
         what = f"'{next(iter(request.runtime))}' of '{request.name}'"
         why = "it depends on a dimension that is known only at run time"
         raise Problem(constants.NOT_CONSTANT.at(request.place.span, what=what, why=why))
     operator = request.primitive.operator()
-    if operator is None or road.settings.library.find(operator) is None:
+    if operator is None or lowering.settings.library.find(operator) is None:
         repair = "" if operator is None else f"there is no operator '{operator}'"
         raise Problem(graphs.NO_IMPLEMENTATION.at(request.place.span, name=request.name, repair=repair))
     place = request.place
@@ -249,17 +249,17 @@ def make(request: Request, road: Road) -> tuple[Tensor | None, ...]:
     inputs = _scaled([item for item in request.inputs if not isinstance(item, Members | Unknown)])
     results = tuple(
         _flat(
-            road.call(
+            lowering.call(
                 operator,
                 inputs,
-                _attributes(request, road, operator),
-                _results(request, road, operator),
+                _attributes(request, lowering, operator),
+                _results(request, lowering, operator),
                 place,
             )
         )
     )
     if request.kept is not None and results[-1] is not None:
-        road.builder.update(request.kept, results[-1])
+        lowering.builder.update(request.kept, results[-1])
     return results
 
 
@@ -269,9 +269,9 @@ def _scaled(inputs: list[Operand]) -> list[Operand]:
     return [float(item) if real and isinstance(item, int) else item for item in inputs]
 
 
-def _attributes(request: Request, road: Road, operator: str) -> dict[str, Attribute]:
+def _attributes(request: PrimitiveCall, lowering: GraphLowering, operator: str) -> dict[str, Attribute]:
     """The attributes of a call: what is given, else what the primitive declares; None leaves the operator's own."""
-    definition = road.settings.library.find(operator)
+    definition = lowering.settings.library.find(operator)
     own = set() if definition is None else {item.name for item in definition.operator.parameters("attrib")}
     values: dict[str, Value] = {}
     for param in request.primitive.params:
@@ -294,9 +294,9 @@ def _plain(values: Mapping[str, Value]) -> dict[str, Attribute]:
     return found
 
 
-def _results(request: Request, road: Road, operator: str) -> list[str]:
+def _results(request: PrimitiveCall, lowering: GraphLowering, operator: str) -> list[str]:
     """The names of the results: those of the targets, and where there is none the operator's own."""
-    definition = road.settings.library.find(operator)
+    definition = lowering.settings.library.find(operator)
     own = [] if definition is None else [item.name for item in definition.operator.parameters("output")]
     frame, packed = request.frame, len(own) == 1 and len(request.targets) > 1
     if packed:
@@ -319,16 +319,16 @@ def _flat(results: Sequence[Argument]) -> Iterator[Tensor | None]:
 # --- primitives whose call says more, or less, than their operator needs: each is brought to the ------------
 
 
-Form = Callable[[Request, Road], Request]
+Form = Callable[[PrimitiveCall, GraphLowering], PrimitiveCall]
 
 
-def adapt(request: Request, road: Road) -> Request:
+def adapt(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
     """The call as the operator of its primitive takes it."""
     form = FORMS.get(request.name)
-    return request if form is None else form(request, road)
+    return request if form is None else form(request, lowering)
 
 
-def _renamed(request: Request, name: str, inputs: list[Bound]) -> Request:
+def _renamed(request: PrimitiveCall, name: str, inputs: list[Bound]) -> PrimitiveCall:
     """The same call of another primitive."""
     declared = request.frame.instance.scope.library.primitive(name)
     if declared is None or not isinstance(declared.declaration, Primitive):
@@ -338,13 +338,13 @@ def _renamed(request: Request, name: str, inputs: list[Bound]) -> Request:
     return replace(request, primitive=primitive, inputs=[*inputs, *([None] * missing)])
 
 
-def _config(request: Request, *names: str) -> Value:
+def _config(request: PrimitiveCall, *names: str) -> Value:
     """A value of the enclosing declaration, under the first of these names that it has."""
     values = request.frame.instance.values
     return next((values[name].value for name in names if name in values), None)
 
 
-def _heads(request: Request) -> None:
+def _heads(request: PrimitiveCall) -> None:
     """The number of heads where the call does not say it."""
     heads = _config(request, "num_heads", "num_attention_heads", "H")
     for name, value in (
@@ -362,18 +362,18 @@ def _heads(request: Request) -> None:
 # --- matrices ---------------------------------------------------------------------------------------------------
 
 
-def _matmul(request: Request, road: Road) -> Request:
+def _matmul(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
     """The transpose that is meant, by the form of the statement: a projection, a gradient of a weight, or neither."""
     left, right = request.inputs[:2]
     given = request.attributes.get("transpose")
     meant = str(given or "NN")
-    if _is_weight_gradient(request, road):
-        return _weight_gradient(request, road)
-    if road.is_parameter(right) and isinstance(left, Tensor) and isinstance(right, Tensor):
-        back = given is None and road.is_gradient(left)
+    if _is_weight_gradient(request, lowering):
+        return _weight_gradient(request, lowering)
+    if lowering.is_parameter(right) and isinstance(left, Tensor) and isinstance(right, Tensor):
+        back = given is None and lowering.is_gradient(left)
         meant = "NN" if back else _projection(left, right, given)
     if given is not None and meant != given:
-        road.report(_old(request, given, meant, "x · Wᵀ"))
+        lowering.report(_old(request, given, meant, "x · Wᵀ"))
     request.attributes["transpose"] = meant
     return request
 
@@ -387,7 +387,7 @@ def _projection(left: Tensor, right: Tensor, given: Value) -> str:
     return "NN" if right.shape[0] == last and right.shape[1] != last else "NT"
 
 
-def _is_weight_gradient(request: Request, road: Road) -> bool:
+def _is_weight_gradient(request: PrimitiveCall, lowering: GraphLowering) -> bool:
     """Whether a statement gives the gradient of a matrix parameter."""
     target = request.targets[0] if request.targets else ""
     slot = request.frame.instance.tensors.get(target.removeprefix("d_")) if target.startswith("d_") else None
@@ -395,31 +395,31 @@ def _is_weight_gradient(request: Request, road: Road) -> bool:
     return slot is not None and len(slot.dims) == 2 and not plain
 
 
-def _weight_gradient(request: Request, road: Road) -> Request:
+def _weight_gradient(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
     """DW = gᵀ · x, whichever of the two operands is written first."""
     left, right = request.inputs[:2]
     swapped = (
         isinstance(right, Tensor)
         and isinstance(left, Tensor)
-        and road.is_gradient(right)
-        and not road.is_gradient(left)
+        and lowering.is_gradient(right)
+        and not lowering.is_gradient(left)
     )
     given = request.attributes.get("transpose")
     if given is not None and (swapped or given != "TN"):
-        road.report(_old(request, given, "TN, with the gradient as the first operand", "gᵀ · x"))
+        lowering.report(_old(request, given, "TN, with the gradient as the first operand", "gᵀ · x"))
     request.inputs[:2] = [right, left] if swapped else [left, right]
     request.attributes["transpose"] = "TN"
     return request
 
 
-def _grouped(request: Request, road: Road) -> Request:
+def _grouped(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
     """Weights of groups are `[group, out, in]`: both spellings of the transpose mean x · Wᵀ."""
     if request.attributes.get("transpose", "TN") == "TN":
         request.attributes["transpose"] = "NT"
     return request
 
 
-def _old(request: Request, given: object, meant: str, meaning: str) -> Diagnostic:
+def _old(request: PrimitiveCall, given: object, meant: str, meaning: str) -> Diagnostic:
     return syntax.OLD_TRANSPOSE.at(request.place.span, given=given, meaning=meaning, repair=meant)
 
 
@@ -429,7 +429,7 @@ def _old(request: Request, given: object, meant: str, meaning: str) -> Diagnosti
 def _gated(packed: str) -> Form:
     """A gated activation of one input takes the two halves of its last dimension."""
 
-    def form(request: Request, road: Road) -> Request:
+    def form(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
         if request.inputs[1] is None:
             return _renamed(request, packed, request.inputs[:1])
         return request
@@ -437,54 +437,54 @@ def _gated(packed: str) -> Form:
     return form
 
 
-def _rope(request: Request, road: Road) -> Request:
+def _rope(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
     """The table of angles, where none flows in, is that of the enclosing declaration."""
     width, longest = (request.attributes.pop(name, None) for name in ("d_head", "max_seq"))
     if isinstance(request.inputs[0], Tensor) and request.inputs[1] is None:
         request.attributes |= {} if width is None else {"rotary_dim": width}
-        return _packed_rope(request, road)
+        return _packed_rope(request, lowering)
     if request.inputs[2] is None:
         head = request.inputs[0]
         width = head.shape[-1] if width is None and isinstance(head, Tensor) else width
-        request.inputs[2] = _table(request, road, width, longest)
-    _place(request, road, 0, 2, 3)
+        request.inputs[2] = _table(request, lowering, width, longest)
+    _place(request, lowering, 0, 2, 3)
     return request
 
 
-def _place(request: Request, road: Road, operand: int, axis: int, target: int) -> None:
+def _place(request: PrimitiveCall, lowering: GraphLowering, operand: int, axis: int, target: int) -> None:
     """In a graph with caches, positions that are not given count on from the tokens that were seen."""
     tensor = request.inputs[operand]
-    if road.caches is not None and request.inputs[target] is None and isinstance(tensor, Tensor):
-        request.inputs[target] = road.caches.positions(tensor.shape[axis])
+    if lowering.caches is not None and request.inputs[target] is None and isinstance(tensor, Tensor):
+        request.inputs[target] = lowering.caches.positions(tensor.shape[axis])
 
 
-def _packed_rope(request: Request, road: Road) -> Request:
+def _packed_rope(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
     made = _renamed(request, "rope_packed", [request.inputs[0], request.inputs[2], request.inputs[3]])
     _heads(made)
     return made
 
 
-def _table(request: Request, road: Road, width: object, longest: Value) -> Tensor:
+def _table(request: PrimitiveCall, lowering: GraphLowering, width: object, longest: Value) -> Tensor:
     longest = longest or _config(request, "max_seq", "max_position_embeddings")
     if not isinstance(longest, int) or not isinstance(width, int):
         repair = "let a table of angles flow in as the third operand, or declare a config parameter max_seq"
         raise Problem(constants.MISSING.at(request.place.span, module="rope", name="freqs", repair=repair))
     theta = _config(request, "rope_theta", "theta") or 10000.0
     built = BuiltConstant("precompute_rope_freqs", (longest, width, theta), {}, request.place.span)
-    return road.constant(request.frame, "freqs", built)
+    return lowering.constant(request.frame, "freqs", built)
 
 
-def _attention(request: Request, road: Road) -> Request:
+def _attention(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
     """Attention of one packed operand has its heads from the enclosing declaration."""
     if request.inputs[1] is None:
         request = _renamed(request, "flash_attention_packed", request.inputs[:1])
         _heads(request)
-    elif road.caches is not None and request.attributes.get("causal", True):
-        _remember(request, road.caches)
+    elif lowering.caches is not None and request.attributes.get("causal", True):
+        _remember(request, lowering.caches)
     return request
 
 
-def _remember(request: Request, caches: Caches) -> None:
+def _remember(request: PrimitiveCall, caches: DecodeCaches) -> None:
     """Keys and values of all positions so far in the place of those of this call."""
     for number, name in ((1, "keys"), (2, "values")):
         tensor = request.inputs[number]
@@ -493,12 +493,12 @@ def _remember(request: Request, caches: Caches) -> None:
     request.inputs[4] = caches.seen
 
 
-def _embedding(request: Request, road: Road) -> Request:
-    _place(request, road, 0, -1, 3)
+def _embedding(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
+    _place(request, lowering, 0, -1, 3)
     return request
 
 
-def _split_heads(request: Request, road: Road) -> Request:
+def _split_heads(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
     _heads(request)
     return request
 
@@ -506,32 +506,32 @@ def _split_heads(request: Request, road: Road) -> Request:
 # --- states -----------------------------------------------------------------------------------------------------
 
 
-def _convolution(request: Request, road: Road) -> Request:
+def _convolution(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
     """In a graph with caches, the last inputs of a convolution are there in the next call."""
     x, weight = request.inputs[:2]
-    if road.caches is not None and isinstance(x, Tensor) and isinstance(weight, Tensor):
+    if lowering.caches is not None and isinstance(x, Tensor) and isinstance(weight, Tensor):
         kept = dim.sub(weight.shape[-1], 1)
-        _carry(request, road, "conv_state", (*x.shape[:2], kept))
+        _carry(request, lowering, "conv_state", (*x.shape[:2], kept))
     return request
 
 
-def _scan(request: Request, road: Road) -> Request:
+def _scan(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
     """In a graph with caches, the state of a recurrence is there in the next call."""
     u, decay = request.inputs[0], request.inputs[2]
-    if road.caches is not None and isinstance(u, Tensor) and isinstance(decay, Tensor):
-        _carry(request, road, "ssm_state", (*u.shape[:2], decay.shape[-1]))
+    if lowering.caches is not None and isinstance(u, Tensor) and isinstance(decay, Tensor):
+        _carry(request, lowering, "ssm_state", (*u.shape[:2], decay.shape[-1]))
     return request
 
 
-def _carry(request: Request, road: Road, name: str, shape: tuple[Extent, ...]) -> None:
+def _carry(request: PrimitiveCall, lowering: GraphLowering, name: str, shape: tuple[Extent, ...]) -> None:
     """A variable as the state that flows in, where none does; it takes the one that flows out."""
     first = request.inputs[0]
-    if request.inputs[-1] is None and road.caches is not None and isinstance(first, Tensor):
-        request.kept = road.caches.keep(request.frame.place(name), first.element, shape)
+    if request.inputs[-1] is None and lowering.caches is not None and isinstance(first, Tensor):
+        request.kept = lowering.caches.keep(request.frame.place(name), first.element, shape)
         request.inputs[-1] = request.kept
 
 
-def _router(request: Request, road: Road) -> Request:
+def _router(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
     """A router of one operand takes scores."""
     if request.inputs[1] is None:
         return _renamed(request, "moe_router_logits", [request.inputs[0], request.inputs[2]])
@@ -541,7 +541,7 @@ def _router(request: Request, road: Road) -> Request:
 # --- shapes and creation ----------------------------------------------------------------------------------------
 
 
-def _scale(request: Request, road: Road) -> Request:
+def _scale(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
     """A factor that only the run tells is an operand."""
     factor = request.runtime.pop("factor", None)
     if factor is None:
@@ -551,7 +551,7 @@ def _scale(request: Request, road: Road) -> Request:
     return made
 
 
-def _view(request: Request, road: Road) -> Request:
+def _view(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
     """A new shape has as many elements as the old, whatever the open dimensions are."""
     tensor, shape = request.inputs[0], request.attributes.get("shape")
     if not isinstance(tensor, Tensor) or not isinstance(shape, tuple):
@@ -582,15 +582,15 @@ def _product(extents: Sequence[Extent]) -> Extent:
     return found
 
 
-def _created(request: Request, road: Road) -> Request:
+def _created(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
     """A new tensor has the element type of the model unless it says its own."""
     name = request.attributes.pop("dtype", None)
     element = find_in("module", name) if isinstance(name, str) else None
-    request.types["dtype"] = element or road.settings.element
+    request.types["dtype"] = element or lowering.settings.element
     return request
 
 
-def _converted(request: Request, road: Road) -> Request:
+def _converted(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
     name = request.attributes.pop("dtype", None)
     element = find_in("module", name) if isinstance(name, str) else None
     if element is not None:
@@ -598,17 +598,17 @@ def _converted(request: Request, road: Road) -> Request:
     return request
 
 
-def _experts(request: Request, road: Road) -> Request:
+def _experts(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
     """Experts that are instances become stacked weights, one for each of their parameters."""
     found: list[Bound] = []
     for value in request.inputs:
-        found += _stacked(value, request, road) if isinstance(value, Members) else [value]
+        found += _stacked(value, request, lowering) if isinstance(value, Members) else [value]
     request.inputs = found[: len(request.inputs)]
     return request
 
 
-def _stacked(members: Members, request: Request, road: Road) -> list[Bound]:
-    place = Place("stack", request.place.span, request.place.origin)
+def _stacked(members: Members, request: PrimitiveCall, lowering: GraphLowering) -> list[Bound]:
+    place = CallSite("stack", request.place.span, request.place.origin)
     slots = list(members.items[0][1].tensors) if members.items else []
     frame = request.frame
     made: list[Bound] = []
@@ -616,9 +616,9 @@ def _stacked(members: Members, request: Request, road: Road) -> list[Bound]:
         tensors = []
         for path, instance in members.items:
             inner = type(frame)(instance, path, frame.origin)
-            value = road.parameter(inner, instance.tensors[slot])
+            value = lowering.parameter(inner, instance.tensors[slot])
             tensors += [value] if isinstance(value, Tensor) else []
-        results = road.call(
+        results = lowering.call(
             "layout.stack", (tuple(tensors),), {"axis": 0, "squeeze": False}, (frame.place(slot),), place
         )
         made += [item for item in results if isinstance(item, Tensor)]

@@ -109,6 +109,6 @@ BUILTINS: Mapping[str, Callable[..., Array]] = MappingProxyType(
 """Every function that `constants:` may name."""
 
 
-def compute(built: BuiltConstant) -> Array:
+def compute_table(built: BuiltConstant) -> Array:
     """The numbers of a constant."""
     return BUILTINS[built.function](*built.positional, **built.named)

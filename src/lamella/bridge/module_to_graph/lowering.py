@@ -1,4 +1,4 @@
-"""The graph under construction, and what all parts of the road share."""
+"""The graph under construction, and what all parts of the lowering share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from lamella.base.dtype import I64, ElementType, find_in, name_in
 from lamella.base.limits import DEFAULT
 from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE, Span
-from lamella.bridge.module_to_graph.nodes import Bound, Frame, Mark, Precision, Settings, Weight, graph_name
+from lamella.bridge.module_to_graph.nodes import (
+    Bound,
+    InstanceFrame,
+    Mark,
+    Precision,
+    Settings,
+    Weight,
+    graph_name,
+)
 from lamella.graph.build import Builder, Given
 from lamella.graph.nodes import Argument, Tensor
 from lamella.graph.nodes import Value as nodes_Value
@@ -42,9 +50,9 @@ from lamella.ops.instance import Check
 # --- the shapes of `constants:`; their numbers are computed where they are needed (`tables`) ----------------
 
 
-LLAMA3 = frozenset(("low_freq_factor", "high_freq_factor", "original_max_seq"))
-SCALINGS = ("default", "linear", "llama3")
-MOST = DEFAULT.max_total_bytes // 8
+_LLAMA3 = frozenset(("low_freq_factor", "high_freq_factor", "original_max_seq"))
+_SCALINGS = ("default", "linear", "llama3")
+MOST_ELEMENTS = DEFAULT.max_total_bytes // 8
 """Elements of one constant."""
 
 
@@ -57,9 +65,9 @@ def shape_of(name: str, built: BuiltConstant) -> tuple[int, ...]:
         shape = (-1,)
     extents = [item for item in shape if isinstance(item, int) and not isinstance(item, bool) and item >= 0]
     if len(extents) != len(shape):
-        raise _constants_wrong(name, built)
+        raise _wrong_arguments(name, built)
     count = math.prod(extents)
-    if count > MOST:
+    if count > MOST_ELEMENTS:
         raise Problem(OUT_OF_RANGE.at(built.span, what=f"the size of '{name}'", found=count, repair=""))
     return tuple(extents)
 
@@ -72,10 +80,10 @@ def require_call(name: str, built: BuiltConstant) -> None:
     except ValueError:
         return
     except TypeError:
-        raise _constants_wrong(name, built) from None
+        raise _wrong_arguments(name, built) from None
 
 
-def _constants_wrong(name: str, built: BuiltConstant) -> Problem:
+def _wrong_arguments(name: str, built: BuiltConstant) -> Problem:
     found = f"'{built.function}' of values that it does not take"
     wanted = f"{built.function}({_taken(built.function)})"
     return Problem(KIND.at(built.span, what=f"'{name}'", found=found, wanted=wanted, repair=_HINT))
@@ -100,10 +108,10 @@ def _rope(
     factor: Value = 1.0,
     **llama3: Value,
 ) -> tuple[Value, ...]:
-    if not llama3.keys() <= LLAMA3:
-        raise TypeError(f"{', '.join(llama3.keys() - LLAMA3)}")
+    if not llama3.keys() <= _LLAMA3:
+        raise TypeError(f"{', '.join(llama3.keys() - _LLAMA3)}")
     numbers = (theta, factor, *llama3.values())
-    return _angles(max_seq, dim, numbers) if scaling in SCALINGS else (-1,)
+    return _angles(max_seq, dim, numbers) if scaling in _SCALINGS else (-1,)
 
 
 def _yarn(
@@ -162,12 +170,12 @@ def element_named(name: object) -> ElementType | None:
     return find_in("module", name) if isinstance(name, str) else None
 
 
-def called(element: ElementType) -> str:
+def dtype_word(element: ElementType) -> str:
     """What this language calls an element type."""
     return name_in("module", element) or element.name
 
 
-def storage_of(slot: TensorSlot, frame: Frame, precision: Precision | None) -> ElementType | None:
+def _storage_of(slot: TensorSlot, frame: InstanceFrame, precision: Precision | None) -> ElementType | None:
     """What a parameter itself says: its type, then its annotations, the last first, then the recipe."""
     if slot.dtype is not None:
         return element_named(slot.dtype)
@@ -180,7 +188,7 @@ def storage_of(slot: TensorSlot, frame: Frame, precision: Precision | None) -> E
     return None if precision is None else precision.storage
 
 
-def marks_of(slot: TensorSlot, path: str, tensor: Tensor, frame: Frame) -> list[Mark]:
+def _marks_of(slot: TensorSlot, path: str, tensor: Tensor, frame: InstanceFrame) -> list[Mark]:
     """The annotations of a parameter on the variable that it is."""
     return [
         Mark(path, tensor, item, read_annotation(item, frame.known).arguments) for item in slot.annotations
@@ -193,7 +201,7 @@ def marks_of(slot: TensorSlot, path: str, tensor: Tensor, frame: Frame) -> list[
 SEEN = "tokens_seen"
 
 
-class Caches:
+class DecodeCaches:
     """The variables of a graph that generates: how many tokens were seen, and what each layer keeps of them."""
 
     def __init__(self, builder: Builder, length: int) -> None:
@@ -266,7 +274,7 @@ def element_of(type: TensorType, default: ElementType) -> ElementType:
     return default if found is None else found
 
 
-def evaluate_extent(expr: Expr, frame: Frame) -> Extent:
+def evaluate_extent(expr: Expr, frame: InstanceFrame) -> Extent:
     """A dimension that is not a new name."""
     value = evaluate(expr, frame.known)
     if isinstance(value, bool) or not isinstance(value, int | Dim):
@@ -275,7 +283,7 @@ def evaluate_extent(expr: Expr, frame: Frame) -> Extent:
     return value
 
 
-def declare_shape(type: TensorType, frame: Frame, extents: Mapping[str, int]) -> tuple[Extent, ...]:
+def declare_shape(type: TensorType, frame: InstanceFrame, extents: Mapping[str, int]) -> tuple[Extent, ...]:
     """The shape of an input of the whole model: names that are not known yet are open extents, or what is given."""
     found: list[Extent] = []
     for item in type.dims:
@@ -288,18 +296,18 @@ def declare_shape(type: TensorType, frame: Frame, extents: Mapping[str, int]) ->
     return tuple(found)
 
 
-def declare_dimension(name: str, frame: Frame, span: Span, extents: Mapping[str, int]) -> None:
+def declare_dimension(name: str, frame: InstanceFrame, span: Span, extents: Mapping[str, int]) -> None:
     """A dimension that an input of the whole model names on its own; the shapes of the others bind it."""
     if name not in frame.known:
         _open(frame, name, span, extents)
 
 
-def _unknown(item: Expr, frame: Frame) -> list[str]:
+def _unknown(item: Expr, frame: InstanceFrame) -> list[str]:
     """The names in a dimension that nothing has bound yet."""
     return [name for name in dict.fromkeys(names_in(item)) if name not in frame.known]
 
 
-def _open(frame: Frame, name: str, span: Span, extents: Mapping[str, int]) -> Extent:
+def _open(frame: InstanceFrame, name: str, span: Span, extents: Mapping[str, int]) -> Extent:
     if name in extents:
         frame.dims[name] = Known(extents[name], "--shape", span)
         return extents[name]
@@ -309,7 +317,7 @@ def _open(frame: Frame, name: str, span: Span, extents: Mapping[str, int]) -> Ex
 
 
 def match_type(
-    what: str, tensor: Tensor, type: TensorType, frame: Frame, checks: list[Check]
+    what: str, tensor: Tensor, type: TensorType, frame: InstanceFrame, checks: list[Check]
 ) -> Iterator[Diagnostic]:
     """Whether a tensor has its declared type; dimensions that are new get the extents of the tensor.
 
@@ -339,12 +347,12 @@ def match_type(
                 checks.append(Check(truth, message, type.span, graphs.DECLARED))
 
 
-def tell_known(names: Iterable[str], frame: Frame) -> str:
+def format_known(names: Iterable[str], frame: InstanceFrame) -> str:
     """The values of names and where they came from; dimensions that only the run tells say nothing."""
     return tell((name for name in names if getattr(frame.known.get(name), "source", "") != OPEN), frame.known)
 
 
-def describe_operands(tensors: Sequence[Tensor], frame: Frame | None) -> tuple[str, str]:
+def _describe_operands(tensors: Sequence[Tensor], frame: InstanceFrame | None) -> tuple[str, str]:
     """Tensors with their shapes, parameters with the names of their dimensions too; and what those names are."""
     declared = {} if frame is None else _declared(frame)
     shown: list[str] = []
@@ -356,10 +364,10 @@ def describe_operands(tensors: Sequence[Tensor], frame: Frame | None) -> tuple[s
             names += names_in(*type.dims)
             text = f"{tensor.name.rpartition('.')[2]} {type.span.text} = {shape_text(tensor.shape)}"
         shown.append(text)
-    return ", ".join(shown), "" if frame is None else tell_known(names, frame)
+    return ", ".join(shown), "" if frame is None else format_known(names, frame)
 
 
-def _declared(frame: Frame) -> dict[str, TensorType]:
+def _declared(frame: InstanceFrame) -> dict[str, TensorType]:
     """The types of the parameters of a declaration, by the variables that they are."""
     return {
         graph_name(frame.place(item.path.parts[0].name)): item.type
@@ -368,10 +376,10 @@ def _declared(frame: Frame) -> dict[str, TensorType]:
     }
 
 
-def _wrong(what: str, tensor: Tensor, type: TensorType, frame: Frame) -> Diagnostic:
+def _wrong(what: str, tensor: Tensor, type: TensorType, frame: InstanceFrame) -> Diagnostic:
     """A tensor whose shape is not the declared one, with what its dimensions are and where that comes from."""
     wanted = type.span.text if type.span.end > type.span.start else "another"
-    values = tell_known(names_in(*type.dims), frame)
+    values = format_known(names_in(*type.dims), frame)
     return graphs.SHAPE.at(
         type.span, what=f"'{what}'", found=shape_text(tensor.shape), wanted=wanted, values=values, repair=""
     )
@@ -381,13 +389,13 @@ ELEMENT_CODES = frozenset(("SKR071", "SKR076", "SKR086", "SKR211", "SKR273", "SK
 """Rules of operators that speak of element types, not of shapes."""
 
 
-class Road:
+class GraphLowering:
     """Everything that the parts of one compilation add to."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         self.settings = settings
         self.builder = Builder(settings.library, name)
-        self.caches = Caches(self.builder, settings.cached) if settings.cached else None
+        self.caches = DecodeCaches(self.builder, settings.cached) if settings.cached else None
         self.depth = 0
         """How many instances are being built inside each other."""
         self.findings: list[Diagnostic] = []
@@ -417,7 +425,7 @@ class Road:
         """Whether the graph has more operations than a graph may have."""
         return self.steps > self.settings.library.limits.max_operations
 
-    def spend(self, count: int, span: Span, frame: Frame) -> bool:
+    def spend(self, count: int, span: Span, frame: InstanceFrame) -> bool:
         """Whether so many operations may still be built; the first that may not are reported."""
         limit = self.settings.library.limits.max_operations
         before, self.steps = self.steps, self.steps + count
@@ -429,7 +437,7 @@ class Road:
 
     # --- parameters and constants ---------------------------------------------------------------------------
 
-    def parameter(self, frame: Frame, slot: TensorSlot) -> Bound:
+    def parameter(self, frame: InstanceFrame, slot: TensorSlot) -> Bound:
         """The variable that a parameter is; None where an optional one has no numbers."""
         path = frame.place(slot.name)
         if slot.tied is not None:
@@ -439,15 +447,15 @@ class Road:
             given = self.settings.given
             if slot.optional and (given is None or not given(path)):
                 return None
-            element = storage_of(slot, frame, self.precision) or self.settings.element
+            element = _storage_of(slot, frame, self.precision) or self.settings.element
             self.builder.origin = frame.at(slot.name, slot.span)
             tensor = self.builder.variable(graph_name(path), element, slot.dims)
             self.weights[path] = Weight(path, tensor, slot)
-            self.marks += marks_of(slot, path, tensor, frame)
+            self.marks += _marks_of(slot, path, tensor, frame)
             self._parameters.add(tensor.name)
         return self.weights[path].tensor
 
-    def constant(self, frame: Frame, name: str, built: BuiltConstant) -> Tensor:
+    def constant(self, frame: InstanceFrame, name: str, built: BuiltConstant) -> Tensor:
         """The variable that holds a built constant; equal ones are one."""
         key = (built.function, built.positional, tuple(sorted(built.named.items())))
         if key not in self._tables:
@@ -469,7 +477,7 @@ class Road:
         inputs: Sequence[Given],
         attributes: Mapping[str, nodes_Value],
         results: Sequence[str],
-        place: Place,
+        place: CallSite,
     ) -> tuple[Argument, ...]:
         """Call an operator of the library; what it finds wrong is said in the words of this language."""
         self.builder.origin = place.origin
@@ -489,11 +497,11 @@ class Road:
         self.watch(operator, inputs, attributes, found, place)
         return found
 
-    def _said(self, finding: Diagnostic, place: Place, inputs: Sequence[Given]) -> Diagnostic:
+    def _said(self, finding: Diagnostic, place: CallSite, inputs: Sequence[Given]) -> Diagnostic:
         """A finding of an operator at the statement that called it."""
         tensors = [item for item in inputs if isinstance(item, Tensor)]
         if finding.code in ELEMENT_CODES:
-            types = ", ".join(dict.fromkeys(called(item.element) for item in tensors))
+            types = ", ".join(dict.fromkeys(dtype_word(item.element) for item in tensors))
             return graphs.DTYPE.at(
                 place.span,
                 operation=place.name,
@@ -501,7 +509,7 @@ class Road:
                 what="an operand",
                 repair="convert it with @dtype",
             )
-        operands, values = describe_operands(tensors, place.frame)
+        operands, values = _describe_operands(tensors, place.frame)
         message = finding.message.partition(": ")[2] or finding.message
         why = f"{message}; operands {operands}" if operands else message
         return graphs.OPERANDS.at(
@@ -515,10 +523,10 @@ class Road:
         self.builder.origin = origin
         found = self.builder.call("layout.cast", tensor, types={"R": element})
         span = NOWHERE if origin is None or origin.span is None else origin.span
-        self.watch("layout.cast", (tensor,), {}, (found,), Place("cast", span, origin))
+        self.watch("layout.cast", (tensor,), {}, (found,), CallSite("cast", span, origin))
         return found
 
-    # --- what a road that also goes back adds -----------------------------------------------------------------
+    # --- what a lowering that also goes back adds -----------------------------------------------------------------
 
     def watch(
         self,
@@ -526,16 +534,16 @@ class Road:
         inputs: Sequence[Given],
         attributes: Mapping[str, nodes_Value],
         results: Sequence[Argument],
-        place: Place,
+        place: CallSite,
     ) -> None:
-        """See a call that was made; a road that only goes forward does not look back."""
+        """See a call that was made; a lowering that only goes forward does not look back."""
 
-    def visit(self, frame: Frame, build: Callable[[], tuple[Bound, ...]]) -> tuple[Bound, ...]:
+    def visit(self, frame: InstanceFrame, build: Callable[[], tuple[Bound, ...]]) -> tuple[Bound, ...]:
         """Build an instance whose inputs are bound."""
         return build()
 
     def apply_backward(
-        self, operation: Operation, values: Sequence[Bound], targets: tuple[str, ...], frame: Frame
+        self, operation: Operation, values: Sequence[Bound], targets: tuple[str, ...], frame: InstanceFrame
     ) -> Sequence[Bound] | None:
         """What an operation of backward graphs gives; None where the operation is none."""
         return None
@@ -544,12 +552,12 @@ class Road:
         """Whether a tensor is a gradient."""
         return tensor.name.rpartition(".")[2].startswith("d_")
 
-    def control_gradient(self, value: Tensor, annotation: Annotation, frame: Frame) -> Tensor:
+    def control_gradient(self, value: Tensor, annotation: Annotation, frame: InstanceFrame) -> Tensor:
         """The value with its `@gradient`, which a graph without gradients does not need."""
         return value
 
 
-class Place:
+class CallSite:
     """Where a call is written: the name it is called by, its span, its origin, the types that it fixes.
 
     `primitive` is what is called there, where that is a primitive.
@@ -557,7 +565,9 @@ class Place:
 
     __slots__ = ("frame", "name", "origin", "primitive", "span", "types")
 
-    def __init__(self, name: str, span: Span, origin: Origin | None, frame: Frame | None = None) -> None:
+    def __init__(
+        self, name: str, span: Span, origin: Origin | None, frame: InstanceFrame | None = None
+    ) -> None:
         self.name = name
         self.span = span
         self.origin = origin

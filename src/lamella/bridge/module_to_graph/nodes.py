@@ -1,4 +1,4 @@
-"""What the road from a module to a graph takes and gives."""
+"""What the lowering from a module to a graph takes and gives."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ Bound: TypeAlias = Tensor | tuple[Tensor, ...] | int | float | Members | Unknown
 # --- one declaration being built: what its names mean, in the constant world and in the data world ----------
 
 
-class Frame:
+class InstanceFrame:
     """An instance at its place in the model, with the tensors that are bound so far."""
 
     def __init__(self, instance: Instance, path: str = "", origin: Origin | None = None) -> None:

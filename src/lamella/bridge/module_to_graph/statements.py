@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.bridge.module_to_graph.lowering import Road
-from lamella.bridge.module_to_graph.nodes import UNKNOWN, Frame
+from lamella.bridge.module_to_graph.lowering import GraphLowering
+from lamella.bridge.module_to_graph.nodes import UNKNOWN, InstanceFrame
 from lamella.bridge.module_to_graph.values import find_name
 from lamella.lang.module.check.rebinding import DROPPED, drop_rebound, find_rebound
 from lamella.lang.module.instantiate.evaluate import (
@@ -52,13 +52,13 @@ from lamella.lang.module.words import SUGAR
 BARRIER = "barrier"
 
 
-def keep_barriers(sorted_flows: list[Flow], written: Sequence[Flow]) -> list[Flow]:
+def _keep_barriers(sorted_flows: list[Flow], written: Sequence[Flow]) -> list[Flow]:
     """Statements in an order that they can run in, those written behind a barrier behind it where they can be.
 
     What a barrier itself needs runs before it wherever it is written.
     """
     places = {id(flow): number for number, flow in enumerate(written)}
-    barriers = [number for number, flow in enumerate(written) if is_barrier(flow)]
+    barriers = [number for number, flow in enumerate(written) if _is_barrier(flow)]
     if not barriers:
         return sorted_flows
     needs = _needs(written)
@@ -71,7 +71,7 @@ def keep_barriers(sorted_flows: list[Flow], written: Sequence[Flow]) -> list[Flo
     return found
 
 
-def is_barrier(flow: Flow) -> bool:
+def _is_barrier(flow: Flow) -> bool:
     """Whether a statement is annotated with `@barrier`."""
     marks = (*flow.annotations, *(item for target in flow.targets for item in target.annotations))
     return any(item.name == BARRIER for item in marks)
@@ -103,7 +103,7 @@ def _closure(numbers: range, needs: Sequence[set[int]], done: set[int]) -> set[i
 SEQUENTIAL, PARALLEL = "sequential_residual", "parallel_residual"
 
 
-def expand_pattern(
+def _expand_pattern(
     pattern: Sublayers, forward: Forward | None, type: Callable[[], TensorType | None]
 ) -> Forward:
     """The forward section of a block with a pattern: input `x` of a type that is asked for, output `out`.
@@ -127,7 +127,7 @@ def expand_pattern(
     return Forward(inputs, outputs, tuple(_statements(pattern)), span=pattern.span)
 
 
-def residual_type(types: Iterable[tuple[TensorType, Instance]], taken: Collection[str]) -> TensorType | None:
+def _residual_type(types: Iterable[tuple[TensorType, Instance]], taken: Collection[str]) -> TensorType | None:
     """The type of the stream of a block, by what its sublayers say of their first inputs, each with its values.
 
     All of them take the same shape. The first that names every dimension is taken, else the first; a dimension that
@@ -172,10 +172,10 @@ def _flow(pattern: Sublayers, sources: tuple[str, ...], steps: tuple[str, ...], 
     )
 
 
-class Folding:
+class GuardFolding:
     """Decides the guards of a graph and collects its flows."""
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: InstanceFrame) -> None:
         self.frame = frame
         self.flows: list[Flow] = []
         self.recomputed: list[Flow] = []
@@ -236,7 +236,7 @@ def reads(flow: Flow) -> set[str]:
     return found
 
 
-def sort_flows(flows: Sequence[Flow]) -> tuple[list[Flow], list[str]]:
+def topological_order(flows: Sequence[Flow]) -> tuple[list[Flow], list[str]]:
     """The statements in an order in which each comes behind what it reads, the written order where that is free.
 
     The second is a cycle of names where there is one; its statements are left out then.
@@ -279,14 +279,14 @@ def _cycle(flows: Sequence[Flow], needs: Sequence[set[int]], done: set[int]) -> 
     return [*names, names[0]]
 
 
-def find_forward(frame: Frame) -> Forward:
+def find_forward(frame: InstanceFrame) -> Forward:
     """The forward section of an instance, written or made from its pattern."""
     module = frame.instance.module
     if module.sublayers is not None and (module.forward is None or module.forward.graph is None):
-        return expand_pattern(
+        return _expand_pattern(
             module.sublayers,
             module.forward,
-            lambda: residual_type(_sublayer_types(frame.instance), frame.known),
+            lambda: _residual_type(_sublayer_types(frame.instance), frame.known),
         )
     if module.forward is None or module.forward.graph is None:
         raise Problem(inheritance.NO_GRAPH.at(module.span, name=module.name))
@@ -314,28 +314,28 @@ def _sublayer_types(instance: Instance) -> Iterator[tuple[TensorType, Instance]]
             todo += reversed([(item, is_input) for item in inner if isinstance(item, Instance)])
 
 
-def order_flows(frame: Frame, forward: Forward, road: Road) -> list[Flow]:
+def order_flows(frame: InstanceFrame, forward: Forward, lowering: GraphLowering) -> list[Flow]:
     """The statements of a graph with guards decided, each behind what it reads."""
-    folding = Folding(frame)
+    folding = GuardFolding(frame)
     folding.fold(forward.graph or (), folding.flows)
     rebound = list(find_rebound(folding.flows, set(frame.bound)))
     for finding in (*folding.findings, *rebound):
-        road.report(finding, frame.origin)
+        lowering.report(finding, frame.origin)
     for name in folding.lost:
         frame.bound[name] = UNKNOWN
     found = drop_rebound(folding.flows, rebound)
     if rebound:
         outputs = [port.name or "out" for port in forward.outputs or ()]
         frame.bound.update(dict.fromkeys(find_orphans(found, outputs, frame), UNKNOWN))
-    flows, cycle = sort_flows(found)
+    flows, cycle = topological_order(found)
     if cycle:
         span = next(flow.span for flow in found if flow.targets[0].name == cycle[0])
-        road.report(graphs.CYCLE.at(span, name=cycle[0], cycle=" -> ".join(cycle)), frame.origin)
+        lowering.report(graphs.CYCLE.at(span, name=cycle[0], cycle=" -> ".join(cycle)), frame.origin)
         frame.bound.update({target.name: UNKNOWN for flow in found for target in flow.targets})
-    return keep_barriers(flows, found)
+    return _keep_barriers(flows, found)
 
 
-def find_orphans(flows: Sequence[Flow], outputs: Sequence[str], frame: Frame) -> list[str]:
+def find_orphans(flows: Sequence[Flow], outputs: Sequence[str], frame: InstanceFrame) -> list[str]:
     """Names that nothing binds, in a graph where a statement binds another name a second time.
 
     That statement was probably meant to bind one of them; names that are nearly those of others are typos of their own.
@@ -350,11 +350,11 @@ def find_orphans(flows: Sequence[Flow], outputs: Sequence[str], frame: Frame) ->
     ]
 
 
-def find_inputs(frame: Frame, forward: Forward) -> tuple[Port, ...]:
+def find_inputs(frame: InstanceFrame, forward: Forward) -> tuple[Port, ...]:
     """The inputs of a graph; those that are not declared are the names that it reads and never binds."""
     if forward.inputs is not None:
         return forward.inputs
-    folding = Folding(frame)
+    folding = GuardFolding(frame)
     folding.fold(forward.graph or (), folding.flows)
     bound = {target.name for flow in folding.flows for target in flow.targets}
     found: dict[str, Port] = {}
@@ -365,7 +365,7 @@ def find_inputs(frame: Frame, forward: Forward) -> tuple[Port, ...]:
     return tuple(found.values())
 
 
-def _tensors_read(flow: Flow, frame: Frame) -> Iterator[str]:
+def _tensors_read(flow: Flow, frame: InstanceFrame) -> Iterator[str]:
     """The names that stand where a statement takes tensors, as they are written."""
     for source in flow.sources:
         yield from _tensor_names(source)
@@ -377,7 +377,7 @@ def _tensors_read(flow: Flow, frame: Frame) -> Iterator[str]:
                     yield from _tensor_names(argument.value)
 
 
-def _constant_arguments(operation: Operation, frame: Frame) -> set[str | None]:
+def _constant_arguments(operation: Operation, frame: InstanceFrame) -> set[str | None]:
     """The names of the arguments that are attributes of a primitive, or values of a module."""
     declared = find_callee(operation.callee, frame)
     if declared is None or not isinstance(declared.declaration, Module | Primitive):
@@ -416,7 +416,7 @@ def find_outputs(forward: Forward, flows: Sequence[Flow]) -> list[tuple[str, Por
     return []
 
 
-def find_callee(callee: Expr, frame: Frame) -> Declared | None:
+def find_callee(callee: Expr, frame: InstanceFrame) -> Declared | None:
     """The declaration that an operation calls, sugar and standard names included."""
     name = callee.id if isinstance(callee, Name) else callee.span.text
     scope = frame.instance.scope

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from lamella.base.diagnostic import Diagnostic
 from lamella.bridge.module_to_graph.annotations import annotate, annotate_port, by_recipe, perform, precisely
 from lamella.bridge.module_to_graph.calls import bind, is_unknown
-from lamella.bridge.module_to_graph.lowering import Road, match_type, require_call
-from lamella.bridge.module_to_graph.nodes import UNKNOWN, Bound, Frame, Members, Unknown
+from lamella.bridge.module_to_graph.lowering import GraphLowering, match_type, require_call
+from lamella.bridge.module_to_graph.nodes import UNKNOWN, Bound, InstanceFrame, Members, Unknown
 from lamella.bridge.module_to_graph.statements import (
     find_callee,
     find_forward,
@@ -48,15 +48,15 @@ from lamella.lang.module.words import STACKED
 # --- A module called by its name with tensors: its parameters are those tensors, its values follow ----------
 
 
-def bind_parameters(
-    declared: Declared, operation: Operation, frame: Frame, road: Road
+def _bind_parameters(
+    declared: Declared, operation: Operation, frame: InstanceFrame, lowering: GraphLowering
 ) -> tuple[Instance, Mapping[str, Bound]]:
     """The instance that a call means, and the tensors that are its parameters."""
     module = declared.declaration
     if not isinstance(module, Module):
         raise TypeError("only modules are called with parameters")
     params = [item for item in module.tensors if isinstance(item.type, TensorType)]
-    given, config = _arguments(module, params, operation, frame, road)
+    given, config = _arguments(module, params, operation, frame, lowering)
     for param in params:
         value = given.get(param.path.parts[0].name)
         if isinstance(value, Tensor) and isinstance(param.type, TensorType):
@@ -64,7 +64,7 @@ def bind_parameters(
     _switch(module, params, given, config)
     found = instantiate(declared, config, frame.instance.scope.of(declared))
     for finding in found.findings:
-        road.report(finding, frame.origin)
+        lowering.report(finding, frame.origin)
     if found.instance is None:
         what = f"'{declared.name}'"
         finding = constants.KIND.at(
@@ -75,7 +75,11 @@ def bind_parameters(
 
 
 def _arguments(
-    module: Module, params: Sequence[Param], operation: Operation, frame: Frame, road: Road
+    module: Module,
+    params: Sequence[Param],
+    operation: Operation,
+    frame: InstanceFrame,
+    lowering: GraphLowering,
 ) -> tuple[dict[str, Bound], dict[str, Known]]:
     """Tensors by the parameter they are for, and constants by theirs."""
     given: dict[str, Bound] = {}
@@ -87,7 +91,7 @@ def _arguments(
             name = argument.name or next((item for item in order if item not in given), None)
             if name is None:
                 raise _unknown(module, argument)
-            given[name] = value_of(argument.value, frame, road)
+            given[name] = value_of(argument.value, frame, lowering)
         elif argument.name in heads:
             config[argument.name or ""] = Known(
                 evaluate(argument.value, frame.known), "argument", argument.span
@@ -144,27 +148,27 @@ DEEPEST = 60
 # --- graphs -----------------------------------------------------------------------------------------------------
 
 
-def run_graph(frame: Frame, forward: Forward, road: Road) -> tuple[Bound, ...]:
+def run_graph(frame: InstanceFrame, forward: Forward, lowering: GraphLowering) -> tuple[Bound, ...]:
     """Build the forward graph of a frame whose inputs are bound, and give its outputs."""
     for name, built in frame.instance.constants.items():
         try:
             require_call(name, built)
         except Problem as problem:
-            road.report(problem.finding, frame.origin)
-    flows = order_flows(frame, forward, road)
-    with by_recipe(frame, road):
+            lowering.report(problem.finding, frame.origin)
+    flows = order_flows(frame, forward, lowering)
+    with by_recipe(frame, lowering):
         for flow in flows:
-            if road.spend(max(len(flow.steps), 1), flow.span, frame):
-                run_flow(flow, frame, road)
+            if lowering.spend(max(len(flow.steps), 1), flow.span, frame):
+                run_flow(flow, frame, lowering)
             else:
                 frame.bound.update({target.name: UNKNOWN for target in flow.targets})
-    road.names += [
+    lowering.names += [
         (frame.place(name), item) for name, item in frame.bound.items() if isinstance(item, Tensor)
     ]
-    return tuple(_output(name, port, frame, road) for name, port in find_outputs(forward, flows))
+    return tuple(_output(name, port, frame, lowering) for name, port in find_outputs(forward, flows))
 
 
-def _output(name: str, port: Port | None, frame: Frame, road: Road) -> Bound:
+def _output(name: str, port: Port | None, frame: InstanceFrame, lowering: GraphLowering) -> Bound:
     value = frame.bound.get(name, UNKNOWN)
     if name not in frame.bound and port is not None:
         text = f"'{frame.name}'"
@@ -174,46 +178,46 @@ def _output(name: str, port: Port | None, frame: Frame, road: Road) -> Bound:
             section=f"statement that binds its output '{name}'",
             repair=f"bind it in the graph of {text}",
         )
-        road.report(finding, frame.origin)
+        lowering.report(finding, frame.origin)
     if isinstance(value, Tensor) and port is not None and isinstance(port.type, TensorType):
         try:
-            for finding in match_type(name, value, port.type, frame, road.checks):
-                road.report(finding, frame.origin)
-            value = annotate_port(value, port, name, frame, road)
+            for finding in match_type(name, value, port.type, frame, lowering.checks):
+                lowering.report(finding, frame.origin)
+            value = annotate_port(value, port, name, frame, lowering)
         except Problem as problem:
-            road.report(problem.finding, frame.origin)
+            lowering.report(problem.finding, frame.origin)
     return value
 
 
 # --- statements -------------------------------------------------------------------------------------------------
 
 
-def run_flow(flow: Flow, frame: Frame, road: Road) -> None:
+def run_flow(flow: Flow, frame: InstanceFrame, lowering: GraphLowering) -> None:
     """Build one statement; where it is wrong, what it binds is unknown."""
     try:
-        values = _flow_values(flow, frame, road)
+        values = _flow_values(flow, frame, lowering)
     except Problem as problem:
-        road.report(problem.finding, frame.origin)
+        lowering.report(problem.finding, frame.origin)
         values = [UNKNOWN] * len(flow.targets)
     last = flow.steps[-1] if flow.steps and isinstance(flow.steps[-1], Operation) else Operation(Name(""))
     for target, value in zip(flow.targets, values, strict=False):
         if target.name != DROPPED:
             marks = (*last.annotations, *target.annotations, *flow.annotations)
-            frame.bound[target.name] = annotate(value, marks, target.name, frame, road)
+            frame.bound[target.name] = annotate(value, marks, target.name, frame, lowering)
 
 
-def _flow_values(flow: Flow, frame: Frame, road: Road) -> list[Bound]:
-    values = [_source(item, frame, road) for item in flow.sources]
+def _flow_values(flow: Flow, frame: InstanceFrame, lowering: GraphLowering) -> list[Bound]:
+    values = [_source(item, frame, lowering) for item in flow.sources]
     for number, step in enumerate(flow.steps):
         last = number == len(flow.steps) - 1
         if isinstance(step, ShapeAssertion):
-            _assert_shape(step, values[0], frame, road)
+            _assert_shape(step, values[0], frame, lowering)
             continue
         targets = tuple(target.name for target in flow.targets) if last else ()
-        with precisely((*step.annotations, *(flow.annotations if last else ())), frame, road):
-            values = list(apply(step, values, targets, frame, road))
+        with precisely((*step.annotations, *(flow.annotations if last else ())), frame, lowering):
+            values = list(_apply(step, values, targets, frame, lowering))
         if not last:
-            values = [annotate(item, step.annotations, "", frame, road) for item in values[:1]]
+            values = [annotate(item, step.annotations, "", frame, lowering) for item in values[:1]]
     if len(flow.targets) > len(values) and not any(isinstance(item, Unknown) for item in values):
         operation = flow.steps[-1].span.text if flow.steps else flow.span.text
         finding = constants.ARITY.at(
@@ -227,25 +231,29 @@ def _flow_values(flow: Flow, frame: Frame, road: Road) -> list[Bound]:
     return values + [UNKNOWN] * (len(flow.targets) - len(values))
 
 
-def _source(expr: Expr, frame: Frame, road: Road) -> Bound:
+def _source(expr: Expr, frame: InstanceFrame, lowering: GraphLowering) -> Bound:
     """A source: a value, or a call that makes one."""
     if isinstance(expr, Call):
         operation = Operation(expr.callee, expr.arguments, span=expr.span)
-        return apply(operation, [], (), frame, road)[0]
-    return value_of(expr, frame, road)
+        return _apply(operation, [], (), frame, lowering)[0]
+    return value_of(expr, frame, lowering)
 
 
-def _assert_shape(step: ShapeAssertion, value: Bound, frame: Frame, road: Road) -> None:
+def _assert_shape(step: ShapeAssertion, value: Bound, frame: InstanceFrame, lowering: GraphLowering) -> None:
     if isinstance(value, Tensor):
-        for finding in match_type("the value here", value, step.type, frame, road.checks):
-            road.report(finding, frame.origin)
+        for finding in match_type("the value here", value, step.type, frame, lowering.checks):
+            lowering.report(finding, frame.origin)
 
 
 # --- operations -------------------------------------------------------------------------------------------------
 
 
-def apply(
-    operation: Operation, values: Sequence[Bound], targets: tuple[str, ...], frame: Frame, road: Road
+def _apply(
+    operation: Operation,
+    values: Sequence[Bound],
+    targets: tuple[str, ...],
+    frame: InstanceFrame,
+    lowering: GraphLowering,
 ) -> Sequence[Bound]:
     """What an operation gives for the values that flow into it."""
     callee = operation.callee
@@ -254,33 +262,33 @@ def apply(
         root = root.operand
     if isinstance(root, Name) and root.id in frame.instance.lost:
         return [UNKNOWN] * max(len(targets), 1)
-    found = road.apply_backward(operation, values, targets, frame)
+    found = lowering.apply_backward(operation, values, targets, frame)
     if found is not None:
         return found
     if isinstance(callee, Name) and callee.id in frame.instance.children:
-        return fold_members(members(callee.id, frame), values, operation, frame, road)
+        return _fold_members(members(callee.id, frame), values, operation, frame, lowering)
     if isinstance(callee, Name) and callee.id == STACKED:
-        return _stacked(operation, values, frame, road)
+        return _stacked(operation, values, frame, lowering)
     if isinstance(callee, Index):
-        owner = value_of(callee.operand, frame, road)
+        owner = value_of(callee.operand, frame, lowering)
         if isinstance(owner, Members):
-            return fold_members(select_members(owner, callee, frame), values, operation, frame, road)
+            return _fold_members(select_members(owner, callee, frame), values, operation, frame, lowering)
     if isinstance(callee, Member):
-        owner = value_of(callee, frame, road) if _is_child(callee, frame) else None
+        owner = value_of(callee, frame, lowering) if _is_child(callee, frame) else None
         if isinstance(owner, Members):
-            return fold_members(owner, values, operation, frame, road)
+            return _fold_members(owner, values, operation, frame, lowering)
     declared = find_callee(callee, frame)
     if declared is None:
         raise Problem(_not_found(callee, frame))
     if isinstance(declared.declaration, Primitive):
-        request = bind(declared.declaration, values, operation, targets, frame, road)
-        return [UNKNOWN] * max(len(targets), 1) if is_unknown(request) else perform(request, road)
+        request = bind(declared.declaration, values, operation, targets, frame, lowering)
+        return [UNKNOWN] * max(len(targets), 1) if is_unknown(request) else perform(request, lowering)
     if isinstance(declared.declaration, Module):
-        return _call_declared(declared, values, operation, frame, road)
+        return _call_declared(declared, values, operation, frame, lowering)
     raise Problem(graphs.NOT_AN_OPERATION.at(callee.span, name=declared.name, found="a recipe", repair=""))
 
 
-def _is_child(callee: Member, frame: Frame) -> bool:
+def _is_child(callee: Member, frame: InstanceFrame) -> bool:
     """Whether a dotted callee begins at a parameter."""
     inner: Expr = callee
     while isinstance(inner, Member | Index):
@@ -288,7 +296,7 @@ def _is_child(callee: Member, frame: Frame) -> bool:
     return isinstance(inner, Name) and inner.id in frame.instance.children
 
 
-def _not_found(callee: Expr, frame: Frame) -> Diagnostic:
+def _not_found(callee: Expr, frame: InstanceFrame) -> Diagnostic:
     name = callee.span.text
     if isinstance(callee, Name) and find_name(callee.id, frame):
         repair = f"a tensor is an operand: (x, {name}) -> operation()"
@@ -297,10 +305,12 @@ def _not_found(callee: Expr, frame: Frame) -> Diagnostic:
     return graphs.UNKNOWN_OPERATION.at(callee.span, name=name, repair=repair)
 
 
-def _stacked(operation: Operation, values: Sequence[Bound], frame: Frame, road: Road) -> Sequence[Bound]:
+def _stacked(
+    operation: Operation, values: Sequence[Bound], frame: InstanceFrame, lowering: GraphLowering
+) -> Sequence[Bound]:
     """`StackedBlocks(blocks, n)`: every element of an array in turn."""
     arguments = operation.arguments
-    owner = value_of(arguments[0].value, frame, road) if arguments else None
+    owner = value_of(arguments[0].value, frame, lowering) if arguments else None
     if not isinstance(owner, Members):
         raise Problem(
             constants.KIND.at(
@@ -317,24 +327,28 @@ def _stacked(operation: Operation, values: Sequence[Bound], frame: Frame, road: 
         raise Problem(
             constants.LENGTH.at(operation.span, what=what, found=len(owner.items), wanted=count, repair="")
         )
-    return fold_members(owner, values, Operation(operation.callee, span=operation.span), frame, road)
+    return _fold_members(owner, values, Operation(operation.callee, span=operation.span), frame, lowering)
 
 
-def fold_members(
-    owner: Members, values: Sequence[Bound], operation: Operation, frame: Frame, road: Road
+def _fold_members(
+    owner: Members,
+    values: Sequence[Bound],
+    operation: Operation,
+    frame: InstanceFrame,
+    lowering: GraphLowering,
 ) -> Sequence[Bound]:
     """Call instances one behind the other; inputs beyond what each gives are passed on unchanged."""
-    state = [*values, *(value_of(item.value, frame, road) for item in operation.arguments)]
+    state = [*values, *(value_of(item.value, frame, lowering) for item in operation.arguments)]
     given, done, cost = state, None, 0
     for path, instance in owner.items:
         kind = (id(instance), *map(_kind, state))
-        if road.settings.once and kind == done and road.spend(cost, operation.span, frame):
+        if lowering.settings.once and kind == done and lowering.spend(cost, operation.span, frame):
             continue
-        if road.is_spent:
+        if lowering.is_spent:
             return [UNKNOWN] * max(len(given), 1)
-        before, inner = road.steps, Frame(instance, path, frame.at(path, operation.span))
-        given = list(call_instance(inner, state, operation, road))
-        state, done, cost = [*given, *state[len(given) :]], kind, road.steps - before
+        before, inner = lowering.steps, InstanceFrame(instance, path, frame.at(path, operation.span))
+        given = list(_call_instance(inner, state, operation, lowering))
+        state, done, cost = [*given, *state[len(given) :]], kind, lowering.steps - before
     return state if not owner.items else given
 
 
@@ -343,7 +357,9 @@ def _kind(value: Bound) -> object:
     return (value.element, value.shape, value.quantization) if isinstance(value, Tensor) else value
 
 
-def call_instance(inner: Frame, values: Sequence[Bound], operation: Operation, road: Road) -> Sequence[Bound]:
+def _call_instance(
+    inner: InstanceFrame, values: Sequence[Bound], operation: Operation, lowering: GraphLowering
+) -> Sequence[Bound]:
     """Build an instance at its place, with these values as its inputs."""
     forward = find_forward(inner)
     inputs = find_inputs(inner, forward)
@@ -357,21 +373,23 @@ def call_instance(inner: Frame, values: Sequence[Bound], operation: Operation, r
         )
         raise Problem(finding)
     for number, port in enumerate(inputs):
-        bind_input(port, values[number] if number < len(values) else None, inner, operation, road)
+        _bind_input(port, values[number] if number < len(values) else None, inner, operation, lowering)
         name = port.name or "in"
         if name in inner.bound:
-            inner.bound[name] = annotate_port(inner.bound[name], port, name, inner, road)
-    if road.depth >= DEEPEST:
+            inner.bound[name] = annotate_port(inner.bound[name], port, name, inner, lowering)
+    if lowering.depth >= DEEPEST:
         what = f"the nesting of '{inner.name}'"
         raise Problem(syntax.LIMIT.at(operation.span, what=what, limit=DEEPEST, option="max_depth"))
-    road.depth += 1
+    lowering.depth += 1
     try:
-        return road.visit(inner, lambda: run_graph(inner, forward, road))
+        return lowering.visit(inner, lambda: run_graph(inner, forward, lowering))
     finally:
-        road.depth -= 1
+        lowering.depth -= 1
 
 
-def bind_input(port: Port, value: Bound, inner: Frame, operation: Operation, road: Road) -> None:
+def _bind_input(
+    port: Port, value: Bound, inner: InstanceFrame, operation: Operation, lowering: GraphLowering
+) -> None:
     """Give an input its value, and compare it with its declared type."""
     name = port.name or "in"
     if value is None and not (isinstance(port.type, TensorType) and port.type.optional):
@@ -381,15 +399,19 @@ def bind_input(port: Port, value: Bound, inner: Frame, operation: Operation, roa
         raise Problem(constants.NONE_GIVEN.at(operation.span, name=name, operation=inner.name, repair=repair))
     inner.bound[name] = value
     if isinstance(value, Tensor) and isinstance(port.type, TensorType):
-        for finding in match_type(name, value, port.type, inner, road.checks):
+        for finding in match_type(name, value, port.type, inner, lowering.checks):
             raise Problem(finding)
 
 
 def _call_declared(
-    declared: Declared, values: Sequence[Bound], operation: Operation, frame: Frame, road: Road
+    declared: Declared,
+    values: Sequence[Bound],
+    operation: Operation,
+    frame: InstanceFrame,
+    lowering: GraphLowering,
 ) -> Sequence[Bound]:
     """A module called by its name: its parameters are the tensors that the call gives."""
-    instance, given = bind_parameters(declared, operation, frame, road)
-    inner = Frame(instance, frame.place(declared.name), frame.at(declared.name, operation.span))
+    instance, given = _bind_parameters(declared, operation, frame, lowering)
+    inner = InstanceFrame(instance, frame.place(declared.name), frame.at(declared.name, operation.span))
     inner.given.update(given)
-    return call_instance(inner, values, Operation(operation.callee, span=operation.span), road)
+    return _call_instance(inner, values, Operation(operation.callee, span=operation.span), lowering)

@@ -16,7 +16,7 @@ from lamella.base.writer import make_folder, remove_file, write_text
 from lamella.bridge.hf_to_module.folder import read_object, wrong_file
 from lamella.bridge.module_to_ir import codec
 from lamella.bridge.module_to_ir import nodes as ir
-from lamella.bridge.module_to_ir.graph import GRAPH_FORMAT, Meanings
+from lamella.bridge.module_to_ir.graph import GRAPH_FORMAT, SymbolValues
 from lamella.bridge.module_to_ir.schedule import SCHEDULE_FORMAT
 from lamella.bridge.module_to_ir.schemas import CONFIG_FORMAT, METADATA_FORMAT, WEIGHTS_FORMAT
 from lamella.graph.data import write_safetensors
@@ -42,7 +42,7 @@ OPTIONAL = (TRAINING, TRAINING_SCHEDULE, NUMBERS)
 Kind = TypeVar("Kind")
 
 
-def write_ir(unit: ir.Unit, folder: Path, numbers: Mapping[str, Array] | None = None) -> tuple[Path, ...]:
+def write_ir(unit: ir.UnitIR, folder: Path, numbers: Mapping[str, Array] | None = None) -> tuple[Path, ...]:
     """Write the files of a unit into a folder, and give their paths; the same unit gives the same bytes.
 
     With `numbers`, by the names that the graph has for its variables, those of the parameters are written too.
@@ -76,10 +76,10 @@ def is_unit(folder: Path) -> bool:
     return all(is_there(folder / name) for name in (GRAPH, SCHEDULE, METADATA))
 
 
-def read_unit(folder: Path, limits: Limits = DEFAULT) -> ir.Unit:
+def read_unit(folder: Path, limits: Limits = DEFAULT) -> ir.UnitIR:
     """The unit of a folder; LamellaError says what is wrong with a file."""
     graph = read_part(folder, GRAPH, ir.GraphIR, limits)
-    return ir.Unit(
+    return ir.UnitIR(
         graph,
         _read_schedule(folder, SCHEDULE, graph, limits),
         read_part(folder, WEIGHTS, ir.WeightSchema, limits),
@@ -89,11 +89,11 @@ def read_unit(folder: Path, limits: Limits = DEFAULT) -> ir.Unit:
     )
 
 
-def _read_training(folder: Path, limits: Limits) -> ir.Training | None:
+def _read_training(folder: Path, limits: Limits) -> ir.TrainingParts | None:
     if not is_there(folder / TRAINING):
         return None
     graph = read_part(folder, TRAINING, ir.GraphIR, limits)
-    return ir.Training(graph, _read_schedule(folder, TRAINING_SCHEDULE, graph, limits))
+    return ir.TrainingParts(graph, _read_schedule(folder, TRAINING_SCHEDULE, graph, limits))
 
 
 def _read_schedule(folder: Path, name: str, graph: ir.GraphIR, limits: Limits) -> ir.ScheduleIR:
@@ -120,7 +120,7 @@ def read_part(folder: Path, name: str, kind: type[Kind], limits: Limits = DEFAUL
 
 def check_schedule(schedule: ir.ScheduleIR, graph: ir.GraphIR) -> None:
     """Whether a plan is one of a graph, and speaks only of buffers and pools that it has; Malformed where not."""
-    meanings = Meanings(schedule.symbols)
+    meanings = SymbolValues(schedule.symbols)
     buffers = {item.id: item for item in schedule.buffers}
     pools = {item.name for item in schedule.pools}
     if [item.node for item in schedule.ops] != [item.id for item in graph.nodes]:

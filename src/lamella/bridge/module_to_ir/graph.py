@@ -22,7 +22,7 @@ from lamella.bridge.module_to_graph import graph_name
 from lamella.bridge.module_to_graph.nodes import Compiled
 from lamella.bridge.module_to_ir import nodes as ir
 from lamella.bridge.module_to_ir.annotations import PIN, TEMPORARY, Marks, plain
-from lamella.bridge.module_to_ir.nodes import Json, Symbol
+from lamella.bridge.module_to_ir.nodes import Json, SymbolEntry
 from lamella.graph.nodes import Argument, Graph, Operation, Pack, Quantization, Tensor, Value
 from lamella.lang.module.annotations import is_frozen
 from lamella.lang.module.instantiate import Instance, TensorSlot, walk
@@ -38,22 +38,22 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,1000}")
 # --- writing ----------------------------------------------------------------------------------------------------
 
 
-class Table:
+class SymbolTable:
     """The entries of one file; equal extents are one entry."""
 
     def __init__(self) -> None:
-        self._entries: list[Symbol] = []
+        self._entries: list[SymbolEntry] = []
         self._ids: dict[object, int] = {}
 
     @property
-    def symbols(self) -> tuple[Symbol, ...]:
+    def symbols(self) -> tuple[SymbolEntry, ...]:
         """The entries so far, each behind what it consists of."""
         return tuple(self._entries)
 
     def extent(self, value: Extent) -> int:
         """An extent as a file has it; it is never a negative number."""
         if isinstance(value, int):
-            return value if value >= 0 else self._add(value, Symbol(0, NUMBER, str(value), value=value))
+            return value if value >= 0 else self._add(value, SymbolEntry(0, NUMBER, str(value), value=value))
         return self._sum(value)
 
     def shape(self, shape: Sequence[Extent]) -> tuple[int, ...]:
@@ -66,24 +66,24 @@ class Table:
             operands = tuple(self.condition(item) for item in value.operands)
         else:
             operands = (self.extent(value.left), self.extent(value.right))
-        return self._add(value, Symbol(0, value.sign, str(value), operands=operands))
+        return self._add(value, SymbolEntry(0, value.sign, str(value), operands=operands))
 
     def _sum(self, value: Dim) -> int:
         only = value.terms[0] if len(value.terms) == 1 else None
         if only is not None and only[1] == 1 and len(only[0]) == 1:
             return self._atom(only[0][0])
         terms = tuple((factor, *map(self._atom, monomial)) for monomial, factor in value.terms)
-        return self._add(value, Symbol(0, SUM, str(value), terms=terms))
+        return self._add(value, SymbolEntry(0, SUM, str(value), terms=terms))
 
     def _atom(self, atom: Unknown | Nested) -> int:
         if isinstance(atom, Unknown):
-            return self._add(atom, Symbol(0, SYMBOL, atom.name, atom.low, atom.high))
+            return self._add(atom, SymbolEntry(0, SYMBOL, atom.name, atom.low, atom.high))
         operands = tuple(map(self.extent, atom.operands))
         if atom.condition is not None:
             operands = (self.condition(atom.condition), *operands)
-        return self._add(atom, Symbol(0, atom.sign, str(atom), operands=operands))
+        return self._add(atom, SymbolEntry(0, atom.sign, str(atom), operands=operands))
 
-    def _add(self, key: object, entry: Symbol) -> int:
+    def _add(self, key: object, entry: SymbolEntry) -> int:
         if key not in self._ids:
             self._ids[key] = -len(self._entries) - 1
             self._entries.append(replace(entry, id=self._ids[key]))
@@ -114,10 +114,10 @@ _LOGIC: Mapping[str, Callable[[Truth, Truth], Truth]] = MappingProxyType(
 )
 
 
-class Meanings:
+class SymbolValues:
     """What the ids of a file stand for."""
 
-    def __init__(self, symbols: Sequence[Symbol]) -> None:
+    def __init__(self, symbols: Sequence[SymbolEntry]) -> None:
         self._values: list[Extent | Condition | bool] = []
         for number, entry in enumerate(symbols):
             if entry.id != -number - 1:
@@ -158,7 +158,7 @@ class Meanings:
             raise Malformed(f"there is no symbol {id} at this place")
         return self._values[-id - 1]
 
-    def _read(self, entry: Symbol) -> Extent | Truth:
+    def _read(self, entry: SymbolEntry) -> Extent | Truth:
         kind, operands = entry.kind, entry.operands
         if kind == SYMBOL:
             return self._symbol(entry)
@@ -178,13 +178,13 @@ class Meanings:
             return reduce(_LOGIC[kind], map(self.condition, operands))
         raise Malformed(f"symbol {entry.id} is no '{kind[:20]}'")
 
-    def _symbol(self, entry: Symbol) -> Extent:
+    def _symbol(self, entry: SymbolEntry) -> Extent:
         low, high = entry.low, entry.high
         if low is None or high is None or not 0 <= low <= high or not _NAME.fullmatch(entry.text):
             raise Malformed(f"symbol {entry.id} has no name or no range")
         return dim.symbol(entry.text, high, low)
 
-    def _sum(self, entry: Symbol) -> Extent:
+    def _sum(self, entry: SymbolEntry) -> Extent:
         total: Extent = 0
         for parts in entry.terms:
             term: Extent = parts[0] if parts else 0
@@ -206,7 +206,7 @@ CASTS = ("layout.cast", "llm.convert_dtype", "llm.quantize", "llm.dequantize")
 
 def make_graph(compiled: Compiled, graph: Graph, instance: Instance, modes: Mapping[str, str]) -> ir.GraphIR:
     """The Graph IR of a graph that was made from an instance."""
-    return _Writing(compiled, graph, instance, modes).run()
+    return _GraphWriter(compiled, graph, instance, modes).run()
 
 
 def dtype_name(element: ElementType) -> str:
@@ -221,7 +221,7 @@ def names_of(argument: Argument) -> ir.Argument:
     return None if argument is None else argument.name
 
 
-class _Writing:
+class _GraphWriter:
     """The work of `make_graph`."""
 
     def __init__(
@@ -233,7 +233,7 @@ class _Writing:
     ) -> None:
         self.compiled, self.graph, self.instance = compiled, graph, instance
         self.marks, self.modes = Marks(compiled.marks), modes
-        self.table = Table()
+        self.table = SymbolTable()
         self.units = {
             part.span.source.name: item.name
             for item in instance.scope.scopes
@@ -280,7 +280,7 @@ class _Writing:
             literals=tuple(
                 ir.Literal(item.tensor.name, attribute(item.value, self.table)) for item in graph.constants
             ),
-            updates=tuple(ir.State(item.variable.name, item.value.name) for item in graph.updates),
+            updates=tuple(ir.StateDecl(item.variable.name, item.value.name) for item in graph.updates),
             nodes=nodes,
             edges=tuple(make_edges(graph, self.table)),
             save=self._of_mode("save"),
@@ -342,11 +342,11 @@ class _Writing:
 
     # --- nodes ----------------------------------------------------------------------------------------------
 
-    def _node(self, number: int, node: Operation) -> ir.Node:
+    def _node(self, number: int, node: Operation) -> ir.GraphNode:
         origin = node.origin
         path = origin.what if origin is not None else ""
         made = [item.name for argument in node.outputs for item in members(argument)]
-        return ir.Node(
+        return ir.GraphNode(
             id=f"n{number}",
             op=node.operator,
             primitive=primitive_of(node),
@@ -361,11 +361,11 @@ class _Writing:
             source=self._place(origin),
         )
 
-    def _place(self, origin: Origin | None) -> ir.Place | None:
+    def _place(self, origin: Origin | None) -> ir.SourcePlace | None:
         if origin is None or origin.span is None:
             return None
         name = origin.span.source.name
-        return ir.Place(self.units.get(name, name), origin.span.line, origin.span.column)
+        return ir.SourcePlace(self.units.get(name, name), origin.span.line, origin.span.column)
 
     def _stage(self, made: Sequence[str]) -> int | None:
         found = [self.marks.argument(name, "partition", "stage") for name in made]
@@ -423,7 +423,7 @@ def primitive_of(node: Operation) -> str:
 # --- values -----------------------------------------------------------------------------------------------------
 
 
-def attribute(value: Value, table: Table) -> Json:
+def attribute(value: Value, table: SymbolTable) -> Json:
     """The value of an attribute as files have it: `{"symbol": id}` and `{"float": text}` where JSON has no word."""
     if isinstance(value, tuple):
         return tuple(attribute(item, table) for item in value)
@@ -439,7 +439,7 @@ def attribute(value: Value, table: Table) -> Json:
     return value
 
 
-def _quantization(found: Quantization | None, table: Table) -> dict[str, Json] | None:
+def _quantization(found: Quantization | None, table: SymbolTable) -> dict[str, Json] | None:
     if found is None:
         return None
     return {
@@ -451,7 +451,7 @@ def _quantization(found: Quantization | None, table: Table) -> dict[str, Json] |
 # --- edges and casts --------------------------------------------------------------------------------------------
 
 
-def make_edges(graph: Graph, table: Table) -> Iterator[ir.Edge]:
+def make_edges(graph: Graph, table: SymbolTable) -> Iterator[ir.Edge]:
     """Every way of a tensor from where it is made to where it is read; the graph itself is the node null."""
     makers: dict[str, ir.Endpoint] = {}
     for number, argument in enumerate(graph.inputs):
@@ -466,7 +466,7 @@ def make_edges(graph: Graph, table: Table) -> Iterator[ir.Edge]:
 
 
 def _arriving(
-    argument: Argument, dest: ir.Endpoint, makers: Mapping[str, ir.Endpoint], table: Table
+    argument: Argument, dest: ir.Endpoint, makers: Mapping[str, ir.Endpoint], table: SymbolTable
 ) -> Iterator[ir.Edge]:
     for item in members(argument):
         if item.name in makers:
@@ -474,9 +474,9 @@ def _arriving(
             yield ir.Edge(item.name, makers[item.name], dest, dtype_name(item.element), shape)
 
 
-def casts_of(graph: Graph) -> Iterator[ir.Cast]:
+def casts_of(graph: Graph) -> Iterator[ir.CastNode]:
     """The nodes that change the element type."""
     for number, node in enumerate(operations(graph)):
         if node.operator in CASTS:
             found, given = members(node.inputs[0])[0], members(node.outputs[0])[0]
-            yield ir.Cast(f"n{number}", dtype_name(found.element), dtype_name(given.element))
+            yield ir.CastNode(f"n{number}", dtype_name(found.element), dtype_name(given.element))

@@ -28,7 +28,7 @@ BEFORE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class Storage:
     """The memory of a tensor: part of that of another, which owns its own."""
 
     owner: str
@@ -48,20 +48,20 @@ def is_collective(node: Operation) -> bool:
     return primitive_of(node) in COLLECTIVES
 
 
-def find_seats(graph: Graph, marks: Marks) -> dict[str, Seat]:
+def find_storage(graph: Graph, marks: Marks) -> dict[str, Storage]:
     """Where each tensor lies; results of the graph and of updates have memory of their own."""
     own = {item.name for argument in graph.outputs for item in members(argument)}
     own |= {item.value.name for item in graph.updates}
-    seats: dict[str, Seat] = {}
+    seats: dict[str, Storage] = {}
     for node in operations(graph):
         views = {item.name: (of, offset) for item, of, offset in _views(node)}
         for item in (item for argument in node.outputs for item in members(argument)):
             view = views.get(item.name)
             if view is None or item.name in own or _must_copy(item, marks):
-                seats[item.name] = Seat(item.name, 0)
+                seats[item.name] = Storage(item.name, 0)
                 continue
-            below = seats.get(view[0], Seat(view[0], 0))
-            seats[item.name] = Seat(below.owner, dim.add(below.offset, view[1]))
+            below = seats.get(view[0], Storage(view[0], 0))
+            seats[item.name] = Storage(below.owner, dim.add(below.offset, view[1]))
     return seats
 
 
@@ -117,34 +117,34 @@ def _leads(shape: Shape, axis: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class LiveRange:
     """The first and the last op that a tensor's memory is in use for."""
 
     first: int
     last: int
 
-    def joined(self, other: Span) -> Span:
+    def joined(self, other: LiveRange) -> LiveRange:
         """The time of both."""
-        return Span(min(self.first, other.first), max(self.last, other.last))
+        return LiveRange(min(self.first, other.first), max(self.last, other.last))
 
 
-def find_spans(graph: Graph, kept: Iterable[str]) -> dict[str, Span]:
+def find_live_ranges(graph: Graph, kept: Iterable[str]) -> dict[str, LiveRange]:
     """When each tensor is in use by itself; what is `kept`, given or updated lasts to the end."""
     nodes = operations(graph)
     end = len(nodes) - 1
-    spans = {item.name: Span(BEFORE, BEFORE) for argument in graph.inputs for item in members(argument)}
-    spans |= {item.name: Span(BEFORE, end) for item in graph.variables}
-    spans |= {item.tensor.name: Span(BEFORE, end) for item in graph.constants}
+    spans = {item.name: LiveRange(BEFORE, BEFORE) for argument in graph.inputs for item in members(argument)}
+    spans |= {item.name: LiveRange(BEFORE, end) for item in graph.variables}
+    spans |= {item.tensor.name: LiveRange(BEFORE, end) for item in graph.constants}
     for number, node in enumerate(nodes):
         for name in _names(node.inputs):
-            spans[name] = Span(spans[name].first, max(spans[name].last, number))
-        spans |= {name: Span(number, number) for name in _names(node.outputs)}
+            spans[name] = LiveRange(spans[name].first, max(spans[name].last, number))
+        spans |= {name: LiveRange(number, number) for name in _names(node.outputs)}
     lasting = {*kept, *_names(graph.outputs), *(item.value.name for item in graph.updates)}
     for name in lasting & spans.keys():
-        spans[name] = Span(spans[name].first, end)
+        spans[name] = LiveRange(spans[name].first, end)
     for number, done in find_waits(graph):
         for name in (*_names(nodes[number].inputs), *_names(nodes[number].outputs)):
-            spans[name] = Span(spans[name].first, max(spans[name].last, min(done, end)))
+            spans[name] = LiveRange(spans[name].first, max(spans[name].last, min(done, end)))
     return spans
 
 
@@ -177,7 +177,7 @@ ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class Allocation:
     """A piece of memory and the ops, both included, between which it is in use."""
 
     name: str
@@ -187,36 +187,36 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class Arena:
     """Where each piece lies, and how large the pool must be."""
 
     offsets: dict[str, Extent]
     total: Extent
 
 
-def aligned(size: Extent) -> Extent:
+def _aligned(size: Extent) -> Extent:
     """A size rounded up to the next place where a buffer may begin."""
     return dim.mul(dim.ceil_divide(size, ALIGNMENT), ALIGNMENT)
 
 
-def line_up(lives: Iterable[Life]) -> Placed:
+def allocate_in_order(lives: Iterable[Allocation]) -> Arena:
     """Each piece behind the one before it: for what stays to the end."""
     offsets: dict[str, Extent] = {}
     total: Extent = 0
     for life in lives:
         offsets[life.name] = total
-        total = dim.add(total, aligned(life.bytes))
-    return Placed(offsets, total)
+        total = dim.add(total, _aligned(life.bytes))
+    return Arena(offsets, total)
 
 
-def place(lives: Sequence[Life]) -> Placed:
+def allocate(lives: Sequence[Allocation]) -> Arena:
     """Pieces in the order in which they begin, each where it fits between those that are in use then."""
     ordered = sorted(lives, key=lambda item: item.first)
     known = [(item, item.bytes) for item in ordered if isinstance(item.bytes, int)]
     return _fit(known) if len(known) == len(ordered) else _share(ordered)
 
 
-def _fit(lives: Sequence[tuple[Life, int]]) -> Placed:
+def _fit(lives: Sequence[tuple[Allocation, int]]) -> Arena:
     """Sizes are known: the smallest gap that is large enough."""
     offsets: dict[str, Extent] = {}
     used: list[tuple[int, int, int]] = []
@@ -229,7 +229,7 @@ def _fit(lives: Sequence[tuple[Life, int]]) -> Placed:
         used.append((start, start + length, life.last))
         used.sort()
         total = max(total, start + length)
-    return Placed(offsets, total)
+    return Arena(offsets, total)
 
 
 def _gap(used: Sequence[tuple[int, int, int]], length: int) -> int:
@@ -244,19 +244,19 @@ def _gap(used: Sequence[tuple[int, int, int]], length: int) -> int:
 
 
 @dataclass(slots=True)
-class _Slot:
+class _ReusedSlot:
     size: Extent
     offset: Extent
     last: int
 
 
-def _share(lives: Sequence[Life]) -> Placed:
+def _share(lives: Sequence[Allocation]) -> Arena:
     """Sizes are expressions: a piece takes the place of one that is over, where it is never larger."""
     offsets: dict[str, Extent] = {}
-    slots: list[_Slot] = []
+    slots: list[_ReusedSlot] = []
     total: Extent = 0
     for life in lives:
-        size = aligned(life.bytes)
+        size = _aligned(life.bytes)
         free = [item for item in slots if item.last < life.first]
         fits = [item for item in free if item.size == size] or [
             item for item in free if dim.less_equal(size, item.size) is True
@@ -265,8 +265,8 @@ def _share(lives: Sequence[Life]) -> Placed:
             slot = fits[0]
             slot.last = life.last
         else:
-            slot = _Slot(size, total, life.last)
+            slot = _ReusedSlot(size, total, life.last)
             slots.append(slot)
             total = dim.add(total, size)
         offsets[life.name] = slot.offset
-    return Placed(offsets, total)
+    return Arena(offsets, total)

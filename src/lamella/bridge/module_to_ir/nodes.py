@@ -16,7 +16,7 @@ Argument: TypeAlias = str | tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Symbol:
+class SymbolEntry:
     r"""An extent that only the inputs tell; elsewhere in the file its negative `id` stands for it.
 
     `kind` is `symbol` (with its range), `number`, `sum` (of `terms`: a factor, then the ids that it multiplies), one of
@@ -70,7 +70,7 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StateDecl:
     """A variable that takes the value of a tensor after each run."""
 
     name: str
@@ -78,7 +78,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourcePlace:
     """Where something is written: the dotted name that the file is imported by, line and column from 1."""
 
     file: str
@@ -95,7 +95,7 @@ class Annotation:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class GraphNode:
     """A call of an operator, with all its attributes and the element types that it fixes."""
 
     id: str
@@ -109,7 +109,7 @@ class Node:
     annotations: tuple[Annotation, ...] = ()
     layer: int | None = None
     stage: int | None = None
-    source: Place | None = None
+    source: SourcePlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class Hook:
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class CastNode:
     """A node that changes the element type."""
 
     node: str
@@ -178,7 +178,7 @@ class GraphIR:
     file: str
     digest: str
     config: Mapping[str, Json]
-    symbols: tuple[Symbol, ...]
+    symbols: tuple[SymbolEntry, ...]
     inputs: tuple[TensorDecl, ...]
     outputs: tuple[str, ...]
     params: tuple[TensorDecl, ...]
@@ -189,14 +189,14 @@ class GraphIR:
     """The tensors that have storage of their own, in order."""
     built: tuple[Built, ...]
     literals: tuple[Literal, ...]
-    updates: tuple[State, ...]
-    nodes: tuple[Node, ...]
+    updates: tuple[StateDecl, ...]
+    nodes: tuple[GraphNode, ...]
     edges: tuple[Edge, ...]
     save: tuple[str, ...]
     recompute: tuple[str, ...]
     aliases: tuple[Alias, ...]
     hooks: tuple[Hook, ...]
-    casts: tuple[Cast, ...]
+    casts: tuple[CastNode, ...]
     gradients: Mapping[str, str] | None = None
     """In a graph that goes back too: the output that is the gradient of a parameter or an input, by its path."""
     seeds: Mapping[str, str] | None = None
@@ -217,7 +217,7 @@ class BufferAlias:
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class ScheduleBuffer:
     """Memory of one tensor; a size is a number of bytes, or the id of an expression where it is negative.
 
     It is in use from the start of op `first` to the end of op `last`; what is there before the first op begins at -1.
@@ -281,7 +281,7 @@ class LayoutField:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class MemoryLayout:
     """Tensors that lie together in one block of memory."""
 
     fields: tuple[LayoutField, ...]
@@ -289,7 +289,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class ActivationLayout(Layout):
+class ActivationLayout(MemoryLayout):
     """The activations that outlive the forward pass."""
 
 
@@ -302,7 +302,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
+class PeakMemory:
     """The most bytes of one kind of buffers that are in use at once, and without reuse of memory."""
 
     kind: str
@@ -317,21 +317,21 @@ class ScheduleIR:
     format: str
     name: str
     alignment: int
-    symbols: tuple[Symbol, ...]
+    symbols: tuple[SymbolEntry, ...]
     ops: tuple[ScheduledOp, ...]
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[ScheduleBuffer, ...]
     pools: tuple[Pool, ...]
     sync_points: tuple[SyncPoint, ...]
     activation_layout: ActivationLayout
-    gradient_layout: Layout
-    peaks: tuple[Peak, ...]
+    gradient_layout: MemoryLayout
+    peaks: tuple[PeakMemory, ...]
 
 
 # --- what belongs to a compiled unit beside its graph and its plan: weights, config, metadata ---------------
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CheckpointPart:
     """A tensor of a checkpoint as a part of a parameter; a range that only the checkpoint tells is null."""
 
     name: str
@@ -341,7 +341,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class MappingSpec:
     """How a parameter, or the slices of it that `path` says, and tensors of a checkpoint correspond.
 
     `kind` is direct, fuse, transform, split, stack or tied.
@@ -349,7 +349,7 @@ class Spec:
 
     path: str
     kind: str
-    parts: tuple[Part, ...]
+    parts: tuple[CheckpointPart, ...]
     dim: int = 0
     optional: bool = False
     derived: bool = False
@@ -371,8 +371,8 @@ class WeightEntry:
     storage: Mapping[str, Json] | None
     optional: bool
     tied_to: str | None
-    imports: tuple[Spec, ...]
-    exports: tuple[Spec, ...]
+    imports: tuple[MappingSpec, ...]
+    exports: tuple[MappingSpec, ...]
     annotations: tuple[Annotation, ...]
 
 
@@ -423,7 +423,7 @@ class ConfigSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class TypedPort:
     """An input or output of the model with its type, extents as text where they are not known."""
 
     name: str
@@ -439,8 +439,8 @@ class Metadata:
     compiler: str
     model: str
     lock: str
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    inputs: tuple[TypedPort, ...]
+    outputs: tuple[TypedPort, ...]
     hooks: tuple[Hook, ...]
     marks: Mapping[str, tuple[Mapping[str, Json], ...]]
     """Annotations that change no numbers, by name: probes, asserts, profiles, adapters, recipes, …"""
@@ -457,7 +457,7 @@ class Metadata:
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class TrainingParts:
     """The graph of a model and its gradients in one, with its own plan."""
 
     graph: GraphIR
@@ -465,7 +465,7 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class UnitIR:
     """A compiled unit."""
 
     graph: GraphIR
@@ -473,7 +473,7 @@ class Unit:
     weights: WeightSchema
     config: ConfigSchema
     metadata: Metadata
-    training: Training | None = None
+    training: TrainingParts | None = None
 
 
 __all__ = [
@@ -482,37 +482,37 @@ __all__ = [
     "Annotation",
     "Argument",
     "Assertion",
-    "Buffer",
     "BufferAlias",
     "BufferRef",
     "Built",
-    "Cast",
+    "CastNode",
+    "CheckpointPart",
     "ConfigPair",
     "ConfigSchema",
     "Constrained",
     "Edge",
     "Endpoint",
     "GraphIR",
+    "GraphNode",
     "Hook",
-    "Layout",
     "LayoutField",
     "Literal",
+    "MappingSpec",
+    "MemoryLayout",
     "Metadata",
-    "Node",
-    "Part",
-    "Peak",
-    "Place",
+    "PeakMemory",
     "Pool",
-    "Port",
+    "ScheduleBuffer",
     "ScheduleIR",
     "ScheduledOp",
-    "Spec",
-    "State",
-    "Symbol",
+    "SourcePlace",
+    "StateDecl",
+    "SymbolEntry",
     "SyncPoint",
     "TensorDecl",
-    "Training",
-    "Unit",
+    "TrainingParts",
+    "TypedPort",
+    "UnitIR",
     "WeightEntry",
     "WeightSchema",
 ]

@@ -8,20 +8,20 @@ from lamella.base import dim
 from lamella.base.dim import Extent, TooComplex
 from lamella.bridge.module_to_ir import nodes as ir
 from lamella.bridge.module_to_ir.annotations import KEPT, Marks
-from lamella.bridge.module_to_ir.graph import Table, dtype_name, layer_of, members, operations
+from lamella.bridge.module_to_ir.graph import SymbolTable, dtype_name, layer_of, members, operations
 from lamella.bridge.module_to_ir.liveness import (
     ALIGNMENT,
-    Life,
-    Placed,
-    Seat,
-    Span,
+    Allocation,
+    Arena,
+    LiveRange,
+    Storage,
+    allocate,
+    allocate_in_order,
     bytes_of,
-    find_seats,
-    find_spans,
+    find_live_ranges,
+    find_storage,
     find_waits,
     is_collective,
-    line_up,
-    place,
 )
 from lamella.graph.nodes import Graph, Operation, Tensor
 
@@ -60,15 +60,15 @@ class _Scheduling:
     def __init__(self, graph: Graph, marks: Marks, modes: Mapping[str, str], lasting: bool) -> None:
         self.graph, self.marks = graph, marks
         self.nodes = operations(graph)
-        self.table = Table()
+        self.table = SymbolTable()
         self.given = [item for argument in graph.inputs for item in members(argument)]
         self.lasting = [*graph.variables, *(item.tensor for item in graph.constants)]
         made = [item for node in self.nodes for argument in node.outputs for item in members(argument)]
         self.tensors = {item.name: item for item in (*self.given, *self.lasting, *made)}
         self.bytes = {name: bytes_of(item) for name, item in self.tensors.items()}
         self.kept = {name for name in self.tensors if modes.get(name) in KEPT}
-        self.seats = {name: Seat(name, 0) for name in self.tensors} | find_seats(graph, marks)
-        self.spans = find_spans(graph, self.kept if lasting else ())
+        self.seats = {name: Storage(name, 0) for name in self.tensors} | find_storage(graph, marks)
+        self.spans = find_live_ranges(graph, self.kept if lasting else ())
         self.whole = self._whole()
         self.pools = self._pools()
         self.placed = {name: self._place(name) for name in POOLS}
@@ -88,7 +88,9 @@ class _Scheduling:
             pools=tuple(ir.Pool(name, self._size(item.total)) for name, item in self.placed.items()),
             sync_points=tuple(self._sync_points()),
             activation_layout=ir.ActivationLayout(self._fields(saved), self._size(self.placed[SAVED].total)),
-            gradient_layout=ir.Layout(self._fields(gradients), self._size(self.placed[GRADIENTS].total)),
+            gradient_layout=ir.MemoryLayout(
+                self._fields(gradients), self._size(self.placed[GRADIENTS].total)
+            ),
             peaks=peaks,
             symbols=self.table.symbols,
         )
@@ -98,9 +100,9 @@ class _Scheduling:
 
     # --- memory ---------------------------------------------------------------------------------------------
 
-    def _whole(self) -> dict[str, Span]:
+    def _whole(self) -> dict[str, LiveRange]:
         """When the memory of each owner is in use, by itself or by a part of it."""
-        found: dict[str, Span] = {}
+        found: dict[str, LiveRange] = {}
         for name, seat in self.seats.items():
             span = self.spans[name]
             found[seat.owner] = found[seat.owner].joined(span) if seat.owner in found else span
@@ -115,13 +117,13 @@ class _Scheduling:
         pools |= {item.name: CALLER for item in self.given}
         return pools | {item.name: WEIGHTS for item in self.lasting}
 
-    def _place(self, pool: str) -> Placed:
+    def _place(self, pool: str) -> Arena:
         lives = [
-            Life(name, self.bytes[name], self.whole[name].first, self.whole[name].last)
+            Allocation(name, self.bytes[name], self.whole[name].first, self.whole[name].last)
             for name, home in self.pools.items()
             if home == pool
         ]
-        return place(lives) if pool == SCRATCH else line_up(lives)
+        return allocate(lives) if pool == SCRATCH else allocate_in_order(lives)
 
     def _offset(self, name: str) -> Extent:
         """Where a tensor lies in its pool."""
@@ -136,13 +138,13 @@ class _Scheduling:
             return WEIGHT
         return GRADIENT if is_gradient(name) else ACTIVATION
 
-    def _buffer(self, tensor: Tensor) -> ir.Buffer:
+    def _buffer(self, tensor: Tensor) -> ir.ScheduleBuffer:
         name = tensor.name
         seat = self.seats[name]
         part = seat.owner != name
         span = self.spans[name] if part else self.whole[name]
         aliases = (ir.BufferAlias(seat.owner, self._size(seat.offset)),) if part else ()
-        return ir.Buffer(
+        return ir.ScheduleBuffer(
             id=name,
             tensor=name,
             kind=self._kind(name),
@@ -211,13 +213,13 @@ class _Scheduling:
 
     # --- peaks ----------------------------------------------------------------------------------------------
 
-    def _peak(self, kind: str) -> ir.Peak:
+    def _peak(self, kind: str) -> ir.PeakMemory:
         owners = [name for name in self.whole if self._kind(name) == kind]
         unshared: Extent = 0
         for name in owners:
             unshared = dim.add(unshared, self.bytes[name])
         most = largest(self._sums(owners), unshared)
-        return ir.Peak(kind, self._size(most), self._size(unshared))
+        return ir.PeakMemory(kind, self._size(most), self._size(unshared))
 
     def _sums(self, owners: Sequence[str]) -> Iterator[Extent]:
         """The bytes that are in use at each op, and before the first."""

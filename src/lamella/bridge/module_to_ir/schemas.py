@@ -24,7 +24,7 @@ from lamella.bridge.hf_to_module.weights import (
 )
 from lamella.bridge.module_to_graph.nodes import Compiled
 from lamella.bridge.module_to_ir import nodes as ir
-from lamella.bridge.module_to_ir.annotations import Marks, plain, tell_all
+from lamella.bridge.module_to_ir.annotations import Marks, plain, resolve_annotations
 from lamella.bridge.module_to_ir.codec import encode
 from lamella.bridge.module_to_ir.graph import dtype_name, is_trainable, members, operations
 from lamella.bridge.module_to_ir.liveness import is_collective
@@ -128,10 +128,10 @@ def _compiler() -> str:
         return ""
 
 
-def _ports(arguments: Sequence[object]) -> Iterator[ir.Port]:
+def _ports(arguments: Sequence[object]) -> Iterator[ir.TypedPort]:
     for item in arguments:
         if isinstance(item, Tensor):
-            yield ir.Port(item.name, dtype_name(item.element), tuple(map(str, item.shape)))
+            yield ir.TypedPort(item.name, dtype_name(item.element), tuple(map(str, item.shape)))
 
 
 def _marks(compiled: Compiled, instance: Instance) -> dict[str, tuple[Mapping[str, Json], ...]]:
@@ -141,7 +141,7 @@ def _marks(compiled: Compiled, instance: Instance) -> dict[str, tuple[Mapping[st
         if told.name != "hook":
             entry = {"path": mark.path, "tensor": mark.tensor.name, "arguments": told.arguments}
             found.setdefault(told.name, []).append(entry)
-    for told in tell_all(instance.module.annotations, instance.values):
+    for told in resolve_annotations(instance.module.annotations, instance.values):
         entry = {"path": "", "tensor": "", "arguments": told.arguments}
         found.setdefault(told.name, []).append(entry)
     return {name: tuple(items) for name, items in sorted(found.items())}
@@ -229,7 +229,7 @@ def make_weights(compiled: Compiled, instance: Instance) -> ir.WeightSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _ActiveMapping:
     """An entry of a mapping whose condition holds, with its indices and the ranges of its split."""
 
     mapping: n.Mapping
@@ -243,8 +243,8 @@ class _Found:
 
     path: str
     slot: TensorSlot
-    imports: tuple[_Entry, ...]
-    exports: tuple[_Entry, ...]
+    imports: tuple[_ActiveMapping, ...]
+    exports: tuple[_ActiveMapping, ...]
 
     def key(self) -> object:
         """What parameters have in common that stand in one line of the schema."""
@@ -257,9 +257,9 @@ class _Found:
 # --- entries of mappings ----------------------------------------------------------------------------------------
 
 
-def _holding(mappings: Sequence[n.Mapping], instance: Instance) -> dict[str, list[_Entry]]:
+def _holding(mappings: Sequence[n.Mapping], instance: Instance) -> dict[str, list[_ActiveMapping]]:
     """The entries that hold, by the path they speak of without its indices."""
-    found: dict[str, list[_Entry]] = {}
+    found: dict[str, list[_ActiveMapping]] = {}
     for mapping in mappings:
         entry = _read(mapping, instance)
         if entry is not None:
@@ -267,7 +267,7 @@ def _holding(mappings: Sequence[n.Mapping], instance: Instance) -> dict[str, lis
     return found
 
 
-def _read(mapping: n.Mapping, instance: Instance) -> _Entry | None:
+def _read(mapping: n.Mapping, instance: Instance) -> _ActiveMapping | None:
     """An entry with its values; what is wrong with it is said when a checkpoint is read."""
     values, condition = instance.values, mapping.condition
     try:
@@ -279,10 +279,10 @@ def _read(mapping: n.Mapping, instance: Instance) -> _Entry | None:
         return None
     known = tuple((low, high) for low, high in bounds if isinstance(low, int) and isinstance(high, int))
     indices = tuple(index for part in mapping.path.parts for index in part.indices)
-    return _Entry(mapping, indices, known) if len(known) == len(bounds) else None
+    return _ActiveMapping(mapping, indices, known) if len(known) == len(bounds) else None
 
 
-def _concerning(path: str, table: Mapping[str, list[_Entry]]) -> tuple[_Entry, ...]:
+def _concerning(path: str, table: Mapping[str, list[_ActiveMapping]]) -> tuple[_ActiveMapping, ...]:
     """The entries that speak of a parameter, or of the slices of it."""
     skeleton, indices = skeleton_of(path), indices_in(path)
     candidates = [*table.get(skeleton, ()), *table.get(f"{skeleton}[]", ())]
@@ -318,7 +318,7 @@ def _entry(
 ) -> ir.WeightEntry:
     slot = found.slot
     names = _names(found, len(ranges))
-    annotations = tell_all(slot.annotations, instance.values)
+    annotations = resolve_annotations(slot.annotations, instance.values)
     told = {item.name: item.arguments for item in annotations}
     training = told.get("trainable", {})
     imports = tuple(_spec(entry, names) for entry in found.imports)
@@ -366,31 +366,37 @@ def _with_names(path: str, names: Iterable[str]) -> str:
 # --- specifications ---------------------------------------------------------------------------------------------
 
 
-def _spec(entry: _Entry, names: Sequence[str]) -> ir.Spec:
+def _spec(entry: _ActiveMapping, names: Sequence[str]) -> ir.MappingSpec:
     """How an entry makes a parameter, with the names that the schema has for its indices."""
     mapping = entry.mapping
     renamed = {own: name for own, name in zip(entry.indices, names, strict=False) if isinstance(own, str)}
     kind, parts, dim = _parts(mapping.spec, entry.bounds)
-    known = tuple(ir.Part(_rename(item.name, renamed), item.function, item.low, item.high) for item in parts)
-    return ir.Spec(_rename(path_text(mapping.path), renamed), kind, known, dim, mapping.optional)
+    known = tuple(
+        ir.CheckpointPart(_rename(item.name, renamed), item.function, item.low, item.high) for item in parts
+    )
+    return ir.MappingSpec(_rename(path_text(mapping.path), renamed), kind, known, dim, mapping.optional)
 
 
 def _rename(text: str, renamed: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda match: f"{{{renamed.get(match[1], match[1])}}}", text)
 
 
-def _parts(spec: n.Spec, bounds: Sequence[tuple[int, int]]) -> tuple[str, list[ir.Part], int]:
+def _parts(spec: n.Spec, bounds: Sequence[tuple[int, int]]) -> tuple[str, list[ir.CheckpointPart], int]:
     match spec:
         case n.Direct(name):
-            return "direct", [ir.Part(name)], 0
+            return "direct", [ir.CheckpointPart(name)], 0
         case n.Transform(name, function):
-            return ("stack" if function == STACK else "transform"), [ir.Part(name, function)], 0
+            return ("stack" if function == STACK else "transform"), [ir.CheckpointPart(name, function)], 0
         case n.Fuse(sources, dim):
-            return "fuse", [ir.Part(item.name, getattr(item, "function", "")) for item in sources], dim
+            return (
+                "fuse",
+                [ir.CheckpointPart(item.name, getattr(item, "function", "")) for item in sources],
+                dim,
+            )
         case n.Split(parts, dim):
             ranges = zip(parts, bounds, strict=True)
-            return "split", [ir.Part(item.name, "", *bound) for item, bound in ranges], dim
-    return "tied", [ir.Part(path_text(spec.path))], 0
+            return "split", [ir.CheckpointPart(item.name, "", *bound) for item, bound in ranges], dim
+    return "tied", [ir.CheckpointPart(path_text(spec.path))], 0
 
 
 _OPPOSITE = {
@@ -402,12 +408,15 @@ _OPPOSITE = {
 }
 
 
-def _undone(imports: Sequence[ir.Spec]) -> Iterator[ir.Spec]:
+def _undone(imports: Sequence[ir.MappingSpec]) -> Iterator[ir.MappingSpec]:
     """What undoes the entries; where to split a fused parameter is as its sources say."""
     for item in imports:
         if item.kind in _OPPOSITE:
-            parts = (ir.Part(part.name, _inverse(part.function), part.low, part.high) for part in item.parts)
-            yield ir.Spec(
+            parts = (
+                ir.CheckpointPart(part.name, _inverse(part.function), part.low, part.high)
+                for part in item.parts
+            )
+            yield ir.MappingSpec(
                 item.path, _OPPOSITE[item.kind], tuple(parts), item.dim, item.optional, derived=True
             )
 

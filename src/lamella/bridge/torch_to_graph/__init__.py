@@ -16,22 +16,22 @@ from lamella.base.optional import need
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.table import REFUSE, rows
 from lamella.bridge.torch_to_graph.program import (
-    Body,
-    Node,
-    Numbers,
-    Program,
-    Specification,
-    Symbols,
-    Tree,
+    ExportedProgram,
+    FxModule,
+    FxNode,
+    OpenExtents,
+    OutputTree,
+    PortSpec,
+    TorchTensor,
     element_of,
     expression_of,
-    faults,
     first_line,
     is_tensor,
     kind_of,
+    torch_errors,
 )
-from lamella.bridge.torch_to_graph.report import Places, Report, modules_of, operation_of
-from lamella.bridge.torch_to_graph.walk import LOST, Stores, Value, Walk
+from lamella.bridge.torch_to_graph.report import ExportReport, NodeOrigins, modules_of, operation_of
+from lamella.bridge.torch_to_graph.walk import LOST, NodeTranslator, NodeValue, VariableStore
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Tensor
@@ -58,7 +58,7 @@ READY = frozenset(
 """What is taken as it is beside operations; `wrap_with_autocast` changes types, which PyTorch writes out."""
 
 
-def decompose(program: Program, broken: Collection[str] = ()) -> Program:
+def decompose(program: ExportedProgram, broken: Collection[str] = ()) -> ExportedProgram:
     """The program without changes in place, in operations that we know; `broken` ones are not kept whole."""
     if _is_ready(program.graph_module, broken):
         return program
@@ -71,21 +71,21 @@ def decompose(program: Program, broken: Collection[str] = ()) -> Program:
         warnings.simplefilter("ignore")
         try:
             return program.run_decompositions(table)
-        except faults() as problem:
+        except torch_errors() as problem:
             reason = first_line(problem)
             finding = EXPORT_FAILED.at(NOWHERE, what="simpler operations for the program", reason=reason)
             raise LamellaError([finding]) from problem
 
 
-def _is_ready(body: Body, broken: Collection[str]) -> bool:
+def _is_ready(body: FxModule, broken: Collection[str]) -> bool:
     """Whether every line of a graph, and of those that it calls, can be translated as it is."""
     return all(_is_known(body, node, broken) for node in body.graph.nodes)
 
 
-def _is_known(body: Body, node: Node, broken: Collection[str]) -> bool:
+def _is_known(body: FxModule, node: FxNode, broken: Collection[str]) -> bool:
     if node.op == "get_attr":
         called = getattr(body, str(node.target), None)
-        return hasattr(called, "graph") and _is_ready(cast("Body", called), broken)
+        return hasattr(called, "graph") and _is_ready(cast("FxModule", called), broken)
     if node.op != "call_function" or isinstance(node.target, BuiltinFunctionType):
         return True
     schema = getattr(node.target, "_schema", None)
@@ -123,7 +123,7 @@ def torch_to_graph(program: object, limits: Limits = DEFAULT, axes: Axes | None 
     """
     broken: set[str] = set()
     for _ in range(ATTEMPTS):
-        found = _Translation(decompose(cast("Program", program), broken), limits, axes or {})
+        found = _Translation(decompose(cast("ExportedProgram", program), broken), limits, axes or {})
         model = found.run()
         more = {operation_of(node) for node in found.report.refused} - broken
         broken |= {name for name in more if can_decompose(name)}
@@ -138,16 +138,18 @@ def torch_to_graph(program: object, limits: Limits = DEFAULT, axes: Axes | None 
 class _Translation:
     """One attempt."""
 
-    def __init__(self, program: Program, limits: Limits, axes: Axes) -> None:
+    def __init__(self, program: ExportedProgram, limits: Limits, axes: Axes) -> None:
         self._program = program
         self._axes = axes
         self._limits = limits
-        self.report = Report(Places())
+        self.report = ExportReport(NodeOrigins())
         nodes = list(program.graph_module.graph.nodes)
         self._require_room(len(nodes))
         self._builder = Builder(Library(limits=limits), _graph_name(nodes))
-        self._stores = Stores(program, self._builder, self.report)
-        self._walk = Walk(self._builder, Symbols(program.range_constraints), self.report, self._stores)
+        self._stores = VariableStore(program, self._builder, self.report)
+        self._walk = NodeTranslator(
+            self._builder, OpenExtents(program.range_constraints), self.report, self._stores
+        )
         self._inputs = {node.name: node for node in nodes if node.op == "placeholder"}
         self._variables: dict[str, Tensor] = {}
 
@@ -174,15 +176,15 @@ class _Translation:
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
-    def _declare_extents(self, items: Sequence[Specification]) -> None:
+    def _declare_extents(self, items: Sequence[PortSpec]) -> None:
         for node in (self._inputs[item.arg.name] for item in items if kind_of(item) == "USER_INPUT"):
             value = node.meta.get("val")
             axes = self._axes.get(node.name, {})
             if is_tensor(value):
-                for axis, size in enumerate(cast("Numbers", value).shape):
+                for axis, size in enumerate(cast("TorchTensor", value).shape):
                     self._walk.symbols.declare(size, axes.get(axis, f"{node.name}_{axis}"))
 
-    def _enter(self, item: Specification, node: Node) -> Value:
+    def _enter(self, item: PortSpec, node: FxNode) -> NodeValue:
         kind = kind_of(item)
         if kind == "USER_INPUT":
             return self._user_input(node)
@@ -197,17 +199,17 @@ class _Translation:
             self._variables[name] = found
         return found or LOST
 
-    def _user_input(self, node: Node) -> Value:
+    def _user_input(self, node: FxNode) -> NodeValue:
         value = node.meta.get("val")
         if is_tensor(value):
-            return self._tensor_input(node.name, cast("Numbers", value))
+            return self._tensor_input(node.name, cast("TorchTensor", value))
         if expression_of(value) is not None:
             if node.users:
                 self._refuse_input(node.name, f"an open number of type {type(value).__name__}")
             return LOST
         return value if value is None or isinstance(value, int | float | str) else LOST
 
-    def _tensor_input(self, name: str, value: Numbers) -> Value:
+    def _tensor_input(self, name: str, value: TorchTensor) -> NodeValue:
         element = element_of(value.dtype)
         if element is None:
             self._refuse_input(name, f"a tensor of {value.dtype}")
@@ -224,7 +226,7 @@ class _Translation:
 
     # --- results --------------------------------------------------------------------------------------------
 
-    def _finish(self, names: Mapping[int, str], values: Sequence[Value]) -> Model:
+    def _finish(self, names: Mapping[int, str], values: Sequence[NodeValue]) -> Model:
         outputs: list[Tensor] = []
         called: list[str] = []
         for item, value in zip(self._program.graph_signature.output_specs, values, strict=False):
@@ -237,7 +239,7 @@ class _Translation:
                 called.append(names[id(item)])
         return Model(self._named(outputs, called), self._builder.library, self._stores.data)
 
-    def _update(self, name: str, value: Value) -> None:
+    def _update(self, name: str, value: NodeValue) -> None:
         if isinstance(value, Tensor) and name in self._variables:
             self._builder.update(self._variables[name], value)
 
@@ -254,7 +256,7 @@ class _Translation:
         return rename(graph, {**inner, **results})
 
 
-def _graph_name(nodes: Sequence[Node]) -> str:
+def _graph_name(nodes: Sequence[FxNode]) -> str:
     """The class of the exported module, else `main`."""
     found = next((modules_of(node) for node in nodes if modules_of(node)), [])
     return found[0][1] if found and found[0][1].isidentifier() else "main"
@@ -263,7 +265,7 @@ def _graph_name(nodes: Sequence[Node]) -> str:
 # --- names of results ---------------------------------------------------------------------------------------
 
 
-def output_names(tree: Tree | None, count: int) -> list[str]:
+def output_names(tree: OutputTree | None, count: int) -> list[str]:
     """A name for each leaf: keys and fields by their names, items by their places, a single tensor `output`."""
     paths = list(_leaves(tree, ())) if tree is not None else []
     if len(paths) != count:
@@ -276,7 +278,7 @@ def _joined(path: tuple[str, ...]) -> str:
     return _ODD.sub("_", "_".join(words)) or SINGLE
 
 
-def _leaves(tree: Tree, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _leaves(tree: OutputTree, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     if tree.type is None:
         yield path
         return
@@ -285,7 +287,7 @@ def _leaves(tree: Tree, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         yield from _leaves(child, (*path, word))
 
 
-def _words(tree: Tree, count: int) -> list[str]:
+def _words(tree: OutputTree, count: int) -> list[str]:
     """The names of the children: the fields of a named tuple, the keys of a mapping, the fields of a dataclass."""
     context = tree.context
     candidates = [getattr(context, "_fields", None), getattr(tree.type, "_fields", None), context]

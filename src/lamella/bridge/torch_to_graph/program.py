@@ -46,7 +46,7 @@ _CARRIERS = MappingProxyType({types.BF16: "int16", types.F8E4M3: "uint8", types.
 """Types that NumPy has no word for travel as integers of their width."""
 
 
-class Numbers(Protocol):
+class TorchTensor(Protocol):
     """What is read of a tensor of PyTorch."""
 
     @property
@@ -74,19 +74,19 @@ class Numbers(Protocol):
     def data_ptr(self) -> int:
         """Where its memory begins."""
 
-    def detach(self) -> Numbers:
+    def detach(self) -> TorchTensor:
         """The numbers without their history."""
 
-    def cpu(self) -> Numbers:
+    def cpu(self) -> TorchTensor:
         """The same tensor in the memory of the processor."""
 
-    def resolve_conj(self) -> Numbers:
+    def resolve_conj(self) -> TorchTensor:
         """The tensor without a delayed conjugation."""
 
-    def resolve_neg(self) -> Numbers:
+    def resolve_neg(self) -> TorchTensor:
         """The tensor without a delayed negation."""
 
-    def view(self, kind: object) -> Numbers:
+    def view(self, kind: object) -> TorchTensor:
         """The same bits as another type."""
 
     def numpy(self) -> Array:
@@ -108,7 +108,7 @@ def is_tensor(item: object) -> bool:
     return isinstance(item, need("torch").Tensor)
 
 
-def why_unreadable(tensor: Numbers) -> str | None:
+def why_unreadable(tensor: TorchTensor) -> str | None:
     """Why a tensor has no numbers that could be read; None where it has."""
     if "FakeTensor" in type(tensor).__name__:
         return "is a fake tensor without numbers"
@@ -119,7 +119,7 @@ def why_unreadable(tensor: Numbers) -> str | None:
     return None if element_of(tensor.dtype) else f"has elements of type {tensor.dtype}"
 
 
-def array_of(tensor: Numbers) -> Array:
+def array_of(tensor: TorchTensor) -> Array:
     """The numbers of a readable tensor; the array shares memory with a tensor of the processor."""
     plain = tensor.detach().cpu().resolve_conj().resolve_neg()
     element = cast("ElementType", element_of(tensor.dtype))
@@ -129,14 +129,14 @@ def array_of(tensor: Numbers) -> Array:
     return plain.view(getattr(need("torch"), carrier)).numpy().view(numpy_dtype(element))
 
 
-def memory_of(tensor: Numbers) -> object:
+def memory_of(tensor: TorchTensor) -> object:
     """What equal tensors of one memory have in common: two names of it are one variable."""
     if why_unreadable(tensor) is not None or not tensor.numel():
         return id(tensor)
     return tensor.data_ptr(), str(tensor.device), str(tensor.dtype), tuple(tensor.shape), tensor.stride()
 
 
-class Node(Protocol):
+class FxNode(Protocol):
     """One line of an exported graph; `meta` holds its value on fake tensors, its module and its source line."""
 
     @property
@@ -152,11 +152,11 @@ class Node(Protocol):
         """What it calls, or the name of what it reads."""
 
     @property
-    def args(self) -> tuple[Item, ...]:
+    def args(self) -> tuple[FxArgument, ...]:
         """What is given by position."""
 
     @property
-    def kwargs(self) -> Mapping[str, Item]:
+    def kwargs(self) -> Mapping[str, FxArgument]:
         """What is given by name."""
 
     @property
@@ -164,31 +164,31 @@ class Node(Protocol):
         """What the export remembers of it."""
 
     @property
-    def users(self) -> Mapping[Node, None]:
+    def users(self) -> Mapping[FxNode, None]:
         """The nodes that read it."""
 
 
-Item: TypeAlias = "Node | int | float | bool | str | Sequence[Item] | object | None"
+FxArgument: TypeAlias = "FxNode | int | float | bool | str | Sequence[FxArgument] | object | None"
 """What a node is given: the result of another, a number, a word, a type of PyTorch, or a list."""
 
 
-class Nodes(Protocol):
+class FxNodes(Protocol):
     """The lines of a graph, in order."""
 
     @property
-    def nodes(self) -> Iterable[Node]:
+    def nodes(self) -> Iterable[FxNode]:
         """Placeholders first, the output last."""
 
 
-class Body(Protocol):
+class FxModule(Protocol):
     """A graph with the graphs and tensors that it refers to by name."""
 
     @property
-    def graph(self) -> Nodes:
+    def graph(self) -> FxNodes:
         """Its lines."""
 
 
-class Argument(Protocol):
+class ExportArgument(Protocol):
     """What an input or an output stands for."""
 
     @property
@@ -196,7 +196,7 @@ class Argument(Protocol):
         """The node."""
 
 
-class Specification(Protocol):
+class PortSpec(Protocol):
     """One input or output of the graph: what it is to the module."""
 
     @property
@@ -204,7 +204,7 @@ class Specification(Protocol):
         """Whether it is a parameter, a buffer, a constant, an input of the user or something else."""
 
     @property
-    def arg(self) -> Argument:
+    def arg(self) -> ExportArgument:
         """The node."""
 
     @property
@@ -212,19 +212,19 @@ class Specification(Protocol):
         """The name in the module."""
 
 
-class Signature(Protocol):
+class ExportSignature(Protocol):
     """All inputs and outputs of the graph, in order."""
 
     @property
-    def input_specs(self) -> Sequence[Specification]:
+    def input_specs(self) -> Sequence[PortSpec]:
         """What the placeholders are."""
 
     @property
-    def output_specs(self) -> Sequence[Specification]:
+    def output_specs(self) -> Sequence[PortSpec]:
         """What the results are."""
 
 
-class Tree(Protocol):
+class OutputTree(Protocol):
     """How results are nested in what the module gives."""
 
     @property
@@ -239,19 +239,19 @@ class Tree(Protocol):
     def num_children(self) -> int:
         """How many children it has."""
 
-    def children(self) -> Sequence[Tree]:
+    def children(self) -> Sequence[OutputTree]:
         """Its children in order."""
 
 
-class CallSpecification(Protocol):
+class CallSpec(Protocol):
     """The trees of what a module takes and gives."""
 
     @property
-    def out_spec(self) -> Tree | None:
+    def out_spec(self) -> OutputTree | None:
         """The tree of what it gives."""
 
 
-class Range(Protocol):
+class SymbolRange(Protocol):
     """The values that a symbol may have."""
 
     @property
@@ -263,19 +263,19 @@ class Range(Protocol):
         """The largest; it may be infinite."""
 
 
-class Program(Protocol):
+class ExportedProgram(Protocol):
     """An exported program: `torch.export.ExportedProgram`."""
 
     @property
-    def graph_module(self) -> Body:
+    def graph_module(self) -> FxModule:
         """The graph and what it refers to."""
 
     @property
-    def graph_signature(self) -> Signature:
+    def graph_signature(self) -> ExportSignature:
         """Its inputs and outputs."""
 
     @property
-    def call_spec(self) -> CallSpecification:
+    def call_spec(self) -> CallSpec:
         """How they are nested."""
 
     @property
@@ -287,14 +287,14 @@ class Program(Protocol):
         """Tensors that the export lifted out of the code, and buffers that do not persist."""
 
     @property
-    def range_constraints(self) -> Mapping[object, Range]:
+    def range_constraints(self) -> Mapping[object, SymbolRange]:
         """The ranges of the symbols in shapes."""
 
-    def run_decompositions(self, decomp_table: object) -> Program:
+    def run_decompositions(self, decomp_table: object) -> ExportedProgram:
         """The program in simpler operations."""
 
 
-def kind_of(item: Specification) -> str:
+def kind_of(item: PortSpec) -> str:
     """The kind of an input or output in PyTorch's words, such as `PARAMETER`."""
     return str(getattr(item.kind, "name", item.kind))
 
@@ -311,11 +311,11 @@ UNBOUNDED = 1 << 20
 """The largest value of an extent that PyTorch gives no end."""
 
 
-class Expression(Protocol):
+class SympyExpression(Protocol):
     """What is read of a sympy expression."""
 
     @property
-    def args(self) -> tuple[Expression, ...]:
+    def args(self) -> tuple[SympyExpression, ...]:
         """Its operands."""
 
     @property
@@ -326,10 +326,10 @@ class Expression(Protocol):
         """The number that it is."""
 
 
-def expression_of(size: object) -> Expression | None:
+def expression_of(size: object) -> SympyExpression | None:
     """The expression of a symbolic number of PyTorch; None for what is none."""
     found = getattr(getattr(size, "node", None), "expr", None)
-    return None if found is None else cast("Expression", found)
+    return None if found is None else cast("SympyExpression", found)
 
 
 def is_unbacked(size: object) -> bool:
@@ -340,10 +340,10 @@ def is_unbacked(size: object) -> bool:
     )
 
 
-class Symbols:
+class OpenExtents:
     """The symbols of a program and the extents that they are."""
 
-    def __init__(self, ranges: Mapping[object, Range]) -> None:
+    def __init__(self, ranges: Mapping[object, SymbolRange]) -> None:
         self._ranges = {str(name): _ends(item) for name, item in ranges.items()}
         self._extents: dict[str, Extent] = {}
         self._named: dict[str, tuple[int, int]] = {}
@@ -369,7 +369,7 @@ class Symbols:
         expression = expression_of(size)
         return None if expression is None else self._convert(expression)
 
-    def _convert(self, expression: Expression) -> Extent | None:
+    def _convert(self, expression: SympyExpression) -> Extent | None:
         kind = type(expression).__name__
         if not expression.args:
             return self._extents.get(str(expression)) if kind == "Symbol" else _number(expression)
@@ -379,7 +379,7 @@ class Symbols:
         return rule(known) if rule is not None and len(known) == len(operands) else None
 
 
-def _ends(item: Range) -> tuple[int, int]:
+def _ends(item: SymbolRange) -> tuple[int, int]:
     return max(0, _bounded(item.lower, 0)), _bounded(item.upper, UNBOUNDED)
 
 
@@ -389,7 +389,7 @@ def _bounded(end: object, otherwise: int) -> int:
     return min(int(text), UNBOUNDED) if text.lstrip("-").isdigit() else otherwise
 
 
-def _number(expression: Expression) -> int | None:
+def _number(expression: SympyExpression) -> int | None:
     text = str(expression)
     return int(text) if text.lstrip("-").isdigit() else None
 
@@ -446,7 +446,7 @@ _KNOWN: tuple[type[Exception], ...] = (
 )
 
 
-def faults() -> tuple[type[Exception], ...]:
+def torch_errors() -> tuple[type[Exception], ...]:
     """What PyTorch raises on the way from a module or a file to a program; a full memory is not among them."""
     verifier, errors = need("torch._export.verifier"), need("torch._export.error")
     return (*_KNOWN, verifier.SpecViolationError, errors.ExportError, errors.InternalError)

@@ -18,12 +18,12 @@ from lamella.bridge.aten.nodes import Call, Operand, Result, Schema
 from lamella.bridge.aten.sizes import compute_size
 from lamella.bridge.aten.table import DROP, REFUSE, Row, rows
 from lamella.bridge.torch_to_graph.program import (
-    Body,
-    Item,
-    Node,
-    Numbers,
-    Program,
-    Symbols,
+    ExportedProgram,
+    FxArgument,
+    FxModule,
+    FxNode,
+    OpenExtents,
+    TorchTensor,
     array_of,
     element_of,
     is_node,
@@ -33,7 +33,7 @@ from lamella.bridge.torch_to_graph.program import (
     memory_of,
     why_unreadable,
 )
-from lamella.bridge.torch_to_graph.report import Report, operation_of
+from lamella.bridge.torch_to_graph.report import ExportReport, operation_of
 from lamella.graph.build import Builder
 from lamella.graph.nodes import Tensor
 from lamella.lang.skriptnd.rules import exports
@@ -48,16 +48,16 @@ class Lost:
 
 
 LOST = Lost()
-Value: TypeAlias = "Result | float | bool | str | Lost"
+NodeValue: TypeAlias = "Result | float | bool | str | Lost"
 """What a node gives on this road."""
 _KINDS = ("Device", "Layout", "MemoryFormat", "Generator")
 """Parameters that say where and how a tensor lies, which a graph does not."""
 
 
-def call_of(schema: Schema, node: Node, value: Callable[[Node], Value]) -> Call:
+def _call_of(schema: Schema, node: FxNode, value: Callable[[FxNode], NodeValue]) -> Call:
     """The call that a node is; Unsupported where an argument cannot be one of a graph."""
     names = [item.name for item in schema.parameters if not item.keyword]
-    given: dict[str, Item] = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    given: dict[str, FxArgument] = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
     kept = {name: item if _is_wanted(schema, name) else None for name, item in given.items()}
     return Call(schema, {name: operand(item, value) for name, item in kept.items()})
 
@@ -67,12 +67,12 @@ def _is_wanted(schema: Schema, name: str) -> bool:
     return parameter is None or not (parameter.type.startswith(_KINDS) or name == "pin_memory")
 
 
-def operand(item: Item, value: Callable[[Node], Value]) -> Operand:
+def operand(item: FxArgument, value: Callable[[FxNode], NodeValue]) -> Operand:
     """One argument; lists are taken item by item."""
     if item is None or isinstance(item, int | float | str):
         return item
     if is_node(item):
-        found = value(cast("Node", item))
+        found = value(cast("FxNode", item))
         if isinstance(found, Lost):
             raise Unsupported
         return found
@@ -95,7 +95,7 @@ INLINED = frozenset(("wrap_with_set_grad_enabled", "wrap_with_autocast"))
 """Graphs that run where they stand; what a mode changes is said by the operations in them."""
 
 
-def translate_flow(walk: Walk, node: Node, name: str) -> Value:
+def _translate_flow(walk: NodeTranslator, node: FxNode, name: str) -> NodeValue:
     """What an operator of higher order gives; Unsupported where a graph cannot say it."""
     if name in INLINED:
         place = next(index for index, item in enumerate(node.args) if walk.body(item) is not None)
@@ -107,22 +107,22 @@ def translate_flow(walk: Walk, node: Node, name: str) -> Value:
     raise Unsupported("there is nothing like it here")
 
 
-def _given(walk: Walk, items: Sequence[Item]) -> list[Value]:
+def _given(walk: NodeTranslator, items: Sequence[FxArgument]) -> list[NodeValue]:
     return [walk.value_of(item) for item in items]
 
 
-def _tuple(values: Sequence[Value]) -> Value:
-    return cast("Value", tuple(values))
+def _tuple(values: Sequence[NodeValue]) -> NodeValue:
+    return cast("NodeValue", tuple(values))
 
 
-def _body(walk: Walk, item: Item) -> Body:
+def _body(walk: NodeTranslator, item: FxArgument) -> FxModule:
     found = walk.body(item)
     if found is None:
         raise Unsupported("one of its graphs is missing")
     return found
 
 
-def _tensors(values: Sequence[Value]) -> tuple[Tensor, ...]:
+def _tensors(values: Sequence[NodeValue]) -> tuple[Tensor, ...]:
     if any(isinstance(item, Lost) for item in values):
         raise Unsupported
     found = tuple(item for item in values if isinstance(item, Tensor))
@@ -131,16 +131,22 @@ def _tensors(values: Sequence[Value]) -> tuple[Tensor, ...]:
     return found
 
 
-def _branch(walk: Walk, condition: Item, then: Item, otherwise: Item, items: Item = ()) -> Value:
+def _branch(
+    walk: NodeTranslator,
+    condition: FxArgument,
+    then: FxArgument,
+    otherwise: FxArgument,
+    items: FxArgument = (),
+) -> NodeValue:
     bodies = _body(walk, then), _body(walk, otherwise)
-    given = _given(walk, cast("Sequence[Item]", items))
+    given = _given(walk, cast("Sequence[FxArgument]", items))
     asked = walk.value_of(condition)
     if isinstance(asked, bool):
         return _tuple(walk.inline(bodies[0 if asked else 1], given))
     (tensor,) = _tensors([asked])
     results: list[tuple[Tensor, ...]] = []
 
-    def run(body: Body) -> Sequence[Tensor]:
+    def run(body: FxModule) -> Sequence[Tensor]:
         results.append(_tensors(walk.inline(body, given)))
         if [_type(item) for item in results[0]] != [_type(item) for item in results[-1]]:
             raise Unsupported("its branches give tensors of different types or shapes")
@@ -153,16 +159,22 @@ def _type(tensor: Tensor) -> tuple[object, object]:
     return tensor.element, tensor.shape
 
 
-def _single(walk: Walk, condition: Tensor) -> Tensor:
+def _single(walk: NodeTranslator, condition: Tensor) -> Tensor:
     """A condition of one element as a tensor without dimensions."""
     if condition.element != BOOL:
         raise Unsupported(f"its condition is of type {condition.element}")
     return condition if not condition.shape else walk.builder.call("aten.view", condition, size=())
 
 
-def _loop(walk: Walk, condition: Item, body: Item, carried: Item, others: Item = ()) -> Value:
-    start = _tensors(_given(walk, cast("Sequence[Item]", carried)))
-    outer = _given(walk, cast("Sequence[Item]", others))
+def _loop(
+    walk: NodeTranslator,
+    condition: FxArgument,
+    body: FxArgument,
+    carried: FxArgument,
+    others: FxArgument = (),
+) -> NodeValue:
+    start = _tensors(_given(walk, cast("Sequence[FxArgument]", carried)))
+    outer = _given(walk, cast("Sequence[FxArgument]", others))
     test, step = _body(walk, condition), _body(walk, body)
 
     def run(*state: Tensor) -> Sequence[Tensor]:
@@ -177,7 +189,7 @@ def _loop(walk: Walk, condition: Item, body: Item, carried: Item, others: Item =
 
     # Carried tensors lose their origins: the loop is the origin of what leaves it.
     plain = [replace(item, origin=None) for item in start]
-    return cast("Value", walk.builder.fold(plain, run, condition=ask))
+    return cast("NodeValue", walk.builder.fold(plain, run, condition=ask))
 
 
 # --- parameters, buffers and constants of a module as variables of a graph; their numbers are not -----------
@@ -187,10 +199,10 @@ SMALL = 16
 """A constant of the code with at most so many elements stands in the graph itself."""
 
 
-class Stores:
+class VariableStore:
     """The tensors of a program; those that share their memory are one variable, under the first of their names."""
 
-    def __init__(self, program: Program, builder: Builder, report: Report) -> None:
+    def __init__(self, program: ExportedProgram, builder: Builder, report: ExportReport) -> None:
         self.data: dict[str, Array] = {}
         self._found: dict[str, object] = {**program.constants, **program.state_dict}
         self._first = _first_names(self._found)
@@ -198,23 +210,23 @@ class Stores:
         self._report = report
         self._variables: dict[object, Tensor | None] = {}
 
-    def find(self, name: str) -> Numbers | None:
+    def find(self, name: str) -> TorchTensor | None:
         """The tensor of a name in the module."""
         found = self._found.get(name)
         if is_tensor(found):
-            return cast("Numbers", found)
+            return cast("TorchTensor", found)
         reason = "is missing" if found is None else f"is an object of class {type(found).__name__}, no tensor"
         self._report.tell(exports.NO_NUMBERS.at(NOWHERE, name=name, reason=reason))
         return None
 
-    def variable(self, name: str, tensor: Numbers) -> Tensor | None:
+    def variable(self, name: str, tensor: TorchTensor) -> Tensor | None:
         """The variable that a tensor is; None, and a finding, where it has no numbers."""
         key = memory_of(tensor)
         if key not in self._variables:
             self._variables[key] = self._made(self._first.get(key, name), tensor)
         return self._variables[key]
 
-    def constant(self, name: str, tensor: Numbers) -> Tensor | None:
+    def constant(self, name: str, tensor: TorchTensor) -> Tensor | None:
         """A constant of the code: its values stand in the graph where they are few."""
         if why_unreadable(tensor) is None and tensor.numel() <= SMALL:
             element = cast("ElementType", element_of(tensor.dtype))
@@ -225,7 +237,7 @@ class Stores:
                 return self._builder.constant(value, element, shape)
         return self.variable(name, tensor)
 
-    def _made(self, name: str, tensor: Numbers) -> Tensor | None:
+    def _made(self, name: str, tensor: TorchTensor) -> Tensor | None:
         reason = why_unreadable(tensor)
         if reason is not None:
             self._report.tell(exports.NO_NUMBERS.at(NOWHERE, name=name, reason=reason))
@@ -240,7 +252,7 @@ def _first_names(found: Mapping[str, object]) -> dict[object, str]:
     first: dict[object, str] = {}
     for name, item in found.items():
         if is_tensor(item):
-            first.setdefault(memory_of(cast("Numbers", item)), name)
+            first.setdefault(memory_of(cast("TorchTensor", item)), name)
     return first
 
 
@@ -254,18 +266,18 @@ DROPOUT = re.compile(r"aten\.(?:feature_)?(?:alpha_)?dropout\.default")
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class NodeTranslator:
     """What the nodes of a program became so far."""
 
     builder: Builder
-    symbols: Symbols
-    report: Report
-    stores: Stores
-    values: dict[Node, Value | Body] = field(default_factory=dict)
+    symbols: OpenExtents
+    report: ExportReport
+    stores: VariableStore
+    values: dict[FxNode, NodeValue | FxModule] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     """Tensors that operations give, and what the export calls them."""
 
-    def run(self, body: Body) -> list[Value]:
+    def run(self, body: FxModule) -> list[NodeValue]:
         """Translate all lines, whose inputs are known; gives what the last one returns."""
         for node in body.graph.nodes:
             if node.op == "output":
@@ -279,34 +291,34 @@ class Walk:
                 self.values[node] = self._translated(node)
         return []
 
-    def inline(self, body: Body, given: Sequence[Value]) -> list[Value]:
+    def inline(self, body: FxModule, given: Sequence[NodeValue]) -> list[NodeValue]:
         """Translate a graph that another one calls, in its place."""
         nodes = [node for node in body.graph.nodes if node.op == "placeholder"]
         self.values.update(zip(nodes, given, strict=False))
         return self.run(body)
 
-    def body(self, item: Item) -> Body | None:
+    def body(self, item: FxArgument) -> FxModule | None:
         """The graph that an argument is."""
-        found = self.values.get(cast("Node", item)) if is_node(item) else None
-        return cast("Body", found) if hasattr(found, "graph") else None
+        found = self.values.get(cast("FxNode", item)) if is_node(item) else None
+        return cast("FxModule", found) if hasattr(found, "graph") else None
 
-    def value_of(self, item: Item) -> Value:
+    def value_of(self, item: FxArgument) -> NodeValue:
         """What an argument is: the result of a node, or a number."""
         if is_node(item):
-            found = self.values.get(cast("Node", item), LOST)
+            found = self.values.get(cast("FxNode", item), LOST)
             return LOST if hasattr(found, "graph") else found
         return item if item is None or isinstance(item, int | float | str) else LOST
 
-    def _attribute(self, body: Body, name: str) -> Value | Body:
+    def _attribute(self, body: FxModule, name: str) -> NodeValue | FxModule:
         """A graph or a tensor that a graph refers to by name."""
         found: object = body
         for word in name.split("."):
             found = getattr(found, word, None)
         if is_tensor(found):
-            return self.stores.constant(name, cast("Numbers", found)) or LOST
-        return cast("Body", found) if hasattr(found, "graph") else LOST
+            return self.stores.constant(name, cast("TorchTensor", found)) or LOST
+        return cast("FxModule", found) if hasattr(found, "graph") else LOST
 
-    def _translated(self, node: Node) -> Value:
+    def _translated(self, node: FxNode) -> NodeValue:
         name = operation_of(node)
         row = rows().get(name)
         if (row is not None and row.how == DROP) or name in TESTS:
@@ -326,9 +338,9 @@ class Walk:
                 self.report.refused_call(node, reason)
         return LOST
 
-    def _called(self, node: Node, name: str, row: Row | None) -> Value:
+    def _called(self, node: FxNode, name: str, row: Row | None) -> NodeValue:
         if name.startswith(HIGHER):
-            return translate_flow(self, node, name.removeprefix(HIGHER))
+            return _translate_flow(self, node, name.removeprefix(HIGHER))
         if not hasattr(node.target, "_schema"):
             return self._size(node, name)
         if self._is_same(node, name, row):
@@ -336,7 +348,7 @@ class Walk:
         if row is None:
             self.report.missing(node)
             return LOST
-        call = call_of(row.schema, node, self.value_of)
+        call = _call_of(row.schema, node, self.value_of)
         try:
             found = build_call(self.builder, call, self.report.places.origin(node))
         except Problem as problem:
@@ -348,7 +360,7 @@ class Walk:
         self._keep_name(node, found)
         return found
 
-    def _is_same(self, node: Node, name: str, row: Row | None) -> bool:
+    def _is_same(self, node: FxNode, name: str, row: Row | None) -> bool:
         """Whether an operation gives what it takes."""
         if row is not None and row.schema.operator in CONVERSIONS:
             given = self.value_of(node.args[0])
@@ -356,7 +368,7 @@ class Walk:
             return isinstance(given, Tensor) and given.element == element_of(wanted)
         return bool(SAME.fullmatch(name) or (DROPOUT.fullmatch(name) and node.args[2:] == (False,)))
 
-    def _size(self, node: Node, name: str) -> Value:
+    def _size(self, node: FxNode, name: str) -> NodeValue:
         """Arithmetic of sizes, or an item of a tuple."""
         operands = [operand(item, self.value_of) for item in node.args]
         try:
@@ -369,28 +381,28 @@ class Walk:
             return LOST
         return LOST if found is None else found
 
-    def _refuse(self, node: Node, problem: Problem | TooComplex) -> None:
+    def _refuse(self, node: FxNode, problem: Problem | TooComplex) -> None:
         if isinstance(problem, Problem):
             for item in problem.findings:
                 self.report.refused_call(node, item.message, item.hint)
         else:
             self.report.refused_call(node, str(problem))
 
-    def _keep_name(self, node: Node, found: Result) -> None:
+    def _keep_name(self, node: FxNode, found: Result) -> None:
         """Call a tensor after the line that gives it; an item of a pack has the name of the pack."""
         if isinstance(found, Tensor) and found.name not in self.names and ":" not in found.name:
             self.names[found.name] = node.name
 
 
-def _nodes_in(items: Iterable[Item]) -> Iterator[Node]:
+def _nodes_in(items: Iterable[FxArgument]) -> Iterator[FxNode]:
     for item in items:
         if is_node(item):
-            yield cast("Node", item)
+            yield cast("FxNode", item)
         elif isinstance(item, list | tuple):
             yield from _nodes_in(item)
 
 
-def _is_data_dependent(node: Node) -> bool:
+def _is_data_dependent(node: FxNode) -> bool:
     """Whether a size in what a node gives, or a number that it is, depends on the numbers in a tensor."""
     value = node.meta.get("val")
     parts = value if isinstance(value, list | tuple) else (value,)

@@ -17,7 +17,7 @@ from lamella.base.safetensors import StoreError, read_index
 from lamella.bridge.hf_to_module import Folder, ImportPlan, is_model_folder, open_folder
 from lamella.bridge.ir_to_graph import read_ir
 from lamella.bridge.module_to_graph import Compiled, Settings, graph_name, module_to_graph
-from lamella.bridge.module_to_graph.constant_tables import compute
+from lamella.bridge.module_to_graph.constant_tables import compute_table as compute
 from lamella.bridge.module_to_ir import is_unit
 from lamella.graph.data import read_weights
 from lamella.graph.model import Model

@@ -9,18 +9,18 @@ from lamella.bridge.module_to_graph import build_whole, finish
 from lamella.bridge.module_to_graph.backward.explicit import (
     run_explicit,
 )
-from lamella.bridge.module_to_graph.backward.reverse_sweep import Sweep, Wanted
+from lamella.bridge.module_to_graph.backward.reverse_sweep import RequiresGradient, ReverseSweep
 from lamella.bridge.module_to_graph.backward.tape import (
-    Called,
     Differentiated,
-    Recorder,
-    Saving,
+    RecordedCall,
+    SavedTensors,
+    Tape,
     Visit,
     is_trainable,
     needs_gradient,
 )
-from lamella.bridge.module_to_graph.lowering import Place
-from lamella.bridge.module_to_graph.nodes import Compiled, Frame, Settings, graph_name
+from lamella.bridge.module_to_graph.lowering import CallSite
+from lamella.bridge.module_to_graph.nodes import Compiled, InstanceFrame, Settings, graph_name
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Tensor
 from lamella.lang.module.instantiate.evaluate import Problem
@@ -43,23 +43,23 @@ def differentiate(instance: Instance, settings: Settings | None = None) -> Diffe
     trainable parameter.
     """
     settings = replace(settings or Settings(), cached=0)
-    road = Recorder(settings, instance.name)
-    whole = _Whole(road)
+    tape = Tape(settings, instance.name)
+    whole = _Whole(tape)
     graph = None
     try:
-        graph = whole.build(Frame(instance))
+        graph = whole.build(InstanceFrame(instance))
     except Problem as problem:
-        road.report(problem.finding)
-    for finding, origin in road.late:
-        road.report(finding, origin)
-    model = None if graph is None or errors(road.findings) else Model(graph, settings.library)
+        tape.report(problem.finding)
+    for finding, origin in tape.late:
+        tape.report(finding, origin)
+    model = None if graph is None or errors(tape.findings) else Model(graph, settings.library)
     compiled = Compiled(
         model,
-        tuple(road.weights.values()),
-        tuple(road.marks),
-        road.constants,
-        tuple(road.findings),
-        tuple(road.names),
+        tuple(tape.weights.values()),
+        tuple(tape.marks),
+        tape.constants,
+        tuple(tape.findings),
+        tuple(tape.names),
     )
     if model is None:
         return Differentiated(compiled)
@@ -76,28 +76,28 @@ def declares_gradients(instance: Instance) -> bool:
 class _Whole:
     """The graph of an instance and back."""
 
-    def __init__(self, road: Recorder) -> None:
-        self.road = road
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
         self.gradients: dict[str, str] = {}
         self.input_gradients: dict[str, str] = {}
         self.seeds: dict[str, str] = {}
         self.saved: tuple[str, ...] = ()
         self._taken: set[str] = set()
 
-    def build(self, frame: Frame) -> Graph | None:
+    def build(self, frame: InstanceFrame) -> Graph | None:
         """Go forward, then back; nothing where the way forward is wrong already."""
-        results = build_whole(frame, self.road)
+        results = build_whole(frame, self.tape)
         outputs = {name: item for name, item in results.items() if isinstance(item, Tensor)}
-        root = self.road.root
-        if root is None or errors(self.road.findings) or not outputs or len(outputs) != len(results):
+        root = self.tape.root
+        if root is None or errors(self.tape.findings) or not outputs or len(outputs) != len(results):
             return None
         sweep = self._sweep(root)
         inputs = [value.name for _, value in root.inputs if isinstance(value, Tensor)]
-        variables = [item.tensor.name for item in self.road.weights.values()]
-        self._taken = {*outputs, *inputs, *variables, *self.road.constants}
+        variables = [item.tensor.name for item in self.tape.weights.values()]
+        self._taken = {*outputs, *inputs, *variables, *self.tape.constants}
         for name, tensor in outputs.items():
             if tensor.element.is_float:
-                seed = self.road.builder.input(f"d_{name}", tensor.element, tensor.shape)
+                seed = self.tape.builder.input(f"d_{name}", tensor.element, tensor.shape)
                 self.seeds[name] = seed.name
                 self._taken.add(seed.name)
                 sweep.seed(tensor, seed)
@@ -105,18 +105,18 @@ class _Whole:
         self._tell(root)
         self.saved = tuple(dict.fromkeys(self._saved(root)))
         found = {**outputs, **self._inputs(root, sweep), **self._parameters(root, sweep)}
-        return finish(found, self.road)
+        return finish(found, self.tape)
 
-    def _sweep(self, root: Visit) -> Sweep:
-        parameters = [item.tensor.name for item in self.road.weights.values() if is_trainable(item)]
+    def _sweep(self, root: Visit) -> ReverseSweep:
+        parameters = [item.tensor.name for item in self.tape.weights.values() if is_trainable(item)]
         inputs = [
             value.name
             for port, value in root.inputs
             if isinstance(value, Tensor) and needs_gradient(port, value)
         ]
-        wanted = Wanted(parameters, inputs)
+        wanted = RequiresGradient(parameters, inputs)
         wanted.follow(root.calls())
-        return Sweep(self.road, wanted, run_explicit, {})
+        return ReverseSweep(self.tape, wanted, run_explicit, {})
 
     def _saved(self, root: Visit) -> list[str]:
         """The tensors of the forward graph that the backward graph reads."""
@@ -124,7 +124,7 @@ class _Whole:
         inputs = [value for _, value in root.inputs if isinstance(value, Tensor)]
         return [item.name for item in (*inputs, *made) if item.name in root.reads]
 
-    def _inputs(self, root: Visit, sweep: Sweep) -> dict[str, Tensor]:
+    def _inputs(self, root: Visit, sweep: ReverseSweep) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
         for port, value in root.inputs:
             if isinstance(value, Tensor) and needs_gradient(port, value):
@@ -133,9 +133,9 @@ class _Whole:
                 self.input_gradients[port.name or "in"] = name
         return found
 
-    def _parameters(self, root: Visit, sweep: Sweep) -> dict[str, Tensor]:
+    def _parameters(self, root: Visit, sweep: ReverseSweep) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
-        for weight in self.road.weights.values():
+        for weight in self.tape.weights.values():
             if is_trainable(weight):
                 name = self._free(f"d_{graph_name(weight.path)}")
                 found[name] = sweep.take(weight.tensor) or self._zeros(weight.tensor, root)
@@ -150,24 +150,24 @@ class _Whole:
         return name
 
     def _zeros(self, tensor: Tensor, root: Visit) -> Tensor:
-        return self.road.zeros_like(tensor, Place("zeros", root.forward.span, None))
+        return self.tape.zeros_like(tensor, CallSite("zeros", root.forward.span, None))
 
     def _tell(self, visit: Visit) -> None:
         """What is wrong with the lists of what is saved, here and in all that is called."""
         forward = visit.forward
         for step in visit.steps:
-            if not isinstance(step, Called):
+            if not isinstance(step, RecordedCall):
                 self._tell(step)
         if forward.save is None and forward.recompute is None:
             return
-        saving = Saving(visit, self.road)
+        saving = SavedTensors(visit, self.tape)
         findings = []
         if visit.backward is None:
             findings = [*saving.check_recomputed(), *saving.check_derived(saving.missing())]
         if visit.reads:
             findings += saving.check_used()
         for finding in findings:
-            self.road.report(finding, visit.frame.origin)
+            self.tape.report(finding, visit.frame.origin)
 
 
 __all__ = ["Differentiated", "declares_gradients", "differentiate"]

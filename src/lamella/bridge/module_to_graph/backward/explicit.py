@@ -11,10 +11,10 @@ from lamella.base.dim import Extent
 from lamella.base.dtype import ElementType, find_in
 from lamella.base.source import Span
 from lamella.bridge.module_to_graph.annotations import perform
-from lamella.bridge.module_to_graph.backward.reverse_sweep import Sweep
+from lamella.bridge.module_to_graph.backward.reverse_sweep import ReverseSweep
 from lamella.bridge.module_to_graph.backward.tape import (
-    Recorder,
-    Saving,
+    SavedTensors,
+    Tape,
     Visit,
     bound_names,
     gradient_ports,
@@ -22,10 +22,10 @@ from lamella.bridge.module_to_graph.backward.tape import (
     needs_gradient,
     saved_ports,
 )
-from lamella.bridge.module_to_graph.calls import Request, bind, is_unknown
-from lamella.bridge.module_to_graph.lowering import Place, evaluate_extent, shape_text, tell_known
-from lamella.bridge.module_to_graph.nodes import UNKNOWN, Bound, Frame, Members, Weight
-from lamella.bridge.module_to_graph.statements import Folding, find_orphans, sort_flows
+from lamella.bridge.module_to_graph.calls import PrimitiveCall, bind, is_unknown
+from lamella.bridge.module_to_graph.lowering import CallSite, evaluate_extent, format_known, shape_text
+from lamella.bridge.module_to_graph.nodes import UNKNOWN, Bound, InstanceFrame, Members, Weight
+from lamella.bridge.module_to_graph.statements import GuardFolding, find_orphans, topological_order
 from lamella.bridge.module_to_graph.values import SAVED, find_name, members, value_of
 from lamella.bridge.module_to_graph.walk import run_flow
 from lamella.graph.nodes import Tensor
@@ -70,7 +70,7 @@ class Primal:
     weight: Weight | None = None
 
 
-def find_primals(visit: Visit, road: Recorder) -> dict[str, Primal]:
+def _find_primals(visit: Visit, tape: Tape) -> dict[str, Primal]:
     """What `d_` names may be gradients of: inputs, parameters, and parameters of instances as `instance_name`."""
     instance, frame = visit.frame.instance, visit.frame
     found: dict[str, Primal] = {}
@@ -80,30 +80,30 @@ def find_primals(visit: Visit, road: Recorder) -> dict[str, Primal]:
             found[name] = Primal(name, value, _dtype(port))
     for name, slot in instance.tensors.items():
         given = frame.given.get(name)
-        weight = _find_weight(frame, slot, road)
+        weight = _find_weight(frame, slot, tape)
         if isinstance(given, Tensor):
             found[name] = Primal(name, given, slot.dtype)
         elif weight is not None:
             found[name] = Primal(name, weight.tensor, slot.dtype, weight)
     for path, child in instance.children.items():
         if not isinstance(child, tuple):
-            inner = Frame(child, frame.place(path))
+            inner = InstanceFrame(child, frame.place(path))
             for name, slot in child.tensors.items():
-                weight = _find_weight(inner, slot, road)
+                weight = _find_weight(inner, slot, tape)
                 if weight is not None:
                     found[f"{path}_{name}"] = Primal(f"{path}.{name}", weight.tensor, slot.dtype, weight)
     return found
 
 
-def _find_weight(frame: Frame, slot: TensorSlot, road: Recorder) -> Weight | None:
-    return road.weights.get(frame.place(slot.tied or slot.name))
+def _find_weight(frame: InstanceFrame, slot: TensorSlot, tape: Tape) -> Weight | None:
+    return tape.weights.get(frame.place(slot.tied or slot.name))
 
 
 def _dtype(port: Port) -> str | None:
     return port.type.dtype if isinstance(port.type, TensorType) else None
 
 
-class Validation:
+class GradientChecks:
     """The findings about one backward graph."""
 
     def __init__(self, visit: Visit, backward: Backward, primals: Mapping[str, Primal]) -> None:
@@ -145,14 +145,16 @@ class Validation:
             elif not value.element.is_float:
                 yield _typed(f"d_{name}", value.element.name, primal, span, "must be floating")
 
-    def check_declared(self, pairs: Sequence[tuple[Port, Primal]], frame: Frame) -> Iterator[Diagnostic]:
+    def check_declared(
+        self, pairs: Sequence[tuple[Port, Primal]], frame: InstanceFrame
+    ) -> Iterator[Diagnostic]:
         """Gradients that are declared in another shape or type than they need."""
         for port, primal in pairs:
             type = port.type
             if not isinstance(type, TensorType):
                 continue
             if not _is_declared(type, primal.tensor, frame):
-                values = tell_known(names_in(*type.dims), frame)
+                values = format_known(names_in(*type.dims), frame)
                 yield _shaped(port.name or "", type.span.text, primal, port.span, values)
             why = _unfit(type, port, primal)
             if why:
@@ -169,7 +171,7 @@ def _may_be(found: Sequence[Extent], wanted: Sequence[Extent]) -> bool:
     return len(found) == len(wanted) and all(dim.equal(one, other) is not False for one, other in pairs)
 
 
-def _is_declared(type: TensorType, tensor: Tensor, frame: Frame) -> bool:
+def _is_declared(type: TensorType, tensor: Tensor, frame: InstanceFrame) -> bool:
     """Whether a declared shape is that of a tensor, for every size of its open dimensions."""
     dims = [item for item in type.dims if not isinstance(item, Star | Unchanged)]
     free = len(tensor.shape) - len(dims)
@@ -217,16 +219,16 @@ PACKED = {"swiglu": "split_swiglu", "silu_mul": "split_swiglu"}
 """Primitives whose backward of one forward operand is that of another."""
 
 
-class Operations:
+class BackwardOperations:
     """What the operations of one backward graph mean."""
 
-    def __init__(self, visit: Visit, sweep: Sweep) -> None:
-        self.visit, self.sweep, self.road = visit, sweep, sweep.road
+    def __init__(self, visit: Visit, sweep: ReverseSweep) -> None:
+        self.visit, self.sweep, self.tape = visit, sweep, sweep.tape
         self.served: set[str] = set()
         """The instances whose backward was called."""
 
     def apply(
-        self, operation: Operation, values: Sequence[Bound], targets: tuple[str, ...], frame: Frame
+        self, operation: Operation, values: Sequence[Bound], targets: tuple[str, ...], frame: InstanceFrame
     ) -> Sequence[Bound] | None:
         """What an operation of backward graphs gives; None where it is another operation."""
         owner = self._owner(operation, frame)
@@ -245,7 +247,7 @@ class Operations:
 
     # --- instances ------------------------------------------------------------------------------------------
 
-    def _owner(self, operation: Operation, frame: Frame) -> Members | None:
+    def _owner(self, operation: Operation, frame: InstanceFrame) -> Members | None:
         """The instances whose backward is called."""
         callee = operation.callee
         inner: Expr | None = None
@@ -257,7 +259,7 @@ class Operations:
             return members(callee.id.removesuffix("_backward"), frame)
         if inner is None:
             return None
-        owner = value_of(inner, frame, self.road)
+        owner = value_of(inner, frame, self.tape)
         if not isinstance(owner, Members):
             what = f"'{inner.span.text}'"
             raise Problem(
@@ -302,13 +304,13 @@ class Operations:
         found: list[Tensor] = []
         for port, value in visit.inputs:
             if isinstance(value, Tensor) and needs_gradient(port, value):
-                found.append(sweep.take(value) or self.road.zeros_like(value, _place(visit)))
+                found.append(sweep.take(value) or self.tape.zeros_like(value, _place(visit)))
         return found
 
     # --- primitives -----------------------------------------------------------------------------------------
 
     def _primitive(
-        self, stem: str, values: Sequence[Bound], targets: tuple[str, ...], frame: Frame
+        self, stem: str, values: Sequence[Bound], targets: tuple[str, ...], frame: InstanceFrame
     ) -> Primitive | None:
         """The primitive whose backward is meant, as one of its own."""
         name = SUGAR.get(stem, stem)
@@ -318,7 +320,7 @@ class Operations:
             name = "fused_residual_rmsnorm"
         declared = frame.instance.scope.find(name)
         primitive = declared.declaration if declared is not None else None
-        return reverse(primitive) if isinstance(primitive, Primitive) else None
+        return _as_primitive(primitive) if isinstance(primitive, Primitive) else None
 
     def _call(
         self,
@@ -326,15 +328,15 @@ class Operations:
         values: Sequence[Bound],
         operation: Operation,
         targets: tuple[str, ...],
-        frame: Frame,
+        frame: InstanceFrame,
     ) -> Sequence[Bound]:
-        request = bind(primitive, values, operation, targets, frame, self.road)
+        request = bind(primitive, values, operation, targets, frame, self.tape)
         self._complete(request, primitive, frame)
         if request.attributes.get("transpose") == "TN" and primitive.name.startswith("grouped_gemm"):
             request.attributes["transpose"] = "NT"
-        return [UNKNOWN] * max(len(targets), 1) if is_unknown(request) else perform(request, self.road)
+        return [UNKNOWN] * max(len(targets), 1) if is_unknown(request) else perform(request, self.tape)
 
-    def _complete(self, request: Request, primitive: Primitive, frame: Frame) -> None:
+    def _complete(self, request: PrimitiveCall, primitive: Primitive, frame: InstanceFrame) -> None:
         """Parameters that are not given are those that the gradients are of; a missing gradient is zeros."""
         takes = (primitive.forward.inputs or ()) if primitive.forward is not None else ()
         gives = (primitive.forward.outputs or ()) if primitive.forward is not None else ()
@@ -345,28 +347,28 @@ class Operations:
         for number, port in enumerate(takes):
             slot = frame.instance.tensors.get(meant.get(port.name or "", ""))
             if request.inputs[number] is None and slot is not None:
-                request.inputs[number] = self.road.parameter(frame, slot)
+                request.inputs[number] = self.tape.parameter(frame, slot)
         first = next((item for item in request.inputs if isinstance(item, Tensor)), None)
         for number, port in enumerate(takes):
             absent = request.inputs[number] is None and (port.name or "") == "d_residual_out"
             if absent and first is not None:
-                request.inputs[number] = self.road.zeros_like(first, request.place)
+                request.inputs[number] = self.tape.zeros_like(first, request.place)
 
     def _linear(
-        self, values: Sequence[Bound], operation: Operation, targets: tuple[str, ...], frame: Frame
+        self, values: Sequence[Bound], operation: Operation, targets: tuple[str, ...], frame: InstanceFrame
     ) -> Sequence[Bound]:
         """`(g, W)` gives g · W; with what went in, also the gradients of the weights and of the bias."""
-        operands = [*values, *(value_of(item.value, frame, self.road) for item in operation.arguments)]
+        operands = [*values, *(value_of(item.value, frame, self.tape) for item in operation.arguments)]
         name = "matmul" if len(operands) == len(("gradient", "weight")) else "linear_backward"
         declared = frame.instance.scope.library.primitive(name)
         if declared is None or not isinstance(declared.declaration, Primitive):
             raise LookupError(name)
         plain = replace(operation, arguments=())
-        request = bind(declared.declaration, operands, plain, targets, frame, self.road)
-        return [UNKNOWN] * max(len(targets), 1) if is_unknown(request) else perform(request, self.road)
+        request = bind(declared.declaration, operands, plain, targets, frame, self.tape)
+        return [UNKNOWN] * max(len(targets), 1) if is_unknown(request) else perform(request, self.tape)
 
 
-def reverse(primitive: Primitive) -> Primitive | None:
+def _as_primitive(primitive: Primitive) -> Primitive | None:
     """The backward of a primitive as a primitive; None where it has none."""
     operator = primitive.operator(BACKWARD)
     if operator is None:
@@ -387,11 +389,11 @@ def _fitted(name: str, values: Sequence[Bound], targets: tuple[str, ...]) -> lis
     return [values[0], None, *values[1:]] if fused and values else list(values)
 
 
-def _place(visit: Visit) -> Place:
-    return Place("zeros", visit.forward.span, visit.frame.origin)
+def _place(visit: Visit) -> CallSite:
+    return CallSite("zeros", visit.forward.span, visit.frame.origin)
 
 
-def read_names(flow: Flow) -> Iterator[Name]:
+def _read_names(flow: Flow) -> Iterator[Name]:
     """The names that a statement reads without `saved.`."""
     todo: list[Subscript] = list(flow.sources)
     for step in flow.steps:
@@ -409,27 +411,27 @@ def _is_saved(item: object) -> bool:
     return isinstance(item, Member) and isinstance(item.operand, Name) and item.operand.id == SAVED
 
 
-def bare_names(flows: Sequence[Flow]) -> set[str]:
+def _bare_names(flows: Sequence[Flow]) -> set[str]:
     """All names that statements read without `saved.`."""
-    return {name.id for flow in flows for name in read_names(flow)}
+    return {name.id for flow in flows for name in _read_names(flow)}
 
 
-def check_reads(
-    folding: Folding, frame: Frame, forward: Mapping[str, Tensor], saving: Saving
+def _check_reads(
+    folding: GuardFolding, frame: InstanceFrame, forward: Mapping[str, Tensor], saving: SavedTensors
 ) -> Iterator[tuple[Diagnostic, str]]:
     """Forward tensors that are read but not there, each with its name."""
     made = {target.name for flow in (*folding.flows, *folding.recomputed) for target in flow.targets}
     inputs = {port.name or "in" for port, _ in saving.visit.inputs}
     for flows, again in ((folding.recomputed, True), (folding.flows, False)):
         for flow in flows:
-            for name in read_names(flow):
+            for name in _read_names(flow):
                 known = name.id in made or find_name(name.id, frame) or name.id not in forward
                 if known or (name.id in inputs and name.id in saving.available):
                     continue
                 yield _missing(name, flow, again, saving), name.id
 
 
-def _missing(name: Name, flow: Flow, again: bool, saving: Saving) -> Diagnostic:
+def _missing(name: Name, flow: Flow, again: bool, saving: SavedTensors) -> Diagnostic:
     if again:
         return gradients.NOT_DERIVABLE.at(name.span, name=flow.targets[0].name, leaf=name.id)
     there = name.id in saving.available
@@ -440,7 +442,7 @@ def _missing(name: Name, flow: Flow, again: bool, saving: Saving) -> Diagnostic:
 PREFIX = "d_"
 
 
-class Saved(Mapping[str, Bound]):
+class SavedNames(Mapping[str, Bound]):
     """The forward tensors that a backward graph may read; each that is read is remembered."""
 
     def __init__(self, available: Mapping[str, Tensor], reads: set[str]) -> None:
@@ -462,57 +464,57 @@ class Saved(Mapping[str, Bound]):
         return len(self._available)
 
 
-def run_explicit(visit: Visit, given: Sequence[Tensor | None], sweep: Sweep) -> None:
+def run_explicit(visit: Visit, given: Sequence[Tensor | None], sweep: ReverseSweep) -> None:
     """Build the backward graph that an instance has itself, and add the gradients that it gives."""
     backward = visit.backward
     if backward is None:
         return
-    graph = _Graph(visit, backward, sweep.road)
+    graph = _BackwardGraph(visit, backward, sweep.tape)
     graph.bind(given)
-    operations = Operations(visit, sweep)
-    before, sweep.road.backwards = sweep.road.backwards, operations.apply
-    wrong = len(errors(sweep.road.findings))
+    operations = BackwardOperations(visit, sweep)
+    before, sweep.tape.backwards = sweep.tape.backwards, operations.apply
+    wrong = len(errors(sweep.tape.findings))
     try:
         graph.run()
     finally:
-        sweep.road.backwards = before
-    primals = find_primals(visit, sweep.road)
+        sweep.tape.backwards = before
+    primals = _find_primals(visit, sweep.tape)
     results = graph.results()
-    validation = Validation(visit, backward, primals)
+    validation = GradientChecks(visit, backward, primals)
     for finding in (
         *validation.check_complete(results, operations.served),
         *validation.check_results(results, graph.spans),
         *validation.check_declared(list(graph.declared(primals)), graph.frame),
         *graph.saving.check_recomputed(),
     ):
-        sweep.road.report(finding, visit.frame.origin)
-    visit.is_wrong = len(errors(sweep.road.findings)) > wrong
+        sweep.tape.report(finding, visit.frame.origin)
+    visit.is_wrong = len(errors(sweep.tape.findings)) > wrong
     for name, primal in primals.items():
         sweep.add(primal.tensor, results.get(name))
 
 
-class _Graph:
+class _BackwardGraph:
     """One backward graph under construction."""
 
-    def __init__(self, visit: Visit, backward: Backward, road: Recorder) -> None:
-        self.visit, self.backward, self.road = visit, backward, road
+    def __init__(self, visit: Visit, backward: Backward, tape: Tape) -> None:
+        self.visit, self.backward, self.tape = visit, backward, tape
         instance = visit.frame.instance
         own = replace(instance, scope=instance.backward_scope)
-        self.frame = Frame(own, visit.frame.path, visit.frame.origin)
+        self.frame = InstanceFrame(own, visit.frame.path, visit.frame.origin)
         self.frame.given = dict(visit.frame.given)
         self.frame.dims = dict(visit.frame.dims)
-        self.saving = Saving(visit, road)
-        self.frame.saved = Saved(self.saving.available, visit.reads)
+        self.saving = SavedTensors(visit, tape)
+        self.frame.saved = SavedNames(self.saving.available, visit.reads)
         self.spans: dict[str, Span] = {}
         """Where each name is bound."""
 
     def bind(self, given: Sequence[Tensor | None]) -> None:
         """Give the incoming gradients their names; those that nothing reads are zeros."""
-        place = Place("zeros", self.backward.span, self.frame.origin)
+        place = CallSite("zeros", self.backward.span, self.frame.origin)
         for name, tensor, gradient in zip(self._incoming(), self.visit.outputs, given, strict=False):
             if isinstance(tensor, Tensor) and tensor.element.is_float:
-                value = gradient if gradient is not None else self.road.zeros_like(tensor, place)
-                self.road.mark_gradients(value)
+                value = gradient if gradient is not None else self.tape.zeros_like(tensor, place)
+                self.tape.mark_gradients(value)
                 self.frame.bound[name] = value
 
     def _incoming(self) -> list[str]:
@@ -528,7 +530,7 @@ class _Graph:
 
     def run(self) -> None:
         """Run the statements, those that recompute first."""
-        folding = Folding(self.frame)
+        folding = GuardFolding(self.frame)
         folding.fold(self.backward.graph or (), folding.flows)
         inputs = {port.name or "in": value for port, value in self.visit.inputs}
         taken = {*self.frame.bound, *inputs}
@@ -537,7 +539,7 @@ class _Graph:
             *find_rebound(folding.flows, taken),
         ]
         for finding in (*folding.findings, *rebound):
-            self.road.report(finding, self.frame.origin)
+            self.tape.report(finding, self.frame.origin)
         for name in folding.lost:
             self.frame.bound[name] = UNKNOWN
         if rebound:
@@ -551,13 +553,13 @@ class _Graph:
         self._run_all(folding.recomputed, gradients.RECOMPUTE_CYCLE)
         self._run_all(folding.flows, gradients.CYCLE)
 
-    def _read(self, folding: Folding) -> None:
+    def _read(self, folding: GuardFolding) -> None:
         """Bind bare names of inputs; other forward tensors are read with `saved.` only."""
         forward = bound_names(self.visit.frame)
-        for finding, name in check_reads(folding, self.frame, forward, self.saving):
-            self.road.report(finding, self.frame.origin)
+        for finding, name in _check_reads(folding, self.frame, forward, self.saving):
+            self.tape.report(finding, self.frame.origin)
             self.frame.bound[name] = UNKNOWN
-        read = bare_names((*folding.flows, *folding.recomputed))
+        read = _bare_names((*folding.flows, *folding.recomputed))
         for port, value in self.visit.inputs:
             name = port.name or "in"
             self.frame.bound.setdefault(name, value)
@@ -565,10 +567,10 @@ class _Graph:
                 self.visit.reads.add(value.name)
 
     def _run_all(self, flows: Sequence[Flow], rule: Rule) -> None:
-        ordered, cycle = sort_flows(flows)
+        ordered, cycle = topological_order(flows)
         if cycle:
             span = next(flow.span for flow in flows if flow.targets[0].name == cycle[0])
-            self.road.report(rule.at(span, name=cycle[0], cycle=" -> ".join(cycle)), self.frame.origin)
+            self.tape.report(rule.at(span, name=cycle[0], cycle=" -> ".join(cycle)), self.frame.origin)
             for flow in flows:
                 self.frame.bound.update({target.name: UNKNOWN for target in flow.targets})
         for flow in ordered:
@@ -579,12 +581,12 @@ class _Graph:
         bound = self.frame.bound
         self.spans |= {target.name: target.span for target in flow.targets}
         before = {target.name: bound[target.name] for target in flow.targets if target.name in bound}
-        run_flow(flow, self.frame, self.road)
+        run_flow(flow, self.frame, self.tape)
         for target in flow.targets:
             value, old = bound.get(target.name), before.get(target.name)
             if accumulates(flow) and isinstance(value, Tensor) and isinstance(old, Tensor):
-                place = Place("add", flow.span, self.frame.at(target.name, flow.span))
-                results = self.road.call(
+                place = CallSite("add", flow.span, self.frame.at(target.name, flow.span))
+                results = self.tape.call(
                     "math.add", (old, value), {}, (self.frame.place(target.name),), place
                 )
                 bound[target.name] = next(item for item in results if isinstance(item, Tensor))

@@ -11,8 +11,8 @@ from lamella.base.dim import Extent
 from lamella.bridge.module_to_graph.backward.tape import (
     IDENTITY,
     SCALED,
-    Called,
-    Recorder,
+    RecordedCall,
+    Tape,
     Visit,
     flat,
     gradient_ports,
@@ -21,7 +21,7 @@ from lamella.bridge.module_to_graph.backward.tape import (
     saved_ports,
 )
 from lamella.bridge.module_to_graph.calls import ports
-from lamella.bridge.module_to_graph.lowering import Place
+from lamella.bridge.module_to_graph.lowering import CallSite
 from lamella.bridge.module_to_graph.nodes import Bound, graph_name
 from lamella.graph.build import Given
 from lamella.graph.nodes import Argument, Tensor, Value
@@ -37,20 +37,20 @@ Contribution = tuple[Tensor, Tensor]
 """A tensor, and something to add to its gradient."""
 
 
-def pull(call: Called, taken: Taken, road: Recorder) -> Iterator[Contribution]:
+def _pull_back(call: RecordedCall, taken: Taken, tape: Tape) -> Iterator[Contribution]:
     """What a call adds to the gradients of its operands."""
     primitive = call.place.primitive
     if primitive is not None:
-        return _pull_primitive(call, primitive, taken, road)
+        return _pull_primitive(call, primitive, taken, tape)
     rule = VIEWS.get(call.operator)
     gradient = taken(next(call.tensors()))
-    return iter(()) if rule is None or gradient is None else rule(call, gradient, road)
+    return iter(()) if rule is None or gradient is None else rule(call, gradient, tape)
 
 
 # --- primitives -------------------------------------------------------------------------------------------------
 
 
-def unserved(call: Called) -> Iterator[Tensor]:
+def _unserved(call: RecordedCall) -> Iterator[Tensor]:
     """The operands that no gradient comes back to, though their primitive computes with them."""
     primitive = call.place.primitive
     if primitive is None:
@@ -63,22 +63,22 @@ def unserved(call: Called) -> Iterator[Tensor]:
 
 
 def _pull_primitive(
-    call: Called, primitive: Primitive, taken: Taken, road: Recorder
+    call: RecordedCall, primitive: Primitive, taken: Taken, tape: Tape
 ) -> Iterator[Contribution]:
     operator = primitive.operator("backward")
     values = named_values(call, primitive)
     if operator is None:
         return
-    place = Place(f"{primitive.name}_backward", call.place.span, call.place.origin)
-    inputs = [_operand(port, primitive, values, taken, road, place) for port in saved_ports(primitive)]
+    place = CallSite(f"{primitive.name}_backward", call.place.span, call.place.origin)
+    inputs = [_operand(port, primitive, values, taken, tape, place) for port in saved_ports(primitive)]
     names = [f"{_stem(call)}.{port.name}" for port in gradient_ports(primitive)]
-    found = road.call(operator, inputs, attributes_of(operator, call.attributes, road), names, place)
+    found = tape.call(operator, inputs, _attributes_of(operator, call.attributes, tape), names, place)
     for port, given in zip(gradient_ports(primitive), found, strict=False):
         operand = values.get((port.name or "").removeprefix("d_"))
         yield from zip(flat((operand,)), flat((given,)), strict=False)
 
 
-def _stem(call: Called) -> str:
+def _stem(call: RecordedCall) -> str:
     """What the results of a backward call are called after."""
     origin = call.place.origin
     return graph_name(origin.what) if origin is not None else call.place.name
@@ -89,8 +89,8 @@ def _operand(
     primitive: Primitive,
     values: Mapping[str, Given],
     taken: Taken,
-    road: Recorder,
-    place: Place,
+    tape: Tape,
+    place: CallSite,
 ) -> Given:
     """What a backward takes under a name: the gradient of a result, or a tensor of the forward graph."""
     name = port.name or ""
@@ -99,15 +99,15 @@ def _operand(
     result = values.get(name.removeprefix("d_"))
     if isinstance(result, Tensor):
         gradient = taken(result)
-        return gradient if gradient is not None or is_optional(port) else road.zeros_like(result, place)
+        return gradient if gradient is not None or is_optional(port) else tape.zeros_like(result, place)
     if isinstance(port.type, SequenceType) and isinstance(result, tuple):
-        return tuple(taken(item) or road.zeros_like(item, place) for item in result)
+        return tuple(taken(item) or tape.zeros_like(item, place) for item in result)
     return None
 
 
-def attributes_of(operator: str, attributes: Mapping[str, Value], road: Recorder) -> dict[str, Value]:
+def _attributes_of(operator: str, attributes: Mapping[str, Value], tape: Tape) -> dict[str, Value]:
     """Those of the attributes that an operator has too."""
-    definition = road.settings.library.find(operator)
+    definition = tape.settings.library.find(operator)
     if definition is None:
         raise LookupError(operator)
     own = {item.name for item in definition.operator.parameters("attrib")}
@@ -116,33 +116,33 @@ def attributes_of(operator: str, attributes: Mapping[str, Value], road: Recorder
 
 # --- views and casts --------------------------------------------------------------------------------------------
 
-Rule = Callable[[Called, Tensor, Recorder], Iterator[Contribution]]
+Rule = Callable[[RecordedCall, Tensor, Tape], Iterator[Contribution]]
 
 
 def _one(
-    road: Recorder, operator: str, gradient: Tensor, attributes: Mapping[str, Value], call: Called
+    tape: Tape, operator: str, gradient: Tensor, attributes: Mapping[str, Value], call: RecordedCall
 ) -> Tensor:
     """The one result of an operator of a backward graph."""
-    place = Place(operator, call.place.span, call.place.origin)
-    return next(flat(road.call(operator, (gradient,), attributes, (f"{_stem(call)}.d_view",), place)))
+    place = CallSite(operator, call.place.span, call.place.origin)
+    return next(flat(tape.call(operator, (gradient,), attributes, (f"{_stem(call)}.d_view",), place)))
 
 
-def _pass(call: Called, gradient: Tensor, road: Recorder) -> Iterator[Contribution]:
+def _pass(call: RecordedCall, gradient: Tensor, tape: Tape) -> Iterator[Contribution]:
     yield next(call.operands()), gradient
 
 
-def _uncast(call: Called, gradient: Tensor, road: Recorder) -> Iterator[Contribution]:
+def _uncast(call: RecordedCall, gradient: Tensor, tape: Tape) -> Iterator[Contribution]:
     source = next(call.operands())
-    yield source, road.cast(gradient, source.element, call.place.origin)
+    yield source, tape.cast(gradient, source.element, call.place.origin)
 
 
-def _unslice(call: Called, gradient: Tensor, road: Recorder) -> Iterator[Contribution]:
+def _unslice(call: RecordedCall, gradient: Tensor, tape: Tape) -> Iterator[Contribution]:
     """Zeros around the gradient of a part."""
     source = next(call.operands())
     axes, begins, ends = (_extents(call.attributes.get(name)) for name in ("axes", "begin", "end"))
     after = [dim.sub(source.shape[int(str(axis))], end) for axis, end in zip(axes, ends, strict=True)]
     attributes: dict[str, Value] = {"axes": axes, "padding": (*begins, *after)}
-    yield source, _one(road, "layout.pad", gradient, attributes, call)
+    yield source, _one(tape, "layout.pad", gradient, attributes, call)
 
 
 def _extents(value: Value) -> tuple[Extent, ...]:
@@ -150,22 +150,22 @@ def _extents(value: Value) -> tuple[Extent, ...]:
     return tuple(item for item in items if isinstance(item, int | dim.Dim))
 
 
-def _unsqueeze(call: Called, gradient: Tensor, road: Recorder) -> Iterator[Contribution]:
+def _unsqueeze(call: RecordedCall, gradient: Tensor, tape: Tape) -> Iterator[Contribution]:
     attributes = {"axes": call.attributes.get("axes")}
-    yield next(call.operands()), _one(road, "layout.unsqueeze", gradient, attributes, call)
+    yield next(call.operands()), _one(tape, "layout.unsqueeze", gradient, attributes, call)
 
 
-def _unstack(call: Called, gradient: Tensor, road: Recorder) -> Iterator[Contribution]:
-    place = Place("unstack", call.place.span, call.place.origin)
-    found: tuple[Argument, ...] = road.call(
+def _unstack(call: RecordedCall, gradient: Tensor, tape: Tape) -> Iterator[Contribution]:
+    place = CallSite("unstack", call.place.span, call.place.origin)
+    found: tuple[Argument, ...] = tape.call(
         "layout.unstack", (gradient,), {"axis": 0}, (f"{_stem(call)}.d_parts",), place
     )
     yield from zip(call.operands(), flat(found), strict=True)
 
 
-def _rescale(call: Called, gradient: Tensor, road: Recorder) -> Iterator[Contribution]:
+def _rescale(call: RecordedCall, gradient: Tensor, tape: Tape) -> Iterator[Contribution]:
     attributes = {"factor": call.attributes.get("factor")}
-    yield next(call.operands()), _one(road, "llm.scale", gradient, attributes, call)
+    yield next(call.operands()), _one(tape, "llm.scale", gradient, attributes, call)
 
 
 VIEWS: Mapping[str, Rule] = MappingProxyType(
@@ -181,18 +181,18 @@ VIEWS: Mapping[str, Rule] = MappingProxyType(
 """What goes back through the operators that statements call without naming a primitive."""
 
 
-def refuse(call: Called, operand: Tensor) -> Diagnostic:
+def _refuse(call: RecordedCall, operand: Tensor) -> Diagnostic:
     """A gradient that would have to go through a call that has none."""
     return gradients.NO_BACKWARD.at(call.place.span, operation=call.place.name, name=operand.name)
 
 
-Explicit = Callable[[Visit, Sequence["Tensor | None"], "Sweep"], None]
+Explicit = Callable[[Visit, Sequence["Tensor | None"], "ReverseSweep"], None]
 """Runs the backward graph that an instance has itself, and adds what it gives."""
 NARROW = 8
 """Gradients of tensors with elements of at most this many bits stay as wide as they come."""
 
 
-class Wanted:
+class RequiresGradient:
     """The tensors that need gradients, because a parameter or an input stands before them."""
 
     def __init__(self, parameters: Iterable[str], inputs: Iterable[str]) -> None:
@@ -200,7 +200,7 @@ class Wanted:
         """What depends on a trainable parameter."""
         self.all = self.trained | set(inputs)
 
-    def follow(self, calls: Iterable[Called]) -> None:
+    def follow(self, calls: Iterable[RecordedCall]) -> None:
         """Mark what calls make of what is marked."""
         for call in calls:
             operands = {item.name for item in call.operands()}
@@ -209,58 +209,58 @@ class Wanted:
                     marked.update(item.name for item in call.tensors() if item.element.is_float)
 
 
-class Sweep:
+class ReverseSweep:
     """One way back through calls; parameters have one sum for all ways, other tensors one for each."""
 
     def __init__(
-        self, road: Recorder, wanted: Wanted, explicit: Explicit, parameters: dict[str, list[Tensor]]
+        self, tape: Tape, wanted: RequiresGradient, explicit: Explicit, parameters: dict[str, list[Tensor]]
     ) -> None:
-        self.road, self.wanted, self.explicit = road, wanted, explicit
+        self.tape, self.wanted, self.explicit = tape, wanted, explicit
         self.parameters = parameters
         self._local: dict[str, list[Tensor]] = {}
 
-    def again(self) -> Sweep:
+    def again(self) -> ReverseSweep:
         """Another way back that adds to the same parameters."""
-        return Sweep(self.road, self.wanted, self.explicit, self.parameters)
+        return ReverseSweep(self.tape, self.wanted, self.explicit, self.parameters)
 
     def add(self, tensor: Bound, gradient: Bound) -> None:
         """Add to the gradient of a tensor that needs one."""
         if not isinstance(tensor, Tensor) or not isinstance(gradient, Tensor):
             return
         if tensor.name in self.wanted.all:
-            sums = self.parameters if self.road.is_parameter(tensor) else self._local
+            sums = self.parameters if self.tape.is_parameter(tensor) else self._local
             if tensor.element.bits > NARROW:
-                gradient = self.road.cast(gradient, tensor.element, None)
-            self.road.mark_gradients(gradient)
+                gradient = self.tape.cast(gradient, tensor.element, None)
+            self.tape.mark_gradients(gradient)
             sums.setdefault(tensor.name, []).append(gradient)
 
     def seed(self, tensor: Bound, gradient: Tensor) -> None:
         """Begin with the gradient of an output."""
         if isinstance(tensor, Tensor):
-            self.road.mark_gradients(gradient)
+            self.tape.mark_gradients(gradient)
             self._local.setdefault(tensor.name, []).append(gradient)
 
     def take(self, tensor: Tensor) -> Tensor | None:
         """The sum of what came back to a tensor, once."""
-        sums = self.parameters if self.road.is_parameter(tensor) else self._local
+        sums = self.parameters if self.tape.is_parameter(tensor) else self._local
         return self.total(sums.pop(tensor.name, []), tensor.name)
 
     def total(self, parts: Sequence[Tensor], name: str) -> Tensor | None:
         """The sum of gradients; None where there is none."""
         found: Tensor | None = None
-        root = self.road.root
+        root = self.tape.root
         for part in parts:
             if found is None or root is None:
                 found = part
                 continue
-            place = Place("add", root.forward.span, None)
-            found = next(flat(self.road.call("math.add", (found, part), {}, (f"{name}.d_sum",), place)))
+            place = CallSite("add", root.forward.span, None)
+            found = next(flat(self.tape.call("math.add", (found, part), {}, (f"{name}.d_sum",), place)))
         return found
 
     def run(self, visit: Visit) -> None:
         """Go back through an instance."""
         gradients = [self.take(item) if isinstance(item, Tensor) else None for item in visit.outputs]
-        with self.road.reading(visit.reads):
+        with self.tape.reading(visit.reads):
             if visit.backward is not None:
                 if any(item is not None for item in gradients):
                     self.explicit(visit, gradients, self)
@@ -273,13 +273,13 @@ class Sweep:
                 else:
                     self._pull(step, visit)
 
-    def _pull(self, call: Called, visit: Visit) -> None:
+    def _pull(self, call: RecordedCall, visit: Visit) -> None:
         found = {item.name: self.take(item) for item in call.tensors() if item.element.is_float}
         if not any(found.values()) or not any(item.name in self.wanted.all for item in call.operands()):
             return
         visit.pulled.append(call)
-        for operand in unserved(call):
+        for operand in _unserved(call):
             if operand.name in self.wanted.trained and operand.element.is_float:
-                self.road.report(refuse(call, operand), call.place.origin)
-        for tensor, gradient in pull(call, lambda item: found.get(item.name), self.road):
+                self.tape.report(_refuse(call, operand), call.place.origin)
+        for tensor, gradient in _pull_back(call, lambda item: found.get(item.name), self.tape):
             self.add(tensor, gradient)

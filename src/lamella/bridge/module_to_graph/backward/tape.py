@@ -1,4 +1,4 @@
-"""A road that remembers what it built, so that it can go back."""
+"""A tape that remembers what it built, so that it can go back."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.origin import Origin
 from lamella.bridge.module_to_graph.calls import ports
-from lamella.bridge.module_to_graph.lowering import Place, Road
-from lamella.bridge.module_to_graph.nodes import Bound, Compiled, Frame, Settings, Weight
+from lamella.bridge.module_to_graph.lowering import CallSite, GraphLowering
+from lamella.bridge.module_to_graph.nodes import Bound, Compiled, InstanceFrame, Settings, Weight
 from lamella.bridge.module_to_graph.statements import find_forward, find_inputs, find_outputs, order_flows
 from lamella.graph.build import Given
 from lamella.graph.model import Model
@@ -35,18 +35,18 @@ from lamella.lang.module.nodes import (
 from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.rules import gradients
 
-# --- what a road that goes forward and back remembers, and what it gives ------------------------------------
+# --- what a tape that goes forward and back remembers, and what it gives ------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Called:
+class RecordedCall:
     """A call of an operator that the forward graph makes."""
 
     operator: str
     inputs: tuple[Given, ...]
     attributes: Mapping[str, Value]
     results: tuple[Argument, ...]
-    place: Place
+    place: CallSite
 
     def tensors(self) -> Iterator[Tensor]:
         """The tensors that the call gives."""
@@ -61,14 +61,14 @@ class Called:
 class Visit:
     """An instance that was built at its place: what went in, what it called, what came out."""
 
-    frame: Frame
+    frame: InstanceFrame
     forward: Forward
     inputs: tuple[tuple[Port, Bound], ...]
-    steps: list[Called | Visit] = field(default_factory=list)
+    steps: list[RecordedCall | Visit] = field(default_factory=list)
     outputs: tuple[Bound, ...] = ()
     names: tuple[str, ...] = ()
     """What the outputs are called."""
-    pulled: list[Called] = field(default_factory=list)
+    pulled: list[RecordedCall] = field(default_factory=list)
     """The calls of its own graph that gradients went back through."""
     reads: set[str] = field(default_factory=set)
     """The names of the tensors that its backward graph reads."""
@@ -83,10 +83,10 @@ class Visit:
         found = self.frame.instance.module.backward
         return found if found is not None and found.graph is not None else None
 
-    def calls(self) -> Iterator[Called]:
+    def calls(self) -> Iterator[RecordedCall]:
         """Every call of the instance and of all that it calls, in order."""
         for step in self.steps:
-            if isinstance(step, Called):
+            if isinstance(step, RecordedCall):
                 yield step
             else:
                 yield from step.calls()
@@ -135,11 +135,11 @@ IDENTITY = "math.iden"
 SCALED = "scaled gradient"
 """What a call is remembered as whose gradient is scaled."""
 
-Backwards = Callable[[Operation, Sequence[Bound], tuple[str, ...], Frame], "Sequence[Bound] | None"]
+Backwards = Callable[[Operation, Sequence[Bound], tuple[str, ...], InstanceFrame], "Sequence[Bound] | None"]
 
 
-class Recorder(Road):
-    """A road that keeps the calls of the forward graph, then the tensors that are gradients."""
+class Tape(GraphLowering):
+    """A tape that keeps the calls of the forward graph, then the tensors that are gradients."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         super().__init__(settings, name)
@@ -161,12 +161,12 @@ class Recorder(Road):
         inputs: Sequence[Given],
         attributes: Mapping[str, Value],
         results: Sequence[Argument],
-        place: Place,
+        place: CallSite,
     ) -> None:
         """Keep a call of the forward graph; in a backward graph see what it reads and what it makes."""
         if self._stack:
             self._stack[-1].steps.append(
-                Called(operator, tuple(inputs), attributes, tuple(results), place),
+                RecordedCall(operator, tuple(inputs), attributes, tuple(results), place),
             )
             return
         operands = {item.name for item in flat(inputs)}
@@ -175,12 +175,12 @@ class Recorder(Road):
         if operands & self._gradients:
             self.mark_gradients(*flat(results))
 
-    def visit(self, frame: Frame, build: Callable[[], tuple[Bound, ...]]) -> tuple[Bound, ...]:
+    def visit(self, frame: InstanceFrame, build: Callable[[], tuple[Bound, ...]]) -> tuple[Bound, ...]:
         """Build an instance and keep what it calls."""
         if self.root is not None and not self._stack:
             return build()
         forward = self._with_lists(find_forward(frame), frame)
-        ports = find_inputs(Frame(frame.instance), forward)
+        ports = find_inputs(InstanceFrame(frame.instance), forward)
         for port in ports:
             self._stop_skipped(port, frame)
         inputs = tuple((port, frame.bound.get(port.name or "in")) for port in ports)
@@ -197,7 +197,7 @@ class Recorder(Road):
             self._stack.pop()
         return visit.outputs
 
-    def _with_lists(self, forward: Forward, frame: Frame) -> Forward:
+    def _with_lists(self, forward: Forward, frame: InstanceFrame) -> Forward:
         """A forward section with its lists as they hold here: one whose condition is false is not there at all."""
         lists = {"save": forward.save, "recompute": forward.recompute}
         for word, selection in lists.items():
@@ -211,13 +211,13 @@ class Recorder(Road):
             lists[word] = selection if holds else None
         return replace(forward, save=lists["save"], recompute=lists["recompute"])
 
-    def _outputs(self, frame: Frame, forward: Forward) -> tuple[str, ...]:
+    def _outputs(self, frame: InstanceFrame, forward: Forward) -> tuple[str, ...]:
         flows: list[Flow] = []
         if forward.outputs is None:
-            flows = order_flows(Frame(frame.instance), forward, Road(self.settings, ""))
+            flows = order_flows(InstanceFrame(frame.instance), forward, GraphLowering(self.settings, ""))
         return tuple(name for name, _ in find_outputs(forward, flows))
 
-    def _stop_skipped(self, port: Port, frame: Frame) -> None:
+    def _stop_skipped(self, port: Port, frame: InstanceFrame) -> None:
         """Nothing goes back through an input that is marked so."""
         name = port.name or "in"
         value = frame.bound.get(name)
@@ -229,7 +229,7 @@ class Recorder(Road):
         made = {item.name for call in visit.calls() for item in call.tensors()}
         for value in visit.outputs:
             if isinstance(value, Tensor) and value.name not in made:
-                place = Place("copy", visit.forward.span, visit.frame.origin)
+                place = CallSite("copy", visit.forward.span, visit.frame.origin)
                 value = next(flat(self.call(IDENTITY, (value,), {}, (value.name,), place)))
             if isinstance(value, Tensor):
                 made.discard(value.name)
@@ -240,7 +240,7 @@ class Recorder(Road):
         self.builder.origin = None
         return self.builder.call(IDENTITY, value, results=(f"{value.name}.{name}",))
 
-    def control_gradient(self, value: Tensor, annotation: Annotation, frame: Frame) -> Tensor:
+    def control_gradient(self, value: Tensor, annotation: Annotation, frame: InstanceFrame) -> Tensor:
         """`@gradient(skip)` stops what comes back, `scale` multiplies it."""
         if not value.element.is_float:
             return value
@@ -250,7 +250,7 @@ class Recorder(Road):
         scale = evaluate(factor, frame.known) if factor is not None else 1.0
         if isinstance(scale, bool) or not isinstance(scale, int | float) or scale == 1.0:
             return value
-        place = Place(SCALED, annotation.span, frame.origin)
+        place = CallSite(SCALED, annotation.span, frame.origin)
         if not self._stack:
             return next(
                 flat(self.call("llm.scale", (value,), {"factor": float(scale)}, (value.name,), place))
@@ -262,7 +262,7 @@ class Recorder(Road):
     # --- back -----------------------------------------------------------------------------------------------
 
     def apply_backward(
-        self, operation: Operation, values: Sequence[Bound], targets: tuple[str, ...], frame: Frame
+        self, operation: Operation, values: Sequence[Bound], targets: tuple[str, ...], frame: InstanceFrame
     ) -> Sequence[Bound] | None:
         """What an operation of backward graphs gives; None where the operation is none, or where none is built."""
         if self.backwards is None or self._stack:
@@ -298,9 +298,9 @@ class Recorder(Road):
         """Whether a tensor is a parameter or a constant, which needs no saving."""
         return self.is_parameter(tensor) or tensor.name in self.constants
 
-    def zeros_like(self, tensor: Tensor, place: Place) -> Tensor:
+    def zeros_like(self, tensor: Tensor, place: CallSite) -> Tensor:
         """Zeros in the shape of a tensor: the gradient of what nothing reads."""
-        own = Place("zeros", place.span, place.origin)
+        own = CallSite("zeros", place.span, place.origin)
         own.types = {"dtype": tensor.element}
         results = self.call("llm.zeros", (), {"shape": tensor.shape}, (f"{tensor.name}.zeros",), own)
         return next(flat(results))
@@ -330,7 +330,7 @@ def is_trainable(weight: Weight) -> bool:
     return trainable
 
 
-def bound_names(frame: Frame) -> Mapping[str, Tensor]:
+def bound_names(frame: InstanceFrame) -> Mapping[str, Tensor]:
     """The tensors of a frame by name."""
     return {
         name: value for name, value in frame.bound.items() if isinstance(value, Tensor) and name != DROPPED
@@ -352,7 +352,7 @@ def is_optional(port: Port) -> bool:
     return isinstance(port.type, TensorType) and port.type.optional
 
 
-def named_values(call: Called, primitive: Primitive) -> dict[str, Given]:
+def named_values(call: RecordedCall, primitive: Primitive) -> dict[str, Given]:
     """The operands and results of a call by the names that its primitive gives them."""
     forward = primitive.forward
     outputs = (forward.outputs or ()) if forward is not None else ()
@@ -373,20 +373,20 @@ WHOLE = frozenset(("view", "reshape", "transpose", "permute", "contiguous", "ali
 VIEWS = WHOLE | {"fork", "split", "split_and_reshape", "split_reshape"}
 """Primitives that look at what they are given, or at parts of it."""
 
-MOST_TOLD = 12
+MOST_NAMED = 12
 """Tensors that one finding names."""
 
 
-class Saving:
+class SavedTensors:
     """The tensors of an instance that are saved, those that are recomputed, and what can be made of them."""
 
-    def __init__(self, visit: Visit, road: Recorder) -> None:
-        self.visit, self.road = visit, road
+    def __init__(self, visit: Visit, tape: Tape) -> None:
+        self.visit, self.tape = visit, tape
         self.names = bound_names(visit.frame)
         forward = visit.forward
         self.listed = forward.save is not None
         """Whether there is a list; without one everything may be read."""
-        modes = _memory_modes(visit, road)
+        modes = _memory_modes(visit, tape)
         chosen = {name for _, names in self.matches(forward.save) for name in names}
         self.saved = {
             name for name in self.names if modes.get(name, "save" if name in chosen else "") == "save"
@@ -444,8 +444,8 @@ class Saving:
                 todo.pop()
                 continue
             maker = self._makers.get(item.name)
-            if item.name in self._has or self.road.is_given(item) or maker is None:
-                known = item.name in self._has or self.road.is_given(item)
+            if item.name in self._has or self.tape.is_given(item) or maker is None:
+                known = item.name in self._has or self.tape.is_given(item)
                 self._leaves[item.name] = None if known else item
                 todo.pop()
                 continue
@@ -481,7 +481,7 @@ class Saving:
         for name in self.recomputed:
             leaf = self.leaf(self.names[name])
             if leaf:
-                mark = self.road.memory_of(self.visit.frame.place(name))
+                mark = self.tape.memory_of(self.visit.frame.place(name))
                 span = mark.span if mark is not None else spans.get(name, self.visit.forward.span)
                 yield gradients.NOT_DERIVABLE.at(span, name=name, leaf=leaf)
 
@@ -493,7 +493,7 @@ class Saving:
         module, extra = self.visit.frame.name, []
         again = {self.names[name].name for name in self.recomputed}
         for tensor in self._needed():
-            if tensor.name in self._has or self.road.is_given(tensor):
+            if tensor.name in self._has or self.tape.is_given(tensor):
                 continue
             name = self.called(tensor)
             if self.leaf(tensor) in told:
@@ -505,8 +505,8 @@ class Saving:
                 extra.append(f"'{name}'")
         if extra:
             named = list(dict.fromkeys(extra))
-            more = f" and {len(named) - MOST_TOLD} more" if len(named) > MOST_TOLD else ""
-            told = ", ".join(named[:MOST_TOLD]) + more
+            more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+            told = ", ".join(named[:MOST_NAMED]) + more
             yield gradients.BEYOND.at(selection.span, module=module, names=told)
 
     def _needed(self) -> Iterator[Tensor]:
@@ -536,7 +536,7 @@ def _touches(tensors: Iterable[Tensor], names: set[str]) -> bool:
     return any(item.name in names for item in tensors)
 
 
-def _needs(call: Called) -> Iterator[Tensor]:
+def _needs(call: RecordedCall) -> Iterator[Tensor]:
     """What the primitive of a call saves, but for what its backward can do without."""
     primitive = call.place.primitive
     if primitive is None or primitive.save is None or not _is_kept(call, primitive):
@@ -548,7 +548,7 @@ def _needs(call: Called) -> Iterator[Tensor]:
             yield from flat((values.get(item.text),))
 
 
-def _is_kept(call: Called, primitive: Primitive) -> bool:
+def _is_kept(call: RecordedCall, primitive: Primitive) -> bool:
     """Whether the list of a primitive holds for a call; a condition that asks for its attributes may not."""
     condition = primitive.save.condition if primitive.save is not None else None
     if condition is None:
@@ -566,11 +566,11 @@ def _is_kept(call: Called, primitive: Primitive) -> bool:
         return True
 
 
-def _memory_modes(visit: Visit, road: Recorder) -> dict[str, str]:
+def _memory_modes(visit: Visit, tape: Tape) -> dict[str, str]:
     """What `@memory` says of the tensors of an instance."""
     found: dict[str, str] = {}
     for name in visit.frame.bound:
-        mark = road.memory_of(visit.frame.place(name))
+        mark = tape.memory_of(visit.frame.place(name))
         for item in mark.arguments if mark is not None else ():
             if item.name in (None, "mode") and isinstance(item.value, Name):
                 found[name] = item.value.id
