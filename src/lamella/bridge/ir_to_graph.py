@@ -210,7 +210,7 @@ def _element(word: str) -> ElementType:
     return found
 
 
-# --- what is said twice -----------------------------------------------------------------------------------------
+# --- what is redundant in a file ----------------------------------------------------------------------------
 
 
 def _compare(part: GraphIR, graph: Graph) -> None:

@@ -44,7 +44,7 @@ from lamella.lang.module.instantiate.nodes import Known
 from lamella.lang.module.nodes import Field
 from lamella.lang.module.rules import mappings as rules
 
-# --- which tensors a checkpoint is to hold, and which part of which weight each of them is ------------------
+# --- export plan: which tensors are written, and which part of which weight each of them is -----------------
 
 
 IndexStep: TypeAlias = tuple[int | slice | EllipsisType, ...]
@@ -112,12 +112,12 @@ class _ExportPlanning:
         imports = expand(mapped.weights, mapped.imports, mapped.context)
         exports = expand(mapped.weights, mapped.exports, mapped.context)
         self._findings += (*imports.findings, *exports.findings)
-        said = {item.weight.path: item for item in exports.assignments}
+        explicit = {item.weight.path: item for item in exports.assignments}
         known = {item.weight.path: item for item in imports.assignments}
         found: dict[str, OutgoingTensor] = {}
         for weight in mapped.weights:
             if weight.tied is None:
-                for item in self._outgoing(weight, said.get(weight.path), known.get(weight.path)):
+                for item in self._outgoing(weight, explicit.get(weight.path), known.get(weight.path)):
                     self._add(item, weight, found)
         tied = {self._spell(name) for name in (*imports.tied, *exports.tied)}
         left = (item for item in self._source.values() if item.name not in found and item.name not in tied)
@@ -142,10 +142,10 @@ class _ExportPlanning:
             )
 
     def _outgoing(
-        self, weight: Weight, said: Assignment | None, known: Assignment | None
+        self, weight: Weight, explicit: Assignment | None, known: Assignment | None
     ) -> Iterator[OutgoingTensor]:
         """The tensors of a weight."""
-        to = said or known
+        to = explicit or known
         if weight.path not in self._given:
             if not weight.optional:
                 self._findings.append(rules.NO_NUMBERS.at(weight.span, path=weight.path))
@@ -153,7 +153,7 @@ class _ExportPlanning:
             self._findings.append(rules.UNMAPPED.at(weight.span, path=weight.path))
         else:
             try:
-                yield from self._parts(to.made, to, weight.shape, (), said is None)
+                yield from self._parts(to.made, to, weight.shape, (), explicit is None)
             except Found as problem:
                 self._findings += problem.findings
 
@@ -208,7 +208,7 @@ class _ExportPlanning:
         return ranges
 
 
-# --- tensors written into one or many `.safetensors` files, one after the other and never all at ------------
+# --- shards: one tensor after the other, never all in memory ------------------------------------------------
 
 
 _METADATA = MappingProxyType({"format": "pt"})
@@ -367,7 +367,7 @@ def _pieces(
         yield numbers.image(item.outgoing, item.element)
 
 
-# --- A Hugging Face folder written: tensors, the files of the tokenizer, and last of all the config ---------
+# --- the folder: tensors, files of the tokenizer, and last of all the config --------------------------------
 
 
 SHARD_BYTES = 5_000_000_000
@@ -443,7 +443,7 @@ def _write_config(path: Path, export: Export, limits: Limits) -> None:
         write_text(path, f"{json.dumps(dict(export.config), indent=2)}\n")
 
 
-# --- `config.json` from the values of a model: `param_mapping:` backwards, and all else as the --------------
+# --- `config.json`: `param_mapping:` backwards; all else as the source has it -------------------------------
 
 
 _DTYPE_KEYS = ("dtype", "torch_dtype")
@@ -455,7 +455,7 @@ def write_config(
     """The config that says these values.
 
     A key of the source whose value is still the same stays as it is; a default that the source does not say is not
-    said either.
+    written either.
     """
     config = _first(fields) if source is None else {key: deepcopy(value) for key, value in source.items()}
     for entry, keys in mapped_keys(fields):

@@ -1,4 +1,4 @@
-"""Entries of a mapping written out: which tensors of a checkpoint each weight of a model is made of."""
+"""Entries of a mapping expanded: which tensors of a checkpoint each weight of a model is made of."""
 
 from __future__ import annotations
 
@@ -37,9 +37,6 @@ _DIGITS = re.compile(r"\d+")
 def template_of(name: str) -> str:
     """A name with its numbers left open: those of all layers are alike."""
     return _DIGITS.sub("{}", name)
-
-
-# --- what a weight is, what its numbers are made of, and what is known of the model it belongs to -----------
 
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")

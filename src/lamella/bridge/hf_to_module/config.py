@@ -34,7 +34,7 @@ from lamella.lang.module.nodes import (
 )
 from lamella.lang.module.rules import mappings as rules
 
-# --- keys of `config.json`: how `param_mapping:` says them, and how versions of transformers spell ----------
+# --- keys of `config.json`, and how versions of transformers spell them -------------------------------------
 
 
 FIRST_OF = "first_of"
@@ -240,7 +240,7 @@ def _name_of(default: Expr | None) -> str:
 
 
 def _may_be_negative(default: Expr | None) -> bool:
-    """Whether a parameter is no size, which its default tells."""
+    """Whether a parameter is no size, which its default shows."""
     return isinstance(default, Unary) and isinstance(default.operand, Integer)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,8 @@ import numpy as np
 from lamella.base.arrays import Array, view_memory
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dtype import ElementType
-from lamella.base.jsontext import DuplicateKeyError, is_deeper, unique_keys
+from lamella.base.errors import InputError
+from lamella.base.jsontext import parse_json
 from lamella.base.limits import DEFAULT, LARGEST, Limits
 from lamella.base.paths import Mapped, is_folder, is_there, map_bytes_in, read_text_in, shown, stored_in
 from lamella.base.safetensors import NO_ARRAY, StoreError, read_index
@@ -45,29 +45,19 @@ def read_object(folder: Path, name: str, limits: Limits = DEFAULT) -> dict[str, 
     """The object that a JSON file of a folder holds; LamellaError says what is wrong with it."""
     path = folder / name
     refuse_link(folder, name)
-    text = read_text_in(folder, name, limits)
+    source = Source(shown(path), read_text_in(folder, name, limits))
     try:
-        found: object = json.loads(text, object_pairs_hook=unique_keys)
-    except DuplicateKeyError as problem:
-        raise LamellaError(
-            [wrong_file(path, f"the key '{str(problem.args[0])[:200]}' stands there twice")]
-        ) from None
-    except json.JSONDecodeError as problem:
-        why = f"it is no JSON: {problem.msg[:1].lower()}{problem.msg[1:100]}"
-        place = Span(Source(shown(path), text), problem.pos, min(problem.pos + 1, len(text)))
-        raise LamellaError([rules.FOLDER.at(place, file=path.name, why=why, repair="")]) from None
-    except (ValueError, RecursionError) as problem:
-        deep = isinstance(problem, RecursionError)
-        why = "it nests too deeply" if deep else f"it is no JSON: {str(problem)[:100]}"
-        raise LamellaError([wrong_file(path, why)]) from None
+        found = parse_json(source, limits)
+    except InputError as problem:
+        place = problem.findings[0].span
+        finding = rules.FOLDER.at(place, file=path.name, why=problem.message, repair=problem.hint)
+        raise LamellaError([finding]) from None
     if not isinstance(found, dict):
         raise LamellaError([wrong_file(path, "it is no JSON object")])
-    if is_deeper(found, limits.max_depth):
-        raise LamellaError([wrong_file(path, f"it nests more than {limits.max_depth} levels deep")])
     return found
 
 
-# --- the tensors of one or many `.safetensors` files of a folder, mapped and not read before they -----------
+# --- checkpoints: tensors of one or many `.safetensors` files, mapped and not read --------------------------
 
 
 SINGLE = "model.safetensors"
@@ -176,8 +166,8 @@ def _open_shards(folder: Path, limits: Limits) -> OpenedCheckpoint:
         except LamellaError as problem:
             findings += problem.findings
             continue
-        strangers = [item.name for item in entries if places.get(item.name) != file]
-        findings += [_unindexed(folder, file, name, places.get(name)) for name in strangers[:_MOST_FINDINGS]]
+        unmatched = [item.name for item in entries if places.get(item.name) != file]
+        findings += [_unindexed(folder, file, name, places.get(name)) for name in unmatched[:_MOST_FINDINGS]]
         tensors |= {item.name: item for item in entries if places.get(item.name) == file}
     lost = [name for name, file in places.items() if name not in tensors and file in files]
     findings += [_lost(folder, name, places[name]) for name in lost[:_MOST_FINDINGS]]

@@ -38,7 +38,7 @@ from lamella.bridge.hf_to_module.weights import (
 from lamella.lang.module import nodes as n
 from lamella.lang.module.rules import mappings as rules
 
-# --- tensors that a checkpoint has and nobody takes, tensors that it lacks, and the names nearest -----------
+# --- unmatched tensors, and suggestions of names near to theirs ---------------------------------------------
 
 
 _BUFFER = re.compile(
@@ -140,7 +140,7 @@ def spelled(name: str, prefix: str, tensors: Container[str]) -> str:
     return short if short in tensors else long if long in tensors else name
 
 
-# --- the shape and type of what a weight is made of, found from the header of a checkpoint before -----------
+# --- shape inference of recipes, from the headers of a checkpoint alone -------------------------------------
 
 
 class MeasuredRecipe(NamedTuple):
@@ -306,7 +306,7 @@ def plan_import(
     """Match weights and tensors: every weight is filled, every tensor is used once, shapes and types fit.
 
     Known tables may stay unused, and so may tensors whose names match a pattern of `unused`; one that the model would
-    read under other values is told even then. The tensor of a tied weight holds the numbers that the tie gives it.
+    read under other values is reported even then. The tensor of a tied weight holds the numbers that the tie gives it.
     """
     with collector_paused():
         return _ImportPlanning(checkpoint, context).run(
@@ -349,12 +349,12 @@ class _ImportPlanning:
             name for name in self._tensors if not (name in self._used or name in tied or _is_buffer(name))
         ]
         unused = [name for name in left if name not in patterns]
-        self._findings += self._tell_unmapped(expanded.unmapped)
-        self._findings += self._tell_lacking(unused)
+        self._findings += self._report_unmapped(expanded.unmapped)
+        self._findings += self._report_lacking(unused)
         self._findings += untied
-        self._findings += self._tell_unused(unused)
-        self._findings += self._tell_dropped([name for name in left if name in patterns])
-        self._findings += self._tell_converted()
+        self._findings += self._report_unused(unused)
+        self._findings += self._report_dropped([name for name in left if name in patterns])
+        self._findings += self._report_converted()
         plan = tuple(items.values())
         return ImportPlan(
             plan, tuple(self._findings), self._checkpoint, self._context.head_dim, tuple(absent)
@@ -463,11 +463,11 @@ class _ImportPlanning:
         pieces = range(0, one.length, _COMPARED)
         return all(np.array_equal(first[at : at + _COMPARED], second[at : at + _COMPARED]) for at in pieces)
 
-    def _tell_unmapped(self, weights: Sequence[Weight]) -> Iterator[Diagnostic]:
+    def _report_unmapped(self, weights: Sequence[Weight]) -> Iterator[Diagnostic]:
         lacking = (item for item in weights if not item.optional)
         yield from (rules.UNMAPPED.at(item.span, path=item.path) for item in islice(lacking, _MOST_FINDINGS))
 
-    def _tell_lacking(self, unused: Sequence[str]) -> Iterator[Diagnostic]:
+    def _report_lacking(self, unused: Sequence[str]) -> Iterator[Diagnostic]:
         if not self._lacking:
             return
         near = NameSuggestions(unused or self._tensors)
@@ -476,7 +476,7 @@ class _ImportPlanning:
             repair = f"the nearest that it has is '{close}'" if close else ""
             yield rules.ABSENT.at(to.span, name=name, path=to.weight.path, repair=repair)
 
-    def _tell_unused(self, unused: Sequence[str]) -> Iterator[Diagnostic]:
+    def _report_unused(self, unused: Sequence[str]) -> Iterator[Diagnostic]:
         if not unused:
             return
         lacking = NameSuggestions([name for name, _ in self._lacking] or self._wanted)
@@ -492,8 +492,8 @@ class _ImportPlanning:
             place = self._file_of(name)
             yield rules.UNUSED.at(place, name=name, model=self._context.model, repair=repair)
 
-    def _tell_dropped(self, names: Sequence[str]) -> Iterator[Diagnostic]:
-        """Tensors that are said to stay unused, though the model would read them: those of all layers at once."""
+    def _report_dropped(self, names: Sequence[str]) -> Iterator[Diagnostic]:
+        """Tensors that are to stay unused, though the model would read them: those of all layers at once."""
         groups: dict[str, list[str]] = {}
         for name in names:
             groups.setdefault(template_of(name), []).append(name)
@@ -504,7 +504,7 @@ class _ImportPlanning:
                 stays = "stay" if others else "stays"
                 yield rules.DROPPED.at(self._file_of(first), names=shown, stays=stays, why=reader)
 
-    def _tell_converted(self) -> Iterator[Diagnostic]:
+    def _report_converted(self) -> Iterator[Diagnostic]:
         for (found, wanted), count in self._converted.items():
             place = self._file_of(next(iter(self._used)))
             yield rules.CONVERTED.at(place, count=count, found=found, wanted=wanted)

@@ -1,4 +1,4 @@
-"""The numbers of weights, made from a checkpoint when they are asked for."""
+"""Weights of a model: recipes over the tensors of a checkpoint, transforms, and arrays made on demand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Weight:
     """A tensor parameter of a model that is built: `blocks[3].attention.qkv_weight`.
 
     `element` is a type by the name that the language or we have for it; empty, it is that of the checkpoint. `tied`
-    is the path of the weight whose numbers it shares. `values` tells the values of the dimensions in messages.
+    is the path of the weight whose numbers it shares. `values` are those of the dimensions, for messages.
     """
 
     path: str
@@ -63,7 +63,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Parts one behind the other along a dimension; `bounds` are the ranges that they are said to take."""
+    """Parts one behind the other along a dimension; `bounds` are the ranges that the mapping gives them."""
 
     parts: tuple[WeightRecipe, ...]
     dim: int
@@ -117,7 +117,7 @@ def element_named(name: str) -> ElementType | None:
     return find_in("module", name) or find(name)
 
 
-# --- what `transform(…, fn: name)` may do to a tensor of a checkpoint, and how each is undone ---------------
+# --- transform functions of mappings, each with its inverse -------------------------------------------------
 
 
 Shape: TypeAlias = tuple[int, ...]

@@ -1,4 +1,4 @@
-"""The lowering from an instance of the Module DSL to a composed graph."""
+"""The lowering of an instance of the Module DSL to a composed graph."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from lamella.lang.module.nodes import (
 )
 from lamella.lang.module.rules.constants import MISSING_SECTION
 
-# --- whether an input without a type of its own holds indices: what reads it tells --------------------------
+# --- whether an input without a type of its own holds indices: inferred from what reads it ------------------
 
 
 DEEPEST = 8

@@ -1,4 +1,4 @@
-"""Element types inside operations: promotion, `@precision`, recipes; every conversion is a call of its own."""
+"""Annotations on tensors, and element types inside operations: promotion, `@precision`, recipes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _become(
     return lowering.cast(value, wanted, frame.at(name, port.span))
 
 
-# --- numbers over a scale in a narrow type and back, as the scaling strategies choose the scale -------------
+# --- fake quantization: numbers over a scale in a narrow type and back --------------------------------------
 
 
 PER_TOKEN, PER_CHANNEL, PER_BLOCK = "per_token", "per_channel", "per_block"
@@ -296,7 +296,7 @@ def _from_recipe(recipe: Recipe) -> Precision:
             try:
                 values[item.name] = evaluate(item.value, {}, Surroundings(words=True))
             except Problem:
-                continue  # the check of the recipe has said it
+                continue  # the check of the recipe reports it
     return Precision(
         None,
         element_named(values.get("forward_activation_dtype")),

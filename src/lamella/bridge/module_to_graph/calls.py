@@ -1,4 +1,4 @@
-"""A primitive called in a graph: which operand is which input, which argument is which attribute."""
+"""Calls of primitives: operands and attributes bound, then brought to the form that the operator takes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PrimitiveCall:
     frame: InstanceFrame
     types: dict[str, ElementType] = field(default_factory=dict)
     runtime: dict[str, Tensor] = field(default_factory=dict)
-    """Attributes that only the run tells; a form makes operands of them."""
+    """Attributes that are known only at run time; a form makes operands of them."""
     kept: Tensor | None = None
     """The variable that takes the last result, for the next call of the graph."""
 
@@ -316,7 +316,7 @@ def _flat(results: Sequence[Argument]) -> Iterator[Tensor | None]:
             yield item
 
 
-# --- primitives whose call says more, or less, than their operator needs: each is brought to the ------------
+# --- forms: what a call says more, or less, than its operator needs -----------------------------------------
 
 
 Form = Callable[[PrimitiveCall, GraphLowering], PrimitiveCall]
@@ -542,7 +542,7 @@ def _router(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
 
 
 def _scale(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
-    """A factor that only the run tells is an operand."""
+    """A factor that is known only at run time is an operand."""
     factor = request.runtime.pop("factor", None)
     if factor is None:
         return request

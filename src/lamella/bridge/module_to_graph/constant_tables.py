@@ -1,4 +1,4 @@
-"""The numbers of `constants:`, computed once in double precision."""
+"""The numbers of `constants:`, such as rotary tables, computed once in double precision."""
 
 from __future__ import annotations
 

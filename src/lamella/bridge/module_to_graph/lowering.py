@@ -1,4 +1,4 @@
-"""The graph under construction, and what all parts of the lowering share."""
+"""The graph under construction: declared shapes and types, parameters, constants, caches, calls of operators."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from lamella.lang.module.rules.constants import KIND, OUT_OF_RANGE
 from lamella.ops import problem as operators
 from lamella.ops.instance import Check
 
-# --- the shapes of `constants:`; their numbers are computed where they are needed (`tables`) ----------------
+# --- the shapes of `constants:`; their numbers are computed by `constant_tables`, which needs NumPy ----------
 
 
 _LLAMA3 = frozenset(("low_freq_factor", "high_freq_factor", "original_max_seq"))
@@ -159,7 +159,7 @@ SHAPES: Mapping[str, Callable[..., tuple[Value, ...]]] = MappingProxyType(
 """For each function that `constants:` may name, the shape of what it gives."""
 
 
-# --- the element type in which a parameter is kept ----------------------------------------------------------
+# --- the element type of storage ----------------------------------------------------------------------------
 
 
 DTYPE, PRECISION = "dtype", "precision"
@@ -195,7 +195,7 @@ def _marks_of(slot: TensorSlot, path: str, tensor: Tensor, frame: InstanceFrame)
     ]
 
 
-# --- graphs that are called again for the next tokens: what was computed before stays in variables ----------
+# --- decode caches: what earlier calls computed stays in variables ------------------------------------------
 
 
 SEEN = "tokens_seen"
@@ -254,13 +254,13 @@ class DecodeCaches:
         return self._builder.variable(graph_name(path), element, shape)
 
 
-# --- declared types against the shapes that tensors have; a name that is new becomes a dimension ------------
+# --- declared types against the shapes of tensors; a new name binds a dimension -----------------------------
 
 
 OPEN = "open"
-"""Where the value of a dimension comes from that only the run tells."""
+"""The source of a dimension that is known only at run time."""
 LONGEST = (1 << 31) - 1
-"""The largest extent of a dimension that only the run tells."""
+"""The largest extent of a dimension that is known only at run time."""
 
 
 def shape_text(shape: Sequence[Extent]) -> str:
@@ -321,7 +321,7 @@ def match_type(
 ) -> Iterator[Diagnostic]:
     """Whether a tensor has its declared type; dimensions that are new get the extents of the tensor.
 
-    What only the run can tell goes to the checks.
+    What only a run can decide becomes a check of the graph.
     """
     dims = [item for item in type.dims if not isinstance(item, Star | Unchanged)]
     rank = len(tensor.shape)
@@ -348,7 +348,7 @@ def match_type(
 
 
 def format_known(names: Iterable[str], frame: InstanceFrame) -> str:
-    """The values of names and where they came from; dimensions that only the run tells say nothing."""
+    """The values of names and where they came from; open dimensions are left out."""
     return tell((name for name in names if getattr(frame.known.get(name), "source", "") != OPEN), frame.known)
 
 
@@ -414,7 +414,7 @@ class GraphLowering:
         """Operations of the graph so far."""
 
     def report(self, finding: Diagnostic, origin: Origin | None = None) -> None:
-        """Record a finding; the same one from another element of an array is not said again."""
+        """Add a finding, once: elements of an array have the same ones."""
         key = (finding.code, finding.span.start, finding.span.end, finding.span.source.name)
         if key not in self._seen:
             self._seen.add(key)
@@ -479,7 +479,7 @@ class GraphLowering:
         results: Sequence[str],
         place: CallSite,
     ) -> tuple[Argument, ...]:
-        """Call an operator of the library; what it finds wrong is said in the words of this language."""
+        """Call an operator of the library; its findings are translated to this language."""
         self.builder.origin = place.origin
         try:
             found = self.builder.call_all(
@@ -490,14 +490,14 @@ class GraphLowering:
                 **dict(attributes),
             )
         except operators.Problem as problem:
-            first, *others = (self._said(item, place, inputs) for item in problem.findings)
+            first, *others = (self._translated(item, place, inputs) for item in problem.findings)
             for item in others:
                 self.report(item, place.origin)
             raise Problem(first) from None
-        self.watch(operator, inputs, attributes, found, place)
+        self.record(operator, inputs, attributes, found, place)
         return found
 
-    def _said(self, finding: Diagnostic, place: CallSite, inputs: Sequence[Given]) -> Diagnostic:
+    def _translated(self, finding: Diagnostic, place: CallSite, inputs: Sequence[Given]) -> Diagnostic:
         """A finding of an operator at the statement that called it."""
         tensors = [item for item in inputs if isinstance(item, Tensor)]
         if finding.code in ELEMENT_CODES:
@@ -523,12 +523,12 @@ class GraphLowering:
         self.builder.origin = origin
         found = self.builder.call("layout.cast", tensor, types={"R": element})
         span = NOWHERE if origin is None or origin.span is None else origin.span
-        self.watch("layout.cast", (tensor,), {}, (found,), CallSite("cast", span, origin))
+        self.record("layout.cast", (tensor,), {}, (found,), CallSite("cast", span, origin))
         return found
 
-    # --- what a lowering that also goes back adds -----------------------------------------------------------------
+    # --- what a tape adds -------------------------------------------------------------------------------------
 
-    def watch(
+    def record(
         self,
         operator: str,
         inputs: Sequence[Given],
@@ -536,7 +536,7 @@ class GraphLowering:
         results: Sequence[Argument],
         place: CallSite,
     ) -> None:
-        """See a call that was made; a lowering that only goes forward does not look back."""
+        """See a call that was made; only a tape keeps it."""
 
     def visit(self, frame: InstanceFrame, build: Callable[[], tuple[Bound, ...]]) -> tuple[Bound, ...]:
         """Build an instance whose inputs are bound."""

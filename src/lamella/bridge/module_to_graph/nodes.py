@@ -1,4 +1,4 @@
-"""What the lowering from a module to a graph takes and gives."""
+"""What the lowering from a module to a graph takes and gives, and the frame of one instance in it."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ Bound: TypeAlias = Tensor | tuple[Tensor, ...] | int | float | Members | Unknown
 """What a name of the data world means; a number is a scalar that broadcasts."""
 
 
-# --- one declaration being built: what its names mean, in the constant world and in the data world ----------
+# --- frames: what the names of one instance mean, as constants and as tensors -------------------------------
 
 
 class InstanceFrame:

@@ -1,4 +1,4 @@
-"""The statements of a graph, guards decided, in an order in which they can run."""
+"""The statements of a graph: patterns expanded, guards folded, in topological order; its inputs and outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sources and arguments of a statement mean in the data world."""
+"""What the sources and arguments of a statement mean: tensors, instances, views, scalars of the run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.rules import constants, gradients, graphs, names
 from lamella.lang.module.rules.constants import KIND, NOT_CONSTANT
 
-# --- real numbers that depend on runtime dimensions, as `1.0 / (B * T)`: tensors of rank 0 that the ---------
+# --- scalars that depend on run-time dimensions, as `1.0 / (B * T)`: tensors of rank 0 ----------------------
 
 
 SIGNS: Mapping[str, str] = MappingProxyType(
@@ -53,7 +53,7 @@ def evaluate_real(
     element: ElementType,
     around: Surroundings | None = None,
 ) -> Value | Tensor:
-    """The value of an expression; a tensor of rank 0 where only the run tells it."""
+    """The value of an expression; a tensor of rank 0 where it is known only at run time."""
     try:
         value = evaluate(expr, frame.known, around or Surroundings())
     except Problem as problem:
@@ -169,7 +169,7 @@ def _named(expr: Name, frame: InstanceFrame, lowering: GraphLowering) -> Bound:
     if name in instance.lost:
         return Unknown()
     repair = guess(name, frame.data_names())
-    frame.bound[name] = Unknown()  # it is told once, wherever else it is read
+    frame.bound[name] = Unknown()  # reported once, wherever else it is read
     raise Problem(names.UNKNOWN.at(expr.span, name=name, where=f"in '{frame.name}'", repair=repair))
 
 

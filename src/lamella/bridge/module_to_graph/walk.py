@@ -1,4 +1,4 @@
-"""From statement to statement through an instance and all that it calls."""
+"""Lowers statement by statement, through an instance and all that it calls."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from lamella.lang.module.resolve.nodes import Declared
 from lamella.lang.module.rules import constants, graphs, names, syntax
 from lamella.lang.module.words import STACKED
 
-# --- A module called by its name with tensors: its parameters are those tensors, its values follow ----------
+# --- a module called by its name: its parameters are the tensors that the call gives ------------------------
 
 
 def _bind_parameters(
@@ -116,7 +116,7 @@ def _fresh_weights(module: Module, argument: Argument) -> Problem:
 
 
 def _learn(type: TensorType, tensor: Tensor, config: dict[str, Known], param: Param) -> None:
-    """Values that the shape of a given parameter tells."""
+    """Bind the names of dimensions from the shape of a given parameter."""
     if len(type.dims) != len(tensor.shape):
         return
     for item, extent in zip(type.dims, tensor.shape, strict=True):
@@ -136,9 +136,6 @@ def _switch(
         if isinstance(param.condition, Name) and param.condition.id in heads:
             value = given.get(param.path.parts[0].name) is not None
             config.setdefault(param.condition.id, Known(value, "the tensors given", param.span))
-
-
-# --- statements behind a barrier run behind it --------------------------------------------------------------
 
 
 DEEPEST = 60

@@ -1,4 +1,4 @@
-"""How long each tensor is kept: the ladder of `@memory`, `@checkpoint`, `save:` and `recompute:`."""
+"""Annotations with their values, and the memory modes that they and `save:` and `recompute:` give to tensors."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Marks:
     def __init__(self, marks: Iterable[Mark]) -> None:
         self.all = tuple((mark, _resolved(mark.annotation.name, mark.arguments)) for mark in marks)
         self._by_tensor: dict[str, list[Annotation]] = {}
-        for mark, told in self.all:
-            self._by_tensor.setdefault(mark.tensor.name, []).append(told)
+        for mark, resolved in self.all:
+            self._by_tensor.setdefault(mark.tensor.name, []).append(resolved)
 
     def on(self, tensor: str) -> tuple[Annotation, ...]:
         """The annotations of a tensor."""
@@ -82,9 +82,9 @@ def find_memory_modes(compiled: Compiled, instance: Instance, saved: Iterable[st
     """
     names = _by_owner(compiled)
     modes: dict[str, str] = {}
-    for mark, told in Marks(compiled.marks).all:
-        if told.name == MEMORY:
-            modes[mark.tensor.name] = str(told.arguments.get("mode", SAVE))
+    for mark, resolved in Marks(compiled.marks).all:
+        if resolved.name == MEMORY:
+            modes[mark.tensor.name] = str(resolved.arguments.get("mode", SAVE))
     owners = list(_instances(instance))
     regions = _regions(owners)
     rungs = (_preserved(owners, regions, names), _replayed(regions, names), _listed(owners, names))

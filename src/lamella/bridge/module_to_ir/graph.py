@@ -1,4 +1,4 @@
-"""A compiled instance as Graph IR."""
+"""A compiled instance as Graph IR, with the symbol table that its extents refer to."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from lamella.lang.module.annotations import is_frozen
 from lamella.lang.module.instantiate import Instance, TensorSlot, walk
 from lamella.ops.instance import Repeated, singles
 
-# --- extents in files: a number where it is known, else the negative id of an entry of a table --------------
+# --- symbol table: an extent is a number, or the negative id of an entry ------------------------------------
 
 
 SYMBOL, NUMBER, SUM, CHOICE = "symbol", "number", "sum", "?"
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,1000}")
 
 
-# --- writing ----------------------------------------------------------------------------------------------------
+# --- symbols written ----------------------------------------------------------------------------------------
 
 
 class SymbolTable:
@@ -90,7 +90,7 @@ class SymbolTable:
         return self._ids[key]
 
 
-# --- reading ----------------------------------------------------------------------------------------------------
+# --- symbols read -------------------------------------------------------------------------------------------
 
 _ARITHMETIC: Mapping[str, Callable[[Extent, Extent], Extent]] = MappingProxyType(
     {
@@ -195,9 +195,6 @@ class SymbolValues:
             if not all(map(in_range, factors)):
                 raise Malformed(f"symbol {entry.id} leaves the signed 64-bit range")
         return total
-
-
-# --- annotations with the values of their arguments, as files have them -------------------------------------
 
 
 GRAPH_FORMAT = "lamella.graph 1"
@@ -380,9 +377,9 @@ class _GraphWriter:
                 yield ir.Alias(path, tensor.name)
 
     def _hooks(self) -> Iterator[ir.Hook]:
-        for mark, told in self.marks.all:
-            if told.name == "hook":
-                point, mode = (str(told.arguments.get(name, "")) for name in ("point", "mode"))
+        for mark, resolved in self.marks.all:
+            if resolved.name == "hook":
+                point, mode = (str(resolved.arguments.get(name, "")) for name in ("point", "mode"))
                 name = mark.tensor.name
                 maker = self.makers.get(name)
                 node = maker[0] if maker is not None else None

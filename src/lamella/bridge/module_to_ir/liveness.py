@@ -1,4 +1,4 @@
-"""New."""
+"""Liveness and allocation: aliases of storage, live ranges of tensors, and offsets in an arena."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ Argument: TypeAlias = str | tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class SymbolEntry:
-    r"""An extent that only the inputs tell; elsewhere in the file its negative `id` stands for it.
+    r"""An extent that is known only at run time; elsewhere in the file its negative `id` stands for it.
 
     `kind` is `symbol` (with its range), `number`, `sum` (of `terms`: a factor, then the ids that it multiplies), one of
     the operations / \ % << >> on `operands`, `?` (a condition and two extents), a comparison, or a logical operation.
@@ -247,7 +247,7 @@ class BufferRef:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledOp:
-    """An op in its turn: the kernel, its memory, its stream, and the node of the graph that it is."""
+    """An op of the schedule: the kernel, its memory, its stream, and the node of the graph that it is."""
 
     order: int
     kernel: str
@@ -332,7 +332,7 @@ class ScheduleIR:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPart:
-    """A tensor of a checkpoint as a part of a parameter; a range that only the checkpoint tells is null."""
+    """A tensor of a checkpoint as a part of a parameter; a range that only the checkpoint has is null."""
 
     name: str
     function: str = ""

@@ -1,4 +1,4 @@
-"""A graph as Schedule IR: its ops in order, with streams, and with a place in memory for every tensor."""
+"""A graph as Schedule IR: its ops in order, with streams, and an offset in an arena for every tensor."""
 
 from __future__ import annotations
 
@@ -24,18 +24,6 @@ from lamella.bridge.module_to_ir.liveness import (
     is_collective,
 )
 from lamella.graph.nodes import Graph, Operation, Tensor
-
-# --- from which op to which op the memory of each tensor is in use, and which tensors are parts of ----------
-
-
-# --- parts of other tensors -------------------------------------------------------------------------------------
-
-
-# --- lifetimes --------------------------------------------------------------------------------------------------
-
-
-# --- where buffers lie in a pool: no two that are in use at once share a byte -------------------------------
-
 
 SCHEDULE_FORMAT = "lamella.schedule 1"
 ACTIVATION, GRADIENT, WEIGHT, WORKSPACE = "activation", "gradient", "weight", "workspace"
@@ -235,7 +223,7 @@ class _Scheduling:
 
 
 def is_gradient(name: str) -> bool:
-    """Whether a tensor is a gradient, which its name tells: `d_blocks.0.weight`, `blocks.0.d_x`."""
+    """Whether a tensor is a gradient, which its name shows: `d_blocks.0.weight`, `blocks.0.d_x`."""
     return name.startswith("d_") or name.rpartition(".")[2].startswith("d_")
 
 

@@ -1,4 +1,4 @@
-"""The weight schema: every parameter, and which tensors of a checkpoint it is made of."""
+"""The weight schema, the config schema and the metadata of a compiled unit."""
 
 from __future__ import annotations
 
@@ -137,13 +137,13 @@ def _ports(arguments: Sequence[object]) -> Iterator[ir.TypedPort]:
 def _marks(compiled: Compiled, instance: Instance) -> dict[str, tuple[Mapping[str, Json], ...]]:
     """The annotations of tensors and of the model itself, by name; hooks have their own list."""
     found: dict[str, list[Mapping[str, Json]]] = {}
-    for mark, told in Marks(compiled.marks).all:
-        if told.name != "hook":
-            entry = {"path": mark.path, "tensor": mark.tensor.name, "arguments": told.arguments}
-            found.setdefault(told.name, []).append(entry)
-    for told in resolve_annotations(instance.module.annotations, instance.values):
-        entry = {"path": "", "tensor": "", "arguments": told.arguments}
-        found.setdefault(told.name, []).append(entry)
+    for mark, resolved in Marks(compiled.marks).all:
+        if resolved.name != "hook":
+            entry = {"path": mark.path, "tensor": mark.tensor.name, "arguments": resolved.arguments}
+            found.setdefault(resolved.name, []).append(entry)
+    for resolved in resolve_annotations(instance.module.annotations, instance.values):
+        entry = {"path": "", "tensor": "", "arguments": resolved.arguments}
+        found.setdefault(resolved.name, []).append(entry)
     return {name: tuple(items) for name, items in sorted(found.items())}
 
 
@@ -268,7 +268,7 @@ def _holding(mappings: Sequence[n.Mapping], instance: Instance) -> dict[str, lis
 
 
 def _read(mapping: n.Mapping, instance: Instance) -> _ActiveMapping | None:
-    """An entry with its values; what is wrong with it is said when a checkpoint is read."""
+    """An entry with its values; what is wrong with it is reported when a checkpoint is read."""
     values, condition = instance.values, mapping.condition
     try:
         if condition is not None and not evaluate_bool(condition, values, "the condition"):
@@ -319,8 +319,8 @@ def _entry(
     slot = found.slot
     names = _names(found, len(ranges))
     annotations = resolve_annotations(slot.annotations, instance.values)
-    told = {item.name: item.arguments for item in annotations}
-    training = told.get("trainable", {})
+    resolved = {item.name: item.arguments for item in annotations}
+    training = resolved.get("trainable", {})
     imports = tuple(_spec(entry, names) for entry in found.imports)
     exports = tuple(_spec(entry, names) for entry in found.exports)
     return ir.WeightEntry(
@@ -332,8 +332,8 @@ def _entry(
         lr_scale=_number(training.get("lr_scale"), 1.0),
         wd_scale=_number(training.get("wd_scale"), 1.0),
         grad_clip=_number(training.get("grad_clip"), 0.0) or None,
-        shard=told.get("shard"),
-        storage=told.get("scaling") or told.get("dtype"),
+        shard=resolved.get("shard"),
+        storage=resolved.get("scaling") or resolved.get("dtype"),
         optional=slot.optional,
         tied_to=slot.tied,
         imports=imports,

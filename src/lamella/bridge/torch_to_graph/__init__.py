@@ -1,4 +1,4 @@
-"""The road from PyTorch: programs of torch.export as graphs."""
+"""The bridge from PyTorch: programs of torch.export as graphs."""
 
 from __future__ import annotations
 
@@ -40,10 +40,7 @@ from lamella.lang.skriptnd.rules import exports, graphs
 from lamella.lang.skriptnd.rules.exports import EXPORT_FAILED
 from lamella.ops.library import Library
 
-# --- A program of torch.export as a model: its inputs and variables, its operations, its results ------------
-
-
-# --- simpler operations for a program: what has an operator here stays whole, the rest becomes core ---------
+# --- decomposition: what has an operator here stays whole, the rest becomes core ATen -----------------------
 
 
 READY = frozenset(
@@ -115,7 +112,7 @@ Axes = Mapping[str, Mapping[int, str]]
 
 
 def torch_to_graph(program: object, limits: Limits = DEFAULT, axes: Axes | None = None) -> Model:
-    """The model that a `torch.export.ExportedProgram` is; LamellaError holds everything that cannot be said.
+    """The model that a `torch.export.ExportedProgram` is; LamellaError holds everything that a graph cannot express.
 
     Parameters and buffers keep the names of the state dictionary, inputs those of the arguments, results those of the
     tree in which the module gives them. Numbers share memory with the tensors. Where an operator of ours does not take
@@ -222,7 +219,7 @@ class _Translation:
         return self._builder.input(name, element, known)
 
     def _refuse_input(self, name: str, what: str) -> None:
-        self.report.tell(exports.OPEN_NUMBER.at(NOWHERE, name=name, what=what))
+        self.report.add(exports.OPEN_NUMBER.at(NOWHERE, name=name, what=what))
 
     # --- results --------------------------------------------------------------------------------------------
 
@@ -233,7 +230,7 @@ class _Translation:
             if kind_of(item) in CHANGES:
                 self._update(item.target or "", value)
             elif kind_of(item) == "USER_INPUT_MUTATION":
-                self.report.tell(exports.CHANGED_INPUT.at(NOWHERE, name=item.target))
+                self.report.add(exports.CHANGED_INPUT.at(NOWHERE, name=item.target))
             elif isinstance(value, Tensor | Dim) and id(item) in names:
                 outputs.append(value if isinstance(value, Tensor) else self._builder.constant(value, I64))
                 called.append(names[id(item)])

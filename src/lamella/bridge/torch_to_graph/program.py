@@ -1,4 +1,4 @@
-"""What is read of an exported program: the parts of PyTorch's own classes, as types."""
+"""What is read of PyTorch: exported programs, tensors, open sizes and errors, as types of our own."""
 
 from __future__ import annotations
 
@@ -333,7 +333,7 @@ def expression_of(size: object) -> SympyExpression | None:
 
 
 def is_unbacked(size: object) -> bool:
-    """Whether a size depends on the numbers in a tensor: no input of the graph tells its symbols."""
+    """Whether a size depends on the numbers in a tensor: no input of the graph binds its symbols."""
     expression = expression_of(size)
     return expression is not None and any(
         str(item).startswith(("u", "zu")) for item in expression.free_symbols
@@ -363,7 +363,7 @@ class OpenExtents:
             self._extents[key] = dim.symbol(name, max(low, high), low)
 
     def extent(self, size: object) -> Extent | None:
-        """The extent that a size is; None where it cannot be said."""
+        """The extent that a size is; None where a graph cannot express it."""
         if isinstance(size, int):
             return int(size)
         expression = expression_of(size)

@@ -1,4 +1,4 @@
-"""What is wrong with an export, told once for each operation; where operations come from: modules and lines."""
+"""Findings about an export, one for each kind of call, and the origins of nodes: modules and lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOOK = "_empty_nn_module_stack_from_metadata_hook"
 
 
 class NodeOrigins:
-    """The places of nodes; a line that many operations share is told once."""
+    """The spans and origins of nodes; operations of one line share its span."""
 
     def __init__(self) -> None:
         self._spans: dict[tuple[str, int], Span] = {}
@@ -104,7 +104,7 @@ class ExportReport:
         self._plain: list[Diagnostic] = []
         self._cases: dict[tuple[str, str, str], tuple[_Case, int]] = {}
 
-    def tell(self, finding: Diagnostic) -> None:
+    def add(self, finding: Diagnostic) -> None:
         """A finding that belongs to no node."""
         self._plain.append(finding)
 
@@ -113,7 +113,7 @@ class ExportReport:
         self._count(_Case(exports.NO_OPERATION, node, "", None))
 
     def data_dependent(self, node: FxNode) -> None:
-        """An operation whose result only the numbers tell."""
+        """An operation whose result depends on numbers of a run."""
         self._count(_Case(exports.DATA_DEPENDENT, node, "", None))
 
     def refused_flow(self, node: FxNode, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""The lines of an exported graph one by one, each as operations of a graph under construction."""
+"""Translates the nodes of an exported graph, one by one, into operations of a graph under construction."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ from lamella.ops.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A value that could not be computed, because of something that is told already."""
+    """A value that could not be computed, because of something that is reported already."""
 
 
 LOST = Lost()
 NodeValue: TypeAlias = "Result | float | bool | str | Lost"
-"""What a node gives on this road."""
+"""What a node gives in translation."""
 _KINDS = ("Device", "Layout", "MemoryFormat", "Generator")
 """Parameters that say where and how a tensor lies, which a graph does not."""
 
@@ -92,7 +92,7 @@ def operand(item: FxArgument, value: Callable[[FxNode], NodeValue]) -> Operand:
 
 
 INLINED = frozenset(("wrap_with_set_grad_enabled", "wrap_with_autocast"))
-"""Graphs that run where they stand; what a mode changes is said by the operations in them."""
+"""Graphs that run where they stand; the operations in them already have what a mode changes."""
 
 
 def _translate_flow(walk: NodeTranslator, node: FxNode, name: str) -> NodeValue:
@@ -192,7 +192,7 @@ def _loop(
     return cast("NodeValue", walk.builder.fold(plain, run, condition=ask))
 
 
-# --- parameters, buffers and constants of a module as variables of a graph; their numbers are not -----------
+# --- variables: parameters, buffers and constants; their numbers are not copied -----------------------------
 
 
 SMALL = 16
@@ -216,7 +216,7 @@ class VariableStore:
         if is_tensor(found):
             return cast("TorchTensor", found)
         reason = "is missing" if found is None else f"is an object of class {type(found).__name__}, no tensor"
-        self._report.tell(exports.NO_NUMBERS.at(NOWHERE, name=name, reason=reason))
+        self._report.add(exports.NO_NUMBERS.at(NOWHERE, name=name, reason=reason))
         return None
 
     def variable(self, name: str, tensor: TorchTensor) -> Tensor | None:
@@ -240,7 +240,7 @@ class VariableStore:
     def _made(self, name: str, tensor: TorchTensor) -> Tensor | None:
         reason = why_unreadable(tensor)
         if reason is not None:
-            self._report.tell(exports.NO_NUMBERS.at(NOWHERE, name=name, reason=reason))
+            self._report.add(exports.NO_NUMBERS.at(NOWHERE, name=name, reason=reason))
             return None
         array = array_of(tensor)
         found = self._builder.variable(name, cast("ElementType", element_of(tensor.dtype)), array.shape)

@@ -1,4 +1,4 @@
-"""Gradients of Module DSL instances: derived from the primitives, or as their backward sections say."""
+"""Reverse-mode autodiff of Module DSL instances: by the backwards of primitives, or as `backward:` sections say."""
 
 from __future__ import annotations
 
@@ -25,14 +25,6 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Tensor
 from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.nodes import Instance
-
-# --- one graph of an instance and its gradients -------------------------------------------------------------
-
-
-# --- backward graphs that are written: their names, their order, and the gradients that they give -----------
-
-
-# --- which names the statements of a backward graph read, and which of them they may not --------------------
 
 
 def differentiate(instance: Instance, settings: Settings | None = None) -> Differentiated:
@@ -102,7 +94,7 @@ class _Whole:
                 self._taken.add(seed.name)
                 sweep.seed(tensor, seed)
         sweep.run(root)
-        self._tell(root)
+        self._report_saving(root)
         self.saved = tuple(dict.fromkeys(self._saved(root)))
         found = {**outputs, **self._inputs(root, sweep), **self._parameters(root, sweep)}
         return finish(found, self.tape)
@@ -152,12 +144,12 @@ class _Whole:
     def _zeros(self, tensor: Tensor, root: Visit) -> Tensor:
         return self.tape.zeros_like(tensor, CallSite("zeros", root.forward.span, None))
 
-    def _tell(self, visit: Visit) -> None:
+    def _report_saving(self, visit: Visit) -> None:
         """What is wrong with the lists of what is saved, here and in all that is called."""
         forward = visit.forward
         for step in visit.steps:
             if not isinstance(step, RecordedCall):
-                self._tell(step)
+                self._report_saving(step)
         if forward.save is None and forward.recompute is None:
             return
         saving = SavedTensors(visit, self.tape)

@@ -1,4 +1,4 @@
-"""Operations that only backward graphs have: `relu_backward`, `mlp.backward`, `StackedBlocksBackward`."""
+"""Backward graphs that are written: their own operations, their statements, checks of the gradients they give."""
 
 from __future__ import annotations
 
@@ -52,9 +52,6 @@ from lamella.lang.module.nodes import (
 )
 from lamella.lang.module.rules import constants, gradients
 from lamella.lang.module.words import SUGAR
-
-# --- what a backward graph may read of its forward graph: `save:`, `recompute:`, `@memory` ------------------
-
 
 # --- whether a written backward graph gives every gradient that is needed, in its shape and type ------------
 

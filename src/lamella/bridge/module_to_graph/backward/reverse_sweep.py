@@ -1,4 +1,4 @@
-"""From the last call to the first: every tensor gets the sum of what comes back to it."""
+"""Reverse-mode autodiff: accumulates adjoints from the last call of a tape to the first."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lamella.graph.nodes import Argument, Tensor, Value
 from lamella.lang.module.nodes import Port, Primitive, SequenceType
 from lamella.lang.module.rules import gradients
 
-# --- the gradients of one call: the backward that its primitive declares, and those of views ----------------
+# --- pullbacks of one call ----------------------------------------------------------------------------------
 
 
 Taken = Callable[[Tensor], "Tensor | None"]
@@ -38,7 +38,7 @@ Contribution = tuple[Tensor, Tensor]
 
 
 def _pull_back(call: RecordedCall, taken: Taken, tape: Tape) -> Iterator[Contribution]:
-    """What a call adds to the gradients of its operands."""
+    """The pullback of a call: what it adds to the adjoints of its operands."""
     primitive = call.place.primitive
     if primitive is not None:
         return _pull_primitive(call, primitive, taken, tape)
@@ -51,7 +51,7 @@ def _pull_back(call: RecordedCall, taken: Taken, tape: Tape) -> Iterator[Contrib
 
 
 def _unserved(call: RecordedCall) -> Iterator[Tensor]:
-    """The operands that no gradient comes back to, though their primitive computes with them."""
+    """The operands that get no adjoint, though their primitive computes with them."""
     primitive = call.place.primitive
     if primitive is None:
         return
@@ -178,11 +178,11 @@ VIEWS: Mapping[str, Rule] = MappingProxyType(
         SCALED: _rescale,
     }
 )
-"""What goes back through the operators that statements call without naming a primitive."""
+"""Pullbacks of the operators that statements call without naming a primitive."""
 
 
 def _refuse(call: RecordedCall, operand: Tensor) -> Diagnostic:
-    """A gradient that would have to go through a call that has none."""
+    """The finding that an adjoint would have to pass a call without a backward."""
     return gradients.NO_BACKWARD.at(call.place.span, operation=call.place.name, name=operand.name)
 
 
@@ -193,7 +193,7 @@ NARROW = 8
 
 
 class RequiresGradient:
-    """The tensors that need gradients, because a parameter or an input stands before them."""
+    """The tensors that need adjoints: those that depend on a trainable parameter or on an input."""
 
     def __init__(self, parameters: Iterable[str], inputs: Iterable[str]) -> None:
         self.trained = set(parameters)
@@ -201,7 +201,7 @@ class RequiresGradient:
         self.all = self.trained | set(inputs)
 
     def follow(self, calls: Iterable[RecordedCall]) -> None:
-        """Mark what calls make of what is marked."""
+        """Propagate forward through calls: what reads a marked tensor gives marked ones."""
         for call in calls:
             operands = {item.name for item in call.operands()}
             for marked in (self.trained, self.all):
@@ -210,7 +210,7 @@ class RequiresGradient:
 
 
 class ReverseSweep:
-    """One way back through calls; parameters have one sum for all ways, other tensors one for each."""
+    """One reverse sweep over a tape; parameters accumulate over all sweeps, other tensors within one."""
 
     def __init__(
         self, tape: Tape, wanted: RequiresGradient, explicit: Explicit, parameters: dict[str, list[Tensor]]
@@ -220,11 +220,11 @@ class ReverseSweep:
         self._local: dict[str, list[Tensor]] = {}
 
     def again(self) -> ReverseSweep:
-        """Another way back that adds to the same parameters."""
+        """Another sweep that accumulates into the same parameters."""
         return ReverseSweep(self.tape, self.wanted, self.explicit, self.parameters)
 
     def add(self, tensor: Bound, gradient: Bound) -> None:
-        """Add to the gradient of a tensor that needs one."""
+        """Accumulate into the adjoint of a tensor that needs one."""
         if not isinstance(tensor, Tensor) or not isinstance(gradient, Tensor):
             return
         if tensor.name in self.wanted.all:
@@ -235,13 +235,13 @@ class ReverseSweep:
             sums.setdefault(tensor.name, []).append(gradient)
 
     def seed(self, tensor: Bound, gradient: Tensor) -> None:
-        """Begin with the gradient of an output."""
+        """Start with the adjoint of an output."""
         if isinstance(tensor, Tensor):
             self.tape.mark_gradients(gradient)
             self._local.setdefault(tensor.name, []).append(gradient)
 
     def take(self, tensor: Tensor) -> Tensor | None:
-        """The sum of what came back to a tensor, once."""
+        """The adjoint of a tensor, which is spent by asking."""
         sums = self.parameters if self.tape.is_parameter(tensor) else self._local
         return self.total(sums.pop(tensor.name, []), tensor.name)
 
@@ -258,7 +258,7 @@ class ReverseSweep:
         return found
 
     def run(self, visit: Visit) -> None:
-        """Go back through an instance."""
+        """Sweep over an instance, its last call first."""
         gradients = [self.take(item) if isinstance(item, Tensor) else None for item in visit.outputs]
         with self.tape.reading(visit.reads):
             if visit.backward is not None:

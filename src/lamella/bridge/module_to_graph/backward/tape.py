@@ -1,4 +1,4 @@
-"""A tape that remembers what it built, so that it can go back."""
+"""Records forward calls for reverse-mode differentiation, and which of their tensors a backward graph may read."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from lamella.lang.module.nodes import (
 from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.rules import gradients
 
-# --- what a tape that goes forward and back remembers, and what it gives ------------------------------------
+# --- what a tape holds: calls and instances in the order in which they ran ----------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedCall:
-    """A call of an operator that the forward graph makes."""
+    """One call of an operator on the tape: its operands, its attributes, its results."""
 
     operator: str
     inputs: tuple[Given, ...]
@@ -59,7 +59,7 @@ class RecordedCall:
 
 @dataclass(slots=True, eq=False)
 class Visit:
-    """An instance that was built at its place: what went in, what it called, what came out."""
+    """An instance on the tape: what went in, what it called, what came out."""
 
     frame: InstanceFrame
     forward: Forward
@@ -118,7 +118,7 @@ class Differentiated:
 
     @property
     def findings(self) -> tuple[Diagnostic, ...]:
-        """What is wrong, and what is told."""
+        """Errors, warnings and notes."""
         return self.compiled.findings
 
 
@@ -133,13 +133,13 @@ def flat(arguments: Sequence[object]) -> Iterator[Tensor]:
 
 IDENTITY = "math.iden"
 SCALED = "scaled gradient"
-"""What a call is remembered as whose gradient is scaled."""
+"""The operator of a recorded call that only scales the adjoint."""
 
 Backwards = Callable[[Operation, Sequence[Bound], tuple[str, ...], InstanceFrame], "Sequence[Bound] | None"]
 
 
 class Tape(GraphLowering):
-    """A tape that keeps the calls of the forward graph, then the tensors that are gradients."""
+    """A lowering that records the calls of the forward graph, then which tensors are adjoints."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         super().__init__(settings, name)
@@ -155,7 +155,7 @@ class Tape(GraphLowering):
 
     # --- forward --------------------------------------------------------------------------------------------
 
-    def watch(
+    def record(
         self,
         operator: str,
         inputs: Sequence[Given],
@@ -163,7 +163,7 @@ class Tape(GraphLowering):
         results: Sequence[Argument],
         place: CallSite,
     ) -> None:
-        """Keep a call of the forward graph; in a backward graph see what it reads and what it makes."""
+        """Put a call of the forward graph on the tape; of one in a backward graph, note reads and adjoints."""
         if self._stack:
             self._stack[-1].steps.append(
                 RecordedCall(operator, tuple(inputs), attributes, tuple(results), place),
@@ -176,7 +176,7 @@ class Tape(GraphLowering):
             self.mark_gradients(*flat(results))
 
     def visit(self, frame: InstanceFrame, build: Callable[[], tuple[Bound, ...]]) -> tuple[Bound, ...]:
-        """Build an instance and keep what it calls."""
+        """Build an instance and record what it calls."""
         if self.root is not None and not self._stack:
             return build()
         forward = self._with_lists(find_forward(frame), frame)
@@ -241,7 +241,7 @@ class Tape(GraphLowering):
         return self.builder.call(IDENTITY, value, results=(f"{value.name}.{name}",))
 
     def control_gradient(self, value: Tensor, annotation: Annotation, frame: InstanceFrame) -> Tensor:
-        """`@gradient(skip)` stops what comes back, `scale` multiplies it."""
+        """`@gradient(skip)` stops the adjoint, `scale` multiplies it."""
         if not value.element.is_float:
             return value
         if is_skipped((annotation,)):
@@ -256,10 +256,10 @@ class Tape(GraphLowering):
                 flat(self.call("llm.scale", (value,), {"factor": float(scale)}, (value.name,), place))
             )
         copy = self._copy(value, "scaled")
-        self.watch(SCALED, (value,), {"factor": float(scale)}, (copy,), place)
+        self.record(SCALED, (value,), {"factor": float(scale)}, (copy,), place)
         return copy
 
-    # --- back -----------------------------------------------------------------------------------------------
+    # --- backward -----------------------------------------------------------------------------------------------
 
     def apply_backward(
         self, operation: Operation, values: Sequence[Bound], targets: tuple[str, ...], frame: InstanceFrame
@@ -364,7 +364,7 @@ def named_values(call: RecordedCall, primitive: Primitive) -> dict[str, Given]:
     return found
 
 
-# --- new ----------------------------------------------------------------------------------------------------
+# --- saved tensors: `save:`, `recompute:`, `@memory` --------------------------------------------------------
 
 
 WHOLE = frozenset(("view", "reshape", "transpose", "permute", "contiguous", "alias"))
@@ -485,8 +485,8 @@ class SavedTensors:
                 span = mark.span if mark is not None else spans.get(name, self.visit.forward.span)
                 yield gradients.NOT_DERIVABLE.at(span, name=name, leaf=leaf)
 
-    def check_derived(self, told: Collection[str] = ()) -> Iterator[Diagnostic]:
-        """Whether the list has all that the derived backward reads; `told` are tensors known to be missing."""
+    def check_derived(self, missing: Collection[str] = ()) -> Iterator[Diagnostic]:
+        """Whether the list has all that the derived backward reads; `missing` are tensors known to be absent."""
         selection = self.visit.forward.save
         if selection is None:
             return
@@ -496,7 +496,7 @@ class SavedTensors:
             if tensor.name in self._has or self.tape.is_given(tensor):
                 continue
             name = self.called(tensor)
-            if self.leaf(tensor) in told:
+            if self.leaf(tensor) in missing:
                 continue
             if self.leaf(tensor):
                 repair = f"add '{self.leaf(tensor)}' to save:"
@@ -506,8 +506,8 @@ class SavedTensors:
         if extra:
             named = list(dict.fromkeys(extra))
             more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
-            told = ", ".join(named[:MOST_NAMED]) + more
-            yield gradients.BEYOND.at(selection.span, module=module, names=told)
+            names = ", ".join(named[:MOST_NAMED]) + more
+            yield gradients.BEYOND.at(selection.span, module=module, names=names)
 
     def _needed(self) -> Iterator[Tensor]:
         """The tensors that the backwards of the calls of this instance need the values of."""

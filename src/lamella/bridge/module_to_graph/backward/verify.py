@@ -1,4 +1,4 @@
-"""Gradients against central differences of the forward graph, on random numbers in 64 bits."""
+"""Gradient check: adjoints against central differences of the forward graph, on random numbers in 64 bits."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Verification:
 def verify_backward(instance: Instance, settings: Settings, trial: Trial, compile: Compile) -> Verification:
     """Compare each gradient of an instance with differences of its forward graph along random directions.
 
-    What `@gradient` changes is no derivative any more: then nothing is reported, but the comparison is told still.
+    What `@gradient` changes is no derivative any more: then nothing is reported, but the comparison is still given.
     """
     settings = replace(settings, element=F64)
     found, forward = differentiate(instance, settings), module_to_graph(instance, settings).model
