@@ -72,6 +72,7 @@ def read_ir(folder: Path, limits: Limits = DEFAULT, training: bool = False) -> M
         known = dict(_tables(part, graph, limits))
     except Malformed as problem:
         raise LamellaError([wrong_file(folder / file, str(problem))]) from None
+    # Verified before it is compared: what derives edges and casts trusts its graph.
     wrong = verify(graph, library)
     if wrong:
         raise LamellaError(wrong)
@@ -218,6 +219,7 @@ def _compare(part: GraphIR, graph: Graph) -> None:
     meanings, table = SymbolValues(part.symbols), SymbolTable()
     derived = list(make_edges(graph, table))
     own = SymbolValues(table.symbols)
+    # Otherwise two readers of one file could see two graphs.
     if [_edge(item, meanings) for item in part.edges] != [_edge(item, own) for item in derived]:
         raise Malformed("the edges are not those of the nodes")
     if part.casts != tuple(casts_of(graph)):
@@ -284,6 +286,7 @@ def _real(variable: Tensor) -> type[np.float32] | type[np.float64]:
 
 
 def _require_room(name: str, shape: Iterable[int], limits: Limits) -> None:
+    # Eight bytes an element, the widest: the bound holds whatever type is computed in.
     needed = 8
     for extent in shape:
         needed *= max(extent, 1)

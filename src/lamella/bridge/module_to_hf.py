@@ -104,7 +104,7 @@ class _ExportPlanning:
         self._context = mapped.context
         self._given = given
         self._source = source.tensors
-        self._ruler = RecipeShapes(source.tensors, self._spell, mapped.context.head_dim)
+        self._shapes = RecipeShapes(source.tensors, self._spell, mapped.context.head_dim)
         self._findings: list[Diagnostic] = []
 
     def run(self) -> ExportPlan:
@@ -124,7 +124,7 @@ class _ExportPlanning:
         dropped = {
             self._spell(name)
             for path in known.keys() - self._given.keys()
-            for name in names_in(known[path].made)
+            for name in names_in(known[path].recipe)
         }
         kept = [
             OutgoingTensor(item.name, item.shape, item.dtype) for item in left if item.name not in dropped
@@ -153,33 +153,33 @@ class _ExportPlanning:
             self._findings.append(rules.UNMAPPED.at(weight.span, path=weight.path))
         else:
             try:
-                yield from self._parts(to.made, to, weight.shape, (), explicit is None)
+                yield from self._parts(to.recipe, to, weight.shape, (), explicit is None)
             except Found as problem:
                 self._findings += problem.findings
 
     def _parts(
-        self, made: WeightRecipe, to: Assignment, shape: Shape, steps: tuple[IndexStep, ...], undo: bool
+        self, recipe: WeightRecipe, to: Assignment, shape: Shape, steps: tuple[IndexStep, ...], undo: bool
     ) -> Iterator[OutgoingTensor]:
-        match made:
+        match recipe:
             case Whole():
-                yield self._whole(made, to, shape, steps, undo)
+                yield self._whole(recipe, to, shape, steps, undo)
             case Stacked(parts):
                 for index, part in enumerate(parts):
                     yield from self._parts(part, to, shape[1:], (*steps, (index, ...)), undo)
             case Joined(parts, dim):
                 axis = dim % max(len(shape), 1)
-                for part, (low, high) in zip(parts, self._ranges(made, to, shape, axis), strict=True):
+                for part, (low, high) in zip(parts, self._ranges(recipe, to, shape, axis), strict=True):
                     step: IndexStep = (*(slice(None),) * axis, slice(low, high))
                     inner = (*shape[:axis], high - low, *shape[axis + 1 :])
                     yield from self._parts(part, to, inner, (*steps, step), undo)
 
     def _whole(
-        self, made: Whole, to: Assignment, shape: Shape, steps: tuple[IndexStep, ...], undo: bool
+        self, recipe: Whole, to: Assignment, shape: Shape, steps: tuple[IndexStep, ...], undo: bool
     ) -> OutgoingTensor:
         """One tensor; what was done to it on the way in is undone."""
-        name = self._spell(made.name)
-        other = FUNCTIONS[made.function].inverse if made.function else ""
-        function, back = (other, made.function) if undo else (made.function, other)
+        name = self._spell(recipe.name)
+        other = FUNCTIONS[recipe.function].inverse if recipe.function else ""
+        function, back = (other, recipe.function) if undo else (recipe.function, other)
         result: Shape | str = FUNCTIONS[function].shape(shape, self._context.head_dim) if function else shape
         if isinstance(result, str):
             text = show(shape)
@@ -192,15 +192,15 @@ class _ExportPlanning:
         element = stored.dtype if stored is not None else element_named(to.weight.element)
         return OutgoingTensor(name, result, element, to.weight, steps, function, back)
 
-    def _ranges(self, made: Joined, to: Assignment, shape: Shape, axis: int) -> Sequence[tuple[int, int]]:
+    def _ranges(self, recipe: Joined, to: Assignment, shape: Shape, axis: int) -> Sequence[tuple[int, int]]:
         """Which range of a dimension each part takes."""
         if not shape:
             raise Found(rules.SIZES.at(to.span, path=to.weight.path))
-        if made.bounds:
-            check_ranges(made.bounds, shape[axis], axis, to)
-            return made.bounds
+        if recipe.bounds:
+            check_ranges(recipe.bounds, shape[axis], axis, to)
+            return recipe.bounds
         try:
-            sizes = [self._ruler.measure(part, to).shape[axis] for part in made.parts]
+            sizes = [self._shapes.measure(part, to).shape[axis] for part in recipe.parts]
         except (KeyError, IndexError):  # the source, where there is one, does not hold the parts
             raise Found(rules.SIZES.at(to.span, path=to.weight.path)) from None
         ranges = [(end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]
@@ -244,6 +244,7 @@ class TensorEncoder:
         part = self._array(item)
         for step in item.steps:
             part = part[step]
+        # What did not change keeps its bytes, also where a cast there and back would not.
         if self._is_unchanged(item, part):
             return self._source.bytes_of(item.name)
         values = FUNCTIONS[item.function].apply(part, self._head) if item.function else part
@@ -283,6 +284,7 @@ class TensorEncoder:
 
 
 def _bits_equal(left: Array, right: Array) -> bool:
+    # As integers: NaN is equal to itself then, and -0.0 is not 0.0.
     unsigned = np.dtype(f"u{left.dtype.itemsize}") if left.dtype.itemsize <= 8 else None
     if unsigned is None:
         return bool(np.array_equal(left, right))
@@ -506,6 +508,7 @@ def _put(config: dict[str, object], key: str, value: object) -> None:
     if key in config:
         config[key] = value
         return
+    # Checked first above: a key of a file may hold a dot itself.
     *folders, last = key.split(".")
     place = config
     for part in folders:

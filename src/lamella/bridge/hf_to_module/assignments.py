@@ -49,7 +49,7 @@ class Assignment(NamedTuple):
     """A weight, what it is made of, and whether a checkpoint may lack that."""
 
     weight: Weight
-    made: WeightRecipe
+    recipe: WeightRecipe
     optional: bool
     span: Span
 
@@ -106,10 +106,10 @@ class _Expansion:
         for weight in weights:
             assignment = self._assign(weight)
             if weight.tied is not None:
-                tied |= {} if assignment is None else dict.fromkeys(names_in(assignment.made), assignment)
+                tied |= {} if assignment is None else dict.fromkeys(names_in(assignment.recipe), assignment)
             elif assignment is None:
                 unmapped.append(weight)
-            elif assignment.made is not _BROKEN:
+            elif assignment.recipe is not _BROKEN:
                 found.append(assignment)
         self._report_unmet(weights)
         return Expanded(tuple(found), tied, tuple(self._findings), tuple(unmapped), self._dormant)
@@ -171,8 +171,8 @@ class _Expansion:
         found = self._match(skeleton, indices, weight.path)
         if found is not None:
             entry, bound = found
-            made = _made(entry, bound, weight.shape)
-            return Assignment(weight, made, entry.mapping.optional, entry.mapping.span)
+            recipe = _recipe_of(entry, bound, weight.shape)
+            return Assignment(weight, recipe, entry.mapping.optional, entry.mapping.span)
         if f"{skeleton}[]" in self._skeletons and weight.shape:
             return self._assign_slices(weight, f"{skeleton}[]", indices)
         return None
@@ -201,15 +201,15 @@ class _Expansion:
         found = [item for item in matched if item is not None]
         if not found:
             return None
-        parts = tuple(_made(entry, bound, inner) for entry, bound in found)
-        made: WeightRecipe = _BROKEN if _BROKEN in parts else Stacked(parts)
+        parts = tuple(_recipe_of(entry, bound, inner) for entry, bound in found)
+        recipe: WeightRecipe = _BROKEN if _BROKEN in parts else Stacked(parts)
         first = found[0][0].mapping
         if len(found) != extent:
             count, path = len(found), weight.path
             self._findings.append(rules.SLICES.at(first.span, count=count, extent=extent, path=path))
-            made = _BROKEN
+            recipe = _BROKEN
         optional = all(entry.mapping.optional for entry, _ in found)
-        return Assignment(weight, made, optional, first.span)
+        return Assignment(weight, recipe, optional, first.span)
 
 
 _BROKEN = Stacked(())
@@ -232,7 +232,7 @@ def _bind(pattern: tuple[str | int, ...], indices: tuple[int, ...]) -> dict[str,
     return bound
 
 
-def _made(entry: _MappingEntry, bound: IndexValues, shape: tuple[int, ...]) -> WeightRecipe:
+def _recipe_of(entry: _MappingEntry, bound: IndexValues, shape: tuple[int, ...]) -> WeightRecipe:
     """What an entry says, its placeholders filled in."""
     if entry.wrong:
         return _BROKEN

@@ -205,6 +205,7 @@ def _shown(value: object) -> str:
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "an object"
     if isinstance(value, int) and not isinstance(value, bool) and not in_range(value):
+        # Its digits could fill the message, and Python refuses to print very many.
         return f"a {value.bit_length()}-bit number"
     return json.dumps(value, ensure_ascii=False)[:80]
 
@@ -275,6 +276,7 @@ def _one(kind: ConfigType, found: object, negative: bool) -> Value:
 
 
 def _integer(found: object, negative: bool) -> int:
+    # Not isinstance: true and false are integers in Python.
     if type(found) is not int or not in_range(found):
         raise Malformed("a 64-bit integer" if type(found) is int else "an integer")
     if found < 0 and not negative:

@@ -207,6 +207,7 @@ def _weight_map(folder: Path, limits: Limits) -> dict[str, str]:
 
 def _is_plain(file: str) -> bool:
     """Whether a name can only be that of a file of the folder, and not of one elsewhere."""
+    # A colon names a drive or a stream on some systems, a leading dot a hidden file or the folder above.
     plain = file.isprintable() and not file.startswith(".") and not any(sign in file for sign in "/\\:")
     return plain and file.endswith(ENDING) and len(file) <= 255
 
@@ -245,6 +246,7 @@ def open_folder(path: Path, limits: Limits = DEFAULT) -> Folder:
     except LamellaError as problem:
         findings += problem.findings
     try:
+        # Also where the config is wrong: all that is wrong with a folder is reported at once.
         checkpoint, wrong = _open_checkpoint(path, limits)
         findings += wrong
     except LamellaError as problem:

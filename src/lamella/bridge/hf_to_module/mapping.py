@@ -116,6 +116,7 @@ class NameSuggestions:
         """The nearest name, with the same numbers where it exists with them."""
         template = template_of(name)[:300]
         if template not in self._found:
+            # Similarity costs the product of two lengths, and a checkpoint may have any number of names.
             if len(self._found) >= _MOST_SEARCHES:
                 return None
             close = nearest(template, self._candidates)
@@ -146,7 +147,7 @@ def spelled(name: str, prefix: str, tensors: Container[str]) -> str:
 class MeasuredRecipe(NamedTuple):
     """What is made: from which tensors, of which shape and type."""
 
-    made: WeightRecipe
+    recipe: WeightRecipe
     shape: tuple[int, ...]
     element: ElementType
 
@@ -161,29 +162,29 @@ class RecipeShapes:
         self._spell = spell
         self._head = head_dim
 
-    def measure(self, made: WeightRecipe, to: Assignment) -> MeasuredRecipe:
+    def measure(self, recipe: WeightRecipe, to: Assignment) -> MeasuredRecipe:
         """The measure of a source; Found says why it is none."""
-        match made:
+        match recipe:
             case Joined():
-                return self._joined(made, to)
+                return self._joined(recipe, to)
             case Stacked(parts):
                 return self._stacked(parts, to)
             case Whole():
-                return self._whole(made, to)
+                return self._whole(recipe, to)
         raise TypeError("the numbers of another weight are measured there")
 
-    def _whole(self, made: Whole, to: Assignment) -> MeasuredRecipe:
-        entry = self._tensors[self._spell(made.name)]
-        spelled = Whole(entry.name, made.function)
-        function = FUNCTIONS.get(made.function)
+    def _whole(self, recipe: Whole, to: Assignment) -> MeasuredRecipe:
+        entry = self._tensors[self._spell(recipe.name)]
+        spelled = Whole(entry.name, recipe.function)
+        function = FUNCTIONS.get(recipe.function)
         if function is None:
             return MeasuredRecipe(spelled, entry.shape, entry.dtype)
         shape = function.shape(entry.shape, self._head)
         if function.computes and not entry.dtype.is_float:
-            wanted = f"what {made.function} makes of floating numbers"
+            wanted = f"what {recipe.function} makes of floating numbers"
             raise Found(rules.CHECKPOINT_DTYPE.at(to.span, name=entry.name, found=entry.dtype, wanted=wanted))
         if isinstance(shape, str):
-            found, name = show(entry.shape), made.function
+            found, name = show(entry.shape), recipe.function
             raise Found(
                 rules.FUNCTION_SHAPE.at(to.span, name=entry.name, found=found, function=name, why=shape)
             )
@@ -195,10 +196,10 @@ class RecipeShapes:
             if item.shape != found[0].shape:
                 raise Found(_fused(to, f"{show(found[0].shape)} and {show(item.shape)}"))
         shape = (len(found), *(found[0].shape if found else to.weight.shape[1:]))
-        return MeasuredRecipe(Stacked(tuple(item.made for item in found)), shape, found[0].element)
+        return MeasuredRecipe(Stacked(tuple(item.recipe for item in found)), shape, found[0].element)
 
-    def _joined(self, made: Joined, to: Assignment) -> MeasuredRecipe:
-        found, dim = self._alike(made.parts, to), made.dim
+    def _joined(self, recipe: Joined, to: Assignment) -> MeasuredRecipe:
+        found, dim = self._alike(recipe.parts, to), recipe.dim
         first = found[0].shape
         if not -len(first) <= dim < len(first):
             raise Found(_fused(to, f"no tensor: {show(first)} has no dimension {dim}"))
@@ -207,11 +208,11 @@ class RecipeShapes:
             if _without(item.shape, axis) != _without(first, axis) or len(item.shape) != len(first):
                 raise Found(_fused(to, f"no tensor: {show(first)} and {show(item.shape)} do not join"))
         sizes = [item.shape[axis] for item in found]
-        if made.bounds:
-            order = _check_bounds(made.bounds, sizes, axis, to)
+        if recipe.bounds:
+            order = _check_bounds(recipe.bounds, sizes, axis, to)
             found = [found[index] for index in order]
         shape = (*first[:axis], sum(sizes), *first[axis + 1 :])
-        return MeasuredRecipe(Joined(tuple(item.made for item in found), axis), shape, found[0].element)
+        return MeasuredRecipe(Joined(tuple(item.recipe for item in found), axis), shape, found[0].element)
 
     def _alike(self, parts: Sequence[WeightRecipe], to: Assignment) -> list[MeasuredRecipe]:
         """The measures of parts that are of one type."""
@@ -241,6 +242,7 @@ def _fused(to: Assignment, found: str) -> Diagnostic:
 
 def check_ranges(bounds: Sequence[tuple[int, int]], extent: int, axis: int, to: Assignment) -> list[int]:
     """The order of ranges that cover a dimension without gap or overlap; Found where they do not."""
+    # In this order each range must begin where the one before ended: then there is no gap and no overlap.
     order = sorted(range(len(bounds)), key=lambda index: bounds[index])
     position = 0
     for index in order:
@@ -321,7 +323,7 @@ class _ImportPlanning:
         self._checkpoint = checkpoint
         self._tensors = checkpoint.tensors
         self._context = context
-        self._ruler = RecipeShapes(checkpoint.tensors, self._spell, context.head_dim)
+        self._shapes = RecipeShapes(checkpoint.tensors, self._spell, context.head_dim)
         self._used: dict[str, str] = {}
         self._readers = PotentialReaders({}, (), {}, "")
         self._lacking: list[tuple[str, Assignment]] = []
@@ -366,18 +368,19 @@ class _ImportPlanning:
         return spelled(name, self._context.prefix, self._tensors)
 
     def _plan(self, to: Assignment) -> WeightImport | None:
-        if isinstance(to.made, Alias):
-            return WeightImport(to.weight.path, to.weight.shape, None, None, to.made, to.span)
-        names = list(names_in(to.made))
+        if isinstance(to.recipe, Alias):
+            return WeightImport(to.weight.path, to.weight.shape, None, None, to.recipe, to.span)
+        names = list(names_in(to.recipe))
         self._wanted += names
         lacking = [name for name in names if self._spell(name) not in self._tensors]
+        # An optional weight may be absent as a whole, but not in parts.
         if lacking:
             if len(lacking) < len(names) or not to.weight.optional:
                 self._lacking += [(name, to) for name in lacking]
             return None
         self._use(names, to)
         try:
-            return self._fit(self._ruler.measure(to.made, to), to)
+            return self._fit(self._shapes.measure(to.recipe, to), to)
         except Found as problem:
             self._findings += problem.findings
             return None
@@ -397,31 +400,31 @@ class _ImportPlanning:
         wanted = element_named(weight.element) or found.element
         if wanted != found.element:
             if not (wanted.is_float and found.element.is_float):
-                name = next(names_in(found.made))
+                name = next(names_in(found.recipe))
                 raise Found(rules.CHECKPOINT_DTYPE.at(to.span, name=name, found=found.element, wanted=wanted))
-            self._converted[found.element, wanted] += sum(1 for _ in names_in(found.made))
-        return WeightImport(weight.path, weight.shape, wanted, found.element, found.made, to.span)
+            self._converted[found.element, wanted] += sum(1 for _ in names_in(found.recipe))
+        return WeightImport(weight.path, weight.shape, wanted, found.element, found.recipe, to.span)
 
     def _wrong_shape(self, found: MeasuredRecipe, to: Assignment) -> Diagnostic:
-        weight, made = to.weight, found.made
+        weight, recipe = to.weight, found.recipe
         wanted, values = show(weight.shape), weight.values
-        if not isinstance(made, Whole):
+        if not isinstance(recipe, Whole):
             text = show(found.shape)
             return rules.FUSED_SHAPE.at(to.span, path=weight.path, wanted=wanted, found=text, values=values)
-        text = show(self._tensors[made.name].shape)
-        text += f" ({show(found.shape)} after {made.function})" if made.function else ""
+        text = show(self._tensors[recipe.name].shape)
+        text += f" ({show(found.shape)} after {recipe.function})" if recipe.function else ""
         return rules.CHECKPOINT_SHAPE.at(
-            to.span, name=made.name, found=text, path=weight.path, wanted=wanted, values=values
+            to.span, name=recipe.name, found=text, path=weight.path, wanted=wanted, values=values
         )
 
     def _aliases(self, items: dict[str, WeightImport]) -> Iterator[Diagnostic]:
         """Weights that the mapping ties to others must lead to one that has numbers, of the same shape."""
         for item in list(items.values()):
-            if not isinstance(item.made, Alias):
+            if not isinstance(item.recipe, Alias):
                 continue
-            other = items.get(item.made.path)
-            if other is None or isinstance(other.made, Alias) or other.shape != item.shape:
-                path = item.made.path
+            other = items.get(item.recipe.path)
+            if other is None or isinstance(other.recipe, Alias) or other.shape != item.shape:
+                path = item.recipe.path
                 yield rules.UNKNOWN_PATH.at(
                     item.span,
                     model=self._context.model,
@@ -441,9 +444,9 @@ class _ImportPlanning:
         """Tensors of tied weights that hold other numbers than those that the tie gives them."""
         for name, to in tied.items():
             own, other = self._spell(name), items.get(to.weight.tied or "")
-            if own not in self._tensors or other is None or self._is_same(own, other.made):
+            if own not in self._tensors or other is None or self._is_same(own, other.recipe):
                 continue
-            path, first = to.weight.path, next(names_in(other.made), other.path)
+            path, first = to.weight.path, next(names_in(other.recipe), other.path)
             if own in patterns:
                 why = f"it holds other numbers than '{first}', to which '{path}' is tied"
                 yield rules.DROPPED.at(self._file_of(own), names=f"'{own}'", stays="stays", why=why)
@@ -452,13 +455,14 @@ class _ImportPlanning:
                     self._file_of(own), name=own, other=first, path=path, tied=to.weight.tied, pattern=own
                 )
 
-    def _is_same(self, name: str, made: WeightRecipe) -> bool:
+    def _is_same(self, name: str, recipe: WeightRecipe) -> bool:
         """Whether a tensor is, bit for bit, the one that another weight is made of."""
-        if not isinstance(made, Whole) or made.function:
+        if not isinstance(recipe, Whole) or recipe.function:
             return False
-        one, two = self._tensors[name], self._tensors[made.name]
+        one, two = self._tensors[name], self._tensors[recipe.name]
         if (one.dtype, one.shape) != (two.dtype, two.shape):
             return False
+        # Bytes and not numbers: NaN differs from itself, and 0.0 equals -0.0.
         first, second = (np.frombuffer(self._checkpoint.bytes_of(item.name), np.uint8) for item in (one, two))
         pieces = range(0, one.length, _COMPARED)
         return all(np.array_equal(first[at : at + _COMPARED], second[at : at + _COMPARED]) for at in pieces)

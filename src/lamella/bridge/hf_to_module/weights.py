@@ -87,9 +87,9 @@ class Alias:
 WeightRecipe: TypeAlias = Whole | Joined | Stacked | Alias
 
 
-def names_in(made: WeightRecipe) -> Iterator[str]:
+def names_in(recipe: WeightRecipe) -> Iterator[str]:
     """The tensors of a checkpoint that something is made of, in order."""
-    match made:
+    match recipe:
         case Whole(name):
             yield name
         case Joined(parts) | Stacked(parts):
@@ -196,6 +196,7 @@ def _separate(values: Array, head: int) -> Array:
 
 
 def _turn(values: Array, rows: tuple[int, int]) -> Array:
+    # Without elements there is nothing to reorder, and -1 could stand for any extent.
     heads = values.reshape(-1, *rows, *values.shape[1:]) if values.size else values
     return heads.swapaxes(1, 2).reshape(values.shape) if values.size else values
 
@@ -246,7 +247,7 @@ class WeightImport:
     shape: tuple[int, ...]
     element: ElementType | None
     stored: ElementType | None
-    made: WeightRecipe
+    recipe: WeightRecipe
     span: Span = NOWHERE
 
 
@@ -281,38 +282,39 @@ class LazyWeights(Mapping[str, Array]):
 
     def __getitem__(self, path: str) -> Array:
         item = self._items[path]
-        if isinstance(item.made, Alias):
-            return self[item.made.path]
+        if isinstance(item.recipe, Alias):
+            return self[item.recipe.path]
         element = item.element
         if self._element is not None and element is not None and element.is_float:
             element = self._element
-        if isinstance(item.made, Whole):
-            values = self._lend(item.made)
+        if isinstance(item.recipe, Whole):
+            values = self._lend(item.recipe)
+            # A writeable array is one that a transform computed; a view of the file is read-only.
             as_it_lies = values.flags.aligned and values.flags.c_contiguous and not values.flags.writeable
             if as_it_lies and (element is None or values.dtype == numpy_dtype(element)):
                 return values.reshape(item.shape)
         found = np.empty(item.shape, numpy_dtype(element) if element is not None else None)
-        self._fill(found, item.made, element)
+        self._fill(found, item.recipe, element)
         # Whoever keeps it need not copy it: nobody else can change it.
         found.setflags(write=False)
         return found
 
-    def _lend(self, made: Whole) -> Array:
+    def _lend(self, recipe: Whole) -> Array:
         """A view of a tensor; the memory of the one before is given back."""
         if self._lent is not None:
             self._checkpoint.release(self._lent)
-        self._lent = made.name
-        return self._read(made)
+        self._lent = recipe.name
+        return self._read(recipe)
 
-    def _read(self, made: Whole) -> Array:
-        values = self._checkpoint.read(made.name)
-        function = FUNCTIONS.get(made.function)
+    def _read(self, recipe: Whole) -> Array:
+        values = self._checkpoint.read(recipe.name)
+        function = FUNCTIONS.get(recipe.function)
         return values if function is None else function.apply(values, self._head)
 
-    def _fill(self, target: Array, made: WeightRecipe, element: ElementType | None) -> None:
-        match made:
+    def _fill(self, target: Array, recipe: WeightRecipe, element: ElementType | None) -> None:
+        match recipe:
             case Whole(name):
-                _convert_into(target, self._read(made), element)
+                _convert_into(target, self._read(recipe), element)
                 self._checkpoint.release(name)
             case Stacked(parts):
                 for index, part in enumerate(parts):
@@ -325,9 +327,9 @@ class LazyWeights(Mapping[str, Array]):
                     self._fill(target[place], part, element)
                     position += size
 
-    def _extent(self, made: WeightRecipe, dim: int) -> int:
+    def _extent(self, recipe: WeightRecipe, dim: int) -> int:
         """The extent of a part along a dimension."""
-        match made:
+        match recipe:
             case Whole(name, function):
                 shape: object = self._checkpoint.tensors[name].shape
                 if function in FUNCTIONS:

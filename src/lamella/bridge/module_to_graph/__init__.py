@@ -145,6 +145,7 @@ def build_whole(frame: InstanceFrame, lowering: GraphLowering) -> dict[str, Boun
     """Build the instance that nothing calls: its inputs are those of the graph; its outputs by name."""
     forward = find_forward(frame)
     inputs = find_inputs(frame, forward)
+    # A throwaway lowering: `run_graph` orders the statements again, and reports what is wrong with them.
     flows = order_flows(InstanceFrame(frame.instance), forward, GraphLowering(lowering.settings, ""))
     for port in inputs:
         _declare(port, flows, frame, lowering)
@@ -173,6 +174,7 @@ def _call_by_name(graph: Graph, names: Sequence[str], lowering: GraphLowering) -
     }
     if not changes:
         return graph
+    # What has the name of an output now makes way for it.
     changes |= {name: lowering.builder.fresh(name) for name in changes.values() if name not in changes}
     lowering.marks = [replace(item, tensor=_renamed(item.tensor, changes)) for item in lowering.marks]
     lowering.names = [(path, _renamed(tensor, changes)) for path, tensor in lowering.names]

@@ -82,6 +82,7 @@ def annotate_port(
     if not isinstance(value, Tensor):
         return value
     others = [item for item in port.annotations if item.name != "gradient"]
+    # An explicit @dtype is wanted as it is, and warns of nothing.
     explicit = any(item.name == "dtype" for item in others)
     wanted = element_named(port.type.dtype) if isinstance(port.type, TensorType) else None
     if wanted is not None and not explicit:
@@ -155,6 +156,7 @@ def _scale(
     """The largest number of each group over the largest of the narrow type; no gradient goes through it."""
     builder = lowering.builder
     largest = builder.call("math.max_reduce", builder.call("math.abs", tensor), axes=tuple(axes))
+    # An all-zero group would divide by zero.
     held = builder.call("math.max", largest, builder.constant(SMALLEST, tensor.element))
     limit = element.largest if element.is_float else float(element.maximum)
     return builder.call("math.mul", held, builder.constant((1.0 + margin) / limit, tensor.element))
@@ -411,6 +413,8 @@ def _lowered_tensor(
     if compute is None:
         return _cast_tensor(tensor, _wider(tensor.element, accumulate), request, lowering)
     if compute.bits > NARROW:
+        # Rounded to the type of computing, then held in the wide one: operands are those that such a unit
+        # sees, and sums are not rounded at every step.
         rounded = _cast_tensor(tensor, compute, request, lowering)
         return _cast_tensor(rounded, _wider(compute, accumulate), request, lowering)
     held = _cast_tensor(tensor, accumulate, request, lowering)

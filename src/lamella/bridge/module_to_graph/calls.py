@@ -98,6 +98,7 @@ class _OperandBinding:
         if self.ports and isinstance(self.ports[-1].type, SequenceType):
             self._sequence(values)
             return
+        # Fewer are allowed here: arguments of the call may fill the rest.
         if len(values) > len(self.inputs):
             given, taken = f"{len(values)} operands", f"{len(self.inputs)}"
             repair = f"'{self.primitive.name}' takes {', '.join(str(item.name) for item in self.ports)}"
@@ -258,6 +259,7 @@ def make(request: PrimitiveCall, lowering: GraphLowering) -> tuple[Tensor | None
             )
         )
     )
+    # The last result is the state that flows out; the next call of the graph starts with it.
     if request.kept is not None and results[-1] is not None:
         lowering.builder.update(request.kept, results[-1])
     return results
@@ -265,6 +267,7 @@ def make(request: PrimitiveCall, lowering: GraphLowering) -> tuple[Tensor | None
 
 def _scaled(inputs: list[Operand]) -> list[Operand]:
     """Numbers beside floating tensors are floating themselves."""
+    # A literal 2 would be an i64 operand, and operators do not mix types.
     real = any(isinstance(item, Tensor) and item.element.is_float for item in inputs)
     return [float(item) if real and isinstance(item, int) else item for item in inputs]
 
@@ -383,6 +386,7 @@ def _projection(left: Tensor, right: Tensor, given: Value) -> str:
         return str(given)
     if given is not None or len(right.shape) != 2 or not left.shape:
         return "NT"
+    # Matrices are [out, in] by convention, so a square one is transposed; only what fits no other way is not.
     last = left.shape[-1]
     return "NN" if right.shape[0] == last and right.shape[1] != last else "NT"
 

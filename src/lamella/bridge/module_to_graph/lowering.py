@@ -78,6 +78,7 @@ def require_call(name: str, built: BuiltConstant) -> None:
         signature(SHAPES[built.function]).bind(*built.positional, **built.named)
         SHAPES[built.function](*built.positional, **built.named)
     except ValueError:
+        # It is about one value and not about the call: `shape_of` reports it.
         return
     except TypeError:
         raise _wrong_arguments(name, built) from None
@@ -220,6 +221,7 @@ class DecodeCaches:
     def positions(self, count: Extent) -> Tensor:
         """The positions of the tokens of this call; the first to ask makes the next call begin behind them."""
         if count not in self._positions:
+            # Once for the whole graph: every layer asks, but each token is seen once.
             if not self._positions:
                 self._advance(count)
             self._positions[count] = self._builder.call(
@@ -415,6 +417,7 @@ class GraphLowering:
 
     def report(self, finding: Diagnostic, origin: Origin | None = None) -> None:
         """Add a finding, once: elements of an array have the same ones."""
+        # By code and place alone: the elements of an array differ only in their paths.
         key = (finding.code, finding.span.start, finding.span.end, finding.span.source.name)
         if key not in self._seen:
             self._seen.add(key)
@@ -429,6 +432,7 @@ class GraphLowering:
         """Whether so many operations may still be built; the first that may not are reported."""
         limit = self.settings.library.limits.max_operations
         before, self.steps = self.steps, self.steps + count
+        # Only the step that crosses the limit reports it, however many follow.
         if before <= limit < self.steps:
             what = "the number of operations of the graph"
             finding = syntax.LIMIT.at(span, what=what, limit=limit, option="max_operations")
@@ -457,6 +461,7 @@ class GraphLowering:
 
     def constant(self, frame: InstanceFrame, name: str, built: BuiltConstant) -> Tensor:
         """The variable that holds a built constant; equal ones are one."""
+        # Each of many layers declares the same rotary table; one variable holds it.
         key = (built.function, built.positional, tuple(sorted(built.named.items())))
         if key not in self._tables:
             shape = shape_of(name, built)
@@ -523,6 +528,7 @@ class GraphLowering:
         self.builder.origin = origin
         found = self.builder.call("layout.cast", tensor, types={"R": element})
         span = NOWHERE if origin is None or origin.span is None else origin.span
+        # Recorded like any call: its pullback casts the adjoint back.
         self.record("layout.cast", (tensor,), {}, (found,), CallSite("cast", span, origin))
         return found
 

@@ -199,6 +199,7 @@ class GuardFolding:
                 self.findings.append(syntax.STUB.at(statement.span, name=self.frame.name))
 
     def _conditional(self, statement: Conditional, into: list[Flow]) -> None:
+        # A guard that reads a tensor is refused even where only an arm that is not taken binds it.
         tensors = self._tensors.union(self.frame.data_names())
         around = Surroundings(tensors=tensors - self.frame.instance.values.keys())
         for arm in statement.arms:
@@ -206,6 +207,7 @@ class GuardFolding:
                 holds = evaluate_bool(arm.condition, self.frame.instance.values, "the guard", around)
             except Problem as problem:
                 self.findings.append(problem.finding)
+                # Which arm would hold is not known: what any of them binds must not be reported as unknown.
                 self.lost.update(_targets(statement))
                 return
             if holds:
@@ -256,6 +258,7 @@ def topological_order(flows: Sequence[Flow]) -> tuple[list[Flow], list[str]]:
     ready = [number for number, count in enumerate(waiting) if not count]
     order: list[int] = []
     while ready:
+        # The smallest number is the one written first: order is stable where reads leave it free.
         number = heapq.heappop(ready)
         order.append(number)
         for user in users.get(number, ()):

@@ -57,6 +57,7 @@ def evaluate_real(
     try:
         value = evaluate(expr, frame.known, around or Surroundings())
     except Problem as problem:
+        # Not constant may still mean: computable from dimensions when the graph runs.
         if problem.finding.code != NOT_CONSTANT.code:
             raise
         return _Computation(frame, lowering, element).compute(expr, problem)
@@ -271,6 +272,7 @@ def _index_tensor(tensor: Tensor, expr: Index, frame: InstanceFrame, lowering: G
             begin = _positive(_bound(item, 0, frame), extent) if not isinstance(item, Rest) else 0
             end = dim.add(begin, 1)
             dropped.append(axis)
+        # Only what is provably outside is refused; what depends on open extents is left to the run.
         if dim.less(begin, 0) is True or dim.less(extent, end) is True or dim.less(end, begin) is True:
             raise _outside(expr, item.span.text, axis, extent, frame)
         axes.append(axis)
@@ -302,6 +304,7 @@ def _spread(expr: Index, rank: int, frame: InstanceFrame) -> list[Subscript]:
     named = [item for item in expr.items if not isinstance(item, Rest)]
     if len(named) > rank:
         raise _outside(expr, f"of {len(named)} parts", rank, f"{rank} dimensions", frame)
+    # `...` stands for all dimensions that are not named; without one it stands at the end.
     full: list[Subscript] = [Slice(None, None)] * (rank - len(named))
     at = next((number for number, item in enumerate(expr.items) if isinstance(item, Rest)), len(expr.items))
     before = [item for item in expr.items[:at] if not isinstance(item, Rest)]

@@ -199,6 +199,7 @@ def run_flow(flow: Flow, frame: InstanceFrame, lowering: GraphLowering) -> None:
     last = flow.steps[-1] if flow.steps and isinstance(flow.steps[-1], Operation) else Operation(Name(""))
     for target, value in zip(flow.targets, values, strict=False):
         if target.name != DROPPED:
+            # In rising rank: of two @dtype the last one holds.
             marks = (*last.annotations, *target.annotations, *flow.annotations)
             frame.bound[target.name] = annotate(value, marks, target.name, frame, lowering)
 
@@ -259,6 +260,7 @@ def _apply(
         root = root.operand
     if isinstance(root, Name) and root.id in frame.instance.lost:
         return [UNKNOWN] * max(len(targets), 1)
+    # Before names of the module: `x.backward` would be taken for a member of the parameter x.
     found = lowering.apply_backward(operation, values, targets, frame)
     if found is not None:
         return found
@@ -339,6 +341,7 @@ def _fold_members(
     given, done, cost = state, None, 0
     for path, instance in owner.items:
         kind = (id(instance), *map(_kind, state))
+        # Equal elements on equal operands have the same mistakes: one is built, the cost of all is counted.
         if lowering.settings.once and kind == done and lowering.spend(cost, operation.span, frame):
             continue
         if lowering.is_spent:

@@ -120,6 +120,7 @@ class SymbolValues:
     def __init__(self, symbols: Sequence[SymbolEntry]) -> None:
         self._values: list[Extent | Condition | bool] = []
         for number, entry in enumerate(symbols):
+            # Ids count, and operands are looked up among the entries so far: no file can hold a cycle.
             if entry.id != -number - 1:
                 raise Malformed(f"entry {number} of the symbols has the id {entry.id}, not {-number - 1}")
             try:

@@ -50,6 +50,7 @@ def is_collective(node: Operation) -> bool:
 
 def find_storage(graph: Graph, marks: Marks) -> dict[str, Storage]:
     """Where each tensor lies; results of the graph and of updates have memory of their own."""
+    # Callers and states keep these beyond the run, so they cannot be parts of reused memory.
     own = {item.name for argument in graph.outputs for item in members(argument)}
     own |= {item.value.name for item in graph.updates}
     seats: dict[str, Storage] = {}
@@ -142,6 +143,7 @@ def find_live_ranges(graph: Graph, kept: Iterable[str]) -> dict[str, LiveRange]:
     lasting = {*kept, *_names(graph.outputs), *(item.value.name for item in graph.updates)}
     for name in lasting & spans.keys():
         spans[name] = LiveRange(spans[name].first, end)
+    # A collective runs on another stream: its buffers are in use until somebody waits for it.
     for number, done in find_waits(graph):
         for name in (*_names(nodes[number].inputs), *_names(nodes[number].outputs)):
             spans[name] = LiveRange(spans[name].first, max(spans[name].last, min(done, end)))
@@ -223,6 +225,7 @@ def _fit(lives: Sequence[tuple[Allocation, int]]) -> Arena:
     total = 0
     for life, size in lives:
         length = -(-size // ALIGNMENT) * ALIGNMENT
+        # Both ends are included: an op reads its operands while it writes its results.
         used = [item for item in used if item[2] >= life.first]
         start = _gap(used, length)
         offsets[life.name] = start
@@ -258,6 +261,7 @@ def _share(lives: Sequence[Allocation]) -> Arena:
     for life in lives:
         size = _aligned(life.bytes)
         free = [item for item in slots if item.last < life.first]
+        # Equal first: of two expressions mostly neither is provably smaller.
         fits = [item for item in free if item.size == size] or [
             item for item in free if dim.less_equal(size, item.size) is True
         ]

@@ -215,6 +215,7 @@ class _Scheduling:
         for name in owners:
             span, size = self.whole[name], self.bytes[name]
             changes[span.first] = dim.add(changes.get(span.first, 0), size)
+            # A buffer is in use to the end of its last op.
             changes[span.last + 1] = dim.sub(changes.get(span.last + 1, 0), size)
         total: Extent = 0
         for _, change in sorted(changes.items()):
@@ -233,6 +234,7 @@ def largest(sums: Iterator[Extent], otherwise: Extent) -> Extent:
     for item in dict.fromkeys(sums):
         if not any(dim.less_equal(item, other) is True for other in found):
             found = [other for other in found if dim.less_equal(other, item) is not True] + [item]
+        # The maximum of many incomparable sums is an expression nobody reads; the plain sum bounds it.
         if len(found) > MOST_SUMS:
             return otherwise
     most: Extent = 0

@@ -149,6 +149,7 @@ def _marks(compiled: Compiled, instance: Instance) -> dict[str, tuple[Mapping[st
 
 def digest(parts: Sequence[object]) -> str:
     """SHA-256 of parts of a unit, without the files and lines where things are written."""
+    # The same model compiled in another folder has the same digest.
     texts = [json.dumps(_nowhere(encode(part)), sort_keys=True, allow_nan=False) for part in parts]
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 

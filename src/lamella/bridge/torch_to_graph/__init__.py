@@ -122,6 +122,7 @@ def torch_to_graph(program: object, limits: Limits = DEFAULT, axes: Axes | None 
     for _ in range(ATTEMPTS):
         found = _Translation(decompose(cast("ExportedProgram", program), broken), limits, axes or {})
         model = found.run()
+        # Calls that our operators refuse are decomposed in the next attempt.
         more = {operation_of(node) for node in found.report.refused} - broken
         broken |= {name for name in more if can_decompose(name)}
         findings = found.report.findings()

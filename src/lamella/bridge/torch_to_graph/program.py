@@ -336,7 +336,9 @@ def is_unbacked(size: object) -> bool:
     """Whether a size depends on the numbers in a tensor: no input of the graph binds its symbols."""
     expression = expression_of(size)
     return expression is not None and any(
-        str(item).startswith(("u", "zu")) for item in expression.free_symbols
+        # PyTorch numbers unbacked integers u0, u1, … and unbacked floats zuf0, zuf1, …
+        str(item).startswith(("u", "zu"))
+        for item in expression.free_symbols
     )
 
 
@@ -354,6 +356,7 @@ class OpenExtents:
         if expression is None or type(expression).__name__ != "Symbol" or str(expression) in self._extents:
             return
         low, high = self._ranges.get(str(expression), (0, UNBOUNDED))
+        # Two symbols of one name are one extent: what both ranges allow.
         if name in self._named:
             before = self._named[name]
             low, high = max(low, before[0]), min(high, before[1])

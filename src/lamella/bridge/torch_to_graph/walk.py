@@ -233,6 +233,7 @@ class VariableStore:
             values = tuple(array_of(tensor).reshape(-1).tolist())
             if values and element.kind is not Kind.COMPLEX and all(map(isfinite, values)):
                 shape = tuple(int(str(item)) for item in tensor.shape)
+                # By repr: 0.0 equals -0.0, and they are not one value.
                 value = values[0] if len(set(map(repr, values))) == 1 else values
                 return self._builder.constant(value, element, shape)
         return self.variable(name, tensor)

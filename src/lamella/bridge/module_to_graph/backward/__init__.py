@@ -34,6 +34,7 @@ def differentiate(instance: Instance, settings: Settings | None = None) -> Diffe
     the forward graph, then `d_<input>` for each floating input without `@gradient(skip)`, then `d_<path>` for each
     trainable parameter.
     """
+    # Decode caches are updated from call to call; gradients are those of one whole sequence.
     settings = replace(settings or Settings(), cached=0)
     tape = Tape(settings, instance.name)
     whole = _Whole(tape)
@@ -42,6 +43,7 @@ def differentiate(instance: Instance, settings: Settings | None = None) -> Diffe
         graph = whole.build(InstanceFrame(instance))
     except Problem as problem:
         tape.report(problem.finding)
+    # Last, so that a wrong list of saved tensors does not hide what the graph itself gets wrong.
     for finding, origin in tape.late:
         tape.report(finding, origin)
     model = None if graph is None or errors(tape.findings) else Model(graph, settings.library)
@@ -86,6 +88,7 @@ class _Whole:
         sweep = self._sweep(root)
         inputs = [value.name for _, value in root.inputs if isinstance(value, Tensor)]
         variables = [item.tensor.name for item in self.tape.weights.values()]
+        # Inputs, variables and outputs share one space of names in a graph.
         self._taken = {*outputs, *inputs, *variables, *self.tape.constants}
         for name, tensor in outputs.items():
             if tensor.element.is_float:

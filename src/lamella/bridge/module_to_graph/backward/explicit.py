@@ -283,6 +283,7 @@ class BackwardOperations:
 
     def _find(self, path: str, operation: Operation) -> Visit:
         """The last call of an instance that did not go back yet."""
+        # Several calls of one instance are undone like a stack, the last one first.
         for visit in reversed(list(self.visit.visits())):
             if visit.frame.path == path and not visit.done:
                 visit.done = True
@@ -581,6 +582,7 @@ class _BackwardGraph:
         run_flow(flow, self.frame, self.tape)
         for target in flow.targets:
             value, old = bound.get(target.name), before.get(target.name)
+            # A second statement may bind a gradient only to add to it; other rebinding is refused before.
             if accumulates(flow) and isinstance(value, Tensor) and isinstance(old, Tensor):
                 place = CallSite("add", flow.span, self.frame.at(target.name, flow.span))
                 results = self.tape.call(

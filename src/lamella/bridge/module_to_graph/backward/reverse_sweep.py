@@ -57,6 +57,7 @@ def _unserved(call: RecordedCall) -> Iterator[Tensor]:
         return
     served = {(port.name or "").removeprefix("d_") for port in gradient_ports(primitive)}
     for port, value in zip(ports(primitive), call.inputs, strict=False):
+        # Optional operands (masks, positions) need none; C of a GEMM is a summand, so it does.
         free = is_optional(port) and port.name != "C"
         if port.name not in served and not (free and served):
             yield from flat((value,))
@@ -228,6 +229,7 @@ class ReverseSweep:
         if not isinstance(tensor, Tensor) or not isinstance(gradient, Tensor):
             return
         if tensor.name in self.wanted.all:
+            # Parameters are shared between instances, whose sweeps may be separate; all else belongs to one.
             sums = self.parameters if self.tape.is_parameter(tensor) else self._local
             if tensor.element.bits > NARROW:
                 gradient = self.tape.cast(gradient, tensor.element, None)
@@ -274,6 +276,7 @@ class ReverseSweep:
                     self._pull(step, visit)
 
     def _pull(self, call: RecordedCall, visit: Visit) -> None:
+        # All uses of a tensor follow its call on the tape, so its adjoint is complete when the sweep gets here.
         found = {item.name: self.take(item) for item in call.tensors() if item.element.is_float}
         if not any(found.values()) or not any(item.name in self.wanted.all for item in call.operands()):
             return

@@ -177,6 +177,7 @@ class Tape(GraphLowering):
 
     def visit(self, frame: InstanceFrame, build: Callable[[], tuple[Bound, ...]]) -> tuple[Bound, ...]:
         """Build an instance and record what it calls."""
+        # In a backward graph: what it calls is not differentiated again.
         if self.root is not None and not self._stack:
             return build()
         forward = self._with_lists(find_forward(frame), frame)
@@ -228,6 +229,7 @@ class Tape(GraphLowering):
         """Outputs that the instance itself makes, each of them once: copies where it only passes tensors on."""
         made = {item.name for call in visit.calls() for item in call.tensors()}
         for value in visit.outputs:
+            # Its adjoint would join that of the tensor passed on, and go past the written section.
             if isinstance(value, Tensor) and value.name not in made:
                 place = CallSite("copy", visit.forward.span, visit.frame.origin)
                 value = next(flat(self.call(IDENTITY, (value,), {}, (value.name,), place)))
@@ -237,6 +239,7 @@ class Tape(GraphLowering):
 
     def _copy(self, value: Tensor, name: str) -> Tensor:
         """The same tensor under another name, which no gradient knows."""
+        # Not recorded: the sweep never meets the copy, so no adjoint gets past it.
         self.builder.origin = None
         return self.builder.call(IDENTITY, value, results=(f"{value.name}.{name}",))
 
@@ -419,6 +422,8 @@ class SavedTensors:
     def closure(self, names: Iterable[str]) -> set[str]:
         """Tensors, what they only look at, and all that only looks at them."""
         found = set(names)
+        # From views to what they look at, then from there to all other views: a topological order and its
+        # reverse meet a chain of any length in one pass each.
         for call in reversed(self._calls):
             primitive = call.place.primitive
             if primitive is not None and primitive.name in WHOLE and _touches(call.tensors(), found):
@@ -439,6 +444,7 @@ class SavedTensors:
         """A tensor that nothing can give and that this one is made of; each is followed once, however many ask."""
         todo = [tensor]
         while todo:
+            # A stack of our own: chains are as long as the graph, and Python's stack is not.
             item = todo[-1]
             if item.name in self._leaves:
                 todo.pop()

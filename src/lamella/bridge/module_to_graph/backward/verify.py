@@ -23,7 +23,7 @@ from lamella.lang.module.instantiate.nodes import Instance
 from lamella.lang.module.rules import gradients
 
 DIRECTIONS = 3
-"""Random directions that each tensor is moved along."""
+"""Random directions that each tensor is moved along; the derivative along one tests all elements at once."""
 SIZES: Mapping[str, int] = {"B": 2, "T": 8}
 OTHER = 4
 """The size of a dimension that nothing else says."""
@@ -170,6 +170,7 @@ class _DifferenceTest:
         self, name: str, place: MutableMapping[str, Array], key: str, gradient: Array, size: float
     ) -> ComparedGradient:
         start = place[key]
+        # Slopes below this are rounding noise of the loss: relative to them every error would be large.
         least = 1e-6 * max(1.0, size)
         found: list[ComparedGradient] = []
         for _ in range(DIRECTIONS):
