@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from lamella.base import dim
 from lamella.base.diagnostic import errors
+from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import I64, find_in
+from lamella.base.source import Span
 from lamella.bridge.module_to_graph.annotations import annotate_port
 from lamella.bridge.module_to_graph.lowering import (
+    OPEN,
     GraphLowering,
-    declare_dimension,
-    declare_shape,
     element_of,
+    evaluate_extent,
+    unbound_names,
 )
 from lamella.bridge.module_to_graph.nodes import (
     Bound,
@@ -29,7 +33,7 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Tensor
 from lamella.graph.rewrite import rename
 from lamella.lang.module.instantiate.evaluate import Problem
-from lamella.lang.module.instantiate.nodes import Instance
+from lamella.lang.module.instantiate.nodes import Instance, Known
 from lamella.lang.module.nodes import (
     Expr,
     Flow,
@@ -39,74 +43,18 @@ from lamella.lang.module.nodes import (
     Port,
     Primitive,
     ScalarType,
+    Star,
     TensorType,
+    Unchanged,
 )
 from lamella.lang.module.rules.constants import MISSING_SECTION
 
-# --- whether an input without a type of its own holds indices: inferred from what reads it ------------------
-
-
-DEEPEST = 8
-"""Calls that are followed; a deeper chain of modules that only pass an input on is not looked through."""
-SUGAR = {"Embedding": "embedding"}
-
-
-def is_integer(name: str, flows: Sequence[Flow], instance: Instance, depth: int = DEEPEST) -> bool:
-    """Whether a statement passes this name to an operand that is declared as an integer tensor."""
-    if depth == 0:
-        return False
-    for flow in flows:
-        step = flow.steps[0] if flow.steps else None
-        if not isinstance(step, Operation):
-            continue
-        for number, source in enumerate(flow.sources):
-            if (
-                isinstance(source, Name)
-                and source.id == name
-                and _takes_integer(step, number, instance, depth)
-            ):
-                return True
-    return False
-
-
-def _takes_integer(step: Operation, number: int, instance: Instance, depth: int) -> bool:
-    """Whether an operation declares this operand as integers, or passes it on to one that does."""
-    child = _child(step.callee, instance)
-    if child is not None:
-        return _passes_on(child, number, depth)
-    name = step.callee.id if isinstance(step.callee, Name) else ""
-    declared = instance.scope.find(SUGAR.get(name, name)) if name else None
-    if declared is None or not isinstance(declared.declaration, Primitive):
-        return False
-    forward = declared.declaration.forward
-    inputs = (forward.inputs or ()) if forward is not None else ()
-    return number < len(inputs) and _is_integer_port(inputs[number])
-
-
-def _child(callee: Expr, instance: Instance) -> Instance | None:
-    found = instance.children.get(callee.id) if isinstance(callee, Name) else None
-    if isinstance(found, tuple):
-        return found[0] if found else None
-    return found
-
-
-def _passes_on(child: Instance, number: int, depth: int) -> bool:
-    module: Module = child.module
-    forward = module.forward
-    if forward is None or forward.inputs is None or number >= len(forward.inputs):
-        return False
-    port = forward.inputs[number]
-    flows = [item for item in forward.graph or () if isinstance(item, Flow)]
-    return _is_integer_port(port) or is_integer(port.name or "in", flows, child, depth - 1)
-
-
-def _is_integer_port(port: Port) -> bool:
-    type = port.type
-    element = find_in("module", type.dtype) if isinstance(type, TensorType) and type.dtype else None
-    return element is not None and element.is_integer
-
-
 __all__ = ["Compiled", "Mark", "Settings", "Weight", "graph_name", "module_to_graph"]
+_LONGEST = (1 << 31) - 1
+"""The largest extent of a dimension that is known only at run time."""
+_DEEPEST = 8
+"""Calls that are followed; a deeper chain of modules that only pass an input on is not looked through."""
+_SUGAR = {"Embedding": "embedding"}
 
 
 def module_to_graph(instance: Instance, settings: Settings | None = None) -> Compiled:
@@ -192,7 +140,7 @@ def _declare(port: Port, flows: Sequence[Flow], frame: InstanceFrame, lowering: 
         frame.bound[name] = None
         return
     if isinstance(type, ScalarType) and type.name == "int":
-        declare_dimension(name, frame, port.span, lowering.settings.extents)
+        _declare_dimension(name, frame, port.span, lowering.settings.extents)
         return
     if not isinstance(type, TensorType):
         repair = f"declare it: in: {name}: [B, …]"
@@ -202,10 +150,38 @@ def _declare(port: Port, flows: Sequence[Flow], frame: InstanceFrame, lowering: 
             )
         )
     element = element_of(type, lowering.settings.element)
-    if type.dtype is None and is_integer(name, flows, frame.instance):
+    if type.dtype is None and _holds_indices(name, flows, frame.instance):
         element = I64
-    given = lowering.builder.input(name, element, declare_shape(type, frame, lowering.settings.extents))
+    given = lowering.builder.input(name, element, _declare_shape(type, frame, lowering.settings.extents))
     frame.bound[name] = annotate_port(given, port, name, frame, lowering)
+
+
+def _declare_shape(type: TensorType, frame: InstanceFrame, extents: Mapping[str, int]) -> tuple[Extent, ...]:
+    """The shape of an input of the whole model: names that are not known yet are open extents, or what is given."""
+    found: list[Extent] = []
+    for item in type.dims:
+        if isinstance(item, Star | Unchanged):
+            found.append(_open(frame, "N", item.span, extents))
+            continue
+        for name in unbound_names(item, frame):
+            _open(frame, name, item.span, extents)
+        found.append(evaluate_extent(item, frame))
+    return tuple(found)
+
+
+def _declare_dimension(name: str, frame: InstanceFrame, span: Span, extents: Mapping[str, int]) -> None:
+    """A dimension that an input of the whole model names on its own; the shapes of the others bind it."""
+    if name not in frame.known:
+        _open(frame, name, span, extents)
+
+
+def _open(frame: InstanceFrame, name: str, span: Span, extents: Mapping[str, int]) -> Extent:
+    if name in extents:
+        frame.dims[name] = Known(extents[name], "--shape", span)
+        return extents[name]
+    found = dim.symbol(name, _LONGEST)
+    frame.dims.setdefault(name, Known(found if isinstance(found, Dim) else _LONGEST, OPEN, span))
+    return found
 
 
 def is_complete(instance: Instance) -> bool:
@@ -215,3 +191,61 @@ def is_complete(instance: Instance) -> bool:
     except Problem:
         return False
     return forward.inputs is not None and all(isinstance(port.type, TensorType) for port in forward.inputs)
+
+
+# --- whether an input without a type of its own holds indices: inferred from what reads it ------------------
+
+
+def _holds_indices(name: str, flows: Sequence[Flow], instance: Instance, depth: int = _DEEPEST) -> bool:
+    """Whether a statement passes this name to an operand that is declared as an integer tensor."""
+    if depth == 0:
+        return False
+    for flow in flows:
+        step = flow.steps[0] if flow.steps else None
+        if not isinstance(step, Operation):
+            continue
+        for number, source in enumerate(flow.sources):
+            if (
+                isinstance(source, Name)
+                and source.id == name
+                and _takes_integer(step, number, instance, depth)
+            ):
+                return True
+    return False
+
+
+def _takes_integer(step: Operation, number: int, instance: Instance, depth: int) -> bool:
+    """Whether an operation declares this operand as integers, or passes it on to one that does."""
+    child = _child(step.callee, instance)
+    if child is not None:
+        return _passes_on(child, number, depth)
+    name = step.callee.id if isinstance(step.callee, Name) else ""
+    declared = instance.scope.find(_SUGAR.get(name, name)) if name else None
+    if declared is None or not isinstance(declared.declaration, Primitive):
+        return False
+    forward = declared.declaration.forward
+    inputs = (forward.inputs or ()) if forward is not None else ()
+    return number < len(inputs) and _is_integer_port(inputs[number])
+
+
+def _child(callee: Expr, instance: Instance) -> Instance | None:
+    found = instance.children.get(callee.id) if isinstance(callee, Name) else None
+    if isinstance(found, tuple):
+        return found[0] if found else None
+    return found
+
+
+def _passes_on(child: Instance, number: int, depth: int) -> bool:
+    module: Module = child.module
+    forward = module.forward
+    if forward is None or forward.inputs is None or number >= len(forward.inputs):
+        return False
+    port = forward.inputs[number]
+    flows = [item for item in forward.graph or () if isinstance(item, Flow)]
+    return _is_integer_port(port) or _holds_indices(port.name or "in", flows, child, depth - 1)
+
+
+def _is_integer_port(port: Port) -> bool:
+    type = port.type
+    element = find_in("module", type.dtype) if isinstance(type, TensorType) and type.dtype else None
+    return element is not None and element.is_integer

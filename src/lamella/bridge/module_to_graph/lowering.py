@@ -261,8 +261,6 @@ class DecodeCaches:
 
 OPEN = "open"
 """The source of a dimension that is known only at run time."""
-LONGEST = (1 << 31) - 1
-"""The largest extent of a dimension that is known only at run time."""
 
 
 def shape_text(shape: Sequence[Extent]) -> str:
@@ -285,37 +283,9 @@ def evaluate_extent(expr: Expr, frame: InstanceFrame) -> Extent:
     return value
 
 
-def declare_shape(type: TensorType, frame: InstanceFrame, extents: Mapping[str, int]) -> tuple[Extent, ...]:
-    """The shape of an input of the whole model: names that are not known yet are open extents, or what is given."""
-    found: list[Extent] = []
-    for item in type.dims:
-        if isinstance(item, Star | Unchanged):
-            found.append(_open(frame, "N", item.span, extents))
-            continue
-        for name in _unknown(item, frame):
-            _open(frame, name, item.span, extents)
-        found.append(evaluate_extent(item, frame))
-    return tuple(found)
-
-
-def declare_dimension(name: str, frame: InstanceFrame, span: Span, extents: Mapping[str, int]) -> None:
-    """A dimension that an input of the whole model names on its own; the shapes of the others bind it."""
-    if name not in frame.known:
-        _open(frame, name, span, extents)
-
-
-def _unknown(item: Expr, frame: InstanceFrame) -> list[str]:
+def unbound_names(item: Expr, frame: InstanceFrame) -> list[str]:
     """The names in a dimension that nothing has bound yet."""
     return [name for name in dict.fromkeys(names_in(item)) if name not in frame.known]
-
-
-def _open(frame: InstanceFrame, name: str, span: Span, extents: Mapping[str, int]) -> Extent:
-    if name in extents:
-        frame.dims[name] = Known(extents[name], "--shape", span)
-        return extents[name]
-    found = dim.symbol(name, LONGEST)
-    frame.dims.setdefault(name, Known(found if isinstance(found, Dim) else LONGEST, OPEN, span))
-    return found
 
 
 def match_type(
@@ -333,7 +303,7 @@ def match_type(
     for item, extent in zip(dims, tensor.shape[rank - len(dims) :], strict=True):
         if isinstance(item, Name) and item.id not in frame.known:
             frame.dims[item.id] = Known(extent, f"'{what}'", item.span)
-        elif _unknown(item, frame):
+        elif unbound_names(item, frame):
             # A product of new names has no one solution: it says nothing of the tensor.
             continue
         else:

@@ -12,7 +12,7 @@ from lamella.bridge.module_to_ir.files import is_unit, read_part, read_unit, wri
 from lamella.bridge.module_to_ir.graph import make_graph
 from lamella.bridge.module_to_ir.nodes import GraphIR, ScheduleIR, TrainingParts, UnitIR
 from lamella.bridge.module_to_ir.schedule import make_schedule
-from lamella.bridge.module_to_ir.schemas import make_config, make_metadata, make_weights
+from lamella.bridge.module_to_ir.schemas import make_schemas
 from lamella.graph.nodes import Graph, Operation
 from lamella.lang.module.instantiate import Instance
 
@@ -42,8 +42,7 @@ def module_to_ir(
     modes = find_memory_modes(compiled, instance, () if trained is None else trained.saved)
     made = make_graph(compiled, graph, instance, modes)
     plan = make_schedule(graph, marks, modes)
-    weights, config = make_weights(compiled, instance), make_config(instance)
-    metadata = make_metadata(compiled, graph, instance, (made, plan, weights, config), lock)
+    weights, config, metadata = make_schemas(compiled, graph, instance, (made, plan), lock)
     training = None if trained is None else _train(trained, instance)
     return UnitIR(made, plan, weights, config, metadata, training)
 

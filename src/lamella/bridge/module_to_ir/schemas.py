@@ -37,16 +37,27 @@ from lamella.lang.module.instantiate.walk import path_text
 from lamella.lang.module.nodes import ConfigParam, Constraint
 from lamella.lang.module.write import write_expression, write_type
 
-# --- the config schema and the metadata of a compiled unit --------------------------------------------------
-
-
 CONFIG_FORMAT, METADATA_FORMAT = "lamella.config 1", "lamella.metadata 1"
+WEIGHTS_FORMAT = "lamella.weights 1"
+REGISTRY = 1
+"""The version of the table of transform functions."""
+LETTERS = "ijklmnopqrstuvw"
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+
+
+def make_schemas(
+    compiled: Compiled, graph: Graph, instance: Instance, plans: tuple[ir.GraphIR, ir.ScheduleIR], lock: str
+) -> tuple[ir.WeightSchema, ir.ConfigSchema, ir.Metadata]:
+    """What a unit holds beside the Graph IR and the Schedule IR, which are `plans`; the metadata digests all."""
+    weights, config = _make_weights(compiled, instance), _make_config(instance)
+    metadata = _make_metadata(compiled, graph, instance, (*plans, weights, config), lock)
+    return weights, config, metadata
 
 
 # --- config -----------------------------------------------------------------------------------------------------
 
 
-def make_config(instance: Instance) -> ir.ConfigSchema:
+def _make_config(instance: Instance) -> ir.ConfigSchema:
     """The config parameters of an instance, and how `config.json` calls them."""
     module = instance.module
     fields = module.hf_config or ()
@@ -84,15 +95,16 @@ def _pair(param: ConfigParam, keys: Sequence[str], instance: Instance) -> ir.Con
 # --- metadata ---------------------------------------------------------------------------------------------------
 
 
-def make_metadata(
-    compiled: Compiled, graph: Graph, instance: Instance, parts: Sequence[object], lock: str
+def _make_metadata(
+    compiled: Compiled,
+    graph: Graph,
+    instance: Instance,
+    parts: tuple[ir.GraphIR, *tuple[object, ...]],
+    lock: str,
 ) -> ir.Metadata:
     """What there is to know about a unit; `parts` are its other parts, the Graph IR first."""
-    made = parts[0]
-    hooks = made.hooks if isinstance(made, ir.GraphIR) else ()
-    params = made.params if isinstance(made, ir.GraphIR) else ()
-    nodes = made.nodes if isinstance(made, ir.GraphIR) else ()
-    own = {item.name: item for item in params if item.tied_to is None and not item.is_none}
+    plan = parts[0]
+    own = {item.name: item for item in plan.params if item.tied_to is None and not item.is_none}
     total = flops(graph)
     return ir.Metadata(
         format=METADATA_FORMAT,
@@ -101,7 +113,7 @@ def make_metadata(
         lock=lock,
         inputs=tuple(_ports(graph.inputs)),
         outputs=tuple(_ports(graph.outputs)),
-        hooks=hooks,
+        hooks=plan.hooks,
         marks=_marks(compiled, instance),
         parameters=sum(prod(item.shape) for item in own.values()),
         trainable=sum(prod(item.shape) for item in own.values() if item.trainable),
@@ -111,7 +123,7 @@ def make_metadata(
         collectives=tuple(
             f"n{number}" for number, node in enumerate(operations(graph)) if is_collective(node)
         ),
-        stages=tuple(sorted({item.stage for item in nodes if item.stage is not None})),
+        stages=tuple(sorted({item.stage for item in plan.nodes if item.stage is not None})),
         warnings=tuple(
             {"code": item.code, "severity": item.severity, "message": item.message}
             for item in compiled.findings
@@ -208,14 +220,10 @@ def _per_token(total: Extent, graph: Graph) -> Extent:
         return total
 
 
-WEIGHTS_FORMAT = "lamella.weights 1"
-REGISTRY = 1
-"""The version of the table of transform functions."""
-LETTERS = "ijklmnopqrstuvw"
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+# --- weights --------------------------------------------------------------------------------------------------
 
 
-def make_weights(compiled: Compiled, instance: Instance) -> ir.WeightSchema:
+def _make_weights(compiled: Compiled, instance: Instance) -> ir.WeightSchema:
     """The schema of the parameters of an instance."""
     module = instance.module
     imports = _holding(module.hf_mapping or (), instance)

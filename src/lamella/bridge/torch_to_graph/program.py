@@ -332,16 +332,6 @@ def expression_of(size: object) -> SympyExpression | None:
     return None if found is None else cast("SympyExpression", found)
 
 
-def is_unbacked(size: object) -> bool:
-    """Whether a size depends on the numbers in a tensor: no input of the graph binds its symbols."""
-    expression = expression_of(size)
-    return expression is not None and any(
-        # PyTorch numbers unbacked integers u0, u1, … and unbacked floats zuf0, zuf1, …
-        str(item).startswith(("u", "zu"))
-        for item in expression.free_symbols
-    )
-
-
 class OpenExtents:
     """The symbols of a program and the extents that they are."""
 

@@ -26,10 +26,10 @@ from lamella.bridge.torch_to_graph.program import (
     TorchTensor,
     array_of,
     element_of,
+    expression_of,
     is_node,
     is_tensor,
     is_type,
-    is_unbacked,
     memory_of,
     why_unreadable,
 )
@@ -403,8 +403,18 @@ def _nodes_in(items: Iterable[FxArgument]) -> Iterator[FxNode]:
             yield from _nodes_in(item)
 
 
+def _is_unbacked(size: object) -> bool:
+    """Whether a size depends on the numbers in a tensor: no input of the graph binds its symbols."""
+    expression = expression_of(size)
+    return expression is not None and any(
+        # PyTorch numbers unbacked integers u0, u1, … and unbacked floats zuf0, zuf1, …
+        str(item).startswith(("u", "zu"))
+        for item in expression.free_symbols
+    )
+
+
 def _is_data_dependent(node: FxNode) -> bool:
     """Whether a size in what a node gives, or a number that it is, depends on the numbers in a tensor."""
     value = node.meta.get("val")
     parts = value if isinstance(value, list | tuple) else (value,)
-    return any(is_unbacked(size) for part in parts for size in getattr(part, "shape", None) or (part,))
+    return any(_is_unbacked(size) for part in parts for size in getattr(part, "shape", None) or (part,))
