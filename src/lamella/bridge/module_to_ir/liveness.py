@@ -29,7 +29,7 @@ BEFORE = -1
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The memory of a tensor: part of that of another, which owns its own."""
+    """Where the storage of a tensor lies: in that of its owner, itself or the tensor that it is a view of."""
 
     owner: str
     offset: Extent
@@ -49,21 +49,21 @@ def is_collective(node: Operation) -> bool:
 
 
 def find_storage(graph: Graph, marks: Marks) -> dict[str, Storage]:
-    """Where each tensor lies; results of the graph and of updates have memory of their own."""
+    """Alias analysis: the storage of each tensor; results of the graph and of updates own theirs."""
     # Callers and states keep these beyond the run, so they cannot be parts of reused memory.
     own = {item.name for argument in graph.outputs for item in members(argument)}
     own |= {item.value.name for item in graph.updates}
-    seats: dict[str, Storage] = {}
+    storage: dict[str, Storage] = {}
     for node in operations(graph):
         views = {item.name: (of, offset) for item, of, offset in _views(node)}
         for item in (item for argument in node.outputs for item in members(argument)):
             view = views.get(item.name)
             if view is None or item.name in own or _must_copy(item, marks):
-                seats[item.name] = Storage(item.name, 0)
+                storage[item.name] = Storage(item.name, 0)
                 continue
-            below = seats.get(view[0], Storage(view[0], 0))
-            seats[item.name] = Storage(below.owner, dim.add(below.offset, view[1]))
-    return seats
+            below = storage.get(view[0], Storage(view[0], 0))
+            storage[item.name] = Storage(below.owner, dim.add(below.offset, view[1]))
+    return storage
 
 
 def _must_copy(tensor: Tensor, marks: Marks) -> bool:
@@ -119,35 +119,35 @@ def _leads(shape: Shape, axis: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LiveRange:
-    """The first and the last op that a tensor's memory is in use for."""
+    """Live range: the first and the last op during which the storage of a tensor is in use, both included."""
 
     first: int
     last: int
 
     def joined(self, other: LiveRange) -> LiveRange:
-        """The time of both."""
+        """The hull of both."""
         return LiveRange(min(self.first, other.first), max(self.last, other.last))
 
 
 def find_live_ranges(graph: Graph, kept: Iterable[str]) -> dict[str, LiveRange]:
-    """When each tensor is in use by itself; what is `kept`, given or updated lasts to the end."""
+    """The live range of each tensor, from definition to last use; what is `kept`, given or updated lives to the end."""
     nodes = operations(graph)
     end = len(nodes) - 1
-    spans = {item.name: LiveRange(BEFORE, BEFORE) for argument in graph.inputs for item in members(argument)}
-    spans |= {item.name: LiveRange(BEFORE, end) for item in graph.variables}
-    spans |= {item.tensor.name: LiveRange(BEFORE, end) for item in graph.constants}
+    ranges = {item.name: LiveRange(BEFORE, BEFORE) for argument in graph.inputs for item in members(argument)}
+    ranges |= {item.name: LiveRange(BEFORE, end) for item in graph.variables}
+    ranges |= {item.tensor.name: LiveRange(BEFORE, end) for item in graph.constants}
     for number, node in enumerate(nodes):
         for name in _names(node.inputs):
-            spans[name] = LiveRange(spans[name].first, max(spans[name].last, number))
-        spans |= {name: LiveRange(number, number) for name in _names(node.outputs)}
+            ranges[name] = LiveRange(ranges[name].first, max(ranges[name].last, number))
+        ranges |= {name: LiveRange(number, number) for name in _names(node.outputs)}
     lasting = {*kept, *_names(graph.outputs), *(item.value.name for item in graph.updates)}
-    for name in lasting & spans.keys():
-        spans[name] = LiveRange(spans[name].first, end)
+    for name in lasting & ranges.keys():
+        ranges[name] = LiveRange(ranges[name].first, end)
     # A collective runs on another stream: its buffers are in use until somebody waits for it.
     for number, done in find_waits(graph):
         for name in (*_names(nodes[number].inputs), *_names(nodes[number].outputs)):
-            spans[name] = LiveRange(spans[name].first, max(spans[name].last, min(done, end)))
-    return spans
+            ranges[name] = LiveRange(ranges[name].first, max(ranges[name].last, min(done, end)))
+    return ranges
 
 
 def _names(arguments: Iterable[object]) -> list[str]:
@@ -180,7 +180,7 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """A piece of memory and the ops, both included, between which it is in use."""
+    """A block to be placed: its size and its live range."""
 
     name: str
     bytes: Extent
@@ -190,7 +190,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """Where each piece lies, and how large the pool must be."""
+    """The offset of each block in one arena, and how large it must be."""
 
     offsets: dict[str, Extent]
     total: Extent
@@ -201,35 +201,35 @@ def _aligned(size: Extent) -> Extent:
     return dim.mul(dim.ceil_divide(size, ALIGNMENT), ALIGNMENT)
 
 
-def allocate_in_order(lives: Iterable[Allocation]) -> Arena:
-    """Each piece behind the one before it: for what stays to the end."""
+def allocate_in_order(blocks: Iterable[Allocation]) -> Arena:
+    """Each block behind the one before it: for what lives to the end."""
     offsets: dict[str, Extent] = {}
     total: Extent = 0
-    for life in lives:
-        offsets[life.name] = total
-        total = dim.add(total, _aligned(life.bytes))
+    for block in blocks:
+        offsets[block.name] = total
+        total = dim.add(total, _aligned(block.bytes))
     return Arena(offsets, total)
 
 
-def allocate(lives: Sequence[Allocation]) -> Arena:
-    """Pieces in the order in which they begin, each where it fits between those that are in use then."""
-    ordered = sorted(lives, key=lambda item: item.first)
+def allocate(blocks: Sequence[Allocation]) -> Arena:
+    """Arena allocation in the order of first definitions: no two blocks that are live at once share a byte."""
+    ordered = sorted(blocks, key=lambda item: item.first)
     known = [(item, item.bytes) for item in ordered if isinstance(item.bytes, int)]
     return _fit(known) if len(known) == len(ordered) else _share(ordered)
 
 
-def _fit(lives: Sequence[tuple[Allocation, int]]) -> Arena:
-    """Sizes are known: the smallest gap that is large enough."""
+def _fit(blocks: Sequence[tuple[Allocation, int]]) -> Arena:
+    """Best fit, where all sizes are known: the smallest gap that is large enough."""
     offsets: dict[str, Extent] = {}
     used: list[tuple[int, int, int]] = []
     total = 0
-    for life, size in lives:
+    for block, size in blocks:
         length = -(-size // ALIGNMENT) * ALIGNMENT
         # Both ends are included: an op reads its operands while it writes its results.
-        used = [item for item in used if item[2] >= life.first]
+        used = [item for item in used if item[2] >= block.first]
         start = _gap(used, length)
-        offsets[life.name] = start
-        used.append((start, start + length, life.last))
+        offsets[block.name] = start
+        used.append((start, start + length, block.last))
         used.sort()
         total = max(total, start + length)
     return Arena(offsets, total)
@@ -253,24 +253,24 @@ class _ReusedSlot:
     last: int
 
 
-def _share(lives: Sequence[Allocation]) -> Arena:
-    """Sizes are expressions: a piece takes the place of one that is over, where it is never larger."""
+def _share(blocks: Sequence[Allocation]) -> Arena:
+    """Reuse, where sizes are expressions: a block takes the slot of a dead one that is never smaller."""
     offsets: dict[str, Extent] = {}
     slots: list[_ReusedSlot] = []
     total: Extent = 0
-    for life in lives:
-        size = _aligned(life.bytes)
-        free = [item for item in slots if item.last < life.first]
+    for block in blocks:
+        size = _aligned(block.bytes)
+        free = [item for item in slots if item.last < block.first]
         # Equal first: of two expressions mostly neither is provably smaller.
         fits = [item for item in free if item.size == size] or [
             item for item in free if dim.less_equal(size, item.size) is True
         ]
         if fits:
             slot = fits[0]
-            slot.last = life.last
+            slot.last = block.last
         else:
-            slot = _ReusedSlot(size, total, life.last)
+            slot = _ReusedSlot(size, total, block.last)
             slots.append(slot)
             total = dim.add(total, size)
-        offsets[life.name] = slot.offset
+        offsets[block.name] = slot.offset
     return Arena(offsets, total)

@@ -55,11 +55,11 @@ class _Scheduling:
         self.tensors = {item.name: item for item in (*self.given, *self.lasting, *made)}
         self.bytes = {name: bytes_of(item) for name, item in self.tensors.items()}
         self.kept = {name for name in self.tensors if modes.get(name) in KEPT}
-        self.seats = {name: Storage(name, 0) for name in self.tensors} | find_storage(graph, marks)
-        self.spans = find_live_ranges(graph, self.kept if lasting else ())
-        self.whole = self._whole()
+        self.storage = {name: Storage(name, 0) for name in self.tensors} | find_storage(graph, marks)
+        self.live_ranges = find_live_ranges(graph, self.kept if lasting else ())
+        self.owner_ranges = self._owner_ranges()
         self.pools = self._pools()
-        self.placed = {name: self._place(name) for name in POOLS}
+        self.arenas = {name: self._place(name) for name in POOLS}
 
     def run(self) -> ir.ScheduleIR:
         buffers = tuple(map(self._buffer, self.tensors.values()))
@@ -73,11 +73,11 @@ class _Scheduling:
             alignment=ALIGNMENT,
             ops=ops,
             buffers=buffers,
-            pools=tuple(ir.Pool(name, self._size(item.total)) for name, item in self.placed.items()),
+            pools=tuple(ir.Pool(name, self._size(item.total)) for name, item in self.arenas.items()),
             sync_points=tuple(self._sync_points()),
-            activation_layout=ir.ActivationLayout(self._fields(saved), self._size(self.placed[SAVED].total)),
+            activation_layout=ir.ActivationLayout(self._fields(saved), self._size(self.arenas[SAVED].total)),
             gradient_layout=ir.MemoryLayout(
-                self._fields(gradients), self._size(self.placed[GRADIENTS].total)
+                self._fields(gradients), self._size(self.arenas[GRADIENTS].total)
             ),
             peaks=peaks,
             symbols=self.table.symbols,
@@ -88,59 +88,59 @@ class _Scheduling:
 
     # --- memory ---------------------------------------------------------------------------------------------
 
-    def _whole(self) -> dict[str, LiveRange]:
+    def _owner_ranges(self) -> dict[str, LiveRange]:
         """When the memory of each owner is in use, by itself or by a part of it."""
         found: dict[str, LiveRange] = {}
-        for name, seat in self.seats.items():
-            span = self.spans[name]
-            found[seat.owner] = found[seat.owner].joined(span) if seat.owner in found else span
+        for name, storage in self.storage.items():
+            live = self.live_ranges[name]
+            found[storage.owner] = found[storage.owner].joined(live) if storage.owner in found else live
         return found
 
     def _pools(self) -> dict[str, str]:
         """The pool of each tensor that owns its memory."""
         outputs = {item.name for argument in self.graph.outputs for item in members(argument)}
-        kept = {self.seats[name].owner for name in self.kept}
-        pools = {name: SAVED if name in kept else SCRATCH for name in self.whole}
-        pools |= {name: GRADIENTS for name in self.whole if name in outputs and is_gradient(name)}
+        kept = {self.storage[name].owner for name in self.kept}
+        pools = {name: SAVED if name in kept else SCRATCH for name in self.owner_ranges}
+        pools |= {name: GRADIENTS for name in self.owner_ranges if name in outputs and is_gradient(name)}
         pools |= {item.name: CALLER for item in self.given}
         return pools | {item.name: WEIGHTS for item in self.lasting}
 
     def _place(self, pool: str) -> Arena:
-        lives = [
-            Allocation(name, self.bytes[name], self.whole[name].first, self.whole[name].last)
-            for name, home in self.pools.items()
-            if home == pool
+        blocks = [
+            Allocation(name, self.bytes[name], self.owner_ranges[name].first, self.owner_ranges[name].last)
+            for name, other in self.pools.items()
+            if other == pool
         ]
-        return allocate(lives) if pool == SCRATCH else allocate_in_order(lives)
+        return allocate(blocks) if pool == SCRATCH else allocate_in_order(blocks)
 
     def _offset(self, name: str) -> Extent:
         """Where a tensor lies in its pool."""
-        seat = self.seats[name]
-        return dim.add(self.placed[self.pools[seat.owner]].offsets[seat.owner], seat.offset)
+        storage = self.storage[name]
+        return dim.add(self.arenas[self.pools[storage.owner]].offsets[storage.owner], storage.offset)
 
     def _is_saved(self, name: str) -> bool:
-        return name in self.kept and self.pools[self.seats[name].owner] == SAVED
+        return name in self.kept and self.pools[self.storage[name].owner] == SAVED
 
     def _kind(self, name: str) -> str:
-        if self.pools[self.seats[name].owner] == WEIGHTS:
+        if self.pools[self.storage[name].owner] == WEIGHTS:
             return WEIGHT
         return GRADIENT if is_gradient(name) else ACTIVATION
 
     def _buffer(self, tensor: Tensor) -> ir.ScheduleBuffer:
         name = tensor.name
-        seat = self.seats[name]
-        part = seat.owner != name
-        span = self.spans[name] if part else self.whole[name]
-        aliases = (ir.BufferAlias(seat.owner, self._size(seat.offset)),) if part else ()
+        storage = self.storage[name]
+        part = storage.owner != name
+        live = self.live_ranges[name] if part else self.owner_ranges[name]
+        aliases = (ir.BufferAlias(storage.owner, self._size(storage.offset)),) if part else ()
         return ir.ScheduleBuffer(
             id=name,
             tensor=name,
             kind=self._kind(name),
             dtype=dtype_name(tensor.element),
             bytes=self._size(self.bytes[name]),
-            first=span.first,
-            last=span.last,
-            pool=self.pools[seat.owner],
+            first=live.first,
+            last=live.last,
+            pool=self.pools[storage.owner],
             offset=self._size(self._offset(name)),
             aliases=aliases,
         )
@@ -160,7 +160,7 @@ class _Scheduling:
 
     def _op(self, number: int, node: Operation) -> ir.ScheduledOp:
         made = [item.name for argument in node.outputs for item in members(argument)]
-        moved = any(self.seats[name].owner == name for name in made)
+        moved = any(self.storage[name].owner == name for name in made)
         hooks = [self.marks.argument(name, "hook", "point") for name in made]
         path = node.origin.what if node.origin is not None else ""
         return ir.ScheduledOp(
@@ -176,8 +176,8 @@ class _Scheduling:
 
     def _refs(self, names: Iterator[str]) -> Iterator[ir.BufferRef]:
         for name in names:
-            seat = self.seats[name]
-            yield ir.BufferRef(seat.owner, self._size(seat.offset), self._size(self.bytes[name]))
+            storage = self.storage[name]
+            yield ir.BufferRef(storage.owner, self._size(storage.offset), self._size(self.bytes[name]))
 
     def _sync_points(self) -> Iterator[ir.SyncPoint]:
         """A collective waits for all before it; what needs its result, or the end, waits for the collective."""
@@ -202,7 +202,7 @@ class _Scheduling:
     # --- peaks ----------------------------------------------------------------------------------------------
 
     def _peak(self, kind: str) -> ir.PeakMemory:
-        owners = [name for name in self.whole if self._kind(name) == kind]
+        owners = [name for name in self.owner_ranges if self._kind(name) == kind]
         unshared: Extent = 0
         for name in owners:
             unshared = dim.add(unshared, self.bytes[name])
@@ -213,10 +213,10 @@ class _Scheduling:
         """The bytes that are in use at each op, and before the first."""
         changes: dict[int, Extent] = {}
         for name in owners:
-            span, size = self.whole[name], self.bytes[name]
-            changes[span.first] = dim.add(changes.get(span.first, 0), size)
+            live, size = self.owner_ranges[name], self.bytes[name]
+            changes[live.first] = dim.add(changes.get(live.first, 0), size)
             # A buffer is in use to the end of its last op.
-            changes[span.last + 1] = dim.sub(changes.get(span.last + 1, 0), size)
+            changes[live.last + 1] = dim.sub(changes.get(live.last + 1, 0), size)
         total: Extent = 0
         for _, change in sorted(changes.items()):
             total = dim.add(total, change)
