@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import lamella.models
 from lamella.base.diagnostic import ERROR, Diagnostic
 from lamella.base.source import Source, Span
-from lamella.bridge.hf_to_module.transforms import function_names
+from lamella.bridge.hf_to_module.weights import function_names
 from lamella.lang.module.check import PATTERNS, TRANSFORMS, check, holds, settle
 from lamella.lang.module.check.precedence import ORDER, rank
 from lamella.lang.module.nodes import Document

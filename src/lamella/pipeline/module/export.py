@@ -18,11 +18,19 @@ from lamella.base.dim import Extent
 from lamella.base.errors import InputError
 from lamella.base.paths import Mapped as MappedFile
 from lamella.bridge.hf_to_module import Folder, is_model_folder, open_folder, plan_import, read_config
-from lamella.bridge.hf_to_module.checkpoint import Checkpoint, Entry
+from lamella.bridge.hf_to_module.folder import Checkpoint
+from lamella.bridge.hf_to_module.folder import CheckpointTensor as Entry
 from lamella.bridge.module_to_graph import Compiled, Settings, graph_name, module_to_graph
-from lamella.bridge.module_to_graph.numbers.tables import compute
-from lamella.bridge.module_to_hf import Export, ExportPlan, Mapped, export_folder, plan_export, write_config
-from lamella.bridge.module_to_hf.store import Numbers
+from lamella.bridge.module_to_graph.constant_tables import compute_table as compute
+from lamella.bridge.module_to_hf import (
+    Export,
+    ExportPlan,
+    export_folder,
+    plan_export,
+    write_config,
+)
+from lamella.bridge.module_to_hf import ExportMapping as Mapped
+from lamella.bridge.module_to_hf import TensorEncoder as Numbers
 from lamella.graph.nodes import Graph, Operation, Tensor
 from lamella.lang.module.instantiate import Instance
 from lamella.lang.module.instantiate.telling import show

@@ -15,7 +15,7 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.optional import need
 from lamella.base.paths import is_there, shown
-from lamella.bridge.hf_to_module.documents import read_object
+from lamella.bridge.hf_to_module.folder import read_object
 from lamella.bridge.module_to_graph import Settings
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor

@@ -1,4 +1,4 @@
-"""Entries of a mapping written out: which tensors of a checkpoint each weight of a model is made of."""
+"""Entries of a mapping expanded: which tensors of a checkpoint each weight of a model is made of."""
 
 from __future__ import annotations
 
@@ -10,38 +10,46 @@ from typing import NamedTuple
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.source import Span
 from lamella.base.suggest import nearest
-from lamella.bridge.hf_to_module.nodes import (
+from lamella.bridge.hf_to_module.weights import (
+    STACK,
     Alias,
-    Context,
     Joined,
-    Made,
+    MappingContext,
     Stacked,
     Weight,
+    WeightRecipe,
     Whole,
+    function_names,
     indices_in,
     names_in,
     pattern_skeleton,
     skeleton_of,
 )
-from lamella.bridge.hf_to_module.strangers import template_of
-from lamella.bridge.hf_to_module.transforms import STACK, function_names
 from lamella.lang.module import nodes as n
 from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.walk import path_text
 from lamella.lang.module.rules import constants
 from lamella.lang.module.rules import mappings as rules
 
+_DIGITS = re.compile(r"\d+")
+
+
+def template_of(name: str) -> str:
+    """A name with its numbers left open: those of all layers are alike."""
+    return _DIGITS.sub("{}", name)
+
+
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _MOST_SLICES = 100_000
 _MOST_CANDIDATES, _MOST_SEARCHES = 500, 50
-Bound = Mapping[str, int]
+IndexValues = Mapping[str, int]
 
 
 class Assignment(NamedTuple):
     """A weight, what it is made of, and whether a checkpoint may lack that."""
 
     weight: Weight
-    made: Made
+    recipe: WeightRecipe
     optional: bool
     span: Span
 
@@ -61,7 +69,7 @@ class Expanded(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _MappingEntry:
     """An entry that holds: its indices in order, the ranges of its split, and whether something is wrong with it."""
 
     mapping: n.Mapping
@@ -70,7 +78,7 @@ class _Entry:
     wrong: bool = False
 
 
-def expand(weights: Sequence[Weight], mappings: Sequence[n.Mapping], context: Context) -> Expanded:
+def expand(weights: Sequence[Weight], mappings: Sequence[n.Mapping], context: MappingContext) -> Expanded:
     """Every weight with its tensors, and what is wrong with the entries; `unmapped` are weights without an entry."""
     return _Expansion(context).run(weights, mappings)
 
@@ -78,13 +86,13 @@ def expand(weights: Sequence[Weight], mappings: Sequence[n.Mapping], context: Co
 class _Expansion:
     """The work of `expand`, with what it finds on the way."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: MappingContext) -> None:
         self._context = context
         self._findings: list[Diagnostic] = []
-        self._entries: list[tuple[str, _Entry]] = []
+        self._entries: list[tuple[str, _MappingEntry]] = []
         self._skeletons: set[str] = set()
-        self._table: dict[str, list[_Entry]] = {}
-        self._exact: dict[tuple[str, tuple[str | int, ...]], list[_Entry]] = {}
+        self._table: dict[str, list[_MappingEntry]] = {}
+        self._exact: dict[tuple[str, tuple[str | int, ...]], list[_MappingEntry]] = {}
         """Entries without placeholders: there may be one for each weight."""
         self._met: set[int] = set()
         self._dormant: dict[str, tuple[str, str]] = {}
@@ -98,10 +106,10 @@ class _Expansion:
         for weight in weights:
             assignment = self._assign(weight)
             if weight.tied is not None:
-                tied |= {} if assignment is None else dict.fromkeys(names_in(assignment.made), assignment)
+                tied |= {} if assignment is None else dict.fromkeys(names_in(assignment.recipe), assignment)
             elif assignment is None:
                 unmapped.append(weight)
-            elif assignment.made is not _BROKEN:
+            elif assignment.recipe is not _BROKEN:
                 found.append(assignment)
         self._report_unmet(weights)
         return Expanded(tuple(found), tied, tuple(self._findings), tuple(unmapped), self._dormant)
@@ -121,7 +129,7 @@ class _Expansion:
         indices = tuple(index for part in mapping.path.parts for index in part.indices)
         wrong = list(_check_spec(mapping, {item for item in indices if isinstance(item, str)}))
         self._findings += wrong
-        entry = _Entry(mapping, indices, bounds, bool(wrong))
+        entry = _MappingEntry(mapping, indices, bounds, bool(wrong))
         skeleton = pattern_skeleton(mapping.path)
         self._entries.append((skeleton, entry))
         self._skeletons.add(skeleton)
@@ -163,15 +171,17 @@ class _Expansion:
         found = self._match(skeleton, indices, weight.path)
         if found is not None:
             entry, bound = found
-            made = _made(entry, bound, weight.shape)
-            return Assignment(weight, made, entry.mapping.optional, entry.mapping.span)
+            recipe = _recipe_of(entry, bound, weight.shape)
+            return Assignment(weight, recipe, entry.mapping.optional, entry.mapping.span)
         if f"{skeleton}[]" in self._skeletons and weight.shape:
             return self._assign_slices(weight, f"{skeleton}[]", indices)
         return None
 
-    def _match(self, skeleton: str, indices: tuple[int, ...], path: str) -> tuple[_Entry, Bound] | None:
+    def _match(
+        self, skeleton: str, indices: tuple[int, ...], path: str
+    ) -> tuple[_MappingEntry, IndexValues] | None:
         """The entry for a path, and the values of its placeholders."""
-        found: tuple[_Entry, Bound] | None = None
+        found: tuple[_MappingEntry, IndexValues] | None = None
         for entry in (*self._exact.get((skeleton, indices), ()), *self._table.get(skeleton, ())):
             bound = _bind(entry.indices, indices)
             if bound is None:
@@ -191,15 +201,15 @@ class _Expansion:
         found = [item for item in matched if item is not None]
         if not found:
             return None
-        parts = tuple(_made(entry, bound, inner) for entry, bound in found)
-        made: Made = _BROKEN if _BROKEN in parts else Stacked(parts)
+        parts = tuple(_recipe_of(entry, bound, inner) for entry, bound in found)
+        recipe: WeightRecipe = _BROKEN if _BROKEN in parts else Stacked(parts)
         first = found[0][0].mapping
         if len(found) != extent:
             count, path = len(found), weight.path
             self._findings.append(rules.SLICES.at(first.span, count=count, extent=extent, path=path))
-            made = _BROKEN
+            recipe = _BROKEN
         optional = all(entry.mapping.optional for entry, _ in found)
-        return Assignment(weight, made, optional, first.span)
+        return Assignment(weight, recipe, optional, first.span)
 
 
 _BROKEN = Stacked(())
@@ -222,7 +232,7 @@ def _bind(pattern: tuple[str | int, ...], indices: tuple[int, ...]) -> dict[str,
     return bound
 
 
-def _made(entry: _Entry, bound: Bound, shape: tuple[int, ...]) -> Made:
+def _recipe_of(entry: _MappingEntry, bound: IndexValues, shape: tuple[int, ...]) -> WeightRecipe:
     """What an entry says, its placeholders filled in."""
     if entry.wrong:
         return _BROKEN
@@ -237,7 +247,7 @@ def _made(entry: _Entry, bound: Bound, shape: tuple[int, ...]) -> Made:
             return _part(spec, bound, shape)
 
 
-def _part(spec: n.Direct | n.Transform, bound: Bound, shape: tuple[int, ...]) -> Made:
+def _part(spec: n.Direct | n.Transform, bound: IndexValues, shape: tuple[int, ...]) -> WeightRecipe:
     if isinstance(spec, n.Direct):
         return Whole(_fill(spec.name, bound))
     if spec.function != STACK:
@@ -247,7 +257,7 @@ def _part(spec: n.Direct | n.Transform, bound: Bound, shape: tuple[int, ...]) ->
     return Stacked(tuple(Whole(_fill(spec.name, {**bound, free: index})) for index in range(extent)))
 
 
-def _fill(text: str, bound: Bound) -> str:
+def _fill(text: str, bound: IndexValues) -> str:
     for name, index in bound.items():
         text = text.replace(f"{{{name}}}", str(index))
     return text
@@ -256,21 +266,21 @@ def _fill(text: str, bound: Bound) -> str:
 # --- checks of one entry --------------------------------------------------------------------------------------
 
 
-def _truth(context: Context, condition: n.Expr) -> bool:
+def _truth(context: MappingContext, condition: n.Expr) -> bool:
     value = context.evaluate(condition)
     if not isinstance(value, bool):
         raise Problem(_wrong_kind(condition, "the condition", value, "true or false"))
     return value
 
 
-def _bounds(context: Context, spec: n.Spec) -> tuple[tuple[int, int], ...]:
+def _bounds(context: MappingContext, spec: n.Spec) -> tuple[tuple[int, int], ...]:
     """The ranges of a split; none for anything else."""
     if not isinstance(spec, n.Split):
         return ()
     return tuple((_integer(context, part.low), _integer(context, part.high)) for part in spec.parts)
 
 
-def _integer(context: Context, bound: n.Expr) -> int:
+def _integer(context: MappingContext, bound: n.Expr) -> int:
     value = context.evaluate(bound)
     if isinstance(value, bool) or not isinstance(value, int):
         raise Problem(_wrong_kind(bound, "the bound of the range", value, "an integer"))

@@ -4,26 +4,206 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from lamella.bridge.module_to_ir.nodes.graph import (
-    Alias,
-    Annotation,
-    Argument,
-    Assertion,
-    Built,
-    Cast,
-    Edge,
-    Endpoint,
-    GraphIR,
-    Hook,
-    Json,
-    Literal,
-    Node,
-    Place,
-    State,
-    Symbol,
-    TensorDecl,
-)
+# --- graph IR: what is computed, without order in time and without memory -----------------------------------
+
+
+Json: TypeAlias = object
+"""A free value of a file: null, a truth, a number, a text, a tuple or a mapping of such."""
+Argument: TypeAlias = str | tuple[str, ...] | None
+"""An operand or result of a node: a tensor by its name, several as one pack, or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolEntry:
+    r"""An extent that is known only at run time; elsewhere in the file its negative `id` stands for it.
+
+    `kind` is `symbol` (with its range), `number`, `sum` (of `terms`: a factor, then the ids that it multiplies), one of
+    the operations / \ % << >> on `operands`, `?` (a condition and two extents), a comparison, or a logical operation.
+    Operands are ids of entries above, or numbers that are not negative. `text` is for people.
+    """
+
+    id: int
+    kind: str
+    text: str
+    low: int | None = None
+    high: int | None = None
+    value: int | None = None
+    terms: tuple[tuple[int, ...], ...] = ()
+    operands: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDecl:
+    """A tensor: how it is called in the graph and in the model, its type, and how long it is kept."""
+
+    name: str
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    memory: str
+    trainable: bool = False
+    tied_to: str | None = None
+    optional: bool = False
+    is_none: bool = False
+    layout: str = "row_major"
+    quantization: Mapping[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A table that is computed before the run by a function of the language."""
+
+    name: str
+    function: str
+    positional: tuple[Json, ...]
+    named: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """The value of a constant tensor: one everywhere, or a list of all in row-major order."""
+
+    name: str
+    value: Json
+
+
+@dataclass(frozen=True, slots=True)
+class StateDecl:
+    """A variable that takes the value of a tensor after each run."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlace:
+    """Where something is written: the dotted name that the file is imported by, line and column from 1."""
+
+    file: str
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """An annotation with its arguments by name."""
+
+    name: str
+    arguments: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNode:
+    """A call of an operator, with all its attributes and the element types that it fixes."""
+
+    id: str
+    op: str
+    primitive: str
+    path: str
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+    attributes: Mapping[str, Json]
+    types: Mapping[str, str]
+    annotations: tuple[Annotation, ...] = ()
+    layer: int | None = None
+    stage: int | None = None
+    source: SourcePlace | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One end of an edge: a node and the number of its operand or result, or the graph itself."""
+
+    node: str | None
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A tensor on its way from where it is made to where it is read."""
+
+    tensor: str
+    source: Endpoint
+    dest: Endpoint
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """A second name of a tensor: the path that the model calls it by."""
+
+    path: str
+    tensor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A point at which a run may call back."""
+
+    point: str
+    mode: str
+    path: str
+    tensor: str
+    node: str | None
+    layer: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CastNode:
+    """A node that changes the element type."""
+
+    node: str
+    found: str
+    given: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assertion:
+    """A condition on extents that a run tests, with the sentence for when it is false."""
+
+    condition: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class GraphIR:
+    """A graph: its nodes stand in an order in which they can run."""
+
+    format: str
+    name: str
+    kind: str
+    file: str
+    digest: str
+    config: Mapping[str, Json]
+    symbols: tuple[SymbolEntry, ...]
+    inputs: tuple[TensorDecl, ...]
+    outputs: tuple[str, ...]
+    params: tuple[TensorDecl, ...]
+    constants: tuple[TensorDecl, ...]
+    states: tuple[TensorDecl, ...]
+    intermediates: tuple[TensorDecl, ...]
+    variables: tuple[str, ...]
+    """The tensors that have storage of their own, in order."""
+    built: tuple[Built, ...]
+    literals: tuple[Literal, ...]
+    updates: tuple[StateDecl, ...]
+    nodes: tuple[GraphNode, ...]
+    edges: tuple[Edge, ...]
+    save: tuple[str, ...]
+    recompute: tuple[str, ...]
+    aliases: tuple[Alias, ...]
+    hooks: tuple[Hook, ...]
+    casts: tuple[CastNode, ...]
+    gradients: Mapping[str, str] | None = None
+    """In a graph that goes back too: the output that is the gradient of a parameter or an input, by its path."""
+    seeds: Mapping[str, str] | None = None
+    """In such a graph: the input that is the gradient of an output, by the output."""
+    checks: tuple[Assertion, ...] = ()
+    """What only a run can decide of the extents."""
+
 
 # --- schedule IR: in which order, on which stream, and where in memory --------------------------------------
 
@@ -37,7 +217,7 @@ class BufferAlias:
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class ScheduleBuffer:
     """Memory of one tensor; a size is a number of bytes, or the id of an expression where it is negative.
 
     It is in use from the start of op `first` to the end of op `last`; what is there before the first op begins at -1.
@@ -67,7 +247,7 @@ class BufferRef:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledOp:
-    """An op in its turn: the kernel, its memory, its stream, and the node of the graph that it is."""
+    """An op of the schedule: the kernel, its memory, its stream, and the node of the graph that it is."""
 
     order: int
     kernel: str
@@ -101,7 +281,7 @@ class LayoutField:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class MemoryLayout:
     """Tensors that lie together in one block of memory."""
 
     fields: tuple[LayoutField, ...]
@@ -109,7 +289,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class ActivationLayout(Layout):
+class ActivationLayout(MemoryLayout):
     """The activations that outlive the forward pass."""
 
 
@@ -122,7 +302,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
+class PeakMemory:
     """The most bytes of one kind of buffers that are in use at once, and without reuse of memory."""
 
     kind: str
@@ -137,22 +317,22 @@ class ScheduleIR:
     format: str
     name: str
     alignment: int
-    symbols: tuple[Symbol, ...]
+    symbols: tuple[SymbolEntry, ...]
     ops: tuple[ScheduledOp, ...]
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[ScheduleBuffer, ...]
     pools: tuple[Pool, ...]
     sync_points: tuple[SyncPoint, ...]
     activation_layout: ActivationLayout
-    gradient_layout: Layout
-    peaks: tuple[Peak, ...]
+    gradient_layout: MemoryLayout
+    peaks: tuple[PeakMemory, ...]
 
 
 # --- what belongs to a compiled unit beside its graph and its plan: weights, config, metadata ---------------
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A tensor of a checkpoint as a part of a parameter; a range that only the checkpoint tells is null."""
+class CheckpointPart:
+    """A tensor of a checkpoint as a part of a parameter; a range that only the checkpoint has is null."""
 
     name: str
     function: str = ""
@@ -161,7 +341,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class MappingSpec:
     """How a parameter, or the slices of it that `path` says, and tensors of a checkpoint correspond.
 
     `kind` is direct, fuse, transform, split, stack or tied.
@@ -169,7 +349,7 @@ class Spec:
 
     path: str
     kind: str
-    parts: tuple[Part, ...]
+    parts: tuple[CheckpointPart, ...]
     dim: int = 0
     optional: bool = False
     derived: bool = False
@@ -191,8 +371,8 @@ class WeightEntry:
     storage: Mapping[str, Json] | None
     optional: bool
     tied_to: str | None
-    imports: tuple[Spec, ...]
-    exports: tuple[Spec, ...]
+    imports: tuple[MappingSpec, ...]
+    exports: tuple[MappingSpec, ...]
     annotations: tuple[Annotation, ...]
 
 
@@ -243,7 +423,7 @@ class ConfigSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class TypedPort:
     """An input or output of the model with its type, extents as text where they are not known."""
 
     name: str
@@ -259,8 +439,8 @@ class Metadata:
     compiler: str
     model: str
     lock: str
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    inputs: tuple[TypedPort, ...]
+    outputs: tuple[TypedPort, ...]
     hooks: tuple[Hook, ...]
     marks: Mapping[str, tuple[Mapping[str, Json], ...]]
     """Annotations that change no numbers, by name: probes, asserts, profiles, adapters, recipes, …"""
@@ -277,7 +457,7 @@ class Metadata:
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class TrainingParts:
     """The graph of a model and its gradients in one, with its own plan."""
 
     graph: GraphIR
@@ -285,7 +465,7 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class UnitIR:
     """A compiled unit."""
 
     graph: GraphIR
@@ -293,7 +473,7 @@ class Unit:
     weights: WeightSchema
     config: ConfigSchema
     metadata: Metadata
-    training: Training | None = None
+    training: TrainingParts | None = None
 
 
 __all__ = [
@@ -302,37 +482,37 @@ __all__ = [
     "Annotation",
     "Argument",
     "Assertion",
-    "Buffer",
     "BufferAlias",
     "BufferRef",
     "Built",
-    "Cast",
+    "CastNode",
+    "CheckpointPart",
     "ConfigPair",
     "ConfigSchema",
     "Constrained",
     "Edge",
     "Endpoint",
     "GraphIR",
+    "GraphNode",
     "Hook",
-    "Layout",
     "LayoutField",
     "Literal",
+    "MappingSpec",
+    "MemoryLayout",
     "Metadata",
-    "Node",
-    "Part",
-    "Peak",
-    "Place",
+    "PeakMemory",
     "Pool",
-    "Port",
+    "ScheduleBuffer",
     "ScheduleIR",
     "ScheduledOp",
-    "Spec",
-    "State",
-    "Symbol",
+    "SourcePlace",
+    "StateDecl",
+    "SymbolEntry",
     "SyncPoint",
     "TensorDecl",
-    "Training",
-    "Unit",
+    "TrainingParts",
+    "TypedPort",
+    "UnitIR",
     "WeightEntry",
     "WeightSchema",
 ]

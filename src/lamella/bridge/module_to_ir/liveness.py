@@ -1,4 +1,4 @@
-"""From which op to which op the memory of each tensor is in use, and which tensors are parts of others."""
+"""Liveness and allocation: aliases of storage, live ranges of tensors, and offsets in an arena."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 
 from lamella.base import dim
 from lamella.base.dim import Extent
-from lamella.bridge.module_to_ir.annotating import Marks
+from lamella.bridge.module_to_ir.annotations import Marks
 from lamella.bridge.module_to_ir.graph import members, operations, primitive_of
 from lamella.graph.nodes import Graph, Operation, Shape, Tensor
 
@@ -16,17 +16,20 @@ WHOLE = frozenset(
     ("math.iden", "aten.reshape", "layout.reshape", "layout.squeeze", "layout.unsqueeze", "layout.flatten")
 )
 """Operators whose result has the elements of their operand in the same order."""
+
 PARTS, SLICE, FORK = "llm.split", "layout.slice", "llm.fork"
+
 COLLECTIVES = frozenset(
     ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "recv", "broadcast")
 )
+
 BEFORE = -1
 """The time before the first op."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """The memory of a tensor: part of that of another, which owns its own."""
+class Storage:
+    """Where the storage of a tensor lies: in that of its owner, itself or the tensor that it is a view of."""
 
     owner: str
     offset: Extent
@@ -45,24 +48,22 @@ def is_collective(node: Operation) -> bool:
     return primitive_of(node) in COLLECTIVES
 
 
-# --- parts of other tensors -------------------------------------------------------------------------------------
-
-
-def find_seats(graph: Graph, marks: Marks) -> dict[str, Seat]:
-    """Where each tensor lies; results of the graph and of updates have memory of their own."""
+def find_storage(graph: Graph, marks: Marks) -> dict[str, Storage]:
+    """Alias analysis: the storage of each tensor; results of the graph and of updates own theirs."""
+    # Callers and states keep these beyond the run, so they cannot be parts of reused memory.
     own = {item.name for argument in graph.outputs for item in members(argument)}
     own |= {item.value.name for item in graph.updates}
-    seats: dict[str, Seat] = {}
+    storage: dict[str, Storage] = {}
     for node in operations(graph):
         views = {item.name: (of, offset) for item, of, offset in _views(node)}
         for item in (item for argument in node.outputs for item in members(argument)):
             view = views.get(item.name)
             if view is None or item.name in own or _must_copy(item, marks):
-                seats[item.name] = Seat(item.name, 0)
+                storage[item.name] = Storage(item.name, 0)
                 continue
-            below = seats.get(view[0], Seat(view[0], 0))
-            seats[item.name] = Seat(below.owner, dim.add(below.offset, view[1]))
-    return seats
+            below = storage.get(view[0], Storage(view[0], 0))
+            storage[item.name] = Storage(below.owner, dim.add(below.offset, view[1]))
+    return storage
 
 
 def _must_copy(tensor: Tensor, marks: Marks) -> bool:
@@ -116,39 +117,37 @@ def _leads(shape: Shape, axis: int) -> bool:
     return all(item == 1 for item in shape[: axis % len(shape)])
 
 
-# --- lifetimes --------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
-class Span:
-    """The first and the last op that a tensor's memory is in use for."""
+class LiveRange:
+    """Live range: the first and the last op during which the storage of a tensor is in use, both included."""
 
     first: int
     last: int
 
-    def joined(self, other: Span) -> Span:
-        """The time of both."""
-        return Span(min(self.first, other.first), max(self.last, other.last))
+    def joined(self, other: LiveRange) -> LiveRange:
+        """The hull of both."""
+        return LiveRange(min(self.first, other.first), max(self.last, other.last))
 
 
-def find_spans(graph: Graph, kept: Iterable[str]) -> dict[str, Span]:
-    """When each tensor is in use by itself; what is `kept`, given or updated lasts to the end."""
+def find_live_ranges(graph: Graph, kept: Iterable[str]) -> dict[str, LiveRange]:
+    """The live range of each tensor, from definition to last use; what is `kept`, given or updated lives to the end."""
     nodes = operations(graph)
     end = len(nodes) - 1
-    spans = {item.name: Span(BEFORE, BEFORE) for argument in graph.inputs for item in members(argument)}
-    spans |= {item.name: Span(BEFORE, end) for item in graph.variables}
-    spans |= {item.tensor.name: Span(BEFORE, end) for item in graph.constants}
+    ranges = {item.name: LiveRange(BEFORE, BEFORE) for argument in graph.inputs for item in members(argument)}
+    ranges |= {item.name: LiveRange(BEFORE, end) for item in graph.variables}
+    ranges |= {item.tensor.name: LiveRange(BEFORE, end) for item in graph.constants}
     for number, node in enumerate(nodes):
         for name in _names(node.inputs):
-            spans[name] = Span(spans[name].first, max(spans[name].last, number))
-        spans |= {name: Span(number, number) for name in _names(node.outputs)}
+            ranges[name] = LiveRange(ranges[name].first, max(ranges[name].last, number))
+        ranges |= {name: LiveRange(number, number) for name in _names(node.outputs)}
     lasting = {*kept, *_names(graph.outputs), *(item.value.name for item in graph.updates)}
-    for name in lasting & spans.keys():
-        spans[name] = Span(spans[name].first, end)
+    for name in lasting & ranges.keys():
+        ranges[name] = LiveRange(ranges[name].first, end)
+    # A collective runs on another stream: its buffers are in use until somebody waits for it.
     for number, done in find_waits(graph):
         for name in (*_names(nodes[number].inputs), *_names(nodes[number].outputs)):
-            spans[name] = Span(spans[name].first, max(spans[name].last, min(done, end)))
-    return spans
+            ranges[name] = LiveRange(ranges[name].first, max(ranges[name].last, min(done, end)))
+    return ranges
 
 
 def _names(arguments: Iterable[object]) -> list[str]:
@@ -173,3 +172,105 @@ def find_waits(graph: Graph) -> Iterator[tuple[int, int]]:
         if is_collective(node):
             open_ops |= dict.fromkeys(_names(node.outputs), number)
     yield from ((op, len(nodes)) for op in sorted(set(open_ops.values())))
+
+
+ALIGNMENT = 64
+"""Every buffer begins at a multiple of so many bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """A block to be placed: its size and its live range."""
+
+    name: str
+    bytes: Extent
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """The offset of each block in one arena, and how large it must be."""
+
+    offsets: dict[str, Extent]
+    total: Extent
+
+
+def _aligned(size: Extent) -> Extent:
+    """A size rounded up to the next place where a buffer may begin."""
+    return dim.mul(dim.ceil_divide(size, ALIGNMENT), ALIGNMENT)
+
+
+def allocate_in_order(blocks: Iterable[Allocation]) -> Arena:
+    """Each block behind the one before it: for what lives to the end."""
+    offsets: dict[str, Extent] = {}
+    total: Extent = 0
+    for block in blocks:
+        offsets[block.name] = total
+        total = dim.add(total, _aligned(block.bytes))
+    return Arena(offsets, total)
+
+
+def allocate(blocks: Sequence[Allocation]) -> Arena:
+    """Arena allocation in the order of first definitions: no two blocks that are live at once share a byte."""
+    ordered = sorted(blocks, key=lambda item: item.first)
+    known = [(item, item.bytes) for item in ordered if isinstance(item.bytes, int)]
+    return _fit(known) if len(known) == len(ordered) else _share(ordered)
+
+
+def _fit(blocks: Sequence[tuple[Allocation, int]]) -> Arena:
+    """Best fit, where all sizes are known: the smallest gap that is large enough."""
+    offsets: dict[str, Extent] = {}
+    used: list[tuple[int, int, int]] = []
+    total = 0
+    for block, size in blocks:
+        length = -(-size // ALIGNMENT) * ALIGNMENT
+        # Both ends are included: an op reads its operands while it writes its results.
+        used = [item for item in used if item[2] >= block.first]
+        start = _gap(used, length)
+        offsets[block.name] = start
+        used.append((start, start + length, block.last))
+        used.sort()
+        total = max(total, start + length)
+    return Arena(offsets, total)
+
+
+def _gap(used: Sequence[tuple[int, int, int]], length: int) -> int:
+    """The start of the smallest gap for so many bytes, behind all where there is none."""
+    best, start, end = -1, -1, 0
+    for begin, stop, _ in used:
+        gap = begin - end
+        if gap >= length and (start < 0 or gap < best):
+            best, start = gap, end
+        end = max(end, stop)
+    return end if start < 0 else start
+
+
+@dataclass(slots=True)
+class _ReusedSlot:
+    size: Extent
+    offset: Extent
+    last: int
+
+
+def _share(blocks: Sequence[Allocation]) -> Arena:
+    """Reuse, where sizes are expressions: a block takes the slot of a dead one that is never smaller."""
+    offsets: dict[str, Extent] = {}
+    slots: list[_ReusedSlot] = []
+    total: Extent = 0
+    for block in blocks:
+        size = _aligned(block.bytes)
+        free = [item for item in slots if item.last < block.first]
+        # Equal first: of two expressions mostly neither is provably smaller.
+        fits = [item for item in free if item.size == size] or [
+            item for item in free if dim.less_equal(size, item.size) is True
+        ]
+        if fits:
+            slot = fits[0]
+            slot.last = block.last
+        else:
+            slot = _ReusedSlot(size, total, block.last)
+            slots.append(slot)
+            total = dim.add(total, size)
+        offsets[block.name] = slot.offset
+    return Arena(offsets, total)
