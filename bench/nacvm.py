@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from bench.measuring import row
+from lamella.backend.formula.storage import known_shape
 from lamella.backend.nacvm import Machine, Program, compile_program
 from lamella.backend.nacvm.program import Result
 from lamella.backend.reference import compile_model
-from lamella.backend.reference.storage import known_shape
 from lamella.base.dtype import F32
 from lamella.graph.build import Builder
 from lamella.graph.model import Model

@@ -16,7 +16,7 @@ import click
 import numpy as np
 
 from lamella.backend.drawing import Drawn
-from lamella.backend.watch import Watch
+from lamella.backend.progress import Progress
 from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.limits import Limits
 from lamella.base.placement import placement_of
@@ -57,7 +57,7 @@ class Named(Protocol):
 class Stopwatch:
     """Watches a run and adds up the seconds of its steps."""
 
-    def __init__(self, inner: Watch) -> None:
+    def __init__(self, inner: Progress) -> None:
         self._inner = inner
         self.seconds: dict[str, float] = {}
         """By operator, or by the kind of step."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lamella.backend.drawing import Drawn
-    from lamella.backend.watch import Watch
+    from lamella.backend.progress import Progress
     from lamella.base.arrays import Array
 
 LANGUAGES = MappingProxyType(
@@ -123,7 +123,7 @@ class Executable(Protocol):
 
     findings: list[Diagnostic]
     """What the last call found."""
-    watch: Watch
+    watch: Progress
     """Wraps the steps of a call, for a progress bar."""
     draws: bool
     """Whether inputs that a call does not give are random, from the seed; where not, they are missing."""

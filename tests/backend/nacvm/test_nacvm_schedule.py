@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.backend.nacvm import Machine, Program, compile_program
-from lamella.backend.watch import Watch
+from lamella.backend.progress import Progress
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dtype import F32
@@ -60,7 +60,7 @@ def run(file: File, load: Callable[[int], Array] = weights) -> tuple[Machine, li
     return machine, list(machine(v0=X).values())
 
 
-def looking(machine: Machine, look: Callable[[int], None]) -> Watch:
+def looking(machine: Machine, look: Callable[[int], None]) -> Progress:
     """A watch that looks before each instruction that does something."""
     owners = list(dict.fromkeys(machine._code.owners))
 

@@ -13,6 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.backend.drawing import Drawn, types_of
+from lamella.backend.executor.findings import findings_at
+from lamella.backend.executor.inputs import find_picks, reading
+from lamella.backend.formula.storage import Storage
 from lamella.backend.nacvm.inputs import Entry, take_inputs
 from lamella.backend.nacvm.link import (
     Linker,
@@ -31,10 +34,7 @@ from lamella.backend.nacvm.program import Event, Program, Result, State
 from lamella.backend.nacvm.schedule import DROP, PRELOAD, Move, follow
 from lamella.backend.nacvm.tape import Room, Slots, Step, clear
 from lamella.backend.nacvm.ticks import Account, Ticks, held_bytes
-from lamella.backend.reference.draws import find_picks, reading
-from lamella.backend.reference.findings import told
-from lamella.backend.reference.storage import Storage
-from lamella.backend.watch import Watch, unwatched
+from lamella.backend.progress import Progress, no_progress
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dim import Extent
@@ -252,7 +252,7 @@ class Machine:
         self.program = program
         self.findings: list[Diagnostic] = []
         """What the last call found."""
-        self.watch: Watch = unwatched
+        self.watch: Progress = no_progress
         """Wraps the steps of a call, for a progress bar."""
         self.trace: list[Event] = []
         """What the last call did to memory, where the machine is traced."""
@@ -335,7 +335,7 @@ class Machine:
             self._cursor.place = 0
             waiting = self._cursor
         try:
-            if self.watch is unwatched:
+            if self.watch is no_progress:
                 for step in waiting:
                     step(slots)
             else:
@@ -362,7 +362,7 @@ class Machine:
         if isinstance(problem, LamellaError):
             findings = [item.from_origin(*item.origins, *origin.words()) for item in problem.findings]
             raise LamellaError(findings) from problem
-        with told(origin.what, origin):
+        with findings_at(origin.what, origin):
             raise problem
 
     # --- preparing ------------------------------------------------------------------------------------------

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lamella.backend.reference.draws import SMALL, draw, generator, smallest
-from lamella.backend.reference.inputs import Misfit, as_array, fit
-from lamella.backend.reference.storage import Storage, known_shape
+from lamella.backend.executor.inputs import SMALL, as_array, draw, fit, generator, smallest
+from lamella.backend.formula.storage import Storage, known_shape
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dim import Extent
+from lamella.base.errors import Malformed
 from lamella.base.source import NOWHERE, Span
 from lamella.graph.nodes import Tensor
 from lamella.lang.nac.rules.running import INPUT_ELEMENTS, INPUT_NAME, INPUT_SHAPE
@@ -73,7 +73,7 @@ def _enter(entry: Entry, given: npt.ArrayLike, storage: Storage) -> Array | Diag
         if array.shape != entry.shape:
             return INPUT_SHAPE.at(entry.span, name=entry.name, type=entry.type, found=list(array.shape))
         return fit(array, entry.tensor.element, storage)
-    except Misfit as misfit:
+    except Malformed as misfit:
         element = entry.tensor.element.name
         return INPUT_ELEMENTS.at(entry.span, name=entry.name, element=element, found=str(misfit))
 

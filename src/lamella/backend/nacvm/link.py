@@ -8,6 +8,7 @@ from operator import itemgetter, methodcaller
 
 import numpy as np
 
+from lamella.backend.executor.findings import findings_at
 from lamella.backend.nacvm.inputs import Entry
 from lamella.backend.nacvm.operations import Env, Operations
 from lamella.backend.nacvm.preload import Load, Reader
@@ -15,7 +16,6 @@ from lamella.backend.nacvm.program import Path, Program, Result, paths, size_of,
 from lamella.backend.nacvm.schedule import Plan
 from lamella.backend.nacvm.tape import Register, Room, Slots, Step, Tape, bind
 from lamella.backend.nacvm.ticks import held_bytes
-from lamella.backend.reference.findings import told
 from lamella.base.arrays import Array, to_exchange
 from lamella.base.diagnostic import Rule
 from lamella.base.origin import Origin
@@ -116,7 +116,7 @@ class Linker:
         self.blocks = read_blocks(self.program.file.instructions)
         self.constants = {}
         for item in self.program.constants:
-            with told(item.tensor.name, item.tensor.origin):
+            with findings_at(item.tensor.name, item.tensor.origin):
                 self.constants[item.tensor.name] = self.operations.array(item)
 
     def link(self, index: int) -> list[Step]:
@@ -187,7 +187,7 @@ class Linker:
         for operation in self.program.steps[last]:
             read = (item for argument in operation.inputs for item in tensors(argument))
             env |= {item.name: tape.do(itemgetter(number), whole) for number, item in enumerate(read)}
-            with told(operation.operator, origin_of(self.program, owner)):
+            with findings_at(operation.operator, origin_of(self.program, owner)):
                 self.operations.add(tape, operation, env)
         result = self.program.results[owner]
         if not isinstance(result, Tensor):
@@ -198,7 +198,7 @@ class Linker:
         tape, env = Tape(), dict[str, Register]()
         self._enter(tape, env, index)
         for operation in self.program.steps[index]:
-            with told(operation.operator, origin_of(self.program, index)):
+            with findings_at(operation.operator, origin_of(self.program, index)):
                 self.operations.add(tape, operation, env)
         result = self.program.results[index]
         if not isinstance(result, Tensor | tuple):

@@ -8,17 +8,15 @@ from operator import itemgetter
 
 import numpy as np
 
+from lamella.backend.executor.extents import Extents
+from lamella.backend.executor.run import ExecutionContext, GraphRun, names_of
+from lamella.backend.formula.storage import Storage, TensorValue, known_shape, known_single
 from lamella.backend.nacvm.formula.lower import lower
 from lamella.backend.nacvm.formula.terms import Held, Tensors
 from lamella.backend.nacvm.formula.values import UnsupportedError
 from lamella.backend.nacvm.program import tensor_bytes
 from lamella.backend.nacvm.tape import Function, Register, Room, Slots, Step, Tape, bind
-from lamella.backend.reference.nodes.lifetimes import names_of
-from lamella.backend.reference.nodes.machine import Frame, Machine
-from lamella.backend.reference.nodes.operators import Held as Given
-from lamella.backend.reference.nodes.operators import Operators, Prepared
-from lamella.backend.reference.storage import Storage, known_shape, known_single
-from lamella.backend.reference.symbols import Extents
+from lamella.backend.reference.operators import BoundOperation, FormulaRunner
 from lamella.base.arrays import Array
 from lamella.base.limits import Limits
 from lamella.graph.binding import signature
@@ -65,11 +63,11 @@ class Operations:
     storage: Storage
     limits: Limits
     draws: Draws
-    operators: Operators = field(init=False)
+    operators: FormulaRunner = field(init=False)
     _patterns: dict[object, Pattern] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.operators = Operators(self.library, self.storage, self.limits)
+        self.operators = FormulaRunner(self.library, self.storage, self.limits)
 
     def add(self, tape: Tape, operation: Operation, env: Env) -> None:
         """Put an operation on a tape; its outputs join the values by name."""
@@ -92,7 +90,7 @@ class Operations:
 
     # --- formulas -------------------------------------------------------------------------------------------
 
-    def _add_formulas(self, tape: Tape, prepared: Prepared, operation: Operation, env: Env) -> bool:
+    def _add_formulas(self, tape: Tape, prepared: BoundOperation, operation: Operation, env: Env) -> bool:
         """Put the formulas on the tape; False, and nothing done, where their structure is not known."""
         before = len(tape.actions)
         try:
@@ -108,14 +106,14 @@ class Operations:
         env.update(zip(_names(operation.outputs), found, strict=True))
         return True
 
-    def _lower(self, tape: Tape, prepared: Prepared, operation: Operation, env: Env) -> list[Register]:
+    def _lower(self, tape: Tape, prepared: BoundOperation, operation: Operation, env: Env) -> list[Register]:
         storage, outputs = self.storage, prepared.instance.outputs
         held = self._held(tape, prepared, operation, env)
         types = [storage.dtype(item.element) for given in operation.inputs for item in tensors(given)]
         real = storage.real([*types, *(storage.dtype(item.element) for item in outputs)])
         return lower(tape, prepared.specialise({}), held, outputs, storage, real)
 
-    def _add_guarded(self, tape: Tape, prepared: Prepared, operation: Operation, env: Env) -> bool:
+    def _add_guarded(self, tape: Tape, prepared: BoundOperation, operation: Operation, env: Env) -> bool:
         """Put the formulas on a tape of their own, which runs where some inputs are finite."""
         names, inner = list(_names(operation.inputs)), Tape()
         local = {name: inner.read(place) for place, name in enumerate(names)}
@@ -130,7 +128,7 @@ class Operations:
         env[next(_names(operation.outputs))] = tape.do(run, *(env[name] for name in names))
         return True
 
-    def _held(self, tape: Tape, prepared: Prepared, operation: Operation, env: Env) -> Tensors:
+    def _held(self, tape: Tape, prepared: BoundOperation, operation: Operation, env: Env) -> Tensors:
         """The inputs and the constants of an operation by the names that its definition gives them."""
         found: dict[str, Held | tuple[Held, ...]] = {}
         for (name, _), argument in zip(prepared.instance.inputs, operation.inputs, strict=True):
@@ -192,12 +190,12 @@ class Operations:
             env[name] = tape.do(itemgetter(number), result)
 
     def _whole(self, operation: Operation) -> Callable[..., Array | tuple[Array, ...]]:
-        machine = Machine(self.library, self.storage, self.limits, False, self.operators)
+        machine = ExecutionContext(self.library, self.storage, self.limits, False, self.operators)
         nodes, draws = (operation,), self.draws
         kept = list(names_of(operation.outputs))
 
         def run(*arrays: Array) -> Array | tuple[Array, ...]:
-            frame = Frame(machine, Extents(), draws.take())
+            frame = GraphRun(machine, Extents(), draws.take())
             for argument, value in zip(operation.inputs, _arrange(operation.inputs, arrays), strict=True):
                 frame.put(argument, value)
             frame.run(nodes, (), kept)
@@ -236,7 +234,7 @@ def _names(arguments: Sequence[Argument]) -> Iterator[str]:
     return (item.name for argument in arguments for item in tensors(argument))
 
 
-def _arrange(arguments: Sequence[Argument], arrays: Sequence[Array]) -> Iterator[Given]:
+def _arrange(arguments: Sequence[Argument], arrays: Sequence[Array]) -> Iterator[TensorValue]:
     """Arrays one after the other, as the arguments that they stand for."""
     waiting = iter(arrays)
     for argument in arguments:

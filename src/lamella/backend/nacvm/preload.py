@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lamella.backend.executor.inputs import fit
+from lamella.backend.formula.storage import Storage, known_shape
 from lamella.backend.nacvm.program import Event
-from lamella.backend.reference.inputs import Misfit, fit
-from lamella.backend.reference.storage import Storage, known_shape
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import Malformed
 from lamella.base.source import Span
 from lamella.graph.nodes import Tensor
 from lamella.lang.nac.rules.running import PARAMETER_MISFIT
@@ -86,7 +87,7 @@ class Reader:
                 return array
             try:
                 return fit(array, tensor.element, self.storage)
-            except Misfit as misfit:
+            except Malformed as misfit:
                 problem = str(misfit)
         kind = f"{tensor.element}{list(shape)}"
         finding = PARAMETER_MISFIT.at(

@@ -15,7 +15,7 @@ from lamella.backend.npu.memory import Memory, byte_places, within_memory
 from lamella.backend.npu.opcodes import Operand, apply
 from lamella.backend.npu.order import Instance, program_order, random_order
 from lamella.backend.npu.ports import Ports
-from lamella.backend.watch import Watch, unwatched
+from lamella.backend.progress import Progress, no_progress
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError, Rule, errors
 from lamella.base.errors import InputError
@@ -83,7 +83,7 @@ class Executable:
     def __init__(self, plan: Plan, seed: int, order: str, limits: Limits) -> None:
         self.plan = plan
         self.findings: list[Diagnostic] = []
-        self.watch: Watch = unwatched
+        self.watch: Progress = no_progress
         self.draws = True
         """Whether inputs that a call does not give are random; where not, they are missing."""
         self.drawn = Drawn()

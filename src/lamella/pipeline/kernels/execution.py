@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from lamella.backend.cpu.graphs import KernelExecutable, Specialise, Specialised
+from lamella.backend.executor.kernels import KernelExecutable, Specialise, Specialised
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError
 from lamella.base.origin import tell_origin

@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol, cast
 import numpy as np
 
 from lamella.backend.drawing import Drawn
-from lamella.backend.reference import Executable
-from lamella.backend.reference.inputs import input_type, list_parts
+from lamella.backend.executor import GraphExecutable
+from lamella.backend.executor.inputs import input_type, list_parts
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
@@ -87,7 +87,7 @@ class Generator:
         model = build(source, options, settings)
         self._input, self._output = _ends(model)
         # All backends of graphs keep their variables alike.
-        self.executable = cast("Executable", compile_graph(model, backend, options))
+        self.executable = cast("GraphExecutable", compile_graph(model, backend, options))
         kept = [item.variable.name for item in model.graph.updates]
         self._empty = {name: self.executable.state[name] for name in kept}
         self.stops = frozenset(stop_tokens(source))
@@ -163,7 +163,7 @@ class Answer(NamedTuple):
 
     tokens: list[int]
     text: str
-    executable: Executable
+    executable: GraphExecutable
     findings: tuple[Diagnostic, ...] = ()
 
 

@@ -11,12 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.backend.drawing import Drawn, refuse_missing
+from lamella.backend.executor.extents import Extents, require_checks
+from lamella.backend.executor.findings import findings_at
+from lamella.backend.executor.inputs import choose_extent
 from lamella.backend.nacvm import Machine, Program, State, compile_program
-from lamella.backend.reference.checks import require_checks
-from lamella.backend.reference.findings import told
-from lamella.backend.reference.inputs import choose_extent
-from lamella.backend.reference.symbols import Extents
-from lamella.backend.watch import Watch, unwatched
+from lamella.backend.progress import Progress, no_progress
 from lamella.base.arrays import Array, element_type_of
 from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError
 from lamella.base.dim import symbols
@@ -84,7 +83,7 @@ class Specialised:
     ) -> None:
         self.findings: list[Diagnostic] = [item for item in model.findings if item.severity != NOTE]
         """What the last call found."""
-        self.watch: Watch = unwatched
+        self.watch: Progress = no_progress
         """Wraps the steps of a call, for a progress bar."""
         self.inputs = tuple(item.name for item in model.file.inputs)
         """The names of the inputs, in order."""
@@ -135,7 +134,7 @@ class Executable:
         self._told = [item for item in model.findings if item.severity != NOTE]
         self.findings: list[Diagnostic] = self._told
         """What the last call found."""
-        self.watch: Watch = unwatched
+        self.watch: Progress = no_progress
         """Wraps the instructions of a call, for a progress bar."""
         self.draws = options.draws
         """Whether inputs that a call does not give are random; where not, they are missing."""
@@ -253,7 +252,7 @@ class Executable:
         extents = Extents(dict(self._options.shape))
         for name, array in given.items():
             if name in self._declared:
-                with told(name, None, self._model.file.span):
+                with findings_at(name, None, self._model.file.span):
                     extents.bind(name, self._declared[name].shape, array.shape)
         found = {name: self._type(name, given, extents) for name in self.inputs}
         require_checks(self._checks, extents)

@@ -11,7 +11,7 @@ from typing import Protocol, cast
 import numpy.typing as npt
 
 from lamella.backend.drawing import Drawn
-from lamella.backend.watch import Watch
+from lamella.backend.progress import Progress
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
@@ -121,12 +121,12 @@ class Training:
         return placement_of(self._run)
 
     @property
-    def watch(self) -> Watch:
+    def watch(self) -> Progress:
         """Wraps the steps of a call, for a progress bar."""
         return self._run.watch
 
     @watch.setter
-    def watch(self, value: Watch) -> None:
+    def watch(self, value: Progress) -> None:
         self._run.watch = value
 
     @property

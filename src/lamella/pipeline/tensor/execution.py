@@ -21,7 +21,7 @@ from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.interpreter.memory import Reference, References
 from lamella.backend.interpreter.state import RunValue
 from lamella.backend.named import NamedKernels
-from lamella.backend.watch import Watch, unwatched
+from lamella.backend.progress import Progress, no_progress
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.errors import InputError
@@ -180,7 +180,7 @@ class KernelRun:
 
     def __init__(self, model: KernelFile, backend: str | None, options: Options) -> None:
         self.findings: list[Diagnostic] = []
-        self.watch: Watch = unwatched
+        self.watch: Progress = no_progress
         self.draws = options.draws
         """Whether arrays that a call does not give are random; where not, they are missing."""
         self.drawn = Drawn()

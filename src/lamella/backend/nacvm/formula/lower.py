@@ -10,17 +10,17 @@ from typing import TypeAlias
 
 import numpy as np
 
+from lamella.backend.formula.access import computing_type
+from lamella.backend.formula.cells import Access, Cells, Formula
+from lamella.backend.formula.contract import BOX
+from lamella.backend.formula.product import find_product
+from lamella.backend.formula.scalars import BOOLEAN, DOUBLE, INTEGER, SINGLE, Real
+from lamella.backend.formula.storage import Storage, known_shape
+from lamella.backend.formula.store import ACCUMULATIONS, ASSIGNMENTS, neutral
 from lamella.backend.nacvm.formula.reads import Part, find_parts
 from lamella.backend.nacvm.formula.terms import Tensors, Terms
 from lamella.backend.nacvm.formula.values import Space, UnsupportedError, Value, astype, reshape, spread
 from lamella.backend.nacvm.tape import Function, Register, Tape
-from lamella.backend.reference.formula.access import computing_type
-from lamella.backend.reference.formula.cells import Access, Cells, Formula
-from lamella.backend.reference.formula.contract import BOX
-from lamella.backend.reference.formula.scalars import BOOLEAN, DOUBLE, INTEGER, SINGLE, Real
-from lamella.backend.reference.formula.shortcuts.multiply import find_product
-from lamella.backend.reference.formula.store import ACCUMULATIONS, ASSIGNMENTS, neutral
-from lamella.backend.reference.storage import Storage, known_shape
 from lamella.base.arrays import Array, DType
 from lamella.base.dtype import ElementType
 from lamella.ops.formula import Apply

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lamella.backend.formula.affine import Affine
+from lamella.backend.formula.cells import Access, Cells
 from lamella.backend.nacvm.formula.values import Space, UnsupportedError, Value, index, reshape
 from lamella.backend.nacvm.tape import Register
-from lamella.backend.reference.formula.affine import Affine
-from lamella.backend.reference.formula.cells import Access, Cells
 from lamella.base.arrays import DType
 
 

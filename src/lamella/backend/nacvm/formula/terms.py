@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from lamella.backend.formula.access import computing_type
+from lamella.backend.formula.affine import Affine
+from lamella.backend.formula.cells import Access, Cell, Cells, Formula
+from lamella.backend.formula.contract import OPERAND
+from lamella.backend.formula.scalars import BOOLEAN, INTEGER, Real, convert, find_function
 from lamella.backend.nacvm.formula.reads import find_part, read
 from lamella.backend.nacvm.formula.values import Space, UnsupportedError, Value, astype
 from lamella.backend.nacvm.tape import Function, Register
-from lamella.backend.reference.formula.access import computing_type
-from lamella.backend.reference.formula.affine import Affine
-from lamella.backend.reference.formula.cells import Access, Cell, Cells, Formula
-from lamella.backend.reference.formula.contract import OPERAND
-from lamella.backend.reference.formula.scalars import BOOLEAN, INTEGER, Real, convert, find_function
 from lamella.base.arrays import Array, DType
 from lamella.lang.skriptnd.rules.graphs import INDEX_OUTSIDE
 from lamella.ops.formula import Apply

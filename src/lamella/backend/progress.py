@@ -8,13 +8,13 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Watch(Protocol):
+class Progress(Protocol):
     """Passes the items on, and sees them pass."""
 
     def __call__(self, items: Iterable[T], total: int, /) -> Iterable[T]:
         """The items as they come, of which there are `total`."""
 
 
-def unwatched(items: Iterable[T], total: int, /) -> Iterable[T]:
+def no_progress(items: Iterable[T], total: int, /) -> Iterable[T]:
     """The items, and nobody looks."""
     return items

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lamella.backend.reference.formula.affine import Affine
-from lamella.backend.reference.formula.cells import Access, Formula
-from lamella.backend.reference.formula.evaluate import Evaluation
-from lamella.backend.reference.formula.store import assign
+from lamella.backend.formula.affine import Affine
+from lamella.backend.formula.cells import Access, Formula
+from lamella.backend.formula.evaluate import Evaluation
+from lamella.backend.formula.store import assign
 from lamella.base.arrays import Array
 from lamella.ops.formula import Apply
 

@@ -11,9 +11,9 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from lamella.backend.reference.formula.affine import Affine, Box, lengths
-from lamella.backend.reference.formula.cells import Access, Cell, Formula, Place
-from lamella.backend.reference.formula.scalars import INTEGER, Real, apply_function, convert, undefined
+from lamella.backend.formula.affine import Affine, Box, lengths
+from lamella.backend.formula.cells import Access, Cell, Formula, Place
+from lamella.backend.formula.scalars import INTEGER, Real, apply_function, convert, undefined
 from lamella.base.arrays import Array
 from lamella.lang.skriptnd.rules.graphs import ITEM_OUTSIDE, NO_MEANING, ZERO_DIVISOR
 from lamella.ops.formula import Apply, Counter, Lookup

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from lamella.backend.reference.formula.affine import Affine
-from lamella.backend.reference.formula.cells import Access, Place
-from lamella.backend.reference.formula.evaluate import Evaluation, Trouble, at
-from lamella.backend.reference.formula.scalars import BOOLEAN, INTEGER, Real
+from lamella.backend.formula.affine import Affine
+from lamella.backend.formula.cells import Access, Place
+from lamella.backend.formula.evaluate import Evaluation, Trouble, at
+from lamella.backend.formula.scalars import BOOLEAN, INTEGER, Real
 from lamella.base.arrays import Array, element_type_of
 from lamella.lang.skriptnd.rules.graphs import INDEX_OUTSIDE, ITEM_OUTSIDE
 from lamella.ops.problem import Fault

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lamella.backend.reference.formula.access import computing_type, read_element, view
-from lamella.backend.reference.formula.affine import (
+from lamella.backend.formula.access import computing_type, read_element, view
+from lamella.backend.formula.affine import (
     Affine,
     Box,
     fix,
@@ -20,12 +20,12 @@ from lamella.backend.reference.formula.affine import (
     parts,
     volume,
 )
-from lamella.backend.reference.formula.cells import Access, Cells, Formula, prepare
-from lamella.backend.reference.formula.evaluate import Evaluation, Tensors, join
-from lamella.backend.reference.formula.scalars import DOUBLE, INTEGER, SINGLE, Real
-from lamella.backend.reference.formula.shortcuts.multiply import Product, find_product, multiply
-from lamella.backend.reference.formula.shortcuts.search import search
-from lamella.backend.reference.formula.store import (
+from lamella.backend.formula.cells import Access, Cells, Formula, prepare
+from lamella.backend.formula.evaluate import Evaluation, Tensors, join
+from lamella.backend.formula.product import Product, find_product, multiply
+from lamella.backend.formula.scalars import DOUBLE, INTEGER, SINGLE, Real
+from lamella.backend.formula.search import search
+from lamella.backend.formula.store import (
     ACCUMULATIONS,
     ASSIGNMENTS,
     accumulate,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lamella.backend.reference.formula.affine import Box, volume
-from lamella.backend.reference.formula.cells import Access, Formula
-from lamella.backend.reference.formula.evaluate import Evaluation
-from lamella.backend.reference.formula.store import accumulate
+from lamella.backend.formula.affine import Box, volume
+from lamella.backend.formula.cells import Access, Formula
+from lamella.backend.formula.evaluate import Evaluation
+from lamella.backend.formula.store import accumulate
 from lamella.base.arrays import Array
 from lamella.ops.formula import Apply
 

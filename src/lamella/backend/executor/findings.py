@@ -13,7 +13,7 @@ from lamella.ops.problem import Fault, Problem
 
 
 @contextmanager
-def told(name: str, origin: Origin | None = None, span: Span = NOWHERE) -> Iterator[None]:
+def findings_at(name: str, origin: Origin | None = None, span: Span = NOWHERE) -> Iterator[None]:
     """Raise what goes wrong as findings that name an operator, at its origin or at a place."""
     place = origin.span if origin is not None and origin.span is not None else span
     try:

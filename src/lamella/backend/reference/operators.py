@@ -8,19 +8,20 @@ from typing import TypeAlias
 
 import numpy as np
 
-from lamella.backend.reference.formula.access import computing_type
-from lamella.backend.reference.formula.cells import Formula, prepare
-from lamella.backend.reference.formula.contract import evaluate_scalar, run_formula
-from lamella.backend.reference.formula.evaluate import Tensors
-from lamella.backend.reference.formula.scalars import Real
-from lamella.backend.reference.formula.store import ASSIGNMENTS, neutral
+from lamella.backend.formula.access import computing_type
+from lamella.backend.formula.cells import Formula, prepare
+from lamella.backend.formula.contract import evaluate_scalar, run_formula
+from lamella.backend.formula.evaluate import Tensors
+from lamella.backend.formula.scalars import Real
+from lamella.backend.formula.storage import Storage, TensorValue, known_extent, known_shape, known_single
+from lamella.backend.formula.store import ASSIGNMENTS, neutral
 from lamella.backend.reference.intrinsics import INTRINSICS
-from lamella.backend.reference.storage import Storage, known_extent, known_shape, known_single
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Label
 from lamella.base.dim import Dim, Logic, Test, substitute, symbols
 from lamella.base.dtype import ElementType
 from lamella.base.limits import LARGEST, SMALLEST, Limits
+from lamella.base.placement import Placed
 from lamella.graph.binding import bind_operation, signature
 from lamella.graph.nodes import Operation, Pack, Tensor, tensors
 from lamella.graph.rewrite import Renewal, substitution
@@ -32,12 +33,11 @@ from lamella.ops.lower import contractions
 from lamella.ops.problem import Fault, Problem
 from lamella.ops.specialise import Terms, specialise
 
-Held: TypeAlias = Array | tuple[Array, ...] | None
 Values: TypeAlias = Mapping[str, int]
 
 
 @dataclass(slots=True)
-class Prepared:
+class BoundOperation:
     """A bound operation with its formulas, and those of the last extents it ran with."""
 
     instance: Instance
@@ -55,20 +55,34 @@ class Prepared:
         return self.ready
 
 
-class Operators:
-    """Runs operations of one model; what does not depend on the numbers is done once."""
+@dataclass(frozen=True, slots=True)
+class CheckedCall:
+    """A bound operation whose assertions hold in this run, with the extents that it speaks of."""
+
+    operation: Operation
+    bound: BoundOperation
+    values: Values
+
+    @property
+    def kind(self) -> str:
+        """`lower` where it has formulas, `compose` where only its components can run it."""
+        return self.bound.instance.definition.operator.kind
+
+
+class FormulaRunner:
+    """Runs operations of one model by their formulas; what does not depend on the numbers is done once."""
 
     def __init__(self, library: Library, storage: Storage, limits: Limits) -> None:
         self._library = library
         self.storage = storage
         self._limits = limits
-        self._prepared: dict[object, Prepared] = {}
-        self._seen: dict[int, tuple[Operation, Prepared]] = {}
+        self._prepared: dict[object, BoundOperation] = {}
+        self._seen: dict[int, tuple[Operation, BoundOperation]] = {}
         """Operations by identity, which is cheaper to find than what they share; each is held, so that it stays one."""
         self._settled: dict[int, tuple[Operation, Values, Operation]] = {}
         """Operations that give packs of open lengths, with what they became in the last run."""
 
-    def prepare(self, operation: Operation) -> Prepared:
+    def prepare(self, operation: Operation) -> BoundOperation:
         """The operation bound to its definition; operations that differ in names alone share it."""
         seen = self._seen.get(id(operation))
         if seen is not None:
@@ -78,23 +92,50 @@ class Operators:
             instance = bind_operation(self._library, operation)
             # How many formulas a pack of open length has, only the run tells: they are written once it does.
             waits = any(isinstance(item, Pack) for item in operation.outputs)
-            self._prepared[key] = Prepared(instance, () if waits else contractions(instance))
+            self._prepared[key] = BoundOperation(instance, () if waits else contractions(instance))
         self._seen[id(operation)] = operation, self._prepared[key]
         return self._prepared[key]
 
+    def begin(self, extents: Values) -> None:
+        """Nothing here depends on the extents of the inputs before an operation reads them."""
+
+    def placement(self) -> list[Placed]:
+        """Nothing: all operations run here."""
+        return []
+
+    def formulas_of(self, operation: Operation) -> tuple[Instance, Sequence[Contraction]]:
+        """An operation bound to its definition, with its formulas."""
+        bound = self.prepare(operation)
+        return bound.instance, bound.formulas
+
     def run(
-        self, operation: Operation, inputs: Sequence[Held], values: Values, random: np.random.Generator
-    ) -> list[Held] | None:
+        self,
+        operation: Operation,
+        inputs: Sequence[TensorValue],
+        values: Values,
+        random: np.random.Generator,
+    ) -> list[TensorValue] | None:
         """The outputs of an operation in their stored types; None for one that only its components can run."""
+        return self.run_checked(self.check(operation, inputs, values), inputs, random)
+
+    def check(self, operation: Operation, inputs: Sequence[TensorValue], values: Values) -> CheckedCall:
+        """Bind an operation in this run and test its assertions."""
         used = used_values(operation, values)
         if any(isinstance(item, Pack) for item in operation.outputs):
             operation = self._settle(operation, used)
-        found = self.prepare(operation)
-        self._test(operation, found.instance, inputs, used)
-        kind = found.instance.definition.operator.kind
-        if kind == "lower":
-            return self.run_formulas(operation, found, inputs, used)
-        return None if kind == "compose" else self._run_intrinsic(found.instance, inputs, used, random)
+        bound = self.prepare(operation)
+        self._test(operation, bound.instance, inputs, used)
+        return CheckedCall(operation, bound, used)
+
+    def run_checked(
+        self, call: CheckedCall, inputs: Sequence[TensorValue], random: np.random.Generator
+    ) -> list[TensorValue] | None:
+        """The outputs of a call; None where only its components can run it."""
+        if call.kind == "lower":
+            return self.run_formulas(call, inputs)
+        if call.kind == "compose":
+            return None
+        return self._run_intrinsic(call.bound.instance, inputs, call.values, random)
 
     def _settle(self, operation: Operation, values: Values) -> Operation:
         """An operation that gives a pack, with the extents of this run: by now its length is known."""
@@ -110,8 +151,8 @@ class Operators:
         return seen[2]
 
     def _run_intrinsic(
-        self, instance: Instance, inputs: Sequence[Held], values: Values, random: np.random.Generator
-    ) -> list[Held]:
+        self, instance: Instance, inputs: Sequence[TensorValue], values: Values, random: np.random.Generator
+    ) -> list[TensorValue]:
         intrinsic = INTRINSICS.get(instance.definition.name)
         if intrinsic is None:
             raise Fault(NO_MEANING, reason="it has no formula and is composed of nothing")
@@ -125,11 +166,10 @@ class Operators:
 
     # --- formulas -------------------------------------------------------------------------------------------
 
-    def run_formulas(
-        self, operation: Operation, found: Prepared, inputs: Sequence[Held], values: Values
-    ) -> list[Held]:
+    def run_formulas(self, call: CheckedCall, inputs: Sequence[TensorValue]) -> list[TensorValue]:
         """The outputs of an operation that has formulas."""
-        instance, formulas = found.instance, found.specialise(values)
+        instance, values = call.bound.instance, call.values
+        formulas = call.bound.specialise(values)
         held = self.tensors(instance, inputs, values)
         stored = [self.storage.dtype(item.element) for item in instance.outputs]
         real = self.storage.real([*dtypes_of(inputs), *stored])
@@ -142,7 +182,7 @@ class Operators:
             run_formula(formula, held, real, self._limits)
         return [self.finish(held[item.name], item) for item in instance.outputs]
 
-    def tensors(self, instance: Instance, inputs: Sequence[Held], values: Values) -> Tensors:
+    def tensors(self, instance: Instance, inputs: Sequence[TensorValue], values: Values) -> Tensors:
         """The inputs and constants of a call by the names that its operator gives them."""
         held: Tensors = {
             name: value for (name, _), value in zip(instance.inputs, inputs, strict=True) if value is not None
@@ -178,7 +218,7 @@ class Operators:
         found = tuple(self.storage.allocate(_open_shape(shape, values), dtype) for shape in shapes)
         return found if declared.items is not None else found[0]
 
-    def finish(self, value: Array | tuple[Array, ...], declared: Declared) -> Held:
+    def finish(self, value: Array | tuple[Array, ...], declared: Declared) -> TensorValue:
         """An output in its stored type."""
         if isinstance(value, tuple):
             return tuple(self.storage.store(item, declared.element) for item in value)
@@ -186,7 +226,9 @@ class Operators:
 
     # --- assertions -----------------------------------------------------------------------------------------
 
-    def _test(self, operation: Operation, instance: Instance, inputs: Sequence[Held], values: Values) -> None:
+    def _test(
+        self, operation: Operation, instance: Instance, inputs: Sequence[TensorValue], values: Values
+    ) -> None:
         """The assertions that only the run can decide."""
         for check in instance.checks:
             condition = Terms(values).scalar(check.condition)
@@ -235,7 +277,7 @@ def _open_shape(shape: Sequence[int | Dim], values: Values) -> list[int]:
     return [extent if isinstance(extent := substitute(item, values), int) else 0 for item in shape]
 
 
-def _widen(value: Held, real: Real) -> Held:
+def _widen(value: TensorValue, real: Real) -> TensorValue:
     if isinstance(value, tuple):
         return tuple(item.astype(computing_type(item.dtype, real), copy=False) for item in value)
     return None if value is None else value.astype(computing_type(value.dtype, real), copy=False)
@@ -250,7 +292,7 @@ def _known_value(value: Value, values: Values) -> Value:
     return None if value is None else known_single(value, values)
 
 
-def dtypes_of(inputs: Sequence[Held]) -> list[np.dtype[np.generic]]:
+def dtypes_of(inputs: Sequence[TensorValue]) -> list[np.dtype[np.generic]]:
     """The types of the arrays of a call."""
     return [
         item.dtype

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
-from lamella.backend.reference.formula.access import computing_type
-from lamella.backend.reference.formula.scalars import DOUBLE, SINGLE, Real
+from lamella.backend.formula.access import computing_type
+from lamella.backend.formula.scalars import DOUBLE, SINGLE, Real
 from lamella.base import arrays
 from lamella.base.arrays import Array, DType
 from lamella.base.dim import Dim, Logic, Test, Values, substitute, substitute_truth
@@ -17,6 +18,9 @@ from lamella.base.limits import LARGEST
 from lamella.lang.skriptnd.rules.graphs import INTEGER_TOO_WIDE, NO_MEANING, TOO_MUCH_MEMORY
 from lamella.ops.instance import Shape, Single
 from lamella.ops.problem import Fault
+
+TensorValue: TypeAlias = Array | tuple[Array, ...] | None
+"""The value of an argument of an operation: an array, those of a pack, or none."""
 
 
 @dataclass(frozen=True, slots=True)

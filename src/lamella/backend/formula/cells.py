@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeGuard
 
-from lamella.backend.reference.formula.affine import Affine
+from lamella.backend.formula.affine import Affine
 from lamella.base.dim import Dim, Logic, Test
 from lamella.base.limits import in_range
 from lamella.lang.skriptnd.rules.graphs import INTEGER_TOO_WIDE, NO_MEANING

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lamella.backend.reference.formula.access import Subscript, find_subscript, flat_offsets, view
-from lamella.backend.reference.formula.affine import Affine, is_injective
-from lamella.backend.reference.formula.cells import Access
-from lamella.backend.reference.formula.evaluate import Evaluation
-from lamella.backend.reference.formula.scalars import BOOLEAN, DOUBLE, INTEGER, SINGLE
+from lamella.backend.formula.access import Subscript, find_subscript, flat_offsets, view
+from lamella.backend.formula.affine import Affine, is_injective
+from lamella.backend.formula.cells import Access
+from lamella.backend.formula.evaluate import Evaluation
+from lamella.backend.formula.scalars import BOOLEAN, DOUBLE, INTEGER, SINGLE
 from lamella.base.arrays import Array, element_type_of
 from lamella.ops.formula import Apply
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lamella.base.dim import Dim, Extent, Symbol, substitute, symbols
+from lamella.base.diagnostic import LamellaError
+from lamella.base.dim import Dim, Extent, Logic, Symbol, Test, substitute, substitute_truth, symbols
 from lamella.lang.skriptnd.rules.graphs import EXTENT_BOUND, EXTENT_DIFFERS, RANK_DIFFERS
+from lamella.ops.instance import Check
 from lamella.ops.problem import Fault
 
 
@@ -73,3 +75,16 @@ def _invert(extent: Dim, symbol: Symbol, size: int) -> int | None:
 def show_shape(shape: Sequence[Extent]) -> str:
     """A shape as the language writes it."""
     return f"[{', '.join(str(item) for item in shape)}]"
+
+
+def require_checks(checks: Sequence[Check], extents: Mapping[str, int]) -> None:
+    """Refuse a run in which an assertion does not hold, as far as its extents are known by now."""
+    for check in checks:
+        condition, names = check.condition, set[str]()
+        if isinstance(condition, Test | Logic):
+            names = {item.name for item in symbols(condition)}
+            condition = substitute_truth(condition, extents)
+        if condition is False:
+            told = ", ".join(f"'{name}' is {extents[name]}" for name in sorted(names) if name in extents)
+            values = told or "it does not hold"
+            raise LamellaError([check.rule.at(check.span, message=check.message, values=values)])
