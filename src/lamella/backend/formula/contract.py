@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from lamella.backend.formula.access import computing_type, read_element, view
 from lamella.backend.formula.affine import (
     Affine,
     Box,
@@ -20,18 +18,22 @@ from lamella.backend.formula.affine import (
     parts,
     volume,
 )
-from lamella.backend.formula.cells import Access, Cells, Formula, prepare
-from lamella.backend.formula.evaluate import Evaluation, Tensors, join
-from lamella.backend.formula.product import Product, find_product, multiply
-from lamella.backend.formula.scalars import DOUBLE, INTEGER, SINGLE, Real
-from lamella.backend.formula.search import search
+from lamella.backend.formula.evaluate import BoxEvaluation, Tensors, join
+from lamella.backend.formula.expression_dag import ExpressionDag, PreparedFormula, TensorAccess, prepare
+from lamella.backend.formula.scalars import INTEGER, SINGLE, Real
+from lamella.backend.formula.shortcuts import (
+    SumOfProducts,
+    find_prefix,
+    find_product,
+    multiply,
+    run_prefix,
+    search,
+)
 from lamella.backend.formula.store import (
-    ACCUMULATIONS,
     ASSIGNMENTS,
     accumulate,
     assign,
     axis_strides,
-    neutral,
     saturate,
 )
 from lamella.base.arrays import Array
@@ -40,128 +42,26 @@ from lamella.lang.skriptnd.rules.graphs import FORMULA_TOO_LONG, ITEM_OUTSIDE
 from lamella.ops.formula import Contraction, Counter, Scalar
 from lamella.ops.problem import Fault
 
-# --- running sums in linear time: `y[z] += x[|z - k|]` joins, for each z, all elements up to the ------------
+# --- counters: outputs whose extent only the run tells -------------------------------------------------------
 
 
-class Prefix(NamedTuple):
-    """A running join: the read element, its dimension that runs, its index, and the axes of the two loops."""
-
-    source: Access
-    dimension: int
-    form: Affine
-    outer: int
-    inner: int
-
-
-def find_prefix(formula: Formula) -> Prefix | None:
-    """The running join that a formula is, if its inner loop serves for nothing else; None where it is none."""
-    if len(formula.values) != 1 or formula.condition is not None or formula.targets[0].picked is not None:
-        return None
-    source = formula.cells[formula.values[0]].access
-    if source is None or source.picked is not None or any(item.guarded for item in formula.targets[0].places):
-        return None
-    found = [number for number, place in enumerate(source.places) if place.guarded]
-    if len(found) != 1:
-        return None
-    return _running(formula, source, found[0])
-
-
-def _running(formula: Formula, source: Access, dimension: int) -> Prefix | None:
-    place, target = source.places[dimension], formula.cells.axes_of(formula.targets[0])
-    form = formula.cells[place.at].form
-    if form is None or place.below is not None or place.above is not None:
-        return None
-    inner = [axis for axis, factor in form.factors if axis not in target and abs(factor) == 1]
-    outer = [axis for axis, factor in form.factors if axis in target and abs(factor) == 1]
-    if len(form.factors) != 2 or len(inner) != 1 or len(outer) != 1:
-        return None
-    for number, other in enumerate(source.places):
-        known = formula.cells[other.at].form
-        if number != dimension and (known is None or known.axes & form.axes):
-            return None
-    return Prefix(source, dimension, form, outer[0], inner[0])
-
-
-def run_prefix(evaluation: Evaluation, prefix: Prefix) -> bool:
-    """Run the formula where each inner loop reaches an end of the dimension; False, and nothing done, elsewhere."""
-    formula, box = evaluation.formula, evaluation.box
-    extent = evaluation.tensor(prefix.source).shape[prefix.dimension]
-    first, last = _reached(prefix, box)
-    backwards = int(last.min()) >= extent - 1
-    if extent == 0 or not (backwards or int(first.max()) <= 0):
-        return False
-    values = _elements(evaluation, prefix, extent)
-    if values is None:
-        return False
-    count = extent - first if backwards else last + 1
-    joined = _join(formula.sign, np.flip(values, prefix.outer) if backwards else values, prefix.outer)
-    taken = np.take(joined, np.clip(count, 0, extent), axis=prefix.outer)
-    once = Evaluation(
-        formula, evaluation.tensors, fix(box, [prefix.inner], [0]), evaluation.real, evaluation.read
-    )
-    accumulate(once, formula.targets[0], taken.astype(values.dtype, copy=False), None)
-    return True
-
-
-def _reached(prefix: Prefix, box: Box) -> tuple[Array, Array]:
-    """The lowest and the highest index that the inner loop names, for each step of the outer one."""
-    factors = dict(prefix.form.factors)
-    start, stop = box[prefix.outer]
-    outer = prefix.form.constant + factors[prefix.outer] * np.arange(start, stop, dtype=INTEGER)
-    ends = [factors[prefix.inner] * index for index in (box[prefix.inner][0], box[prefix.inner][1] - 1)]
-    return outer + min(ends), outer + max(ends)
-
-
-def _elements(evaluation: Evaluation, prefix: Prefix, extent: int) -> Array | None:
-    """The elements to join, the running dimension along the axis of the outer loop; None where some lie outside."""
-    tensor, cells = evaluation.tensor(prefix.source), evaluation.formula.cells
-    ranges = list(evaluation.box)
-    ranges[prefix.outer], ranges[prefix.inner] = (0, extent), (0, 1)
-    box = tuple(ranges)
-    forms = []
-    for number, place in enumerate(prefix.source.places):
-        form = cells[place.at].form
-        if number == prefix.dimension or form is None:
-            form = Affine(0, ((prefix.outer, 1),))
-        low, high = form.span(box)
-        if low < 0 or high >= tensor.shape[number]:
-            return None
-        forms.append(form)
-    whole = Evaluation(evaluation.formula, evaluation.tensors, box, evaluation.real, evaluation.read)
-    found = view(whole, tensor, forms)
-    return found.astype(computing_type(found.dtype, evaluation.real), copy=False)
-
-
-def _join(sign: str, values: Array, axis: int) -> Array:
-    """What the first elements along an axis join to: of none, of one, of two and so on."""
-    rule = ACCUMULATIONS[sign]
-    wide = DOUBLE if rule.repeats and values.dtype == SINGLE else values.dtype
-    before = list(values.shape)
-    before[axis] = 1
-    start = np.full(before, neutral(sign, wide), wide)
-    return np.concatenate([start, rule.function.accumulate(values, axis=axis, dtype=wide)], axis=axis)
-
-
-# --- outputs whose extent only the run tells: assignments that happen are counted, and each is --------------
-
-
-def counts(formula: Formula) -> bool:
+def counts(formula: PreparedFormula) -> bool:
     """Whether a formula uses a counter."""
     return any(isinstance(cell.term, Counter) for cell in formula.cells.cells)
 
 
-def condition_counts(formula: Formula) -> bool:
+def condition_counts(formula: PreparedFormula) -> bool:
     """Whether a step's happening depends on how many happened before."""
     roots = [number for access in formula.accesses() for number in _tested_cells(access)]
     roots += [] if formula.condition is None else [formula.condition]
     return any(isinstance(formula.cells[number].term, Counter) for number in formula.cells.needed(roots))
 
 
-def _tested_cells(access: Access) -> Iterator[int]:
+def _tested_cells(access: TensorAccess) -> Iterator[int]:
     yield from (place.at for place in access.places if place.skips)
 
 
-def resize(formula: Formula, tensors: Tensors, count: int) -> None:
+def resize(formula: PreparedFormula, tensors: Tensors, count: int) -> None:
     """Give the targets as many elements along the counted dimensions as there are assignments."""
     for target in formula.targets:
         tensor = tensors[target.tensor]
@@ -177,7 +77,7 @@ def resize(formula: Formula, tensors: Tensors, count: int) -> None:
             tensors[target.tensor] = _resized(formula.cells, target, tensor, count)
 
 
-def _resized(cells: Cells, target: Access, tensor: Array, count: int) -> Array:
+def _resized(cells: ExpressionDag, target: TensorAccess, tensor: Array, count: int) -> Array:
     shape = [
         count if isinstance(cells[place.at].term, Counter) else size
         for place, size in zip(target.places, tensor.shape, strict=True)
@@ -185,7 +85,7 @@ def _resized(cells: Cells, target: Access, tensor: Array, count: int) -> Array:
     return tensor if tuple(shape) == tensor.shape else np.zeros(shape, tensor.dtype)
 
 
-def number_steps(evaluation: Evaluation, active: Array | None, before: int) -> int:
+def number_steps(evaluation: BoxEvaluation, active: Array | None, before: int) -> int:
     """Give each active step of a box its number, in the order of the loops; how many there are by then."""
     used = (
         np.ones(evaluation.shape, np.bool_) if active is None else np.broadcast_to(active, evaluation.shape)
@@ -211,7 +111,9 @@ def run_contraction(
     run_formula(prepare(contraction), tensors, real, limits)
 
 
-def run_formula(formula: Formula, tensors: Tensors, real: Real = SINGLE, limits: Limits = DEFAULT) -> None:
+def run_formula(
+    formula: PreparedFormula, tensors: Tensors, real: Real = SINGLE, limits: Limits = DEFAULT
+) -> None:
     """Run a prepared contraction."""
     box: Box = tuple((0, extent) for extent in formula.extents)
     if volume(box) == 0:
@@ -224,7 +126,7 @@ def evaluate_scalar(term: Scalar, tensors: Tensors, real: Real) -> bool | int | 
     """The value of a term outside of loops."""
     formula = prepare(Contraction((), "=", (term,), ()))
     with np.errstate(all="ignore"):
-        evaluation = Evaluation(formula, tensors, (), real, read_element)
+        evaluation = BoxEvaluation(formula, tensors, (), real)
         found = evaluation.value(formula.values[0])
         evaluation.refuse(evaluation.bad(formula.values[0]), None)
     value: bool | int | float = found.item()
@@ -235,7 +137,7 @@ def evaluate_scalar(term: Scalar, tensors: Tensors, real: Real) -> bool | int | 
 class _Run:
     """One contraction on its tensors."""
 
-    formula: Formula
+    formula: PreparedFormula
     tensors: Tensors
     real: Real
     limits: Limits
@@ -255,9 +157,9 @@ class _Run:
         else:
             self._accumulate(box, used)
 
-    def evaluate(self, box: Box) -> Evaluation:
+    def evaluate(self, box: Box) -> BoxEvaluation:
         """The values of the formula over a box."""
-        return Evaluation(self.formula, self.tensors, box, self.real, read_element)
+        return BoxEvaluation(self.formula, self.tensors, box, self.real)
 
     # --- which axes -----------------------------------------------------------------------------------------
 
@@ -288,7 +190,7 @@ class _Run:
                     free |= form.axes
         return [axis for axis in range(len(self.formula.extents)) if axis not in free]
 
-    def _same_index(self, access: Access, dimension: int, form: Affine) -> bool:
+    def _same_index(self, access: TensorAccess, dimension: int, form: Affine) -> bool:
         if dimension >= len(access.places):
             return False
         place = access.places[dimension]
@@ -307,7 +209,7 @@ class _Run:
             found |= _conflicting(strides, box)
         return sorted(found)
 
-    def _tensor(self, access: Access) -> Array:
+    def _tensor(self, access: TensorAccess) -> Array:
         tensor, number = self.tensors[access.tensor], access.item or 0
         if not isinstance(tensor, tuple):
             return tensor
@@ -346,7 +248,7 @@ class _Run:
             count, active = self._number(evaluation, count)
             self._finish(evaluation, active)
 
-    def _number(self, evaluation: Evaluation, before: int) -> tuple[int, Array | None]:
+    def _number(self, evaluation: BoxEvaluation, before: int) -> tuple[int, Array | None]:
         evaluation.counted = np.asarray(before)
         active = self._active(evaluation)
         return number_steps(evaluation, active, before), active
@@ -376,7 +278,7 @@ class _Run:
         few = volume(box, joined) <= FEW_STEPS and volume(box, kept) >= WIDE_STEP
         return joined if few else set()
 
-    def _multiply(self, box: Box, product: Product, used: Sequence[int]) -> None:
+    def _multiply(self, box: Box, product: SumOfProducts, used: Sequence[int]) -> None:
         box = self._narrow(box)
         if volume(box) == 0:
             return
@@ -409,7 +311,7 @@ class _Run:
         evaluation = self.evaluate(box)
         self._finish(evaluation, self._active(evaluation))
 
-    def _finish(self, evaluation: Evaluation, active: Array | None) -> None:
+    def _finish(self, evaluation: BoxEvaluation, active: Array | None) -> None:
         """Compute the values and store them."""
         if active is not None and not active.any():
             return
@@ -424,7 +326,7 @@ class _Run:
         for target, value in zip(self.formula.targets, values, strict=True):
             self._store(evaluation, target, value, active)
 
-    def _active(self, evaluation: Evaluation) -> Array | None:
+    def _active(self, evaluation: BoxEvaluation) -> Array | None:
         """The steps that guards and the condition let happen; None stands for all."""
         masks, doubtful = evaluation.guards()
         active = join(masks)
@@ -439,7 +341,9 @@ class _Run:
             return active
         return holds if active is None else np.asarray(active & holds)
 
-    def _store(self, evaluation: Evaluation, target: Access, value: Array, active: Array | None) -> None:
+    def _store(
+        self, evaluation: BoxEvaluation, target: TensorAccess, value: Array, active: Array | None
+    ) -> None:
         store = assign if self.formula.sign in ASSIGNMENTS else accumulate
         if target.picked is None:
             store(evaluation, target, value, active)

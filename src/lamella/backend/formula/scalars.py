@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lamella.base import arrays
-from lamella.base.arrays import Array
+from lamella.base.arrays import Array, element_type_of
 from lamella.base.dtype import I64
 
-# --- the error function, which NumPy has not: two Chebyshev series, good to the last bits of a --------------
+# --- the error function, which NumPy has not: two Chebyshev series, good to the last bits of a double ---------
 
 
 _NEAR_END, _FAR_END, _MIDDLE = 1.5, 6.0, 2.0
@@ -80,6 +80,14 @@ Real: TypeAlias = "np.dtype[np.floating[Any]]"
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 INTEGER = np.dtype(np.int64)
 BOOLEAN = np.dtype(np.bool_)
+
+
+def computing_type(dtype: np.dtype[np.generic], real: Real) -> np.dtype[np.generic]:
+    """The type in which elements of a stored type are computed with: 64-bit integers, one real type, bool."""
+    if dtype in (real, INTEGER, BOOLEAN):
+        return dtype
+    element = element_type_of(dtype)
+    return real if element is not None and element.is_float else INTEGER
 
 
 def apply_function(function: str, operands: Sequence[Array]) -> Array:

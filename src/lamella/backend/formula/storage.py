@@ -8,8 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from lamella.backend.formula.access import computing_type
-from lamella.backend.formula.scalars import DOUBLE, SINGLE, Real
+from lamella.backend.formula.scalars import DOUBLE, SINGLE, Real, computing_type
 from lamella.base import arrays
 from lamella.base.arrays import Array, DType
 from lamella.base.dim import Dim, Logic, Test, Values, substitute, substitute_truth

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lamella.backend.formula.access import Subscript, find_subscript, flat_offsets, view
 from lamella.backend.formula.affine import Affine, is_injective
-from lamella.backend.formula.cells import Access
-from lamella.backend.formula.evaluate import Evaluation
+from lamella.backend.formula.evaluate import BoxEvaluation, Subscript, find_subscript, flat_offsets, view
+from lamella.backend.formula.expression_dag import TensorAccess
 from lamella.backend.formula.scalars import BOOLEAN, DOUBLE, INTEGER, SINGLE
 from lamella.base.arrays import Array, element_type_of
+from lamella.base.dtype import ElementType
+from lamella.base.limits import LARGEST, SMALLEST
 from lamella.ops.formula import Apply
 
 ASSIGNMENTS = ("=", ":=")
@@ -50,7 +51,15 @@ def neutral(sign: str, dtype: np.dtype[np.generic]) -> Array:
     return np.asarray(rule.integer if dtype == INTEGER else rule.real, dtype)
 
 
-def saturate(evaluation: Evaluation, number: int, dtype: np.dtype[np.generic]) -> Array:
+def neutral_of(sign: str, dtype: np.dtype[np.generic], element: ElementType) -> Array:
+    """What the accumulation of an output starts from: an extreme is that of the type that is stored."""
+    start = neutral(sign, dtype)
+    if not element.is_integer:
+        return start
+    return start.clip(max(element.minimum, SMALLEST), min(element.maximum, LARGEST))
+
+
+def saturate(evaluation: BoxEvaluation, number: int, dtype: np.dtype[np.generic]) -> Array:
     """A value to store: a real cast to a narrow integer goes to the nearest; other integers keep their low bits."""
     value, cell = evaluation.value(number), evaluation.formula.cells[number]
     element = element_type_of(dtype)
@@ -63,7 +72,7 @@ def saturate(evaluation: Evaluation, number: int, dtype: np.dtype[np.generic]) -
     return value.clip(element.minimum, min(element.maximum, int(_BOUNDS.max)))
 
 
-def locate(evaluation: Evaluation, target: Access, active: Array | None) -> list[Subscript]:
+def locate(evaluation: BoxEvaluation, target: TensorAccess, active: Array | None) -> list[Subscript]:
     """Where a target is written; an index outside in an active step is refused."""
     before = len(evaluation.trouble)
     found = [find_subscript(evaluation, target, number) for number in range(len(target.places))]
@@ -92,7 +101,7 @@ def axis_strides(forms: Sequence[Affine], shape: Sequence[int]) -> dict[int, int
     return found
 
 
-def _window(evaluation: Evaluation, target: Access, subscripts: Sequence[Subscript]) -> Array | None:
+def _window(evaluation: BoxEvaluation, target: TensorAccess, subscripts: Sequence[Subscript]) -> Array | None:
     """The written elements as a view, where each step of the target's axes has its own."""
     forms = [item.form for item in subscripts if item.form is not None]
     if len(forms) != len(subscripts):
@@ -104,7 +113,7 @@ def _window(evaluation: Evaluation, target: Access, subscripts: Sequence[Subscri
     return view(evaluation, tensor, forms, writeable=True)
 
 
-def assign(evaluation: Evaluation, target: Access, value: Array, active: Array | None) -> None:
+def assign(evaluation: BoxEvaluation, target: TensorAccess, value: Array, active: Array | None) -> None:
     """`target = value` in the active steps; of several values for one element the last step's stays."""
     subscripts = locate(evaluation, target, active)
     window = _window(evaluation, target, subscripts)
@@ -129,8 +138,8 @@ def _write(window: Array, value: Array, active: Array | None) -> None:
 
 
 def _write_in_order(
-    evaluation: Evaluation,
-    target: Access,
+    evaluation: BoxEvaluation,
+    target: TensorAccess,
     subscripts: Sequence[Subscript],
     value: Array,
     active: Array | None,
@@ -145,7 +154,11 @@ def _write_in_order(
 
 
 def accumulate(
-    evaluation: Evaluation, target: Access, value: Array, active: Array | None, joined: Collection[int] = ()
+    evaluation: BoxEvaluation,
+    target: TensorAccess,
+    value: Array,
+    active: Array | None,
+    joined: Collection[int] = (),
 ) -> None:
     """`target sign value` in the active steps, joined first along the axes that the target does not vary along."""
     sign = evaluation.formula.sign

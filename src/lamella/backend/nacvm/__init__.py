@@ -16,6 +16,7 @@ from lamella.backend.drawing import Drawn, types_of
 from lamella.backend.executor.findings import findings_at
 from lamella.backend.executor.inputs import find_picks, reading
 from lamella.backend.formula.storage import Storage
+from lamella.backend.formula.tape import SlotAllocator, Slots, SlotStep, clear
 from lamella.backend.nacvm.inputs import Entry, take_inputs
 from lamella.backend.nacvm.link import (
     Linker,
@@ -32,7 +33,6 @@ from lamella.backend.nacvm.operations import Draws, Operations
 from lamella.backend.nacvm.preload import Reader
 from lamella.backend.nacvm.program import Event, Program, Result, State
 from lamella.backend.nacvm.schedule import DROP, PRELOAD, Move, follow
-from lamella.backend.nacvm.tape import Room, Slots, Step, clear
 from lamella.backend.nacvm.ticks import Account, Ticks, held_bytes
 from lamella.backend.progress import Progress, no_progress
 from lamella.base.arrays import Array
@@ -55,13 +55,13 @@ from lamella.ops.problem import Fault, Problem
 class Cursor:
     """Goes through steps, some of which set where it goes on."""
 
-    steps: Sequence[Step]
+    steps: Sequence[SlotStep]
     place: int = 0
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[SlotStep]:
         return self
 
-    def __next__(self) -> Step:
+    def __next__(self) -> SlotStep:
         if self.place >= len(self.steps):
             raise StopIteration
         self.place += 1
@@ -90,7 +90,7 @@ class Jumps:
         """Come to an instruction whose steps start at a place."""
         self.starts[index] = place
 
-    def test(self, index: int) -> list[Step]:
+    def test(self, index: int) -> list[SlotStep]:
         """Read the condition of a branch, before the commands of its tick drop it."""
         if index not in self.blocks.owned or not self._is_branch(index):
             return []
@@ -102,9 +102,9 @@ class Jumps:
 
         return [step]
 
-    def behind(self, index: int, place: int) -> list[Step]:
+    def behind(self, index: int, place: int) -> list[SlotStep]:
         """What comes behind the steps of an instruction, the next of which stands at a place."""
-        found: list[Step] = []
+        found: list[SlotStep] = []
         if index in self.blocks.owned:
             found += self.ticks.flush()
             if self._is_branch(index):
@@ -117,7 +117,7 @@ class Jumps:
     def _is_branch(self, owner: int) -> bool:
         return self.linker.program.file.instructions[owner].operation == CONTROL_FLOW
 
-    def _end(self, block: Block, place: int) -> list[Step]:
+    def _end(self, block: Block, place: int) -> list[SlotStep]:
         """The end of a block: on to the next one, or over it, or the join."""
         found, owned = self.ticks.flush(), self.blocks.owned[block.owner]
         if block.number + 1 < len(owned):
@@ -132,7 +132,7 @@ class Jumps:
 
     # --- jumps ----------------------------------------------------------------------------------------------
 
-    def _choose(self, index: int) -> Step:
+    def _choose(self, index: int) -> SlotStep:
         """Go on with the first block, or skip it."""
         first, second = self.blocks.owned[index]
         choices, skip, cursor, starts = self._choices, self._skip(first), self.cursor, self.starts
@@ -144,7 +144,7 @@ class Jumps:
 
         return step
 
-    def _leave(self, block: Block) -> Step:
+    def _leave(self, block: Block) -> SlotStep:
         """Skip the last block."""
         skip, cursor, joins, owner = self._skip(block), self.cursor, self.joins, block.owner
 
@@ -154,7 +154,7 @@ class Jumps:
 
         return step
 
-    def _skip(self, block: Block) -> Step:
+    def _skip(self, block: Block) -> SlotStep:
         """What is done to memory where a block does not run."""
         moves = tuple(self._moves(block))
         waiting = tuple(self._waiting(block))
@@ -220,14 +220,14 @@ class _Named:
     """An instruction as a watcher sees it: what it calls, and the steps that it takes."""
 
     operator: str
-    steps: Iterator[Step]
+    steps: Iterator[SlotStep]
 
 
 @dataclass(frozen=True, slots=True)
 class _Code:
     """Prepared steps: each with the instruction it belongs to, the slots they start from, what comes after them."""
 
-    steps: list[Step]
+    steps: list[SlotStep]
     owners: list[int]
     template: Slots
     ticks: Ticks
@@ -330,7 +330,7 @@ class Machine:
 
     def _run(self, slots: Slots) -> None:
         steps = self._code.steps
-        waiting: Iterator[Step] = iter(steps)
+        waiting: Iterator[SlotStep] = iter(steps)
         if self._cursor.steps:
             self._cursor.place = 0
             waiting = self._cursor
@@ -343,11 +343,11 @@ class Machine:
         except (Fault, Problem, ZeroDivisionError, MemoryError, LamellaError) as problem:
             self._tell(self._owner(waiting), problem)
 
-    def _owner(self, waiting: Iterator[Step]) -> int:
+    def _owner(self, waiting: Iterator[SlotStep]) -> int:
         """The instruction of the step that was taken last."""
         return self._code.owners[len(self._code.steps) - length_hint(waiting) - 1]
 
-    def _run_watched(self, slots: Slots, waiting: Iterator[Step]) -> None:
+    def _run_watched(self, slots: Slots, waiting: Iterator[SlotStep]) -> None:
         """Instruction by instruction, each with its word, for those who look; a branch leaves some out."""
         words = {index: word_of(self.program, index) for index in set(self._code.owners)}
         taken = groupby(waiting, lambda step: self._owner(waiting))
@@ -370,7 +370,7 @@ class Machine:
     def _link(self) -> _Code:
         program, sizes, loads = self.program, find_sizes(self.program), find_loads(self.program)
         plan = follow(program.file, sizes, self._last + 1)
-        room = Room([None] * len(program.file.instructions))
+        room = SlotAllocator([None] * len(program.file.instructions))
         known = {index for index, _ in self._states}
         linker = Linker(program, self._operations, self._reader, loads, plan, room, known)
         tuples = frozenset(index for index, item in enumerate(program.results) if isinstance(item, tuple))
@@ -380,7 +380,7 @@ class Machine:
         commands: Mapping[int, Sequence[Command]] = {
             tick.index: tick.commands for tick in program.file.schedule
         }
-        steps: list[Step] = []
+        steps: list[SlotStep] = []
         owners: list[int] = []
         for index in range(self._last + 1):
             jumps.begin(index, len(steps))

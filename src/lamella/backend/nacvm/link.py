@@ -9,12 +9,12 @@ from operator import itemgetter, methodcaller
 import numpy as np
 
 from lamella.backend.executor.findings import findings_at
+from lamella.backend.formula.tape import Register, SlotAllocator, Slots, SlotStep, Tape, bind
 from lamella.backend.nacvm.inputs import Entry
 from lamella.backend.nacvm.operations import Env, Operations
 from lamella.backend.nacvm.preload import Load, Reader
 from lamella.backend.nacvm.program import Path, Program, Result, paths, size_of, tensor_bytes
 from lamella.backend.nacvm.schedule import Plan
-from lamella.backend.nacvm.tape import Register, Room, Slots, Step, Tape, bind
 from lamella.backend.nacvm.ticks import held_bytes
 from lamella.base.arrays import Array, to_exchange
 from lamella.base.diagnostic import Rule
@@ -104,7 +104,7 @@ class Linker:
     reader: Reader
     loads: Mapping[int, Load]
     plan: Plan
-    room: Room
+    room: SlotAllocator
     states: Collection[int] = ()
     """The instructions whose states are there from the start."""
     blocks: Blocks = field(init=False)
@@ -119,7 +119,7 @@ class Linker:
             with findings_at(item.tensor.name, item.tensor.origin):
                 self.constants[item.tensor.name] = self.operations.array(item)
 
-    def link(self, index: int) -> list[Step]:
+    def link(self, index: int) -> list[SlotStep]:
         """The steps of an instruction; what is wrong with it by the schedule is told when the run comes there."""
         missing, item = self.plan.missing.get(index), self.program.file.instructions[index]
         needed, limit = self.plan.alive[index], self.operations.storage.most_bytes
@@ -134,7 +134,7 @@ class Linker:
             return [] if fits else [_refuse(NO_MEANING, reason="its blocks do not fit behind it")]
         return self._link_output(index, item) if item.operation == OUTPUT else self._link_operation(index)
 
-    def _link_input(self, index: int, item: Instruction) -> list[Step]:
+    def _link_input(self, index: int, item: Instruction) -> list[SlotStep]:
         """Inputs and states are there from the start; weights are read when their instruction comes."""
         if item.variant == PARAMETER and index in self.loads:
             return [_load(self.reader, self.loads[index])]
@@ -144,7 +144,7 @@ class Linker:
             return [_refuse(NO_MEANING, reason=f"inputs of variant {item.variant} are not run")]
         return []
 
-    def _link_output(self, index: int, item: Instruction) -> list[Step]:
+    def _link_output(self, index: int, item: Instruction) -> list[SlotStep]:
         block = self.blocks.at(index)
         if is_handing(item) and block is not None:
             return [self._hand_over(index, item, block)]
@@ -165,7 +165,7 @@ class Linker:
 
         return [step]
 
-    def _hand_over(self, index: int, item: Instruction, block: Block) -> Step:
+    def _hand_over(self, index: int, item: Instruction, block: Block) -> SlotStep:
         """Add results of a block to that of its instruction; of convergences one for each block."""
         owner, result = block.owner, self.program.results[block.owner]
         sources = [index + offset for offset in item.offsets]
@@ -180,7 +180,7 @@ class Linker:
 
         return step
 
-    def link_join(self, owner: int, last: int) -> list[Step]:
+    def link_join(self, owner: int, last: int) -> list[SlotStep]:
         """The steps of a convergence, whose blocks have handed over what its operation reads."""
         tape, env = Tape(), dict[str, Register]()
         whole = tape.read(owner)
@@ -194,7 +194,7 @@ class Linker:
             return []
         return bind(tape, self._gather(tape, env, result), owner, self.room)
 
-    def _link_operation(self, index: int) -> list[Step]:
+    def _link_operation(self, index: int) -> list[SlotStep]:
         tape, env = Tape(), dict[str, Register]()
         self._enter(tape, env, index)
         for operation in self.program.steps[index]:
@@ -255,7 +255,7 @@ def _first(held: object) -> object:
     return held
 
 
-def _load(reader: Reader, load: Load) -> Step:
+def _load(reader: Reader, load: Load) -> SlotStep:
     index = load.index
 
     def step(slots: Slots) -> None:
@@ -264,7 +264,7 @@ def _load(reader: Reader, load: Load) -> Step:
     return step
 
 
-def _refuse(rule: Rule, **values: object) -> Step:
+def _refuse(rule: Rule, **values: object) -> SlotStep:
     """A step that ends the run with a finding."""
 
     def step(slots: Slots) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lamella.backend.formula.tape import Slots, SlotStep
 from lamella.backend.nacvm.preload import Load, Reader
 from lamella.backend.nacvm.schedule import DROP, Move, Plan
-from lamella.backend.nacvm.tape import Slots, Step
 from lamella.lang.nac.nodes import Action, Command
 
 NOTED: Mapping[int, str] = {
@@ -48,7 +48,7 @@ class Ticks:
     """Instructions whose results come where their blocks join."""
     made: list[int] = field(default_factory=list)
 
-    def follow(self, index: int) -> list[Step]:
+    def follow(self, index: int) -> list[SlotStep]:
         """What the tick of an instruction does; nothing where it only keeps results."""
         if self.sizes.get(index) and index not in self.plan.preloaded and index not in self.owners:
             self.made.append(index)
@@ -65,7 +65,7 @@ class Ticks:
             return [_drop(made, tuple(move.target for move in moves), self.account)]
         return [self._obey(index, made, moves)]
 
-    def _obey(self, index: int, made: Sequence[int], moves: Sequence[Move]) -> Step:
+    def _obey(self, index: int, made: Sequence[int], moves: Sequence[Move]) -> SlotStep:
         """A tick of any commands, in their order."""
         account, reader, fixed, counted = self.account, self.reader, tuple(moves), tuple(made)
         loads, sizes = self.loads, self.sizes
@@ -82,7 +82,7 @@ class Ticks:
 
         return step
 
-    def flush(self) -> list[Step]:
+    def flush(self) -> list[SlotStep]:
         """Count what was made so far: what follows may not run."""
         made, self.made = tuple(self.made), []
         account = self.account
@@ -97,7 +97,7 @@ class Ticks:
         if self.sizes.get(index):
             self.made.append(index)
 
-    def note(self, index: int, commands: Iterable[Command]) -> list[Step]:
+    def note(self, index: int, commands: Iterable[Command]) -> list[SlotStep]:
         """A step that tells the trace what the commands of a tick do."""
         told = tuple((NOTED[item.action], item.target) for item in commands if item.action in NOTED)
         reader = self.reader
@@ -113,7 +113,7 @@ class Ticks:
         self.account.add(sum(held_bytes(slots[place]) for place in self.made))
 
 
-def _drop(made: tuple[int, ...], targets: tuple[int, ...], account: Account) -> Step:
+def _drop(made: tuple[int, ...], targets: tuple[int, ...], account: Account) -> SlotStep:
     """A tick that drops arrays: the usual one, and so without detours."""
     if len(made) == 1 and len(targets) == 1:
         return _drop_one(made[0], targets[0], account)
@@ -132,7 +132,7 @@ def _drop(made: tuple[int, ...], targets: tuple[int, ...], account: Account) -> 
     return step
 
 
-def _drop_one(made: int, target: int, account: Account) -> Step:
+def _drop_one(made: int, target: int, account: Account) -> SlotStep:
     def step(slots: Slots) -> None:
         now = account.now + slots[made].nbytes
         if now > account.most:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
 
-from lamella.backend.formula.access import computing_type
-from lamella.backend.formula.cells import Formula, prepare
 from lamella.backend.formula.contract import evaluate_scalar, run_formula
 from lamella.backend.formula.evaluate import Tensors
-from lamella.backend.formula.scalars import Real
+from lamella.backend.formula.expression_dag import PreparedFormula, prepare
+from lamella.backend.formula.lower import FormulaSet, output_type
+from lamella.backend.formula.program import FormulaProgram, compile_formulas
+from lamella.backend.formula.scalars import Real, computing_type
 from lamella.backend.formula.storage import Storage, TensorValue, known_extent, known_shape, known_single
-from lamella.backend.formula.store import ASSIGNMENTS, neutral
+from lamella.backend.formula.store import ASSIGNMENTS, neutral_of
 from lamella.backend.reference.intrinsics import INTRINSICS
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Label
 from lamella.base.dim import Dim, Logic, Test, substitute, symbols
 from lamella.base.dtype import ElementType
-from lamella.base.limits import LARGEST, SMALLEST, Limits
+from lamella.base.limits import Limits
 from lamella.base.placement import Placed
 from lamella.graph.binding import bind_operation, signature
 from lamella.graph.nodes import Operation, Pack, Tensor, tensors
@@ -43,9 +44,11 @@ class BoundOperation:
     instance: Instance
     formulas: tuple[Contraction, ...]
     key: tuple[int, ...] | None = None
-    ready: list[Formula] = field(default_factory=list)
+    ready: list[PreparedFormula] = field(default_factory=list)
+    compiled: tuple[object, FormulaProgram | None] | None = None
+    """The program of the last extents and types, which it stands with."""
 
-    def specialise(self, values: Values) -> list[Formula]:
+    def specialise(self, values: Values) -> list[PreparedFormula]:
         """The formulas for the extents of this run."""
         names = sorted(values)
         key = tuple(values[name] for name in names)
@@ -168,6 +171,35 @@ class FormulaRunner:
 
     def run_formulas(self, call: CheckedCall, inputs: Sequence[TensorValue]) -> list[TensorValue]:
         """The outputs of an operation that has formulas."""
+        arrays = [item for value in inputs for item in _items(value)]
+        program = self._compile(call, inputs, arrays)
+        results = None
+        if program is not None:
+            with np.errstate(all="ignore"):
+                results = program.run(arrays)
+        return (
+            self._evaluate(call, inputs) if results is None else list(_grouped(call.bound.instance, results))
+        )
+
+    def _compile(
+        self, call: CheckedCall, inputs: Sequence[TensorValue], arrays: Sequence[Array]
+    ) -> FormulaProgram | None:
+        """The program of a call; that of the last extents and types is kept, and None where there is none."""
+        bound, instance, values = call.bound, call.bound.instance, call.values
+        formulas = bound.specialise(values)
+        key = bound.key, tuple((item.shape, item.dtype) for item in arrays)
+        if bound.compiled is None or bound.compiled[0] != key:
+            stored = [self.storage.dtype(item.element) for item in instance.outputs]
+            real = self.storage.real([*dtypes_of(inputs), *stored])
+            operation = FormulaSet(formulas, instance.outputs, self.storage, real, values)
+            given = zip(instance.inputs, inputs, strict=True)
+            named = {name: value for (name, _), value in given if value is not None}
+            constants = self.tensors(instance, [None] * len(inputs), values)
+            bound.compiled = key, compile_formulas(operation, named, constants)
+        return bound.compiled[1]
+
+    def _evaluate(self, call: CheckedCall, inputs: Sequence[TensorValue]) -> list[TensorValue]:
+        """The outputs of formulas that no program expresses: guards, conditions and counters decide what runs."""
         instance, values = call.bound.instance, call.values
         formulas = call.bound.specialise(values)
         held = self.tensors(instance, inputs, values)
@@ -205,15 +237,14 @@ class FormulaRunner:
         return tuple(fill(element, known_shape(shape, values), item) for shape, item in pairs)
 
     def allocate(
-        self, declared: Declared, formulas: Sequence[Formula], real: Real, values: Values
+        self, declared: Declared, formulas: Sequence[PreparedFormula], real: Real, values: Values
     ) -> Array | tuple[Array, ...]:
         """Room for an output: in the computed type where it is accumulated or saturates: rounded once."""
         if declared.size is not None:
             known_extent(declared.size, values)  # a length that nothing in this run tells is refused here
-        dtype = self.storage.dtype(declared.element)
+        stored = self.storage.dtype(declared.element)
         signs = {item.sign for item in formulas if any(part.tensor == declared.name for part in item.targets)}
-        if not signs <= set(ASSIGNMENTS) or (declared.element.is_float and declared.element.bits <= 8):
-            dtype = computing_type(dtype, real)
+        dtype = output_type(declared.element, stored, signs, real)
         shapes = declared.items if declared.items is not None else (declared.shape or (),)
         found = tuple(self.storage.allocate(_open_shape(shape, values), dtype) for shape in shapes)
         return found if declared.items is not None else found[0]
@@ -247,7 +278,7 @@ class FormulaRunner:
 
 
 def _start(
-    formula: Formula,
+    formula: PreparedFormula,
     held: Tensors,
     elements: Mapping[str, ElementType],
     started: set[tuple[str, int | None]],
@@ -261,20 +292,30 @@ def _start(
         for item in items:
             if (target.tensor, item) not in started and formula.sign not in ASSIGNMENTS:
                 array = tensor[item or 0] if isinstance(tensor, tuple) else tensor
-                start, element = neutral(formula.sign, array.dtype), elements[target.tensor]
-                # The extremes are those of the type that is stored, not of the wider one that is computed in.
-                array[...] = _clip(start, element) if element.is_integer else start
+                array[...] = neutral_of(formula.sign, array.dtype, elements[target.tensor])
             started.add((target.tensor, item))
-
-
-def _clip(start: Array, element: ElementType) -> Array:
-    """An extreme that the element type has, as a 64-bit integer."""
-    return start.clip(max(element.minimum, SMALLEST), min(element.maximum, LARGEST))
 
 
 def _open_shape(shape: Sequence[int | Dim], values: Values) -> list[int]:
     """A shape in which extents that the formula counts are still empty."""
     return [extent if isinstance(extent := substitute(item, values), int) else 0 for item in shape]
+
+
+def _items(value: TensorValue) -> tuple[Array, ...]:
+    """The arrays of an argument."""
+    if value is None:
+        return ()
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _grouped(instance: Instance, arrays: Sequence[Array]) -> Iterator[TensorValue]:
+    """The arrays of all outputs, those of a pack as one."""
+    first = 0
+    for declared in instance.outputs:
+        count = 1 if declared.items is None else len(declared.items)
+        items = tuple(arrays[first : first + count])
+        yield items[0] if declared.items is None else items
+        first += count
 
 
 def _widen(value: TensorValue, real: Real) -> TensorValue:
@@ -294,12 +335,7 @@ def _known_value(value: Value, values: Values) -> Value:
 
 def dtypes_of(inputs: Sequence[TensorValue]) -> list[np.dtype[np.generic]]:
     """The types of the arrays of a call."""
-    return [
-        item.dtype
-        for value in inputs
-        if value is not None
-        for item in (value if isinstance(value, tuple) else (value,))
-    ]
+    return [item.dtype for value in inputs for item in _items(value)]
 
 
 def used_values(operation: Operation, values: Values) -> Values:

@@ -17,7 +17,7 @@ from lamella.ops.formula import MOST_LOOPS, Apply, Contraction, Counter, Element
 from lamella.ops.problem import Fault
 
 
-class Place(NamedTuple):
+class SubscriptCells(NamedTuple):
     """One index of an access: its cell, whether it is tested, and the cells that replace it outside."""
 
     at: int
@@ -31,35 +31,35 @@ class Place(NamedTuple):
         return self.guarded and (self.below is None or self.above is None)
 
 
-class Access(NamedTuple):
+class TensorAccess(NamedTuple):
     """An element of a tensor: its name, the number of the pack's item or the cell that computes it, its indices."""
 
     tensor: str
-    places: tuple[Place, ...]
+    places: tuple[SubscriptCells, ...]
     item: int | None = None
     picked: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TermCell:
     """One term with the numbers of the cells it needs; `form` where it is affine in the loop indices."""
 
     term: Scalar
     operands: tuple[int, ...] = ()
     form: Affine | None = None
-    access: Access | None = None
+    access: TensorAccess | None = None
     axes: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
-class Cells:
+class ExpressionDag:
     """The cells of one contraction; a cell stands after its operands."""
 
     loops: tuple[tuple[str, int], ...]
-    cells: list[Cell] = field(default_factory=list)
+    cells: list[TermCell] = field(default_factory=list)
     numbers: dict[int, int] = field(default_factory=dict)
 
-    def __getitem__(self, number: int) -> Cell:
+    def __getitem__(self, number: int) -> TermCell:
         return self.cells[number]
 
     def add(self, root: Scalar) -> int:
@@ -77,12 +77,12 @@ class Cells:
                 waiting += [(part, False) for part in reversed(list(_parts(term)))]
         return self.numbers[id(root)]
 
-    def access(self, element: Element) -> Access:
+    def access(self, element: Element) -> TensorAccess:
         """An access whose parts have their cells."""
         places = tuple(self._place(index) for index in element.indices)
         if element.item is None or _is_integer(element.item):
-            return Access(element.tensor, places, element.item if _is_integer(element.item) else None)
-        return Access(element.tensor, places, picked=self.add(element.item))
+            return TensorAccess(element.tensor, places, element.item if _is_integer(element.item) else None)
+        return TensorAccess(element.tensor, places, picked=self.add(element.item))
 
     def needed(self, roots: Iterable[int]) -> tuple[int, ...]:
         """The cells to compute for some roots, in order; an affine cell needs no others."""
@@ -96,7 +96,7 @@ class Cells:
                     waiting += self._inputs(self.cells[number])
         return tuple(sorted(found))
 
-    def access_inputs(self, access: Access) -> Iterator[int]:
+    def access_inputs(self, access: TensorAccess) -> Iterator[int]:
         """The cells that must be computed to find the place of an access: affine indices need not."""
         if access.picked is not None:
             yield access.picked
@@ -106,31 +106,31 @@ class Cells:
                 yield place.at
             yield from (number for number in (place.below, place.above) if number is not None)
 
-    def _inputs(self, cell: Cell) -> Iterable[int]:
+    def _inputs(self, cell: TermCell) -> Iterable[int]:
         return cell.operands if cell.access is None else self.access_inputs(cell.access)
 
-    def _place(self, index: Scalar | Guard) -> Place:
+    def _place(self, index: Scalar | Guard) -> SubscriptCells:
         if not isinstance(index, Guard):
-            return Place(self.add(index))
+            return SubscriptCells(self.add(index))
         below, above = (None if side is None else self.add(side) for side in (index.below, index.above))
-        return Place(self.add(index.index), True, below, above)
+        return SubscriptCells(self.add(index.index), True, below, above)
 
-    def _make(self, term: Scalar) -> Cell:
+    def _make(self, term: Scalar) -> TermCell:
         if isinstance(term, Index):
             axis = next((axis for axis, (name, _) in enumerate(self.loops) if name == term.name), None)
             index = Affine(0) if axis is None else Affine(0, ((axis, 1),))
-            return Cell(term, form=index, axes=index.axes)
+            return TermCell(term, form=index, axes=index.axes)
         if isinstance(term, Counter):
-            return Cell(term, axes=frozenset(range(len(self.loops))))
+            return TermCell(term, axes=frozenset(range(len(self.loops))))
         if isinstance(term, Element):
             access = self.access(term)
-            return Cell(term, access=access, axes=self.axes_of(access))
+            return TermCell(term, access=access, axes=self.axes_of(access))
         operands = tuple(self.numbers[id(part)] for part in _parts(term))
         axes = frozenset[int]().union(*(self.cells[number].axes for number in operands))
         form = self._form(term, operands)
-        return Cell(_checked(term), operands, form, axes=axes if form is None else form.axes)
+        return TermCell(_checked(term), operands, form, axes=axes if form is None else form.axes)
 
-    def axes_of(self, access: Access) -> frozenset[int]:
+    def axes_of(self, access: TensorAccess) -> frozenset[int]:
         """The axes along which the place of an access varies."""
         numbers = [place.at for place in access.places]
         numbers += [number for place in access.places for number in place[2:] if number is not None]
@@ -199,17 +199,17 @@ def _parts(term: Scalar) -> Iterator[Scalar]:
 
 
 @dataclass(frozen=True, slots=True)
-class Formula:
+class PreparedFormula:
     """A contraction ready to run: its cells, what they are for, the loops in order."""
 
-    cells: Cells
-    targets: tuple[Access, ...]
+    cells: ExpressionDag
+    targets: tuple[TensorAccess, ...]
     values: tuple[int, ...]
     condition: int | None
     sign: str
     extents: tuple[int, ...]
 
-    def accesses(self) -> Iterator[Access]:
+    def accesses(self) -> Iterator[TensorAccess]:
         """Every access in the order in which a step makes them: inner ones first, those of the left side last."""
         for cell in self.cells.cells:
             if cell.access is not None:
@@ -217,20 +217,22 @@ class Formula:
         yield from self.targets
 
 
-def prepare(contraction: Contraction) -> Formula:
+def prepare(contraction: Contraction) -> PreparedFormula:
     """Write a contraction with known extents as cells; a loop of one step is no loop."""
     known = ((loop.index, _known(loop.extent)) for loop in contraction.loops)
     loops = tuple((index, extent) for index, extent in known if extent != 1)
     if len(loops) > MOST_LOOPS:
         raise Fault(NO_MEANING, reason=f"its formula has {len(loops)} loops; at most {MOST_LOOPS} can be run")
-    cells = Cells(loops)
+    cells = ExpressionDag(loops)
     targets = tuple(_target(cells, target) for target in contraction.targets)
     values = tuple(cells.add(value) for value in contraction.values)
     condition = None if contraction.condition is None else cells.add(contraction.condition)
-    return Formula(cells, targets, values, condition, contraction.sign, tuple(size for _, size in loops))
+    return PreparedFormula(
+        cells, targets, values, condition, contraction.sign, tuple(size for _, size in loops)
+    )
 
 
-def _target(cells: Cells, target: Element) -> Access:
+def _target(cells: ExpressionDag, target: Element) -> TensorAccess:
     for part in _parts(target):
         cells.add(part)
     return cells.access(target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from math import prod
@@ -10,30 +10,39 @@ from typing import TypeAlias
 
 import numpy as np
 
-from lamella.backend.formula.access import computing_type
-from lamella.backend.formula.cells import Access, Cells, Formula
 from lamella.backend.formula.contract import BOX
-from lamella.backend.formula.product import find_product
-from lamella.backend.formula.scalars import BOOLEAN, DOUBLE, INTEGER, SINGLE, Real
+from lamella.backend.formula.expression_dag import ExpressionDag, PreparedFormula, TensorAccess
+from lamella.backend.formula.scalars import BOOLEAN, DOUBLE, INTEGER, SINGLE, Real, computing_type
+from lamella.backend.formula.shortcuts import find_product
 from lamella.backend.formula.storage import Storage, known_shape
-from lamella.backend.formula.store import ACCUMULATIONS, ASSIGNMENTS, neutral
-from lamella.backend.nacvm.formula.reads import Part, find_parts
-from lamella.backend.nacvm.formula.terms import Tensors, Terms
-from lamella.backend.nacvm.formula.values import Space, UnsupportedError, Value, astype, reshape, spread
-from lamella.backend.nacvm.tape import Function, Register, Tape
+from lamella.backend.formula.store import ACCUMULATIONS, ASSIGNMENTS, neutral, neutral_of
+from lamella.backend.formula.tape import Function, Register, Tape
+from lamella.backend.formula.terms import (
+    DimensionUse,
+    LoopSpace,
+    LoopValue,
+    Tensors,
+    Terms,
+    astype,
+    find_parts,
+    reshape,
+    spread,
+)
 from lamella.base.arrays import Array, DType
+from lamella.base.dim import Values
 from lamella.base.dtype import ElementType
+from lamella.base.errors import Unsupported
 from lamella.ops.formula import Apply
 from lamella.ops.instance import Declared, Shape
 
-# --- putting values where the left side of a formula writes them: into the whole output, or into a ----------
+# --- storing: values in the dimensions of an output, as the whole of it or a part ------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class WrittenElements:
     """The elements that a formula writes, dimension by dimension."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[DimensionUse, ...]
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -50,27 +59,29 @@ class Target:
         return tuple(slice(None) if part.cut is None else part.cut for part in self.parts)
 
 
-def find_target(space: Space, cells: Cells, access: Access, shape: Sequence[int]) -> Target:
+def find_target(
+    space: LoopSpace, cells: ExpressionDag, access: TensorAccess, shape: Sequence[int]
+) -> WrittenElements:
     """Where a formula writes, each element once."""
-    found = Target(tuple(find_parts(space, cells, access, shape)))
+    found = WrittenElements(tuple(find_parts(space, cells, access, shape)))
     if len(set(found.axes)) != len(found.axes):
-        raise UnsupportedError("a loop runs along two dimensions")
+        raise Unsupported("a loop runs along two dimensions")
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class OutputValue:
     """A value in the dimensions of an output; a dimension along which it does not vary may have length 1."""
 
     register: Register
     shape: tuple[int, ...]
 
 
-def place(space: Space, value: Value, target: Target) -> Placed:
+def place(space: LoopSpace, value: LoopValue, target: WrittenElements) -> OutputValue:
     """A value in the dimensions that a target writes; places that it writes alone have no dimension in a part."""
     order = [axis for axis in target.axes if axis in value.axes]
     if len(order) != len(value.axes):
-        raise UnsupportedError("an element is written more than once")
+        raise Unsupported("an element is written more than once")
     register = value.register
     if tuple(order) != value.axes:
         register = space.transpose(register, [value.axes.index(axis) for axis in order])
@@ -81,17 +92,17 @@ def place(space: Space, value: Value, target: Target) -> Placed:
     shape = tuple(_length(space, part, order) for part in parts)
     if shape != space.shape(order):
         register = space.view(register, reshape(shape))
-    return Placed(register, shape)
+    return OutputValue(register, shape)
 
 
-def _length(space: Space, part: Part, order: Sequence[int]) -> int:
+def _length(space: LoopSpace, part: DimensionUse, order: Sequence[int]) -> int:
     found = 1
     for axis in part.axes:
         found *= space.extents[axis] if axis in order else 1
     return found
 
 
-def _fill(space: Space, register: Register, order: Sequence[int], axes: Sequence[int]) -> Register:
+def _fill(space: LoopSpace, register: Register, order: Sequence[int], axes: Sequence[int]) -> Register:
     """A value repeated along the loops it does not vary along."""
     inner = tuple(space.extents[axis] if axis in order else 1 for axis in axes)
     register = space.view(register, reshape(inner))
@@ -132,7 +143,7 @@ def copy(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Function:
 
 
 @dataclass(frozen=True, slots=True)
-class Roles:
+class ProductAxes:
     """What each loop does in a matrix product."""
 
     batch: tuple[int, ...]
@@ -141,7 +152,7 @@ class Roles:
     summed: tuple[int, ...]
 
 
-def multiply(terms: Terms, axes: Sequence[int]) -> Value | None:
+def multiply(terms: Terms, axes: Sequence[int]) -> LoopValue | None:
     """The sums of products along some loops of the target; None where it is no matrix product, or does not pay."""
     product = find_product(terms.formula)
     box = tuple((0, extent) for extent in terms.space.extents)
@@ -152,14 +163,14 @@ def multiply(terms: Terms, axes: Sequence[int]) -> Value | None:
     roles = _roles(left, right, axes)
     used = {*roles.batch, *roles.rows, *roles.columns, *roles.summed}
     if len(used) != len(terms.space.extents):
-        raise UnsupportedError("a factor is summed alone")
+        raise Unsupported("a factor is summed alone")
     if roles.rows and roles.columns and roles.rows[-1] > roles.columns[-1]:
         left, right = right, left
-        roles = Roles(roles.batch, roles.columns, roles.rows, roles.summed)
+        roles = ProductAxes(roles.batch, roles.columns, roles.rows, roles.summed)
     return _matmul(terms.space, left, right, roles)
 
 
-def _factor(terms: Terms, numbers: Sequence[int], others: Sequence[int]) -> Value:
+def _factor(terms: Terms, numbers: Sequence[int], others: Sequence[int]) -> LoopValue:
     """A factor; where it has zeros beyond the edges of a tensor, what they are multiplied with must be finite."""
     terms.padded = False
     values = [terms.windows(number) for number in numbers]
@@ -167,14 +178,14 @@ def _factor(terms: Terms, numbers: Sequence[int], others: Sequence[int]) -> Valu
         cells = [terms.formula.cells[number] for number in others]
         tensors = [terms.tensor(cell.access) for cell in cells if cell.access is not None]
         if len(tensors) != len(cells):
-            raise UnsupportedError("what zeros are multiplied with is computed")
+            raise Unsupported("what zeros are multiplied with is computed")
         terms.space.tape.finite.update(item.register for item in tensors)
     return reduce(lambda one, two: terms.space.apply(np.multiply, [one, two], one.dtype), values)
 
 
-def _roles(left: Value, right: Value, axes: Sequence[int]) -> Roles:
+def _roles(left: LoopValue, right: LoopValue, axes: Sequence[int]) -> ProductAxes:
     both = [axis for axis in left.axes if axis in right.axes]
-    return Roles(
+    return ProductAxes(
         tuple(axis for axis in both if axis in axes),
         tuple(axis for axis in left.axes if axis not in both and axis in axes),
         tuple(axis for axis in right.axes if axis not in both and axis in axes),
@@ -182,7 +193,7 @@ def _roles(left: Value, right: Value, axes: Sequence[int]) -> Roles:
     )
 
 
-def _matmul(space: Space, left: Value, right: Value, roles: Roles) -> Value:
+def _matmul(space: LoopSpace, left: LoopValue, right: LoopValue, roles: ProductAxes) -> LoopValue:
     one = _matrix(space, left, (roles.rows, roles.summed), roles.batch)
     two = _matrix(space, right, (roles.summed, roles.columns), roles.batch)
     order = (*roles.batch, *roles.rows, *roles.columns)
@@ -193,11 +204,11 @@ def _matmul(space: Space, left: Value, right: Value, roles: Roles) -> Value:
     axes = tuple(sorted(order))
     if axes != order:
         found = space.transpose(found, [order.index(axis) for axis in axes])
-    return Value(found, axes, left.dtype)
+    return LoopValue(found, axes, left.dtype)
 
 
 def _matrix(
-    space: Space, value: Value, sides: tuple[tuple[int, ...], tuple[int, ...]], batch: tuple[int, ...]
+    space: LoopSpace, value: LoopValue, sides: tuple[tuple[int, ...], tuple[int, ...]], batch: tuple[int, ...]
 ) -> Register:
     """A factor as a row of matrices, or one matrix, whose sides run along some loops."""
     order = (*batch, *sides[0], *sides[1])
@@ -215,7 +226,7 @@ Name: TypeAlias = tuple[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class DeclaredOutput:
     """An output of an operation: the type it is computed in while formulas add to it, the one it is stored in."""
 
     element: ElementType
@@ -225,36 +236,36 @@ class Output:
 
 
 @dataclass(slots=True)
-class State:
+class OutputState:
     """What an output is so far; `owned` says that nothing else holds the array."""
 
-    placed: Placed
+    placed: OutputValue
     dtype: DType
     owned: bool = False
 
 
 @dataclass(slots=True)
-class Lowering:
+class FormulaLowering:
     """One operation while its formulas are put on a tape."""
 
     tape: Tape
     tensors: Tensors
     storage: Storage
     real: Real
-    outputs: Mapping[Name, Output]
-    states: dict[Name, State] = field(default_factory=dict)
+    outputs: Mapping[Name, DeclaredOutput]
+    states: dict[Name, OutputState] = field(default_factory=dict)
 
-    def run(self, formula: Formula) -> None:
+    def run(self, formula: PreparedFormula) -> None:
         """Put a formula on the tape, or say that its structure is not known."""
         if formula.condition is not None or 0 in formula.extents:
-            raise UnsupportedError("steps are skipped")
-        space = Space(self.tape, formula.extents, self.storage.most_bytes)
+            raise Unsupported("steps are skipped")
+        space = LoopSpace(self.tape, formula.extents, self.storage.most_bytes)
         terms = Terms(space, formula, self.tensors, self.real)
         for access, number in zip(formula.targets, formula.values, strict=True):
             name = access.tensor, access.item
             output = self.outputs.get(name)
             if output is None:
-                raise UnsupportedError("an item of a pack is computed")
+                raise Unsupported("an item of a pack is computed")
             target = find_target(space, formula.cells, access, output.shape)
             if formula.sign in ASSIGNMENTS:
                 self._assign(name, target, terms, number)
@@ -263,7 +274,7 @@ class Lowering:
 
     # --- assignments ----------------------------------------------------------------------------------------
 
-    def _assign(self, name: Name, target: Target, terms: Terms, number: int) -> None:
+    def _assign(self, name: Name, target: WrittenElements, terms: Terms, number: int) -> None:
         output = self.outputs[name]
         value = _saturated(terms, number, output)
         space = terms.space
@@ -271,7 +282,7 @@ class Lowering:
             value = space.apply(astype(output.computed), [value], output.computed)
         placed = place(space, value, target)
         if target.whole:
-            self.states[name] = State(placed, output.computed)
+            self.states[name] = OutputState(placed, output.computed)
             return
         state = self.states.get(name)
         if state is None:
@@ -281,28 +292,35 @@ class Lowering:
         else:
             base = self.tape.do(copy(output.shape, output.computed), state.placed.register)
         found = self.tape.do(write_part(target.region()), base, placed.register)
-        self.states[name] = State(Placed(found, output.shape), output.computed, owned=True)
+        self.states[name] = OutputState(OutputValue(found, output.shape), output.computed, owned=True)
 
     # --- accumulations --------------------------------------------------------------------------------------
 
-    def _accumulate(self, name: Name, target: Target, terms: Terms, number: int) -> None:
+    def _accumulate(self, name: Name, target: WrittenElements, terms: Terms, number: int) -> None:
         output, sign, space = self.outputs[name], terms.formula.sign, terms.space
         if not target.whole:
-            raise UnsupportedError("a part is accumulated")
+            raise Unsupported("a part is accumulated")
         value = multiply(terms, target.axes) if sign == "+=" else None
         value = value or _reduce(terms, number, target)
         if value.dtype != output.computed:
             value = space.apply(astype(output.computed), [value], output.computed)
         placed = place(space, value, target)
-        state = self.states.get(name)
+        state = self.states.get(name) or self._extreme_start(output, sign)
         if state is not None and not self._is_neutral(state, sign):
             shape = np.broadcast_shapes(state.placed.shape, placed.shape)
             function = ACCUMULATIONS[sign].function
             found = self.tape.do(function, state.placed.register, placed.register)
-            placed = Placed(found, shape)
-        self.states[name] = State(placed, output.computed)
+            placed = OutputValue(found, shape)
+        self.states[name] = OutputState(placed, output.computed)
 
-    def _is_neutral(self, state: State, sign: str) -> bool:
+    def _extreme_start(self, output: DeclaredOutput, sign: str) -> OutputState | None:
+        """Where a minimum or maximum of narrow integers starts: the extreme of the stored type, not of the computed."""
+        if output.computed != INTEGER or output.stored == INTEGER or ACCUMULATIONS[sign].repeats:
+            return None
+        start = neutral_of(sign, output.computed, output.element)
+        return OutputState(OutputValue(self.tape.literal(start), ()), output.computed)
+
+    def _is_neutral(self, state: OutputState, sign: str) -> bool:
         known = self.tape.literals.get(state.placed.register)
         return known is not None and bool((known == neutral(sign, state.dtype)).all())
 
@@ -312,7 +330,7 @@ class Lowering:
         """An output as it is stored."""
         output, state = self.outputs[name], self.states.get(name)
         if state is None:
-            raise UnsupportedError("nothing is written")
+            raise Unsupported("nothing is written")
         register = state.placed.register
         if output.computed != output.stored:
             register = self.tape.do(partial(_store, self.storage, output.element), register)
@@ -326,7 +344,7 @@ def _store(storage: Storage, element: ElementType, values: Array) -> Array:
     return storage.store(np.asarray(values), element)
 
 
-def _saturated(terms: Terms, number: int, output: Output) -> Value:
+def _saturated(terms: Terms, number: int, output: DeclaredOutput) -> LoopValue:
     """A value to assign: a real that is cast to a narrow integer goes to the nearest."""
     value, cell, element = terms.value(number), terms.formula.cells[number], output.element
     if not element.is_integer or output.stored == INTEGER:
@@ -343,14 +361,14 @@ def _clip(low: int, high: int, values: Array) -> Array:
     return values.clip(low, high)
 
 
-def _reduce(terms: Terms, number: int, target: Target) -> Value:
+def _reduce(terms: Terms, number: int, target: WrittenElements) -> LoopValue:
     """A value joined along the loops that the target does not have."""
     rule, space = ACCUMULATIONS[terms.formula.sign], terms.space
     value = terms.value(number)
     idle = set(range(len(space.extents))) - {*value.axes, *target.axes}
     plain = terms.formula.cells[number].access is not None
     if (rule.repeats and (idle or value.dtype == BOOLEAN)) or not (plain or _is_small(space, value)):
-        raise UnsupportedError("it is joined in another way")
+        raise Unsupported("it is joined in another way")
     along = tuple(place for place, axis in enumerate(value.axes) if axis not in target.axes)
     if not along:
         return value
@@ -361,41 +379,58 @@ def _reduce(terms: Terms, number: int, target: Target) -> Value:
     return found if wide == value.dtype else space.apply(astype(value.dtype), [found], value.dtype)
 
 
-def _is_small(space: Space, value: Value) -> bool:
+def _is_small(space: LoopSpace, value: LoopValue) -> bool:
     return prod(space.shape(value.axes)) <= BOX
 
 
-def lower(
-    tape: Tape,
-    formulas: Sequence[Formula],
-    tensors: Tensors,
-    outputs: Sequence[Declared],
-    storage: Storage,
-    real: Real,
-) -> list[Register]:
+@dataclass(frozen=True, slots=True)
+class FormulaSet:
+    """The formulas of an operation with its outputs: how they are stored, the type of reals, the known extents."""
+
+    formulas: Sequence[PreparedFormula]
+    outputs: Sequence[Declared]
+    storage: Storage
+    real: Real
+    values: Values
+
+    def declared(self) -> Iterator[tuple[Name, DeclaredOutput]]:
+        """The tensors of the outputs."""
+        for output in self.outputs:
+            stored = self.storage.dtype(output.element)
+            signs = {
+                item.sign for item in self.formulas for part in item.targets if part.tensor == output.name
+            }
+            computed = output_type(output.element, stored, signs, self.real)
+            for item, shape in _shapes(output):
+                known = known_shape(shape, self.values)
+                if prod(known) * max(stored.itemsize, computed.itemsize) > self.storage.most_bytes:
+                    raise Unsupported("an output is too large")
+                yield (output.name, item), DeclaredOutput(output.element, known, stored, computed)
+
+
+def output_type(element: ElementType, stored: DType, signs: Collection[str], real: Real) -> DType:
+    """The type in which an output is computed: that of computing where it is accumulated, so that it is rounded once.
+
+    Reals of 8 bits too: they saturate when they are stored.
+    """
+    plain = set(signs) <= set(ASSIGNMENTS) and not (element.is_float and element.bits <= 8)
+    return stored if plain else computing_type(stored, real)
+
+
+def lower_formulas(tape: Tape, operation: FormulaSet, tensors: Tensors) -> list[Register]:
     """Put the formulas of an operation on a tape; one value for each tensor of its outputs."""
-    signs: dict[str, set[str]] = {item.name: set() for item in outputs}
-    for formula in formulas:
-        for target in formula.targets:
-            signs[target.tensor].add(formula.sign)
-    found: dict[Name, Output] = {}
-    for declared in outputs:
-        stored = storage.dtype(declared.element)
-        plain = signs[declared.name] <= set(ASSIGNMENTS)
-        computed = stored if plain else computing_type(stored, real)
-        for item, shape in _shapes(declared):
-            known = known_shape(shape, {})
-            tape.note(prod(known) * computed.itemsize)
-            found[declared.name, item] = Output(declared.element, known, stored, computed)
-    lowering = Lowering(tape, tensors, storage, real, found)
-    for formula in formulas:
+    outputs = dict(operation.declared())
+    for output in outputs.values():
+        tape.note(prod(output.shape) * output.computed.itemsize)
+    lowering = FormulaLowering(tape, tensors, operation.storage, operation.real, outputs)
+    for formula in operation.formulas:
         lowering.run(formula)
-    return [lowering.finish(name) for name in found]
+    return [lowering.finish(name) for name in outputs]
 
 
 def _shapes(declared: Declared) -> Iterator[tuple[int | None, Shape]]:
     if declared.size is not None:
-        raise UnsupportedError("the length of a pack is not known")
+        raise Unsupported("the length of a pack is not known")
     if declared.items is None:
         yield None, declared.shape or ()
     else:

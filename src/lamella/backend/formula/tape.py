@@ -14,7 +14,7 @@ from lamella.base.arrays import Array
 
 Slots: TypeAlias = list[Any]
 """Arrays, tuples of them and None, by number."""
-Step: TypeAlias = Callable[[Slots], None]
+SlotStep: TypeAlias = Callable[[Slots], None]
 Function: TypeAlias = Callable[..., Any]
 Register = NewType("Register", int)
 SMALL = 1 << 14
@@ -83,7 +83,7 @@ class Tape:
 
 
 @dataclass(slots=True)
-class Room:
+class SlotAllocator:
     """The slots behind those of the results: values known before the run, then places for what comes and goes."""
 
     template: Slots
@@ -106,7 +106,7 @@ class Room:
         return found
 
 
-def bind(tape: Tape, result: Register | None, slot: int, room: Room) -> list[Step]:
+def bind(tape: Tape, result: Register | None, slot: int, room: SlotAllocator) -> list[SlotStep]:
     """The steps of a tape that leave one of its values in a slot, and nothing large anywhere else."""
     actions = _needed(tape, result)
     places = dict(tape.given)
@@ -115,7 +115,7 @@ def bind(tape: Tape, result: Register | None, slot: int, room: Room) -> list[Ste
     last = {register: number for number, action in enumerate(actions) for register in action.operands}
     taken: set[int] = set()
     lent: set[int] = set()
-    steps: list[Step] = []
+    steps: list[SlotStep] = []
     for number, action in enumerate(actions):
         operands = [places[register] for register in action.operands]
         # An operand that ends here lends its place to the result: it is read before the result is written.
@@ -142,7 +142,7 @@ def _needed(tape: Tape, result: Register | None) -> list[Action]:
     return found[::-1]
 
 
-def make_step(function: Function, operands: Sequence[int], result: int) -> Step:
+def make_step(function: Function, operands: Sequence[int], result: int) -> SlotStep:
     """One call of a function on slots."""
     if len(operands) == 1:
         return _unary(function, operands[0], result)
@@ -156,28 +156,28 @@ def make_step(function: Function, operands: Sequence[int], result: int) -> Step:
     return step
 
 
-def _unary(function: Function, operand: int, result: int) -> Step:
+def _unary(function: Function, operand: int, result: int) -> SlotStep:
     def step(slots: Slots) -> None:
         slots[result] = function(slots[operand])
 
     return step
 
 
-def _binary(function: Function, left: int, right: int, result: int) -> Step:
+def _binary(function: Function, left: int, right: int, result: int) -> SlotStep:
     def step(slots: Slots) -> None:
         slots[result] = function(slots[left], slots[right])
 
     return step
 
 
-def _move(source: int, target: int) -> Step:
+def _move(source: int, target: int) -> SlotStep:
     def step(slots: Slots) -> None:
         slots[target] = slots[source]
 
     return step
 
 
-def clear(places: Sequence[int]) -> Step:
+def clear(places: Sequence[int]) -> SlotStep:
     """A step that empties slots."""
     fixed = tuple(places)
 
