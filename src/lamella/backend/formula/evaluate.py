@@ -413,13 +413,22 @@ def _as_array(evaluation: BoxEvaluation, subscript: Subscript, extent: int) -> S
 def _cut_window(tensor: Array, subscripts: Sequence[Subscript]) -> Array:
     """The part of a tensor that the subscripts span, zeros where they leave it."""
     window = np.zeros([item.high - item.low + 1 for item in subscripts], tensor.dtype)
-    source, target = [], []
-    for item, size in zip(subscripts, tensor.shape, strict=True):
-        start, stop = max(item.low, 0), max(min(item.high + 1, size), max(item.low, 0))
-        source.append(slice(start, stop))
-        target.append(slice(start - item.low, stop - item.low))
-    window[tuple(target)] = tensor[tuple(source)]
+    source, target = cut_edges([(item.low, item.high) for item in subscripts], tensor.shape)
+    window[target] = tensor[source]
     return window
+
+
+def cut_edges(
+    spans: Sequence[tuple[int, int]], shape: Sequence[int]
+) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """The part of the tensor that is spanned, and where it stands among the zeros."""
+    source, target = [], []
+    for (low, high), size in zip(spans, shape, strict=True):
+        start = max(low, 0)
+        stop = max(min(high + 1, size), start)
+        source.append(slice(start, stop))
+        target.append(slice(start - low, stop - low))
+    return tuple(source), tuple(target)
 
 
 def view(evaluation: BoxEvaluation, tensor: Array, forms: Sequence[Affine], writeable: bool = False) -> Array:

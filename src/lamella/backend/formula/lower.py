@@ -12,10 +12,10 @@ import numpy as np
 
 from lamella.backend.formula.contract import BOX
 from lamella.backend.formula.expression_dag import ExpressionDag, PreparedFormula, TensorAccess
-from lamella.backend.formula.scalars import BOOLEAN, DOUBLE, INTEGER, SINGLE, Real, computing_type
+from lamella.backend.formula.scalars import BOOLEAN, INTEGER, Real, computing_type
 from lamella.backend.formula.shortcuts import find_product
 from lamella.backend.formula.storage import Storage, known_shape
-from lamella.backend.formula.store import ACCUMULATIONS, ASSIGNMENTS, neutral, neutral_of
+from lamella.backend.formula.store import ACCUMULATIONS, ASSIGNMENTS, clip_to, neutral, neutral_of, saturates
 from lamella.backend.formula.tape import Function, Register, Tape
 from lamella.backend.formula.terms import (
     DimensionUse,
@@ -32,7 +32,6 @@ from lamella.base.arrays import Array, DType
 from lamella.base.dim import Values
 from lamella.base.dtype import ElementType
 from lamella.base.errors import Unsupported
-from lamella.ops.formula import Apply
 from lamella.ops.instance import Declared, Shape
 
 # --- storing: values in the dimensions of an output, as the whole of it or a part ------------------------------
@@ -221,6 +220,9 @@ def _matrix(
     return register
 
 
+LONG_CHAIN = 3
+"""Calls of one value that may go through arrays of any size."""
+
 Name: TypeAlias = tuple[str, int | None]
 """An output, or the item of one that is a pack."""
 
@@ -275,9 +277,11 @@ class FormulaLowering:
     # --- assignments ----------------------------------------------------------------------------------------
 
     def _assign(self, name: Name, target: WrittenElements, terms: Terms, number: int) -> None:
-        output = self.outputs[name]
+        output, space, before = self.outputs[name], terms.space, len(self.tape.actions)
         value = _saturated(terms, number, output)
-        space = terms.space
+        # A long chain over large arrays goes through memory once for each call; in boxes it stays in the caches.
+        if len(self.tape.actions) - before > LONG_CHAIN and prod(space.extents) > BOX:
+            raise Unsupported("its steps are taken in boxes")
         if value.dtype != output.computed:
             value = space.apply(astype(output.computed), [value], output.computed)
         placed = place(space, value, target)
@@ -346,19 +350,10 @@ def _store(storage: Storage, element: ElementType, values: Array) -> Array:
 
 def _saturated(terms: Terms, number: int, output: DeclaredOutput) -> LoopValue:
     """A value to assign: a real that is cast to a narrow integer goes to the nearest."""
-    value, cell, element = terms.value(number), terms.formula.cells[number], output.element
-    if not element.is_integer or output.stored == INTEGER:
+    value, cell = terms.value(number), terms.formula.cells[number]
+    if not saturates(cell, output.stored) or terms.value(cell.operands[0]).dtype.kind != "f":
         return value
-    if not isinstance(cell.term, Apply) or cell.term.function != "cast":
-        return value
-    if terms.value(cell.operands[0]).dtype.kind != "f":
-        return value
-    low, high = element.minimum, min(element.maximum, int(np.iinfo(np.int64).max))
-    return terms.space.apply(partial(_clip, low, high), [value], value.dtype)
-
-
-def _clip(low: int, high: int, values: Array) -> Array:
-    return values.clip(low, high)
+    return terms.space.apply(partial(clip_to, output.element), [value], value.dtype)
 
 
 def _reduce(terms: Terms, number: int, target: WrittenElements) -> LoopValue:
@@ -372,7 +367,7 @@ def _reduce(terms: Terms, number: int, target: WrittenElements) -> LoopValue:
     along = tuple(place for place, axis in enumerate(value.axes) if axis not in target.axes)
     if not along:
         return value
-    wide = DOUBLE if rule.repeats and value.dtype == SINGLE else value.dtype
+    wide = rule.joining_type(value.dtype)
     axes = tuple(axis for axis in value.axes if axis in target.axes)
     joined = partial(rule.function.reduce, axis=along if len(along) > 1 else along[0], dtype=wide)
     found = space.apply_whole(joined, value, axes, wide)

@@ -11,7 +11,7 @@ import numpy as np
 from lamella.backend.formula.affine import Affine, Box, fix, volume
 from lamella.backend.formula.evaluate import BoxEvaluation, view
 from lamella.backend.formula.expression_dag import PreparedFormula, TensorAccess
-from lamella.backend.formula.scalars import DOUBLE, INTEGER, SINGLE, computing_type
+from lamella.backend.formula.scalars import INTEGER, computing_type
 from lamella.backend.formula.store import ACCUMULATIONS, accumulate, assign, neutral
 from lamella.base.arrays import Array
 from lamella.ops.formula import Apply
@@ -405,7 +405,7 @@ def _elements(evaluation: BoxEvaluation, prefix: Prefix, extent: int) -> Array |
 def _join(sign: str, values: Array, axis: int) -> Array:
     """What the first elements along an axis join to: of none, of one, of two and so on."""
     rule = ACCUMULATIONS[sign]
-    wide = DOUBLE if rule.repeats and values.dtype == SINGLE else values.dtype
+    wide = rule.joining_type(values.dtype)
     before = list(values.shape)
     before[axis] = 1
     start = np.full(before, neutral(sign, wide), wide)

@@ -10,7 +10,7 @@ import numpy as np
 
 from lamella.backend.formula.affine import Affine, is_injective
 from lamella.backend.formula.evaluate import BoxEvaluation, Subscript, find_subscript, flat_offsets, view
-from lamella.backend.formula.expression_dag import TensorAccess
+from lamella.backend.formula.expression_dag import TensorAccess, TermCell
 from lamella.backend.formula.scalars import BOOLEAN, DOUBLE, INTEGER, SINGLE
 from lamella.base.arrays import Array, element_type_of
 from lamella.base.dtype import ElementType
@@ -28,6 +28,10 @@ class Accumulation(NamedTuple):
     integer: int
     repeats: bool
     """Whether joining the same value again changes the result."""
+
+    def joining_type(self, dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
+        """The type in which values are joined: long sums and products of singles lose too much in singles."""
+        return DOUBLE if self.repeats and dtype == SINGLE else dtype
 
 
 _BOUNDS = np.iinfo(np.int64)
@@ -54,22 +58,30 @@ def neutral(sign: str, dtype: np.dtype[np.generic]) -> Array:
 def neutral_of(sign: str, dtype: np.dtype[np.generic], element: ElementType) -> Array:
     """What the accumulation of an output starts from: an extreme is that of the type that is stored."""
     start = neutral(sign, dtype)
-    if not element.is_integer:
-        return start
-    return start.clip(max(element.minimum, SMALLEST), min(element.maximum, LARGEST))
+    return clip_to(element, start) if element.is_integer else start
+
+
+def saturates(cell: TermCell, stored: np.dtype[np.generic]) -> bool:
+    """Whether a value to store is a cast to a narrow integer: of a real it goes to the nearest that there is.
+
+    Other integers keep their low bits.
+    """
+    element = element_type_of(stored)
+    narrow = element is not None and element.is_integer and stored != INTEGER
+    return narrow and isinstance(cell.term, Apply) and cell.term.function == "cast"
+
+
+def clip_to(element: ElementType, values: Array) -> Array:
+    """64-bit integers in the range of an element type."""
+    return values.clip(max(element.minimum, SMALLEST), min(element.maximum, LARGEST))
 
 
 def saturate(evaluation: BoxEvaluation, number: int, dtype: np.dtype[np.generic]) -> Array:
-    """A value to store: a real cast to a narrow integer goes to the nearest; other integers keep their low bits."""
-    value, cell = evaluation.value(number), evaluation.formula.cells[number]
-    element = element_type_of(dtype)
-    if element is None or not element.is_integer or dtype == INTEGER:
+    """A value to store in a type: see `saturates`."""
+    value, cell, element = evaluation.value(number), evaluation.formula.cells[number], element_type_of(dtype)
+    if element is None or not saturates(cell, dtype) or evaluation.value(cell.operands[0]).dtype.kind != "f":
         return value
-    if not isinstance(cell.term, Apply) or cell.term.function != "cast":
-        return value
-    if evaluation.value(cell.operands[0]).dtype.kind != "f":
-        return value
-    return value.clip(element.minimum, min(element.maximum, int(_BOUNDS.max)))
+    return clip_to(element, value)
 
 
 def locate(evaluation: BoxEvaluation, target: TensorAccess, active: Array | None) -> list[Subscript]:
@@ -198,7 +210,7 @@ def reduce_axes(sign: str, value: Array, axes: Sequence[int], shape: Sequence[in
             constant *= shape[axis]
     dtype = value.dtype
     if along:
-        wide = DOUBLE if rule.repeats and dtype == SINGLE else dtype
+        wide = rule.joining_type(dtype)
         value = rule.function.reduce(value, axis=tuple(along), keepdims=True, dtype=wide)
     if rule.repeats and constant > 1:
         value = value * value.dtype.type(constant) if sign == "+=" else value ** value.dtype.type(constant)

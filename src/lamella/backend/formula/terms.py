@@ -13,6 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from lamella.backend.formula.affine import Affine
 from lamella.backend.formula.contract import OPERAND
+from lamella.backend.formula.evaluate import cut_edges
 from lamella.backend.formula.expression_dag import ExpressionDag, PreparedFormula, TensorAccess, TermCell
 from lamella.backend.formula.scalars import BOOLEAN, INTEGER, Real, computing_type, convert, find_function
 from lamella.backend.formula.tape import Function, Register, Tape
@@ -288,7 +289,7 @@ def find_window(
     starts = [form.constant - low for form, (low, _) in zip(known, spans, strict=True)]
     room = tuple(high - low + 1 for low, high in spans)
     space.reserve_bytes(room, dtype)
-    return _window(space, axes, known, starts, room, _edges(spans, shape))
+    return _window(space, axes, known, starts, room, cut_edges(spans, shape))
 
 
 def _window(
@@ -301,19 +302,6 @@ def _window(
 ) -> StridedWindow:
     factors = tuple(tuple(dict(form.factors).get(axis, 0) for form in forms) for axis in axes)
     return StridedWindow(axes, space.shape(axes), factors, tuple(starts), room, *edges)
-
-
-def _edges(
-    spans: Sequence[tuple[int, int]], shape: Sequence[int]
-) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """The part of the tensor that is spanned, and where it stands among the zeros."""
-    source, target = [], []
-    for (low, high), size in zip(spans, shape, strict=True):
-        start = max(low, 0)
-        stop = max(min(high + 1, size), start)
-        source.append(slice(start, stop))
-        target.append(slice(start - low, stop - low))
-    return tuple(source), tuple(target)
 
 
 # --- gathers: elements at computed indices --------------------------------------------------------------------
