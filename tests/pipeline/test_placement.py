@@ -15,10 +15,10 @@ from click.testing import CliRunner, Result
 
 import lamella
 from docs.generate import repaired
-from lamella.backend.cpu.run.kernels import Kernels as Compiled
+from lamella.backend.cpu.run.kernels import CompiledKernels as Compiled
 from lamella.backend.executor import kernels
 from lamella.backend.executor.kernels import KernelExecutable
-from lamella.backend.interpreter import Kernels as Interpreted
+from lamella.backend.interpreter import InterpretedKernels as Interpreted
 from lamella.base import optional
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError

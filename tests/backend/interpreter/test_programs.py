@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.interpreter import Arrays, Kernels, compile_program
-from lamella.backend.interpreter.state import Options
+from lamella.backend.interpreter import GroupArgument, InterpretedKernels, compile_program
+from lamella.backend.interpreter.state import InterpreterOptions
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import Source
@@ -152,7 +152,7 @@ def make_argument(kind: Type) -> object:
         return True if kind.name == "bool" else 1
     if isinstance(kind, Group):
         items = [make_argument(kind.memref) for _ in range(2 if kind.size is None else kind.size)]
-        return Arrays([item for item in items if isinstance(item, np.ndarray)], kind.offset or 0)
+        return GroupArgument([item for item in items if isinstance(item, np.ndarray)], kind.offset or 0)
     return make_array(kind) if isinstance(kind, Memref) else None
 
 
@@ -194,7 +194,7 @@ def test_nesting_costs_no_stack() -> None:
         region = Region((Statement((), If(Value("c"), region)),))
     kinds: dict[str, Type] = {"c": Scalar("bool"), "v": Scalar("i32"), "x": make_memref("i32", ())}
     parameters = tuple(Parameter(Value(name), kind) for name, kind in kinds.items())
-    kernels = Kernels(Program((Function("f", parameters, region),)), Options(DEFAULT))
+    kernels = InterpretedKernels(Program((Function("f", parameters, region),)), InterpreterOptions(DEFAULT))
     found = np.zeros((), np.int32)
     kernels.f(True, 7, found)
     assert found == 7

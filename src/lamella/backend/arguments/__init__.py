@@ -159,7 +159,7 @@ _shares_memory = cast(Callable[[Array, Array, int], bool], np.shares_memory)
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ArrayMemory:
     """The memory of an array that belongs to a parameter; strides are in bytes and not negative."""
 
     name: str
@@ -189,14 +189,14 @@ class Block:
         return np.ndarray(self.shape, np.dtype((np.void, self.width)), memory, 0, self.strides)
 
 
-def find_folded(blocks: Sequence[Block], written: Mapping[str, object]) -> str | None:
+def find_folded(blocks: Sequence[ArrayMemory], written: Mapping[str, object]) -> str | None:
     """A parameter that is written and has several positions for one element, or None."""
     return next((item.name for item in blocks if item.name in written and item.is_folded), None)
 
 
-def find_overlap(blocks: Sequence[Block], written: Mapping[str, object]) -> tuple[str, str] | None:
+def find_overlap(blocks: Sequence[ArrayMemory], written: Mapping[str, object]) -> tuple[str, str] | None:
     """Two parameters that certainly share memory, the first of them written, or None where no pair is certain."""
-    active: list[Block] = []
+    active: list[ArrayMemory] = []
     for block in sorted((item for item in blocks if 0 not in item.shape), key=lambda item: item.low):
         active = [item for item in active if item.high > block.low][-MOST_ACTIVE:]
         for other in active:
@@ -207,7 +207,7 @@ def find_overlap(blocks: Sequence[Block], written: Mapping[str, object]) -> tupl
     return None
 
 
-def _share(one: Block, other: Block) -> bool:
+def _share(one: ArrayMemory, other: ArrayMemory) -> bool:
     try:
         return _shares_memory(one.view(), other.view(), MOST_WORK)
     except np.exceptions.TooHardError:
@@ -226,7 +226,7 @@ def overlap_finding(function: Function, names: tuple[str, str], written: Mapping
 
 
 @dataclass(frozen=True, slots=True)
-class Arrays:
+class GroupArgument:
     """The argument of a group whose offset is known only at launch: its arrays and the offset in elements."""
 
     items: Sequence[Array]
@@ -259,11 +259,11 @@ def verify_argument(parameter: Parameter, argument: object) -> Iterator[Diagnost
         yield from _verify_group(parameter, parameter.type, argument)
 
 
-def group_items(kind: Group, argument: object) -> Arrays:
+def group_items(kind: Group, argument: object) -> GroupArgument:
     """The arrays and the offset of the argument of a group."""
-    if isinstance(argument, Arrays):
+    if isinstance(argument, GroupArgument):
         return argument
-    return Arrays(argument if isinstance(argument, list | tuple) else (), kind.offset or 0)
+    return GroupArgument(argument if isinstance(argument, list | tuple) else (), kind.offset or 0)
 
 
 def layout_strides(kind: Memref, array: Array) -> tuple[int, ...]:
@@ -287,9 +287,9 @@ def _verify_apart(function: Function, pairs: Sequence[tuple[Parameter, object]])
     return [] if names is None else [overlap_finding(function, names, written)]
 
 
-def _blocks(parameter: Parameter, argument: object) -> Iterator[Block]:
+def _blocks(parameter: Parameter, argument: object) -> Iterator[ArrayMemory]:
     if isinstance(argument, np.ndarray):
-        items, offset = Arrays([argument]), 0
+        items, offset = GroupArgument([argument]), 0
     elif isinstance(parameter.type, Group):
         items = group_items(parameter.type, argument)
         offset = items.offset
@@ -297,7 +297,7 @@ def _blocks(parameter: Parameter, argument: object) -> Iterator[Block]:
         return
     for item in items.items:
         low = item.ctypes.data + offset * item.itemsize
-        yield Block(parameter.value.name, low, item.shape, item.strides, item.itemsize)
+        yield ArrayMemory(parameter.value.name, low, item.shape, item.strides, item.itemsize)
 
 
 def _find(rule: Rule, parameter: Parameter, **values: object) -> Diagnostic:
@@ -393,7 +393,9 @@ def _verify_promises(parameter: Parameter, kind: Memref, array: Array, offset: i
 
 def _verify_group(parameter: Parameter, kind: Group, argument: object) -> Iterator[Diagnostic]:
     items, offset = (
-        (argument.items, argument.offset) if isinstance(argument, Arrays) else (argument, kind.offset or 0)
+        (argument.items, argument.offset)
+        if isinstance(argument, GroupArgument)
+        else (argument, kind.offset or 0)
     )
     if not isinstance(items, list | tuple):
         yield _wrong_kind(parameter, argument)
@@ -410,8 +412,8 @@ def _verify_group(parameter: Parameter, kind: Group, argument: object) -> Iterat
 
 
 __all__ = [
-    "Arrays",
-    "Block",
+    "ArrayMemory",
+    "GroupArgument",
     "dtype_of",
     "find_overlap",
     "group_items",

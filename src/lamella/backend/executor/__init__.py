@@ -17,7 +17,7 @@ from lamella.backend.drawing import Drawn, types_of
 from lamella.backend.executor.extents import Extents, require_checks
 from lamella.backend.executor.findings import findings_at
 from lamella.backend.executor.inputs import (
-    Inputs,
+    GraphInputs,
     as_array,
     draw_variable,
     find_picks,
@@ -91,7 +91,7 @@ class GraphExecutable:
         storage = Storage(dtype == "f64", limits.max_total_bytes)
         runner = make_runner(model.library, storage, limits)
         self._context = ExecutionContext(model.library, storage, limits, quantized, runner)
-        self._inputs = Inputs(model.graph, storage, seed, self._declaration)
+        self._inputs = GraphInputs(model.graph, storage, seed, self._declaration)
         self.reset()
 
     @property

@@ -51,7 +51,7 @@ def input_type(part: Tensor | Pack) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class GraphInputs:
     """Fills the inputs of one call; `place` tells where a name is declared."""
 
     graph: Graph

@@ -264,7 +264,7 @@ PADDING = 1 << 20
 """Elements that padding may add to an operand before a gather is taken instead."""
 
 
-class Subscript(NamedTuple):
+class AccessedIndex(NamedTuple):
     """Where one dimension is accessed: an affine form with the range it spans, or an array of indices."""
 
     form: Affine | None
@@ -319,7 +319,7 @@ def _read_picked(evaluation: BoxEvaluation, access: TensorAccess, picked: int) -
 
 def find_subscript(
     evaluation: BoxEvaluation, access: TensorAccess, dimension: int, padded: bool = False
-) -> Subscript:
+) -> AccessedIndex:
     """Where a dimension is accessed; `padded` allows a form that leaves the tensor, where nothing is used."""
     place, extent = access.places[dimension], int(evaluation.tensor(access).shape[dimension])
     form = evaluation.formula.cells[place.at].form
@@ -329,12 +329,12 @@ def find_subscript(
         if inside or (padded and place.below is None and place.above is None):
             if not inside and not place.guarded:
                 _tell(evaluation, access, dimension, evaluation.value(place.at), place)
-            return Subscript(form, None, low, high)
+            return AccessedIndex(form, None, low, high)
     index = _remap(evaluation, place, extent)
     if (index < 0).any() or (index >= extent).any():
         _tell(evaluation, access, dimension, index, place)
         index = np.clip(index, 0, max(extent - 1, 0))
-    return Subscript(None, index)
+    return AccessedIndex(None, index)
 
 
 def _remap(evaluation: BoxEvaluation, place: SubscriptCells, extent: int) -> Array:
@@ -375,7 +375,7 @@ def _tell(
 # --- views --------------------------------------------------------------------------------------------------
 
 
-def _read_affine(evaluation: BoxEvaluation, tensor: Array, subscripts: Sequence[Subscript]) -> Array:
+def _read_affine(evaluation: BoxEvaluation, tensor: Array, subscripts: Sequence[AccessedIndex]) -> Array:
     sizes = tensor.shape
     if all(item.low >= 0 and item.high < size for item, size in zip(subscripts, sizes, strict=True)):
         return view(evaluation, tensor, [item.form for item in subscripts if item.form is not None])
@@ -392,7 +392,7 @@ def _read_affine(evaluation: BoxEvaluation, tensor: Array, subscripts: Sequence[
     )
 
 
-def _gather_inside(evaluation: BoxEvaluation, tensor: Array, subscripts: Sequence[Subscript]) -> Array:
+def _gather_inside(evaluation: BoxEvaluation, tensor: Array, subscripts: Sequence[AccessedIndex]) -> Array:
     """What a padded view would read: zeros outside."""
     inside = np.ones((), np.bool_)
     for item, size in zip(subscripts, tensor.shape, strict=True):
@@ -403,14 +403,14 @@ def _gather_inside(evaluation: BoxEvaluation, tensor: Array, subscripts: Sequenc
     return np.where(inside, found, np.zeros((), tensor.dtype))
 
 
-def _as_array(evaluation: BoxEvaluation, subscript: Subscript, extent: int) -> Subscript:
+def _as_array(evaluation: BoxEvaluation, subscript: AccessedIndex, extent: int) -> AccessedIndex:
     if subscript.form is None:
         return subscript
     index = evaluation.array_of(subscript.form)
-    return Subscript(None, np.clip(index, 0, extent - 1))
+    return AccessedIndex(None, np.clip(index, 0, extent - 1))
 
 
-def _cut_window(tensor: Array, subscripts: Sequence[Subscript]) -> Array:
+def _cut_window(tensor: Array, subscripts: Sequence[AccessedIndex]) -> Array:
     """The part of a tensor that the subscripts span, zeros where they leave it."""
     window = np.zeros([item.high - item.low + 1 for item in subscripts], tensor.dtype)
     source, target = cut_edges([(item.low, item.high) for item in subscripts], tensor.shape)
@@ -456,7 +456,7 @@ def _from_first(evaluation: BoxEvaluation, tensor: Array, forms: Sequence[Affine
 # --- gathers ------------------------------------------------------------------------------------------------
 
 
-def _gather(evaluation: BoxEvaluation, tensor: Array, subscripts: Sequence[Subscript]) -> Array:
+def _gather(evaluation: BoxEvaluation, tensor: Array, subscripts: Sequence[AccessedIndex]) -> Array:
     """Elements at computed indices; whole rows at a time where affine dimensions use other axes."""
     closed = [_close(evaluation, *pair) for pair in zip(subscripts, tensor.shape, strict=True)]
     picked = np.broadcast_shapes(*(item.array.shape for item in closed if item.array is not None))
@@ -476,7 +476,7 @@ def _gather(evaluation: BoxEvaluation, tensor: Array, subscripts: Sequence[Subsc
     return _spread_rows(evaluation, found, gathered, forms)
 
 
-def _close(evaluation: BoxEvaluation, subscript: Subscript, extent: int) -> Subscript:
+def _close(evaluation: BoxEvaluation, subscript: AccessedIndex, extent: int) -> AccessedIndex:
     """A subscript that stays inside."""
     inside = subscript.low >= 0 and subscript.high < extent
     return subscript if inside else _as_array(evaluation, subscript, extent)
@@ -497,7 +497,7 @@ def _spread_rows(
     return as_strided(_from_first(evaluation, found, forms), shape, strides, writeable=False)
 
 
-def flat_offsets(evaluation: BoxEvaluation, tensor: Array, subscripts: Sequence[Subscript]) -> Array:
+def flat_offsets(evaluation: BoxEvaluation, tensor: Array, subscripts: Sequence[AccessedIndex]) -> Array:
     """The positions of the elements in row-major order."""
     found, stride = np.zeros((1,) * len(evaluation.box), INTEGER), 1
     for item, size in zip(reversed(subscripts), reversed(tensor.shape), strict=True):

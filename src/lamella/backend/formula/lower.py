@@ -22,7 +22,7 @@ from lamella.backend.formula.terms import (
     LoopSpace,
     LoopValue,
     Tensors,
-    Terms,
+    TermValues,
     astype,
     find_parts,
     reshape,
@@ -151,7 +151,7 @@ class ProductAxes:
     summed: tuple[int, ...]
 
 
-def multiply(terms: Terms, axes: Sequence[int]) -> LoopValue | None:
+def multiply(terms: TermValues, axes: Sequence[int]) -> LoopValue | None:
     """The sums of products along some loops of the target; None where it is no matrix product, or does not pay."""
     product = find_product(terms.formula)
     box = tuple((0, extent) for extent in terms.space.extents)
@@ -169,7 +169,7 @@ def multiply(terms: Terms, axes: Sequence[int]) -> LoopValue | None:
     return _matmul(terms.space, left, right, roles)
 
 
-def _factor(terms: Terms, numbers: Sequence[int], others: Sequence[int]) -> LoopValue:
+def _factor(terms: TermValues, numbers: Sequence[int], others: Sequence[int]) -> LoopValue:
     """A factor; where it has zeros beyond the edges of a tensor, what they are multiplied with must be finite."""
     terms.padded = False
     values = [terms.windows(number) for number in numbers]
@@ -262,7 +262,7 @@ class FormulaLowering:
         if formula.condition is not None or 0 in formula.extents:
             raise Unsupported("steps are skipped")
         space = LoopSpace(self.tape, formula.extents, self.storage.most_bytes)
-        terms = Terms(space, formula, self.tensors, self.real)
+        terms = TermValues(space, formula, self.tensors, self.real)
         for access, number in zip(formula.targets, formula.values, strict=True):
             name = access.tensor, access.item
             output = self.outputs.get(name)
@@ -276,7 +276,7 @@ class FormulaLowering:
 
     # --- assignments ----------------------------------------------------------------------------------------
 
-    def _assign(self, name: Name, target: WrittenElements, terms: Terms, number: int) -> None:
+    def _assign(self, name: Name, target: WrittenElements, terms: TermValues, number: int) -> None:
         output, space, before = self.outputs[name], terms.space, len(self.tape.actions)
         value = _saturated(terms, number, output)
         # A long chain over large arrays goes through memory once for each call; in boxes it stays in the caches.
@@ -300,7 +300,7 @@ class FormulaLowering:
 
     # --- accumulations --------------------------------------------------------------------------------------
 
-    def _accumulate(self, name: Name, target: WrittenElements, terms: Terms, number: int) -> None:
+    def _accumulate(self, name: Name, target: WrittenElements, terms: TermValues, number: int) -> None:
         output, sign, space = self.outputs[name], terms.formula.sign, terms.space
         if not target.whole:
             raise Unsupported("a part is accumulated")
@@ -348,7 +348,7 @@ def _store(storage: Storage, element: ElementType, values: Array) -> Array:
     return storage.store(np.asarray(values), element)
 
 
-def _saturated(terms: Terms, number: int, output: DeclaredOutput) -> LoopValue:
+def _saturated(terms: TermValues, number: int, output: DeclaredOutput) -> LoopValue:
     """A value to assign: a real that is cast to a narrow integer goes to the nearest."""
     value, cell = terms.value(number), terms.formula.cells[number]
     if not saturates(cell, output.stored) or terms.value(cell.operands[0]).dtype.kind != "f":
@@ -356,7 +356,7 @@ def _saturated(terms: Terms, number: int, output: DeclaredOutput) -> LoopValue:
     return terms.space.apply(partial(clip_to, output.element), [value], value.dtype)
 
 
-def _reduce(terms: Terms, number: int, target: WrittenElements) -> LoopValue:
+def _reduce(terms: TermValues, number: int, target: WrittenElements) -> LoopValue:
     """A value joined along the loops that the target does not have."""
     rule, space = ACCUMULATIONS[terms.formula.sign], terms.space
     value = terms.value(number)

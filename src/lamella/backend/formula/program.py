@@ -28,7 +28,7 @@ class TypedArray(Protocol):
         """Its stored type."""
 
 
-Inputs: TypeAlias = Mapping[str, "TypedArray | tuple[TypedArray, ...]"]
+ProgramTypes: TypeAlias = Mapping[str, "TypedArray | tuple[TypedArray, ...]"]
 """What an operation reads, by the names of its definition; a pack is a tuple."""
 Constants: TypeAlias = Mapping[str, "Array | tuple[Array, ...]"]
 
@@ -55,7 +55,9 @@ class FormulaProgram:
         return results
 
 
-def compile_formulas(formulas: FormulaSet, inputs: Inputs, constants: Constants) -> FormulaProgram | None:
+def compile_formulas(
+    formulas: FormulaSet, inputs: ProgramTypes, constants: Constants
+) -> FormulaProgram | None:
     """The program of an operation; None where NumPy has no functions for the structure of a formula."""
     tape = Tape()
     types: list[TypedArray] = []

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lamella.backend.formula.affine import Affine, is_injective
-from lamella.backend.formula.evaluate import BoxEvaluation, Subscript, find_subscript, flat_offsets, view
+from lamella.backend.formula.evaluate import AccessedIndex, BoxEvaluation, find_subscript, flat_offsets, view
 from lamella.backend.formula.expression_dag import TensorAccess, TermCell
 from lamella.backend.formula.scalars import BOOLEAN, DOUBLE, INTEGER, SINGLE
 from lamella.base.arrays import Array, element_type_of
@@ -84,7 +84,7 @@ def saturate(evaluation: BoxEvaluation, number: int, dtype: np.dtype[np.generic]
     return clip_to(element, value)
 
 
-def locate(evaluation: BoxEvaluation, target: TensorAccess, active: Array | None) -> list[Subscript]:
+def locate(evaluation: BoxEvaluation, target: TensorAccess, active: Array | None) -> list[AccessedIndex]:
     """Where a target is written; an index outside in an active step is refused."""
     before = len(evaluation.trouble)
     found = [find_subscript(evaluation, target, number) for number in range(len(target.places))]
@@ -113,7 +113,9 @@ def axis_strides(forms: Sequence[Affine], shape: Sequence[int]) -> dict[int, int
     return found
 
 
-def _window(evaluation: BoxEvaluation, target: TensorAccess, subscripts: Sequence[Subscript]) -> Array | None:
+def _window(
+    evaluation: BoxEvaluation, target: TensorAccess, subscripts: Sequence[AccessedIndex]
+) -> Array | None:
     """The written elements as a view, where each step of the target's axes has its own."""
     forms = [item.form for item in subscripts if item.form is not None]
     if len(forms) != len(subscripts):
@@ -152,7 +154,7 @@ def _write(window: Array, value: Array, active: Array | None) -> None:
 def _write_in_order(
     evaluation: BoxEvaluation,
     target: TensorAccess,
-    subscripts: Sequence[Subscript],
+    subscripts: Sequence[AccessedIndex],
     value: Array,
     active: Array | None,
 ) -> None:
@@ -192,7 +194,7 @@ def accumulate(
     )
 
 
-def _varying(subscripts: Sequence[Subscript]) -> set[int]:
+def _varying(subscripts: Sequence[AccessedIndex]) -> set[int]:
     """The axes along which the written place really changes."""
     forms = {axis for item in subscripts if item.form is not None for axis in item.form.axes}
     arrays = [item.array.shape for item in subscripts if item.array is not None]

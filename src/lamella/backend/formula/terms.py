@@ -386,7 +386,7 @@ Tensors = Mapping[str, StoredTensor | tuple[StoredTensor, ...]]
 
 
 @dataclass(slots=True)
-class Terms:
+class TermValues:
     """The values of a formula's cells."""
 
     space: LoopSpace

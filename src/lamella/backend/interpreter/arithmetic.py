@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from lamella.backend.interpreter.faults import Fault
 from lamella.backend.interpreter.numbers import BF16, F32, F64, Number, convert, is_complex, is_integer
 from lamella.lang.tensor.rules import running as rules
+from lamella.ops.problem import Fault
 
 Unary: TypeAlias = Callable[[Number], Number]
 Binary: TypeAlias = Callable[[Number, Number], Number]

@@ -12,8 +12,7 @@ import numpy as np
 from lamella.backend.arguments.elements import dtype_of
 from lamella.backend.arguments.shapes import SHAPES, describe_shapes
 from lamella.backend.interpreter import arithmetic, memory
-from lamella.backend.interpreter.faults import Fault
-from lamella.backend.interpreter.memory import Reference, References
+from lamella.backend.interpreter.memory import GroupReference, MemrefReference
 from lamella.backend.interpreter.numbers import (
     Number,
     accumulation,
@@ -30,6 +29,7 @@ from lamella.lang.tensor.layout import component_count, component_place
 from lamella.lang.tensor.nodes import Blas
 from lamella.lang.tensor.rules import running as rules
 from lamella.lang.tensor.write.types import write_type
+from lamella.ops.problem import Fault
 
 # --- collective instructions on memrefs: axpby, cumsum, gemm, gemv, ger, hadamard, sum ----------------------
 
@@ -37,7 +37,7 @@ from lamella.lang.tensor.write.types import write_type
 Formula: TypeAlias = Callable[[Blas, list[Array]], Array]
 
 
-def update(blas: Blas, inputs: list[Reference], alpha: Number, beta: Number, element: str) -> Array:
+def update(blas: Blas, inputs: list[MemrefReference], alpha: Number, beta: Number, element: str) -> Array:
     """The new elements of the result, whose element type is given and which is the last of the memrefs."""
     *sources, target = inputs
     wide = accumulation(element)
@@ -59,7 +59,7 @@ def _transpose(blas: Blas, arrays: list[Array]) -> list[Array]:
     return [item.T if flag else item for item, flag in zip(arrays, flags, strict=False)]
 
 
-def _agree(blas: Blas, arrays: list[Array], target: Reference) -> None:
+def _agree(blas: Blas, arrays: list[Array], target: MemrefReference) -> None:
     """Refuse shapes that do not fit, which the checker could not see where sizes are dynamic."""
     if not SHAPES[blas.function]([item.shape for item in arrays], target.shape):
         shown = describe_shapes([*(item.shape for item in arrays), target.shape])
@@ -132,7 +132,7 @@ def _builtin(worker: Worker, item: nodes.Builtin) -> tuple[RunValue, ...]:
 def _load(worker: Worker, item: nodes.Load) -> tuple[RunValue, ...]:
     source = worker.values[item.operand.name]
     indices = [worker.integer(index) for index in item.indices]
-    if isinstance(source, References):
+    if isinstance(source, GroupReference):
         return (source.load(indices[0]),)
     return (worker.reference(item.operand).load(indices),)
 
@@ -180,7 +180,7 @@ def _size(worker: Worker, item: nodes.SizeOf) -> tuple[RunValue, ...]:
     source = worker.values[item.operand.name]
     size = (
         len(source.items)
-        if isinstance(source, References)
+        if isinstance(source, GroupReference)
         else worker.reference(item.operand).shape[item.mode]
     )
     return (make_integer(size, "index"),)
@@ -214,7 +214,7 @@ def _alloca(worker: Worker, item: nodes.Alloca) -> tuple[RunValue, ...]:
     reach = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
     count = reach + 1 if math.prod(shape) else 0
     worker.group.allocate(count * dtype_of(item.type.element).itemsize)
-    return (Reference("alloca", make_garbage(item.type.element, count), 0, shape, stride),)
+    return (MemrefReference("alloca", make_garbage(item.type.element, count), 0, shape, stride),)
 
 
 def _blas(worker: Worker, item: nodes.Blas) -> tuple[RunValue, ...]:

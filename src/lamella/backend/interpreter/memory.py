@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from lamella.backend.interpreter.faults import Fault
 from lamella.backend.interpreter.numbers import Number
 from lamella.base.arrays import Array
 from lamella.lang.tensor.rules import running as rules
+from lamella.ops.problem import Fault
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class MemrefReference:
     """A memref at run time: an offset into flat memory, a size and a stride in elements for each mode."""
 
     name: str
@@ -81,13 +81,13 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class References:
+class GroupReference:
     """A group at run time."""
 
     name: str
-    items: tuple[Reference, ...]
+    items: tuple[MemrefReference, ...]
 
-    def load(self, index: int) -> Reference:
+    def load(self, index: int) -> MemrefReference:
         """The memref at a position."""
         if not 0 <= index < len(self.items):
             raise Fault(rules.GROUP_OUT_OF_BOUNDS, index=index, name=self.name, size=len(self.items))
@@ -95,8 +95,8 @@ class References:
 
 
 def take_subview(
-    source: Reference, slices: Sequence[tuple[int, int | None]], check_bounds: bool
-) -> Reference:
+    source: MemrefReference, slices: Sequence[tuple[int, int | None]], check_bounds: bool
+) -> MemrefReference:
     """A view of blocks of modes, each an offset and a size; a mode without a size goes away."""
     for mode, ((offset, size), whole) in enumerate(zip(slices, source.shape, strict=True)):
         if size is not None and size < 1:
@@ -111,7 +111,7 @@ def take_subview(
     return replace(source, offset=source.offset + moved, shape=shape, stride=stride)
 
 
-def expand_mode(source: Reference, mode: int, sizes: Sequence[int]) -> Reference:
+def expand_mode(source: MemrefReference, mode: int, sizes: Sequence[int]) -> MemrefReference:
     """A view in which a mode is seen as several, the first of them fastest."""
     if math.prod(sizes) != source.shape[mode] or min(sizes) < 0:
         shown = "x".join(map(str, sizes))
@@ -121,7 +121,7 @@ def expand_mode(source: Reference, mode: int, sizes: Sequence[int]) -> Reference
     return replace(source, shape=shape, stride=(*source.stride[:mode], *steps, *source.stride[mode + 1 :]))
 
 
-def fuse_modes(source: Reference, first: int, last: int) -> Reference:
+def fuse_modes(source: MemrefReference, first: int, last: int) -> MemrefReference:
     """A view in which neighbouring modes are seen as one."""
     sizes, strides = source.shape[first : last + 1], source.stride[first : last + 1]
     if any(strides[k] * sizes[k] != strides[k + 1] for k in range(last - first)):
@@ -131,17 +131,17 @@ def fuse_modes(source: Reference, first: int, last: int) -> Reference:
     return replace(source, shape=shape, stride=(*source.stride[: first + 1], *source.stride[last + 1 :]))
 
 
-def make_reference(name: str, array: Array) -> Reference:
+def make_reference(name: str, array: Array) -> MemrefReference:
     """A reference to an array, whose strides are whole numbers of elements and not negative."""
     width = array.itemsize
     stride = tuple(step // width for step in array.strides)
     reach = sum((size - 1) * step for size, step in zip(array.shape, stride, strict=True))
     count = reach + 1 if array.size else 0
     flat = as_strided(array, (count,), (width,), writeable=array.flags.writeable)
-    return Reference(name, flat, 0, array.shape, stride)
+    return MemrefReference(name, flat, 0, array.shape, stride)
 
 
-def shift_reference(reference: Reference, array: Array, offset: int) -> Reference:
+def shift_reference(reference: MemrefReference, array: Array, offset: int) -> MemrefReference:
     """A reference moved by some elements; it may reach to the end of the array that owns the memory."""
     owner = array
     while isinstance(owner.base, np.ndarray):

@@ -17,7 +17,7 @@ from lamella.backend.executor.findings import findings_at
 from lamella.backend.executor.inputs import find_picks, reading
 from lamella.backend.formula.storage import Storage
 from lamella.backend.formula.tape import SlotAllocator, Slots, SlotStep, clear
-from lamella.backend.nacvm.inputs import Entry, take_inputs
+from lamella.backend.nacvm.inputs import ProgramInput, take_inputs
 from lamella.backend.nacvm.link import (
     Linker,
     find_entries,
@@ -29,11 +29,11 @@ from lamella.backend.nacvm.link import (
     origin_of,
     word_of,
 )
-from lamella.backend.nacvm.operations import Draws, Operations
-from lamella.backend.nacvm.preload import Reader
-from lamella.backend.nacvm.program import Event, Program, Result, State
-from lamella.backend.nacvm.schedule import DROP, PRELOAD, Move, follow
-from lamella.backend.nacvm.ticks import Account, Ticks, held_bytes
+from lamella.backend.nacvm.operations import CallGenerator, OperationLowering
+from lamella.backend.nacvm.preload import WeightReader
+from lamella.backend.nacvm.program import MemoryEvent, NacProgram, ProgramState, Result
+from lamella.backend.nacvm.schedule import DROP, PRELOAD, MemoryMove, follow
+from lamella.backend.nacvm.ticks import ByteAccount, Ticks, held_bytes
 from lamella.backend.progress import Progress, no_progress
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
@@ -52,7 +52,7 @@ from lamella.ops.problem import Fault, Problem
 
 
 @dataclass(slots=True)
-class Cursor:
+class StepCursor:
     """Goes through steps, some of which set where it goes on."""
 
     steps: Sequence[SlotStep]
@@ -72,13 +72,13 @@ class Cursor:
 
 
 @dataclass(slots=True)
-class Jumps:
+class BlockJumps:
     """Puts the steps round blocks between those of instructions."""
 
     blocks: Blocks
     linker: Linker
     ticks: Ticks
-    cursor: Cursor
+    cursor: StepCursor
     starts: dict[int, int] = field(default_factory=dict)
     """By instructions the places of their first steps."""
     joins: dict[int, int] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class Jumps:
         self.joins[block.owner] = place + len(found)
         if not self._is_branch(block.owner):
             found += self.linker.link_join(block.owner, block.stop - 1)
-        if Move(DROP, block.owner) in self.ticks.plan.moves[block.owner]:
+        if MemoryMove(DROP, block.owner) in self.ticks.plan.moves[block.owner]:
             return [*found, clear((block.owner,))]
         self.ticks.join(block.owner)
         return found
@@ -175,7 +175,7 @@ class Jumps:
 
         return step
 
-    def _moves(self, block: Block) -> Iterator[tuple[int, Move]]:
+    def _moves(self, block: Block) -> Iterator[tuple[int, MemoryMove]]:
         """What ticks of a block do to results outside it."""
         for tick in range(block.start, block.stop):
             yield from ((tick, move) for move in self.ticks.plan.moves[tick] if not block.holds(move.target))
@@ -196,14 +196,14 @@ class Jumps:
 
 
 def compile_program(
-    program: Program,
+    program: NacProgram,
     outputs: Sequence[str] = (),
     *,
     seed: int = 0,
     limits: Limits = DEFAULT,
     traced: bool = False,
     state: dict[str, Array] | None = None,
-) -> Machine:
+) -> NacMachine:
     """Prepare a program: every instruction becomes a few callables on slots.
 
     `outputs` are the names of the outputs, where the file does not say them; the seed picks random inputs and what
@@ -212,11 +212,11 @@ def compile_program(
     """
     if seed < 0:
         raise InputError(f"the seed is {seed}; seeds start at 0")
-    return Machine(program, outputs, seed, limits, traced, {} if state is None else state)
+    return NacMachine(program, outputs, seed, limits, traced, {} if state is None else state)
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
+class _NamedInstruction:
     """An instruction as a watcher sees it: what it calls, and the steps that it takes."""
 
     operator: str
@@ -224,7 +224,7 @@ class _Named:
 
 
 @dataclass(frozen=True, slots=True)
-class _Code:
+class _LinkedCode:
     """Prepared steps: each with the instruction it belongs to, the slots they start from, what comes after them."""
 
     steps: list[SlotStep]
@@ -233,7 +233,7 @@ class _Code:
     ticks: Ticks
 
 
-class Machine:
+class NacMachine:
     """A program ready to run: call it with arrays by the names of its inputs, get arrays by the names of its outputs.
 
     `peak_bytes` is the largest sum of bytes of results that were held at once in the last call; values that an
@@ -242,7 +242,7 @@ class Machine:
 
     def __init__(
         self,
-        program: Program,
+        program: NacProgram,
         outputs: Sequence[str],
         seed: int,
         limits: Limits,
@@ -254,21 +254,21 @@ class Machine:
         """What the last call found."""
         self.watch: Progress = no_progress
         """Wraps the steps of a call, for a progress bar."""
-        self.trace: list[Event] = []
+        self.trace: list[MemoryEvent] = []
         """What the last call did to memory, where the machine is traced."""
         self.peak_bytes = 0
         self.drawn = Drawn()
         """What the last call drew."""
         self._seed = seed
         self._storage = Storage(False, limits.max_total_bytes)
-        self._draws = Draws(seed)
-        self._account = Account()
-        self._reader = Reader(program.load, self._storage, self.trace if traced else None)
-        self._operations = Operations(program.library, self._storage, limits, self._draws)
-        self._entries: tuple[Entry, ...] = find_entries(program)
+        self._draws = CallGenerator(seed)
+        self._account = ByteAccount()
+        self._reader = WeightReader(program.load, self._storage, self.trace if traced else None)
+        self._operations = OperationLowering(program.library, self._storage, limits, self._draws)
+        self._entries: tuple[ProgramInput, ...] = find_entries(program)
         self._outputs = name_outputs(program, outputs)
         self._last = last_instruction(program)
-        self._cursor = Cursor(())
+        self._cursor = StepCursor(())
         self._states = find_states(program)
         self._state = state
         if any(item.tensor.name not in state for item in program.states):
@@ -351,7 +351,7 @@ class Machine:
         """Instruction by instruction, each with its word, for those who look; a branch leaves some out."""
         words = {index: word_of(self.program, index) for index in set(self._code.owners)}
         taken = groupby(waiting, lambda step: self._owner(waiting))
-        named = (_Named(words[owner], steps) for owner, steps in taken)
+        named = (_NamedInstruction(words[owner], steps) for owner, steps in taken)
         for item in self.watch(named, len(words)):
             for step in item.steps:
                 step(slots)
@@ -367,7 +367,7 @@ class Machine:
 
     # --- preparing ------------------------------------------------------------------------------------------
 
-    def _link(self) -> _Code:
+    def _link(self) -> _LinkedCode:
         program, sizes, loads = self.program, find_sizes(self.program), find_loads(self.program)
         plan = follow(program.file, sizes, self._last + 1)
         room = SlotAllocator([None] * len(program.file.instructions))
@@ -376,7 +376,7 @@ class Machine:
         tuples = frozenset(index for index, item in enumerate(program.results) if isinstance(item, tuple))
         blocks = linker.blocks
         ticks = Ticks(plan, sizes, tuples, self._account, self._reader, loads, blocks.owned)
-        jumps = Jumps(blocks, linker, ticks, self._cursor)
+        jumps = BlockJumps(blocks, linker, ticks, self._cursor)
         commands: Mapping[int, Sequence[Command]] = {
             tick.index: tick.commands for tick in program.file.schedule
         }
@@ -393,7 +393,7 @@ class Machine:
             owners += [index] * len(found)
         if blocks.owned:
             self._cursor.steps = steps
-        return _Code(steps, owners, room.template, ticks)
+        return _LinkedCode(steps, owners, room.template, ticks)
 
     # --- random inputs --------------------------------------------------------------------------------------
 
@@ -412,4 +412,4 @@ class Machine:
             yield names, prepared.instance, prepared.formulas
 
 
-__all__ = ["Event", "Machine", "Program", "Result", "State", "compile_program"]
+__all__ = ["MemoryEvent", "NacMachine", "NacProgram", "ProgramState", "Result", "compile_program"]

@@ -23,7 +23,7 @@ Picks = Callable[[], Mapping[str, Sequence[Extent]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ProgramInput:
     """An input: its instruction, the name that callers use, the tensor that it is."""
 
     index: int
@@ -43,7 +43,11 @@ class Entry:
 
 
 def take_inputs(
-    entries: Sequence[Entry], given: Mapping[str, npt.ArrayLike], storage: Storage, seed: int, picks: Picks
+    entries: Sequence[ProgramInput],
+    given: Mapping[str, npt.ArrayLike],
+    storage: Storage,
+    seed: int,
+    picks: Picks,
 ) -> list[Array]:
     """The arrays of all inputs in order; what is wrong with those that are given is told at once."""
     found: list[Array | None] = []
@@ -58,7 +62,7 @@ def take_inputs(
     return [_draw(entry, storage, seed, picks) if array is None else array for entry, array in pairs]
 
 
-def _unknown(entries: Sequence[Entry], given: Mapping[str, npt.ArrayLike]) -> list[Diagnostic]:
+def _unknown(entries: Sequence[ProgramInput], given: Mapping[str, npt.ArrayLike]) -> list[Diagnostic]:
     known = {entry.name for entry in entries}
     if given.keys() <= known:
         return []
@@ -67,7 +71,7 @@ def _unknown(entries: Sequence[Entry], given: Mapping[str, npt.ArrayLike]) -> li
     return [INPUT_NAME.at(span, name=name, names=names) for name in given if name not in known]
 
 
-def _enter(entry: Entry, given: npt.ArrayLike, storage: Storage) -> Array | Diagnostic:
+def _enter(entry: ProgramInput, given: npt.ArrayLike, storage: Storage) -> Array | Diagnostic:
     try:
         array = as_array(given)
         if array.shape != entry.shape:
@@ -78,7 +82,7 @@ def _enter(entry: Entry, given: npt.ArrayLike, storage: Storage) -> Array | Diag
         return INPUT_ELEMENTS.at(entry.span, name=entry.name, element=element, found=str(misfit))
 
 
-def _draw(entry: Entry, storage: Storage, seed: int, picks: Picks) -> Array:
+def _draw(entry: ProgramInput, storage: Storage, seed: int, picks: Picks) -> Array:
     element = entry.tensor.element
     below = smallest(picks().get(entry.tensor.name, ()), {}) if element.is_integer else SMALL
     return np.asarray(draw(generator(seed, entry.name), element, entry.shape, storage, below))

@@ -10,11 +10,11 @@ import numpy as np
 
 from lamella.backend.executor.findings import findings_at
 from lamella.backend.formula.tape import Register, SlotAllocator, Slots, SlotStep, Tape, bind
-from lamella.backend.nacvm.inputs import Entry
-from lamella.backend.nacvm.operations import Env, Operations
-from lamella.backend.nacvm.preload import Load, Reader
-from lamella.backend.nacvm.program import Path, Program, Result, paths, size_of, tensor_bytes
-from lamella.backend.nacvm.schedule import Plan
+from lamella.backend.nacvm.inputs import ProgramInput
+from lamella.backend.nacvm.operations import Env, OperationLowering
+from lamella.backend.nacvm.preload import ParameterLoad, WeightReader
+from lamella.backend.nacvm.program import NacProgram, Path, Result, paths, size_of, tensor_bytes
+from lamella.backend.nacvm.schedule import MemoryPlan
 from lamella.backend.nacvm.ticks import held_bytes
 from lamella.base.arrays import Array, to_exchange
 from lamella.base.diagnostic import Rule
@@ -32,7 +32,7 @@ SMALL = 64
 """Elements of a constant that formulas may compute with before the run; larger ones stand in one slot."""
 
 
-def last_instruction(program: Program) -> int:
+def last_instruction(program: NacProgram) -> int:
     """The instruction that ends a run: the first final output."""
     for index, item in enumerate(program.file.instructions):
         if item.operation == OUTPUT and item.variant == FINAL:
@@ -40,18 +40,18 @@ def last_instruction(program: Program) -> int:
     return len(program.file.instructions) - 1
 
 
-def find_entries(program: Program) -> tuple[Entry, ...]:
+def find_entries(program: NacProgram) -> tuple[ProgramInput, ...]:
     """The inputs of a program in the order of its instructions; those without a name have the tensor's."""
     names = {item.index: item.name for item in program.file.inputs}
     found = []
     for index, item in enumerate(program.file.instructions):
         result = program.results[index]
         if item.operation == INPUT and item.variant == USER and isinstance(result, Tensor):
-            found.append(Entry(index, names.get(index, result.name), result, item.span))
+            found.append(ProgramInput(index, names.get(index, result.name), result, item.span))
     return tuple(found)
 
 
-def find_states(program: Program) -> tuple[tuple[int, str], ...]:
+def find_states(program: NacProgram) -> tuple[tuple[int, str], ...]:
     """The instructions that load a state, each with the name of its variable."""
     names = {state.id: state.tensor.name for state in program.states}
     items = enumerate(program.file.instructions)
@@ -59,17 +59,17 @@ def find_states(program: Program) -> tuple[tuple[int, str], ...]:
     return tuple((index, names[id_]) for index, id_ in loads if id_ in names)
 
 
-def find_loads(program: Program) -> dict[int, Load]:
+def find_loads(program: NacProgram) -> dict[int, ParameterLoad]:
     """The instructions that load a parameter."""
     found = {}
     for index, item in enumerate(program.file.instructions):
         result = program.results[index]
         if item.operation == INPUT and item.variant == PARAMETER and isinstance(result, Tensor):
-            found[index] = Load(index, item.constants[0] if item.constants else 0, result, item.span)
+            found[index] = ParameterLoad(index, item.constants[0] if item.constants else 0, result, item.span)
     return found
 
 
-def find_sizes(program: Program) -> dict[int, int]:
+def find_sizes(program: NacProgram) -> dict[int, int]:
     """The bytes of each instruction's result, where it has any."""
     return {
         index: size_of(result)
@@ -78,7 +78,7 @@ def find_sizes(program: Program) -> dict[int, int]:
     }
 
 
-def origin_of(program: Program, index: int) -> Origin:
+def origin_of(program: NacProgram, index: int) -> Origin:
     """An instruction, for findings."""
     steps = program.steps[index]
     made = steps[0].origin if steps else None
@@ -87,7 +87,7 @@ def origin_of(program: Program, index: int) -> Origin:
     return Origin(f"instruction {index} {word_of(program, index)}", span, above)
 
 
-def word_of(program: Program, index: int) -> str:
+def word_of(program: NacProgram, index: int) -> str:
     """What an instruction calls."""
     number = program.file.instructions[index].operation
     name = next((entry.name for entry in program.file.operations if entry.id == number), None)
@@ -99,11 +99,11 @@ def word_of(program: Program, index: int) -> str:
 class Linker:
     """Makes the steps of instructions."""
 
-    program: Program
-    operations: Operations
-    reader: Reader
-    loads: Mapping[int, Load]
-    plan: Plan
+    program: NacProgram
+    operations: OperationLowering
+    reader: WeightReader
+    loads: Mapping[int, ParameterLoad]
+    plan: MemoryPlan
     room: SlotAllocator
     states: Collection[int] = ()
     """The instructions whose states are there from the start."""
@@ -255,7 +255,7 @@ def _first(held: object) -> object:
     return held
 
 
-def _load(reader: Reader, load: Load) -> SlotStep:
+def _load(reader: WeightReader, load: ParameterLoad) -> SlotStep:
     index = load.index
 
     def step(slots: Slots) -> None:
@@ -311,7 +311,7 @@ def _keep(held: object) -> Array:
     return np.array(_first(held))
 
 
-def name_outputs(program: Program, names: Sequence[str]) -> tuple[str, ...]:
+def name_outputs(program: NacProgram, names: Sequence[str]) -> tuple[str, ...]:
     """The names of the outputs: those that are given, else those of the tensors where they differ."""
     last = last_instruction(program)
     if last < 0 or program.file.instructions[last].operation != OUTPUT:

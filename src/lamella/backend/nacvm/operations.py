@@ -34,7 +34,7 @@ MANY = 1 << 62
 
 
 @dataclass(slots=True)
-class Draws:
+class CallGenerator:
     """Random numbers of one call; the same seed gives the same ones in every call."""
 
     seed: int
@@ -48,7 +48,7 @@ class Draws:
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class ComposedPattern:
     """A composed operation: the call that it was first met in, and its components under the names of that call."""
 
     operation: Operation
@@ -57,15 +57,15 @@ class Pattern:
 
 
 @dataclass(slots=True)
-class Operations:
+class OperationLowering:
     """Puts operations of a library on tapes; what operations share is done once."""
 
     library: Library
     storage: Storage
     limits: Limits
-    draws: Draws
+    draws: CallGenerator
     operators: FormulaRunner = field(init=False)
-    _patterns: dict[object, Pattern] = field(default_factory=dict)
+    _patterns: dict[object, ComposedPattern] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.operators = FormulaRunner(self.library, self.storage, self.limits)
@@ -163,14 +163,14 @@ class Operations:
         made = zip(_names(operation.outputs), _names(pattern.operation.outputs), strict=True)
         env.update({name: inner[other] for name, other in made})
 
-    def _pattern(self, operation: Operation) -> Pattern:
+    def _pattern(self, operation: Operation) -> ComposedPattern:
         """The components of a call; calls that differ in names alone share them."""
         names = list(_names(operation.inputs))
         key = signature(operation), tuple(names.index(name) for name in names)
         if key not in self._patterns:
             body = compose_call(self.library, operation, limits=self.limits)
             constants = {item.tensor.name: self.array(item) for item in body.constants}
-            self._patterns[key] = Pattern(operation, body, constants)
+            self._patterns[key] = ComposedPattern(operation, body, constants)
         return self._patterns[key]
 
     # --- the general way ------------------------------------------------------------------------------------

@@ -19,14 +19,14 @@ DROP, PRELOAD = "drop", "preload"
 NEVER_KEPT = "was neither saved nor forwarded"
 
 
-class Move(NamedTuple):
+class MemoryMove(NamedTuple):
     """What a tick does to memory: it drops a result, or begins to preload one."""
 
     kind: str
     target: int
 
 
-class Missing(NamedTuple):
+class MissingArgument(NamedTuple):
     """An argument of an instruction whose result is gone by then, and why."""
 
     argument: int
@@ -35,19 +35,19 @@ class Missing(NamedTuple):
 
 
 @dataclass(slots=True)
-class Plan:
+class MemoryPlan:
     """For each instruction what its tick does, the first argument that is missing, and what it asks of memory."""
 
-    moves: list[list[Move]] = field(default_factory=list)
-    missing: dict[int, Missing] = field(default_factory=dict)
+    moves: list[list[MemoryMove]] = field(default_factory=list)
+    missing: dict[int, MissingArgument] = field(default_factory=dict)
     preloaded: set[int] = field(default_factory=set)
     alive: list[int] = field(default_factory=list)
     """The bytes that are alive while an instruction gives its result, by the sizes of results."""
 
 
-def follow(file: File, sizes: Mapping[int, int], count: int) -> Plan:
+def follow(file: File, sizes: Mapping[int, int], count: int) -> MemoryPlan:
     """Follow the schedule of the first instructions of a file, whose results have these sizes in bytes."""
-    memory = _Memory(file, read_flow(file.instructions[:count]), sizes)
+    memory = _ScheduledMemory(file, read_flow(file.instructions[:count]), sizes)
     commands: Mapping[int, Sequence[Command]] = {tick.index: tick.commands for tick in file.schedule}
     for index in range(count):
         memory.execute(index)
@@ -58,13 +58,13 @@ def follow(file: File, sizes: Mapping[int, int], count: int) -> Plan:
 
 
 @dataclass(slots=True)
-class _Memory:
+class _ScheduledMemory:
     """What is there while the schedule is followed."""
 
     file: File
     flow: Flow
     sizes: Mapping[int, int]
-    plan: Plan = field(default_factory=Plan)
+    plan: MemoryPlan = field(default_factory=MemoryPlan)
     alive: set[int] = field(default_factory=set)
     bytes: int = 0
     saved: set[int] = field(default_factory=set)
@@ -77,7 +77,7 @@ class _Memory:
         for argument, offset in enumerate(self.file.instructions[index].offsets):
             reason = self._reason(index, index + offset) if offset < 0 else None
             if reason is not None and index not in self.plan.missing:
-                self.plan.missing[index] = Missing(argument, index + offset, reason)
+                self.plan.missing[index] = MissingArgument(argument, index + offset, reason)
         self._begin(index)
         self.plan.alive.append(self.bytes)
 
@@ -124,7 +124,7 @@ class _Memory:
             self._end(target, index, f"was freed at tick {index}")
         elif command.action == Action.PRELOAD and self._is_ahead(index, target):
             self.plan.preloaded.add(target)
-            self.plan.moves[index].append(Move(PRELOAD, target))
+            self.plan.moves[index].append(MemoryMove(PRELOAD, target))
             self._begin(target)
 
     def _is_ahead(self, index: int, target: int) -> bool:
@@ -142,4 +142,4 @@ class _Memory:
             self.alive.remove(index)
             self.bytes -= self.sizes.get(index, 0)
             self.gone[index] = reason
-            self.plan.moves[tick].append(Move(DROP, index))
+            self.plan.moves[tick].append(MemoryMove(DROP, index))

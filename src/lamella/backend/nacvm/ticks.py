@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lamella.backend.formula.tape import Slots, SlotStep
-from lamella.backend.nacvm.preload import Load, Reader
-from lamella.backend.nacvm.schedule import DROP, Move, Plan
+from lamella.backend.nacvm.preload import ParameterLoad, WeightReader
+from lamella.backend.nacvm.schedule import DROP, MemoryMove, MemoryPlan
 from lamella.lang.nac.nodes import Action, Command
 
 NOTED: Mapping[int, str] = {
@@ -21,7 +21,7 @@ NOTED: Mapping[int, str] = {
 
 
 @dataclass(slots=True)
-class Account:
+class ByteAccount:
     """The bytes of the results that are held now, and the most of the call."""
 
     now: int = 0
@@ -38,12 +38,12 @@ class Account:
 class Ticks:
     """Makes the steps that follow instructions; results made since the last of them are counted with the next."""
 
-    plan: Plan
+    plan: MemoryPlan
     sizes: Mapping[int, int]
     tuples: frozenset[int]
-    account: Account
-    reader: Reader
-    loads: Mapping[int, Load]
+    account: ByteAccount
+    reader: WeightReader
+    loads: Mapping[int, ParameterLoad]
     owners: Collection[int] = ()
     """Instructions whose results come where their blocks join."""
     made: list[int] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Ticks:
             return [_drop(made, tuple(move.target for move in moves), self.account)]
         return [self._obey(index, made, moves)]
 
-    def _obey(self, index: int, made: Sequence[int], moves: Sequence[Move]) -> SlotStep:
+    def _obey(self, index: int, made: Sequence[int], moves: Sequence[MemoryMove]) -> SlotStep:
         """A tick of any commands, in their order."""
         account, reader, fixed, counted = self.account, self.reader, tuple(moves), tuple(made)
         loads, sizes = self.loads, self.sizes
@@ -113,7 +113,7 @@ class Ticks:
         self.account.add(sum(held_bytes(slots[place]) for place in self.made))
 
 
-def _drop(made: tuple[int, ...], targets: tuple[int, ...], account: Account) -> SlotStep:
+def _drop(made: tuple[int, ...], targets: tuple[int, ...], account: ByteAccount) -> SlotStep:
     """A tick that drops arrays: the usual one, and so without detours."""
     if len(made) == 1 and len(targets) == 1:
         return _drop_one(made[0], targets[0], account)
@@ -132,7 +132,7 @@ def _drop(made: tuple[int, ...], targets: tuple[int, ...], account: Account) -> 
     return step
 
 
-def _drop_one(made: int, target: int, account: Account) -> SlotStep:
+def _drop_one(made: int, target: int, account: ByteAccount) -> SlotStep:
     def step(slots: Slots) -> None:
         now = account.now + slots[made].nbytes
         if now > account.most:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 import numpy.typing as npt
 
 from lamella.backend.drawing import Drawn, refuse_missing, types_of
-from lamella.backend.npu.access import Access, reads_of, writes_of
-from lamella.backend.npu.findings import Findings
+from lamella.backend.npu.access import BufferAccess, reads_of, writes_of
+from lamella.backend.npu.findings import RunFindings
 from lamella.backend.npu.generate import random_inputs
 from lamella.backend.npu.interface import Interface, find_interface
-from lamella.backend.npu.memory import Memory, byte_places, within_memory
-from lamella.backend.npu.opcodes import Operand, apply
+from lamella.backend.npu.memory import MemoryImage, byte_places, within_memory
+from lamella.backend.npu.opcodes import OpcodeInput, apply
 from lamella.backend.npu.order import Instance, program_order, random_order
 from lamella.backend.npu.ports import Ports
 from lamella.backend.progress import Progress, no_progress
@@ -26,9 +26,9 @@ from lamella.lang.nem.rules import MEMORY_NEEDED, UNINITIALISED
 # --- executes a plan on a memory image, one task instance after the other -----------------------------------
 
 
-def run_plan(plan: Plan, memory: Memory, order: Iterable[Instance]) -> list[Diagnostic]:
+def run_plan(plan: Plan, memory: MemoryImage, order: Iterable[Instance]) -> list[Diagnostic]:
     """Run the instances in a legal order; an error ends the run, warnings do not. The findings are returned."""
-    findings = Findings(plan)
+    findings = RunFindings(plan)
     for task, iteration in order:
         try:
             run_instance(memory, findings, task, iteration)
@@ -41,7 +41,9 @@ def run_plan(plan: Plan, memory: Memory, order: Iterable[Instance]) -> list[Diag
     return findings.diagnostics()
 
 
-def run_instance(memory: Memory, findings: Findings, task: Task, iteration: Mapping[int, int]) -> None:
+def run_instance(
+    memory: MemoryImage, findings: RunFindings, task: Task, iteration: Mapping[int, int]
+) -> None:
     """Read the operands, apply the opcode, write the results unless an error was found."""
 
     def report(rule: Rule, **values: object) -> None:
@@ -60,8 +62,8 @@ def run_instance(memory: Memory, findings: Findings, task: Task, iteration: Mapp
         memory.write(access.buffer, access.offset, access.type, values)
 
 
-def _load(memory: Memory, access: Access) -> Operand:
-    return Operand(memory.read(access.buffer, access.offset, access.type), access.type)
+def _load(memory: MemoryImage, access: BufferAccess) -> OpcodeInput:
+    return OpcodeInput(memory.read(access.buffer, access.offset, access.type), access.type)
 
 
 def _too_large(plan: Plan, task: Task) -> Diagnostic:
@@ -72,12 +74,14 @@ def _too_large(plan: Plan, task: Task) -> Diagnostic:
 PROGRAM, RANDOM = "program", "random"
 
 
-def compile_plan(plan: Plan, *, seed: int = 0, order: str = PROGRAM, limits: Limits = DEFAULT) -> Executable:
+def compile_plan(
+    plan: Plan, *, seed: int = 0, order: str = PROGRAM, limits: Limits = DEFAULT
+) -> PlanExecutable:
     """Make a checked plan callable; the seed picks random inputs, `order` is "program", "random" or "random:SEED"."""
-    return Executable(plan, seed, order, limits)
+    return PlanExecutable(plan, seed, order, limits)
 
 
-class Executable:
+class PlanExecutable:
     """Runs a plan; `findings` are those of the last call."""
 
     def __init__(self, plan: Plan, seed: int, order: str, limits: Limits) -> None:
@@ -116,12 +120,12 @@ class Executable:
             raise LamellaError(self.findings)
         return {name: self._ports.read(memory, name) for name in self.outputs}
 
-    def _fill(self, inputs: Mapping[str, npt.ArrayLike]) -> Memory:
+    def _fill(self, inputs: Mapping[str, npt.ArrayLike]) -> MemoryImage:
         """Memory as a run finds it: random inputs, and over them those that are given, in order."""
         missing = self._missing(inputs)
         if not self.draws:
             refuse_missing({name: str(self._ports.find(name).type) for name in missing})
-        memory = Memory(self.plan.buffers, self._limits)
+        memory = MemoryImage(self.plan.buffers, self._limits)
         self.drawn = Drawn()
         if missing:
             drawn = self._write_random(memory)
@@ -141,7 +145,7 @@ class Executable:
             if needed[access.buffer][byte_places(access.offset, access.type)].any()
         ]
 
-    def _write_random(self, memory: Memory) -> Mapping[str, Array]:
+    def _write_random(self, memory: MemoryImage) -> Mapping[str, Array]:
         """Nobody outside can fill an L1, so that its random bytes do not count as written."""
         with within_memory(self.plan.buffers):
             drawn: Mapping[str, Array] = random_inputs(self.plan, self._seed, self._limits)

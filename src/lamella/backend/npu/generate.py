@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from lamella.backend.npu.access import MOVES, Access, reads_of, writes_of
+from lamella.backend.npu.access import MOVES, BufferAccess, reads_of, writes_of
 from lamella.backend.npu.interface import Interface, find_interface
 from lamella.backend.npu.memory import byte_places, read_tensor, write_tensor
 from lamella.backend.npu.opcodes.call import element_of
@@ -72,10 +72,10 @@ class _Drawing:
                 self.origin[access.buffer][self._places(access)] = 0
 
     @staticmethod
-    def _places(access: Access) -> slice | Array:
+    def _places(access: BufferAccess) -> slice | Array:
         return byte_places(access.offset, access.type)
 
-    def _origins(self, access: Access) -> Array:
+    def _origins(self, access: BufferAccess) -> Array:
         places = self._places(access)
         if access.buffer in self.origin:
             return self.origin[access.buffer][places]
@@ -83,7 +83,7 @@ class _Drawing:
             places = np.arange(places.start, places.stop)
         return places + self.base[access.buffer] + 1
 
-    def _draw(self, task: Task, index: int, access: Access) -> None:
+    def _draw(self, task: Task, index: int, access: BufferAccess) -> None:
         origins = self._origins(access) - 1
         wanted = (origins >= 0) & self.open[origins]
         if not wanted.any():

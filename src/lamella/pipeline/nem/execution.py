@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lamella.backend.npu import Executable, compile_plan
+from lamella.backend.npu import PlanExecutable, compile_plan
 from lamella.backend.npu.stream import compile_stream
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.errors import InputError
@@ -28,7 +28,7 @@ def load(path: Path, options: Options) -> Program | Stream:
 
 def compile(  # the API's word: lamella.compile
     model: Program | Stream, backend: str | None, options: Options
-) -> Executable:
+) -> PlanExecutable:
     """Make a plan or a stream executable."""
     if backend not in (None, "npu"):
         raise InputError(

@@ -9,7 +9,7 @@ from pathlib import Path
 from lamella.backend.cpu.convention import calling_convention
 from lamella.backend.cpu.emission import emit
 from lamella.backend.cpu.host import host_target
-from lamella.backend.cpu.jit import Machine, readable_assembly
+from lamella.backend.cpu.jit import Processor, readable_assembly
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.placement import Placed
@@ -91,7 +91,7 @@ def _stages(program: Program, to: str, after: str | None, target: Target) -> Ite
     compiled = emit(program, target)
     yield Stage("emit", "llvm", compiled.text)
     if to != "llvm":
-        machine = Machine(target.triple, target.cpu, target.features)
+        machine = Processor(target.triple, target.cpu, target.features)
         head = f"{calling_convention(compiled)}\n" if to == "ptx" else ""
         yield Stage("assemble", to, head + readable_assembly(compiled.text, machine))
 

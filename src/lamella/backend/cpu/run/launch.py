@@ -16,17 +16,16 @@ from typing import NamedTuple, TypeAlias, cast
 import numpy as np
 
 from lamella.backend.arguments import (
-    Arrays,
+    GroupArgument,
     group_items,
     layout_strides,
     promised,
     verify_arguments,
     written_parameters,
 )
-from lamella.backend.cpu.run.proof import Known, Shape, integers_of, prove
+from lamella.backend.cpu.run.proof import LaunchFacts, Shape, integers_of, prove
 from lamella.backend.cpu.run.slots import (
     Argument,
-    BrokenError,
     Integers,
     Read,
     address_of,
@@ -40,6 +39,7 @@ from lamella.backend.cpu.run.slots import (
 from lamella.backend.named import MOST_GROUPS
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
+from lamella.base.errors import Malformed
 from lamella.kernels.rewrite import walk
 from lamella.kernels.sizes import Sizes, default_sizes
 from lamella.lang.tensor.check.kinds import BYTES, part_of
@@ -51,10 +51,10 @@ from lamella.lang.tensor.rules import running as rules
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class GroupTables:
     """The arrays of a group with their addresses, and what its memref type leaves open, a column for each."""
 
-    given: Arrays
+    given: GroupArgument
     addresses: Integers
     entries: Integers
 
@@ -71,7 +71,7 @@ def group_format(kind: Group) -> str:
     return "q" * (1 + count_open(kind.memref) + (kind.size is None) + (kind.offset is None))
 
 
-def make_tables(kind: Group, argument: object) -> Tables:
+def make_tables(kind: Group, argument: object) -> GroupTables:
     """The tables of an argument whose layouts are verified."""
     given = group_items(kind, argument)
     count = count_open(kind.memref)
@@ -79,10 +79,10 @@ def make_tables(kind: Group, argument: object) -> Tables:
     # One more than there are: where a position leaves an empty group, its first address is read and never used.
     addresses = np.array([*(address_of(item) for item in given.items), 0], np.int64)[:-1]
     entries = fill_table(rows) if rows else np.zeros((max(1, len(addresses)), count), np.int64, order="F")
-    return Tables(given, addresses, entries)
+    return GroupTables(given, addresses, entries)
 
 
-def bounds_of(tables: Tables) -> tuple[Integers, Integers]:
+def bounds_of(tables: GroupTables) -> tuple[Integers, Integers]:
     """Where the arrays of a group begin and end in memory."""
     layouts = {(item.shape, item.strides, item.itemsize): reach_of(item) for item in tables.given.items}
     reaches = [layouts[item.shape, item.strides, item.itemsize] for item in tables.given.items]
@@ -91,7 +91,7 @@ def bounds_of(tables: Tables) -> tuple[Integers, Integers]:
     return lows, lows + np.array(reaches, np.int64)
 
 
-def verify_offset(parameter: Parameter, given: Arrays) -> list[Diagnostic]:
+def verify_offset(parameter: Parameter, given: GroupArgument) -> list[Diagnostic]:
     """What leaves the memory of its array when the offset moves it; machine code would not notice."""
     return [
         _moved(parameter, item, given.offset)
@@ -130,7 +130,7 @@ Extent: TypeAlias = tuple[int, int, bool]
 """Where an array begins and ends in memory, and whether it is written."""
 
 
-class Packed(NamedTuple):
+class PackedArguments(NamedTuple):
     """The slots of a call, what must live until it returns, and what is not proved of its accesses."""
 
     slots: bytes
@@ -138,12 +138,12 @@ class Packed(NamedTuple):
     doubts: Proof | None = None
 
 
-def pack_arguments(function: Function, arguments: Sequence[object]) -> Packed:
+def pack_arguments(function: Function, arguments: Sequence[object]) -> PackedArguments:
     """The slots for the arguments of one call, verified; LamellaError tells all that does not fit."""
-    return Packer(function).pack(arguments)
+    return ArgumentPacker(function).pack(arguments)
 
 
-class Packer:
+class ArgumentPacker:
     """Packs the arguments of one kernel, faster when it has seen their layouts before."""
 
     __slots__ = ("_function", "_integers", "_is_counted", "_plans", "_proved", "_sizes", "_written")
@@ -160,7 +160,7 @@ class Packer:
             for item in walk(function.body)
         )
         """Whether the number of work-groups is read, so that fewer of them are no part of more."""
-        self._plans: dict[tuple[object, ...], _Plan] = {}
+        self._plans: dict[tuple[object, ...], _PackingPlan] = {}
 
     @property
     def function(self) -> Function:
@@ -172,7 +172,7 @@ class Packer:
         """What a call packs arguments for."""
         return self._function.parameters
 
-    def pack(self, arguments: Sequence[object], groups: int = 1) -> Packed:
+    def pack(self, arguments: Sequence[object], groups: int = 1) -> PackedArguments:
         """The slots for the arguments of one call, verified; LamellaError tells all that does not fit."""
         arguments = [item if type(item) is np.ndarray else _plain(item) for item in arguments]
         key = tuple(
@@ -186,7 +186,7 @@ class Packer:
         plan = self._plans.get(key) or self._plan(key, arguments)
         try:
             packed, extents = plan.pack(arguments)
-        except (BrokenError, OverflowError):
+        except (Malformed, OverflowError):
             self._refuse(arguments)
             raise
         if plan.writes and len(extents) > 1 and may_share(extents):
@@ -196,15 +196,15 @@ class Packer:
             return packed if doubts is None else packed._replace(doubts=doubts)
         return packed
 
-    def _plan(self, key: tuple[object, ...], arguments: Sequence[object]) -> _Plan:
+    def _plan(self, key: tuple[object, ...], arguments: Sequence[object]) -> _PackingPlan:
         self._refuse(arguments)
         if len(self._plans) >= MOST_PLANS:
             self._plans.clear()
-        plan = self._plans[key] = _Plan(self._function, self._written.keys(), arguments)
+        plan = self._plans[key] = _PackingPlan(self._function, self._written.keys(), arguments)
         plan.proved_groups = MOST_GROUPS if self._proved else 0
         return plan
 
-    def _prove(self, plan: _Plan, arguments: Sequence[object], groups: int) -> Proof | None:
+    def _prove(self, plan: _PackingPlan, arguments: Sequence[object], groups: int) -> Proof | None:
         """What is not proved of a launch; one that leaves its memory for certain is refused.
 
         What holds for all integers is remembered for the layout, else for the integers at hand.
@@ -278,8 +278,8 @@ def _plain(argument: object) -> object:
             return np.asarray(argument)
         case list() | tuple():
             return [_plain(item) for item in argument]
-        case Arrays():
-            return Arrays(cast(Sequence[Array], _plain(argument.items)), argument.offset)
+        case GroupArgument():
+            return GroupArgument(cast(Sequence[Array], _plain(argument.items)), argument.offset)
         case _:
             return argument
 
@@ -290,7 +290,7 @@ def _describe(argument: object) -> object:
         return argument.dtype, argument.shape, argument.strides, argument.flags.writeable
     if isinstance(argument, list | tuple):
         return len(argument), frozenset([_describe(item) for item in argument])
-    if isinstance(argument, Arrays):
+    if isinstance(argument, GroupArgument):
         return argument.offset, len(argument.items), frozenset([_describe(item) for item in argument.items])
     return type(argument)
 
@@ -299,11 +299,11 @@ def _is_fixed(argument: object) -> bool:
     """Whether an argument has memory that must not be written."""
     if isinstance(argument, np.ndarray):
         return not argument.flags.writeable
-    items = argument.items if isinstance(argument, Arrays) else argument
+    items = argument.items if isinstance(argument, GroupArgument) else argument
     return isinstance(items, list | tuple) and any(not item.flags.writeable for item in items)
 
 
-def know_sizes(function: Function, arguments: Sequence[object]) -> Known:
+def know_sizes(function: Function, arguments: Sequence[object]) -> LaunchFacts:
     """What the arguments of a launch tell about sizes."""
     shapes: dict[str, Shape] = {}
     strides: dict[str, Shape] = {}
@@ -320,7 +320,7 @@ def know_sizes(function: Function, arguments: Sequence[object]) -> Known:
                 groups[name] = len(items), _common([item.shape for item in items])
                 strides[name] = _common([layout_strides(kind.memref, item) for item in items])
                 ends[name] = _ends(items)
-    return Known(shapes, groups, strides, ends)
+    return LaunchFacts(shapes, groups, strides, ends)
 
 
 def _common(rows: Sequence[tuple[int, ...]]) -> Shape:
@@ -338,7 +338,7 @@ def _ends(items: Sequence[Array]) -> tuple[tuple[int, int], ...]:
 # --- plans --------------------------------------------------------------------------------------------------
 
 
-class _Plan:
+class _PackingPlan:
     """How arguments of certain layouts are packed; what never changes already stands in the template."""
 
     __slots__ = (
@@ -398,7 +398,7 @@ class _Plan:
             self._template.append(0)
         return scalar_format(str(kind))
 
-    def pack(self, arguments: Sequence[Argument]) -> tuple[Packed, list[Extent]]:
+    def pack(self, arguments: Sequence[Argument]) -> tuple[PackedArguments, list[Extent]]:
         """The slots, and the memory of all arrays."""
         slots, extents = self._template.copy(), []
         for place, slot, read in self._numbers:
@@ -406,11 +406,11 @@ class _Plan:
         for place, slot, alignment, reach, written in self._arrays:
             slots[slot] = address = address_of(arguments[place])
             if address % alignment and reach:
-                raise BrokenError
+                raise Malformed("no argument as those before it")
             if reach:
                 extents.append((address, address + reach, written))
         kept = [self._pack_group(group, arguments, slots, extents) for group in self._groups]
-        return Packed(self._pack(*slots), (arguments, kept)), extents
+        return PackedArguments(self._pack(*slots), (arguments, kept)), extents
 
     def _pack_group(
         self,
@@ -418,16 +418,18 @@ class _Plan:
         arguments: Sequence[object],
         slots: list[object],
         extents: list[Extent],
-    ) -> Tables:
+    ) -> GroupTables:
         place, slot, kind, alignment, written = group
         tables = make_tables(kind, arguments[place])
         if not all(reaches_offset(item, tables.given.offset) for item in tables.given.items):
-            raise BrokenError  # arrays of one layout may lie in memory of different sizes
+            raise Malformed(
+                "no argument as those before it"
+            )  # arrays of one layout may lie in memory of different sizes
         filled = tables.slots(kind)
         slots[slot : slot + len(filled)] = filled
         lows, highs = bounds_of(tables)
         if (lows[lows < highs] % alignment).any():
-            raise BrokenError
+            raise Malformed("no argument as those before it")
         extents.extend(zip(lows.tolist(), highs.tolist(), repeat(written)))
         return tables
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from lamella.backend.arguments import dtype_of, layout_strides
 from lamella.base.arrays import Array
+from lamella.base.errors import Malformed
 from lamella.lang.tensor.nodes import Memref
 
 Argument: TypeAlias = Any
@@ -36,10 +37,6 @@ def _measure_head() -> int:
 
 HEAD = _measure_head()
 LARGEST_F32 = float(np.finfo(np.float32).max)
-
-
-class BrokenError(Exception):
-    """An argument does not keep what those before it kept; verification says why."""
 
 
 # --- scalars ------------------------------------------------------------------------------------------------
@@ -71,7 +68,7 @@ def _integer_reader(element: str) -> Read:
     def read(argument: Argument) -> int:
         value = int(argument)
         if not low <= value <= high:
-            raise BrokenError
+            raise Malformed("no argument as those before it; verification says why")
         return value
 
     return read

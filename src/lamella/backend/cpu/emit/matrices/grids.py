@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.integers import multiply, number
 from lamella.backend.cpu.emit.matrices.bounds import (
     inside,
@@ -15,48 +15,48 @@ from lamella.backend.cpu.emit.matrices.bounds import (
     or_zeros,
     store_scalar,
 )
-from lamella.backend.cpu.emit.matrices.places import Layout, component, move
-from lamella.backend.cpu.emit.values import Matrix
+from lamella.backend.cpu.emit.matrices.layout import MatrixLayout, component, move
+from lamella.backend.cpu.emit.values import MatrixValue
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Coopmatrix
 
-Instead: TypeAlias = Callable[[Here, str, str, int], str]
+Instead: TypeAlias = Callable[[EmitContext, str, str, int], str]
 """Gives a pointer where a condition holds, else one to so many other bytes."""
 LARGEST_COLUMN = 1 << 10
 """Bytes of a column that is replaced as a whole."""
 
 
-def load_grid(here: Here, place: Layout, type_: Coopmatrix) -> Matrix:
+def load_grid(context: EmitContext, place: MatrixLayout, type_: Coopmatrix) -> MatrixValue:
     """Load component by component; a product spreads each over a vector, which costs no more than the load."""
-    cells = [load_scalar(here, type_.element, cell) for cell in _cells(here, place, type_, or_zeros)]
-    return Matrix(type_, tuple(zip(*cells, strict=True)))
+    cells = [load_scalar(context, type_.element, cell) for cell in _cells(context, place, type_, or_zeros)]
+    return MatrixValue(type_, tuple(zip(*cells, strict=True)))
 
 
-def store_grid(here: Here, place: Layout, matrix: Matrix) -> None:
+def store_grid(context: EmitContext, place: MatrixLayout, matrix: MatrixValue) -> None:
     """Store component by component."""
-    cells = _cells(here, place, matrix.type, or_aside)
+    cells = _cells(context, place, matrix.type, or_aside)
     for parts, cell in zip(zip(*matrix.parts, strict=True), cells, strict=True):
-        store_scalar(here, place.element, parts, cell)
+        store_scalar(context, place.element, parts, cell)
 
 
-def _cells(here: Here, place: Layout, type_: Coopmatrix, instead: Instead) -> Iterator[str]:
+def _cells(context: EmitContext, place: MatrixLayout, type_: Coopmatrix, instead: Instead) -> Iterator[str]:
     """The pointer to each component, columns first; what a check leaves out is replaced."""
-    rows = [inside(here, place.rows, row) for row in range(type_.rows)]
+    rows = [inside(context, place.rows, row) for row in range(type_.rows)]
     size = BYTES[place.element]
     whole = _column_bytes(place, type_)
     for column in range(type_.columns):
-        start = component(here, place, 0, column)
-        condition = inside(here, place.columns, column // place.pack)
+        start = component(context, place, 0, column)
+        condition = inside(context, place.columns, column // place.pack)
         if condition is not None and whole is not None:
-            start, condition = instead(here, start, condition, whole), None
+            start, condition = instead(context, start, condition, whole), None
         for row, other in enumerate(rows):
-            step = multiply(here, place.rows.step, number(row))
-            both = join_conditions(here, condition, other)
-            pointer = move(here, place.element, start, step)
-            yield pointer if both is None else instead(here, pointer, both, size)
+            step = multiply(context, place.rows.step, number(row))
+            both = join_conditions(context, condition, other)
+            pointer = move(context, place.element, start, step)
+            yield pointer if both is None else instead(context, pointer, both, size)
 
 
-def _column_bytes(place: Layout, type_: Coopmatrix) -> int | None:
+def _column_bytes(place: MatrixLayout, type_: Coopmatrix) -> int | None:
     """From the first to the last byte of a column, rounded up to a power of two; None where it is too long."""
     step = place.rows.step.constant
     if not isinstance(step, int) or step < 0:

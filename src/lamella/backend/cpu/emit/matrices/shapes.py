@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lamella.backend.cpu.emit.here import Here
-from lamella.backend.cpu.emit.values import Matrix
+from lamella.backend.cpu.emit.context import EmitContext
+from lamella.backend.cpu.emit.values import MatrixValue
 from lamella.lang.tensor.nodes import Coopmatrix, Value
 
 
@@ -27,9 +27,9 @@ def value_count(type_: Coopmatrix) -> int:
     return type_.rows * type_.columns if type_.use == "matrix_b" else type_.columns
 
 
-def named_matrix(here: Here, value: Value) -> Matrix:
+def named_matrix(context: EmitContext, value: Value) -> MatrixValue:
     """The matrix with a name."""
-    found = here.values[value.name]
-    if not isinstance(found, Matrix):
+    found = context.values[value.name]
+    if not isinstance(found, MatrixValue):
         raise TypeError(f"%{value.name} is no cooperative matrix")
     return found

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 
-from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.integers import add, dynamic, multiply, number
-from lamella.backend.cpu.emit.matrices.places import find_layout
+from lamella.backend.cpu.emit.matrices.layout import find_layout
 from lamella.backend.cpu.emit.matrices.shapes import named_matrix, width_of
 from lamella.backend.cpu.emit.matrices.vectors import splat
-from lamella.backend.cpu.emit.values import LLVM, Lanes, Matrix, Memory, llvm
+from lamella.backend.cpu.emit.values import LLVM, MatrixValue, MemrefValue, ScalarValue, llvm
+from lamella.base.errors import Unsupported
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import (
     Arith,
@@ -101,7 +102,7 @@ def number_tiles(
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TileLoop:
     """A loop on tiles."""
 
     tiles: tuple[Tile, ...]
@@ -112,35 +113,31 @@ class Plan:
     """The sum of each product by the name of its result."""
 
 
-class _Unsuitable(Exception):
-    """The loop is not of the kind that tiles can run."""
-
-
-def plan_tiles(here: Here, loop: For) -> Plan | None:
+def plan_tiles(context: EmitContext, loop: For) -> TileLoop | None:
     """How a loop runs on tiles; None where it does not."""
-    if not here.target.amx or here.mask is not None or not _counts_together(here, loop):
+    if not context.target.amx or context.mask is not None or not _counts_together(context, loop):
         return None
     try:
-        return _Reader(here, loop).read()
-    except _Unsuitable:
+        return _TileLoopReader(context, loop).read()
+    except Unsupported:
         return None
 
 
-def _counts_together(here: Here, loop: For) -> bool:
+def _counts_together(context: EmitContext, loop: For) -> bool:
     bounds = [loop.begin, loop.end, *([loop.step] if loop.step is not None else [])]
-    return all(here.scalar(item.name).is_uniform for item in bounds)
+    return all(context.scalar(item.name).is_uniform for item in bounds)
 
 
 def _require(holds: bool) -> None:
     if not holds:
-        raise _Unsuitable
+        raise Unsupported("no loop of tile products")
 
 
 @dataclass(slots=True)
-class _Reader:
+class _TileLoopReader:
     """Reads the body of a loop statement by statement."""
 
-    here: Here
+    context: EmitContext
     loop: For
     views: dict[str, Memref] = field(default_factory=dict)
     factors: dict[str, Coopmatrix] = field(default_factory=dict)
@@ -150,7 +147,7 @@ class _Reader:
     """The number of each sum by the name that it has now."""
     products: dict[str, int] = field(default_factory=dict)
 
-    def read(self) -> Plan:
+    def read(self) -> TileLoop:
         tiles = [self._carry(type_) for type_ in self.loop.types]
         self.sums = {name.name: place for place, (name, _) in enumerate(self.loop.carried)}
         for place, statement in enumerate(self.loop.body.statements):
@@ -159,12 +156,12 @@ class _Reader:
         loads = {name: (tile_of(type_), *self.spans[name]) for name, type_ in self.factors.items()}
         found = number_tiles(tiles, loads)
         if found is None:
-            raise _Unsuitable
-        return Plan(tuple(found[1]), found[0], self.products)
+            raise Unsupported("no loop of tile products")
+        return TileLoop(tuple(found[1]), found[0], self.products)
 
     def _carry(self, type_: object) -> Tile:
         if not isinstance(type_, Coopmatrix) or type_.element not in SUMS.values():
-            raise _Unsuitable
+            raise Unsupported("no loop of tile products")
         tile = tile_of(type_)
         _require(type_.use == "matrix_acc" and tile.fits)
         return tile
@@ -202,18 +199,18 @@ class _Reader:
     def _memory(self, operand: Value) -> Memref:
         if operand.name in self.views:
             return self.views[operand.name]
-        known = self.here.values.get(operand.name)
-        if not isinstance(known, Memory):
-            raise _Unsuitable
+        known = self.context.values.get(operand.name)
+        if not isinstance(known, MemrefValue):
+            raise Unsupported("no loop of tile products")
         return known.type
 
     def _read_product(self, place: int, name: str, product: CoopMulAdd) -> None:
         left, right = self.factors.get(product.left.name), self.factors.get(product.right.name)
         if left is None or right is None:
-            raise _Unsuitable
+            raise Unsupported("no loop of tile products")
         total = self.sums.pop(product.accumulator.name, None)
         if total is None:
-            raise _Unsuitable
+            raise Unsupported("no loop of tile products")
         _require(left.element == right.element and product.type == self.loop.types[total])
         _require(product.type.element == SUMS[left.element])
         self.sums[name] = self.products[name] = total
@@ -221,10 +218,10 @@ class _Reader:
             self.spans[factor] = (self.spans[factor][0], place)
 
 
-def bounds_of(here: Here, loop: For) -> tuple[Lanes, Lanes, Lanes | None]:
+def bounds_of(context: EmitContext, loop: For) -> tuple[ScalarValue, ScalarValue, ScalarValue | None]:
     """Where a loop begins and ends, and its step."""
-    step = here.scalar(loop.step.name) if loop.step is not None else None
-    return here.scalar(loop.begin.name), here.scalar(loop.end.name), step
+    step = context.scalar(loop.step.name) if loop.step is not None else None
+    return context.scalar(loop.begin.name), context.scalar(loop.end.name), step
 
 
 # --- A loop on tiles as LLVM text: sums stay in tiles from the first trip to the last -----------------------
@@ -236,119 +233,119 @@ MULTIPLY = {"f32": "tdpbf16ps", "i32": "tdpbssd"}
 """The instruction that adds a product to a sum of a type."""
 
 
-def emit_tile_loop(here: Here, loop: For) -> list[Matrix] | None:
+def emit_tile_loop(context: EmitContext, loop: For) -> list[MatrixValue] | None:
     """Write a loop on tiles; gives what it carries in the end, or None where it does not run on tiles."""
-    plan = plan_tiles(here, loop)
+    plan = plan_tiles(context, loop)
     if plan is None:
         return None
-    shapes = _name_shapes(here, plan)
-    usual = here.out.surround("tiles", _shape_tiles(here, shapes), _release_tiles(here))
-    if usual != _shape_tiles(here, shapes):
-        here.out.line(_shape_tiles(here, shapes))
-    buffers = [_start_sum(here, tile, start) for tile, (_, start) in enumerate(loop.carried)]
-    _write_trips(here, loop, plan)
+    shapes = _name_shapes(context, plan)
+    usual = context.out.surround("tiles", _shape_tiles(context, shapes), _release_tiles(context))
+    if usual != _shape_tiles(context, shapes):
+        context.out.line(_shape_tiles(context, shapes))
+    buffers = [_start_sum(context, tile, start) for tile, (_, start) in enumerate(loop.carried)]
+    _write_trips(context, loop, plan)
     for tile, buffer in enumerate(buffers):
-        _call(here, "tilestored64", f"i8 {tile}, ptr {buffer}, i64 {ROW_BYTES}")
-    if usual != _shape_tiles(here, shapes):
-        here.out.line(usual)
+        _call(context, "tilestored64", f"i8 {tile}, ptr {buffer}, i64 {ROW_BYTES}")
+    if usual != _shape_tiles(context, shapes):
+        context.out.line(usual)
     return [
-        _load_sum(here, type_, buffer)
+        _load_sum(context, type_, buffer)
         for type_, buffer in zip(loop.types, buffers, strict=True)
         if isinstance(type_, Coopmatrix)
     ]
 
 
-def _name_shapes(here: Here, plan: Plan) -> str:
+def _name_shapes(context: EmitContext, plan: TileLoop) -> str:
     """A constant with the shapes of all tiles."""
     content = configure(plan.tiles)
     name = f"@lamella_tiles_{content.hex()}"
     shown = "".join(f"\\{byte:02X}" for byte in content)
-    here.out.need(f'{name} = private unnamed_addr constant [64 x i8] c"{shown}", align 64')
+    context.out.need(f'{name} = private unnamed_addr constant [64 x i8] c"{shown}", align 64')
     return name
 
 
-def _shape_tiles(here: Here, shapes: str) -> str:
+def _shape_tiles(context: EmitContext, shapes: str) -> str:
     """Tell the processor the shapes; it takes long, so that a kernel does it once where its loops agree."""
-    return _spell(here, "ldtilecfg", f"ptr {shapes}")
+    return _spell(context, "ldtilecfg", f"ptr {shapes}")
 
 
-def _release_tiles(here: Here) -> str:
+def _release_tiles(context: EmitContext) -> str:
     """Let the system forget the tiles when it changes between threads."""
-    return _spell(here, "tilerelease", "")
+    return _spell(context, "tilerelease", "")
 
 
-def _spell(here: Here, name: str, operands: str) -> str:
+def _spell(context: EmitContext, name: str, operands: str) -> str:
     kinds = ", ".join(item.partition(" ")[0] for item in operands.split(", ") if item)
-    here.out.need(f"declare void @llvm.x86.{name}({kinds})")
+    context.out.need(f"declare void @llvm.x86.{name}({kinds})")
     return f"call void @llvm.x86.{name}({operands})"
 
 
-def _call(here: Here, name: str, operands: str) -> None:
-    here.out.line(_spell(here, name, operands))
+def _call(context: EmitContext, name: str, operands: str) -> None:
+    context.out.line(_spell(context, name, operands))
 
 
-def _start_sum(here: Here, tile: int, start: Value) -> str:
+def _start_sum(context: EmitContext, tile: int, start: Value) -> str:
     """Fill the tile of a sum; gives memory for it."""
-    matrix = named_matrix(here, start)
-    buffer = here.out.reserve("i8", ROWS * ROW_BYTES)
+    matrix = named_matrix(context, start)
+    buffer = context.out.reserve("i8", ROWS * ROW_BYTES)
     element, width = matrix.type.element, matrix.width
-    if all(column == splat(here, ZERO[element], element, width) for column in matrix.parts[0]):
-        _call(here, "tilezero", f"i8 {tile}")
+    if all(column == splat(context, ZERO[element], element, width) for column in matrix.parts[0]):
+        _call(context, "tilezero", f"i8 {tile}")
         return buffer
     kind = llvm(element, width)
     for place, column in enumerate(matrix.parts[0]):
-        pointer = here.out.value(f"getelementptr i8, ptr {buffer}, i64 {ROW_BYTES * place}")
-        here.out.line(f"store {kind} {column}, ptr {pointer}, align 4")
-    _call(here, "tileloadd64", f"i8 {tile}, ptr {buffer}, i64 {ROW_BYTES}")
+        pointer = context.out.value(f"getelementptr i8, ptr {buffer}, i64 {ROW_BYTES * place}")
+        context.out.line(f"store {kind} {column}, ptr {pointer}, align 4")
+    _call(context, "tileloadd64", f"i8 {tile}, ptr {buffer}, i64 {ROW_BYTES}")
     return buffer
 
 
-def _load_sum(here: Here, type_: Coopmatrix, buffer: str) -> Matrix:
+def _load_sum(context: EmitContext, type_: Coopmatrix, buffer: str) -> MatrixValue:
     width = width_of(type_)
     columns = []
     for place in range(type_.columns):
-        pointer = here.out.value(f"getelementptr i8, ptr {buffer}, i64 {ROW_BYTES * place}")
-        columns.append(here.out.value(f"load {llvm(type_.element, width)}, ptr {pointer}, align 4"))
-    return Matrix(type_, (tuple(columns),), width)
+        pointer = context.out.value(f"getelementptr i8, ptr {buffer}, i64 {ROW_BYTES * place}")
+        columns.append(context.out.value(f"load {llvm(type_.element, width)}, ptr {pointer}, align 4"))
+    return MatrixValue(type_, (tuple(columns),), width)
 
 
-def _write_trips(here: Here, loop: For, plan: Plan) -> None:
+def _write_trips(context: EmitContext, loop: For, plan: TileLoop) -> None:
     """Count while the number is less than the end, which is tested before each trip."""
-    out, (begin, end, step) = here.out, bounds_of(here, loop)
+    out, (begin, end, step) = context.out, bounds_of(context, loop)
     step, kind = step or number(1, begin.element), LLVM[begin.element]
     before, body, after = out.block, out.label("tiles"), out.label("done")
     out.branch(out.value(f"icmp slt {kind} {begin.operand}, {end.operand}"), body, after)
     out.begin(body)
     hole, name = out.hole(), out.name()
     now = dynamic(name, begin.element, gcd(begin.divisor, step.divisor))
-    here.values[loop.variable.name] = now
+    context.values[loop.variable.name] = now
     for statement in loop.body.statements:
-        _write_statement(here, plan, statement)
-    following = add(here, now, step)
+        _write_statement(context, plan, statement)
+    following = add(context, now, step)
     out.fill(hole, f"{name} = phi {kind} [{begin.operand}, %{before}], [{following.operand}, %{out.block}]")
     out.branch(out.value(f"icmp slt {kind} {following.operand}, {end.operand}"), body, after)
     out.begin(after)
 
 
-def _write_statement(here: Here, plan: Plan, statement: Statement) -> None:
+def _write_statement(context: EmitContext, plan: TileLoop, statement: Statement) -> None:
     instruction = statement.instruction
     match instruction:
         case CoopLoad():
-            _write_load(here, plan.factors[statement.results[0].name], instruction)
+            _write_load(context, plan.factors[statement.results[0].name], instruction)
         case CoopMulAdd(left=left, right=right, type=type_):
             total = plan.products[statement.results[0].name]
             numbers = (total, plan.factors[right.name], plan.factors[left.name])
-            _call(here, MULTIPLY[type_.element], ", ".join(f"i8 {item}" for item in numbers))
+            _call(context, MULTIPLY[type_.element], ", ".join(f"i8 {item}" for item in numbers))
         case Yield():
             pass
         case _:
-            here.walk(here, (statement,))
+            context.walk(context, (statement,))
 
 
-def _write_load(here: Here, tile: int, load: CoopLoad) -> None:
-    layout = find_layout(here, load)
-    stride = multiply(here, layout.columns.step, number(BYTES[load.type.element]))
-    _call(here, "tileloadd64", f"i8 {tile}, ptr {layout.pointer}, i64 {stride.operand}")
+def _write_load(context: EmitContext, tile: int, load: CoopLoad) -> None:
+    layout = find_layout(context, load)
+    stride = multiply(context, layout.columns.step, number(BYTES[load.type.element]))
+    _call(context, "tileloadd64", f"i8 {tile}, ptr {layout.pointer}, i64 {stride.operand}")
 
 
 __all__ = ["emit_tile_loop"]

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from math import inf, nan
 from types import MappingProxyType
 
-from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.mathematics.polynomials import nearest, polynomial, power_of_two, with_sign
 from lamella.backend.cpu.emit.scalars.vectors import Vector
-from lamella.backend.cpu.emit.text import Writer
+from lamella.backend.cpu.emit.text import IrWriter
 
 LARGE = 2.0**28
 HALF_PI = (
@@ -65,19 +65,19 @@ class Angle:
     low: Vector | None
 
 
-def sin(here: Here, x: Vector, short: bool = False) -> Vector:
+def sin(context: EmitContext, x: Vector, short: bool = False) -> Vector:
     """The sine; a `short` one is as exact as single precision needs."""
-    return _everywhere(here, x, short, _sine)
+    return _everywhere(context, x, short, _sine)
 
 
-def cos(here: Here, x: Vector, short: bool = False) -> Vector:
+def cos(context: EmitContext, x: Vector, short: bool = False) -> Vector:
     """The cosine; a `short` one is as exact as single precision needs."""
-    return _everywhere(here, x, short, _cosine)
+    return _everywhere(context, x, short, _cosine)
 
 
-def tan(here: Here, x: Vector, short: bool = False) -> Vector:
+def tan(context: EmitContext, x: Vector, short: bool = False) -> Vector:
     """The tangent; a `short` one is as exact as single precision needs."""
-    return _everywhere(here, x, short, _tangent)
+    return _everywhere(context, x, short, _tangent)
 
 
 # --- from an angle to the result ----------------------------------------------------------------------------
@@ -143,12 +143,12 @@ def reduced_shortly(x: Vector) -> Angle:
     return Angle(whole, count.fma(-HALF_PI[1], count.fma(-HALF_PI[0], x)), None)
 
 
-def _everywhere(here: Here, x: Vector, short: bool, compute: Callable[[Angle], Vector]) -> Vector:
+def _everywhere(context: EmitContext, x: Vector, short: bool, compute: Callable[[Angle], Vector]) -> Vector:
     """The result for each lane; the few that are large take the way of one lane at a time."""
     name = NAMES[compute]
     fast = compute(reduced_shortly(x) if short else reduced(x))
     large = (abs(x) > LARGE) & (abs(x) < inf)
-    here.out.need(_write_large(here.out, name, compute))
+    context.out.need(_write_large(context.out, name, compute))
     found = large.choose(_call_lanes(x, large, fast, name), fast)
     return found if compute is _cosine else x.equals(0.0).choose(x, found)
 
@@ -192,9 +192,9 @@ def _loop_lanes(x: Vector, begin: str, done: str, name: str) -> str:
     return found
 
 
-def _write_large(outer: Writer, name: str, compute: Callable[[Angle], Vector]) -> str:
+def _write_large(outer: IrWriter, name: str, compute: Callable[[Angle], Vector]) -> str:
     """A function of one double for arguments above `LARGE`."""
-    out = Writer()
+    out = IrWriter()
     x = Vector(out, "double", 1, "%x")
     found = compute(_reduced_large(x))
     for declaration in out.declarations:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.mathematics.exponentials import exp, near_exp2
 from lamella.backend.cpu.emit.mathematics.polynomials import (
     at_most,
@@ -100,11 +100,11 @@ HIGH = (
 """log(erfc(a)) as a function of a - 9/2 for a from 3 to 6."""
 
 
-def erf(here: Here, x: Vector) -> Vector:
+def erf(context: EmitContext, x: Vector) -> Vector:
     """The error function."""
     size = abs(x)
     small = x.fma(polynomial(x * x, SMALL[x.kind]), x)
-    large = _single(size) if x.kind == "float" else 1.0 - exp(here, _log_complement(size))
+    large = _single(size) if x.kind == "float" else 1.0 - exp(context, _log_complement(size))
     return (size < 1.0).choose(small, with_sign(large, x))
 
 

@@ -6,24 +6,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from lamella.backend.cpu.emit.text import Writer
-from lamella.backend.cpu.emit.values import Lanes, RunValue, llvm
+from lamella.backend.cpu.emit.text import IrWriter
+from lamella.backend.cpu.emit.values import RunValue, ScalarValue, llvm
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import Statement
 
-Walk: TypeAlias = "Callable[[Here, Sequence[Statement]], tuple[RunValue, ...]]"
+Walk: TypeAlias = "Callable[[EmitContext, Sequence[Statement]], tuple[RunValue, ...]]"
 """Emits statements and gives what they yield."""
 
 
 @dataclass(slots=True)
-class Here:
+class EmitContext:
     """The state of emission inside one kernel.
 
     In a collective region there is one lane and no mask. In an SPMD region values have `lanes` lanes; where control
     has diverged, `mask` (an LLVM operand of type <lanes x i1>) says which of them run, and at least one does.
     """
 
-    out: Writer
+    out: IrWriter
     target: Target
     walk: Walk
     varying: frozenset[str] = frozenset()
@@ -51,13 +51,13 @@ class Here:
     shown: str = ""
     """The line of the source that was shown last."""
 
-    def scalar(self, name: str) -> Lanes:
+    def scalar(self, name: str) -> ScalarValue:
         """The scalar value with a name."""
         found = self.values[name]
-        if not isinstance(found, Lanes):
+        if not isinstance(found, ScalarValue):
             raise TypeError(f"%{name} is no scalar")
         return found
 
-    def kind(self, element: str, value: Lanes | None = None) -> str:
+    def kind(self, element: str, value: ScalarValue | None = None) -> str:
         """The LLVM type of a part, for one lane or for as many as a value has."""
         return llvm(element, 1 if value is None else value.count)
