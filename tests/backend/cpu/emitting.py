@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from lamella.backend.arguments.elements import dtype_of
+from lamella.backend.arguments import dtype_of
 from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.memory import load_parameter
 from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.values import LLVM, RunValue, ScalarValue
 from lamella.backend.cpu.jit import build
-from lamella.backend.interpreter.numbers import is_complex
+from lamella.backend.interpreter.arithmetic import is_complex
 from lamella.base.arrays import Array
 from lamella.kernels.target import find_target
 from lamella.lang.tensor.nodes import Parameter, Statement, Type, Value

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.arguments.elements import dtype_of
+from lamella.backend.arguments import dtype_of
 from lamella.backend.cpu.emit import integers
 from lamella.backend.cpu.emit.memory import emit_load, emit_store
 from lamella.backend.cpu.emit.values import ScalarValue

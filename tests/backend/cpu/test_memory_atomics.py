@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.arguments.elements import dtype_of
+from lamella.backend.arguments import dtype_of
 from lamella.backend.cpu.emit import integers
 from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.memory import emit_store
 from lamella.backend.cpu.emit.values import ScalarValue
-from lamella.backend.interpreter.numbers import is_complex, is_integer
+from lamella.backend.interpreter.arithmetic import is_complex, is_integer
 from lamella.base.arrays import Array
 from lamella.lang.tensor.check.kinds import ATOMIC
 from lamella.lang.tensor.nodes import Store, Value, make_memref

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lamella.backend.arguments import GroupArgument, dtype_of
 from lamella.backend.cpu.run.launch import ArgumentPacker, may_share, pack_arguments
-from lamella.backend.interpreter.numbers import convert
+from lamella.backend.interpreter.arithmetic import convert
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.source import Source

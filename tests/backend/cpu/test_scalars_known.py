@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lamella.backend.cpu.emit import integers, scalars
 from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.values import ScalarValue
-from lamella.backend.interpreter.numbers import convert, make_number
+from lamella.backend.interpreter.arithmetic import convert, make_number
 from lamella.lang.tensor.nodes import Arith, Cast, Compare, Constant, Number, Scalar, Value
 from tests.backend.cpu.computing import (
     COMPLEX,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
 from lamella.backend.cpu.compiled import Compiled, KernelSymbol
-from lamella.backend.cpu.emit import threads
-from lamella.backend.cpu.emit.context import EmitContext
+from lamella.backend.cpu.emit import matrices, memory, scalars, subgroups, threads
+from lamella.backend.cpu.emit.context import EmitContext, Emitters
 from lamella.backend.cpu.emit.control.carry import Merge, choose, settle
 from lamella.backend.cpu.emit.control.masks import any_lane, both, less, masked, others
 from lamella.backend.cpu.emit.control.phases import SpillTable, count_uses, emit_phases
@@ -16,29 +16,15 @@ from lamella.backend.cpu.emit.integers import WIDTHS, add, first_of, number, spr
 from lamella.backend.cpu.emit.mathematics import emit_math
 from lamella.backend.cpu.emit.matrices import (
     constant_matrix,
-    emit_construct,
-    emit_coop_load,
     emit_coop_store,
-    emit_extract,
-    emit_insert,
-    emit_mul_add,
-    emit_scale,
     emit_tile_loop,
     find_long_code,
 )
 from lamella.backend.cpu.emit.memory import (
-    emit_expand,
-    emit_fuse,
-    emit_load,
-    emit_size,
-    emit_store,
-    emit_subview,
-    emit_update,
     load_parameter,
     make_local,
 )
-from lamella.backend.cpu.emit.scalars import emit_arith, emit_cast, emit_compare, emit_constant
-from lamella.backend.cpu.emit.subgroups import emit_broadcast, emit_builtin, emit_operation
+from lamella.backend.cpu.emit.scalars import emit_constant
 from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.threads import enter_thread
 from lamella.backend.cpu.emit.values import LLVM, RunValue, ScalarValue
@@ -53,39 +39,20 @@ from lamella.kernels.target import Target
 from lamella.lang.tensor import check
 from lamella.lang.tensor.nodes import (
     Alloca,
-    Arith,
-    AtomicUpdate,
     Barrier,
-    Builtin,
-    Cast,
-    Compare,
     Constant,
-    CoopConstruct,
-    CoopExtract,
-    CoopInsert,
-    CoopLoad,
     Coopmatrix,
-    CoopMulAdd,
-    CoopScale,
     CoopStore,
-    Expand,
     For,
     Foreach,
     Function,
-    Fuse,
     If,
     LifetimeStop,
-    Load,
     Math,
     Parallel,
     Program,
     Region,
-    SizeOf,
     Statement,
-    Store,
-    SubgroupBroadcast,
-    SubgroupOperation,
-    Subview,
     Value,
     Yield,
 )
@@ -349,31 +316,18 @@ def _guarded(context: EmitContext, mask: str, region: Region, varying: Sequence[
     return merge.close()
 
 
-EMIT: dict[type, Callable[..., RunValue | None]] = {
-    Constant: lambda context, node: (
-        constant_matrix(context, node) if isinstance(node.type, Coopmatrix) else emit_constant(context, node)
-    ),
-    Arith: emit_arith,
-    Compare: emit_compare,
+def _emit_constant(context: EmitContext, node: Constant) -> RunValue:
+    matrix = isinstance(node.type, Coopmatrix)
+    return constant_matrix(context, node) if matrix else emit_constant(context, node)
+
+
+EMIT: Emitters = {
+    Constant: _emit_constant,
     Math: emit_math,
-    Cast: emit_cast,
-    Builtin: emit_builtin,
-    Load: emit_load,
-    Store: emit_store,
-    AtomicUpdate: emit_update,
-    SizeOf: emit_size,
-    Subview: emit_subview,
-    Expand: emit_expand,
-    Fuse: emit_fuse,
-    CoopLoad: emit_coop_load,
-    CoopMulAdd: emit_mul_add,
-    CoopScale: emit_scale,
-    CoopStore: emit_coop_store,
-    CoopConstruct: emit_construct,
-    CoopExtract: emit_extract,
-    CoopInsert: emit_insert,
-    SubgroupBroadcast: emit_broadcast,
-    SubgroupOperation: emit_operation,
+    **scalars.EMITTERS,
+    **memory.EMITTERS,
+    **matrices.EMITTERS,
+    **subgroups.EMITTERS,
 }
 """What emits each instruction that has no region."""
 
@@ -391,12 +345,7 @@ def _store_together(context: EmitContext, instruction: CoopStore) -> None:
     threads.wait_for_subgroup(context)
 
 
-THREADS: dict[type, Callable[..., RunValue | None]] = {
-    Builtin: threads.emit_builtin,
-    CoopStore: _store_together,
-    SubgroupBroadcast: threads.emit_broadcast,
-    SubgroupOperation: threads.emit_operation,
-}
+THREADS: Emitters = {**threads.EMITTERS, CoopStore: _store_together}
 """What is emitted in another way where each work-item is a thread."""
 
 

@@ -10,6 +10,7 @@ from random import Random
 import numpy as np
 
 from lamella.backend.arguments import GroupArgument, dtype_of, group_items, layout_strides, verify_arguments
+from lamella.backend.interpreter.arithmetic import Number, convert
 from lamella.backend.interpreter.execute import run_work_group, stop
 from lamella.backend.interpreter.memory import (
     GroupReference,
@@ -17,7 +18,6 @@ from lamella.backend.interpreter.memory import (
     make_reference,
     shift_reference,
 )
-from lamella.backend.interpreter.numbers import Number, convert
 from lamella.backend.interpreter.state import (
     ExecutedStatement,
     InterpreterOptions,

@@ -9,11 +9,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from lamella.backend.arguments.elements import dtype_of
-from lamella.backend.arguments.shapes import SHAPES, describe_shapes
+from lamella.backend.arguments import SHAPES, describe_shapes, dtype_of
 from lamella.backend.interpreter import arithmetic, memory
-from lamella.backend.interpreter.memory import GroupReference, MemrefReference
-from lamella.backend.interpreter.numbers import (
+from lamella.backend.interpreter.arithmetic import (
     Number,
     accumulation,
     convert,
@@ -22,6 +20,7 @@ from lamella.backend.interpreter.numbers import (
     make_integer,
     make_number,
 )
+from lamella.backend.interpreter.memory import GroupReference, MemrefReference
 from lamella.backend.interpreter.state import RunValue, Worker
 from lamella.base.arrays import Array
 from lamella.lang.tensor import nodes

@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from lamella.backend.interpreter.arithmetic import make_integer, wrap_integer
 from lamella.backend.interpreter.evaluate import evaluate
 from lamella.backend.interpreter.memory import MemrefReference
-from lamella.backend.interpreter.numbers import make_integer, wrap_integer
 from lamella.backend.interpreter.state import ExecutedStatement, KernelLaunch, RunValue, Worker, WorkGroup
 from lamella.backend.interpreter.subgroup import TOGETHER, execute_together, name_of, refuse_different
 from lamella.base.errors import Found

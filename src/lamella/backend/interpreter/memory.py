@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from lamella.backend.interpreter.numbers import Number
+from lamella.backend.interpreter.arithmetic import Number
 from lamella.base.arrays import Array
 from lamella.lang.tensor.rules import running as rules
 from lamella.ops.problem import Fault

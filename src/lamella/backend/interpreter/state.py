@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TypeAlias
 
-from lamella.backend.arguments.elements import dtype_of
+from lamella.backend.arguments import dtype_of
+from lamella.backend.interpreter.arithmetic import Number
 from lamella.backend.interpreter.memory import GroupReference, MemrefReference
-from lamella.backend.interpreter.numbers import Number
 from lamella.backend.named import Grid
 from lamella.base.limits import Limits
 from lamella.lang.tensor.nodes import Coopmatrix, Function, Statement, Value

@@ -9,17 +9,17 @@ from types import MappingProxyType
 
 import numpy as np
 
-from lamella.backend.arguments.elements import dtype_of
-from lamella.backend.interpreter.arithmetic import compute_binary
-from lamella.backend.interpreter.evaluate import held_component
-from lamella.backend.interpreter.memory import MemrefReference
-from lamella.backend.interpreter.numbers import (
+from lamella.backend.arguments import dtype_of
+from lamella.backend.interpreter.arithmetic import (
     Number,
     accumulation,
+    compute_binary,
     convert,
     element_name,
     is_integer,
 )
+from lamella.backend.interpreter.evaluate import held_component
+from lamella.backend.interpreter.memory import MemrefReference
 from lamella.backend.interpreter.state import RunValue, Worker
 from lamella.base.arrays import Array
 from lamella.lang.tensor import nodes

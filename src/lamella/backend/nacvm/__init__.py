@@ -17,9 +17,9 @@ from lamella.backend.executor.findings import findings_at
 from lamella.backend.executor.inputs import find_picks, reading
 from lamella.backend.formula.storage import Storage
 from lamella.backend.formula.tape import SlotAllocator, Slots, SlotStep, clear
-from lamella.backend.nacvm.inputs import ProgramInput, take_inputs
 from lamella.backend.nacvm.link import (
     Linker,
+    ProgramInput,
     find_entries,
     find_loads,
     find_sizes,
@@ -27,13 +27,13 @@ from lamella.backend.nacvm.link import (
     last_instruction,
     name_outputs,
     origin_of,
+    take_inputs,
     word_of,
 )
 from lamella.backend.nacvm.operations import CallGenerator, OperationLowering
 from lamella.backend.nacvm.preload import WeightReader
 from lamella.backend.nacvm.program import MemoryEvent, NacProgram, ProgramState, Result
-from lamella.backend.nacvm.schedule import DROP, PRELOAD, MemoryMove, follow
-from lamella.backend.nacvm.ticks import ByteAccount, Ticks, held_bytes
+from lamella.backend.nacvm.schedule import DROP, PRELOAD, ByteAccount, MemoryMove, Ticks, follow, held_bytes
 from lamella.backend.progress import Progress, no_progress
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
@@ -48,7 +48,7 @@ from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance
 from lamella.ops.problem import Fault, Problem
 
-# --- blocks as jumps: only the chosen block of a branch runs; the memory commands of the other are ----------
+# --- blocks as jumps: only the chosen block of a branch runs -------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -192,7 +192,7 @@ class BlockJumps:
                 yield load
 
 
-# --- the virtual machine: runs the instructions of a program one after the other and obeys its --------------
+# --- the virtual machine: instructions in order, under the memory schedule -----------------------------------
 
 
 def compile_program(

@@ -7,26 +7,104 @@ from dataclasses import dataclass, field
 from operator import itemgetter, methodcaller
 
 import numpy as np
+import numpy.typing as npt
 
 from lamella.backend.executor.findings import findings_at
+from lamella.backend.executor.inputs import SMALL as inputs_SMALL
+from lamella.backend.executor.inputs import as_array, draw, fit, generator, smallest
+from lamella.backend.formula.storage import Storage, known_shape
 from lamella.backend.formula.tape import Register, SlotAllocator, Slots, SlotStep, Tape, bind
-from lamella.backend.nacvm.inputs import ProgramInput
 from lamella.backend.nacvm.operations import Env, OperationLowering
 from lamella.backend.nacvm.preload import ParameterLoad, WeightReader
 from lamella.backend.nacvm.program import NacProgram, Path, Result, paths, size_of, tensor_bytes
-from lamella.backend.nacvm.schedule import MemoryPlan
-from lamella.backend.nacvm.ticks import held_bytes
+from lamella.backend.nacvm.schedule import MemoryPlan, held_bytes
 from lamella.base.arrays import Array, to_exchange
-from lamella.base.diagnostic import Rule
+from lamella.base.diagnostic import Diagnostic, LamellaError, Rule
+from lamella.base.dim import Extent
+from lamella.base.errors import Malformed
 from lamella.base.origin import Origin
+from lamella.base.source import NOWHERE, Span
 from lamella.graph.nodes import Tensor, tensors
 from lamella.lang.nac.check.memory.flow import is_state
 from lamella.lang.nac.nodes import INPUT, OUTPUT, Instruction
 from lamella.lang.nac.operations import FINAL, LIFTED, PARAMETER, SYSTEM_NAMES, USER
 from lamella.lang.nac.regions import Block, Blocks, has_blocks, is_handing, read_blocks
-from lamella.lang.nac.rules.running import RESULT_GONE
+from lamella.lang.nac.rules.running import INPUT_ELEMENTS, INPUT_NAME, INPUT_SHAPE, RESULT_GONE
 from lamella.lang.skriptnd.rules.graphs import NO_MEANING, TOO_MUCH_MEMORY
 from lamella.ops.problem import Fault
+
+# --- inputs of a run: arrays by name, checked, or random from the seed ---------------------------------------
+
+
+Picks = Callable[[], Mapping[str, Sequence[Extent]]]
+"""For integer inputs that are indices, the extents that they pick from, by the names of tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramInput:
+    """An input: its instruction, the name that callers use, the tensor that it is."""
+
+    index: int
+    name: str
+    tensor: Tensor
+    span: Span
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its extents."""
+        return known_shape(self.tensor.shape, {})
+
+    @property
+    def type(self) -> str:
+        """Its element type and shape, in words."""
+        return f"{self.tensor.element}{list(self.shape)}"
+
+
+def take_inputs(
+    entries: Sequence[ProgramInput],
+    given: Mapping[str, npt.ArrayLike],
+    storage: Storage,
+    seed: int,
+    picks: Picks,
+) -> list[Array]:
+    """The arrays of all inputs in order; what is wrong with those that are given is told at once."""
+    found: list[Array | None] = []
+    findings = _unknown(entries, given)
+    for entry in entries:
+        array = _enter(entry, given[entry.name], storage) if entry.name in given else None
+        found.append(None if isinstance(array, Diagnostic) else array)
+        findings += [array] if isinstance(array, Diagnostic) else []
+    if findings:
+        raise LamellaError(findings)
+    pairs = zip(entries, found, strict=True)
+    return [_draw(entry, storage, seed, picks) if array is None else array for entry, array in pairs]
+
+
+def _unknown(entries: Sequence[ProgramInput], given: Mapping[str, npt.ArrayLike]) -> list[Diagnostic]:
+    known = {entry.name for entry in entries}
+    if given.keys() <= known:
+        return []
+    span = entries[0].span if entries else NOWHERE
+    names = ", ".join(entry.name for entry in entries) or "none"
+    return [INPUT_NAME.at(span, name=name, names=names) for name in given if name not in known]
+
+
+def _enter(entry: ProgramInput, given: npt.ArrayLike, storage: Storage) -> Array | Diagnostic:
+    try:
+        array = as_array(given)
+        if array.shape != entry.shape:
+            return INPUT_SHAPE.at(entry.span, name=entry.name, type=entry.type, found=list(array.shape))
+        return fit(array, entry.tensor.element, storage)
+    except Malformed as misfit:
+        element = entry.tensor.element.name
+        return INPUT_ELEMENTS.at(entry.span, name=entry.name, element=element, found=str(misfit))
+
+
+def _draw(entry: ProgramInput, storage: Storage, seed: int, picks: Picks) -> Array:
+    element = entry.tensor.element
+    below = smallest(picks().get(entry.tensor.name, ()), {}) if element.is_integer else inputs_SMALL
+    return np.asarray(draw(generator(seed, entry.name), element, entry.shape, storage, below))
+
 
 SMALL = 64
 """Elements of a constant that formulas may compute with before the run; larger ones stand in one slot."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lamella.backend.npu.executable import PlanExecutable, compile_plan
-from lamella.backend.npu.generate import random_inputs
+from lamella.backend.npu.executable import PlanExecutable, compile_plan, random_inputs
 from lamella.backend.npu.opcodes import OPCODES
 from lamella.lang.nem.resolved import Plan
 

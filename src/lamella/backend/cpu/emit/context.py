@@ -61,3 +61,7 @@ class EmitContext:
     def kind(self, element: str, value: ScalarValue | None = None) -> str:
         """The LLVM type of a part, for one lane or for as many as a value has."""
         return llvm(element, 1 if value is None else value.count)
+
+
+Emitters: TypeAlias = dict[type, "Callable[..., RunValue | None]"]
+"""What emits an instruction, by its class: of a context and the instruction."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from lamella.backend.cpu.emit import integers
-from lamella.backend.cpu.emit.context import EmitContext
+from lamella.backend.cpu.emit.context import EmitContext, Emitters
 from lamella.backend.cpu.emit.memory.lanes import first_lane, pick_lane
 from lamella.backend.cpu.emit.memory.vectors import shuffle
 from lamella.backend.cpu.emit.scalars import combine, identity, make_constant
@@ -145,3 +145,11 @@ def _absent(function: str, element: str) -> ScalarValue:
     if element in COMPLEX:
         return make_constant((-0.0, -0.0), element)
     return make_constant(-0.0 if function == "add" else math.nan, element)
+
+
+EMITTERS: Emitters = {
+    Builtin: emit_builtin,
+    SubgroupBroadcast: emit_broadcast,
+    SubgroupOperation: emit_operation,
+}
+"""What emits each instruction of this kind."""

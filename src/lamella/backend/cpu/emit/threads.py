@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lamella.backend.cpu.emit import integers, subgroups
-from lamella.backend.cpu.emit.context import EmitContext
+from lamella.backend.cpu.emit.context import EmitContext, Emitters
 from lamella.backend.cpu.emit.scalars import combine, identity
 from lamella.backend.cpu.emit.values import LLVM, ScalarValue
 from lamella.lang.tensor.check.kinds import BYTES, part_of
@@ -154,3 +154,11 @@ def _shuffle_word(context: EmitContext, way: str, word: str, distance: str) -> s
     bound = "0" if way == "up" else "31"
     operands = f"i32 {ALL}, i32 {word}, i32 {distance}, i32 {bound}"
     return context.out.intrinsic("i32", f"llvm.nvvm.shfl.sync.{way}.i32", operands)
+
+
+EMITTERS: Emitters = {
+    Builtin: emit_builtin,
+    SubgroupBroadcast: emit_broadcast,
+    SubgroupOperation: emit_operation,
+}
+"""What emits each instruction of this kind."""

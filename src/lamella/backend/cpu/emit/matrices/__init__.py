@@ -6,32 +6,40 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lamella.backend.cpu.emit import integers, threads
-from lamella.backend.cpu.emit.context import EmitContext
-from lamella.backend.cpu.emit.matrices.bounds import (
+from lamella.backend.cpu.emit.context import EmitContext, Emitters
+from lamella.backend.cpu.emit.matrices.access import (
+    assemble,
     guard,
     inside,
+    load_grid,
     load_lanes,
+    load_turned,
     mask_lanes,
     or_aside,
+    part_count,
     restrict,
     run_place,
+    shuffle,
+    splat,
+    store_grid,
     store_lanes,
+    store_turned,
 )
-from lamella.backend.cpu.emit.matrices.grids import load_grid, store_grid
-from lamella.backend.cpu.emit.matrices.layout import MatrixLayout, component, find_layout, uniform
-from lamella.backend.cpu.emit.matrices.multiply import constant_matrix, emit_mul_add, emit_scale
-from lamella.backend.cpu.emit.matrices.shapes import (
+from lamella.backend.cpu.emit.matrices.layout import (
+    MatrixLayout,
     column_width,
+    component,
+    find_layout,
     is_grid,
     named_matrix,
+    uniform,
     value_count,
     width_of,
 )
+from lamella.backend.cpu.emit.matrices.multiply import constant_matrix, emit_mul_add, emit_scale
 from lamella.backend.cpu.emit.matrices.tiles import emit_tile_loop
-from lamella.backend.cpu.emit.matrices.transpose import load_turned, store_turned
-from lamella.backend.cpu.emit.matrices.vectors import assemble, part_count, shuffle, splat
+from lamella.backend.cpu.emit.memory import add_in_turn, store_in_turn
 from lamella.backend.cpu.emit.memory.addresses import part_bytes, part_pointers, unit
-from lamella.backend.cpu.emit.memory.atomics import add_in_turn, store_in_turn
 from lamella.backend.cpu.emit.memory.lanes import each_lane
 from lamella.backend.cpu.emit.memory.vectors import VectorAddress, gather, scatter
 from lamella.backend.cpu.emit.scalars import make_constant
@@ -46,6 +54,7 @@ from lamella.lang.tensor.nodes import (
     CoopLoad,
     Coopmatrix,
     CoopMulAdd,
+    CoopScale,
     CoopStore,
     Function,
     Instruction,
@@ -53,7 +62,7 @@ from lamella.lang.tensor.nodes import (
 )
 from lamella.lang.tensor.rules import running as rules
 
-# --- matrices of which nothing is contiguous in memory, and atomic stores: each lane goes its own -----------
+# --- matrices of which nothing is contiguous, and atomic stores: lane by lane --------------------------------
 
 
 WORD = 4
@@ -250,7 +259,7 @@ def _weave(context: EmitContext, element: str, slots: Sequence[str], width: int)
     )
 
 
-# --- components of cooperative matrices: a matrix of one number, a component of each lane, and one ----------
+# --- components of cooperative matrices: splats, extract, insert ---------------------------------------------
 
 
 def emit_construct(context: EmitContext, construct: CoopConstruct) -> MatrixValue:
@@ -440,7 +449,20 @@ def choose_way(place: MatrixLayout, type_: Coopmatrix) -> AccessPath:
     return SCATTERED
 
 
+EMITTERS: Emitters = {
+    CoopLoad: emit_coop_load,
+    CoopMulAdd: emit_mul_add,
+    CoopScale: emit_scale,
+    CoopStore: emit_coop_store,
+    CoopConstruct: emit_construct,
+    CoopExtract: emit_extract,
+    CoopInsert: emit_insert,
+}
+"""What emits each instruction of this kind."""
+
+
 __all__ = [
+    "EMITTERS",
     "constant_matrix",
     "emit_construct",
     "emit_coop_load",

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from lamella.backend.cpu.emit.context import EmitContext
-from lamella.backend.cpu.emit.matrices.layout import uniform
-from lamella.backend.cpu.emit.matrices.shapes import named_matrix, value_count, width_of
-from lamella.backend.cpu.emit.matrices.vectors import shuffle, splat
+from lamella.backend.cpu.emit.matrices.access import shuffle, splat
+from lamella.backend.cpu.emit.matrices.layout import named_matrix, uniform, value_count, width_of
 from lamella.backend.cpu.emit.scalars import combine, convert, make_constant
 from lamella.backend.cpu.emit.scalars.lanes import map_columns
 from lamella.backend.cpu.emit.scalars.vectors import Vector

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
 from lamella.backend.cpu.emit import integers
-from lamella.backend.cpu.emit.context import EmitContext
+from lamella.backend.cpu.emit.context import EmitContext, Emitters
 from lamella.backend.cpu.emit.memory.addresses import (
     LARGEST_ALIGNMENT,
     Address,
@@ -19,15 +20,9 @@ from lamella.backend.cpu.emit.memory.addresses import (
     part_pointers,
     unit,
 )
-from lamella.backend.cpu.emit.memory.atomics import (
-    add_in_turn,
-    add_repeatedly,
-    store_in_turn,
-    update_in_turn,
-    update_one,
-)
-from lamella.backend.cpu.emit.memory.lanes import last_lane, pick_lane
+from lamella.backend.cpu.emit.memory.lanes import each_lane, last_lane, pick_lane, repeat
 from lamella.backend.cpu.emit.memory.vectors import (
+    MANGLED,
     VectorAddress,
     gather,
     load_vector,
@@ -35,7 +30,7 @@ from lamella.backend.cpu.emit.memory.vectors import (
     shuffle,
     store_vector,
 )
-from lamella.backend.cpu.emit.values import LLVM, GroupValue, MemrefValue, RunValue, ScalarValue
+from lamella.backend.cpu.emit.values import LLVM, GroupValue, MemrefValue, RunValue, ScalarValue, llvm
 from lamella.lang.tensor.check.kinds import BYTES, part_of
 from lamella.lang.tensor.nodes import (
     AtomicUpdate,
@@ -54,8 +49,154 @@ from lamella.lang.tensor.nodes import (
     Subview,
     Value,
 )
+from lamella.lang.tensor.nodes.types import INTEGERS
 
-# --- groups: the memref at a position, with its pointer, sizes and strides read from the arrays of ----------
+# --- atomic stores and additions: relaxed, the parts of complex numbers one by one ---------------------------
+
+
+def store_in_turn(
+    context: EmitContext, pointers: ScalarValue, value: ScalarValue, mask: str | None = None
+) -> None:
+    """Store each lane atomically, in the order of the lanes."""
+    _apply(context, pointers, value, mask, _atomics_store_one)
+
+
+def add_in_turn(
+    context: EmitContext, pointers: ScalarValue, value: ScalarValue, mask: str | None = None
+) -> None:
+    """Add each lane atomically, in the order of the lanes, to its own place or to one that they share."""
+    if pointers.is_uniform and not value.is_uniform:
+        for part, pointer in enumerate(part_pointers(context, value.element, pointers.operand)):
+            _add_all(
+                context, ScalarValue(part_of(value.element), (value.parts[part],), value.count), pointer, mask
+            )
+    else:
+        _apply(context, pointers, value, mask, _add_one)
+
+
+def add_repeatedly(context: EmitContext, pointer: ScalarValue, value: ScalarValue, times: int) -> None:
+    """Add one number atomically, so many times, to one place."""
+    kind = LLVM[value.element]
+    if value.element in INTEGERS:
+        total = context.out.value(f"mul {kind} {value.operand}, {times}")
+        _add_one(context, value.element, pointer.operand, total)
+    elif times == 1:
+        add_in_turn(context, pointer, value)
+    else:
+        repeat(context, times, lambda _: add_in_turn(context, pointer, value))
+
+
+def update_one(context: EmitContext, function: str, pointer: ScalarValue, value: ScalarValue) -> ScalarValue:
+    """Combine one place with a number atomically; gives what stood there before."""
+    return ScalarValue(
+        value.element, (_exchange_one(context, function, value.element, pointer.operand, value.operand),)
+    )
+
+
+def update_in_turn(
+    context: EmitContext, function: str, pointers: ScalarValue, value: ScalarValue, mask: str | None
+) -> ScalarValue:
+    """Combine the place of each lane with its number, in the order of the lanes; gives what each found there."""
+    element, kind, count = value.element, LLVM[value.element], pointers.count
+    found = context.out.reserve(kind, count)
+    numbers = ", ".join(f"i64 {lane}" for lane in range(count))
+
+    def one(entries: Sequence[str]) -> None:
+        pointer, operand, lane = entries
+        old = _exchange_one(context, function, element, pointer, operand)
+        place = context.out.value(f"getelementptr {kind}, ptr {found}, i64 {lane}")
+        context.out.line(f"store {kind} {old}, ptr {place}")
+
+    vectors = [("ptr", pointers.operand), (kind, value.operand), ("i64", f"<{numbers}>")]
+    each_lane(context, vectors, count, mask, one)
+    return ScalarValue(
+        element, (context.out.value(f"load {llvm(element, count)}, ptr {found}, align 64"),), count
+    )
+
+
+def _exchange_one(context: EmitContext, function: str, element: str, pointer: str, value: str) -> str:
+    word = function if element in INTEGERS else f"f{function}"
+    operands = f"ptr {pointer}, {LLVM[element]} {value} monotonic, align {part_bytes(element)}"
+    return context.out.value(f"atomicrmw {word} {operands}")
+
+
+def _apply(
+    context: EmitContext,
+    pointers: ScalarValue,
+    value: ScalarValue,
+    mask: str | None,
+    update: Callable[[EmitContext, str, str, str], None],
+) -> None:
+    """Update the place of each lane, or one place once; parts of a complex number one after the other."""
+    element, part = value.element, part_of(value.element)
+
+    def one(entries: Sequence[str]) -> None:
+        for pointer, operand in zip(part_pointers(context, element, entries[0]), entries[1:], strict=True):
+            update(context, part, pointer, operand)
+
+    if pointers.is_uniform:
+        one([pointers.operand, *value.parts])
+        return
+    vectors = [("ptr", pointers.operand), *((LLVM[element], operand) for operand in value.parts)]
+    each_lane(context, vectors, pointers.count, mask, one)
+
+
+def _atomics_store_one(context: EmitContext, element: str, pointer: str, value: str) -> None:
+    width = part_bytes(element)
+    context.out.line(f"store atomic {LLVM[element]} {value}, ptr {pointer} monotonic, align {width}")
+
+
+def _add_one(context: EmitContext, element: str, pointer: str, value: str) -> None:
+    word, width = "add" if element in INTEGERS else "fadd", part_bytes(element)
+    context.out.value(f"atomicrmw {word} ptr {pointer}, {LLVM[element]} {value} monotonic, align {width}")
+
+
+# --- many lanes, one place ----------------------------------------------------------------------------------
+
+
+def _add_all(context: EmitContext, value: ScalarValue, pointer: str, mask: str | None) -> None:
+    """Add all lanes to one place: integers in any order, floating-point numbers in the order of the lanes."""
+    kind, part = llvm(value.element, value.count), LLVM[value.element]
+    whole = value.element in INTEGERS
+    operand = value.operand
+    if mask is not None:
+        nothing = "zeroinitializer" if whole else f"splat ({part} -0.0)"
+        operand = context.out.value(f"select <{value.count} x i1> {mask}, {kind} {operand}, {kind} {nothing}")
+    suffix = f"v{value.count}{MANGLED.get(part, part)}"
+    if whole:
+        total = context.out.intrinsic(part, f"llvm.vector.reduce.add.{suffix}", f"{kind} {operand}")
+        _add_one(context, value.element, pointer, total)
+        return
+
+    def add(old: str) -> str:
+        name = f"llvm.vector.reduce.fadd.{suffix}"
+        return context.out.intrinsic(part, name, f"{part} {old}, {kind} {operand}")
+
+    _exchange(context, value.element, pointer, add)
+
+
+def _exchange(context: EmitContext, element: str, pointer: str, change: Callable[[str], str]) -> None:
+    """Replace a number by what is computed from it, again while another thread was faster."""
+    out, part, width = context.out, LLVM[element], part_bytes(element)
+    bits = f"i{8 * width}"
+    start = out.value(f"load atomic {bits}, ptr {pointer} monotonic, align {width}")
+    before, again, done = out.block, out.label("again"), out.label("done")
+    out.jump(again)
+    out.begin(again)
+    old, hole = out.name(), out.hole()
+    new = change(out.value(f"bitcast {bits} {old} to {part}"))
+    wanted = out.value(f"bitcast {part} {new} to {bits}")
+    found = out.value(
+        f"cmpxchg ptr {pointer}, {bits} {old}, {bits} {wanted} monotonic monotonic, align {width}"
+    )
+    seen = out.value(f"extractvalue {{ {bits}, i1 }} {found}, 0")
+    swapped = out.value(f"extractvalue {{ {bits}, i1 }} {found}, 1")
+    out.fill(hole, f"{old} = phi {bits} [{start}, %{before}], [{seen}, %{out.block}]")
+    out.branch(swapped, done, again)
+    out.begin(done)
+
+
+# --- groups: the memref at a position, read from the arrays of pointers, sizes and strides -------------------
 
 
 SLOT = 8
@@ -113,7 +254,7 @@ def _read(
     return ScalarValue(element, (operand,), lanes)
 
 
-# --- parameters: what a kernel finds in the slots of its arguments, 8 bytes each, in the order of -----------
+# --- parameters: what a kernel finds in the slots of its arguments, 8 bytes each -----------------------------
 
 
 ARGUMENTS = "%args"
@@ -514,7 +655,20 @@ def _scatter(context: EmitContext, place: Address, value: ScalarValue) -> None:
         )
 
 
+EMITTERS: Emitters = {
+    Load: emit_load,
+    Store: emit_store,
+    AtomicUpdate: emit_update,
+    SizeOf: emit_size,
+    Subview: emit_subview,
+    Expand: emit_expand,
+    Fuse: emit_fuse,
+}
+"""What emits each instruction of this kind."""
+
+
 __all__ = [
+    "EMITTERS",
     "Address",
     "VectorAddress",
     "add_in_turn",

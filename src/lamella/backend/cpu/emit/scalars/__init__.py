@@ -10,7 +10,7 @@ from math import gcd
 from types import MappingProxyType
 
 from lamella.backend.cpu.emit import integers
-from lamella.backend.cpu.emit.context import EmitContext
+from lamella.backend.cpu.emit.context import EmitContext, Emitters
 from lamella.backend.cpu.emit.integers import WIDTHS
 from lamella.backend.cpu.emit.scalars.arith import combine, compute_unary, emit_arith, select
 from lamella.backend.cpu.emit.scalars.constants import (
@@ -25,7 +25,7 @@ from lamella.backend.cpu.emit.scalars.lanes import element_of, lanes_of, level, 
 from lamella.backend.cpu.emit.scalars.vectors import SUFFIX, Vector, shaped
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue
 from lamella.lang.tensor.check.kinds import PARTS, part_of
-from lamella.lang.tensor.nodes import Cast, Compare
+from lamella.lang.tensor.nodes import Arith, Cast, Compare
 
 # --- casts: integers keep their low bits, floats are cut toward zero, bf16 goes through f32 -----------------
 
@@ -189,7 +189,16 @@ def _compare(function: str, element: str, left: Vector, right: Vector) -> Vector
     return left.compare((FLOATING if left.is_floating else SIGNED)[function], right)
 
 
+EMITTERS: Emitters = {
+    Arith: emit_arith,
+    Compare: emit_compare,
+    Cast: emit_cast,
+}
+"""What emits each instruction of this kind."""
+
+
 __all__ = [
+    "EMITTERS",
     "combine",
     "compare",
     "compute_unary",

@@ -8,9 +8,8 @@ from math import gcd
 
 from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.integers import add, dynamic, multiply, number
-from lamella.backend.cpu.emit.matrices.layout import find_layout
-from lamella.backend.cpu.emit.matrices.shapes import named_matrix, width_of
-from lamella.backend.cpu.emit.matrices.vectors import splat
+from lamella.backend.cpu.emit.matrices.access import splat
+from lamella.backend.cpu.emit.matrices.layout import find_layout, named_matrix, width_of
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, MemrefValue, ScalarValue, llvm
 from lamella.base.errors import Unsupported
 from lamella.lang.tensor.check.kinds import BYTES

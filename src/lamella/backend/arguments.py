@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from types import MappingProxyType
+from typing import TypeAlias, cast
 
 import numpy as np
 
-from lamella.backend.arguments.elements import dtype_of
-from lamella.base.arrays import Array
+from lamella.base.arrays import Array, DType, numpy_dtype
 from lamella.base.diagnostic import Diagnostic, Label, Rule
+from lamella.base.dtype import LANGUAGES
 from lamella.base.source import Span
 from lamella.kernels.rewrite import used_values, walk
 from lamella.lang.tensor import write_type
@@ -60,6 +61,48 @@ from lamella.lang.tensor.nodes import (
     Yield,
 )
 from lamella.lang.tensor.rules import running as rules
+
+# --- the NumPy types of the tensor language's element types -------------------------------------------------
+
+
+DTYPES = MappingProxyType({name: numpy_dtype(element) for name, element in LANGUAGES["tensor"].items()})
+"""For each element type, the NumPy type that holds it; `index` and `i64` share one."""
+
+
+def dtype_of(element: str) -> DType:
+    """The NumPy type of an element type."""
+    found: DType = DTYPES[element]
+    return found
+
+
+# --- which shapes the collective instructions take together -------------------------------------------------
+
+
+Shape: TypeAlias = tuple[int, ...]
+Test: TypeAlias = Callable[[Sequence[Shape], Shape], bool]
+
+SHAPES: Mapping[str, Test] = MappingProxyType(
+    {
+        "axpby": lambda shapes, result: shapes[0] == result,
+        "cumsum": lambda shapes, result: shapes[0] == result,
+        "sum": lambda shapes, result: shapes[0][:-1] == result,
+        "gemm": lambda shapes, result: (
+            shapes[0][1] == shapes[1][0] and result == (shapes[0][0], shapes[1][1])
+        ),
+        "gemv": lambda shapes, result: shapes[0][1:] == shapes[1] and result == shapes[0][:1],
+        "ger": lambda shapes, result: result == (*shapes[0], *shapes[1]),
+        "hadamard": lambda shapes, result: shapes[0] == shapes[1] == result,
+    }
+)
+"""For each instruction, whether operands of these shapes, transposed already, give a result of that one."""
+
+
+def describe_shapes(shapes: Sequence[Shape]) -> str:
+    """Shapes of operands and result as a message shows them."""
+    names = "ABC" if len(shapes) == 3 else "AB"
+    shown = ("x".join(map(str, shape)) or "scalar" for shape in shapes)
+    return ", ".join(f"{name}={shape}" for name, shape in zip(names, shown, strict=True))
+
 
 # --- which parameters of a kernel are written, found through views and elements of groups -------------------
 
@@ -222,7 +265,7 @@ def overlap_finding(function: Function, names: tuple[str, str], written: Mapping
     return rules.OVERLAPPING_ARGUMENTS.at(parameter.span, hint=None, labels=labels, name=name, other=other)
 
 
-# --- arguments against the types and promises of the parameters: what does not fit is told all at -----------
+# --- arguments against the types and promises of the parameters: all findings at once ------------------------
 
 
 @dataclass(frozen=True, slots=True)
