@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lamella.backend.npu import compile_plan
-from lamella.backend.npu.executable import program_order, random_order
+from lamella.backend.npu.order import program_order, random_order
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import Limits
 from lamella.plan.expand import expand

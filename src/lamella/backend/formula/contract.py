@@ -34,9 +34,10 @@ from lamella.backend.formula.store import (
     accumulate,
     assign,
     axis_strides,
-    saturate,
+    clip_to,
+    saturates,
 )
-from lamella.base.arrays import Array
+from lamella.base.arrays import Array, element_type_of
 from lamella.base.limits import DEFAULT, Limits
 from lamella.lang.skriptnd.rules.graphs import FORMULA_TOO_LONG, ITEM_OUTSIDE
 from lamella.ops.formula import Contraction, Counter, Scalar
@@ -317,7 +318,7 @@ class _Run:
             return
         values = []
         for target, number in zip(self.formula.targets, self.formula.values, strict=True):
-            values.append(saturate(evaluation, number, self._tensor(target).dtype))
+            values.append(_saturate(evaluation, number, self._tensor(target).dtype))
             evaluation.refuse(evaluation.bad(number), active)
         if len(values) > 1:
             # All targets are assigned as one: what one value reads, another target may be.
@@ -354,6 +355,14 @@ class _Run:
             used = chosen if active is None else np.asarray(chosen & active)
             if used.any():
                 store(evaluation, target._replace(picked=None, item=item), value, used)
+
+
+def _saturate(evaluation: BoxEvaluation, number: int, dtype: np.dtype[np.generic]) -> Array:
+    """A value to store in a type: see `saturates`."""
+    value, cell, element = evaluation.value(number), evaluation.formula.cells[number], element_type_of(dtype)
+    if element is None or not saturates(cell, dtype) or evaluation.value(cell.operands[0]).dtype.kind != "f":
+        return value
+    return clip_to(element, value)
 
 
 def _apart(value: Array, written: Sequence[Array]) -> Array:

@@ -76,14 +76,6 @@ def clip_to(element: ElementType, values: Array) -> Array:
     return values.clip(max(element.minimum, SMALLEST), min(element.maximum, LARGEST))
 
 
-def saturate(evaluation: BoxEvaluation, number: int, dtype: np.dtype[np.generic]) -> Array:
-    """A value to store in a type: see `saturates`."""
-    value, cell, element = evaluation.value(number), evaluation.formula.cells[number], element_type_of(dtype)
-    if element is None or not saturates(cell, dtype) or evaluation.value(cell.operands[0]).dtype.kind != "f":
-        return value
-    return clip_to(element, value)
-
-
 def locate(evaluation: BoxEvaluation, target: TensorAccess, active: Array | None) -> list[AccessedIndex]:
     """Where a target is written; an index outside in an active step is refused."""
     before = len(evaluation.trouble)

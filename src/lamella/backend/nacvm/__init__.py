@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -14,39 +14,158 @@ import numpy.typing as npt
 
 from lamella.backend.drawing import Drawn, types_of
 from lamella.backend.executor.findings import findings_at
-from lamella.backend.executor.inputs import find_picks, reading
-from lamella.backend.formula.storage import Storage
+from lamella.backend.executor.inputs import (
+    SMALL,
+    as_array,
+    draw,
+    find_picks,
+    fit,
+    generator,
+    reading,
+    smallest,
+)
+from lamella.backend.formula.storage import Storage, known_shape
 from lamella.backend.formula.tape import SlotAllocator, Slots, SlotStep, clear
 from lamella.backend.nacvm.link import (
     Linker,
-    ProgramInput,
-    find_entries,
-    find_loads,
     find_sizes,
     find_states,
     last_instruction,
-    name_outputs,
     origin_of,
-    take_inputs,
     word_of,
 )
 from lamella.backend.nacvm.operations import CallGenerator, OperationLowering
-from lamella.backend.nacvm.preload import WeightReader
-from lamella.backend.nacvm.program import MemoryEvent, NacProgram, ProgramState, Result
+from lamella.backend.nacvm.preload import ParameterLoad, WeightReader
+from lamella.backend.nacvm.program import MemoryEvent, NacProgram, ProgramState, Result, paths
 from lamella.backend.nacvm.schedule import DROP, PRELOAD, ByteAccount, MemoryMove, Ticks, follow, held_bytes
 from lamella.backend.progress import Progress, no_progress
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dim import Extent
-from lamella.base.errors import InputError
+from lamella.base.errors import InputError, Malformed
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.source import NOWHERE, Span
 from lamella.graph.nodes import Graph, Tensor
 from lamella.lang.nac.check.memory.peak import peak_bytes
-from lamella.lang.nac.nodes import CONTROL_FLOW, Command
+from lamella.lang.nac.nodes import CONTROL_FLOW, INPUT, OUTPUT, Command
+from lamella.lang.nac.operations import PARAMETER, USER
 from lamella.lang.nac.regions import Block, Blocks
+from lamella.lang.nac.rules.running import INPUT_ELEMENTS, INPUT_NAME, INPUT_SHAPE
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance
 from lamella.ops.problem import Fault, Problem
+
+# --- inputs of a run: arrays by name, checked, or random from the seed ---------------------------------------
+
+
+Picks = Callable[[], Mapping[str, Sequence[Extent]]]
+"""For integer inputs that are indices, the extents that they pick from, by the names of tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramInput:
+    """An input: its instruction, the name that callers use, the tensor that it is."""
+
+    index: int
+    name: str
+    tensor: Tensor
+    span: Span
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its extents."""
+        return known_shape(self.tensor.shape, {})
+
+    @property
+    def type(self) -> str:
+        """Its element type and shape, in words."""
+        return f"{self.tensor.element}{list(self.shape)}"
+
+
+def _take_inputs(
+    entries: Sequence[ProgramInput],
+    given: Mapping[str, npt.ArrayLike],
+    storage: Storage,
+    seed: int,
+    picks: Picks,
+) -> list[Array]:
+    """The arrays of all inputs in order; what is wrong with those that are given is told at once."""
+    found: list[Array | None] = []
+    findings = _unknown(entries, given)
+    for entry in entries:
+        array = _enter(entry, given[entry.name], storage) if entry.name in given else None
+        found.append(None if isinstance(array, Diagnostic) else array)
+        findings += [array] if isinstance(array, Diagnostic) else []
+    if findings:
+        raise LamellaError(findings)
+    pairs = zip(entries, found, strict=True)
+    return [_draw(entry, storage, seed, picks) if array is None else array for entry, array in pairs]
+
+
+def _unknown(entries: Sequence[ProgramInput], given: Mapping[str, npt.ArrayLike]) -> list[Diagnostic]:
+    known = {entry.name for entry in entries}
+    if given.keys() <= known:
+        return []
+    span = entries[0].span if entries else NOWHERE
+    names = ", ".join(entry.name for entry in entries) or "none"
+    return [INPUT_NAME.at(span, name=name, names=names) for name in given if name not in known]
+
+
+def _enter(entry: ProgramInput, given: npt.ArrayLike, storage: Storage) -> Array | Diagnostic:
+    try:
+        array = as_array(given)
+        if array.shape != entry.shape:
+            return INPUT_SHAPE.at(entry.span, name=entry.name, type=entry.type, found=list(array.shape))
+        return fit(array, entry.tensor.element, storage)
+    except Malformed as misfit:
+        element = entry.tensor.element.name
+        return INPUT_ELEMENTS.at(entry.span, name=entry.name, element=element, found=str(misfit))
+
+
+def _draw(entry: ProgramInput, storage: Storage, seed: int, picks: Picks) -> Array:
+    element = entry.tensor.element
+    below = smallest(picks().get(entry.tensor.name, ()), {}) if element.is_integer else SMALL
+    return np.asarray(draw(generator(seed, entry.name), element, entry.shape, storage, below))
+
+
+def _find_entries(program: NacProgram) -> tuple[ProgramInput, ...]:
+    """The inputs of a program in the order of its instructions; those without a name have the tensor's."""
+    names = {item.index: item.name for item in program.file.inputs}
+    found = []
+    for index, item in enumerate(program.file.instructions):
+        result = program.results[index]
+        if item.operation == INPUT and item.variant == USER and isinstance(result, Tensor):
+            found.append(ProgramInput(index, names.get(index, result.name), result, item.span))
+    return tuple(found)
+
+
+def _find_loads(program: NacProgram) -> dict[int, ParameterLoad]:
+    """The instructions that load a parameter."""
+    found = {}
+    for index, item in enumerate(program.file.instructions):
+        result = program.results[index]
+        if item.operation == INPUT and item.variant == PARAMETER and isinstance(result, Tensor):
+            found[index] = ParameterLoad(index, item.constants[0] if item.constants else 0, result, item.span)
+    return found
+
+
+def _name_outputs(program: NacProgram, names: Sequence[str]) -> tuple[str, ...]:
+    """The names of the outputs: those that are given, else those of the tensors where they differ."""
+    last = last_instruction(program)
+    if last < 0 or program.file.instructions[last].operation != OUTPUT:
+        return ()
+    found: list[str] = []
+    kept = {state.update for state in program.states}
+    for number, offset in enumerate(program.file.instructions[last].offsets):
+        if number in kept:
+            continue
+        result = program.results[last + offset]
+        several = [tensor.name for tensor, _ in paths(result)]
+        found += several if isinstance(result, Tensor | tuple) else [""]
+    plain = len(set(found)) == len(found) and "" not in found
+    known = found if plain else [f"output{number}" for number in range(len(found))]
+    return tuple(names) if len(names) == len(known) else tuple(known)
+
 
 # --- blocks as jumps: only the chosen block of a branch runs -------------------------------------------------
 
@@ -265,8 +384,8 @@ class NacMachine:
         self._account = ByteAccount()
         self._reader = WeightReader(program.load, self._storage, self.trace if traced else None)
         self._operations = OperationLowering(program.library, self._storage, limits, self._draws)
-        self._entries: tuple[ProgramInput, ...] = find_entries(program)
-        self._outputs = name_outputs(program, outputs)
+        self._entries: tuple[ProgramInput, ...] = _find_entries(program)
+        self._outputs = _name_outputs(program, outputs)
         self._last = last_instruction(program)
         self._cursor = StepCursor(())
         self._states = find_states(program)
@@ -306,7 +425,7 @@ class NacMachine:
         account = self._account
         account.now = account.most = 0
         slots = self._code.template.copy()
-        taken = take_inputs(self._entries, inputs, self._storage, self._seed, lambda: self._picks)
+        taken = _take_inputs(self._entries, inputs, self._storage, self._seed, lambda: self._picks)
         for entry, array in zip(self._entries, taken, strict=True):
             slots[entry.index] = array
         pairs = zip(self._entries, taken, strict=True)
@@ -368,7 +487,7 @@ class NacMachine:
     # --- preparing ------------------------------------------------------------------------------------------
 
     def _link(self) -> _LinkedCode:
-        program, sizes, loads = self.program, find_sizes(self.program), find_loads(self.program)
+        program, sizes, loads = self.program, find_sizes(self.program), _find_loads(self.program)
         plan = follow(program.file, sizes, self._last + 1)
         room = SlotAllocator([None] * len(program.file.instructions))
         known = {index for index, _ in self._states}

@@ -7,104 +7,24 @@ from dataclasses import dataclass, field
 from operator import itemgetter, methodcaller
 
 import numpy as np
-import numpy.typing as npt
 
 from lamella.backend.executor.findings import findings_at
-from lamella.backend.executor.inputs import SMALL as inputs_SMALL
-from lamella.backend.executor.inputs import as_array, draw, fit, generator, smallest
-from lamella.backend.formula.storage import Storage, known_shape
 from lamella.backend.formula.tape import Register, SlotAllocator, Slots, SlotStep, Tape, bind
 from lamella.backend.nacvm.operations import Env, OperationLowering
 from lamella.backend.nacvm.preload import ParameterLoad, WeightReader
 from lamella.backend.nacvm.program import NacProgram, Path, Result, paths, size_of, tensor_bytes
 from lamella.backend.nacvm.schedule import MemoryPlan, held_bytes
 from lamella.base.arrays import Array, to_exchange
-from lamella.base.diagnostic import Diagnostic, LamellaError, Rule
-from lamella.base.dim import Extent
-from lamella.base.errors import Malformed
+from lamella.base.diagnostic import Rule
 from lamella.base.origin import Origin
-from lamella.base.source import NOWHERE, Span
 from lamella.graph.nodes import Tensor, tensors
 from lamella.lang.nac.check.memory.flow import is_state
 from lamella.lang.nac.nodes import INPUT, OUTPUT, Instruction
 from lamella.lang.nac.operations import FINAL, LIFTED, PARAMETER, SYSTEM_NAMES, USER
 from lamella.lang.nac.regions import Block, Blocks, has_blocks, is_handing, read_blocks
-from lamella.lang.nac.rules.running import INPUT_ELEMENTS, INPUT_NAME, INPUT_SHAPE, RESULT_GONE
+from lamella.lang.nac.rules.running import RESULT_GONE
 from lamella.lang.skriptnd.rules.graphs import NO_MEANING, TOO_MUCH_MEMORY
 from lamella.ops.problem import Fault
-
-# --- inputs of a run: arrays by name, checked, or random from the seed ---------------------------------------
-
-
-Picks = Callable[[], Mapping[str, Sequence[Extent]]]
-"""For integer inputs that are indices, the extents that they pick from, by the names of tensors."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramInput:
-    """An input: its instruction, the name that callers use, the tensor that it is."""
-
-    index: int
-    name: str
-    tensor: Tensor
-    span: Span
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its extents."""
-        return known_shape(self.tensor.shape, {})
-
-    @property
-    def type(self) -> str:
-        """Its element type and shape, in words."""
-        return f"{self.tensor.element}{list(self.shape)}"
-
-
-def take_inputs(
-    entries: Sequence[ProgramInput],
-    given: Mapping[str, npt.ArrayLike],
-    storage: Storage,
-    seed: int,
-    picks: Picks,
-) -> list[Array]:
-    """The arrays of all inputs in order; what is wrong with those that are given is told at once."""
-    found: list[Array | None] = []
-    findings = _unknown(entries, given)
-    for entry in entries:
-        array = _enter(entry, given[entry.name], storage) if entry.name in given else None
-        found.append(None if isinstance(array, Diagnostic) else array)
-        findings += [array] if isinstance(array, Diagnostic) else []
-    if findings:
-        raise LamellaError(findings)
-    pairs = zip(entries, found, strict=True)
-    return [_draw(entry, storage, seed, picks) if array is None else array for entry, array in pairs]
-
-
-def _unknown(entries: Sequence[ProgramInput], given: Mapping[str, npt.ArrayLike]) -> list[Diagnostic]:
-    known = {entry.name for entry in entries}
-    if given.keys() <= known:
-        return []
-    span = entries[0].span if entries else NOWHERE
-    names = ", ".join(entry.name for entry in entries) or "none"
-    return [INPUT_NAME.at(span, name=name, names=names) for name in given if name not in known]
-
-
-def _enter(entry: ProgramInput, given: npt.ArrayLike, storage: Storage) -> Array | Diagnostic:
-    try:
-        array = as_array(given)
-        if array.shape != entry.shape:
-            return INPUT_SHAPE.at(entry.span, name=entry.name, type=entry.type, found=list(array.shape))
-        return fit(array, entry.tensor.element, storage)
-    except Malformed as misfit:
-        element = entry.tensor.element.name
-        return INPUT_ELEMENTS.at(entry.span, name=entry.name, element=element, found=str(misfit))
-
-
-def _draw(entry: ProgramInput, storage: Storage, seed: int, picks: Picks) -> Array:
-    element = entry.tensor.element
-    below = smallest(picks().get(entry.tensor.name, ()), {}) if element.is_integer else inputs_SMALL
-    return np.asarray(draw(generator(seed, entry.name), element, entry.shape, storage, below))
-
 
 SMALL = 64
 """Elements of a constant that formulas may compute with before the run; larger ones stand in one slot."""
@@ -118,33 +38,12 @@ def last_instruction(program: NacProgram) -> int:
     return len(program.file.instructions) - 1
 
 
-def find_entries(program: NacProgram) -> tuple[ProgramInput, ...]:
-    """The inputs of a program in the order of its instructions; those without a name have the tensor's."""
-    names = {item.index: item.name for item in program.file.inputs}
-    found = []
-    for index, item in enumerate(program.file.instructions):
-        result = program.results[index]
-        if item.operation == INPUT and item.variant == USER and isinstance(result, Tensor):
-            found.append(ProgramInput(index, names.get(index, result.name), result, item.span))
-    return tuple(found)
-
-
 def find_states(program: NacProgram) -> tuple[tuple[int, str], ...]:
     """The instructions that load a state, each with the name of its variable."""
     names = {state.id: state.tensor.name for state in program.states}
     items = enumerate(program.file.instructions)
     loads = [(index, item.constants[0]) for index, item in items if is_state(item) and item.constants]
     return tuple((index, names[id_]) for index, id_ in loads if id_ in names)
-
-
-def find_loads(program: NacProgram) -> dict[int, ParameterLoad]:
-    """The instructions that load a parameter."""
-    found = {}
-    for index, item in enumerate(program.file.instructions):
-        result = program.results[index]
-        if item.operation == INPUT and item.variant == PARAMETER and isinstance(result, Tensor):
-            found[index] = ParameterLoad(index, item.constants[0] if item.constants else 0, result, item.span)
-    return found
 
 
 def find_sizes(program: NacProgram) -> dict[int, int]:
@@ -387,21 +286,3 @@ def _leave(result: Result, held: object) -> Iterator[Array]:
 def _keep(held: object) -> Array:
     """What stays for the next run: an array that nobody else writes to, of several the first."""
     return np.array(_first(held))
-
-
-def name_outputs(program: NacProgram, names: Sequence[str]) -> tuple[str, ...]:
-    """The names of the outputs: those that are given, else those of the tensors where they differ."""
-    last = last_instruction(program)
-    if last < 0 or program.file.instructions[last].operation != OUTPUT:
-        return ()
-    found: list[str] = []
-    kept = {state.update for state in program.states}
-    for number, offset in enumerate(program.file.instructions[last].offsets):
-        if number in kept:
-            continue
-        result = program.results[last + offset]
-        several = [tensor.name for tensor, _ in paths(result)]
-        found += several if isinstance(result, Tensor | tuple) else [""]
-    plain = len(set(found)) == len(found) and "" not in found
-    known = found if plain else [f"output{number}" for number in range(len(found))]
-    return tuple(names) if len(names) == len(known) else tuple(known)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lamella.backend.npu.access import reads_of, writes_of
-from lamella.backend.npu.executable import program_order
 from lamella.backend.npu.memory import allocate, byte_places
+from lamella.backend.npu.order import program_order
 from lamella.backend.npu.ports import Ports
 from lamella.base.arrays import Array
 from lamella.base.limits import DEFAULT, Limits

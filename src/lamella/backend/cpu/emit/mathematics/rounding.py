@@ -9,7 +9,7 @@ from lamella.backend.cpu.emit.mathematics.polynomials import with_sign
 from lamella.backend.cpu.emit.scalars.vectors import Vector
 
 
-def instruction(name: str) -> Callable[[EmitContext, Vector], Vector]:
+def machine_instruction(name: str) -> Callable[[EmitContext, Vector], Vector]:
     """A function that is one instruction."""
     return lambda _, x: x.call(name)
 
