@@ -269,7 +269,7 @@ def overlap_finding(function: Function, names: tuple[str, str], written: Mapping
 
 
 @dataclass(frozen=True, slots=True)
-class GroupArgument:
+class Arrays:
     """The argument of a group whose offset is known only at launch: its arrays and the offset in elements."""
 
     items: Sequence[Array]
@@ -302,11 +302,11 @@ def verify_argument(parameter: Parameter, argument: object) -> Iterator[Diagnost
         yield from _verify_group(parameter, parameter.type, argument)
 
 
-def group_items(kind: Group, argument: object) -> GroupArgument:
+def group_items(kind: Group, argument: object) -> Arrays:
     """The arrays and the offset of the argument of a group."""
-    if isinstance(argument, GroupArgument):
+    if isinstance(argument, Arrays):
         return argument
-    return GroupArgument(argument if isinstance(argument, list | tuple) else (), kind.offset or 0)
+    return Arrays(argument if isinstance(argument, list | tuple) else (), kind.offset or 0)
 
 
 def layout_strides(kind: Memref, array: Array) -> tuple[int, ...]:
@@ -332,7 +332,7 @@ def _verify_apart(function: Function, pairs: Sequence[tuple[Parameter, object]])
 
 def _blocks(parameter: Parameter, argument: object) -> Iterator[ArrayMemory]:
     if isinstance(argument, np.ndarray):
-        items, offset = GroupArgument([argument]), 0
+        items, offset = Arrays([argument]), 0
     elif isinstance(parameter.type, Group):
         items = group_items(parameter.type, argument)
         offset = items.offset
@@ -436,9 +436,7 @@ def _verify_promises(parameter: Parameter, kind: Memref, array: Array, offset: i
 
 def _verify_group(parameter: Parameter, kind: Group, argument: object) -> Iterator[Diagnostic]:
     items, offset = (
-        (argument.items, argument.offset)
-        if isinstance(argument, GroupArgument)
-        else (argument, kind.offset or 0)
+        (argument.items, argument.offset) if isinstance(argument, Arrays) else (argument, kind.offset or 0)
     )
     if not isinstance(items, list | tuple):
         yield _wrong_kind(parameter, argument)
@@ -456,7 +454,7 @@ def _verify_group(parameter: Parameter, kind: Group, argument: object) -> Iterat
 
 __all__ = [
     "ArrayMemory",
-    "GroupArgument",
+    "Arrays",
     "dtype_of",
     "find_overlap",
     "group_items",

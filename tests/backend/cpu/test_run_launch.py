@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.arguments import GroupArgument, dtype_of
+from lamella.backend.arguments import Arrays, dtype_of
 from lamella.backend.cpu.run.launch import ArgumentPacker, may_share, pack_arguments
 from lamella.backend.interpreter.arithmetic import convert
 from lamella.base.arrays import Array
@@ -98,7 +98,7 @@ def test_groups(kind: str, shapes: list[tuple[int, ...]], tables: list[list[int]
 
 def test_the_offset_of_a_group_is_passed() -> None:
     arrays = [np.zeros(8, np.int32)[:4]]
-    assert slots_of("%a: group<memref<i32x4>x1, offset: ?>", GroupArgument(arrays, 3))[1:] == [3]
+    assert slots_of("%a: group<memref<i32x4>x1, offset: ?>", Arrays(arrays, 3))[1:] == [3]
 
 
 INTEGERS = {"i8": 8, "i16": 16, "i32": 32, "i64": 64, "index": 64}
@@ -220,10 +220,10 @@ def test_an_offset_stays_in_memory() -> None:
     function = function_of("%a: group<memref<f32x?>x?, offset: ?>")
     memory = np.zeros(16, np.float32)
     items = [memory[:4], memory[4:8]]
-    assert codes(function, GroupArgument(items, 8)) == []
-    assert codes(function, GroupArgument(items, 9)) == ["TEN217"]
-    assert codes(function, GroupArgument(items, 13)) == ["TEN217", "TEN217"]
-    assert codes(function, GroupArgument(items, -1)) == ["TEN211"]
+    assert codes(function, Arrays(items, 8)) == []
+    assert codes(function, Arrays(items, 9)) == ["TEN217"]
+    assert codes(function, Arrays(items, 13)) == ["TEN217", "TEN217"]
+    assert codes(function, Arrays(items, -1)) == ["TEN211"]
 
 
 GEMM = """  %one = constant 1.0 : f32

@@ -9,7 +9,7 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 from lamella.backend import cpu, interpreter
-from lamella.backend.arguments import GroupArgument
+from lamella.backend.arguments import Arrays
 from lamella.backend.cpu.run import launch
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
@@ -422,11 +422,11 @@ def test_atomic_updates_through_a_view_are_tested_with_it() -> None:
 
 def test_the_memory_behind_an_offset_is_that_of_each_call() -> None:
     kernels = cpu.compile_program(read(THROUGH), threads=1)
-    kernels.moved(GroupArgument([zeros(32)[:4]], 28))
+    kernels.moved(Arrays([zeros(32)[:4]], 28))
     with pytest.raises(LamellaError, match="reaches elements 28 to 31 of the 4 that its memory holds"):
-        kernels.moved(GroupArgument([zeros(4)], 28))
+        kernels.moved(Arrays([zeros(4)], 28))
     with pytest.raises(LamellaError, match=r"has offset 0\.5"):
-        kernels.moved(GroupArgument([zeros(4)], 0.5))  # type: ignore[arg-type]
+        kernels.moved(Arrays([zeros(4)], 0.5))  # type: ignore[arg-type]
 
 
 def test_a_class_of_arrays_does_not_say_how_large_they_are(kernels: cpu.CompiledKernels) -> None:

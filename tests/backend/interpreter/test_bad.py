@@ -19,7 +19,7 @@ import pytest
 from docs.generate import RIGHT, expected, repaired
 from lamella.backend import cpu
 from lamella.backend.cpu.compile import emit
-from lamella.backend.interpreter import GroupArgument, compile_program
+from lamella.backend.interpreter import Arrays, compile_program
 from lamella.backend.named import NamedKernels
 from lamella.base.diagnostic import Diagnostic, LamellaError, Rule
 from lamella.base.source import Source
@@ -61,7 +61,7 @@ def make_argument(text: str) -> object:
     if text.startswith("["):
         items, _, offset = text[1:].partition("]")
         arrays = [make_array(item) for item in items.split(",")]
-        return GroupArgument(arrays, int(offset)) if offset else arrays
+        return Arrays(arrays, int(offset)) if offset else arrays
     return make_array(text) if ":" in text else ast.literal_eval(text)
 
 

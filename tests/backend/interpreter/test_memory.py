@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.interpreter import GroupArgument
+from lamella.backend.interpreter import Arrays
 from lamella.base.diagnostic import LamellaError
 from tests.backend.interpreter.kernels import DTYPES, Array, compile_text
 
@@ -155,13 +155,13 @@ func @f(%g: group<memref<f32x2>x1, offset: {offset}>, %out: memref<f32x2>) {{
 }}"""
     memory, found = np.arange(8, dtype=np.float32), np.zeros(2, np.float32)
     kernels = compile_text(text)
-    kernels.f(GroupArgument([memory[1:3]], 3), found)
+    kernels.f(Arrays([memory[1:3]], 3), found)
     assert found.tolist() == [4, 5]
     if offset == "3":
         kernels.f([memory[2:4]], found)
         assert found.tolist() == [5, 6]
     with pytest.raises(LamellaError, match=r"TEN217.*elements 3 to 4 of the 4"):
-        kernels.f(GroupArgument([memory[4:6]], 3), found)
+        kernels.f(Arrays([memory[4:6]], 3), found)
 
 
 @pytest.mark.parametrize(("element", "number"), [("f32", "1.0"), ("c64", "[1.0,0.0]"), ("i32", "0")])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.interpreter import GroupArgument, InterpretedKernels, compile_program
+from lamella.backend.interpreter import Arrays, InterpretedKernels, compile_program
 from lamella.backend.interpreter.state import InterpreterOptions
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import DEFAULT, Limits
@@ -152,7 +152,7 @@ def make_argument(kind: Type) -> object:
         return True if kind.name == "bool" else 1
     if isinstance(kind, Group):
         items = [make_argument(kind.memref) for _ in range(2 if kind.size is None else kind.size)]
-        return GroupArgument([item for item in items if isinstance(item, np.ndarray)], kind.offset or 0)
+        return Arrays([item for item in items if isinstance(item, np.ndarray)], kind.offset or 0)
     return make_array(kind) if isinstance(kind, Memref) else None
 
 

@@ -1,4 +1,4 @@
-"""Extents that only the run tells: bound from the shapes of arrays, checked against their bounds and each other."""
+"""Extents that only the run knows: bound from the shapes of arrays, checked against their bounds and each other."""
 
 from __future__ import annotations
 
@@ -61,6 +61,7 @@ class Extents(dict[str, int]):
 
 def _invert(extent: Dim, symbol: Symbol, size: int) -> int | None:
     """The value of a symbol for which an affine extent has a size; None where there is none."""
+    # Taken for affine where three points have equal differences; `bind_extent` tests what is found.
     constant = substitute(extent, {symbol.name: 0})
     one = substitute(extent, {symbol.name: 1})
     two = substitute(extent, {symbol.name: 2})
@@ -85,6 +86,6 @@ def require_checks(checks: Sequence[Check], extents: Mapping[str, int]) -> None:
             names = {item.name for item in symbols(condition)}
             condition = substitute_truth(condition, extents)
         if condition is False:
-            told = ", ".join(f"'{name}' is {extents[name]}" for name in sorted(names) if name in extents)
-            values = told or "it does not hold"
+            known = ", ".join(f"'{name}' is {extents[name]}" for name in sorted(names) if name in extents)
+            values = known or "it does not hold"
             raise LamellaError([check.rule.at(check.span, message=check.message, values=values)])

@@ -1,4 +1,4 @@
-"""What goes wrong in a run, told as findings at the place it came from."""
+"""Exceptions of a run as findings at the origin of the operation that met them."""
 
 from __future__ import annotations
 

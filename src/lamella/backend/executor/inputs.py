@@ -157,6 +157,7 @@ def fit(values: Array, element: ElementType, storage: Storage) -> Array:
         return native if _is_fixed(native) else np.array(native, order="C")
     if element.is_float:
         return native.astype(storage.dtype(element)) if storage.wide else arrays.cast(native, element)
+    # Unsigned 64-bit numbers stay: as signed ones large values would look negative, and so seem to be too small.
     wide = native if native.dtype == np.uint64 else native.astype(np.int64)
     low, high = (int(wide.min()), int(wide.max())) if wide.size else (0, 0)
     if low < element.minimum or high > element.maximum:
@@ -196,7 +197,7 @@ def draw(
     below: int = SMALL,
 ) -> Array:
     """A random array: reals are standard normal, integers small and not negative."""
-    storage.allocate(shape, storage.dtype(element))
+    storage.allocate(shape, storage.dtype(element))  # refuses what memory has no room for, before it is drawn
     if element.kind is Kind.BOOL:
         return np.asarray(random.integers(0, 2, shape) > 0)  # of rank 0 it would be no array
     if element.is_float:

@@ -122,6 +122,7 @@ class KernelRunner:
         if key not in self._ready:
             known = {name: extents[name] for name in self._open_extents if name in extents}
             made = SpecialisedRunner(self._make_formulas(), self._specialise(known))
+            # Least recently used first: a generation that grows by one token each call would keep all its kernels.
             while len(self._ready) >= MOST_READY:
                 self._ready.popitem(last=False)
             self._ready[key] = made
@@ -286,6 +287,7 @@ def _argument(held: Mapping[str, Array | tuple[Array, ...]], operand: Operand) -
     """An array as a kernel takes it: no copy where it is dense and aligned, dimensions in the order of the modes."""
     found = held[operand.name]
     array = found[operand.item or 0] if isinstance(found, tuple) else found
+    # Row-major, then reversed and transposed: the first mode of a memref is the one that runs fastest.
     dense = np.require(array, requirements=("C", "A"))
     stored = STORED.get(operand.element)
     if stored is not None and dense.dtype != stored:

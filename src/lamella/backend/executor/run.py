@@ -169,6 +169,7 @@ class GraphRun:
         progress: Progress = no_progress,
     ) -> None:
         """Run nodes in order and let go of what is not needed any more."""
+        # By identity: hashing a row of nodes would cost more than the run of a small graph.
         key = id(nodes)
         if key not in self.context.last_uses:
             self.context.last_uses[key] = _last_uses(nodes, inputs, kept)
@@ -200,6 +201,7 @@ class GraphRun:
             context.bodies[key] = compose_call(context.library, operation, limits=context.limits)
         body = context.bodies[key]
         inner = GraphRun(context, Extents(self.extents), self.random)
+        # Memory and steps count on: limits hold for the run, however deep its operators are composed.
         inner.bytes, inner.steps = self.bytes, self.steps
         for argument, value in zip(operation.inputs, inputs, strict=True):
             inner.put(argument, value)
@@ -209,7 +211,8 @@ class GraphRun:
         return [inner.get(item) for item in operation.outputs]
 
     def region(self, region: Region, values: Sequence[Array] = ()) -> list[Array]:
-        """The outputs of a region for some inputs; what the run told of extents inside it stays inside."""
+        """The outputs of a region for some inputs; extents that are bound inside it stay inside."""
+        # Extents are bound anew in each step of a loop: a symbol of the last step would refuse other shapes in this.
         before = dict(self.extents)
         for tensor, value in zip(region.inputs, values, strict=True):
             self.put(tensor, value)

@@ -66,6 +66,7 @@ def volume(box: Box, axes: Iterable[int] | None = None) -> int:
 
 def narrow(box: Box, form: Affine, extent: int) -> Box:
     """The part of a box where a form stays in `[0, extent)`, as far as ranges of single axes can say it."""
+    # With two free axes the part inside is no box but a polygon: masks cut it out then.
     free = [(axis, factor) for axis, factor in form.factors if box[axis][1] - box[axis][0] > 1]
     if len(free) > 1:
         return box
@@ -120,6 +121,7 @@ def parts(box: Box, axes: Sequence[int], size: int) -> Iterator[Box]:
 
 def is_injective(strides: Iterable[tuple[int, int]]) -> bool:
     """Whether axes of these (stride, length) surely reach different places for different indices."""
+    # Sorted by stride, each axis must step over all that the shorter ones reach together: then no sums coincide.
     reach = 0
     for stride, length in sorted((abs(stride), length) for stride, length in strides if length > 1):
         if stride <= reach:

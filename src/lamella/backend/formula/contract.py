@@ -146,6 +146,7 @@ class _Run:
     def run(self, box: Box) -> None:
         """Choose how the steps are taken."""
         used = sorted(self._used_axes())
+        # A hostile text can ask for any number of steps: it is refused before the first one is taken.
         if volume(box, used) > LONGEST:
             raise Fault(FORMULA_TOO_LONG, steps=volume(box, used), limit=LONGEST)
         ordered = self._ordered_axes()
@@ -237,6 +238,7 @@ class _Run:
 
     def _run_counted(self, box: Box) -> None:
         """Count the steps that happen, then write each at its number."""
+        # Twice over the same steps: the first time tells how large the targets are, the second time writes them.
         size = 1 if condition_counts(self.formula) else BOX
         axes = range(len(box))
         count = 0

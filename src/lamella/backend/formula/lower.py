@@ -163,6 +163,7 @@ def multiply(terms: TermValues, axes: Sequence[int]) -> LoopValue | None:
     used = {*roles.batch, *roles.rows, *roles.columns, *roles.summed}
     if len(used) != len(terms.space.extents):
         raise Unsupported("a factor is summed alone")
+    # The side that varies along the last loop comes last, so that the product already lies as the target does.
     if roles.rows and roles.columns and roles.rows[-1] > roles.columns[-1]:
         left, right = right, left
         roles = ProductAxes(roles.batch, roles.columns, roles.rows, roles.summed)
@@ -171,6 +172,7 @@ def multiply(terms: TermValues, axes: Sequence[int]) -> LoopValue | None:
 
 def _factor(terms: TermValues, numbers: Sequence[int], others: Sequence[int]) -> LoopValue:
     """A factor; where it has zeros beyond the edges of a tensor, what they are multiplied with must be finite."""
+    # 0 · inf is NaN: a zero that stands for a skipped step must meet nothing but finite numbers.
     terms.padded = False
     values = [terms.windows(number) for number in numbers]
     if terms.padded:
@@ -291,7 +293,7 @@ class FormulaLowering:
         state = self.states.get(name)
         if state is None:
             base = self.tape.do(zeros(output.shape, output.computed))
-        elif state.owned:
+        elif state.owned:  # nobody else reads the array that this operation made: it is written in place
             base = state.placed.register
         else:
             base = self.tape.do(copy(output.shape, output.computed), state.placed.register)

@@ -63,11 +63,11 @@ def _group(formula: PreparedFormula, factors: Sequence[int]) -> list[tuple[list[
     varying = sum(bool(formula.cells[number].axes) for number in factors)
     for number in sorted(factors, key=lambda item: -len(formula.cells[item].axes)):
         axes = formula.cells[number].axes
-        home = next((group for group in groups if axes <= group[1]), None)
-        if home is None or (axes and varying == 2):
+        joined = next((group for group in groups if axes <= group[1]), None)
+        if joined is None or (axes and varying == 2):
             groups.append(([number], axes))
         else:
-            home[0].append(number)
+            joined[0].append(number)
     return groups
 
 
@@ -98,6 +98,7 @@ def multiply(evaluation: BoxEvaluation, product: SumOfProducts) -> bool:
         if not side.covers(mask):
             return False
         side.silence(mask)
+    # Zeros silence a skipped product only where the other factor is finite: 0 · inf is NaN.
     if (left.silenced and not _is_finite(right.values)) or (right.silenced and not _is_finite(left.values)):
         return False
     found, joined = _contract(evaluation, product, left.values, right.values)
@@ -196,8 +197,8 @@ def _matrix(values: Array, batch: list[int], free: list[int], summed: list[int])
     nearest = min((*free, *summed), key=lambda axis: abs(values.strides[axis]), default=None)
     rest = [axis for axis in range(values.ndim) if axis not in (*batch, *free, *summed)]
     if nearest in free:
-        turned = values.transpose([*batch, *summed, *free, *rest])
-        return turned.reshape(sizes[0], sizes[2], sizes[1]).swapaxes(1, 2)
+        moved = values.transpose([*batch, *summed, *free, *rest])
+        return moved.reshape(sizes[0], sizes[2], sizes[1]).swapaxes(1, 2)
     return values.transpose([*batch, *free, *summed, *rest]).reshape(sizes)
 
 
@@ -297,11 +298,12 @@ def _plain(formula: PreparedFormula) -> bool:
 def _first_extreme(values: Array, axes: Sequence[int], sign: int) -> tuple[Array, Array]:
     """The first place, in the order of the loops, of the smallest or largest value; NaN is never it."""
     kept = [axis for axis in range(values.ndim) if axis not in axes]
-    turned = values.transpose([*kept, *axes]).reshape([*(values.shape[axis] for axis in kept), -1])
+    moved = values.transpose([*kept, *axes]).reshape([*(values.shape[axis] for axis in kept), -1])
+    # NumPy's argmin takes NaN for the smallest; no comparison of the formula ever does.
     if values.dtype.kind == "f":
-        turned = np.where(np.isnan(turned), np.asarray(sign * np.inf, values.dtype), turned)
-    first = np.argmin(turned, -1, keepdims=True) if sign > 0 else np.argmax(turned, -1, keepdims=True)
-    found = np.take_along_axis(turned, first, -1)
+        moved = np.where(np.isnan(moved), np.asarray(sign * np.inf, values.dtype), moved)
+    first = np.argmin(moved, -1, keepdims=True) if sign > 0 else np.argmax(moved, -1, keepdims=True)
+    found = np.take_along_axis(moved, first, -1)
     shape = [1 if axis in axes else size for axis, size in enumerate(values.shape)]
     return first.reshape(shape), found.reshape(shape)
 

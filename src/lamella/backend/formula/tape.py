@@ -39,7 +39,7 @@ class Tape:
     literals: dict[Register, Array] = field(default_factory=dict)
     views: dict[Register, Register] = field(default_factory=dict)
     """Values that may share the memory of others."""
-    turned: dict[Register, tuple[Register, tuple[int, ...]]] = field(default_factory=dict)
+    transposed: dict[Register, tuple[Register, tuple[int, ...]]] = field(default_factory=dict)
     """Values that are others with their dimensions in another order."""
     finite: set[Register] = field(default_factory=set)
     """Values that must be finite for the tape to be right."""
@@ -135,6 +135,7 @@ def _needed(tape: Tape, result: Register | None) -> list[Action]:
     """The actions without those that nothing needs; checks give values that nothing needs, but must be done."""
     wanted = {result}
     found: list[Action] = []
+    # Dead-code elimination: backwards, since an action can only be needed by a later one.
     for action in reversed(tape.actions):
         if action.result in wanted or result is None:
             found.append(action)

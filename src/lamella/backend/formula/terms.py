@@ -103,12 +103,12 @@ class LoopSpace:
 
     def transpose(self, register: Register, order: Sequence[int]) -> Register:
         """Dimensions in another order; two such orders after each other are one, or none."""
-        base, first = self.tape.turned.get(register, (register, tuple(range(len(order)))))
+        base, first = self.tape.transposed.get(register, (register, tuple(range(len(order)))))
         joined = tuple(first[place] for place in order)
         if joined == tuple(range(len(joined))):
             return base
         found = self.view(base, _transpose(joined))
-        self.tape.turned[found] = base, joined
+        self.tape.transposed[found] = base, joined
         return found
 
 
@@ -118,9 +118,9 @@ def reshape(shape: Sequence[int]) -> Function:
 
 
 def _transpose(order: Sequence[int]) -> Function:
-    """Gives the dimensions of an array another order; turning all of them round is NumPy's own."""
-    turned = list(order) == list(range(len(order)))[::-1]
-    return np.ndarray.transpose if turned else methodcaller("transpose", tuple(order))
+    """Gives the dimensions of an array another order; reversing all of them is NumPy's own."""
+    reversed_order = list(order) == list(range(len(order)))[::-1]
+    return np.ndarray.transpose if reversed_order else methodcaller("transpose", tuple(order))
 
 
 def index(places: Sequence[int | slice]) -> Function:
@@ -480,6 +480,7 @@ class TermValues:
         if term.function == "cast":
             return self._cast(operands[0], term.type, dtype)
         integers = operands[0].dtype == INTEGER
+        # Evaluated in boxes, a zero divisor is only a fault in steps that use the value; a program has no such steps.
         if integers and term.function in DIVIDING and not self._divides(operands[1]):
             raise Unsupported("a divisor may be zero")
         return self.space.apply(find_function(term.function, integers), operands, dtype)

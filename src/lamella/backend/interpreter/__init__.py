@@ -9,7 +9,7 @@ from random import Random
 
 import numpy as np
 
-from lamella.backend.arguments import GroupArgument, dtype_of, group_items, layout_strides, verify_arguments
+from lamella.backend.arguments import Arrays, dtype_of, group_items, layout_strides, verify_arguments
 from lamella.backend.interpreter.arithmetic import Number, convert
 from lamella.backend.interpreter.execute import run_work_group, stop
 from lamella.backend.interpreter.memory import (
@@ -41,7 +41,7 @@ from lamella.ops.problem import Fault
 
 
 def take_arguments(function: Function, arguments: Sequence[object]) -> dict[str, RunValue]:
-    """The values of the parameters; what does not fit is told all at once."""
+    """The values of the parameters; all findings about what does not fit are raised at once."""
     findings = verify_arguments(function, arguments)
     if findings:
         raise LamellaError(findings)
@@ -145,4 +145,4 @@ def compile_program(
     return InterpretedKernels(program, InterpreterOptions(limits, check_bounds, seed, trace))
 
 
-__all__ = ["ExecutedStatement", "GroupArgument", "InterpretedKernels", "Trace", "compile_program"]
+__all__ = ["Arrays", "ExecutedStatement", "InterpretedKernels", "Trace", "compile_program"]

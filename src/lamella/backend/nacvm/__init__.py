@@ -89,7 +89,7 @@ def _take_inputs(
     seed: int,
     picks: Picks,
 ) -> list[Array]:
-    """The arrays of all inputs in order; what is wrong with those that are given is told at once."""
+    """The arrays of all inputs in order; all findings about those that are given are raised at once."""
     found: list[Array | None] = []
     findings = _unknown(entries, given)
     for entry in entries:

@@ -97,7 +97,7 @@ class Linker:
                 self.constants[item.tensor.name] = self.operations.array(item)
 
     def link(self, index: int) -> list[SlotStep]:
-        """The steps of an instruction; what is wrong with it by the schedule is told when the run comes there."""
+        """The steps of an instruction; one that its schedule breaks fails when the run comes there."""
         missing, item = self.plan.missing.get(index), self.program.file.instructions[index]
         needed, limit = self.plan.alive[index], self.operations.storage.most_bytes
         if missing is not None:

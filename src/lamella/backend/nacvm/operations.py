@@ -100,6 +100,7 @@ class OperationLowering:
             del tape.actions[before:]
             tape.finite.clear()
             return False
+        # What must be finite is only known when the run comes here: a program of its own decides between two ways.
         if tape.finite:
             del tape.actions[before:]
             tape.finite.clear()

@@ -239,14 +239,14 @@ class Ticks:
 
     def note(self, index: int, commands: Iterable[Command]) -> list[SlotStep]:
         """A step that tells the trace what the commands of a tick do."""
-        told = tuple((NOTED[item.action], item.target) for item in commands if item.action in NOTED)
+        noted = tuple((NOTED[item.action], item.target) for item in commands if item.action in NOTED)
         reader = self.reader
 
         def step(slots: Slots) -> None:
-            for kind, target in told:
+            for kind, target in noted:
                 reader.note(kind, index, target)
 
-        return [step] if told else []
+        return [step] if noted else []
 
     def count_rest(self, slots: Slots) -> None:
         """Count the results that no tick came after."""

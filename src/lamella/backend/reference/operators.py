@@ -127,6 +127,7 @@ class FormulaRunner:
         if any(isinstance(item, Pack) for item in operation.outputs):
             operation = self._settle(operation, used)
         bound = self.prepare(operation)
+        # Assertions come first: formulas and kernels may take them for granted.
         self._test(operation, bound.instance, inputs, used)
         return CheckedCall(operation, bound, used)
 
@@ -269,10 +270,10 @@ class FormulaRunner:
             if not condition:
                 place = check.span if operation.origin is None else operation.origin.span or check.span
                 label = Label(check.span, "this must hold")
-                told = ", ".join(f"'{name}' is {value}" for name, value in sorted(values.items()))
+                known = ", ".join(f"'{name}' is {value}" for name, value in sorted(values.items()))
                 raise Problem(
                     CHECK_FAILED.at(
-                        place, labels=[label], message=check.message, values=told or "it does not hold"
+                        place, labels=[label], message=check.message, values=known or "it does not hold"
                     )
                 )
 

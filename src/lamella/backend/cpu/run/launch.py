@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.backend.arguments import (
-    GroupArgument,
+    Arrays,
     dtype_of,
     group_items,
     layout_strides,
@@ -158,7 +158,7 @@ def fill_table(rows: Sequence[Sequence[int]]) -> Integers:
 class GroupTables:
     """The arrays of a group with their addresses, and what its memref type leaves open, a column for each."""
 
-    given: GroupArgument
+    given: Arrays
     addresses: Integers
     entries: Integers
 
@@ -195,7 +195,7 @@ def bounds_of(tables: GroupTables) -> tuple[Integers, Integers]:
     return lows, lows + np.array(reaches, np.int64)
 
 
-def verify_offset(parameter: Parameter, given: GroupArgument) -> list[Diagnostic]:
+def verify_offset(parameter: Parameter, given: Arrays) -> list[Diagnostic]:
     """What leaves the memory of its array when the offset moves it; machine code would not notice."""
     return [
         _moved(parameter, item, given.offset)
@@ -382,8 +382,8 @@ def _plain(argument: object) -> object:
             return np.asarray(argument)
         case list() | tuple():
             return [_plain(item) for item in argument]
-        case GroupArgument():
-            return GroupArgument(cast(Sequence[Array], _plain(argument.items)), argument.offset)
+        case Arrays():
+            return Arrays(cast(Sequence[Array], _plain(argument.items)), argument.offset)
         case _:
             return argument
 
@@ -394,7 +394,7 @@ def _describe(argument: object) -> object:
         return argument.dtype, argument.shape, argument.strides, argument.flags.writeable
     if isinstance(argument, list | tuple):
         return len(argument), frozenset([_describe(item) for item in argument])
-    if isinstance(argument, GroupArgument):
+    if isinstance(argument, Arrays):
         return argument.offset, len(argument.items), frozenset([_describe(item) for item in argument.items])
     return type(argument)
 
@@ -403,7 +403,7 @@ def _is_fixed(argument: object) -> bool:
     """Whether an argument has memory that must not be written."""
     if isinstance(argument, np.ndarray):
         return not argument.flags.writeable
-    items = argument.items if isinstance(argument, GroupArgument) else argument
+    items = argument.items if isinstance(argument, Arrays) else argument
     return isinstance(items, list | tuple) and any(not item.flags.writeable for item in items)
 
 

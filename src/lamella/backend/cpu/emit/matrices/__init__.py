@@ -13,7 +13,7 @@ from lamella.backend.cpu.emit.matrices.access import (
     inside,
     load_grid,
     load_lanes,
-    load_turned,
+    load_transposed,
     mask_lanes,
     or_aside,
     part_count,
@@ -23,7 +23,7 @@ from lamella.backend.cpu.emit.matrices.access import (
     splat,
     store_grid,
     store_lanes,
-    store_turned,
+    store_transposed,
 )
 from lamella.backend.cpu.emit.matrices.layout import (
     MatrixLayout,
@@ -418,7 +418,7 @@ class AccessPath:
 
 GRID = AccessPath(load_grid, store_grid)
 COLUMNS = AccessPath(load_columns, store_columns)
-TURNED = AccessPath(load_turned, store_turned)
+TRANSPOSED = AccessPath(load_transposed, store_transposed)
 SCATTERED = AccessPath(load_scattered, store_scattered)
 
 
@@ -438,14 +438,14 @@ def emit_coop_store(context: EmitContext, store: CoopStore) -> None:
 
 
 def choose_way(place: MatrixLayout, type_: Coopmatrix) -> AccessPath:
-    """Scalars, whole columns, columns turned out of rows, or lanes one by one."""
+    """Scalars, whole columns, columns transposed from rows, or lanes one by one."""
     if is_grid(type_):
         return GRID
     packed = place.pack > 1
     if place.rows.step.constant == place.pack and (not packed or place.within.constant == 1):
         return COLUMNS
     if place.columns.step.constant == 1 and not packed and part_count(type_.element) == 1:
-        return TURNED
+        return TRANSPOSED
     return SCATTERED
 
 

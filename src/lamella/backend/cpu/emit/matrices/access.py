@@ -254,7 +254,7 @@ def _column_bytes(place: MatrixLayout, type_: Coopmatrix) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class BlockTranspose:
-    """A matrix that is turned in blocks: `group` rows by a power of two of columns."""
+    """A matrix that is transposed in blocks: `group` rows by a power of two of columns."""
 
     context: EmitContext
     place: MatrixLayout
@@ -296,83 +296,89 @@ class ColumnBlock:
     count: int
     mask: str | None
 
-    def mask_row(self, turn: BlockTranspose, row: int) -> str | None:
+    def mask_row(self, transpose: BlockTranspose, row: int) -> str | None:
         """Which columns of a row may be accessed."""
-        return restrict(turn.context, self.mask, inside(turn.context, turn.place.rows, row), self.count)
+        return restrict(
+            transpose.context, self.mask, inside(transpose.context, transpose.place.rows, row), self.count
+        )
 
 
-def start_turn(context: EmitContext, place: MatrixLayout, type_: Coopmatrix) -> BlockTranspose:
+def start_transpose(context: EmitContext, place: MatrixLayout, type_: Coopmatrix) -> BlockTranspose:
     """Decide on the blocks: as many rows as fit a vector register and divide the column."""
     width = width_of(type_)
     longest = max(1, context.target.vector_bytes // part_bytes(type_.element))
     return BlockTranspose(context, place, type_, width, min(longest, width & -width))
 
 
-def load_turned(context: EmitContext, place: MatrixLayout, type_: Coopmatrix) -> MatrixValue:
+def load_transposed(context: EmitContext, place: MatrixLayout, type_: Coopmatrix) -> MatrixValue:
     """A matrix whose rows are contiguous in memory."""
-    turn = start_turn(context, place, type_)
+    transpose = start_transpose(context, place, type_)
     columns: list[str] = []
-    for block in _blocks(turn):
-        groups = [_load_block(turn, block, row) for row in range(0, turn.width, turn.group)]
+    for block in _blocks(transpose):
+        groups = [_load_block(transpose, block, row) for row in range(0, transpose.width, transpose.group)]
         columns += [
-            concatenate(context, type_.element, [found[index] for found in groups], turn.group)
+            concatenate(context, type_.element, [found[index] for found in groups], transpose.group)
             for index in range(block.count)
         ]
-    return MatrixValue(type_, (tuple(columns),), turn.width)
+    return MatrixValue(type_, (tuple(columns),), transpose.width)
 
 
-def _blocks(turn: BlockTranspose) -> Iterator[ColumnBlock]:
+def _blocks(transpose: BlockTranspose) -> Iterator[ColumnBlock]:
     """Columns in powers of two, large ones first."""
-    allowed, first = guard(turn.context, turn.place.columns, turn.type.columns), 0
-    while first < turn.type.columns:
-        count = min(turn.group, 1 << ((turn.type.columns - first).bit_length() - 1))
-        yield ColumnBlock(first, count, mask_lanes(turn.context, allowed, range(first, first + count)))
+    allowed, first = guard(transpose.context, transpose.place.columns, transpose.type.columns), 0
+    while first < transpose.type.columns:
+        count = min(transpose.group, 1 << ((transpose.type.columns - first).bit_length() - 1))
+        yield ColumnBlock(first, count, mask_lanes(transpose.context, allowed, range(first, first + count)))
         first += count
 
 
-def _load_block(turn: BlockTranspose, block: ColumnBlock, row: int) -> list[str]:
-    """The columns of a block: rows that lie `count` apart share a vector, so that squares are turned side by side."""
-    if row >= turn.type.rows:
+def _load_block(transpose: BlockTranspose, block: ColumnBlock, row: int) -> list[str]:
+    """The columns of a block: rows that lie `count` apart share a vector, so that squares are transposed side by side."""
+    if row >= transpose.type.rows:
         return ["poison"] * block.count
     vectors = []
     for offset in range(block.count):
-        rows = range(row + offset, row + turn.group, block.count)
-        pieces = [_load_piece(turn, block, item) for item in rows]
-        vectors.append(concatenate(turn.context, turn.element, pieces, block.count))
-    return turn.swap(vectors)
+        rows = range(row + offset, row + transpose.group, block.count)
+        pieces = [_load_piece(transpose, block, item) for item in rows]
+        vectors.append(concatenate(transpose.context, transpose.element, pieces, block.count))
+    return transpose.swap(vectors)
 
 
-def _load_piece(turn: BlockTranspose, block: ColumnBlock, row: int) -> str:
-    if row >= turn.type.rows:
+def _load_piece(transpose: BlockTranspose, block: ColumnBlock, row: int) -> str:
+    if row >= transpose.type.rows:
         return "poison"
-    pointer = component(turn.context, turn.place, row, block.first)
-    place = run_place(turn.element, pointer, block.count)
-    return load_lanes(turn.context, place, block.mask_row(turn, row))
+    pointer = component(transpose.context, transpose.place, row, block.first)
+    place = run_place(transpose.element, pointer, block.count)
+    return load_lanes(transpose.context, place, block.mask_row(transpose, row))
 
 
-def store_turned(context: EmitContext, place: MatrixLayout, matrix: MatrixValue) -> None:
+def store_transposed(context: EmitContext, place: MatrixLayout, matrix: MatrixValue) -> None:
     """A matrix into memory in which rows are contiguous."""
-    turn = start_turn(context, place, matrix.type)
-    for block in _blocks(turn):
+    transpose = start_transpose(context, place, matrix.type)
+    for block in _blocks(transpose):
         columns = matrix.parts[0][block.first : block.first + block.count]
-        for row in range(0, matrix.type.rows, turn.group):
-            lanes = range(row, row + turn.group)
-            own = [_slice(turn, item, turn.width, lanes) for item in columns]
-            for offset, vector in enumerate(turn.swap(own)):
-                _store_pieces(turn, block, vector, row + offset)
+        for row in range(0, matrix.type.rows, transpose.group):
+            lanes = range(row, row + transpose.group)
+            own = [_slice(transpose, item, transpose.width, lanes) for item in columns]
+            for offset, vector in enumerate(transpose.swap(own)):
+                _store_pieces(transpose, block, vector, row + offset)
 
 
-def _store_pieces(turn: BlockTranspose, block: ColumnBlock, vector: str, first: int) -> None:
+def _store_pieces(transpose: BlockTranspose, block: ColumnBlock, vector: str, first: int) -> None:
     """The rows that share a vector, `count` apart from the first on."""
-    end = first - first % turn.group + turn.group
-    for start, row in enumerate(range(first, min(end, turn.type.rows), block.count)):
+    end = first - first % transpose.group + transpose.group
+    for start, row in enumerate(range(first, min(end, transpose.type.rows), block.count)):
         lanes = range(start * block.count, (start + 1) * block.count)
-        piece = _slice(turn, vector, turn.group, lanes)
-        pointer = component(turn.context, turn.place, row, block.first)
-        place = run_place(turn.element, pointer, block.count)
-        store_lanes(turn.context, place, piece, block.mask_row(turn, row))
+        piece = _slice(transpose, vector, transpose.group, lanes)
+        pointer = component(transpose.context, transpose.place, row, block.first)
+        place = run_place(transpose.element, pointer, block.count)
+        store_lanes(transpose.context, place, piece, block.mask_row(transpose, row))
 
 
-def _slice(turn: BlockTranspose, vector: str, count: int, lanes: range) -> str:
+def _slice(transpose: BlockTranspose, vector: str, count: int, lanes: range) -> str:
     """Neighbouring lanes of a vector."""
-    return vector if len(lanes) == count else shuffle(turn.context, turn.element, (vector,), count, lanes)
+    return (
+        vector
+        if len(lanes) == count
+        else shuffle(transpose.context, transpose.element, (vector,), count, lanes)
+    )
