@@ -333,7 +333,7 @@ def _blocks(transpose: BlockTranspose) -> Iterator[ColumnBlock]:
 
 
 def _load_block(transpose: BlockTranspose, block: ColumnBlock, row: int) -> list[str]:
-    """The columns of a block: rows that lie `count` apart share a vector, so that squares are transposed side by side."""
+    """The columns of a block: rows that lie `count` apart share a vector, so that squares are transposed together."""
     if row >= transpose.type.rows:
         return ["poison"] * block.count
     vectors = []
