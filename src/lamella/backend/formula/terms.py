@@ -396,6 +396,7 @@ class TermValues:
     found: dict[int, LoopValue] = field(default_factory=dict)
     padded: bool = False
     """Whether zeros were read beyond the edges of a tensor: right only where what they meet is finite."""
+    lazy: bool | None = None
 
     def value(self, root: int) -> LoopValue:
         """The value of a cell; the cells it needs come first."""
@@ -453,9 +454,11 @@ class TermValues:
         return value if wide == held.dtype else self.space.apply(astype(wide), [value], wide)
 
     def _is_lazy(self) -> bool:
-        """Whether some values are not used in every step."""
-        terms = (cell.term for cell in self.formula.cells.cells)
-        return any(isinstance(term, Apply) and term.function in LAZY for term in terms)
+        """Whether some values are not used in every step; found once, since formulas may have many reads."""
+        if self.lazy is None:
+            terms = (cell.term for cell in self.formula.cells.cells)
+            self.lazy = any(isinstance(term, Apply) and term.function in LAZY for term in terms)
+        return self.lazy
 
     def windows(self, number: int) -> LoopValue:
         """The value of a cell that may read beyond the edges of a tensor, where it finds zeros."""
