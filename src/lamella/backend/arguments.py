@@ -97,13 +97,6 @@ SHAPES: Mapping[str, Test] = MappingProxyType(
 """For each instruction, whether operands of these shapes, transposed already, give a result of that one."""
 
 
-def describe_shapes(shapes: Sequence[Shape]) -> str:
-    """Shapes of operands and result as a message shows them."""
-    names = "ABC" if len(shapes) == 3 else "AB"
-    shown = ("x".join(map(str, shape)) or "scalar" for shape in shapes)
-    return ", ".join(f"{name}={shape}" for name, shape in zip(names, shown, strict=True))
-
-
 # --- which parameters of a kernel are written, found through views and elements of groups -------------------
 
 

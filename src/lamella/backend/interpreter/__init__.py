@@ -15,8 +15,6 @@ from lamella.backend.interpreter.execute import run_work_group, stop
 from lamella.backend.interpreter.memory import (
     GroupReference,
     MemrefReference,
-    make_reference,
-    shift_reference,
 )
 from lamella.backend.interpreter.state import (
     ExecutedStatement,
@@ -70,8 +68,8 @@ def _take_scalar(kind: object, argument: object) -> Number:
 
 def _refer(name: str, kind: Memref, array: Array, offset: int = 0) -> MemrefReference:
     """A reference to an array; the declared strides stand where the array's own are never used."""
-    plain = replace(make_reference(name, array), stride=layout_strides(kind, array))
-    return shift_reference(plain, array, offset) if offset else plain
+    plain = replace(MemrefReference.of(name, array), stride=layout_strides(kind, array))
+    return plain.shifted(array, offset) if offset else plain
 
 
 # --- the kernels of a program as Python functions -----------------------------------------------------------

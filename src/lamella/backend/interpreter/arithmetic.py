@@ -25,7 +25,6 @@ F32 = np.dtype(np.float32)
 F64 = np.dtype(np.float64)
 BF16 = np.dtype(ml_dtypes.bfloat16)
 WIDER = MappingProxyType({"i8": "i32", "bf16": "f32", "f16": "f32"})
-GARBAGE = 0xA5
 
 
 def element_name(dtype: DType) -> str:
@@ -94,14 +93,6 @@ def _truncate(value: Number, target: DType) -> Number:
     inside = np.where(whole <= float(bounds.min), bounds.min, whole.astype(target))
     found: Number = np.where(whole >= float(bounds.max), bounds.max, inside).astype(target)[()]
     return found
-
-
-def make_garbage(element: str, count: int) -> Array:
-    """Memory that nobody has written: NaN where the type has one, else a pattern that shows."""
-    dtype = dtype_of(element)
-    if is_integer(dtype):
-        return np.full(count * dtype.itemsize, GARBAGE, np.uint8).view(dtype)
-    return np.full(count, complex(np.nan, np.nan) if is_complex(dtype) else np.nan, dtype)
 
 
 Unary: TypeAlias = Callable[[Number], Number]
