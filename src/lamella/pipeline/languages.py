@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from lamella.backend.drawing import Drawn
     from lamella.backend.mep import Outcome
-    from lamella.backend.watch import Watch
+    from lamella.backend.progress import Progress
     from lamella.base.arrays import Array
     from lamella.bridge.nac_to_graph import InputType
     from lamella.bridge.nac_to_graph.nodes import KeptState
@@ -89,7 +89,7 @@ class Executable(Protocol):
 
     findings: list[Diagnostic]
     """What the last call found."""
-    watch: Watch
+    watch: Progress
     """Wraps the steps of a call, for a progress bar."""
     draws: bool
     """Whether inputs that a call does not give are random, from the seed; where not, they are missing."""

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lamella.backend.reference import Executable, compile_model
+from lamella.backend.executor import GraphExecutable
+from lamella.backend.reference import compile_model
 from lamella.base import dim
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
@@ -180,7 +181,7 @@ class _Pair:
         )
 
 
-def _run(executable: Executable, graph: Graph) -> list[Array]:
+def _run(executable: GraphExecutable, graph: Graph) -> list[Array]:
     rng = np.random.default_rng(0)
     inputs: dict[str, Array] = {}
     for item in graph.inputs:
