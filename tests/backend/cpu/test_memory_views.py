@@ -27,6 +27,7 @@ from lamella.backend.cpu.emit.values import MemrefValue, ScalarValue
 from lamella.base.arrays import Array
 from lamella.lang.tensor.nodes import (
     Dictionary,
+    DictionaryEntry,
     Expand,
     Fuse,
     Group,

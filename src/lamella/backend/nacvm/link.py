@@ -21,7 +21,7 @@ from lamella.graph.nodes import Tensor, tensors
 from lamella.lang.nac.check.memory.flow import is_state
 from lamella.lang.nac.nodes import INPUT, OUTPUT, Instruction
 from lamella.lang.nac.operations import FINAL, LIFTED, PARAMETER, SYSTEM_NAMES, USER
-from lamella.lang.nac.regions import InstructionBlocks, has_blocks, is_handing, read_blocks
+from lamella.lang.nac.regions import InstructionBlock, InstructionBlocks, has_blocks, is_handing, read_blocks
 from lamella.lang.nac.rules.schedule import RESULT_GONE
 from lamella.lang.skriptnd.rules.graphs import NO_MEANING, TOO_MUCH_MEMORY
 from lamella.ops.problem import Fault
