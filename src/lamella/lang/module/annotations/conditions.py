@@ -20,7 +20,7 @@ from lamella.lang.module.nodes import (
     Text,
     Unary,
 )
-from lamella.lang.module.parse.expressions import Expressions
+from lamella.lang.module.parse.expressions import ModuleCursor
 from lamella.lang.module.parse.layout import NEWLINE
 
 FUNCTIONS = frozenset(
@@ -35,7 +35,7 @@ def read_condition(expr: Expr) -> Expr | None:
     """The condition that an argument is; None where its string cannot be read."""
     if not isinstance(expr, Text):
         return expr
-    parser = Expressions(Source("condition", expr.value), DEFAULT)
+    parser = ModuleCursor(Source("condition", expr.value), DEFAULT)
     try:
         found = parser.expression()
     except SyntaxProblem:
