@@ -12,7 +12,7 @@ from lamella.base.limits import Limits
 from lamella.base.source import Notes, Source
 from lamella.lang.nem import nodes as n
 from lamella.lang.nem.parse import Parsed, parse
-from lamella.lang.nem.parse.lexis import LEXER
+from lamella.lang.nem.parse.tokens import LEXER
 
 HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").glob("*.nem"))
