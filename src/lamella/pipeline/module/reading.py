@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
-from lamella.base.errors import InputError
+from lamella.base.errors import Found, InputError
 from lamella.base.paths import is_there, read_text, read_text_in, shown
 from lamella.base.source import Source
 from lamella.base.writer import write_text
@@ -24,7 +24,6 @@ from lamella.lang.module.resolve import (
 )
 from lamella.lang.module.resolve.lineage import config_params, trace_lineage
 from lamella.lang.module.resolve.lock import FILE_NAME
-from lamella.lang.module.resolve.problem import Problem
 from lamella.pipeline.module.configuring import given_values, preset_values
 from lamella.pipeline.options import Options
 
@@ -124,7 +123,7 @@ def params_of(program: Program, declared: Declared) -> tuple[ConfigParam, ...]:
     """The config parameters of a declaration, its own or those that it inherits."""
     try:
         return config_params(trace_lineage(declared, program.resolved.scope))
-    except Problem:  # what is wrong with the lineage is told when it is built
+    except Found:  # what is wrong with the lineage is told when it is built
         module = declared.declaration
         return (module.params or ()) if isinstance(module, Module) else ()
 

@@ -8,10 +8,11 @@ from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Dim
+from lamella.base.errors import Found
 from lamella.lang.module.annotations.conditions import FUNCTIONS, find_mistake, read_condition
 from lamella.lang.module.annotations.nodes import ArgumentValue, Kind, Parameter, Reading
 from lamella.lang.module.annotations.table import KINDS
-from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
+from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
 from lamella.lang.module.instantiate.nodes import Known, Value
 from lamella.lang.module.instantiate.telling import names_in, quote, show
 from lamella.lang.module.nodes import Annotation, Argument, Expr
@@ -105,7 +106,7 @@ class _Reader:
             return {}
         try:
             value = evaluate(argument.value, self.known, WORDS)
-        except Problem as problem:
+        except Found as problem:
             self.findings.append(problem.finding)
             return {}
         if value is None and parameter.kind == "point":

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import Found
 from lamella.lang.module.annotations.nodes import Parameter
 from lamella.lang.module.annotations.reading import accepts, show_value, wanted
 from lamella.lang.module.annotations.table import STRATEGIES
 from lamella.lang.module.check.views import view_of
-from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
+from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
 from lamella.lang.module.nodes import ConfigParam, Document, Field, Module, Preset, Recipe
 from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.resolve.nodes import Scope
@@ -55,7 +56,7 @@ def check_recipe(recipe: Recipe) -> Iterator[Diagnostic]:
         else:
             try:
                 value = evaluate(field.value, {}, Surroundings(words=True))
-            except Problem as problem:
+            except Found as problem:
                 yield problem.finding
                 continue
             if accepts(parameter, value):

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import Found
 from lamella.lang.module.annotations import ArgumentValue
 from lamella.lang.module.annotations.nodes import Parameter
 from lamella.lang.module.annotations.reading import accepts, read_annotation, show_value, wanted
 from lamella.lang.module.check.spots import spots_of
-from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
+from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
 from lamella.lang.module.instantiate.nodes import Record, Value
 from lamella.lang.module.instantiate.telling import names_in, show
 from lamella.lang.module.nodes import Annotation, Document, Field, Module, Setting, TensorType
@@ -95,7 +96,7 @@ def _read(entry: Field, kind: str) -> tuple[Value] | Diagnostic:
     if not isinstance(entry.value, str | tuple):
         try:
             value = evaluate(entry.value, {}, Surroundings(where=f"in '{kind}:'"))
-        except Problem as problem:
+        except Found as problem:
             return problem.finding
         if _accepts(parameter, value):
             return (value,)

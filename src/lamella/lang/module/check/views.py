@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from lamella.base.errors import Found
 from lamella.lang.module.nodes import (
     ArrayType,
     Call,
@@ -28,7 +29,6 @@ from lamella.lang.module.nodes import (
 )
 from lamella.lang.module.resolve.lineage import trace_lineage
 from lamella.lang.module.resolve.nodes import Declared, Scope
-from lamella.lang.module.resolve.problem import Problem
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +109,7 @@ def _lineage(module: Module, scope: Scope | None) -> tuple[list[tuple[Module, Sc
         return [(module, scope)], False
     try:
         found = trace_lineage(Declared(scope.unit, module), scope)
-    except Problem:
+    except Found:
         return [(module, scope)], False
     return [(item.module, item.scope) for item in found], True
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from lamella.base.dim import Dim, Extent, symbol
+from lamella.base.errors import Found
 from lamella.base.limits import LARGEST
 from lamella.base.source import Span
 from lamella.lang.module.instantiate.collecting import Findings
-from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
+from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
 from lamella.lang.module.instantiate.nodes import Items, Known, Record, Value
 from lamella.lang.module.instantiate.telling import describe, names_in, quote, tell
 from lamella.lang.module.nodes import (
@@ -79,7 +80,7 @@ def takes_words(kind: ConfigType) -> bool:
 
 
 def fit(known: Known, kind: ConfigType, what: str) -> Known:
-    """A value as a parameter of some type holds it; Problem where it does not fit."""
+    """A value as a parameter of some type holds it; Found where it does not fit."""
     value = _convert(known.value, kind, what, known.span)
     return replace(known, value=value, choices=kind.choices)
 
@@ -124,8 +125,8 @@ def _repair(value: Value, kind: ConfigType) -> str:
     return "None is taken by a type with '?'" if value is None else ""
 
 
-def _wrong(what: str, value: Value, wanted: str, span: Span, repair: str = "") -> Problem:
-    return Problem(rules.KIND.at(span, what=what, found=describe(value), wanted=wanted, repair=repair))
+def _wrong(what: str, value: Value, wanted: str, span: Span, repair: str = "") -> Found:
+    return Found(rules.KIND.at(span, what=what, found=describe(value), wanted=wanted, repair=repair))
 
 
 T = TypeVar("T")
@@ -294,7 +295,7 @@ def _check_constraint(constraint: Constraint, names: Names) -> None:
     text = quote(condition.span, "condition")
     try:
         value = evaluate(condition, names.known, names.around)
-    except Problem as problem:
+    except Found as problem:
         finding = problem.finding
         if finding.code == rules.NOT_CONSTANT.code:
             finding = rules.CONSTRAINT_FORM.at(condition.span, text=text, found="not constant")

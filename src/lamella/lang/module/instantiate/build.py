@@ -6,10 +6,10 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from lamella.base.diagnostic import Diagnostic, errors, sort_findings
+from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT, Limits
 from lamella.lang.module.instantiate.collecting import Findings, with_label
 from lamella.lang.module.instantiate.construct import Steps, construct
-from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.inherit import Merged
 from lamella.lang.module.instantiate.nodes import Instance, Instantiated, Known, Record, Value
 from lamella.lang.module.instantiate.parameters import Wanted
@@ -65,7 +65,7 @@ class _Builder:
                 asked = frame.steps.send(value)
             except StopIteration as done:
                 value = self._close(frame, done.value)
-            except Problem as problem:
+            except Found as problem:
                 frame.findings.add(problem.finding)
                 value = self._close(frame, None)
             else:

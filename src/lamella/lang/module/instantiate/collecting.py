@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from lamella.base.diagnostic import Diagnostic, Label
+from lamella.base.errors import Found
 from lamella.base.source import NOWHERE, Span
-from lamella.lang.module.instantiate.evaluate import Problem
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class Findings:
         """The result of a computation, or None with its finding kept."""
         try:
             return compute()
-        except Problem as problem:
+        except Found as problem:
             self.add(problem.finding)
             return None
 

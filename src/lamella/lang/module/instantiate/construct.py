@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import Found
 from lamella.base.limits import Limits
 from lamella.base.source import Span
 from lamella.lang.module.instantiate.bind import (
@@ -18,7 +19,7 @@ from lamella.lang.module.instantiate.bind import (
     runtime_dimension,
 )
 from lamella.lang.module.instantiate.collecting import Findings
-from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate, evaluate_bool
+from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate, evaluate_bool
 from lamella.lang.module.instantiate.inherit import Merged, Restated, merge
 from lamella.lang.module.instantiate.nodes import Instance, TensorSlot
 from lamella.lang.module.instantiate.overrides import Change, Tree, changes_only, is_override
@@ -180,13 +181,13 @@ class Ties:
     children: Mapping[str, Child]
 
     def settle(self, name: str) -> TensorSlot:
-        """A tied parameter with the shape and the path of its storage; Problem where it has none."""
+        """A tied parameter with the shape and the path of its storage; Found where it has none."""
         seen = [name]
         kind = self.tied[name]
         while (text := path_text(kind.path)) in self.tied:
             if text in seen:
                 cycle = " -> ".join([*seen, text])
-                raise Problem(graphs.CYCLE.at(self.tied[name].span, name=name, cycle=cycle))
+                raise Found(graphs.CYCLE.at(self.tied[name].span, name=name, cycle=cycle))
             seen.append(text)
             kind = self.tied[text]
         storage = self._find(kind.path, text)
@@ -200,13 +201,13 @@ class Ties:
             return slot
         if text in self.children:
             what, wanted = f"'{text}'", "a tensor, which can be shared,"
-            raise Problem(
+            raise Found(
                 constants_rules.KIND.at(
                     path.span, what=what, found="an instance", wanted=wanted, repair="name one of its tensors"
                 )
             )
         repair = guess(text, (*self.tensors, *self.children))
-        raise Problem(name_rules.UNKNOWN.at(path.span, name=text, where=f"in '{self.module}'", repair=repair))
+        raise Found(name_rules.UNKNOWN.at(path.span, name=text, where=f"in '{self.module}'", repair=repair))
 
     def _find_below(self, path: Path, text: str) -> TensorSlot | None:
         first = path.parts[0]
@@ -266,7 +267,7 @@ def construct(wanted: Wanted, findings: Findings, limits: Limits, cache: dict[in
     lost = {*names.failed, *parts.lost, *(item.name for item in module.constants if item.name not in built)}
     size = total(tree.tensors, tree.children)
     if size > limits.max_operations:
-        raise Problem(_too_many(module.name, size, wanted.span, limits))
+        raise Found(_too_many(module.name, size, wanted.span, limits))
     return Instance(
         wanted.declared,
         module,
@@ -293,13 +294,13 @@ def _refuse_unfinished(merged: Merged, wanted: Wanted) -> None:
     """What cannot be instantiated whatever its values are."""
     module = merged.module
     if module.abstract:
-        raise Problem(inheritance.ABSTRACT.at(wanted.span, name=module.name))
+        raise Found(inheritance.ABSTRACT.at(wanted.span, name=module.name))
     extends = isinstance(wanted.declared.declaration, Module) and wanted.declared.declaration.extends
     graph = module.forward is not None and module.forward.graph is not None
     if extends and not graph and module.sublayers is None:
-        raise Problem(inheritance.NO_GRAPH.at(module.span, name=module.name))
+        raise Found(inheritance.NO_GRAPH.at(module.span, name=module.name))
     if module.stub:
-        raise Problem(syntax.STUB.at(module.span, name=module.name))
+        raise Found(syntax.STUB.at(module.span, name=module.name))
 
 
 def _bind(merged: Merged, wanted: Wanted, findings: Findings) -> Names:
@@ -355,7 +356,7 @@ def _add(param: Param, generation: Generation, parts: _Parts) -> Generator[Wante
                 _add_stacked(name, kind, param, parts)
             case ArrayType():
                 _keep(name, (yield from _elements(name, kind, generation, parts)), parts)
-    except Problem as problem:
+    except Found as problem:
         parts.names.findings.add(problem.finding)
         parts.lost.add(name)
 
@@ -426,7 +427,7 @@ def _numbered(
     most = parts.limits.max_operations // LIKE_OPERATIONS
     if count > most:
         what = f"the length of '{name}', {count}, with elements that differ,"
-        raise Problem(syntax.LIMIT.at(kind.size.span, what=what, limit=most, option="max_operations"))
+        raise Found(syntax.LIMIT.at(kind.size.span, what=what, limit=most, option="max_operations"))
     found: list[Instance] = []
     size = 0
     for index in range(count):
@@ -442,7 +443,7 @@ def _numbered(
 
 def _keep_budget(name: str, size: int, kind: ArrayType, parts: _Parts) -> None:
     if size > parts.limits.max_operations:
-        raise Problem(_too_many(name, size, kind.span, parts.limits))
+        raise Found(_too_many(name, size, kind.span, parts.limits))
 
 
 def _too_many(name: str, size: int, span: Span, limits: Limits) -> Diagnostic:
@@ -482,7 +483,7 @@ def _override(param: Param, tree: Tree, merged: Merged, parts: _Parts) -> Tree:
     if not changes_only(param):
         if not isinstance(kind, TensorType):
             what, found = f"'{name}'", f"'{quote(kind.span, 'an instance')}'"
-            raise Problem(
+            raise Found(
                 constants.KIND.at(param.span, what=what, found=found, wanted="a tensor type", repair="")
             )
         added = measure(name, kind, parts.names, parts.limits, param.annotations)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.lang.module.instantiate.evaluate import Problem
+from lamella.base.errors import Found
 from lamella.lang.module.instantiate.nodes import Instance, TensorSlot
 from lamella.lang.module.instantiate.walk import Child, path_text, total
 from lamella.lang.module.nodes import Annotation, Param, Path, PathPart, TensorType, Unchanged
@@ -45,7 +45,7 @@ class Change:
     added: TensorSlot | None = None
 
     def apply(self, tree: Tree) -> Tree:
-        """The tree with the change; Problem where its path leads nowhere."""
+        """The tree with the change; Found where its path leads nowhere."""
         return self._change(tree, self.path.parts)
 
     def _change(self, tree: Tree, parts: tuple[PathPart, ...]) -> Tree:
@@ -60,11 +60,11 @@ class Change:
         if isinstance(child, Instance) and not indices:
             return self._change_instance(child, parts[1:])
         if isinstance(child, Instance) or len(indices) != 1:
-            raise Problem(self._unknown(f"'{parts[0].name}' is {'no array' if indices else 'an array'}"))
+            raise Found(self._unknown(f"'{parts[0].name}' is {'no array' if indices else 'an array'}"))
         place = indices[0]
         if isinstance(place, int):
             if place >= len(child):
-                raise Problem(self._unknown(f"'{parts[0].name}' has {len(child)} elements"))
+                raise Found(self._unknown(f"'{parts[0].name}' has {len(child)} elements"))
             changed = self._change_instance(child[place], parts[1:])
             return (*child[:place], changed, *child[place + 1 :])
         # Equal elements are one object, and stay one.
@@ -83,14 +83,12 @@ class Change:
         if self.added is not None:
             if slot is not None or name in tree.children:
                 where = f"'{self.model}'"
-                raise Problem(
-                    name_rules.DUPLICATE.at(self.path.span, kind="parameter", name=name, where=where)
-                )
+                raise Found(name_rules.DUPLICATE.at(self.path.span, kind="parameter", name=name, where=where))
             return {**tree.tensors, name: replace(self.added, name=name)}
         if name in tree.switched_off:
             return tree.tensors
         if slot is None:
-            raise Problem(self._unknown(guess(name, (*tree.tensors, *tree.children))))
+            raise Found(self._unknown(guess(name, (*tree.tensors, *tree.children))))
         annotated = replace(slot, annotations=(*slot.annotations, *self.annotations))
         return {**tree.tensors, name: annotated}
 

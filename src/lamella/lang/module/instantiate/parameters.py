@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import Found
 from lamella.base.limits import Limits, OutOfRange, product
 from lamella.base.source import Span
 from lamella.lang.module.instantiate.bind import Names, evaluate_argument, match_arguments
-from lamella.lang.module.instantiate.evaluate import Problem, evaluate, evaluate_int
+from lamella.lang.module.instantiate.evaluate import evaluate, evaluate_int
 from lamella.lang.module.instantiate.nodes import BuiltConstant, Known, TensorSlot
 from lamella.lang.module.instantiate.telling import names_in, quote
 from lamella.lang.module.nodes import (
@@ -52,17 +53,17 @@ class Wanted:
 def measure(
     name: str, kind: TensorType, names: Names, limits: Limits, annotations: tuple[Annotation, ...] = ()
 ) -> TensorSlot:
-    """A tensor with all its extents; Problem where one is not a size."""
+    """A tensor with all its extents; Found where one is not a size."""
     dims, dtype = _without_dtype(kind, names)
     if len(dims) > limits.max_rank:
         what = f"the rank of '{name}'"
-        raise Problem(syntax.LIMIT.at(kind.span, what=what, limit=limits.max_rank, option="max_rank"))
+        raise Found(syntax.LIMIT.at(kind.span, what=what, limit=limits.max_rank, option="max_rank"))
     sizes = tuple(_size(item, f"dimension {index} of '{name}'", names) for index, item in enumerate(dims))
     try:
         product(sizes)
     except OutOfRange:
         what, found = f"the number of elements of '{name}'", "too large"
-        raise Problem(rules.OUT_OF_RANGE.at(kind.span, what=what, found=found, repair="")) from None
+        raise Found(rules.OUT_OF_RANGE.at(kind.span, what=what, found=found, repair="")) from None
     return TensorSlot(name, sizes, dtype, kind.optional, None, annotations, kind.span)
 
 
@@ -78,10 +79,10 @@ def _without_dtype(kind: TensorType, names: Names) -> tuple[tuple[Dim, ...], str
 def _size(dim: Dim, what: str, names: Names) -> int:
     if isinstance(dim, Star | Unchanged):
         found = "'*'" if isinstance(dim, Star) else "'...'"
-        raise Problem(rules.KIND.at(dim.span, what=what, found=found, wanted="a size", repair=""))
+        raise Found(rules.KIND.at(dim.span, what=what, found=found, wanted="a size", repair=""))
     size = evaluate_int(dim, names.known, what, names.around)
     if size < 0:
-        raise Problem(rules.KIND.at(dim.span, what=what, found=size, wanted="a size of 0 or more", repair=""))
+        raise Found(rules.KIND.at(dim.span, what=what, found=size, wanted="a size of 0 or more", repair=""))
     return size
 
 
@@ -91,12 +92,12 @@ def is_measurable(kind: TensorType, names: Names) -> bool:
 
 
 def count_elements(name: str, kind: ArrayType, names: Names, limits: Limits) -> int:
-    """The length of an array; Problem where it is none that we could build."""
+    """The length of an array; Found where it is none that we could build."""
     what = f"the length of '{name}'"
     count = _size(kind.size, what, names)
     if count > limits.max_operations:
         limit, told = limits.max_operations, f"{what}, {count},"
-        raise Problem(syntax.LIMIT.at(kind.size.span, what=told, limit=limit, option="max_operations"))
+        raise Found(syntax.LIMIT.at(kind.size.span, what=told, limit=limit, option="max_operations"))
     return count
 
 

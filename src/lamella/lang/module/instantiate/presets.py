@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import Found
 from lamella.lang.module.instantiate.collecting import Findings
-from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
+from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
 from lamella.lang.module.instantiate.nodes import Known
 from lamella.lang.module.nodes import Field, Preset
 from lamella.lang.module.resolve.nodes import Scope
@@ -25,7 +26,7 @@ def read_preset(preset: Preset) -> tuple[dict[str, Known], tuple[Diagnostic, ...
     for field in preset.fields:
         try:
             config[field.name] = _value(field, preset.name, config)
-        except Problem as problem:
+        except Found as problem:
             findings.add(problem.finding)
     return config, tuple(findings.items)
 
@@ -33,6 +34,6 @@ def read_preset(preset: Preset) -> tuple[dict[str, Known], tuple[Diagnostic, ...
 def _value(field: Field, preset: str, config: dict[str, Known]) -> Known:
     if isinstance(field.value, str | tuple):
         what, found = f"'{field.name}' of the preset '{preset}'", "no value"
-        raise Problem(rules.KIND.at(field.span, what=what, found=found, wanted="a constant", repair=""))
+        raise Found(rules.KIND.at(field.span, what=what, found=found, wanted="a constant", repair=""))
     around = Surroundings(where=f"in the preset '{preset}'", words=True)
     return Known(evaluate(field.value, config, around), f"preset '{preset}'", field.span)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, sort_findings
+from lamella.base.errors import Found
 from lamella.base.limits import Limits
 from lamella.base.source import Span
 from lamella.lang.module.nodes import (
@@ -30,7 +31,6 @@ from lamella.lang.module.resolve.lock import Lock, Locked, check_lock, read_lock
 from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.resolve.nodes import Declared, Resolved, Scope, Unit, Use
 from lamella.lang.module.resolve.places import Place
-from lamella.lang.module.resolve.problem import Problem
 from lamella.lang.module.resolve.workspace import Workspace
 from lamella.lang.module.rules import graphs, names, syntax
 from lamella.lang.module.rules import names as rules
@@ -109,7 +109,7 @@ def _check_lineages(declared: list[Declared], scope: Scope, limits: Limits) -> I
     for item in declared:
         try:
             trace_lineage(item, scope, limits)
-        except Problem as problem:
+        except Found as problem:
             yield problem.finding
             if problem.finding.code == LIMIT.code:  # the others of a lineage without end would say the same
                 return
@@ -120,7 +120,7 @@ def _check_params(module: Module, scope: Scope) -> Iterator[Diagnostic]:
         for kind in _instances(param):
             try:
                 find_module(kind, scope)
-            except Problem as problem:
+            except Found as problem:
                 yield problem.finding
 
 

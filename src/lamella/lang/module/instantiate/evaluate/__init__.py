@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from lamella.base.dim import Dim, Extent, TooComplex
+from lamella.base.errors import Found
 from lamella.base.source import Span
 from lamella.lang.module.instantiate.evaluate.arithmetic import (
     apply,
@@ -40,7 +41,6 @@ from lamella.lang.module.nodes import (
     Unary,
 )
 from lamella.lang.module.resolve.near import guess
-from lamella.lang.module.resolve.problem import Problem
 from lamella.lang.module.rules import constants as rules
 from lamella.lang.module.rules import names as name_rules
 from lamella.lang.module.rules.syntax import LIMIT
@@ -72,6 +72,7 @@ class Surroundings:
 
 
 PLAIN = Surroundings()
+Problem = Found
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ _Steps: TypeAlias = Generator[Expr, _Inner, _Inner]
 
 
 def evaluate(expr: Expr, names: Mapping[str, Known], around: Surroundings = PLAIN) -> Value:
-    """The value of an expression; Problem where it has none."""
+    """The value of an expression; Found where it has none."""
     return _Evaluation(names, around).run(expr)
 
 
@@ -143,7 +144,7 @@ class _Evaluation:
         except TooComplex:
             text = f"'{quote(expr.span, 'the expression')}'"
             found = "too large a formula of runtime dimensions"
-            raise Problem(rules.OUT_OF_RANGE.at(expr.span, what=text, found=found, repair="")) from None
+            raise Found(rules.OUT_OF_RANGE.at(expr.span, what=text, found=found, repair="")) from None
         return self._spell(value) if self.around.words else self._settled(value)
 
     def _run(self, expr: Expr) -> _Inner:
@@ -202,7 +203,7 @@ class _Evaluation:
         if known is not None:
             return known.value
         if name.id in self.around.tensors:
-            raise Problem(
+            raise Found(
                 rules.NOT_CONSTANT.at(name.span, what=f"'{name.id}'", why="it is a tensor of the graph")
             )
         extent = None if self.around.runtime is None else self.around.runtime(name.id)
@@ -293,12 +294,12 @@ class _Evaluation:
         is_mixed = first >= 0 > last
         if is_mixed and rank is None:
             why = "its end counts from the last dimension of a tensor"
-            raise Problem(rules.NOT_CONSTANT.at(items.span, what=what, why=why))
+            raise Found(rules.NOT_CONSTANT.at(items.span, what=what, why=why))
         if rank is not None:
             first, last = (item + rank if item < 0 else item for item in (first, last))
         if last < first and not is_mixed:
             found, wanted = f"a row from {first} down to {last}", "one that goes up"
-            raise Problem(rules.KIND.at(items.span, what=what, found=found, wanted=wanted, repair=""))
+            raise Found(rules.KIND.at(items.span, what=what, found=found, wanted=wanted, repair=""))
         if last - first >= _MOST_VALUES:
             raise _too_many(what, items.span)
         return range(first, last + 1)
@@ -329,7 +330,7 @@ class _Evaluation:
             value = yield entry.value
             if entry.key in found:
                 where = f"'{quote(expr.span, 'a dict')}'"
-                raise Problem(name_rules.DUPLICATE.at(entry.span, kind="key", name=entry.key, where=where))
+                raise Found(name_rules.DUPLICATE.at(entry.span, kind="key", name=entry.key, where=where))
             found[entry.key] = self._spell(value)
         self._gathered(list(found.values()), expr.span)
         return Record(tuple(found.items()))
@@ -344,7 +345,7 @@ class _Evaluation:
         if isinstance(owner, Record):
             return self._entry(owner, expr.field, expr)
         text = f"'{quote(expr.span, 'a member')}'"
-        raise Problem(rules.NOT_CONSTANT.at(expr.span, what=text, why="it belongs to a tensor"))
+        raise Found(rules.NOT_CONSTANT.at(expr.span, what=text, why="it belongs to a tensor"))
 
     def _entry(self, owner: Record, key: str, expr: Expr) -> Value:
         found = owner.find(key)
@@ -352,7 +353,7 @@ class _Evaluation:
             return found[0]
         where = f"in the dict of '{quote(expr.span, 'this')}'"
         repair = guess(key, owner.names()) or f"it has {', '.join(owner.names()) or 'no keys'}"
-        raise Problem(name_rules.UNKNOWN.at(expr.span, name=key, where=where, repair=repair))
+        raise Found(name_rules.UNKNOWN.at(expr.span, name=key, where=where, repair=repair))
 
     def _call(self, expr: Call) -> _Steps:
         callee = expr.callee
@@ -361,7 +362,7 @@ class _Evaluation:
         values: list[Value] = []
         for argument in expr.arguments:
             if argument.name is not None:
-                raise Problem(
+                raise Found(
                     name_rules.UNKNOWN_ARGUMENT.at(
                         argument.span, module=callee.id, name=argument.name, repair="intrinsics take no names"
                     )
@@ -387,7 +388,7 @@ class _Evaluation:
         at = _whole(self._settled((yield item)), item)
         if -len(whole) <= at < len(whole):
             return whole[at]
-        raise Problem(
+        raise Found(
             rules.POSITION.at(
                 item.span,
                 what="the index",
@@ -417,24 +418,24 @@ class _Evaluation:
             return Items.of(self._spell(item) for item in value)
         return value
 
-    def _unknown(self, word: _Word, names: Collection[str]) -> Problem:
+    def _unknown(self, word: _Word, names: Collection[str]) -> Found:
         repair = guess(word.id, names)
-        return Problem(name_rules.UNKNOWN.at(word.span, name=word.id, where=self.around.where, repair=repair))
+        return Found(name_rules.UNKNOWN.at(word.span, name=word.id, where=self.around.where, repair=repair))
 
 
-def unknown_function(expr: Call) -> Problem:
+def unknown_function(expr: Call) -> Found:
     """The finding that a constant calls what is no function of constants."""
     callee = expr.callee
     name = callee.id if isinstance(callee, Name) else quote(callee.span, "this")
     text, repair = f"'{quote(expr.span, 'the call')}'", guess(name, INTRINSICS)
     why = f"there is no function '{name}'"
     hint = repair or f"functions of constants are {', '.join(sorted(INTRINSICS))}"
-    return Problem(rules.NOT_CONSTANT.at(expr.span, what=text, why=why, hint=hint))
+    return Found(rules.NOT_CONSTANT.at(expr.span, what=text, why=why, hint=hint))
 
 
-def _too_many(what: str, span: Span) -> Problem:
+def _too_many(what: str, span: Span) -> Found:
     hint = "a list holds fewer values, and fewer lists in lists"
-    return Problem(LIMIT.at(span, what=what, limit=_MOST_VALUES, option="", hint=hint))
+    return Found(LIMIT.at(span, what=what, limit=_MOST_VALUES, option="", hint=hint))
 
 
 def _words(value: _Inner) -> list[_Word]:

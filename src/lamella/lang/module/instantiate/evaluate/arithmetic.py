@@ -10,11 +10,11 @@ from typing import TypeAlias
 
 from lamella.base import dim
 from lamella.base.dim import Dim, Extent, Truth
+from lamella.base.errors import Found
 from lamella.base.limits import in_range
 from lamella.base.source import Span
 from lamella.lang.module.instantiate.nodes import Record, Value
 from lamella.lang.module.instantiate.telling import describe, quote, show
-from lamella.lang.module.resolve.problem import Problem
 from lamella.lang.module.rules import constants as rules
 
 Number: TypeAlias = int | float
@@ -55,7 +55,7 @@ def apply(sign: str, left: Value, right: Value, span: Span) -> Value:
     raise _not_a_number(sign, left, right, span)
 
 
-def _not_a_number(sign: str, left: Value, right: Value, span: Span) -> Problem:
+def _not_a_number(sign: str, left: Value, right: Value, span: Span) -> Found:
     wrong = right if is_number(left) else left
     return wrong_kind(f"an operand of '{_text(sign, left, right, span)}'", wrong, "a number", span)
 
@@ -64,9 +64,9 @@ def _text(sign: str, left: Value, right: Value, span: Span) -> str:
     return quote(span, f"{show(left)} {sign} {show(right)}")
 
 
-def wrong_kind(what: str, value: object, wanted: str, span: Span, repair: str = "") -> Problem:
+def wrong_kind(what: str, value: object, wanted: str, span: Span, repair: str = "") -> Found:
     """The finding that a value is of the wrong kind."""
-    return Problem(rules.KIND.at(span, what=what, found=describe(value), wanted=wanted, repair=repair))
+    return Found(rules.KIND.at(span, what=what, found=describe(value), wanted=wanted, repair=repair))
 
 
 def _apply_exact(sign: str, left: Number, right: Number, span: Span) -> Value:
@@ -80,7 +80,7 @@ def _apply_exact(sign: str, left: Number, right: Number, span: Span) -> Value:
         raise _too_large(f"{left} {sign} {right}", span) from None
     if isinstance(result, complex):
         text = f"'{_text(sign, left, right, span)}'"
-        raise Problem(rules.KIND.at(span, what=text, found="no real number", wanted="a number", repair=""))
+        raise Found(rules.KIND.at(span, what=text, found="no real number", wanted="a number", repair=""))
     return checked(result, span, f"{left} {sign} {right}")
 
 
@@ -90,13 +90,13 @@ def _is_huge(base: Number, exponent: Number) -> bool:
     return whole and abs(base) > 1 and exponent > _BITS
 
 
-def _divided(otherwise: str, span: Span) -> Problem:
-    return Problem(rules.DIVISION.at(span, what=f"'{quote(span, otherwise)}'", repair=""))
+def _divided(otherwise: str, span: Span) -> Found:
+    return Found(rules.DIVISION.at(span, what=f"'{quote(span, otherwise)}'", repair=""))
 
 
-def _too_large(otherwise: str, span: Span) -> Problem:
+def _too_large(otherwise: str, span: Span) -> Found:
     text, found = f"'{quote(span, otherwise)}'", "too large"
-    return Problem(rules.OUT_OF_RANGE.at(span, what=text, found=found, repair=""))
+    return Found(rules.OUT_OF_RANGE.at(span, what=text, found=found, repair=""))
 
 
 def checked(value: object, span: Span, otherwise: str) -> Value:
@@ -124,9 +124,9 @@ def _apply_symbolic(sign: str, left: Value, right: Value, span: Span) -> Value:
         raise _divided(text, span) from None
 
 
-def not_constant(what: str, value: object, span: Span) -> Problem:
+def not_constant(what: str, value: object, span: Span) -> Found:
     """The finding that a value depends on a dimension that only the inputs bind."""
-    return Problem(rules.NOT_CONSTANT.at(span, what=what, why=f"{show(value)} is known only at run time"))
+    return Found(rules.NOT_CONSTANT.at(span, what=what, why=f"{show(value)} is known only at run time"))
 
 
 def negate(value: Value, span: Span) -> Value:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from lamella.base import dim
 from lamella.base.dim import Dim
+from lamella.base.errors import Found
 from lamella.base.source import Span
 from lamella.lang.module.instantiate.evaluate.arithmetic import (
     checked,
@@ -19,7 +20,6 @@ from lamella.lang.module.instantiate.evaluate.arithmetic import (
     wrong_kind,
 )
 from lamella.lang.module.instantiate.nodes import Record, Value
-from lamella.lang.module.resolve.problem import Problem
 from lamella.lang.module.rules import constants as rules
 
 Function: TypeAlias = Callable[[Sequence[Value], Span], Value]
@@ -30,7 +30,7 @@ def call(name: str, arguments: Sequence[Value], span: Span) -> Value:
     least, most, function = INTRINSICS[name]
     if not least <= len(arguments) <= most:
         wanted = str(least) if least == most else f"at least {least}"
-        raise Problem(
+        raise Found(
             rules.LENGTH.at(
                 span, what=f"the call of '{name}'", found=len(arguments), wanted=wanted, repair=""
             )
@@ -68,7 +68,7 @@ def _ceil_div(arguments: Sequence[Value], span: Span) -> Value:
         if isinstance(left, int | Dim) and isinstance(right, int | Dim):
             return checked(dim.ceil_divide(left, right), span, "ceil_div")
     except ZeroDivisionError:
-        raise Problem(rules.DIVISION.at(span, what="'ceil_div'", repair="")) from None
+        raise Found(rules.DIVISION.at(span, what="'ceil_div'", repair="")) from None
     return None
 
 
