@@ -19,8 +19,8 @@ from lamella.lang.module.instantiate.evaluate import (
     evaluate_constant,
     evaluate_int,
 )
+from lamella.lang.module.instantiate.messages import format_values
 from lamella.lang.module.instantiate.nodes import Known, Value
-from lamella.lang.module.instantiate.telling import names_in, tell
 from lamella.lang.module.nodes import (
     Argument,
     Bool,
@@ -38,6 +38,7 @@ from lamella.lang.module.nodes import (
     Slice,
     Text,
     Unary,
+    names_in,
 )
 
 NAMES: dict[str, Value] = {
@@ -376,6 +377,6 @@ def test_values_are_told_with_their_sources() -> None:
         "n": Known(2, "config.json 'num_layers'"),
     }
     expr = Chain(Name("d_model"), (("%", Name("H")), ("*", Name("D"))))
-    assert tell(names_in(expr), known) == " (d_model = 64 by default, H = 6 from let, D = 10)"
-    assert tell(["n", "n", "other"], known) == " (n = 2 from config.json 'num_layers')"
-    assert tell(["other"], known) == ""
+    assert format_values(names_in(expr), known) == " (d_model = 64 by default, H = 6 from let, D = 10)"
+    assert format_values(["n", "n", "other"], known) == " (n = 2 from config.json 'num_layers')"
+    assert format_values(["other"], known) == ""

@@ -19,7 +19,7 @@ from lamella.graph.build import Builder, Given
 from lamella.graph.nodes import Argument, Tensor, Value
 from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.nodes import BuiltConstant, TensorSlot
-from lamella.lang.module.instantiate.walk import slot_at
+from lamella.lang.module.instantiate.tree import slot_at
 from lamella.lang.module.nodes import Annotation, Operation, Primitive
 from lamella.lang.module.rules import graphs, syntax
 from lamella.ops import problem as operators

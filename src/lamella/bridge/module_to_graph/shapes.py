@@ -12,9 +12,9 @@ from lamella.base.source import Span
 from lamella.bridge.module_to_graph.frames import Frame, graph_name
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate.evaluate import Problem, evaluate
+from lamella.lang.module.instantiate.messages import format_values
 from lamella.lang.module.instantiate.nodes import Known
-from lamella.lang.module.instantiate.telling import names_in, tell
-from lamella.lang.module.nodes import Expr, Name, Star, TensorType, Unchanged
+from lamella.lang.module.nodes import Expr, Name, Star, TensorType, Unchanged, names_in
 from lamella.lang.module.rules import graphs
 from lamella.lang.module.rules.constants import KIND
 from lamella.ops.instance import Check
@@ -111,7 +111,9 @@ def match_type(
 
 def tell_known(names: Iterable[str], frame: Frame) -> str:
     """The values of names and where they came from; dimensions that only the run tells say nothing."""
-    return tell((name for name in names if getattr(frame.known.get(name), "source", "") != OPEN), frame.known)
+    return format_values(
+        (name for name in names if getattr(frame.known.get(name), "source", "") != OPEN), frame.known
+    )
 
 
 def describe_operands(tensors: Sequence[Tensor], frame: Frame | None) -> tuple[str, str]:

@@ -12,7 +12,6 @@ from lamella.bridge.module_to_graph.shapes import tell_known
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate.evaluate import Problem, evaluate
 from lamella.lang.module.instantiate.nodes import Instance
-from lamella.lang.module.instantiate.telling import names_in
 from lamella.lang.module.nodes import (
     Chain,
     Expr,
@@ -27,9 +26,10 @@ from lamella.lang.module.nodes import (
     Slice,
     Subscript,
     Unary,
+    names_in,
 )
-from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.rules import constants, gradients, graphs, names
+from lamella.lang.module.suggest import suggest
 
 SAVED = "saved"
 
@@ -94,7 +94,7 @@ def _named(expr: Name, frame: Frame, road: Road) -> Bound:
         raise Problem(names.SWITCHED_OFF.at(expr.span, name=name, condition=condition))
     if name in instance.lost:
         return Unknown()
-    repair = guess(name, frame.data_names())
+    repair = suggest(name, frame.data_names())
     frame.bound[name] = Unknown()  # it is told once, wherever else it is read
     raise Problem(names.UNKNOWN.at(expr.span, name=name, where=f"in '{frame.name}'", repair=repair))
 

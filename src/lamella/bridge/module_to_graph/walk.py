@@ -18,7 +18,7 @@ from lamella.bridge.module_to_graph.statements.order import Folding, reads, sort
 from lamella.bridge.module_to_graph.statements.patterns import expand_pattern, residual_type
 from lamella.bridge.module_to_graph.values import find_name, members, select_members, value_of
 from lamella.graph.nodes import Tensor
-from lamella.lang.module.check.rebinding import DROPPED, drop_rebound, find_rebound
+from lamella.lang.module.check.names import DROPPED, drop_rebound, find_rebound
 from lamella.lang.module.instantiate.evaluate import Problem, evaluate
 from lamella.lang.module.instantiate.nodes import Instance
 from lamella.lang.module.nodes import (
@@ -38,9 +38,9 @@ from lamella.lang.module.nodes import (
     ShapeAssertion,
     TensorType,
 )
-from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.resolve.nodes import Declared
 from lamella.lang.module.rules import constants, graphs, inheritance, syntax
+from lamella.lang.module.suggest import suggest
 from lamella.lang.module.words import STACKED, SUGAR
 
 # --- statements behind a barrier run behind it --------------------------------------------------------------
@@ -188,7 +188,7 @@ def find_orphans(flows: Sequence[Flow], outputs: Sequence[str], frame: Frame) ->
     free = [name for name in dict.fromkeys(names) if name not in bound and not find_name(name, frame)]
     known = [*bound, *frame.data_names()]
     return [
-        *(name for name in free if not guess(name, known)),
+        *(name for name in free if not suggest(name, known)),
         *(name for name in outputs if name not in bound),
     ]
 
@@ -397,7 +397,7 @@ def _not_found(callee: Expr, frame: Frame) -> Diagnostic:
     if isinstance(callee, Name) and find_name(callee.id, frame):
         repair = f"a tensor is an operand: (x, {name}) -> operation()"
         return graphs.NOT_AN_OPERATION.at(callee.span, name=name, found="a tensor", repair=repair)
-    repair = guess(name, [*frame.instance.children, *frame.instance.scope.names()])
+    repair = suggest(name, [*frame.instance.children, *frame.instance.scope.names()])
     return graphs.UNKNOWN_OPERATION.at(callee.span, name=name, repair=repair)
 
 

@@ -17,7 +17,7 @@ from lamella.bridge.module_to_ir.nodes.graph import Json
 from lamella.lang.module import nodes as n
 from lamella.lang.module.instantiate import Instance, TensorSlot, walk
 from lamella.lang.module.instantiate.evaluate import Problem, evaluate, evaluate_bool
-from lamella.lang.module.instantiate.walk import path_text
+from lamella.lang.module.write import write_path
 
 FORMAT = "lamella.weights 1"
 REGISTRY = 1
@@ -184,7 +184,7 @@ def _spec(entry: _Entry, names: Sequence[str]) -> ir.Spec:
     renamed = {own: name for own, name in zip(entry.indices, names, strict=False) if isinstance(own, str)}
     kind, parts, dim = _parts(mapping.spec, entry.bounds)
     known = tuple(ir.Part(_rename(item.name, renamed), item.function, item.low, item.high) for item in parts)
-    return ir.Spec(_rename(path_text(mapping.path), renamed), kind, known, dim, mapping.optional)
+    return ir.Spec(_rename(write_path(mapping.path), renamed), kind, known, dim, mapping.optional)
 
 
 def _rename(text: str, renamed: Mapping[str, str]) -> str:
@@ -202,7 +202,7 @@ def _parts(spec: n.Spec, bounds: Sequence[tuple[int, int]]) -> tuple[str, list[i
         case n.Split(parts, dim):
             ranges = zip(parts, bounds, strict=True)
             return "split", [ir.Part(item.name, "", *bound) for item, bound in ranges], dim
-    return "tied", [ir.Part(path_text(spec.path))], 0
+    return "tied", [ir.Part(write_path(spec.path))], 0
 
 
 _OPPOSITE = {

@@ -13,7 +13,7 @@ from lamella.lang.module.instantiate.nodes import Known, Value
 from lamella.lang.module.nodes import ConfigParam, Module, Recipe
 from lamella.lang.module.parse import parse
 from lamella.lang.module.resolve import Declared, Scope
-from lamella.lang.module.resolve.near import guess
+from lamella.lang.module.suggest import suggest
 
 GIVEN = "--set"
 SHOWN = 100
@@ -24,7 +24,7 @@ def given_values(config: Mapping[str, object], params: Sequence[ConfigParam], mo
     known = [item.name for item in params]
     unknown = next((name for name in config if name not in known), None)
     if unknown is not None:
-        hint = guess(unknown, known) or f"'{model}' has: {', '.join(known) or 'no parameters'}"
+        hint = suggest(unknown, known) or f"'{model}' has: {', '.join(known) or 'no parameters'}"
         raise InputError(f"'{model}' has no parameter '{unknown[:SHOWN]}'", hint=hint)
     return {name: Known(value_of(name, value), GIVEN) for name, value in config.items()}
 
@@ -41,7 +41,7 @@ def require_known(config: Mapping[str, object], declared: Sequence[Declared]) ->
     known = {item.name for module in modules for item in module.params or ()}
     unknown = next((name for name in config if name not in known), None)
     if unknown is not None:
-        hint = guess(unknown, known) or f"there is: {', '.join(sorted(known)) or 'none'}"
+        hint = suggest(unknown, known) or f"there is: {', '.join(sorted(known)) or 'none'}"
         raise InputError(f"there is no parameter '{unknown[:SHOWN]}'", hint=hint)
 
 

@@ -25,7 +25,7 @@ from lamella.bridge.module_to_hf import Export, ExportPlan, Mapped, export_folde
 from lamella.bridge.module_to_hf.store import Numbers
 from lamella.graph.nodes import Graph, Operation, Tensor
 from lamella.lang.module.instantiate import Instance
-from lamella.lang.module.instantiate.telling import show
+from lamella.lang.module.instantiate.messages import show
 from lamella.lang.module.nodes import Module
 from lamella.lang.module.rules.mappings import UNFAITHFUL
 from lamella.ops.library import Library

@@ -27,11 +27,10 @@ from lamella.bridge.module_to_graph.values import SAVED, find_name
 from lamella.bridge.module_to_graph.walk import UNKNOWN, find_orphans, run_flow
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Tensor
-from lamella.lang.module.check.rebinding import DROPPED, accumulates, drop_rebound, find_rebound
+from lamella.lang.module.check.names import DROPPED, accumulates, drop_rebound, find_rebound
 from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.nodes import Instance
-from lamella.lang.module.instantiate.telling import parts_of
-from lamella.lang.module.nodes import Backward, Flow, Member, Name, Operation, Port, Rest, Subscript
+from lamella.lang.module.nodes import Backward, Flow, Member, Name, Operation, Port, Rest, Subscript, parts_of
 from lamella.lang.module.rules import gradients
 
 # --- backward graphs that are written: their names, their order, and the gradients that they give -----------

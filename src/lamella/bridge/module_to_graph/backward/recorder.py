@@ -15,7 +15,7 @@ from lamella.bridge.module_to_graph.road import Place, Road
 from lamella.bridge.module_to_graph.walk import find_forward, find_inputs, find_outputs, order_flows
 from lamella.graph.build import Given
 from lamella.graph.nodes import Argument, Tensor, Value
-from lamella.lang.module.check.rebinding import DROPPED
+from lamella.lang.module.check.names import DROPPED
 from lamella.lang.module.instantiate.evaluate import Problem, evaluate, evaluate_bool
 from lamella.lang.module.nodes import Annotation, Flow, Forward, Name, Operation, Port
 

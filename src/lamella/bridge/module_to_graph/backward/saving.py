@@ -13,8 +13,8 @@ from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate, evaluate_bool
 from lamella.lang.module.instantiate.nodes import Known
 from lamella.lang.module.nodes import Name, Pattern, Primitive, Selection
-from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.rules import gradients
+from lamella.lang.module.suggest import suggest
 
 WHOLE = frozenset(("view", "reshape", "transpose", "permute", "contiguous", "alias"))
 """Primitives that only look at what they are given, and at all of it: who saved the one has the other."""
@@ -171,7 +171,7 @@ class Saving:
         module = self.visit.frame.name
         for item, names in self.matches(self.visit.forward.save):
             if not names:
-                repair = guess(item.text, self.names) if "*" not in item.text else ""
+                repair = suggest(item.text, self.names) if "*" not in item.text else ""
                 yield gradients.NO_MATCH.at(item.span, name=item.text, module=module, repair=repair)
             elif (
                 not self.visit.is_wrong

@@ -18,8 +18,7 @@ from lamella.bridge.module_to_graph.shapes import evaluate_extent, shape_text, t
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.nodes import TensorSlot
-from lamella.lang.module.instantiate.telling import names_in
-from lamella.lang.module.nodes import Backward, Port, Star, TensorType, Unchanged
+from lamella.lang.module.nodes import Backward, Port, Star, TensorType, Unchanged, names_in
 from lamella.lang.module.rules import gradients
 
 

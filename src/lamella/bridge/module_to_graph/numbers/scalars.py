@@ -12,8 +12,8 @@ from lamella.bridge.module_to_graph.frames import Frame
 from lamella.bridge.module_to_graph.road import Road
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
+from lamella.lang.module.instantiate.messages import describe
 from lamella.lang.module.instantiate.nodes import Value
-from lamella.lang.module.instantiate.telling import describe
 from lamella.lang.module.nodes import Call, Chain, Expr, Name, Unary
 from lamella.lang.module.rules.constants import KIND, NOT_CONSTANT
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.bridge.module_to_graph.frames import Frame
-from lamella.lang.module.check.rebinding import DROPPED
+from lamella.lang.module.check.names import DROPPED
 from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate_bool
-from lamella.lang.module.instantiate.telling import names_in
-from lamella.lang.module.nodes import Conditional, Flow, Operation, Recompute, Statement, Stub
+from lamella.lang.module.nodes import Conditional, Flow, Operation, Recompute, Statement, Stub, names_in
 from lamella.lang.module.rules import syntax
 
 

@@ -9,24 +9,22 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.lang.module.annotations.reading import read_annotation
+from lamella.lang.module.annotations.arguments import read_annotation
 from lamella.lang.module.check.annotated import check_annotations
-from lamella.lang.module.check.fields import check_presets, check_recipe, check_types
+from lamella.lang.module.check.declarations import check_presets, check_primitive, check_recipe, check_types
 from lamella.lang.module.check.names import check_names
 from lamella.lang.module.check.precedence import settle
-from lamella.lang.module.check.primitives import check_primitive
 from lamella.lang.module.check.settings import check_settings
-from lamella.lang.module.check.spots import spots_of
 from lamella.lang.module.check.views import (
-    View,
+    DeclarationView,
     callee_module,
     find_module,
     flows_in,
     own_graph,
     root_of,
+    spots_of,
     view_of,
 )
-from lamella.lang.module.instantiate.walk import path_text
 from lamella.lang.module.nodes import (
     Annotation,
     Direct,
@@ -51,12 +49,13 @@ from lamella.lang.module.nodes import (
     Transform,
 )
 from lamella.lang.module.resolve import Scope as resolve_Scope
-from lamella.lang.module.resolve.near import Nearness, guess
 from lamella.lang.module.resolve.nodes import Scope
 from lamella.lang.module.rules import constants
 from lamella.lang.module.rules import mappings as rules
 from lamella.lang.module.rules.annotated import FUSION, STAGES
+from lamella.lang.module.suggest import Suggestions, suggest
 from lamella.lang.module.words import SUGAR
+from lamella.lang.module.write import write_path
 
 # --- weight mappings against the parameters that a declaration has: E010 ------------------------------------
 
@@ -82,7 +81,7 @@ _INDEX = re.compile(r"\[[^\]]*\]")
 _Part = Direct | Transform | SplitPart | TiedType
 
 
-def check_mappings(view: View) -> Iterator[Diagnostic]:
+def check_mappings(view: DeclarationView) -> Iterator[Diagnostic]:
     """What is wrong with the entries of `hf_config:`, `hf_mapping:` and `hf_export:` whatever the values are."""
     module = view.module
     if module.hf_config is not None:
@@ -97,7 +96,7 @@ def check_mappings(view: View) -> Iterator[Diagnostic]:
 # --- hf_config --------------------------------------------------------------------------------------------------
 
 
-def _check_config(fields: tuple[Field, ...], view: View) -> Iterator[Diagnostic]:
+def _check_config(fields: tuple[Field, ...], view: DeclarationView) -> Iterator[Diagnostic]:
     if view.whole and not any(item.name == ARCHITECTURE for item in _config_fields(view)):
         yield constants.MISSING_SECTION.at(
             fields[0].span if fields else view.module.span,
@@ -109,11 +108,11 @@ def _check_config(fields: tuple[Field, ...], view: View) -> Iterator[Diagnostic]
         if item.name == PARAMETERS and isinstance(item.value, tuple):
             for entry in item.value:
                 if view.whole and entry.name not in view.config:
-                    repair = guess(entry.name, view.config)
+                    repair = suggest(entry.name, view.config)
                     yield rules.PARAMETER.at(entry.span, name=entry.name, repair=repair)
 
 
-def _config_fields(view: View) -> list[Field]:
+def _config_fields(view: DeclarationView) -> list[Field]:
     return [item for module, _ in view.lineage for item in module.hf_config or ()]
 
 
@@ -125,9 +124,9 @@ def _check_twice(entries: tuple[Mapping, ...]) -> Iterator[Diagnostic]:
     seen: set[str] = set()
     for entry in entries:
         if entry.condition is None:
-            path = _PLACEHOLDER.sub("{}", path_text(entry.path))
+            path = _PLACEHOLDER.sub("{}", write_path(entry.path))
             if path in seen:
-                yield rules.TWICE.at(entry.path.span, path=path_text(entry.path))
+                yield rules.TWICE.at(entry.path.span, path=write_path(entry.path))
             seen.add(path)
 
 
@@ -146,9 +145,9 @@ def _check_part(part: _Part, left: set[str]) -> Iterator[Diagnostic]:
     """Functions are known, and placeholders stand on both sides."""
     function = part.function if isinstance(part, Transform) else ""
     if function and function not in TRANSFORMS:
-        repair = guess(function, TRANSFORMS) or f"there are {', '.join(TRANSFORMS)}"
+        repair = suggest(function, TRANSFORMS) or f"there are {', '.join(TRANSFORMS)}"
         yield rules.FUNCTION.at(part.span, name=function, repair=repair)
-    text = path_text(part.path) if isinstance(part, TiedType) else part.name
+    text = write_path(part.path) if isinstance(part, TiedType) else part.name
     right = set(_PLACEHOLDER.findall(text))
     free = right - left
     if function == STACK:
@@ -168,7 +167,7 @@ def parts_of(spec: Spec) -> tuple[_Part, ...]:
 
 def _check_ranges(entry: Mapping, split: Split) -> Iterator[Diagnostic]:
     """Ranges that are numbers follow each other without gaps."""
-    path = path_text(entry.path)
+    path = write_path(entry.path)
     for part in split.parts:
         if (
             isinstance(part.low, Integer)
@@ -195,28 +194,28 @@ def _check_ranges(entry: Mapping, split: Split) -> Iterator[Diagnostic]:
 class _Paths:
     """The parameters of a declaration and of all below it, looked up by paths."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: DeclarationView) -> None:
         self._view = view
         tensors = (param for module, _ in view.lineage for param in module.tensors)
-        self._added = {_bare(path_text(param.path)) for param in tensors}
-        self._views: dict[int, View] = {}
-        self._near: dict[int, Nearness] = {}
+        self._added = {_bare(write_path(param.path)) for param in tensors}
+        self._views: dict[int, DeclarationView] = {}
+        self._near: dict[int, Suggestions] = {}
 
     def check(self, path: Path) -> Iterator[Diagnostic]:
         """A path leads to a parameter; one that was added from above is found by its text."""
-        text = path_text(path)
+        text = write_path(path)
         repair = None if _bare(text) in self._added else self._miss(path.parts)
         if repair is not None:
             yield rules.UNKNOWN_PATH.at(path.span, model=self._view.module.name, path=text, repair=repair)
 
     def _miss(self, parts: tuple[PathPart, ...]) -> str | None:
         """What is meant instead of the first part of a path that leads nowhere; None where all parts lead on."""
-        current: View | None = self._view
+        current: DeclarationView | None = self._view
         for number, part in enumerate(parts):
             if current is None or not current.whole:
                 return None
             if part.name not in current.params:
-                return self._nearness(current).guess(part.name)
+                return self._nearness(current).suggest(part.name)
             child = current.child(part.name)
             last = number == len(parts) - 1
             if child is None or last:
@@ -228,14 +227,14 @@ class _Paths:
             current = None if inner is None else self._below(*inner)
         return None
 
-    def _below(self, module: Module, scope: Scope | None) -> View:
+    def _below(self, module: Module, scope: Scope | None) -> DeclarationView:
         if id(module) not in self._views:
             self._views[id(module)] = view_of(module, scope)
         return self._views[id(module)]
 
-    def _nearness(self, view: View) -> Nearness:
+    def _nearness(self, view: DeclarationView) -> Suggestions:
         if id(view) not in self._near:
-            self._near[id(view)] = Nearness(lambda: view.params)
+            self._near[id(view)] = Suggestions(lambda: view.params)
         return self._near[id(view)]
 
 
@@ -252,7 +251,7 @@ DEEPEST = 50
 _Stages = frozenset[int]
 
 
-def check_stages(view: View, regions: Regions) -> Iterator[Diagnostic]:
+def check_stages(view: DeclarationView, regions: StageRegions) -> Iterator[Diagnostic]:
     """Regions that are recomputed as one but belong to several stages."""
     module = view.module
     graph = () if module.forward is None else module.forward.annotations
@@ -280,7 +279,7 @@ def _inner(flow: Flow) -> list[Annotation]:
     return [item for target in flow.targets for item in target.annotations]
 
 
-def _checkpoint(annotations: Sequence[Annotation], view: View) -> Annotation | None:
+def _checkpoint(annotations: Sequence[Annotation], view: DeclarationView) -> Annotation | None:
     """The annotation that makes a region; one of granularity `none` makes none."""
     for item in annotations:
         if item.name == CHECKPOINT:
@@ -289,7 +288,7 @@ def _checkpoint(annotations: Sequence[Annotation], view: View) -> Annotation | N
     return None
 
 
-def _stage(annotations: Sequence[Annotation], view: View) -> _Stages:
+def _stage(annotations: Sequence[Annotation], view: DeclarationView) -> _Stages:
     for item in annotations:
         if item.name == PARTITION:
             stage = read_annotation(item, {}, view.constants).arguments.get("stage")
@@ -297,13 +296,13 @@ def _stage(annotations: Sequence[Annotation], view: View) -> _Stages:
     return frozenset()
 
 
-class Regions:
+class StageRegions:
     """The stages of statements and modules, each looked up once."""
 
     def __init__(self) -> None:
         self._modules: dict[int, _Stages] = {}
 
-    def of_module(self, view: View, depth: int) -> _Stages:
+    def of_module(self, view: DeclarationView, depth: int) -> _Stages:
         """All stages that a declaration speaks of, in its own graph and in what it calls."""
         key = id(view.module)
         if key not in self._modules:
@@ -315,7 +314,7 @@ class Regions:
             self._modules[key] = found
         return self._modules[key]
 
-    def of_flow(self, flow: Flow, view: View, depth: int) -> _Stages:
+    def of_flow(self, flow: Flow, view: DeclarationView, depth: int) -> _Stages:
         """The stages of a statement: its own, those of its operations, those inside what they call."""
         found = _stage((*flow.annotations, *_inner(flow)), view)
         for step in flow.steps:
@@ -323,7 +322,7 @@ class Regions:
                 found |= _stage(step.annotations, view) | self._of_call(step, view, depth)
         return found
 
-    def _of_call(self, step: Operation, view: View, depth: int) -> _Stages:
+    def _of_call(self, step: Operation, view: DeclarationView, depth: int) -> _Stages:
         called = callee_module(step, view)
         callee = step.callee
         param = view.params.get(callee.id) if isinstance(callee, Name) else None
@@ -354,7 +353,7 @@ PATTERNS: abc_Mapping[str, tuple[frozenset[str], ...]] = MappingProxyType(
 """The operations of each pattern, one behind the other; each may be one of several."""
 
 
-def check_fusion(view: View) -> Iterator[Diagnostic]:
+def check_fusion(view: DeclarationView) -> Iterator[Diagnostic]:
     """Whether the operations of a statement are those that its `@fuse` names."""
     for spot in spots_of(view.module):
         for annotation in spot.annotations:
@@ -371,7 +370,7 @@ def _mistakes(arguments: abc_Mapping[str, object], chain: Sequence[str]) -> Iter
     if isinstance(pattern, str):
         wanted = PATTERNS.get(pattern)
         if wanted is None:
-            repair = guess(pattern, PATTERNS) or f"there are {', '.join(PATTERNS)}"
+            repair = suggest(pattern, PATTERNS) or f"there are {', '.join(PATTERNS)}"
             yield "there is no pattern of that name", pattern, repair
         elif not holds(chain, wanted):
             yield has, pattern, f"it fuses {', '.join(_shown(item) for item in wanted)}"
@@ -391,7 +390,7 @@ def holds(chain: Sequence[str], wanted: Sequence[frozenset[str]]) -> bool:
     return any(all(chain[start + number] in item for number, item in enumerate(wanted)) for start in starts)
 
 
-def name_of(operation: Operation, view: View) -> str:
+def name_of(operation: Operation, view: DeclarationView) -> str:
     """What an operation is called by patterns: the primitive, or the module of an instance."""
     root = root_of(operation.callee)
     child = view.child(root.id) if isinstance(root, Name) else None
@@ -417,7 +416,7 @@ def check(document: Document, scope: resolve_Scope | None = None) -> Iterator[Di
 
 
 def _check(document: Document, scope: resolve_Scope | None) -> Iterator[Diagnostic]:
-    regions = Regions()
+    regions = StageRegions()
     for item in document.items:
         if isinstance(item, Module | Primitive):
             yield from check_types(item.params or ())
@@ -433,6 +432,6 @@ def _check(document: Document, scope: resolve_Scope | None) -> Iterator[Diagnost
     yield from check_settings(document)
 
 
-def _check_module(view: View) -> Iterator[Diagnostic]:
+def _check_module(view: DeclarationView) -> Iterator[Diagnostic]:
     for group in (check_names, check_annotations, check_fusion, check_mappings):
         yield from group(view)

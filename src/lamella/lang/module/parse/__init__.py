@@ -83,19 +83,19 @@ class _PrimitiveBody:
     sections: list[Field] = field(default_factory=list)
 
 
-class Parsed(NamedTuple):
+class ParsedModule(NamedTuple):
     """A document and what was found wrong with its text; what could not be read is `Broken` in it or left out."""
 
     document: Document
     findings: tuple[Diagnostic, ...]
 
 
-def parse(source: Source, limits: Limits = DEFAULT) -> Parsed:
+def parse(source: Source, limits: Limits = DEFAULT) -> ParsedModule:
     """The document of a text; never raises, whatever the text is."""
     with collector_paused():
         cursor = ModuleCursor(source, limits)
         document = _document(cursor)
-    return Parsed(document, tuple(cursor.findings))
+    return ParsedModule(document, tuple(cursor.findings))
 
 
 def _document(cursor: ModuleCursor) -> Document:

@@ -17,8 +17,8 @@ from lamella.lang.module.nodes import (
     ConfigParam,
     ConfigType,
     Dict,
+    DictEntry,
     Dim,
-    Entry,
     Expr,
     Index,
     InstanceType,
@@ -222,7 +222,7 @@ class ModuleCursor(ModuleTokens):
         """`'{' (name | string) ':' expression,* '}'`, or `'{' expression,+ '}'`; empty braces are a dict."""
         first = self.next()
         self.descend("of an expression")
-        entries: list[Entry] = []
+        entries: list[DictEntry] = []
         items: list[Expr] = []
         is_dict = self.text == "}" or (self.kind in (NAME, STRING) and self.ahead() == ":")
         while self.text != "}":
@@ -237,7 +237,7 @@ class ModuleCursor(ModuleTokens):
         span = self.span_from(first)
         return Dict(tuple(entries), span) if is_dict else Set(tuple(items), span)
 
-    def _entry(self) -> Entry:
+    def _entry(self) -> DictEntry:
         """`(name | string) ':' expression`."""
         first = self.index
         if self.kind == STRING:
@@ -245,7 +245,7 @@ class ModuleCursor(ModuleTokens):
         else:
             key = self.name("a key", "in a dict")
         self.expect(":", "after a key")
-        return Entry(key, self.expression(), self.span_from(first))
+        return DictEntry(key, self.expression(), self.span_from(first))
 
     def _subscripts(self) -> tuple[Subscript, ...]:
         """`'[' subscript (',' subscript)* ']'`."""

@@ -17,7 +17,7 @@ CLOSING = {"(": ")", "[": "]", "{": "}"}
 _NESTING = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 
 
-class Layout:
+class IndentationLayout:
     """Turns the newlines of a text into the ends of lines, and changes of indentation into tokens without text.
 
     A newline means nothing inside brackets, before `->`, and before `@` behind a data-flow statement. Lines with

@@ -22,7 +22,7 @@ from lamella.lang.module.parse.layout import (
     NAME,
     NEWLINE,
     SIGN,
-    Layout,
+    IndentationLayout,
 )
 from lamella.lang.module.rules import syntax
 
@@ -86,7 +86,7 @@ class ModuleTokens(NotingCursor):
     """
 
     def __init__(self, source: Source, limits: Limits) -> None:
-        layout = Layout(source, LEXER.cut(source), limits.max_statements)
+        layout = IndentationLayout(source, LEXER.cut(source), limits.max_statements)
         tokens = layout.lay_out()
         super().__init__(source, tokens, syntax.SYNTAX, syntax.BAD_CHARACTER)
         self.margin = self.blocks = BlockMargin(source, tokens.comments)

@@ -9,11 +9,11 @@ from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import Span
 from lamella.lang.module.nodes import ConfigParam, InstanceType, Module, Preset, Primitive, Recipe
-from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.resolve.nodes import Declared, Scope
 from lamella.lang.module.rules import constants, syntax
 from lamella.lang.module.rules import inheritance as rules
 from lamella.lang.module.rules import names as name_rules
+from lamella.lang.module.suggest import suggest
 
 _KINDS = {Primitive: "a primitive", Recipe: "a recipe", Preset: "a preset"}
 
@@ -28,7 +28,7 @@ class Generation:
 
 
 def trace_lineage(declared: Declared, scope: Scope, limits: Limits = DEFAULT) -> list[Generation]:
-    """A declaration and those that it extends, the first ancestor first; Found where one is none."""
+    """A declaration and those that it extends, the first ancestor first; raises Found where one is none."""
     found: list[Generation] = []
     seen: set[int] = set()
     while True:
@@ -60,7 +60,7 @@ def _find(name: str, scope: Scope, span: Span) -> Declared:
     if found is not None:
         return found
     home = scope.library.home(name)
-    repair = f"import {home}" if home else guess(name, scope.names())
+    repair = f"import {home}" if home else suggest(name, scope.names())
     raise Found(name_rules.UNKNOWN.at(span, name=name, where="here", repair=repair))
 
 
@@ -75,7 +75,7 @@ def config_params(lineage: list[Generation]) -> tuple[ConfigParam, ...]:
 
 
 def find_module(kind: InstanceType, scope: Scope) -> Declared:
-    """The module that a parameter names; Found where there is none of that name."""
+    """The module that a parameter names; raises Found where there is none of that name."""
     found = _find(kind.module, scope, kind.span)
     if not isinstance(found.declaration, Module):
         what, kind_found = f"'{kind.module}'", _KINDS[type(found.declaration)]

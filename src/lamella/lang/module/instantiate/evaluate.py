@@ -9,17 +9,18 @@ from typing import TypeAlias
 from lamella.base.dim import Dim, Extent, TooComplex
 from lamella.base.errors import Found
 from lamella.base.source import Span
-from lamella.lang.module.instantiate.evaluate.arithmetic import (
+from lamella.lang.module.instantiate.arithmetic import (
+    INTRINSICS,
     apply,
+    call,
     checked,
     compare,
     negate,
     not_constant,
     wrong_kind,
 )
-from lamella.lang.module.instantiate.evaluate.intrinsics import INTRINSICS, call
-from lamella.lang.module.instantiate.nodes import Items, Known, Record, Value
-from lamella.lang.module.instantiate.telling import quote
+from lamella.lang.module.instantiate.messages import quote
+from lamella.lang.module.instantiate.nodes import DictValue, Items, Known, Value
 from lamella.lang.module.nodes import (
     Bool,
     Call,
@@ -40,10 +41,10 @@ from lamella.lang.module.nodes import (
     Text,
     Unary,
 )
-from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.rules import constants as rules
 from lamella.lang.module.rules import names as name_rules
 from lamella.lang.module.rules.syntax import LIMIT
+from lamella.lang.module.suggest import suggest
 
 # --- constant expressions: their values, without recursion and in bounded time ------------------------------
 
@@ -83,13 +84,13 @@ class _Word:
     span: Span
 
 
-_Inner: TypeAlias = "int | float | bool | str | Dim | Record | _Word | tuple[_Inner, ...] | None"
+_Inner: TypeAlias = "int | float | bool | str | Dim | DictValue | _Word | tuple[_Inner, ...] | None"
 _Steps: TypeAlias = Generator[Expr, _Inner, _Inner]
 """A computation that asks for the values of expressions; what it returns is its own."""
 
 
 def evaluate(expr: Expr, names: Mapping[str, Known], around: Surroundings = PLAIN) -> Value:
-    """The value of an expression; Found where it has none."""
+    """The value of an expression; raises Found where it has none."""
     return _Evaluation(names, around).run(expr)
 
 
@@ -333,7 +334,7 @@ class _Evaluation:
                 raise Found(name_rules.DUPLICATE.at(entry.span, kind="key", name=entry.key, where=where))
             found[entry.key] = self._spell(value)
         self._gathered(list(found.values()), expr.span)
-        return Record(tuple(found.items()))
+        return DictValue(tuple(found.items()))
 
     def _member(self, expr: Member) -> _Steps:
         """`dict.key`; a member of anything else is no constant."""
@@ -342,17 +343,17 @@ class _Evaluation:
             root = root.operand
         known = self.names.get(root.id) if isinstance(root, Name) else None
         owner = (yield expr.operand) if known is not None else None
-        if isinstance(owner, Record):
+        if isinstance(owner, DictValue):
             return self._entry(owner, expr.field, expr)
         text = f"'{quote(expr.span, 'a member')}'"
         raise Found(rules.NOT_CONSTANT.at(expr.span, what=text, why="it belongs to a tensor"))
 
-    def _entry(self, owner: Record, key: str, expr: Expr) -> Value:
+    def _entry(self, owner: DictValue, key: str, expr: Expr) -> Value:
         found = owner.find(key)
         if found is not None:
             return found[0]
         where = f"in the dict of '{quote(expr.span, 'this')}'"
-        repair = guess(key, owner.names()) or f"it has {', '.join(owner.names()) or 'no keys'}"
+        repair = suggest(key, owner.names()) or f"it has {', '.join(owner.names()) or 'no keys'}"
         raise Found(name_rules.UNKNOWN.at(expr.span, name=key, where=where, repair=repair))
 
     def _call(self, expr: Call) -> _Steps:
@@ -373,7 +374,7 @@ class _Evaluation:
     def _index(self, index: Index) -> _Steps:
         """An element or a range of a list or a string."""
         whole = yield index.operand
-        if isinstance(whole, Record) and len(index.items) == 1 and isinstance(index.items[0], Text):
+        if isinstance(whole, DictValue) and len(index.items) == 1 and isinstance(index.items[0], Text):
             return self._entry(whole, index.items[0].value, index)
         if not isinstance(whole, tuple | str) or len(index.items) != 1:
             what = f"what '{quote(index.span, 'the index')}' takes from"
@@ -419,7 +420,7 @@ class _Evaluation:
         return value
 
     def _unknown(self, word: _Word, names: Collection[str]) -> Found:
-        repair = guess(word.id, names)
+        repair = suggest(word.id, names)
         return Found(name_rules.UNKNOWN.at(word.span, name=word.id, where=self.around.where, repair=repair))
 
 
@@ -427,7 +428,7 @@ def unknown_function(expr: Call) -> Found:
     """The finding that a constant calls what is no function of constants."""
     callee = expr.callee
     name = callee.id if isinstance(callee, Name) else quote(callee.span, "this")
-    text, repair = f"'{quote(expr.span, 'the call')}'", guess(name, INTRINSICS)
+    text, repair = f"'{quote(expr.span, 'the call')}'", suggest(name, INTRINSICS)
     why = f"there is no function '{name}'"
     hint = repair or f"functions of constants are {', '.join(sorted(INTRINSICS))}"
     return Found(rules.NOT_CONSTANT.at(expr.span, what=text, why=why, hint=hint))
