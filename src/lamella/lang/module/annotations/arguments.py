@@ -254,7 +254,7 @@ def show_value(value: Value, parameter: AnnotationParameter) -> str:
     return f"'{value}'" if isinstance(value, str) and parameter.kind != "int" else show(value)
 
 
-# --- kinds of arguments -----------------------------------------------------------------------------------------
+# --- kinds of arguments -------------------------------------------------------------------------------------
 
 
 def wanted(parameter: AnnotationParameter) -> str:

@@ -11,7 +11,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.lang.module.instantiate.nodes import Value
 from lamella.lang.module.nodes import Expr
 
-# --- what an annotation may say and where it may stand ------------------------------------------------------
+# --- the form of the table: what an annotation may say and where it may stand -------------------------------
 
 
 ArgumentValue: TypeAlias = "Value | Expr"

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Mapping as abc_Mapping
 from itertools import pairwise
 from types import MappingProxyType
 
-from lamella.base.diagnostic import Diagnostic
+from lamella.base.diagnostic import ERROR, Diagnostic
 from lamella.lang.module.annotations.arguments import read_annotation
 from lamella.lang.module.check.annotated import check_annotations
-from lamella.lang.module.check.declarations import check_presets, check_primitive, check_recipe, check_types
+from lamella.lang.module.check.declarations import check_declaration, check_presets
 from lamella.lang.module.check.names import check_names
-from lamella.lang.module.check.precedence import settle
 from lamella.lang.module.check.settings import check_settings
 from lamella.lang.module.check.views import (
     DeclarationView,
-    callee_module,
     find_module,
     flows_in,
     own_graph,
@@ -40,15 +38,12 @@ from lamella.lang.module.nodes import (
     Operation,
     Path,
     PathPart,
-    Primitive,
-    Recipe,
     Spec,
     Split,
     SplitPart,
     TiedType,
     Transform,
 )
-from lamella.lang.module.resolve import Scope as resolve_Scope
 from lamella.lang.module.resolve.nodes import Scope
 from lamella.lang.module.rules import constants
 from lamella.lang.module.rules import mappings as rules
@@ -56,6 +51,85 @@ from lamella.lang.module.rules.annotated import FUSION, STAGES
 from lamella.lang.module.suggest import Suggestions, suggest
 from lamella.lang.module.words import SUGAR
 from lamella.lang.module.write import write_path
+
+__all__ = ["check", "settle"]
+
+
+def check(document: Document, scope: Scope | None = None) -> Iterator[Diagnostic]:
+    """Every finding of the rules that need no values; names of other files are known with a scope only."""
+    yield from settle(_check(document, scope), document.lost)
+
+
+def _check(document: Document, scope: Scope | None) -> Iterator[Diagnostic]:
+    regions = StageRegions()
+    for item in document.items:
+        yield from check_declaration(item)
+        if isinstance(item, Module):
+            view = view_of(item, scope)
+            yield from _check_module(view)
+            yield from check_stages(view, regions)
+    yield from check_presets(document, scope)
+    yield from check_settings(document)
+
+
+def _check_module(view: DeclarationView) -> Iterator[Diagnostic]:
+    for group in (check_names, check_annotations, check_fusion, check_mappings):
+        yield from group(view)
+
+
+# --- which of several findings in one place is said ---------------------------------------------------------
+
+
+ORDER = (
+    ("E001",),
+    ("E009", "E023", "E024"),
+    ("E002", "E014"),
+    ("E012", "E011"),
+    ("E026", "E027"),
+    ("E016",),
+    ("E003",),
+    ("E017",),
+    ("E007",),
+    ("E004",),
+    ("E015",),
+    ("E013", "E008"),
+    ("E005", "E006", "E018", "E019", "E020", "E021", "E022", "E025"),
+)
+"""Errors from the strongest to the weakest: what comes first explains what comes later."""
+UNKNOWN = "E002"
+NAMED = frozenset((UNKNOWN, "E005", "E006", "E010", "E011", "E012", "E014"))
+"""Codes that say of a name that nothing declares it, or that something lacks it."""
+_QUOTED = re.compile(r"'([^']+)'")
+_RANKS = {code: rank for rank, codes in enumerate(ORDER) for code in codes}
+
+
+def rank(finding: Diagnostic) -> int:
+    """The place of a finding in the order; codes of our own come behind the published ones, warnings last."""
+    if finding.severity != ERROR:
+        return len(ORDER) + 1
+    return _RANKS.get(finding.code, len(ORDER))
+
+
+def is_of(finding: Diagnostic, names: Collection[str]) -> bool:
+    """Whether a finding says of one of these names that nothing declares it, or that something lacks it."""
+    return finding.code in NAMED and not set(_QUOTED.findall(finding.message)).isdisjoint(names)
+
+
+def settle(findings: Iterable[Diagnostic], lost: Collection[str] = ()) -> list[Diagnostic]:
+    """Of the errors in one place the strongest, each finding once.
+
+    `lost` are names in lines that could not be read: that nothing declares them follows from that.
+    """
+    kept: dict[tuple[object, ...], Diagnostic] = {}
+    for item in findings:
+        if is_of(item, lost):
+            continue
+        place = (item.span.source.name, item.span.start, item.span.end)
+        key = place if item.severity == ERROR else (*place, item.code)
+        if key not in kept or rank(item) < rank(kept[key]):
+            kept[key] = item
+    return list(kept.values())
+
 
 # --- weight mappings against the parameters that a declaration has: E010 ------------------------------------
 
@@ -93,7 +167,7 @@ def check_mappings(view: DeclarationView) -> Iterator[Diagnostic]:
             yield from _check_entry(entry, paths)
 
 
-# --- hf_config --------------------------------------------------------------------------------------------------
+# --- hf_config ----------------------------------------------------------------------------------------------
 
 
 def _check_config(fields: tuple[Field, ...], view: DeclarationView) -> Iterator[Diagnostic]:
@@ -116,7 +190,7 @@ def _config_fields(view: DeclarationView) -> list[Field]:
     return [item for module, _ in view.lineage for item in module.hf_config or ()]
 
 
-# --- entries ----------------------------------------------------------------------------------------------------
+# --- entries ------------------------------------------------------------------------------------------------
 
 
 def _check_twice(entries: tuple[Mapping, ...]) -> Iterator[Diagnostic]:
@@ -133,7 +207,7 @@ def _check_twice(entries: tuple[Mapping, ...]) -> Iterator[Diagnostic]:
 def _check_entry(entry: Mapping, paths: _Paths) -> Iterator[Diagnostic]:
     yield from paths.check(entry.path)
     left = {item for part in entry.path.parts for item in part.indices if isinstance(item, str)}
-    for part in parts_of(entry.spec):
+    for part in _tensors_of(entry.spec):
         yield from _check_part(part, left)
         if isinstance(part, TiedType):
             yield from paths.check(part.path)
@@ -158,7 +232,7 @@ def _check_part(part: _Part, left: set[str]) -> Iterator[Diagnostic]:
     yield from (rules.PLACEHOLDER.at(part.span, name=name) for name in sorted(free | lost))
 
 
-def parts_of(spec: Spec) -> tuple[_Part, ...]:
+def _tensors_of(spec: Spec) -> tuple[_Part, ...]:
     """The tensors of a checkpoint that an entry speaks of."""
     if isinstance(spec, Fuse):
         return spec.sources
@@ -188,7 +262,7 @@ def _check_ranges(entry: Mapping, split: Split) -> Iterator[Diagnostic]:
             yield rules.RANGES.at(second.span, path=path, why=why)
 
 
-# --- paths ------------------------------------------------------------------------------------------------------
+# --- paths --------------------------------------------------------------------------------------------------
 
 
 class _Paths:
@@ -323,13 +397,25 @@ class StageRegions:
         return found
 
     def _of_call(self, step: Operation, view: DeclarationView, depth: int) -> _Stages:
-        called = callee_module(step, view)
+        called = _callee_module(step, view)
         callee = step.callee
         param = view.params.get(callee.id) if isinstance(callee, Name) else None
         found = frozenset() if param is None else _stage(param[0].annotations, view)
         if called is None or depth >= DEEPEST:
             return found
         return found | self.of_module(view_of(*called), depth + 1)
+
+
+def _callee_module(operation: Operation, view: DeclarationView) -> tuple[Module, Scope | None] | None:
+    """The declaration that an operation calls, where it is a module that can be found."""
+    root = root_of(operation.callee)
+    child = view.child(root.id) if isinstance(root, Name) else None
+    if child is not None:
+        if isinstance(operation.callee, Member):
+            return None
+        return find_module(child[0].module, child[1])
+    name = operation.callee.id if isinstance(operation.callee, Name) else operation.callee.span.text
+    return find_module(name, view.scope)
 
 
 # --- fusion patterns against the operations that they speak of: E013 ----------------------------------------
@@ -405,33 +491,3 @@ def plain(name: str) -> str:
     last = name.rpartition(".")[2]
     last = SUGAR.get(last, last).lower()
     return "matmul" if last in _LINEAR else last
-
-
-__all__ = ["check", "settle"]
-
-
-def check(document: Document, scope: resolve_Scope | None = None) -> Iterator[Diagnostic]:
-    """Every finding of the rules that need no values; names of other files are known with a scope only."""
-    yield from settle(_check(document, scope), document.lost)
-
-
-def _check(document: Document, scope: resolve_Scope | None) -> Iterator[Diagnostic]:
-    regions = StageRegions()
-    for item in document.items:
-        if isinstance(item, Module | Primitive):
-            yield from check_types(item.params or ())
-        if isinstance(item, Module):
-            view = view_of(item, scope)
-            yield from _check_module(view)
-            yield from check_stages(view, regions)
-        elif isinstance(item, Primitive):
-            yield from check_primitive(item)
-        elif isinstance(item, Recipe):
-            yield from check_recipe(item)
-    yield from check_presets(document, scope)
-    yield from check_settings(document)
-
-
-def _check_module(view: DeclarationView) -> Iterator[Diagnostic]:
-    for group in (check_names, check_annotations, check_fusion, check_mappings):
-        yield from group(view)

@@ -40,7 +40,7 @@ from lamella.lang.module.rules import names as name_rules
 from lamella.lang.module.rules.annotated import INERT as RULE
 from lamella.lang.module.suggest import Suggestions, suggest
 
-# --- annotations that are read, checked and kept, and that nothing here obeys yet: the one table of ---------
+# --- annotations without effect: read, checked and kept, and obeyed by nothing yet --------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ ADAPTER_ARGUMENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "adapter": ("bottleneck_dim", "activation"),
     }
 )
-"""What each kind of adapter is told."""
+"""The arguments that each kind of adapter takes."""
 _EXPRESSIONS = Name | Member | Index | Call | Chain | Unary | Select | List
 
 
@@ -154,7 +154,7 @@ def _check_spot(spot: Spot, view: DeclarationView, names: _AnnotationNames) -> I
             yield from _check_condition(annotation, reading.arguments.get("condition"), view, names)
 
 
-# --- places -----------------------------------------------------------------------------------------------------
+# --- places -------------------------------------------------------------------------------------------------
 
 
 def _fits(kind: AnnotationKind, spot: Spot) -> bool:
@@ -181,7 +181,7 @@ def _check_clash(annotation: Annotation, kind: AnnotationKind, seen: list[str]) 
             yield rules.CLASH.at(annotation.span, name=other, other=kind.name)
 
 
-# --- values -----------------------------------------------------------------------------------------------------
+# --- values -------------------------------------------------------------------------------------------------
 
 
 def _check_values(

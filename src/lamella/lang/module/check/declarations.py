@@ -19,6 +19,7 @@ from lamella.lang.module.nodes import (
     Document,
     Expr,
     Field,
+    Item,
     List,
     Member,
     Module,
@@ -34,13 +35,24 @@ from lamella.lang.module.rules import annotated, constants, gradients, names
 from lamella.lang.module.suggest import suggest
 from lamella.lang.module.words import CONFIG_TYPES
 
+
+def check_declaration(item: Item) -> Iterator[Diagnostic]:
+    """What is wrong with the types of config parameters, with a primitive or with a recipe."""
+    if isinstance(item, Module | Primitive):
+        yield from _check_types(item.params or ())
+    if isinstance(item, Primitive):
+        yield from _check_primitive(item)
+    elif isinstance(item, Recipe):
+        yield from _check_recipe(item)
+
+
 # --- primitives: what they are implemented by, what they keep for their gradients ---------------------------
 
 
 IMPL, INVARIANTS, BACKWARD_USES = "impl", "invariants", "backward_uses"
 
 
-def check_primitive(primitive: Primitive) -> Iterator[Diagnostic]:
+def _check_primitive(primitive: Primitive) -> Iterator[Diagnostic]:
     """What is wrong with the sections of a primitive."""
     if primitive.stub:
         return
@@ -104,10 +116,10 @@ def _check_save(primitive: Primitive) -> Iterator[Diagnostic]:
     for item in primitive.save.items if primitive.save is not None else ():
         if item.spread or any(fnmatchcase(name, item.text) for name in known):
             continue
-        yield _primitives_unknown(item.text, item.span, primitive, known)
+        yield _unknown_tensor(item.text, item.span, primitive, known)
 
 
-def _primitives_unknown(name: str, span: Span, primitive: Primitive, known: list[str]) -> Diagnostic:
+def _unknown_tensor(name: str, span: Span, primitive: Primitive, known: list[str]) -> Diagnostic:
     where = f"among the inputs and outputs of '{primitive.name}'"
     return names.UNKNOWN.at(span, name=name, where=where, repair=suggest(name, known))
 
@@ -121,7 +133,7 @@ def _check_invariants(fields: tuple[Field, ...], primitive: Primitive) -> Iterat
             continue
         for name in _listed(field):
             if name not in known:
-                yield _primitives_unknown(name, field.span, primitive, known)
+                yield _unknown_tensor(name, field.span, primitive, known)
             elif not any(fnmatchcase(name, pattern) for pattern in saved):
                 repair = f"add '{name}' to save:"
                 yield gradients.NOT_SAVED.at(field.span, name=name, module=primitive.name, repair=repair)
@@ -161,7 +173,7 @@ RECIPE_FIELDS: Mapping[str, AnnotationParameter] = MappingProxyType(
 MODEL = "model"
 
 
-def check_recipe(recipe: Recipe) -> Iterator[Diagnostic]:
+def _check_recipe(recipe: Recipe) -> Iterator[Diagnostic]:
     """What is wrong with the fields of a recipe."""
     for field in recipe.fields:
         parameter = RECIPE_FIELDS.get(field.name)
@@ -194,15 +206,17 @@ def check_presets(document: Document, scope: Scope | None) -> Iterator[Diagnosti
         return
     known = {name for view in views for name in view.config}
     for preset in (item for item in document.items if isinstance(item, Preset)):
-        yield from (_unknown(field, models[0], known) for field in preset.fields if field.name not in known)
+        yield from (
+            _unknown_field(field, models[0], known) for field in preset.fields if field.name not in known
+        )
 
 
-def _unknown(field: Field, model: Module, known: set[str]) -> Diagnostic:
+def _unknown_field(field: Field, model: Module, known: set[str]) -> Diagnostic:
     repair = suggest(field.name, sorted(known))
     return names.UNKNOWN_ARGUMENT.at(field.span, module=model.name, name=field.name, repair=repair)
 
 
-def check_types(params: Iterable[ConfigParam]) -> Iterator[Diagnostic]:
+def _check_types(params: Iterable[ConfigParam]) -> Iterator[Diagnostic]:
     """Types of config parameters that there are not."""
     for param in params:
         if param.type is not None and param.type.name not in CONFIG_TYPES:

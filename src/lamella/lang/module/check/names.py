@@ -97,7 +97,7 @@ def check_names(view: DeclarationView) -> Iterator[Diagnostic]:
         yield from _check_sources(graph, view)
 
 
-# --- patterns ---------------------------------------------------------------------------------------------------
+# --- patterns -----------------------------------------------------------------------------------------------
 
 
 def _check_pattern(view: DeclarationView) -> Iterator[Diagnostic]:
@@ -114,7 +114,7 @@ def _check_pattern(view: DeclarationView) -> Iterator[Diagnostic]:
             return
 
 
-# --- guards and indices -----------------------------------------------------------------------------------------
+# --- guards and indices -------------------------------------------------------------------------------------
 
 
 def _check_guards(graph: tuple[Statement, ...], view: DeclarationView) -> Iterator[Diagnostic]:
@@ -156,7 +156,7 @@ def _bounds(index: Index) -> Iterator[Expr]:
             yield item
 
 
-# --- operations -------------------------------------------------------------------------------------------------
+# --- operations ---------------------------------------------------------------------------------------------
 
 
 def _check_operations(graph: tuple[Statement, ...], view: DeclarationView) -> Iterator[Diagnostic]:
@@ -213,25 +213,25 @@ def _check_operation(operation: Operation, view: DeclarationView, near: Suggesti
         yield graphs.UNKNOWN_OPERATION.at(callee.span, name=name, repair=near.suggest(name))
 
 
-# --- tensors ----------------------------------------------------------------------------------------------------
+# --- tensors ------------------------------------------------------------------------------------------------
 
 
 def _check_sources(graph: tuple[Statement, ...], view: DeclarationView) -> Iterator[Diagnostic]:
     """Sources that nothing gives; those in arms are left to the values, which may switch an arm off."""
     known = view.data_names() | view.constants | set(_bound(graph))
     near = Suggestions(lambda: known)
-    inputs, told = {port.name or "in" for port in view.inputs or ()}, set[str]()
+    inputs, reported = {port.name or "in" for port in view.inputs or ()}, set[str]()
     bodies = ((item for item in body if isinstance(item, Flow)) for body in bodies_in(graph))
     is_rebound = any(True for body in bodies for _ in find_rebound(body, inputs))
     flows = (item for item in graph if isinstance(item, Flow))
     for name in (name for flow in flows for source in flow.sources for name in _read_names(source)):
-        if name.id in known or name.id in told:
+        if name.id in known or name.id in reported:
             continue
         where, repair = f"in '{view.module.name}'", near.suggest(name.id)
         if (
             repair or not is_rebound
         ):  # what is bound a second time was probably meant to be a name without a near one
-            told.add(name.id)
+            reported.add(name.id)
             yield names.UNKNOWN.at(name.span, name=name.id, where=where, repair=repair)
 
 

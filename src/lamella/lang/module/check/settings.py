@@ -48,9 +48,9 @@ class Settings:
 
     def lines(self) -> Iterator[str]:
         """The settings as `show` prints them."""
-        told = {**self.verify, **({"shapes": DictValue(tuple(self.shapes.items()))} if self.shapes else {})}
-        if told:
-            yield f"{VERIFY} {', '.join(f'{name} = {show(value)}' for name, value in told.items())}"
+        verify = {**self.verify, **({"shapes": DictValue(tuple(self.shapes.items()))} if self.shapes else {})}
+        if verify:
+            yield f"{VERIFY} {', '.join(f'{name} = {show(value)}' for name, value in verify.items())}"
         if self.topology:
             devices = 1
             for name in SIZES[:3]:

@@ -30,7 +30,6 @@ from lamella.lang.module.nodes import (
     Let,
     Member,
     Module,
-    Name,
     Operation,
     Param,
     Port,
@@ -127,7 +126,7 @@ def _lineage(module: Module, scope: Scope | None) -> tuple[list[tuple[Module, Sc
     return [(item.module, item.scope) for item in found], True
 
 
-# --- walking ----------------------------------------------------------------------------------------------------
+# --- walking ------------------------------------------------------------------------------------------------
 
 
 def own_graph(module: Module) -> tuple[Statement, ...]:
@@ -172,18 +171,6 @@ def root_of(expr: Expr) -> Expr:
     while isinstance(expr, Member | Index):
         expr = expr.operand
     return expr
-
-
-def callee_module(operation: Operation, view: DeclarationView) -> tuple[Module, Scope | None] | None:
-    """The declaration that an operation calls, where it is a module that can be found."""
-    root = root_of(operation.callee)
-    child = view.child(root.id) if isinstance(root, Name) else None
-    if child is not None:
-        if isinstance(operation.callee, Member):
-            return None
-        return find_module(child[0].module, child[1])
-    name = operation.callee.id if isinstance(operation.callee, Name) else operation.callee.span.text
-    return find_module(name, view.scope)
 
 
 def find_module(name: str, scope: Scope | None) -> tuple[Module, Scope | None] | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from lamella.base.diagnostic import Diagnostic, Label
+from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Dim, Extent, symbol
 from lamella.base.errors import Found
 from lamella.base.limits import LARGEST
@@ -45,7 +45,7 @@ from lamella.lang.module.rules import syntax
 from lamella.lang.module.suggest import suggest
 from lamella.lang.module.words import DTYPES
 
-# --- findings of one instantiation: each place is told once, and what follows from a mistake is not ---------
+# --- findings of one instantiation: each place once, and nothing that follows from an earlier mistake -------
 
 
 Result = TypeVar("Result")
@@ -77,14 +77,6 @@ class Findings:
         except Found as problem:
             self.add(problem.finding)
             return None
-
-
-def with_label(findings: Iterable[Diagnostic], span: Span, text: str) -> list[Diagnostic]:
-    """Findings that also say which place asked for what is wrong."""
-    if not span.source.text:
-        return list(findings)
-    label = Label(span, text)
-    return [item if item.labels else replace(item, labels=(label,)) for item in findings]
 
 
 # --- types of config parameters: what they take, and what it becomes ----------------------------------------

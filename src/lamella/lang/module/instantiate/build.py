@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from lamella.base.diagnostic import Diagnostic, errors, sort_findings
+from lamella.base.diagnostic import Diagnostic, Label, errors, sort_findings
 from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT, Limits
-from lamella.lang.module.instantiate.bind import Findings, with_label
+from lamella.base.source import Span
+from lamella.lang.module.instantiate.bind import Findings
 from lamella.lang.module.instantiate.construct import InstanceRequest, Steps, construct
 from lamella.lang.module.instantiate.inherit import Merged
 from lamella.lang.module.instantiate.nodes import DictValue, Instance, Instantiated, Known, Value
@@ -80,14 +81,14 @@ class _Builder:
         self._frames.pop()
         found: list[Diagnostic] = frame.findings.items
         if self._frames:
-            found = with_label(found, frame.wanted.span, f"'{frame.wanted.name}' is made here")
+            found = _with_label(found, frame.wanted.span, f"'{frame.wanted.name}' is made here")
         self.findings.add(*found)
         self._built[frame.key] = None if errors(found) else result
         self.partial = result
         return self._built[frame.key]
 
     def _answer(self, wanted: InstanceRequest) -> Instance | None:
-        """An instance that was built before; otherwise its construction begins, and None tells it to start."""
+        """An instance that was built before; otherwise its construction begins, and None starts it."""
         key = _key(wanted)
         if key in self._built:
             return self._built[key]
@@ -125,3 +126,11 @@ def _exact(value: Value) -> Hashable:
     if isinstance(value, DictValue):
         return tuple((key, _exact(item)) for key, item in value.entries)
     return type(value).__name__, value
+
+
+def _with_label(findings: Iterable[Diagnostic], span: Span, text: str) -> list[Diagnostic]:
+    """Findings that also say which place asked for what is wrong."""
+    if not span.source.text:
+        return list(findings)
+    label = Label(span, text)
+    return [item if item.labels else replace(item, labels=(label,)) for item in findings]

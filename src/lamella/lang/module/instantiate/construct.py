@@ -368,8 +368,8 @@ def _count_elements(name: str, kind: ArrayType, names: ConstantScope, limits: Li
     what = f"the length of '{name}'"
     count = _size(kind.size, what, names)
     if count > limits.max_operations:
-        limit, told = limits.max_operations, f"{what}, {count},"
-        raise Found(syntax.LIMIT.at(kind.size.span, what=told, limit=limit, option="max_operations"))
+        limit, what = limits.max_operations, f"{what}, {count},"
+        raise Found(syntax.LIMIT.at(kind.size.span, what=what, limit=limit, option="max_operations"))
     return count
 
 

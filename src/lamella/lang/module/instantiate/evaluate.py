@@ -46,9 +46,6 @@ from lamella.lang.module.rules import names as name_rules
 from lamella.lang.module.rules.syntax import LIMIT
 from lamella.lang.module.suggest import suggest
 
-# --- constant expressions: their values, without recursion and in bounded time ------------------------------
-
-
 _LOGIC = ("and", "&&", "or", "||")
 _MOST_VALUES = 100_000
 _DEEPEST = 50

@@ -309,7 +309,7 @@ PortType: TypeAlias = TensorType | TupleType | SequenceType | ScalarType
 ParamType: TypeAlias = TensorType | InstanceType | ArrayType | TiedType
 
 
-# --- traversal ------------------------------------------------------------------------------------------------
+# --- traversal ----------------------------------------------------------------------------------------------
 
 
 def names_in(*parts: Expr | Star | Unchanged) -> Iterator[str]:

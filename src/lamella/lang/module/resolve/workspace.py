@@ -19,7 +19,7 @@ from lamella.base.source import Source
 from lamella.lang.module.parse import parse
 from lamella.lang.module.resolve.nodes import SourceUnit
 
-# --- folders in which imports are looked for, and the files in them by version and by what they -------------
+# --- folders that imports are searched in, and their files by version and by what they declare --------------
 
 
 _FILE = re.compile(r"([A-Za-z_]\w*)(?:\.v([0-9]{1,9}))?\.module", re.ASCII)

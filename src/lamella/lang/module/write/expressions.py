@@ -7,7 +7,7 @@ from functools import singledispatch
 
 from lamella.lang.module import nodes as n
 
-# --- literals and documentation as they are written ---------------------------------------------------------
+# --- literals -----------------------------------------------------------------------------------------------
 
 
 ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
@@ -206,7 +206,7 @@ def _suffix(node: n.Member | n.Index | n.Call) -> str:
     return write_arguments(node.arguments)
 
 
-# --- types, paths, annotations and mappings as text ---------------------------------------------------------
+# --- types and paths ----------------------------------------------------------------------------------------
 
 
 Type = n.ConfigType | n.PortType | n.ParamType

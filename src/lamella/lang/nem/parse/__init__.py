@@ -53,7 +53,7 @@ from lamella.lang.nem.words import (
 BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 
 
-class Stage(IntEnum):
+class DocumentStage(IntEnum):
     """How far a document has been read; its parts come in this order."""
 
     INCLUDES = 0
@@ -92,7 +92,7 @@ class NemParser(NemCursor):
 
     def __init__(self, source: Source, limits: Limits) -> None:
         super().__init__(source, limits)
-        self._stage = Stage.INCLUDES
+        self._stage = DocumentStage.INCLUDES
         self._includes: list[Include] = []
         self._declarations: list[TypeFamily | Device | Broken] = []
         self._device: DeviceRef | None = None
@@ -134,15 +134,15 @@ class NemParser(NemCursor):
         )
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> DocumentStage:
         """What has been read so far; statements may have been added since it was set."""
-        return Stage.STATEMENTS if self._has_statements else self._stage
+        return DocumentStage.STATEMENTS if self._has_statements else self._stage
 
     def include(self) -> None:
         """`include := 'include' STRING`; a late one is reported and counts all the same."""
         first = self.next()
         path = self.string("after 'include'")
-        if self.stage > Stage.INCLUDES:
+        if self.stage > DocumentStage.INCLUDES:
             self.report(rules.LATE_INCLUDE.at(self.span_from(first)))
         self._includes.append(Include(path, *self.finish(first)))
 
@@ -166,7 +166,7 @@ class NemParser(NemCursor):
     def declaration(self, parse: Callable[[NemCursor], TypeFamily | Device]) -> None:
         """A type family or a device block; a late one is reported and counts all the same."""
         start, depth = self.index, self.depth_left
-        late = self.stage > Stage.DECLARATIONS
+        late = self.stage > DocumentStage.DECLARATIONS
         try:
             found: TypeFamily | Device | Broken = parse(self)
         except SyntaxProblem:
@@ -176,7 +176,7 @@ class NemParser(NemCursor):
             if late:
                 self._report_late(start, "type families and device blocks")
         self._declarations.append(found)
-        self._stage = max(self._stage, Stage.DECLARATIONS)
+        self._stage = max(self._stage, DocumentStage.DECLARATIONS)
 
     def _report_late(self, first: int, what: str) -> None:
         where, found = "before the device directive and the program", f"'{self.texts[first]}'"
@@ -193,23 +193,23 @@ class NemParser(NemCursor):
         if self._device is not None:
             what = "device directive"
             self.report(rules.SECOND_PROGRAM.at(self.span_from(first), what=what))
-        elif self.stage > Stage.DIRECTIVE:
+        elif self.stage > DocumentStage.DIRECTIVE:
             self._report_late(first, "the device directive")
         reference = DeviceRef(target, *self.finish(first))
         self._device = self._device or reference
-        self._stage = max(self._stage, Stage.DIRECTIVE)
+        self._stage = max(self._stage, DocumentStage.DIRECTIVE)
 
     def header(self) -> None:
         """`'program' ID ':'`."""
         first = self.next()
         name = self.declare("the name of a program", "after 'program'")
         self.expect(":", "after the name of a program")
-        if self.stage > Stage.DIRECTIVE:
+        if self.stage > DocumentStage.DIRECTIVE:
             self.report(rules.SECOND_PROGRAM.at(self.span_from(first), what="program"))
         notes = self.finish(first)[1]
         if self._name is None:
             self._name, self._name_notes = name, notes
-        self._stage = Stage.HEADER
+        self._stage = DocumentStage.HEADER
 
     # --- blocks of statements ---------------------------------------------------------------------------------
 
@@ -592,7 +592,7 @@ class NemParser(NemCursor):
     # --- how reading goes on after an error; one mistake makes one finding ----------------------------------
 
     def begin(self) -> int:
-        """Begin a statement; where it begins a line, its indent tells later lines from its continuation."""
+        """Begin a statement; where it begins a line, its indent separates later lines from its continuation."""
         self.declared.clear()
         self.begun = self.index
         indent = self._indent_ahead()
@@ -710,16 +710,16 @@ def _divide(last: Operand, ends_task: bool) -> tuple[Operand, tuple[Decorator, .
     return Operand(last.value, kept, last.span), moved
 
 
-class Parsed(NamedTuple):
+class ParsedNem(NamedTuple):
     """A document and what was found wrong with its text; what could not be read is `Broken` in it."""
 
     document: Document
     findings: tuple[Diagnostic, ...]
 
 
-def parse(source: Source, limits: Limits = DEFAULT) -> Parsed:
+def parse(source: Source, limits: Limits = DEFAULT) -> ParsedNem:
     """The document of a text; never raises, whatever the text is."""
     with collector_paused():
         parser = NemParser(source, limits)
         document = parser.document()
-    return Parsed(document, tuple(parser.findings))
+    return ParsedNem(document, tuple(parser.findings))
