@@ -110,6 +110,7 @@ def _both(lineage: Lineage, variant: VariantId, ref: VariantRef) -> Diagnostic:
 
 def _check_complete(lineage: Lineage, ancestry: Ancestry) -> Iterator[Diagnostic]:
     """Every MUST variant of the families before the device is mandatory; parents answer for their own."""
+    # Required variants are numbered in the order of their families: the parent saw those before `seen`.
     first = lineage.parent.seen if lineage.parent else 0
     missing: list[str] = []
     for index in range(first, lineage.seen):
@@ -154,6 +155,7 @@ def _givers(links: list[Lineage]) -> tuple[dict[VariantId, str], dict[VariantId,
     """Mandatory and extended variants, each with the device that lists it first; mandatory wins."""
     mandatory: dict[VariantId, str] = {}
     extended: dict[VariantId, str] = {}
+    # From the root down, so that the device which lists a variant first is its giver.
     for link in reversed(links):
         for variant in link.mandatory:
             mandatory.setdefault(variant, link.device.name.id)
@@ -177,6 +179,7 @@ def _characteristics(
 ) -> MappingProxyType[str, MappingProxyType[str, InheritedValue]]:
     """The merge of all blocks; a child's key replaces its parent's."""
     merged: dict[str, dict[str, InheritedValue]] = {}
+    # From the root down: a child's value replaces its parent's.
     for link in reversed(links):
         own = DeviceNumbers(link.device, limits).characteristics(link.device)
         for unit, values in own.items():

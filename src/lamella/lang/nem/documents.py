@@ -235,6 +235,7 @@ class _DocumentReading:
     def follow(self) -> None:
         """Read the main file and all it includes; what a file includes is declared before the file itself."""
         done: set[NemFile] = set()
+        # A stack of our own: a chain of includes may be as long as the limit on files.
         stack = [self._enter(self.main)]
         while stack:
             file, includes = stack[-1]
@@ -256,6 +257,7 @@ class _DocumentReading:
     def take(self, file: NemFile, path: Text) -> NemFile | None:
         """The file that another one names; None, after one finding, where it cannot be had."""
         found = take_file(self.cache, file, path)
+        # `open` keeps the order of the includes, so that the cycle can be shown.
         if isinstance(found, NemFile) and found in self.open:
             found = rules.INCLUDE_CYCLE.at(path.span, path=path.value, chain=self._cycle(found))
         if isinstance(found, NemFile):

@@ -34,6 +34,7 @@ _Step: TypeAlias = tuple[str, Span]
 
 def evaluate(expr: Expr, lookup: Lookup, what: str = "this place") -> int:
     """The value of an expression, without recursion; `what` names the thing that needs an integer."""
+    # A stack machine: however deep an expression is, Python's stack does not grow.
     values: list[int] = []
     todo: list[Expr | _Step] = [expr]
     while todo:
@@ -42,6 +43,7 @@ def evaluate(expr: Expr, lookup: Lookup, what: str = "this place") -> int:
             right, left = values.pop(), values.pop()
             values.append(apply(item[0], left, right, item[1]))
         elif isinstance(item, Negate):
+            # `-x` is `0 - x`, so that the negative of the smallest integer is out of range.
             values.append(0)
             todo += [("-", item.span), item.operand]
         elif isinstance(item, Chain):

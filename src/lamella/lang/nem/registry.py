@@ -105,5 +105,6 @@ def _opcode(name: str, entry: _OpcodeEntry) -> Opcode:
 
 def _operands(items: Sequence[_Operand], variadic: bool) -> tuple[OperandSpec, ...]:
     """The operands in their order; of a variadic list the last one may be repeated."""
+    # Only the last operand of a list may repeat: positions decide which operand is which.
     *first, last = (OperandSpec(**item) for item in items)
     return (*first, replace(last, variadic=variadic))

@@ -228,9 +228,8 @@ def _check_sources(graph: tuple[Statement, ...], view: DeclarationView) -> Itera
         if name.id in known or name.id in reported:
             continue
         where, repair = f"in '{view.module.name}'", near.suggest(name.id)
-        if (
-            repair or not is_rebound
-        ):  # what is bound a second time was probably meant to be a name without a near one
+        # Without a near name, what is bound a second time somewhere was probably meant to be this one.
+        if repair or not is_rebound:
             reported.add(name.id)
             yield names.UNKNOWN.at(name.span, name=name.id, where=where, repair=repair)
 

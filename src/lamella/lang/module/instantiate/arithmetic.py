@@ -71,6 +71,7 @@ def wrong_kind(what: str, value: object, wanted: str, span: Span, repair: str = 
 
 
 def _apply_exact(sign: str, left: Number, right: Number, span: Span) -> Value:
+    # A huge power would take all memory before its range could be checked.
     if sign == "**" and _is_huge(left, right):
         raise _too_large(f"{left} {sign} {right}", span)
     try:
@@ -79,6 +80,7 @@ def _apply_exact(sign: str, left: Number, right: Number, span: Span) -> Value:
         raise _divided(f"{left} {sign} {right}", span) from None
     except OverflowError:
         raise _too_large(f"{left} {sign} {right}", span) from None
+    # Python's power of a negative base and a fractional exponent is complex.
     if isinstance(result, complex):
         text = f"'{_text(sign, left, right, span)}'"
         raise Found(rules.KIND.at(span, what=text, found="no real number", wanted="a number", repair=""))

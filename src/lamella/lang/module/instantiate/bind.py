@@ -64,6 +64,7 @@ class Findings:
         """Keep findings, unless the same was said of the same place before."""
         for finding in findings:
             span = finding.span
+            # Findings without a place differ only by their sentence.
             key = (finding.code, finding.message if span is NOWHERE else "", span.start, span.end)
             place = (key[0], f"{key[1]} {id(span.source)}", key[2], key[3])
             if place not in self._seen:
@@ -225,6 +226,7 @@ def bind_constants(
     """The constant scope of an instance: config parameters, inherited defaults, lets and constraints in order."""
     module = merged.module
     params = [param.name for param in module.params or ()]
+    # A dimension of the inputs may have the name of a tensor: in a constant it is the dimension.
     runtime = _runtime_names(module)
     names = ConstantScope(module.name, findings, runtime=runtime, tensors=_tensor_names(module) - runtime)
     for name in given:

@@ -115,6 +115,7 @@ class _Builder:
 
 def _key(wanted: InstanceRequest) -> Hashable:
     """What makes two instances one: the declaration, and the values with their sources."""
+    # Messages name the sources of values, so instances that differ only in these stay apart.
     given = tuple((name, _exact(known.value), known.source) for name, known in sorted(wanted.given.items()))
     return id(wanted.declared.declaration), given
 

@@ -136,6 +136,7 @@ def construct(wanted: InstanceRequest, findings: Findings, limits: Limits, cache
 
 
 def _merged(wanted: InstanceRequest, limits: Limits, cache: dict[int, Merged]) -> Merged:
+    # By identity: the cache lives as long as one program, and so do its declarations.
     key = id(wanted.declared.declaration)
     if key not in cache:
         cache[key] = merge(trace_lineage(wanted.declared, wanted.scope, limits))
@@ -235,6 +236,7 @@ def _elements(name: str, kind: ArrayType, generation: Generation, parts: _Instan
         return ()
     if _uses_layer(kind.element, parts.names):
         return (yield from _numbered(name, kind, kind.element, count, generation, parts))
+    # Equal elements are one object: a stack of equal layers is built once, whatever its length.
     one = yield from _single(name, kind.element, generation, parts)
     if one is None:
         return None
@@ -501,6 +503,7 @@ class Ties:
         """A tied parameter with the shape and the path of its storage; raises Found where it has none."""
         seen = [name]
         kind = self.tied[name]
+        # A tie may lead to another tie: all of them share the storage at the end.
         while (text := write_path(kind.path)) in self.tied:
             if text in seen:
                 cycle = " -> ".join([*seen, text])

@@ -147,6 +147,7 @@ class _Evaluation:
 
     def _run(self, expr: Expr) -> _Inner:
         value: _Inner = None
+        # Generators on a stack of our own: however deep an expression is, Python's stack does not grow.
         stack = [self._steps(expr)]
         while stack:
             try:

@@ -199,6 +199,7 @@ def _version(cursor: ModuleCursor, path: list[str]) -> int | None:
     digits = path[-1][1:]
     if len(path) < 2 or not path[-1].startswith("v") or not (digits.isascii() and digits.isdigit()):
         return None
+    # `int` of a hostile row of digits would take quadratic time.
     if len(digits) > VERSION_DIGITS:
         place, hint = cursor.span(cursor.index - 1), f"a version has at most {VERSION_DIGITS} digits"
         raise cursor.report(syntax.TOO_LARGE.at(place, hint=hint, text=digits[:SHOWN]))
@@ -239,6 +240,7 @@ def _module(cursor: ModuleCursor) -> Module | Broken:
     _, last = cursor.body(lambda cursor: _section_line(cursor, body, seen, where), "of sections")
     notes, span = cursor.closed(notes, last), cursor.span_from(first)
     if head.is_broken:
+        # The body was read for its own mistakes; under a broken head it has no meaning.
         return Broken(head.name, span)
     return Module(
         head.kind,

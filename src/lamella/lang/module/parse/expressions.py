@@ -145,6 +145,7 @@ class ModuleCursor(ModuleTokens):
         """`primary ('.' name | '[' subscript,+ ']' | '(' argument,* ')')* ('**' unary)?`."""
         first, depth = self.index, self.depth_left
         value = self._bracketed() if self.text in BRACKETS else self._atom()
+        # The nodes nest as deep as the chain is long, so each link counts as a level.
         while self.text in POSTFIX:
             self.descend("of an expression")
             if self.accept("."):
@@ -197,6 +198,7 @@ class ModuleCursor(ModuleTokens):
             items.append(self._item(items) if end == "]" else self.expression())
             if not self.accept(","):
                 break
+        # `(a)` is a group, `(a,)` and `()` are lists.
         is_group = end == ")" and len(items) == 1 and self.texts[self.index - 1] != ","
         self.depth_left += 1
         self.expect(end, "after an expression" if end == ")" else "after a list")
@@ -473,6 +475,7 @@ class ModuleCursor(ModuleTokens):
             return value
         self.move_to(first)
         self.depth_left = depth
+        # A line that is no expression is no mistake here: its findings are taken back, and it is kept as text.
         del self.findings[findings:]
         return self._text()
 

@@ -48,6 +48,7 @@ def read_graph(cursor: ModuleCursor) -> tuple[Statement, ...]:
 def _statement(cursor: ModuleCursor) -> Statement:
     """`data_flow | conditional | recompute_block | '...'`."""
     text, behind = cursor.text, cursor.ahead()
+    # All words of the language may be names of tensors: before an arrow, `if` is one.
     if text == "if" and behind != "->":
         return _conditional(cursor)
     if cursor.at_stub():
@@ -121,6 +122,7 @@ def _leg(cursor: ModuleCursor, steps: list[Step]) -> tuple[Target, ...] | None:
         return None
     if not isinstance(value, Name):
         raise _no_target(cursor, value)
+    # The annotations behind the last name belong to the statement: it reads them again.
     cursor.move_to(start)
     return (Target(value.id, (), value.span),)
 

@@ -142,7 +142,9 @@ class IndentationLayout:
         """Whether the line whose first token this is goes on with the line before it."""
         text = self._tokens.texts[ahead]
         if self._depth:
+            # Else a bracket that is never closed would swallow the rest of the file.
             return not self._begins_anew(ahead, lead)
+        # No statement begins with an arrow.
         if text == "->":
             return bool(self._found.kinds)
         if text != "@" or not self._found.kinds:

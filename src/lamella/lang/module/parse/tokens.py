@@ -31,6 +31,7 @@ DIGITS_AND_LINES = r"[0-9]++(?:_[0-9]++)*+"
 EXPONENT = r"[eE][+\-]?[0-9]++"
 # What looks like a number and is none (`5.`, `2x`, `1__0`) is `odd`, as a whole.
 NUMBER_ENDS = r"(?![0-9A-Za-z_]|\.(?!\.\.))"
+# The order decides where patterns share a beginning: docstrings before strings, whole ones before open ones.
 LEXER = Lexer(
     {
         NAME: r"[A-Za-z_][0-9A-Za-z_]*+",
@@ -113,6 +114,7 @@ class ModuleTokens(NotingCursor):
         span = self.span(self.index)
         if self._line_start() in self._misplaced:
             return SyntaxProblem()  # that the line stands in the wrong place was said before
+        # A bracket that never closes explains whatever looks odd behind it, so it is reported instead.
         opened = self._unclosed_before(span.start)
         if opened is not None:
             place, sign = Span(self.source, opened, opened + 1), self.source.text[opened]
@@ -186,6 +188,7 @@ class ModuleTokens(NotingCursor):
         if not close:
             return False
         self.problem(wanted, where, f"did you mean {close[0]}?")
+        # The token itself is replaced, so that whatever reads it next sees the word that was meant.
         self.texts[self.index] = close[0]
         self.move_to(self.index)
         return True
@@ -201,6 +204,7 @@ class ModuleTokens(NotingCursor):
         """An integer of at most 64 bits."""
         text, start = self.text, self.starts[self.index]
         digits = text
+        # Digits are counted before `int` reads them, which takes quadratic time.
         if len(text) >= DIGITS:
             digits = text.replace("_", "").lstrip("0") or "0"
             if len(digits) > DIGITS or int(digits) > LARGEST:
@@ -321,6 +325,7 @@ class ModuleTokens(NotingCursor):
         found: list[T] = []
         extra, depth, around = 0, self.depth_left, self._block_column
         self._block_column = column
+        # `extra` counts blocks that are indented too far: they belong here, and their end is not the end of this block.
         while self.kind != END and (extra or self.kind != DEDENT):
             if self.kind in (INDENT, DEDENT):
                 extra += self._change(column)
@@ -375,6 +380,7 @@ class ModuleTokens(NotingCursor):
     def pass_words(self) -> None:
         """Go to the end of a broken line; the names on it are noted."""
         start = self.index
+        # From the first word of the line on: what stands before the mistake is lost as well.
         while start and self.kinds[start - 1] not in LAYOUT:
             start -= 1
         self.skip_to(lambda: self.kind == NEWLINE)

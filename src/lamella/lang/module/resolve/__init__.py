@@ -104,6 +104,7 @@ class Resolver:
     def _answer(self, asked: SourceUnit, span: Span, frames: list[_OpenFile]) -> bool | None:
         """Whether a file may be used; None where its own imports are read first, which begins now."""
         above = [frame.unit for frame in frames]
+        # It is being read further up: the import would never end, so it is refused and both files go on without it.
         if asked in above:
             cycle = " -> ".join([*(unit.name for unit in above[above.index(asked) :]), asked.name])
             self.findings.append(graphs.IMPORT_CYCLE.at(span, name=asked.name, cycle=cycle))
@@ -186,6 +187,7 @@ class Resolver:
             unit = self.workspace.unit(place, files[-1])
         except LamellaError:
             return None
+        # Past the limit on files a name that only a further file could give stays unknown.
         if unit not in self._scopes and self._is_full():
             return None
         self.enter(unit)

@@ -77,6 +77,7 @@ class SearchFolder:
     def _list(self, folder: tuple[str, ...]) -> Iterator[ModuleFile]:
         path = self.root.joinpath(*folder)
         with suppress(OSError, ValueError), os.scandir(path) as entries:
+            # Bounded: a folder may hold any number of entries.
             for _, entry in zip(range(_MOST_ENTRIES), entries, strict=False):
                 found = _FILE.fullmatch(entry.name)
                 if found:
@@ -108,6 +109,7 @@ class SearchFolder:
     def text(self, file: ModuleFile) -> str:
         """The text of a file; InputError where it cannot be read or leads out of the place."""
         if file not in self._texts:
+            # Through the one resolver of paths: no link leads out of the folder.
             found = resolve_include(self.root, self.root / "_", file.below, self._limits)
             if isinstance(found, Refusal):
                 path = shown(self.root / file.below)
@@ -118,6 +120,7 @@ class SearchFolder:
     def declares(self, file: ModuleFile) -> frozenset[str]:
         """The names that a file seems to declare or export, found without reading it as a program."""
         if file not in self._declares:
+            # By a pattern, not by the parser: the index of a folder must not cost parsing all its files.
             found: frozenset[str] = frozenset()
             with suppress(LamellaError):
                 found = frozenset(_DECLARED.findall(self.text(file)))
@@ -232,6 +235,7 @@ class Workspace:
     def unit(self, place: SearchFolder, file: ModuleFile) -> SourceUnit:
         """A file of a place; InputError where it cannot be read."""
         path = place.root / file.below
+        # A file that several links lead to is one file, with one set of declarations.
         key = real_path(path)
         if key not in self._units:
             source = Source(f"{STANDARD}/{file.below}" if place.standard else shown(path), place.text(file))

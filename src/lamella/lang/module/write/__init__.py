@@ -501,6 +501,7 @@ def wrap(text: str, level: int) -> list[str]:
     groups = [group for group in _groups(text) if group.end - group.start > SMALL]
     if not groups:
         return [INDENT * level + text]
+    # The widest brackets first: what stands around them then most likely fits.
     group = max(groups, key=lambda item: item.end - item.start)
     return _broken(text, group, level)
 

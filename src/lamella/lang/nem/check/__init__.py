@@ -100,6 +100,7 @@ def check_types(
     findings = [*_weigh_quant(call, legal[0]), *_check_view(call)]
     if not opcode.families:
         return findings, ""
+    # Legality is a matter of the families alone; what the device offers is a second question.
     offered = [item for item in legal if device is None or _offers(device, item)]
     if device is not None and not offered:
         findings.append(_not_offered(call, legal[0], variants, device))
@@ -117,6 +118,7 @@ def _match(
     if not fitting:
         return [_no_variant(call, variants)], ()
     accum = call.value("accum_type")
+    # The accumulator is judged after the operands, as a finding about it names the variant that else fits.
     summing = [item for item in fitting if accum is None or not item.accum or item.accum == accum]
     if not summing:
         return [_wrong_accum(call, fitting[0])], ()

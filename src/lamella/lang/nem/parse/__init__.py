@@ -217,6 +217,7 @@ class NemParser(NemCursor):
         """`stmt*`; a statement that cannot be read becomes `Broken`, and the next one is looked for."""
         found: list[Statement] = []
         depth = self.depth_left
+        # Outside of loops `endloop` is a statement of its own, which is reported.
         while self.kind != END and not (in_loop and self.text == "endloop"):
             if self.text == ";":
                 self.next()
@@ -250,6 +251,7 @@ class NemParser(NemCursor):
             self._unclosed = True
             limit = self.limits.max_statements
             self.exceed(self.index - 1, "the number of statements", limit, "max_statements")
+            # At the end of the file every open rule stops; that loops are not closed there is no second finding.
             self.move_to(self.end)
 
     # --- declarations ---------------------------------------------------------------------------------------
@@ -522,6 +524,7 @@ class NemParser(NemCursor):
         inputs = self.separated(self.operand)
         self.expect("out", "before the outputs of a task")
         outputs = self.separated(self.operand)
+        # @debug and @profile behind the last operand are the task's only where no attribute follows.
         before = self.index
         deps = self.attributes(attributes)
         last, moved = _divide(outputs[-1], ends_task=self.index == before)
@@ -624,6 +627,7 @@ class NemParser(NemCursor):
                 names.setdefault(self.text, Name(self.text, self.span(self.index)))
             opened += BRACKETS.get(self.text, 0)
             self.next()
+        # A range in an unreadable statement was the head of a loop: its `endloop` will have no loop.
         self._lost_loops += ".." in self.texts[start : self.index]
         self._broken_count += 1
         return self.passed_over(start, tuple(names.values()))

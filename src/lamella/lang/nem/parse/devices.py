@@ -168,6 +168,7 @@ def read_device_block(cursor: NemCursor) -> Device:
     while cursor.text != "}":
         _device_item(cursor, body)
     end = cursor.next()
+    # What is wrong was reported setting by setting; a device that lacks some of them must not be used.
     if body.damaged:
         raise SyntaxProblem
     return Device(

@@ -98,6 +98,7 @@ class NemCursor(NotingCursor):
         if self.kind == OPEN:
             span, hint = self.span(self.index), "a string ends on the line it begins on"
             return self.report(rules.BAD_CHARACTER.at(span, hint=hint, text=self.text[:SHOWN]))
+        # A bracket left open before the next statement is where the mistake is, not the statement.
         if (self.kind == END or self.text in STATEMENT_WORDS) and self.has_open(self.begun):
             return self.unclosed(self.begun)
         return super().problem(wanted, where, hint)
@@ -164,6 +165,7 @@ class NemCursor(NotingCursor):
         """An INT of at most 64 bits."""
         text, start = self.text, self.starts[self.index]
         digits = text
+        # Digits are counted before `int` reads them, which takes quadratic time.
         if len(text) >= DIGITS:
             digits = text.lstrip("0") or "0"
             if len(digits) > DIGITS or int(digits) > LARGEST:
@@ -226,6 +228,7 @@ class NemCursor(NotingCursor):
         value = self.unary()
         if self.text not in OPERATORS:
             return value
+        # Most expressions are one number or name: they never get here.
         value = self.chain(value, OPERATORS, self.unary, self._chained)
         self._note_precedence(value)
         return value

@@ -455,6 +455,7 @@ class StatementResolver:
         number = self._loops
         self._loops += 1
         outer = self.values.loops
+        # An empty loop has a range of one value, so that its body is judged as if it ran.
         self.values.loops = Loops({**outer.ranges, number: (first, max(first, last))})
         self.scope.enter(statement.body, statement.span.line)
         variable = Variable(number, statement.variable.id)
@@ -485,6 +486,7 @@ class StatementResolver:
     def _report_unused(self) -> None:
         """Buffers and tokens that nothing uses; an unreadable statement or name may have meant them."""
         for symbol in self.scope.all:
+            # What could not be read or found may have used any of them.
             if symbol.used or self._broken or self.scope.missing:
                 continue
             if isinstance(symbol.meaning, Buffer):

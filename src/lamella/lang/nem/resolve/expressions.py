@@ -95,6 +95,7 @@ class ExpressionResolver:
                 values.append(self.integer(expr, what))
             except Found:
                 failed = True
+        # The findings of all are recorded; the exception only leaves the expression.
         if failed:
             raise Found
         return tuple(values)

@@ -104,6 +104,7 @@ class NemScope:
                 yield DUPLICATE_NAME.at(
                     name.span, name=name.id, labels=[Label(earlier.span, "declared here")]
                 )
+            # Of two declarations of one kind the first serves; of two kinds every use would be judged by the wrong one.
             earlier.meaning = POISON if type(earlier.meaning) is not type(meaning) else earlier.meaning
             earlier.used = True
             return
