@@ -1,4 +1,4 @@
-"""Constant expressions as 64-bit integers, without recursion."""
+"""Constant folding of expressions to 64-bit integers, without recursion."""
 
 from __future__ import annotations
 

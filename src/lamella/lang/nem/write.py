@@ -1,4 +1,4 @@
-"""NEM nodes to canonical text."""
+"""Pretty-printer: NEM nodes to canonical text."""
 
 from __future__ import annotations
 

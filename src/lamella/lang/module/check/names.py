@@ -42,7 +42,7 @@ DROPPED = "_"
 
 
 def find_rebound(flows: Iterable[Flow], taken: set[str]) -> Iterator[Diagnostic]:
-    """Names that are bound a second time; a gradient of a parameter may be added to."""
+    """Violations of single static assignment: names bound a second time; a gradient of a parameter may be added to."""
     first: dict[str, Flow] = {}
     for flow in flows:
         for target in flow.targets:

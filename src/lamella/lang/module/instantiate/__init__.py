@@ -1,4 +1,4 @@
-"""Declarations with values: constant expressions, configs, inheritance, parameters."""
+"""Specialisation of declarations by values: constant expressions, configs, inheritance, parameters."""
 
 from lamella.lang.module.instantiate.bind import find_presets, read_preset
 from lamella.lang.module.instantiate.build import instantiate

@@ -175,7 +175,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class ConstantScope:
-    """The constant world of one instance: values so far, and names whose value could not be found.
+    """The symbol table of the constants of one instance: values so far, and names whose value could not be found.
 
     What uses such a name is left out without a second finding.
     """

@@ -1,4 +1,4 @@
-"""Instances are built from the outside in, without recursion, each distinct one once."""
+"""Builds instances from the outside in, without recursion; memoised, so that each distinct one is built once."""
 
 from __future__ import annotations
 

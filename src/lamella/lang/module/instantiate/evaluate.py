@@ -1,4 +1,4 @@
-"""Constant expressions and their values."""
+"""Constant folding: the values of constant expressions, without recursion and in bounded time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Module DSL text to nodes, with several errors per run."""
+"""Recursive-descent parser of the Module DSL: text to nodes, with several errors per run.
+
+Each rule of the grammar is a function that takes the cursor. `tokens` has the words, lines and blocks with error
+recovery, `expressions` what rules are made of, `graphs` and `sections` what stands in a declaration.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layout: which newlines end a line, and where blocks begin and end."""
+"""The offside rule: which newlines end a line, and where blocks begin and end by indentation."""
 
 from __future__ import annotations
 

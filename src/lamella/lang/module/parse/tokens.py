@@ -1,4 +1,4 @@
-"""Tokens of the Module DSL, the comments around them, its lines and blocks, and how reading goes on after an error."""
+"""Tokens of the Module DSL, the comments around them, its lines and blocks, and error recovery."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def read_doc(text: str) -> str:
 
 
 class BlockMargin(Margin):
-    """Hands out comments also by their indentation."""
+    """Trivia of a language with blocks: hands out comments also by their indentation."""
 
     def within(self, column: int, ahead: int) -> tuple[str, ...]:
         """The comments before an offset that are indented at least this far: they end a block."""
@@ -251,7 +251,7 @@ class ModuleTokens(NotingCursor):
             return ""
         return read_doc(self.texts[self.index + 2])
 
-    # --- notes ----------------------------------------------------------------------------------------------
+    # --- trivia: comments and blank lines beside nodes ------------------------------------------------------
 
     def settle(self, first: int) -> tuple[Span, Notes]:
         """The span and the notes of a node that has just been read."""

@@ -53,7 +53,7 @@ ALL = "*"
 """The kind of an export of all that a file imports."""
 
 
-# --- the files of a program, each after those that it imports -----------------------------------------------
+# --- the files of a program in topological order: each after those that it imports --------------------------
 
 
 def resolve(unit: SourceUnit, workspace: Workspace) -> Resolved:
@@ -73,7 +73,7 @@ class _OpenFile:
 
 
 class Resolver:
-    """All files of a program so far; as a library it finds what no import names."""
+    """The symbol tables of all files of a program so far; as a library it finds what no import names."""
 
     def __init__(self, main: SourceUnit, workspace: Workspace) -> None:
         self.main = main

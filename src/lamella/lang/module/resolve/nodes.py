@@ -92,7 +92,7 @@ class NoLibrary:
 
 @dataclass(slots=True, eq=False)
 class Scope:
-    """What the names in one file mean: its own declarations, then imported ones, then the primitives."""
+    """The symbol table of one file: its own declarations, then imported ones, then the primitives."""
 
     unit: SourceUnit
     local: Mapping[str, Declared]

@@ -1,4 +1,4 @@
-"""Module DSL nodes to canonical text."""
+"""Pretty-printer: Module DSL nodes to canonical text."""
 
 from __future__ import annotations
 

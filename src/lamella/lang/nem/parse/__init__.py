@@ -1,4 +1,4 @@
-"""NEM text to nodes, with several errors per run."""
+"""Recursive-descent parser of NEM: text to nodes, with several errors per run and one finding for each mistake."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class _LoopHeader:
 
 
 class NemParser(NemCursor):
-    """The rules of the grammar from `document` to `hatch`, and how reading goes on after an error.
+    """The rules of the grammar from `document` to `hatch`, and error recovery.
 
     All parts of a document are read as one block of statements, so that what is wrong with one of them, or with the
     place where it stands, never keeps the others from being read.

@@ -1,4 +1,4 @@
-"""From nodes to numbers: names looked up, constants evaluated, regions, tasks and loops made into a plan."""
+"""Name resolution and constant folding: regions, tasks and loops of the text made into a plan."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ def _check_unit(
 
 
 class StatementResolver:
-    """Walks a program once; collects buffers, regions and findings on the way."""
+    """Resolves a program in one walk; collects buffers, regions and findings on the way."""
 
     def __init__(self, device: ResolvedDevice | None) -> None:
         self.findings: list[Diagnostic] = []

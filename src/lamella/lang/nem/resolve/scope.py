@@ -1,4 +1,4 @@
-"""Names of a program: what each means, where it is visible, and which were declared badly."""
+"""The symbol table of a program: what each name means, where it is visible, and which were declared badly."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ScopeLevel:
 
 
 class NemScope:
-    """The open levels, outermost first."""
+    """The symbol table as a stack of open levels, outermost first."""
 
     def __init__(self) -> None:
         self.levels: list[ScopeLevel] = []
