@@ -44,91 +44,18 @@ from lamella.lang.module.rules import annotated as rules
 from lamella.lang.module.suggest import suggest
 from lamella.lang.module.words import DTYPES
 
-# --- conditions of `@assert` and `@probe`: a small language of its own, written bare or as a string ---------
-
-
 FUNCTIONS = frozenset(
     ("has_nan", "has_inf", "has_nan_or_inf", "all", "any", "min", "max", "abs", "mean", "norm")
 )
 """What a condition may ask of a tensor."""
 SIGNS = frozenset(("==", "!=", "<", "<=", ">", ">=", "&&", "||", "and", "or", "+", "-", "*", "/"))
 SHAPE = "shape"
-
-
-def read_condition(expr: Expr) -> Expr | None:
-    """The condition that an argument is; None where its string cannot be read."""
-    if not isinstance(expr, Text):
-        return expr
-    parser = ModuleCursor(Source("condition", expr.value), DEFAULT)
-    try:
-        found = parser.expression()
-    except SyntaxProblem:
-        return None
-    ended = parser.kind == NEWLINE or not parser.text
-    return found if ended and not parser.findings else None
-
-
-def find_mistake(condition: Expr) -> Expr | None:
-    """The first part of a condition that the language of conditions does not have."""
-    todo = [condition]
-    while todo:
-        expr = todo.pop()
-        if not _is_allowed(expr):
-            return expr
-        todo += reversed(list(_parts(expr)))
-    return None
-
-
-def tensors_in(condition: Expr) -> Iterator[Name]:
-    """The names that a condition reads, with their places."""
-    todo = [condition]
-    while todo:
-        expr = todo.pop()
-        if isinstance(expr, Name):
-            yield expr
-        elif isinstance(expr, Index | Member):
-            todo.append(expr.operand)
-        else:
-            todo += reversed(list(_parts(expr)))
-
-
-def _is_allowed(expr: Expr) -> bool:
-    match expr:
-        case Integer() | Real() | Bool() | Name():
-            return True
-        case Unary(sign, _):
-            return sign in ("!", "-", "not")
-        case Chain(_, rest):
-            return all(sign in SIGNS for sign, _ in rest)
-        case Call(Name(function), arguments):
-            return function in FUNCTIONS and bool(arguments) and all(item.name is None for item in arguments)
-        case Index(Member(Name(), field), (index,)):
-            return field == SHAPE and _is_index(index)
-    return False
-
-
-def _is_index(expr: object) -> bool:
-    inner = expr.operand if isinstance(expr, Unary) and expr.sign == "-" else expr
-    return isinstance(inner, Integer | Name)
-
-
-def _parts(expr: Expr) -> Iterator[Expr]:
-    match expr:
-        case Unary(_, operand):
-            yield operand
-        case Chain(first, rest):
-            yield first
-            yield from (operand for _, operand in rest)
-        case Call(_, arguments):
-            yield from (item.value for item in arguments)
-
-
 WORDS = Surroundings(words=True)
 FUSED_PARTS = ("q", "k", "v", "o", "gate", "up", "down")
 """The parts of a fused projection that an adapter may name."""
 
 
-def find_kind(annotation: Annotation) -> AnnotationKind | Diagnostic:
+def _find_kind(annotation: Annotation) -> AnnotationKind | Diagnostic:
     """The annotation of that name, or the finding that there is none."""
     found = KINDS.get(annotation.name)
     if found is not None:
@@ -144,7 +71,7 @@ def read_annotation(
 
     A bare name is a word unless a constant has that name.
     """
-    kind = find_kind(annotation)
+    kind = _find_kind(annotation)
     if isinstance(kind, Diagnostic):
         return AnnotationArguments({}, (kind,))
     reader = _ArgumentReader(annotation, kind, known, frozenset(unknown))
@@ -220,11 +147,11 @@ class _ArgumentReader:
         return {parameter.name: value}
 
     def _condition(self, parameter: AnnotationParameter, argument: Argument) -> dict[str, ArgumentValue]:
-        condition = read_condition(argument.value)
+        condition = _read_condition(argument.value)
         if condition is None:
             self._refuse(parameter, argument.value, f"'{quote(argument.value.span, 'a text')}'")
             return {}
-        mistake = find_mistake(condition)
+        mistake = _find_mistake(condition)
         if mistake is not None:
             self._refuse(parameter, argument.value, f"an expression with '{quote(mistake.span, 'this')}'")
             return {}
@@ -352,3 +279,74 @@ _WANTED: Mapping[str, str] = MappingProxyType(
         "condition": "a condition",
     }
 )
+
+
+# --- conditions of `@assert` and `@probe`: a small language of its own, written bare or as a string ---------
+
+
+def _read_condition(expr: Expr) -> Expr | None:
+    """The condition that an argument is; None where its string cannot be read."""
+    if not isinstance(expr, Text):
+        return expr
+    parser = ModuleCursor(Source("condition", expr.value), DEFAULT)
+    try:
+        found = parser.expression()
+    except SyntaxProblem:
+        return None
+    ended = parser.kind == NEWLINE or not parser.text
+    return found if ended and not parser.findings else None
+
+
+def _find_mistake(condition: Expr) -> Expr | None:
+    """The first part of a condition that the language of conditions does not have."""
+    todo = [condition]
+    while todo:
+        expr = todo.pop()
+        if not _is_allowed(expr):
+            return expr
+        todo += reversed(list(_parts(expr)))
+    return None
+
+
+def tensors_in(condition: Expr) -> Iterator[Name]:
+    """The names that a condition reads, with their places."""
+    todo = [condition]
+    while todo:
+        expr = todo.pop()
+        if isinstance(expr, Name):
+            yield expr
+        elif isinstance(expr, Index | Member):
+            todo.append(expr.operand)
+        else:
+            todo += reversed(list(_parts(expr)))
+
+
+def _is_allowed(expr: Expr) -> bool:
+    match expr:
+        case Integer() | Real() | Bool() | Name():
+            return True
+        case Unary(sign, _):
+            return sign in ("!", "-", "not")
+        case Chain(_, rest):
+            return all(sign in SIGNS for sign, _ in rest)
+        case Call(Name(function), arguments):
+            return function in FUNCTIONS and bool(arguments) and all(item.name is None for item in arguments)
+        case Index(Member(Name(), field), (index,)):
+            return field == SHAPE and _is_index(index)
+    return False
+
+
+def _is_index(expr: object) -> bool:
+    inner = expr.operand if isinstance(expr, Unary) and expr.sign == "-" else expr
+    return isinstance(inner, Integer | Name)
+
+
+def _parts(expr: Expr) -> Iterator[Expr]:
+    match expr:
+        case Unary(_, operand):
+            yield operand
+        case Chain(first, rest):
+            yield first
+            yield from (operand for _, operand in rest)
+        case Call(_, arguments):
+            yield from (item.value for item in arguments)
