@@ -592,7 +592,7 @@ class NemParser(NemCursor):
         self.next()
         return Attribute(name, self.value(), self.span_from(first))
 
-    # --- how reading goes on after an error; one mistake makes one finding ----------------------------------
+    # --- error recovery; one mistake makes one finding ------------------------------------------------------
 
     def begin(self) -> int:
         """Begin a statement; where it begins a line, its indent separates later lines from its continuation."""
