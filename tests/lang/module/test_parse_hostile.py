@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lamella.base.diagnostic import errors
 from lamella.base.limits import Limits
 from lamella.lang.module import nodes as n
-from lamella.lang.module.parse.lexis import DEEPEST
+from lamella.lang.module.parse.tokens import DEEPEST
 from tests.lang.module.parsed import GOOD, SHAPES, codes, places, read, right
 from tests.strategies.mutation import NASTY, mutants
 

@@ -27,9 +27,9 @@ from lamella.bridge.hf_to_module.weights import (
 )
 from lamella.lang.module import nodes as n
 from lamella.lang.module.instantiate.evaluate import Problem
-from lamella.lang.module.instantiate.walk import path_text
 from lamella.lang.module.rules import constants
 from lamella.lang.module.rules import mappings as rules
+from lamella.lang.module.write import write_path
 
 _DIGITS = re.compile(r"\d+")
 
@@ -140,7 +140,7 @@ class _Expansion:
 
     def _sleep(self, mapping: n.Mapping, condition: str) -> None:
         """Remember what an entry would read under other values."""
-        path = path_text(mapping.path)
+        path = write_path(mapping.path)
         for part in _parts_of(mapping.spec):
             if not isinstance(part, n.TiedType):
                 name = template_of(_PLACEHOLDER.sub("{}", part.name))
@@ -160,7 +160,7 @@ class _Expansion:
             searches += 1
             close = nearest(skeleton, candidates if searches <= _MOST_SEARCHES else ())
             repair = f"did you mean '{close[0]}'?" if close else ""
-            path, place = path_text(entry.mapping.path), entry.mapping.span
+            path, place = write_path(entry.mapping.path), entry.mapping.span
             finding = rules.UNKNOWN_PATH.at(place, model=self._context.model, path=path, repair=repair)
             self._findings.append(finding)
 
@@ -242,7 +242,7 @@ def _recipe_of(entry: _MappingEntry, bound: IndexValues, shape: tuple[int, ...])
         case n.Split(parts, dim):
             return Joined(tuple(Whole(_fill(item.name, bound)) for item in parts), dim, entry.bounds)
         case n.TiedType(path):
-            return Alias(_fill(path_text(path), bound))
+            return Alias(_fill(write_path(path), bound))
         case spec:
             return _part(spec, bound, shape)
 
@@ -310,7 +310,7 @@ def _check_spec(mapping: n.Mapping, left: set[str]) -> Iterator[Diagnostic]:
 
 
 def _text_of(part: n.Direct | n.Transform | n.SplitPart | n.TiedType) -> str:
-    return path_text(part.path) if isinstance(part, n.TiedType) else part.name
+    return write_path(part.path) if isinstance(part, n.TiedType) else part.name
 
 
 def _parts_of(spec: n.Spec) -> tuple[n.Direct | n.Transform | n.SplitPart | n.TiedType, ...]:

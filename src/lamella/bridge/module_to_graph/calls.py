@@ -17,12 +17,12 @@ from lamella.bridge.module_to_graph.values import evaluate_real, is_data, value_
 from lamella.graph.nodes import Argument, Tensor
 from lamella.graph.nodes import Value as Attribute
 from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
-from lamella.lang.module.instantiate.nodes import BuiltConstant, Record, Value
-from lamella.lang.module.instantiate.telling import describe
+from lamella.lang.module.instantiate.messages import describe
+from lamella.lang.module.instantiate.nodes import BuiltConstant, DictValue, Value
 from lamella.lang.module.nodes import Argument as Given
 from lamella.lang.module.nodes import ConfigParam, Expr, Operation, Port, Primitive, SequenceType, TensorType
-from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.rules import constants, graphs, names, syntax
+from lamella.lang.module.suggest import suggest
 
 Operand: TypeAlias = Tensor | tuple[Tensor, ...] | int | float | None
 DTYPES = frozenset(LANGUAGES["module"])
@@ -148,7 +148,7 @@ class _OperandBinding:
                 self.inputs[number] = value_of(argument.value, self.frame, self.lowering)
                 return
         known = [*self.params, *(port.name or "" for port in self.ports)]
-        repair = guess(name, known)
+        repair = suggest(name, known)
         finding = names.UNKNOWN_ARGUMENT.at(
             argument.span, module=self.primitive.name, name=name, repair=repair
         )
@@ -167,7 +167,7 @@ class _OperandBinding:
             return real
         value = evaluate(expr, self.frame.known, around)
         inner = value if isinstance(value, tuple) else ()
-        if isinstance(value, Record) or any(isinstance(item, tuple | Record) for item in inner):
+        if isinstance(value, DictValue) or any(isinstance(item, tuple | DictValue) for item in inner):
             what = f"'{param.name}' of '{self.primitive.name}'"
             wanted = "a number, a word or a list"
             raise Problem(
@@ -290,9 +290,9 @@ def _plain(values: Mapping[str, Value]) -> dict[str, Attribute]:
     for name, value in values.items():
         if isinstance(value, tuple):
             found[name] = tuple(
-                item for item in value if item is not None and not isinstance(item, tuple | Record)
+                item for item in value if item is not None and not isinstance(item, tuple | DictValue)
             )
-        elif value is not None and not isinstance(value, Record):
+        elif value is not None and not isinstance(value, DictValue):
             found[name] = value
     return found
 

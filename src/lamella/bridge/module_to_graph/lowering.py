@@ -29,9 +29,9 @@ from lamella.graph.nodes import Argument, Tensor
 from lamella.graph.nodes import Value as nodes_Value
 from lamella.lang.module.annotations import read_annotation
 from lamella.lang.module.instantiate.evaluate import Problem, evaluate
+from lamella.lang.module.instantiate.messages import format_values
 from lamella.lang.module.instantiate.nodes import BuiltConstant, Known, TensorSlot, Value
-from lamella.lang.module.instantiate.telling import names_in, tell
-from lamella.lang.module.instantiate.walk import slot_at
+from lamella.lang.module.instantiate.tree import slot_at
 from lamella.lang.module.nodes import (
     Annotation,
     Expr,
@@ -42,6 +42,7 @@ from lamella.lang.module.nodes import (
     TensorType,
     Unchanged,
 )
+from lamella.lang.module.nodes.expressions import names_in
 from lamella.lang.module.rules import graphs, syntax
 from lamella.lang.module.rules.constants import KIND, OUT_OF_RANGE
 from lamella.ops import problem as operators
@@ -321,7 +322,9 @@ def match_type(
 
 def format_known(names: Iterable[str], frame: InstanceFrame) -> str:
     """The values of names and where they came from; open dimensions are left out."""
-    return tell((name for name in names if getattr(frame.known.get(name), "source", "") != OPEN), frame.known)
+    return format_values(
+        (name for name in names if getattr(frame.known.get(name), "source", "") != OPEN), frame.known
+    )
 
 
 def _describe_operands(tensors: Sequence[Tensor], frame: InstanceFrame | None) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.bridge.module_to_graph.lowering import GraphLowering
 from lamella.bridge.module_to_graph.nodes import UNKNOWN, InstanceFrame
 from lamella.bridge.module_to_graph.values import find_name
-from lamella.lang.module.check.rebinding import DROPPED, drop_rebound, find_rebound
+from lamella.lang.module.check.names import DROPPED, drop_rebound, find_rebound
 from lamella.lang.module.instantiate.evaluate import (
     Problem,
     Surroundings,
@@ -18,7 +18,6 @@ from lamella.lang.module.instantiate.evaluate import (
     evaluate_int,
 )
 from lamella.lang.module.instantiate.nodes import Instance
-from lamella.lang.module.instantiate.telling import names_in
 from lamella.lang.module.nodes import (
     Call,
     Conditional,
@@ -44,9 +43,10 @@ from lamella.lang.module.nodes import (
     TensorType,
     Unchanged,
 )
-from lamella.lang.module.resolve.near import guess
+from lamella.lang.module.nodes.expressions import names_in
 from lamella.lang.module.resolve.nodes import Declared
 from lamella.lang.module.rules import annotated, graphs, inheritance, syntax
+from lamella.lang.module.suggest import suggest
 from lamella.lang.module.words import SUGAR
 
 BARRIER = "barrier"
@@ -348,7 +348,7 @@ def find_orphans(flows: Sequence[Flow], outputs: Sequence[str], frame: InstanceF
     free = [name for name in dict.fromkeys(names) if name not in bound and not find_name(name, frame)]
     known = [*bound, *frame.data_names()]
     return [
-        *(name for name in free if not guess(name, known)),
+        *(name for name in free if not suggest(name, known)),
         *(name for name in outputs if name not in bound),
     ]
 

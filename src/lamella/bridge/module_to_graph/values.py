@@ -13,8 +13,8 @@ from lamella.bridge.module_to_graph.lowering import CallSite, GraphLowering, for
 from lamella.bridge.module_to_graph.nodes import Bound, InstanceFrame, Members, Unknown
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
+from lamella.lang.module.instantiate.messages import describe
 from lamella.lang.module.instantiate.nodes import Instance, Value
-from lamella.lang.module.instantiate.telling import describe, names_in
 from lamella.lang.module.nodes import (
     Call,
     Chain,
@@ -31,9 +31,10 @@ from lamella.lang.module.nodes import (
     Subscript,
     Unary,
 )
-from lamella.lang.module.resolve.near import guess
+from lamella.lang.module.nodes.expressions import names_in
 from lamella.lang.module.rules import constants, gradients, graphs, names
 from lamella.lang.module.rules.constants import KIND, NOT_CONSTANT
+from lamella.lang.module.suggest import suggest
 
 # --- scalars that depend on run-time dimensions, as `1.0 / (B * T)`: tensors of rank 0 ----------------------
 
@@ -169,7 +170,7 @@ def _named(expr: Name, frame: InstanceFrame, lowering: GraphLowering) -> Bound:
         raise Problem(names.SWITCHED_OFF.at(expr.span, name=name, condition=condition))
     if name in instance.lost:
         return Unknown()
-    repair = guess(name, frame.data_names())
+    repair = suggest(name, frame.data_names())
     frame.bound[name] = Unknown()  # reported once, wherever else it is read
     raise Problem(names.UNKNOWN.at(expr.span, name=name, where=f"in '{frame.name}'", repair=repair))
 

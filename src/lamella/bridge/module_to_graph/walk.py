@@ -18,7 +18,7 @@ from lamella.bridge.module_to_graph.statements import (
 )
 from lamella.bridge.module_to_graph.values import find_name, is_data, members, select_members, value_of
 from lamella.graph.nodes import Tensor
-from lamella.lang.module.check.rebinding import DROPPED
+from lamella.lang.module.check.names import DROPPED
 from lamella.lang.module.instantiate.build import instantiate
 from lamella.lang.module.instantiate.evaluate import Problem, evaluate
 from lamella.lang.module.instantiate.nodes import Instance, Known
@@ -40,9 +40,9 @@ from lamella.lang.module.nodes import (
     ShapeAssertion,
     TensorType,
 )
-from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.resolve.nodes import Declared
 from lamella.lang.module.rules import constants, graphs, names, syntax
+from lamella.lang.module.suggest import suggest
 from lamella.lang.module.words import STACKED
 
 # --- a module called by its name: its parameters are the tensors that the call gives ------------------------
@@ -300,7 +300,7 @@ def _not_found(callee: Expr, frame: InstanceFrame) -> Diagnostic:
     if isinstance(callee, Name) and find_name(callee.id, frame):
         repair = f"a tensor is an operand: (x, {name}) -> operation()"
         return graphs.NOT_AN_OPERATION.at(callee.span, name=name, found="a tensor", repair=repair)
-    repair = guess(name, [*frame.instance.children, *frame.instance.scope.names()])
+    repair = suggest(name, [*frame.instance.children, *frame.instance.scope.names()])
     return graphs.UNKNOWN_OPERATION.at(callee.span, name=name, repair=repair)
 
 

@@ -14,7 +14,7 @@ from lamella.lang.module import nodes as n
 from lamella.lang.module.annotations import ArgumentValue, read_annotation
 from lamella.lang.module.instantiate import Instance, Known, children
 from lamella.lang.module.instantiate.evaluate import Problem, evaluate_bool
-from lamella.lang.module.instantiate.nodes import Record
+from lamella.lang.module.instantiate.nodes import DictValue
 from lamella.lang.module.nodes import Expr, Selection
 from lamella.lang.module.write.expressions import write_expression
 
@@ -39,7 +39,7 @@ def plain(value: ArgumentValue) -> Json:
     """A value of the language as a value of a file; what no file can say is its text."""
     if isinstance(value, tuple):
         return tuple(map(plain, value))
-    if isinstance(value, Record):
+    if isinstance(value, DictValue):
         return {key: plain(item) for key, item in value.entries}
     if value is None or isinstance(value, bool | int | float | str):
         return value

@@ -33,9 +33,9 @@ from lamella.graph.nodes import Graph, Operation, Tensor
 from lamella.lang.module import nodes as n
 from lamella.lang.module.instantiate import Instance, TensorSlot, walk
 from lamella.lang.module.instantiate.evaluate import Problem, evaluate, evaluate_bool
-from lamella.lang.module.instantiate.walk import path_text
 from lamella.lang.module.nodes import ConfigParam, Constraint
 from lamella.lang.module.write import write_expression, write_type
+from lamella.lang.module.write.expressions import write_path
 
 CONFIG_FORMAT, METADATA_FORMAT = "lamella.config 1", "lamella.metadata 1"
 WEIGHTS_FORMAT = "lamella.weights 1"
@@ -383,7 +383,7 @@ def _spec(entry: _ActiveMapping, names: Sequence[str]) -> ir.MappingSpec:
     known = tuple(
         ir.CheckpointPart(_rename(item.name, renamed), item.function, item.low, item.high) for item in parts
     )
-    return ir.MappingSpec(_rename(path_text(mapping.path), renamed), kind, known, dim, mapping.optional)
+    return ir.MappingSpec(_rename(write_path(mapping.path), renamed), kind, known, dim, mapping.optional)
 
 
 def _rename(text: str, renamed: Mapping[str, str]) -> str:
@@ -405,7 +405,7 @@ def _parts(spec: n.Spec, bounds: Sequence[tuple[int, int]]) -> tuple[str, list[i
         case n.Split(parts, dim):
             ranges = zip(parts, bounds, strict=True)
             return "split", [ir.CheckpointPart(item.name, "", *bound) for item, bound in ranges], dim
-    return "tied", [ir.CheckpointPart(path_text(spec.path))], 0
+    return "tied", [ir.CheckpointPart(write_path(spec.path))], 0
 
 
 _OPPOSITE = {

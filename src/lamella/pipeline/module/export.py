@@ -34,7 +34,7 @@ from lamella.bridge.module_to_hf import ExportMapping as Mapped
 from lamella.bridge.module_to_hf import TensorEncoder as Numbers
 from lamella.graph.nodes import Graph, Operation, Tensor
 from lamella.lang.module.instantiate import Instance
-from lamella.lang.module.instantiate.telling import show
+from lamella.lang.module.instantiate.messages import show
 from lamella.lang.module.nodes import Module
 from lamella.lang.module.rules.mappings import UNFAITHFUL
 from lamella.ops.library import Library

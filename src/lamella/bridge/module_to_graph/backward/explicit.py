@@ -29,10 +29,9 @@ from lamella.bridge.module_to_graph.statements import GuardFolding, find_orphans
 from lamella.bridge.module_to_graph.values import SAVED, find_name, members, value_of
 from lamella.bridge.module_to_graph.walk import run_flow
 from lamella.graph.nodes import Tensor
-from lamella.lang.module.check.rebinding import DROPPED, accumulates, drop_rebound, find_rebound
+from lamella.lang.module.check.names import DROPPED, accumulates, drop_rebound, find_rebound
 from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.nodes import TensorSlot
-from lamella.lang.module.instantiate.telling import names_in, parts_of
 from lamella.lang.module.nodes import (
     Backward,
     Expr,
@@ -50,6 +49,7 @@ from lamella.lang.module.nodes import (
     TensorType,
     Unchanged,
 )
+from lamella.lang.module.nodes.expressions import names_in, parts_of
 from lamella.lang.module.rules import constants, gradients
 from lamella.lang.module.words import SUGAR
 

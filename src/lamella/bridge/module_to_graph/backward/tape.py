@@ -16,7 +16,7 @@ from lamella.bridge.module_to_graph.statements import find_forward, find_inputs,
 from lamella.graph.build import Given
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Tensor, Value
-from lamella.lang.module.check.rebinding import DROPPED
+from lamella.lang.module.check.names import DROPPED
 from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate, evaluate_bool
 from lamella.lang.module.instantiate.nodes import Known
 from lamella.lang.module.nodes import (
@@ -32,8 +32,8 @@ from lamella.lang.module.nodes import (
     Selection,
     TensorType,
 )
-from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.rules import gradients
+from lamella.lang.module.suggest import suggest
 
 # --- what a tape holds: calls and instances in the order in which they ran ----------------------------------
 
@@ -529,7 +529,7 @@ class SavedTensors:
         module = self.visit.frame.name
         for item, names in self.matches(self.visit.forward.save):
             if not names:
-                repair = guess(item.text, self.names) if "*" not in item.text else ""
+                repair = suggest(item.text, self.names) if "*" not in item.text else ""
                 yield gradients.NO_MATCH.at(item.span, name=item.text, module=module, repair=repair)
             elif (
                 not self.visit.is_wrong

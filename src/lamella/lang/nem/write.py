@@ -1,12 +1,11 @@
-"""NEM nodes to canonical text."""
+"""Pretty-printer: NEM nodes to canonical text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import singledispatchmethod
 
-from lamella.base import lines
-from lamella.base.lines import INDENT
+from lamella.base.lines import INDENT, Lines
 from lamella.base.source import NO_NOTES, Notes
 from lamella.lang.nem.nodes import (
     Attribute,
@@ -199,32 +198,10 @@ def _argument_words(argument: Value | UnitRef) -> list[str]:
     return words_of(argument)
 
 
-# --- statements as lines ------------------------------------------------------------------------------------
-
-
 # --- how a long line is broken ------------------------------------------------------------------------------
 
 
 WIDTH = 110
-
-
-class Lines(lines.Lines):
-    """A text whose statements are given as words."""
-
-    def put(self, notes: Notes, groups: Sequence[Sequence[str]], apart: bool = False) -> None:
-        """A statement with its notes; `groups` are its words, divided where a long line is broken first."""
-        self.place(notes, self._laid_out([group for group in groups if group]), apart)
-
-    def _laid_out(self, groups: Sequence[Sequence[str]]) -> list[str]:
-        """One line where it fits; else a line for each group, and more where a group is too long itself."""
-        indent = INDENT * self.level
-        whole = indent + " ".join(word for group in groups for word in group)
-        if len(whole) <= WIDTH or sum(map(len, groups)) <= 1:
-            return [whole]
-        found: list[str] = []
-        for group in groups:
-            found += _filled(group, indent + INDENT if found else indent, indent + INDENT)
-        return found
 
 
 def _filled(words: Sequence[str], first: str, others: str) -> list[str]:
@@ -291,8 +268,23 @@ def _deps_words(deps: tuple[Name, ...]) -> list[str]:
 # --- documents, type families and devices as lines ----------------------------------------------------------
 
 
-class DocumentWriter(Lines):
-    """Writes a document from its includes to its last statement."""
+class NemWriter(Lines):
+    """Writes a document from its includes to its last statement; statements are given as words."""
+
+    def put(self, notes: Notes, groups: Sequence[Sequence[str]], apart: bool = False) -> None:
+        """A statement with its notes; `groups` are its words, divided where a long line is broken first."""
+        self.place(notes, self._laid_out([group for group in groups if group]), apart)
+
+    def _laid_out(self, groups: Sequence[Sequence[str]]) -> list[str]:
+        """One line where it fits; else a line for each group, and more where a group is too long itself."""
+        indent = INDENT * self.level
+        whole = indent + " ".join(word for group in groups for word in group)
+        if len(whole) <= WIDTH or sum(map(len, groups)) <= 1:
+            return [whole]
+        found: list[str] = []
+        for group in groups:
+            found += _filled(group, indent + INDENT if found else indent, indent + INDENT)
+        return found
 
     @singledispatchmethod
     def statement(self, node: Statement) -> None:
@@ -477,4 +469,4 @@ def _target(node: DeviceRef) -> str:
 
 def write(document: Document) -> str:
     """The canonical text of a document: `parse` of it is an equal document, and `write` of that the same text."""
-    return DocumentWriter().document(document)
+    return NemWriter().document(document)

@@ -1,4 +1,4 @@
-"""Names that are nearly right."""
+"""Suggestions: the closest name to one that nothing declares."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from lamella.base.suggest import nearest
 
 _MOST = 500
 _LONGEST = 200
-_MOST_GUESSES = 100
+_MOST_SUGGESTIONS = 100
 
 
-def guess(name: str, names: Iterable[str]) -> str:
+def suggest(name: str, names: Iterable[str]) -> str:
     """A hint with the name that was probably meant, or an empty text."""
     if len(name) > _LONGEST:
         return ""
@@ -25,19 +25,19 @@ def guess(name: str, names: Iterable[str]) -> str:
     return f"did you mean '{close[0]}'?" if close else ""
 
 
-class Nearness:
+class Suggestions:
     """The names that could have been meant, for hints that stay cheap where a whole file is misspelt."""
 
     def __init__(self, names: Callable[[], Iterable[str]]) -> None:
         self._read = names
         self._names: list[str] | None = None
-        self._left = _MOST_GUESSES
+        self._left = _MOST_SUGGESTIONS
 
-    def guess(self, name: str) -> str:
+    def suggest(self, name: str) -> str:
         """A hint with the name that was probably meant; nothing after many of them."""
         self._left -= 1
         if self._left < 0:
             return ""
         if self._names is None:
             self._names = sorted(set(self._read()))
-        return guess(name, self._names)
+        return suggest(name, self._names)

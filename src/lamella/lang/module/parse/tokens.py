@@ -1,18 +1,19 @@
-"""Names, numbers, strings and docstrings of the Module DSL, and the comments around them."""
+"""Tokens of the Module DSL, the comments around them, its lines and blocks, and error recovery."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from inspect import cleandoc
+from typing import Self, TypeVar
 
 from lamella.base.cursor import COMMENT, END, SHOWN, Lexer, SyntaxProblem
 from lamella.base.limits import LARGEST, Limits
 from lamella.base.margin import Margin, NotingCursor
 from lamella.base.source import Notes, Source, Span
 from lamella.base.suggest import nearest
-from lamella.lang.module.nodes import Integer, Real, Text
+from lamella.lang.module.nodes import Integer, Real, Stub, Text
 from lamella.lang.module.parse.layout import (
     CLOSING,
     DEDENT,
@@ -21,7 +22,7 @@ from lamella.lang.module.parse.layout import (
     NAME,
     NEWLINE,
     SIGN,
-    Layout,
+    IndentationLayout,
 )
 from lamella.lang.module.rules import syntax
 
@@ -30,6 +31,7 @@ DIGITS_AND_LINES = r"[0-9]++(?:_[0-9]++)*+"
 EXPONENT = r"[eE][+\-]?[0-9]++"
 # What looks like a number and is none (`5.`, `2x`, `1__0`) is `odd`, as a whole.
 NUMBER_ENDS = r"(?![0-9A-Za-z_]|\.(?!\.\.))"
+# The order decides where patterns share a beginning: docstrings before strings, whole ones before open ones.
 LEXER = Lexer(
     {
         NAME: r"[A-Za-z_][0-9A-Za-z_]*+",
@@ -48,6 +50,7 @@ LEXER = Lexer(
 )
 LINE_END = re.compile(r"\r\n?|\n")
 ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))")
+T = TypeVar("T")
 ESCAPES = {'"': '"', "\\": "\\", "n": "\n", "t": "\t"}
 DIGITS = len(str(LARGEST))
 DEEPEST = 100
@@ -62,7 +65,7 @@ def read_doc(text: str) -> str:
 
 
 class BlockMargin(Margin):
-    """Hands out comments also by their indentation."""
+    """Trivia of a language with blocks: hands out comments also by their indentation."""
 
     def within(self, column: int, ahead: int) -> tuple[str, ...]:
         """The comments before an offset that are indented at least this far: they end a block."""
@@ -77,11 +80,14 @@ class BlockMargin(Margin):
         return offset - self._text.rfind("\n", 0, offset) - 1
 
 
-class Lexis(NotingCursor):
-    """A cursor that knows the words of the Module DSL."""
+class ModuleTokens(NotingCursor):
+    """A token cursor that knows the words of the Module DSL, its lines and its blocks.
+
+    The lines of a block are read one by one; what is wrong with one never keeps the others from being read.
+    """
 
     def __init__(self, source: Source, limits: Limits) -> None:
-        layout = Layout(source, LEXER.cut(source), limits.max_statements)
+        layout = IndentationLayout(source, LEXER.cut(source), limits.max_statements)
         tokens = layout.lay_out()
         super().__init__(source, tokens, syntax.SYNTAX, syntax.BAD_CHARACTER)
         self.margin = self.blocks = BlockMargin(source, tokens.comments)
@@ -91,7 +97,12 @@ class Lexis(NotingCursor):
         self.depth_left = self._deepest = min(limits.max_depth, DEEPEST)
         self.has_stub = False
         """Whether `...` stood in the declaration being read, in a place that has no node for it."""
+        self.settings: set[str] = set()
+        """The blocks of settings that the file has so far."""
         self._carried: list[str] = []
+        self._block_column = 0
+        self.lost: set[str] = set()
+        """Names that stand in lines that could not be read."""
         if layout.cut_at is not None:
             place = Span(source, layout.cut_at, layout.cut_at)
             self._exceed(place, "the number of lines", limits.max_statements, "max_statements")
@@ -103,6 +114,7 @@ class Lexis(NotingCursor):
         span = self.span(self.index)
         if self._line_start() in self._misplaced:
             return SyntaxProblem()  # that the line stands in the wrong place was said before
+        # A bracket that never closes explains whatever looks odd behind it, so it is reported instead.
         opened = self._unclosed_before(span.start)
         if opened is not None:
             place, sign = Span(self.source, opened, opened + 1), self.source.text[opened]
@@ -176,6 +188,7 @@ class Lexis(NotingCursor):
         if not close:
             return False
         self.problem(wanted, where, f"did you mean {close[0]}?")
+        # The token itself is replaced, so that whatever reads it next sees the word that was meant.
         self.texts[self.index] = close[0]
         self.move_to(self.index)
         return True
@@ -191,6 +204,7 @@ class Lexis(NotingCursor):
         """An integer of at most 64 bits."""
         text, start = self.text, self.starts[self.index]
         digits = text
+        # Digits are counted before `int` reads them, which takes quadratic time.
         if len(text) >= DIGITS:
             digits = text.replace("_", "").lstrip("0") or "0"
             if len(digits) > DIGITS or int(digits) > LARGEST:
@@ -237,7 +251,7 @@ class Lexis(NotingCursor):
             return ""
         return read_doc(self.texts[self.index + 2])
 
-    # --- notes ----------------------------------------------------------------------------------------------
+    # --- trivia: comments and blank lines beside nodes ------------------------------------------------------
 
     def settle(self, first: int) -> tuple[Span, Notes]:
         """The span and the notes of a node that has just been read."""
@@ -278,3 +292,186 @@ class Lexis(NotingCursor):
         """The notes of a node whose block has ended, with the comments at the end of the block."""
         last, self._carried = (*self._carried, *last), []
         return replace(notes, last=last) if last else notes
+
+    # --- lines and blocks -----------------------------------------------------------------------------------
+
+    def end_line(self, where: str) -> None:
+        """The end of a line."""
+        if self.kind != NEWLINE:
+            raise self.problem("the end of the line", where)
+        self.next()
+
+    def lines(self, parse: Callable[[Self], T | None]) -> tuple[list[T], tuple[str, ...]]:
+        """The lines of the block whose head ends here, and the comments at its end; a block may have no lines.
+
+        `parse` is a rule that reads one line with its end, and the block below it.
+        """
+        self.end_line("at the head of a block")
+        if self.kind != INDENT:
+            return [], self.blocks.within(self._block_column + 1, self._next_start())
+        column = self._column()
+        self.next()
+        found = self.members(parse, column)
+        last = self.blocks.within(column, self._next_start())
+        if self.kind == DEDENT:
+            self.next()
+        return found, last
+
+    def members(self, parse: Callable[[Self], T | None], column: int) -> list[T]:
+        """What the lines up to the end of a block hold; one that is indented too far is read like the others.
+
+        A line that cannot be read is passed over, with the block below it.
+        """
+        found: list[T] = []
+        extra, depth, around = 0, self.depth_left, self._block_column
+        self._block_column = column
+        # `extra` counts blocks that are indented too far: they belong here, and their end is not the end of this block.
+        while self.kind != END and (extra or self.kind != DEDENT):
+            if self.kind in (INDENT, DEDENT):
+                extra += self._change(column)
+                continue
+            try:
+                if self.kind == DOC:
+                    self._skip_doc()
+                    continue
+                item = parse(self)
+            except SyntaxProblem:
+                self.depth_left = depth
+                self.pass_line()
+                continue
+            if item is not None:
+                found.append(item)
+        self._block_column = around
+        return found
+
+    def _change(self, column: int) -> int:
+        """Pass over a change of indentation inside a block; its beginning is reported."""
+        if self.kind == DEDENT:
+            self.next()
+            return -1
+        self._report_indent(column)
+        self.next()
+        return 1
+
+    def body(self, parse: Callable[[Self], T | None], where: str) -> tuple[tuple[T, ...], tuple[str, ...]]:
+        """What stands behind a colon: a block below it, or one line of it on the same line."""
+        self.descend(where)
+        last: tuple[str, ...] = ()
+        if self.kind != NEWLINE:
+            item = parse(self)
+            found = [] if item is None else [item]
+        else:
+            found, last = self.lines(parse)
+        self.depth_left += 1
+        return tuple(found), last
+
+    def _skip_doc(self) -> None:
+        """A docstring, where it documents nothing or has been read already."""
+        self.next()
+        self.end_line("after a docstring")
+
+    def pass_line(self) -> None:
+        """Go to the end of a broken line, and over the block below it."""
+        self.pass_words()
+        if self.kind == NEWLINE:
+            self.next()
+        self.pass_block()
+
+    def pass_words(self) -> None:
+        """Go to the end of a broken line; the names on it are noted."""
+        start = self.index
+        # From the first word of the line on: what stands before the mistake is lost as well.
+        while start and self.kinds[start - 1] not in LAYOUT:
+            start -= 1
+        self.skip_to(lambda: self.kind == NEWLINE)
+        self._lose(start)
+
+    def _lose(self, start: int) -> None:
+        """Note the names that stand between a token and this place, in a text that could not be read."""
+        kinds, texts = self.kinds, self.texts
+        self.lost.update(texts[number] for number in range(start, self.index) if kinds[number] == NAME)
+
+    def pass_block(self) -> None:
+        """Go over the block that begins here, if one does."""
+        opened, start = 0, self.index
+        while self.kind == INDENT or (opened and self.kind != END):
+            opened += (self.kind == INDENT) - (self.kind == DEDENT)
+            self.next()
+            if not opened:
+                break
+        self._lose(start)
+
+    def _column(self) -> int:
+        """How far the token ahead is indented."""
+        start = self.starts[self.index]
+        return start - self.source.text.rfind("\n", 0, start) - 1
+
+    def _next_start(self) -> int:
+        """Where the next token with a text begins."""
+        index = self.index
+        while self.kinds[index] == DEDENT:
+            index += 1
+        return self.starts[index]
+
+    def _report_indent(self, column: int) -> None:
+        start, width = self.starts[self.index], self._column()
+        finding = syntax.INDENTATION.at(
+            Span(self.source, start - width, start),
+            found=width,
+            wanted=f"the block it stands in by {column}",
+            repair=f"indent it by {column}",
+        )
+        self.report(finding)
+
+    # --- sections -------------------------------------------------------------------------------------------
+
+    def section_head(self) -> int:
+        """`name ':'` of a section that has no notes of its own."""
+        first = self.next()
+        self.expect(":", f"after '{self.texts[first]}'")
+        self.carry(first)
+        return first
+
+    def section(self, parse: Callable[[Self], T | None]) -> tuple[T, ...]:
+        """`name ':'` with the lines below it; the comments at its end go to the node that follows."""
+        self.section_head()
+        found, last = self.body(parse, "of sections")
+        self.carry_over(last)
+        return found
+
+    def twice(self, first: int, where: str) -> None:
+        """Report a section that was there before."""
+        self.report(syntax.TWICE.at(self.span(first), section=self.texts[first], where=where))
+
+    def has_arrow(self) -> bool:
+        """Whether an arrow stands on this line."""
+        index = self.index
+        while self.kinds[index] not in (NEWLINE, END):
+            if self.texts[index] == "->":
+                return True
+            index += 1
+        return False
+
+    def at_stub(self) -> bool:
+        """Whether `...` is ahead."""
+        return self.text == "..." and self.kind == SIGN
+
+    def stub(self) -> Stub:
+        """`...` in the place of a statement, with all that stands behind it on its line."""
+        first = self.index
+        self.pass_words()
+        span, notes = self.settle(first)
+        self.end_line("after '...'")
+        return Stub(notes, span)
+
+    def skip_stub(self) -> bool:
+        """Pass over `...` in the place of a line; it is remembered."""
+        if not self.at_stub():
+            return False
+        self.stub()
+        self.has_stub = True
+        return True
+
+    def at_named(self) -> bool:
+        """Whether `name :` is ahead."""
+        return self.kind == NAME and self.ahead() == ":"

@@ -6,53 +6,84 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from lamella.base.cursor import SyntaxProblem
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Dim
-from lamella.lang.module.annotations.conditions import FUNCTIONS, find_mistake, read_condition
-from lamella.lang.module.annotations.nodes import ArgumentValue, Kind, Parameter, Reading
-from lamella.lang.module.annotations.table import KINDS
-from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
+from lamella.base.errors import Found
+from lamella.base.limits import DEFAULT
+from lamella.base.source import Source
+from lamella.lang.module.annotations.table import (
+    KINDS,
+    AnnotationArguments,
+    AnnotationKind,
+    AnnotationParameter,
+    ArgumentValue,
+)
+from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
+from lamella.lang.module.instantiate.messages import quote, show
 from lamella.lang.module.instantiate.nodes import Known, Value
-from lamella.lang.module.instantiate.telling import names_in, quote, show
-from lamella.lang.module.nodes import Annotation, Argument, Expr
-from lamella.lang.module.resolve.near import guess
+from lamella.lang.module.nodes import (
+    Annotation,
+    Argument,
+    Bool,
+    Call,
+    Chain,
+    Expr,
+    Index,
+    Integer,
+    Member,
+    Name,
+    Real,
+    Text,
+    Unary,
+    names_in,
+)
+from lamella.lang.module.parse.expressions import ModuleCursor
+from lamella.lang.module.parse.layout import NEWLINE
 from lamella.lang.module.rules import annotated as rules
+from lamella.lang.module.suggest import suggest
 from lamella.lang.module.words import DTYPES
 
+FUNCTIONS = frozenset(
+    ("has_nan", "has_inf", "has_nan_or_inf", "all", "any", "min", "max", "abs", "mean", "norm")
+)
+"""What a condition may ask of a tensor."""
+SIGNS = frozenset(("==", "!=", "<", "<=", ">", ">=", "&&", "||", "and", "or", "+", "-", "*", "/"))
+SHAPE = "shape"
 WORDS = Surroundings(words=True)
 FUSED_PARTS = ("q", "k", "v", "o", "gate", "up", "down")
 """The parts of a fused projection that an adapter may name."""
 
 
-def find_kind(annotation: Annotation) -> Kind | Diagnostic:
+def _find_kind(annotation: Annotation) -> AnnotationKind | Diagnostic:
     """The annotation of that name, or the finding that there is none."""
     found = KINDS.get(annotation.name)
     if found is not None:
         return found
-    repair = guess(annotation.name, KINDS)
+    repair = suggest(annotation.name, KINDS)
     return rules.UNKNOWN.at(annotation.span, name=annotation.name, repair=repair)
 
 
 def read_annotation(
     annotation: Annotation, known: Mapping[str, Known], unknown: Iterable[str] = ()
-) -> Reading:
+) -> AnnotationArguments:
     """The arguments of an annotation; `unknown` are constants whose values are not known yet.
 
     A bare name is a word unless a constant has that name.
     """
-    kind = find_kind(annotation)
+    kind = _find_kind(annotation)
     if isinstance(kind, Diagnostic):
-        return Reading({}, (kind,))
-    reader = _Reader(annotation, kind, known, frozenset(unknown))
-    return Reading(reader.read(), tuple(reader.findings))
+        return AnnotationArguments({}, (kind,))
+    reader = _ArgumentReader(annotation, kind, known, frozenset(unknown))
+    return AnnotationArguments(reader.read(), tuple(reader.findings))
 
 
 @dataclass(slots=True)
-class _Reader:
+class _ArgumentReader:
     """One annotation while its arguments are read."""
 
     annotation: Annotation
-    kind: Kind
+    kind: AnnotationKind
     known: Mapping[str, Known]
     unknown: frozenset[str]
     findings: list[Diagnostic] = field(default_factory=list)
@@ -94,18 +125,18 @@ class _Reader:
             yield name, argument
 
     def _repair(self, name: str, names: list[str]) -> str:
-        return guess(name, names) or (f"it has {', '.join(names)}" if names else "it has no arguments")
+        return suggest(name, names) or (f"it has {', '.join(names)}" if names else "it has no arguments")
 
     # --- values -----------------------------------------------------------------------------------------------
 
-    def _value(self, parameter: Parameter, argument: Argument) -> dict[str, ArgumentValue]:
+    def _value(self, parameter: AnnotationParameter, argument: Argument) -> dict[str, ArgumentValue]:
         if parameter.kind == "condition":
             return self._condition(parameter, argument)
         if not self.unknown.isdisjoint(names_in(argument.value)):
             return {}
         try:
             value = evaluate(argument.value, self.known, WORDS)
-        except Problem as problem:
+        except Found as problem:
             self.findings.append(problem.finding)
             return {}
         if value is None and parameter.kind == "point":
@@ -115,23 +146,23 @@ class _Reader:
             return {}
         return {parameter.name: value}
 
-    def _condition(self, parameter: Parameter, argument: Argument) -> dict[str, ArgumentValue]:
-        condition = read_condition(argument.value)
+    def _condition(self, parameter: AnnotationParameter, argument: Argument) -> dict[str, ArgumentValue]:
+        condition = _read_condition(argument.value)
         if condition is None:
             self._refuse(parameter, argument.value, f"'{quote(argument.value.span, 'a text')}'")
             return {}
-        mistake = find_mistake(condition)
+        mistake = _find_mistake(condition)
         if mistake is not None:
             self._refuse(parameter, argument.value, f"an expression with '{quote(mistake.span, 'this')}'")
             return {}
         return {parameter.name: condition}
 
-    def _refuse(self, parameter: Parameter, expr: Expr, found: str) -> None:
+    def _refuse(self, parameter: AnnotationParameter, expr: Expr, found: str) -> None:
         repair = ""
         if parameter.kind == "condition":
             repair = f"it compares numbers and tensors, and asks {', '.join(sorted(FUNCTIONS))}"
         elif parameter.choices:
-            repair = guess(found.strip("'"), parameter.choices)
+            repair = suggest(found.strip("'"), parameter.choices)
         finding = rules.VALUE.at(
             expr.span,
             name=self.kind.name,
@@ -143,17 +174,17 @@ class _Reader:
         self.findings.append(finding)
 
 
-def show_value(value: Value, parameter: Parameter) -> str:
+def show_value(value: Value, parameter: AnnotationParameter) -> str:
     """A value as a message names it: a word without the quotes of a string."""
     if isinstance(value, Dim):
         return "not constant"
     return f"'{value}'" if isinstance(value, str) and parameter.kind != "int" else show(value)
 
 
-# --- kinds of arguments -----------------------------------------------------------------------------------------
+# --- kinds of arguments -------------------------------------------------------------------------------------
 
 
-def wanted(parameter: Parameter) -> str:
+def wanted(parameter: AnnotationParameter) -> str:
     """What an argument must be, as messages say it."""
     if parameter.choices:
         return f"one of {', '.join(parameter.choices)}"
@@ -163,7 +194,7 @@ def wanted(parameter: Parameter) -> str:
     return text
 
 
-def accepts(parameter: Parameter, value: Value) -> bool:
+def accepts(parameter: AnnotationParameter, value: Value) -> bool:
     """Whether a value is what a parameter takes."""
     if value is None:
         return parameter.optional
@@ -248,3 +279,74 @@ _WANTED: Mapping[str, str] = MappingProxyType(
         "condition": "a condition",
     }
 )
+
+
+# --- conditions of `@assert` and `@probe`: a small language of its own, written bare or as a string ---------
+
+
+def _read_condition(expr: Expr) -> Expr | None:
+    """The condition that an argument is; None where its string cannot be read."""
+    if not isinstance(expr, Text):
+        return expr
+    parser = ModuleCursor(Source("condition", expr.value), DEFAULT)
+    try:
+        found = parser.expression()
+    except SyntaxProblem:
+        return None
+    ended = parser.kind == NEWLINE or not parser.text
+    return found if ended and not parser.findings else None
+
+
+def _find_mistake(condition: Expr) -> Expr | None:
+    """The first part of a condition that the language of conditions does not have."""
+    todo = [condition]
+    while todo:
+        expr = todo.pop()
+        if not _is_allowed(expr):
+            return expr
+        todo += reversed(list(_parts(expr)))
+    return None
+
+
+def tensors_in(condition: Expr) -> Iterator[Name]:
+    """The names that a condition reads, with their places."""
+    todo = [condition]
+    while todo:
+        expr = todo.pop()
+        if isinstance(expr, Name):
+            yield expr
+        elif isinstance(expr, Index | Member):
+            todo.append(expr.operand)
+        else:
+            todo += reversed(list(_parts(expr)))
+
+
+def _is_allowed(expr: Expr) -> bool:
+    match expr:
+        case Integer() | Real() | Bool() | Name():
+            return True
+        case Unary(sign, _):
+            return sign in ("!", "-", "not")
+        case Chain(_, rest):
+            return all(sign in SIGNS for sign, _ in rest)
+        case Call(Name(function), arguments):
+            return function in FUNCTIONS and bool(arguments) and all(item.name is None for item in arguments)
+        case Index(Member(Name(), field), (index,)):
+            return field == SHAPE and _is_index(index)
+    return False
+
+
+def _is_index(expr: object) -> bool:
+    inner = expr.operand if isinstance(expr, Unary) and expr.sign == "-" else expr
+    return isinstance(inner, Integer | Name)
+
+
+def _parts(expr: Expr) -> Iterator[Expr]:
+    match expr:
+        case Unary(_, operand):
+            yield operand
+        case Chain(first, rest):
+            yield first
+            yield from (operand for _, operand in rest)
+        case Call(_, arguments):
+            yield from (item.value for item in arguments)

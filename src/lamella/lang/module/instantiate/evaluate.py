@@ -1,4 +1,4 @@
-"""Constant expressions and their values."""
+"""Constant folding: the values of constant expressions, without recursion and in bounded time."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from lamella.base.dim import Dim, Extent, TooComplex
+from lamella.base.errors import Found
 from lamella.base.source import Span
-from lamella.lang.module.instantiate.evaluate.arithmetic import (
+from lamella.lang.module.instantiate.arithmetic import (
+    INTRINSICS,
     apply,
+    call,
     checked,
     compare,
     negate,
     not_constant,
     wrong_kind,
 )
-from lamella.lang.module.instantiate.evaluate.intrinsics import INTRINSICS, call
-from lamella.lang.module.instantiate.nodes import Items, Known, Record, Value
-from lamella.lang.module.instantiate.telling import quote
+from lamella.lang.module.instantiate.messages import quote
+from lamella.lang.module.instantiate.nodes import DictValue, Items, Known, Value
 from lamella.lang.module.nodes import (
     Bool,
     Call,
@@ -39,14 +41,10 @@ from lamella.lang.module.nodes import (
     Text,
     Unary,
 )
-from lamella.lang.module.resolve.near import guess
-from lamella.lang.module.resolve.problem import Problem
 from lamella.lang.module.rules import constants as rules
 from lamella.lang.module.rules import names as name_rules
 from lamella.lang.module.rules.syntax import LIMIT
-
-# --- constant expressions: their values, without recursion and in bounded time ------------------------------
-
+from lamella.lang.module.suggest import suggest
 
 _LOGIC = ("and", "&&", "or", "||")
 _MOST_VALUES = 100_000
@@ -72,6 +70,7 @@ class Surroundings:
 
 
 PLAIN = Surroundings()
+Problem = Found
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +81,13 @@ class _Word:
     span: Span
 
 
-_Inner: TypeAlias = "int | float | bool | str | Dim | Record | _Word | tuple[_Inner, ...] | None"
+_Inner: TypeAlias = "int | float | bool | str | Dim | DictValue | _Word | tuple[_Inner, ...] | None"
 _Steps: TypeAlias = Generator[Expr, _Inner, _Inner]
 """A computation that asks for the values of expressions; what it returns is its own."""
 
 
 def evaluate(expr: Expr, names: Mapping[str, Known], around: Surroundings = PLAIN) -> Value:
-    """The value of an expression; Problem where it has none."""
+    """The value of an expression; raises Found where it has none."""
     return _Evaluation(names, around).run(expr)
 
 
@@ -143,11 +142,12 @@ class _Evaluation:
         except TooComplex:
             text = f"'{quote(expr.span, 'the expression')}'"
             found = "too large a formula of runtime dimensions"
-            raise Problem(rules.OUT_OF_RANGE.at(expr.span, what=text, found=found, repair="")) from None
+            raise Found(rules.OUT_OF_RANGE.at(expr.span, what=text, found=found, repair="")) from None
         return self._spell(value) if self.around.words else self._settled(value)
 
     def _run(self, expr: Expr) -> _Inner:
         value: _Inner = None
+        # Generators on a stack of our own: however deep an expression is, Python's stack does not grow.
         stack = [self._steps(expr)]
         while stack:
             try:
@@ -202,7 +202,7 @@ class _Evaluation:
         if known is not None:
             return known.value
         if name.id in self.around.tensors:
-            raise Problem(
+            raise Found(
                 rules.NOT_CONSTANT.at(name.span, what=f"'{name.id}'", why="it is a tensor of the graph")
             )
         extent = None if self.around.runtime is None else self.around.runtime(name.id)
@@ -293,12 +293,12 @@ class _Evaluation:
         is_mixed = first >= 0 > last
         if is_mixed and rank is None:
             why = "its end counts from the last dimension of a tensor"
-            raise Problem(rules.NOT_CONSTANT.at(items.span, what=what, why=why))
+            raise Found(rules.NOT_CONSTANT.at(items.span, what=what, why=why))
         if rank is not None:
             first, last = (item + rank if item < 0 else item for item in (first, last))
         if last < first and not is_mixed:
             found, wanted = f"a row from {first} down to {last}", "one that goes up"
-            raise Problem(rules.KIND.at(items.span, what=what, found=found, wanted=wanted, repair=""))
+            raise Found(rules.KIND.at(items.span, what=what, found=found, wanted=wanted, repair=""))
         if last - first >= _MOST_VALUES:
             raise _too_many(what, items.span)
         return range(first, last + 1)
@@ -329,10 +329,10 @@ class _Evaluation:
             value = yield entry.value
             if entry.key in found:
                 where = f"'{quote(expr.span, 'a dict')}'"
-                raise Problem(name_rules.DUPLICATE.at(entry.span, kind="key", name=entry.key, where=where))
+                raise Found(name_rules.DUPLICATE.at(entry.span, kind="key", name=entry.key, where=where))
             found[entry.key] = self._spell(value)
         self._gathered(list(found.values()), expr.span)
-        return Record(tuple(found.items()))
+        return DictValue(tuple(found.items()))
 
     def _member(self, expr: Member) -> _Steps:
         """`dict.key`; a member of anything else is no constant."""
@@ -341,18 +341,18 @@ class _Evaluation:
             root = root.operand
         known = self.names.get(root.id) if isinstance(root, Name) else None
         owner = (yield expr.operand) if known is not None else None
-        if isinstance(owner, Record):
+        if isinstance(owner, DictValue):
             return self._entry(owner, expr.field, expr)
         text = f"'{quote(expr.span, 'a member')}'"
-        raise Problem(rules.NOT_CONSTANT.at(expr.span, what=text, why="it belongs to a tensor"))
+        raise Found(rules.NOT_CONSTANT.at(expr.span, what=text, why="it belongs to a tensor"))
 
-    def _entry(self, owner: Record, key: str, expr: Expr) -> Value:
+    def _entry(self, owner: DictValue, key: str, expr: Expr) -> Value:
         found = owner.find(key)
         if found is not None:
             return found[0]
         where = f"in the dict of '{quote(expr.span, 'this')}'"
-        repair = guess(key, owner.names()) or f"it has {', '.join(owner.names()) or 'no keys'}"
-        raise Problem(name_rules.UNKNOWN.at(expr.span, name=key, where=where, repair=repair))
+        repair = suggest(key, owner.names()) or f"it has {', '.join(owner.names()) or 'no keys'}"
+        raise Found(name_rules.UNKNOWN.at(expr.span, name=key, where=where, repair=repair))
 
     def _call(self, expr: Call) -> _Steps:
         callee = expr.callee
@@ -361,7 +361,7 @@ class _Evaluation:
         values: list[Value] = []
         for argument in expr.arguments:
             if argument.name is not None:
-                raise Problem(
+                raise Found(
                     name_rules.UNKNOWN_ARGUMENT.at(
                         argument.span, module=callee.id, name=argument.name, repair="intrinsics take no names"
                     )
@@ -372,7 +372,7 @@ class _Evaluation:
     def _index(self, index: Index) -> _Steps:
         """An element or a range of a list or a string."""
         whole = yield index.operand
-        if isinstance(whole, Record) and len(index.items) == 1 and isinstance(index.items[0], Text):
+        if isinstance(whole, DictValue) and len(index.items) == 1 and isinstance(index.items[0], Text):
             return self._entry(whole, index.items[0].value, index)
         if not isinstance(whole, tuple | str) or len(index.items) != 1:
             what = f"what '{quote(index.span, 'the index')}' takes from"
@@ -387,7 +387,7 @@ class _Evaluation:
         at = _whole(self._settled((yield item)), item)
         if -len(whole) <= at < len(whole):
             return whole[at]
-        raise Problem(
+        raise Found(
             rules.POSITION.at(
                 item.span,
                 what="the index",
@@ -417,24 +417,24 @@ class _Evaluation:
             return Items.of(self._spell(item) for item in value)
         return value
 
-    def _unknown(self, word: _Word, names: Collection[str]) -> Problem:
-        repair = guess(word.id, names)
-        return Problem(name_rules.UNKNOWN.at(word.span, name=word.id, where=self.around.where, repair=repair))
+    def _unknown(self, word: _Word, names: Collection[str]) -> Found:
+        repair = suggest(word.id, names)
+        return Found(name_rules.UNKNOWN.at(word.span, name=word.id, where=self.around.where, repair=repair))
 
 
-def unknown_function(expr: Call) -> Problem:
+def unknown_function(expr: Call) -> Found:
     """The finding that a constant calls what is no function of constants."""
     callee = expr.callee
     name = callee.id if isinstance(callee, Name) else quote(callee.span, "this")
-    text, repair = f"'{quote(expr.span, 'the call')}'", guess(name, INTRINSICS)
+    text, repair = f"'{quote(expr.span, 'the call')}'", suggest(name, INTRINSICS)
     why = f"there is no function '{name}'"
     hint = repair or f"functions of constants are {', '.join(sorted(INTRINSICS))}"
-    return Problem(rules.NOT_CONSTANT.at(expr.span, what=text, why=why, hint=hint))
+    return Found(rules.NOT_CONSTANT.at(expr.span, what=text, why=why, hint=hint))
 
 
-def _too_many(what: str, span: Span) -> Problem:
+def _too_many(what: str, span: Span) -> Found:
     hint = "a list holds fewer values, and fewer lists in lists"
-    return Problem(LIMIT.at(span, what=what, limit=_MOST_VALUES, option="", hint=hint))
+    return Found(LIMIT.at(span, what=what, limit=_MOST_VALUES, option="", hint=hint))
 
 
 def _words(value: _Inner) -> list[_Word]:
