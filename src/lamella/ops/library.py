@@ -20,6 +20,7 @@ from lamella.ops.instance import Definition
 from lamella.ops.modules import MAIN, Loading, own_name, read_main
 from lamella.ops.problem import Problem
 from lamella.ops.scalars.arithmetic import Budget
+from lamella.ops.traits import Trait, Traits, declared_traits, find_traits
 
 SPECIFICATION, NEWER = "specification", "newer"
 DIALECTS = (SPECIFICATION, NEWER)
@@ -79,6 +80,11 @@ class _Shelf:
                 self.operators[name] = operator
         return self.operators[name]
 
+    def traits(self, name: str) -> Mapping[str, Trait]:
+        """What the comment above an operator declares."""
+        entry = self.outline.find(name)
+        return {} if entry is None else declared_traits(self.source.text, entry.span.start)
+
 
 class Library:
     """The operators that a model can call, with what the engine keeps for each."""
@@ -102,6 +108,7 @@ class Library:
         self._shelves: dict[str, tuple[_Shelf, ...]] = {}
         self._definitions: dict[str, Definition | None] = {}
         self._plans: dict[int, tuple[Definition, Plan]] = {}
+        self._traits: dict[str, Traits] = {}
 
     @cached_property
     def standard(self) -> frozenset[str]:
@@ -118,6 +125,25 @@ class Library:
         """The syntax of an operator by its qualified name, as the checker asks for it."""
         found = self.find(qualified)
         return None if found is None else found.operator
+
+    def traits(self, qualified: str) -> Traits:
+        """What an operator is by its declaration and by its body; declarations of the shipped library alone count."""
+        if qualified not in self._traits:
+            self._traits[qualified] = Traits(root=qualified)  # for a composition that reaches itself
+            definition = self.find(qualified)
+            if definition is not None:
+                self._traits[qualified] = self._find_traits(definition)
+        return self._traits[qualified]
+
+    def _find_traits(self, definition: Definition) -> Traits:
+        declared: Mapping[str, Trait] = {}
+        if definition.standard:
+            name = definition.operator.name
+            shelf = next((item for item in self._shelf(definition.module) if item.find(name)), None)
+            declared = {} if shelf is None else shelf.traits(name)
+        return find_traits(
+            definition, declared, lambda name: self.traits(self.resolve(name, definition.module))
+        )
 
     def resolve(self, name: str, module: str) -> str:
         """The qualified name of what the text of a module calls.
@@ -211,6 +237,7 @@ class Library:
         self.documents.update(loading.documents)
         self.shadows, self.lost = frozenset(loading.shadows), frozenset(loading.lost)
         self._definitions.clear()
+        self._traits.clear()
         findings = list(loading.findings)
         for module, span in loading.shadows.items() if not errors(findings) else ():
             findings += self._tell_shadow(module, span)
@@ -222,6 +249,7 @@ class Library:
         loading.follow_texts()
         self.documents.update(loading.documents)
         self._definitions.clear()
+        self._traits.clear()
         return tuple(loading.findings)
 
     def _tell_shadow(self, module: str, span: Span) -> Iterator[Diagnostic]:

@@ -1,11 +1,11 @@
-"""Compute before the run what does not depend on it.
+"""Constant folding: compute before the run what does not depend on it.
 
 `y = f(c)` with constants `c` alone becomes the constant `y`. Random operators, outputs of the graph, quantised tensors,
 results with NaN (which no literal says) and results larger than `LARGEST` elements stay as they are, and so does what
 reads more than `MOST_READ` elements. Variables are not constants: what is computed from weights stays.
 
-What makes a tensor out of nothing but a shape and one value (`aten.zeros`, `aten.full`, `aten.arange`) is shorter than
-its result: it stays for those who read it at the run, and what is computed from it is computed here.
+A generator, which makes a tensor out of nothing but a shape and one value (`aten.zeros`, `aten.full`, `aten.arange`),
+is shorter than its result: it stays for those who read it at the run, and what is computed from it is computed here.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.diagnostic import LamellaError
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Node, Operation, Pack, Single, Tensor
-from lamella.graph.passes.merge_equal import RANDOM
 from lamella.graph.rewrite import Change, Walk, made, members, rewrite
+from lamella.ops.library import Library
 from lamella.ops.problem import Problem
 
 LARGEST = 4096
@@ -32,30 +32,30 @@ MOST_READ = 16 * LARGEST
 MOST_MADE = 256 * LARGEST
 """Elements that one run of the pass writes down; what comes after them is left alone."""
 DEEPEST = 2
-"""How many makers may stand behind each other: one value, and what is full of it."""
-_MAKERS = frozenset(
-    f"aten.{name}"
-    for name in ("zeros", "empty", "ones", "full", "arange", "linspace", "eye", "scalar_tensor")
-)
+"""How many generators may stand behind each other: one value, and what is full of it."""
 Evaluate: TypeAlias = Callable[[Operation, Mapping[str, Array]], Sequence[Array]]
 """Runs one operation on arrays by the names of its inputs; one array for each tensor that it makes."""
 
 
 def fold_constants(model: Model, evaluate: Evaluate) -> Model:
     """The model with constant operations computed by a backend."""
-    return replace(model, graph=rewrite(model.graph, _Folding(evaluate).visit))
+    return replace(model, graph=rewrite(model.graph, _Folding(model.library, evaluate).visit))
 
 
 class _Folding:
     """Computes operations, and counts the elements that were written down for them."""
 
-    def __init__(self, evaluate: Evaluate) -> None:
+    def __init__(self, library: Library, evaluate: Evaluate) -> None:
+        self.library = library
         self.evaluate = evaluate
         self.left = MOST_MADE
 
     def visit(self, node: Node, walk: Walk) -> Change | None:
         """Constants in the place of an operation on constants."""
-        if not isinstance(node, Operation) or node.operator.startswith(RANDOM) or node.operator in _MAKERS:
+        if not isinstance(node, Operation):
+            return None
+        traits = self.library.traits(node.operator)
+        if "random" in traits or "generator" in traits:
             return None
         if any(item.name in walk.outputs for item in made(node)):
             return None
@@ -78,11 +78,19 @@ class _Folding:
     def _constants(self, node: Operation, walk: Walk, depth: int) -> dict[str, Array] | None:
         """The inputs of a node as arrays; None where one of them is not constant, or they are too large."""
         read = dict.fromkeys(members(node.inputs))
-        if not all(_is_known(item, walk) for item in read) or sum(map(_volume, read)) > MOST_READ:
+        if not all(self._is_known(item, walk) for item in read) or sum(map(_volume, read)) > MOST_READ:
             return None
         arrays = {item.name: self._array(item, walk, depth) for item in read if isinstance(item, Tensor)}
         found = {name: array for name, array in arrays.items() if array is not None}
         return found if len(found) == len(read) else None
+
+    def _is_known(self, item: Tensor | Pack, walk: Walk) -> bool:
+        """Whether a tensor is a constant, or the result of a generator."""
+        if not isinstance(item, Tensor):
+            return False
+        maker = walk.maker(item)
+        generated = maker is not None and "generator" in self.library.traits(maker.operator)
+        return generated or walk.constant(item) is not None
 
     def _array(self, tensor: Tensor, walk: Walk, depth: int) -> Array | None:
         constant, maker = walk.constant(tensor), walk.maker(tensor)
@@ -92,14 +100,6 @@ class _Folding:
             return None
         _, arrays = self._compute(maker, walk, depth - 1)
         return arrays[0] if arrays else None
-
-
-def _is_known(item: Tensor | Pack, walk: Walk) -> bool:
-    """Whether a tensor is a constant, or made out of nothing."""
-    if not isinstance(item, Tensor):
-        return False
-    maker = walk.maker(item)
-    return walk.constant(item) is not None or (maker is not None and maker.operator in _MAKERS)
 
 
 def _folded(outputs: Sequence[Tensor], arrays: Sequence[Array]) -> Change | None:

@@ -81,7 +81,7 @@ class Walk:
         for node in nodes:
             renewed = self._renew(node, visit)
             change = visit(renewed, self)
-            if change is None or not self._is_sound(renewed, change):
+            if change is None or not self.is_sound(renewed, change):
                 change = Change((renewed,))
             for item in change.constants:
                 self.constants[item.tensor.name] = item
@@ -119,7 +119,7 @@ class Walk:
         self.path = outer
         return replace(region, nodes=nodes, outputs=tuple(map(self._current, region.outputs)))
 
-    def _is_sound(self, node: Node, change: Change) -> bool:
+    def is_sound(self, node: Node, change: Change) -> bool:
         """Only an equal type and shape may stand in for a tensor, and a quantised one is never taken away."""
         old = {item.name: item for item in made(node)}
         return all(

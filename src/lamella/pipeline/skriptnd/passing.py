@@ -11,7 +11,7 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Operation, Tensor
-from lamella.graph.passes import PASSES
+from lamella.graph.passes import FORMER_NAMES, PASSES
 from lamella.graph.passes.fold_constants import Evaluate, fold_constants
 from lamella.graph.passes.optimise import optimise
 from lamella.graph.rewrite import Renewal, made, members
@@ -24,7 +24,8 @@ MOST_KNOWN = 256
 
 
 def apply_pass(model: Model, name: str, limits: Limits = DEFAULT) -> Model:
-    """The model after one pass."""
+    """The model after one pass; what it was called before is understood too."""
+    name = FORMER_NAMES.get(name, name)
     if name == FOLD:
         return fold_constants(model, evaluator(model.library, limits))
     if name == OPTIMISE:

@@ -1,7 +1,8 @@
-"""Compute equal things once.
+"""Common-subexpression elimination: compute equal things once.
 
-`y = f(a, b)` and, later and where the first is visible, `z = f(a, b)` become `y = f(a, b)` with `y` for `z`. Equal
-constants become one. Random operators are drawn anew each time and are never merged.
+`y = f(a, b)` and, later and where the first is visible, `z = f(a, b)` become `y = f(a, b)` with `y` for `z`; for a
+commutative `f` also `z = f(b, a)`. Equal constants become one. Random operators draw anew each time and are never
+merged.
 """
 
 from __future__ import annotations
@@ -10,28 +11,29 @@ from dataclasses import replace
 
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Constant, Graph, Node, Operation, Pack, Tensor, tensors
+from lamella.graph.passes.patterns import is_plain, trait_of
 from lamella.graph.rewrite import Change, Renewal, Walk, rewrite
+from lamella.ops.library import Library
 
-RANDOM = "rand."
 
-
-def merge_equal(model: Model) -> Model:
+def cse(model: Model) -> Model:
     """The model with equal operations and constants computed once."""
-    merged = rewrite(_merge_constants(model.graph), _Merger().visit)
+    merged = rewrite(_merge_constants(model.graph), _AvailableExpressions(model.library).visit)
     return replace(model, graph=merged)
 
 
-class _Merger:
+class _AvailableExpressions:
     """Remembers what was computed, and in which region."""
 
-    def __init__(self) -> None:
+    def __init__(self, library: Library) -> None:
+        self.library = library
         self._known: dict[tuple[str, tuple[int, ...]], Operation] = {}
 
     def visit(self, node: Node, walk: Walk) -> Change | None:
         """Let an earlier operation stand for an equal one, where it is visible: here or in a region around."""
-        if not isinstance(node, Operation) or node.operator.startswith(RANDOM):
+        if not isinstance(node, Operation) or "random" in self.library.traits(node.operator):
             return None
-        key = _key(node)
+        key = self._key(node)
         for depth in range(len(walk.path) + 1):
             earlier = self._known.get((key, walk.path[:depth]))
             if earlier is not None and (pairs := _pairs(node, earlier)) is not None:
@@ -39,11 +41,12 @@ class _Merger:
         self._known[key, walk.path] = node
         return None
 
-
-def _key(node: Operation) -> str:
-    """What decides the result; texts tell 0.0 from -0.0 and 1 from true, which compare equal."""
-    names = [_names(argument) for argument in node.inputs]
-    return repr((node.operator, names, node.attributes, [(name, str(item)) for name, item in node.types]))
+    def _key(self, node: Operation) -> str:
+        """What decides the result; texts tell 0.0 from -0.0 and 1 from true, which compare equal."""
+        names = [_names(argument) for argument in node.inputs]
+        if trait_of(self.library, node, "commutative") is not None and is_plain(node):
+            names.sort(key=str)
+        return repr((node.operator, names, node.attributes, [(name, str(item)) for name, item in node.types]))
 
 
 def _names(argument: Argument) -> object:
