@@ -55,7 +55,6 @@ KNOWN: Mapping[str, TraitRule] = MappingProxyType(
         "even": TraitRule("f(-x) = f(x)"),
         "linear": TraitRule("f(x, y) = a · x + b · y", "a b"),
         "monomial": TraitRule("f(x, y) = x ** a · y ** b", "a b"),
-        "cast": TraitRule("each element converted to the output's type"),
         "reshape": TraitRule("the same elements in row-major order"),
         "permutation": TraitRule("the axes in another order"),
         "window": TraitRule("f(x) = x where the output has the shape of x"),

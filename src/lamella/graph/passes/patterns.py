@@ -42,19 +42,19 @@ _ALGEBRAIC = frozenset(("identity", "absorbing", "idempotent", "involution", "ev
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class EquationTerm:
     """A term of an equation: what it is by its `kind`, its name or value, and the terms inside."""
 
     kind: str
     """`tensor`, `value`, `absent`, `any`, `single`, `call`, or on the right `several`."""
     name: str = ""
     value: bool | int = 0
-    terms: tuple[Pattern, ...] = ()
+    terms: tuple[EquationTerm, ...] = ()
     attributes: tuple[tuple[str, int | str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class EquationCondition:
     """A trait or a predicate, with the names that it is asked about."""
 
     name: str
@@ -66,9 +66,9 @@ class Identity:
     """An equation: what may stand for the left side where the conditions hold."""
 
     text: str
-    left: Pattern
-    right: Pattern
-    conditions: tuple[Condition, ...]
+    left: EquationTerm
+    right: EquationTerm
+    conditions: tuple[EquationCondition, ...]
 
 
 Bindings: TypeAlias = Mapping[object, Tensor | Operation | Constant]
@@ -120,28 +120,28 @@ def _identity(text: str) -> Identity:
     left, right = (_pattern(ast.parse(side.strip(), mode="eval").body) for side in equation.split(" = "))
     found = [ast.parse(item.strip(), mode="eval").body for item in conditions.split(" and ") if item.strip()]
     asked = tuple(
-        Condition(item.name, tuple(term.name for term in item.terms)) for item in map(_pattern, found)
+        EquationCondition(item.name, tuple(term.name for term in item.terms)) for item in map(_pattern, found)
     )
     return Identity(" ".join(text.split()), left, right, asked)
 
 
-def _pattern(node: ast.expr) -> Pattern:
+def _pattern(node: ast.expr) -> EquationTerm:
     match node:
         case ast.Name(id="_"):
-            return Pattern("any")
+            return EquationTerm("any")
         case ast.Name(id=name):
-            return Pattern("tensor", name)
+            return EquationTerm("tensor", name)
         case ast.Constant(value=None):
-            return Pattern("absent")
+            return EquationTerm("absent")
         case ast.Constant(value=int(value)):
-            return Pattern("value", value=value)
+            return EquationTerm("value", value=value)
         case ast.List(elts=[inner]):
-            return Pattern("single", terms=(_pattern(inner),))
+            return EquationTerm("single", terms=(_pattern(inner),))
         case ast.Tuple(elts=items):
-            return Pattern("several", terms=tuple(map(_pattern, items)))
+            return EquationTerm("several", terms=tuple(map(_pattern, items)))
         case ast.Call(func=head, args=args, keywords=keywords):
             attributes = tuple((str(item.arg), _attribute(item.value)) for item in keywords)
-            return Pattern("call", ast.unparse(head), terms=tuple(map(_pattern, args)), attributes=attributes)
+            return EquationTerm("call", ast.unparse(head), terms=tuple(map(_pattern, args)), attributes=attributes)
     raise ValueError(f"'{ast.unparse(node)}' is no term of an equation")
 
 
@@ -198,7 +198,7 @@ class _Driver:
                     return change
         return None
 
-    def _holds(self, condition: Condition, match: Match) -> bool:
+    def _holds(self, condition: EquationCondition, match: Match) -> bool:
         predicate = self.predicates.get(condition.name)
         if predicate is not None:
             return predicate(match, condition.about)
@@ -219,12 +219,12 @@ def is_trait(name: str) -> bool:
     return name in KNOWN or name in DERIVED
 
 
-def _has_trait(match: Match, condition: Condition) -> bool:
+def _has_trait(match: Match, condition: EquationCondition) -> bool:
     operation = match.operation(condition.about[0])
     trait = trait_of(match.library, operation, condition.name)
     if trait is None:
         return False
-    values = (match.uniform(match.bound.get(name)) for name in condition.about[1:])  # type: ignore[arg-type]
+    values = (match.uniform(match.tensor(name)) for name in condition.about[1:])
     return all(is_number(value, int(number)) for value, number in zip(values, trait.values, strict=False))
 
 
@@ -255,7 +255,7 @@ def is_plain(operation: Operation, placed: bool = False) -> bool:
 
 
 def _match_call(
-    library: Library, walk: Walk, pattern: Pattern, operation: Operation, bound: Bindings
+    library: Library, walk: Walk, pattern: EquationTerm, operation: Operation, bound: Bindings
 ) -> Iterator[Bindings]:
     """The ways in which an operation matches a term."""
     traits = library.traits(operation.operator)
@@ -271,11 +271,11 @@ def _match_call(
         return
     start = {pattern.name: operation, **bound}
     yield from _match_all(library, walk, pattern.terms, inputs, start)
-    if len(inputs) == 2 and "commutative" in traits:
+    if len(inputs) == 2 and trait_of(library, operation, "commutative") is not None:
         yield from _match_all(library, walk, pattern.terms, inputs[::-1], start)
 
 
-def _has_attributes(operation: Operation, pattern: Pattern) -> bool:
+def _has_attributes(operation: Operation, pattern: EquationTerm) -> bool:
     attributes = dict(operation.attributes)
     for name, value in pattern.attributes:
         actual = attributes.get(name)
@@ -286,7 +286,7 @@ def _has_attributes(operation: Operation, pattern: Pattern) -> bool:
 
 
 def _match_all(
-    library: Library, walk: Walk, patterns: Sequence[Pattern], inputs: Sequence[Argument], bound: Bindings
+    library: Library, walk: Walk, patterns: Sequence[EquationTerm], inputs: Sequence[Argument], bound: Bindings
 ) -> Iterator[Bindings]:
     if not patterns:
         yield bound
@@ -296,7 +296,7 @@ def _match_all(
 
 
 def _match(
-    library: Library, walk: Walk, pattern: Pattern, argument: Argument, bound: Bindings
+    library: Library, walk: Walk, pattern: EquationTerm, argument: Argument, bound: Bindings
 ) -> Iterator[Bindings]:
     """The ways in which an argument matches a term."""
     match pattern.kind:
@@ -352,7 +352,7 @@ def _joined(change: Change, target: Tensor, built: Tensor | Operation | Constant
     return replace(change, results={**change.results, target.name: built})
 
 
-def _build(term: Pattern, match: Match, target: Tensor) -> Built:
+def _build(term: EquationTerm, match: Match, target: Tensor) -> Built:
     """What a term of the right side stands for, in the place of one output."""
     known = match.bound.get(term if term.kind == "call" else term.name)
     if known is not None and not isinstance(known, Operation):
