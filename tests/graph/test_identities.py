@@ -190,6 +190,8 @@ def settings(identity: Identity) -> Iterator[Setting]:
         for sample in product(*samples):
             shape = sample[-1][0]
             attributes = {name: item[1] for name, item in zip(names, sample, strict=True)}
+            if rest and any(item.get("alpha", 2) != 2 for item in attributes.values()):
+                continue  # enough factors are tried
             for elements in _elements(identity):
                 for aliases in ({"z": "x"}, {"z": "y"}) if rest else ({},):
                     yield Setting(by_head, attributes, shape, elements, aliases)

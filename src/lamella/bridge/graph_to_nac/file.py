@@ -47,7 +47,7 @@ from lamella.lang.nac.schedule import plan_memory
 from lamella.lang.nac.write import find_unwritable
 from lamella.lang.skriptnd import write as write_skriptnd
 from lamella.lang.skriptnd.nodes import Operator
-from lamella.ops.library import SPECIFICATION
+from lamella.ops.library import SPECIFICATION, Library
 from lamella.ops.problem import Problem
 
 # --- the calls of a graph as instructions that have no place yet --------------------------------------------
@@ -207,14 +207,13 @@ _PRODUCTS = frozenset(
         *("nn.linear", "linalg.matmul"),
     )
 )
-_TURNS = frozenset(("aten.t", "aten.transpose", "aten.permute", "layout.transpose"))
 
 
-def model_width(spoken: Sequence[Spoken], variables: Sequence[Tensor]) -> int:
+def model_width(library: Library, spoken: Sequence[Spoken], variables: Sequence[Tensor]) -> int:
     """The number for the header; 0 where nothing is known."""
     sources, calls = {item.name: item for item in variables}, list(flat_calls(spoken))
     for call in calls:
-        if call.operator in _TURNS and isinstance(call.result, Tensor):
+        if "permutation" in library.traits(call.operator) and isinstance(call.result, Tensor):
             found = next((item for item in tensors_of(call.saying) if item.name in sources), None)
             if found is not None:
                 sources[call.result.name] = sources[found.name]
@@ -352,7 +351,7 @@ class _FileWriter:
         return replace(file, schedule=self._schedule(file, placed))
 
     def _header(self) -> n.Header:
-        width = model_width(self.replayed.calls, self.replayed.variables)
+        width = model_width(self.model.library, self.replayed.calls, self.replayed.variables)
         if width > LAST_INDEX:
             self._leave_out("d_model", f"it is {width}, and its field holds 0 to {LAST_INDEX}")
         return n.Header(
