@@ -18,7 +18,7 @@ from lamella.base.source import NOWHERE, Span
 from lamella.graph.binding import bind_operation, signature
 from lamella.graph.build import result
 from lamella.graph.compose.decompose import compose_call
-from lamella.graph.compose.types import fits
+from lamella.graph.compose.operations import fits
 from lamella.graph.nodes import Argument, Constant, Graph, Operation, Pack, Shape, Tensor, tensors, walk
 from lamella.lang.skriptnd.rules.data import OPEN_SHAPE
 from lamella.lang.skriptnd.rules.graphs import (

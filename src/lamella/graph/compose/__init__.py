@@ -14,16 +14,20 @@ from lamella.base.origin import Origin
 from lamella.base.source import Span
 from lamella.graph.compose.bodies import compose_inside
 from lamella.graph.compose.calls import Call
-from lamella.graph.compose.declare import declared_at
+from lamella.graph.compose.declare import declared_at, expect_quantized, report_missing
 from lamella.graph.compose.decompose import compose_call, decompose
 from lamella.graph.compose.operations import rename
-from lamella.graph.compose.quantize import expect_quantized, report_missing
-from lamella.graph.compose.scope.frame import Frame, Meanings
-from lamella.graph.compose.scope.keeping import keeper
-from lamella.graph.compose.scope.names import Scope
-from lamella.graph.compose.scope.room import recursion_room
-from lamella.graph.compose.scope.session import Named, Session, Stop
-from lamella.graph.compose.scope.wanted import Simple
+from lamella.graph.compose.scope import (
+    Frame,
+    Meanings,
+    Named,
+    Scope,
+    Session,
+    Simple,
+    Stop,
+    keeper,
+    recursion_room,
+)
 from lamella.graph.nodes import Argument, Graph, Loop, Pack, Region, Tensor
 from lamella.graph.rewrite import uses
 from lamella.lang.skriptnd.rules import graphs as rules

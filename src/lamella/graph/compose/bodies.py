@@ -11,18 +11,31 @@ from lamella.base.dim import Condition, Dim, Extent
 from lamella.base.origin import Origin
 from lamella.base.source import Span
 from lamella.graph import nodes as graph
-from lamella.graph.compose.calls import Call, bind_call
-from lamella.graph.compose.declare import declare, open_frame, update
-from lamella.graph.compose.flow.loops import compose_loop
-from lamella.graph.compose.flow.regions import Compose, Part, compose_condition, compose_part, settle_shape
-from lamella.graph.compose.flow.steps import Steps, scan, start_value
-from lamella.graph.compose.operations import as_tensor, keep_whole, rename
-from lamella.graph.compose.quantize import expect_quantized
-from lamella.graph.compose.scope.frame import Frame, Place
-from lamella.graph.compose.scope.session import Named
-from lamella.graph.compose.scope.wanted import UNNAMED, Simple, Wanted, names_in, pack_of, spread
-from lamella.graph.compose.types import check_type, fits
-from lamella.graph.compose.values import describe, describe_type, need
+from lamella.graph.compose.calls import Call, bind_call, describe, describe_type, need
+from lamella.graph.compose.declare import declare, expect_quantized, open_frame, update
+from lamella.graph.compose.flow import (
+    Compose,
+    Part,
+    Steps,
+    compose_condition,
+    compose_loop,
+    compose_part,
+    scan,
+    settle_shape,
+    start_value,
+)
+from lamella.graph.compose.operations import as_tensor, check_type, fits, keep_whole, rename
+from lamella.graph.compose.scope import (
+    UNNAMED,
+    Frame,
+    Named,
+    Place,
+    Simple,
+    Wanted,
+    names_in,
+    pack_of,
+    spread,
+)
 from lamella.graph.nodes import Pack, Region, Shape, Tensor
 from lamella.lang.skriptnd.nodes import (
     Block,

@@ -14,12 +14,17 @@ from lamella.base.source import NOWHERE
 from lamella.graph.compose.bodies import compose_body
 from lamella.graph.compose.calls import Call
 from lamella.graph.compose.operations import rename
-from lamella.graph.compose.scope.frame import Frame, Meanings
-from lamella.graph.compose.scope.keeping import keeper
-from lamella.graph.compose.scope.names import Scope
-from lamella.graph.compose.scope.room import recursion_room
-from lamella.graph.compose.scope.session import Named, Session, Stop
-from lamella.graph.compose.scope.wanted import Fixed
+from lamella.graph.compose.scope import (
+    Fixed,
+    Frame,
+    Meanings,
+    Named,
+    Scope,
+    Session,
+    Stop,
+    keeper,
+    recursion_room,
+)
 from lamella.graph.model import Model
 from lamella.graph.nodes import (
     Argument,

@@ -141,7 +141,9 @@ def _pattern(node: ast.expr) -> EquationTerm:
             return EquationTerm("several", terms=tuple(map(_pattern, items)))
         case ast.Call(func=head, args=args, keywords=keywords):
             attributes = tuple((str(item.arg), _attribute(item.value)) for item in keywords)
-            return EquationTerm("call", ast.unparse(head), terms=tuple(map(_pattern, args)), attributes=attributes)
+            return EquationTerm(
+                "call", ast.unparse(head), terms=tuple(map(_pattern, args)), attributes=attributes
+            )
     raise ValueError(f"'{ast.unparse(node)}' is no term of an equation")
 
 
@@ -286,7 +288,11 @@ def _has_attributes(operation: Operation, pattern: EquationTerm) -> bool:
 
 
 def _match_all(
-    library: Library, walk: Walk, patterns: Sequence[EquationTerm], inputs: Sequence[Argument], bound: Bindings
+    library: Library,
+    walk: Walk,
+    patterns: Sequence[EquationTerm],
+    inputs: Sequence[Argument],
+    bound: Bindings,
 ) -> Iterator[Bindings]:
     if not patterns:
         yield bound

@@ -1,26 +1,141 @@
-"""Loops that the run executes: `for`, folds, `while`, counts, and what they pack up step by step."""
+"""Control flow: branches and loops, decided before the run where that is possible."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 from lamella.base import dim
-from lamella.base.dim import Dim, Extent
-from lamella.base.dtype import I64
+from lamella.base.dim import Dim, Extent, symbols
+from lamella.base.dtype import BOOL, I64
 from lamella.base.origin import Origin
+from lamella.base.source import Span
 from lamella.graph import nodes as graph
-from lamella.graph.compose.flow.regions import Compose, Part, compose_condition, compose_part, settle_shape
-from lamella.graph.compose.flow.steps import label_of, scan, start_value
-from lamella.graph.compose.operations import as_tensor
-from lamella.graph.compose.scope.frame import Frame, Place
-from lamella.graph.compose.scope.session import Named
-from lamella.graph.compose.scope.wanted import Wanted
-from lamella.graph.compose.values import describe, is_single
-from lamella.graph.nodes import Argument, Pack, Region, Tensor
-from lamella.lang.skriptnd.nodes import Loop, Scan
+from lamella.graph.compose.calls import describe, is_single, need
+from lamella.graph.compose.operations import as_tensor, give_type
+from lamella.graph.compose.scope import Frame, Named, Place, Session, Wanted
+from lamella.graph.nodes import Argument, Node, Pack, Region, Shape, Tensor
+from lamella.lang.skriptnd.nodes import Block, Callee, Carried, Invocation, Loop, Scan
 from lamella.lang.skriptnd.rules import graphs as rules
+from lamella.ops.instance import Check
 from lamella.ops.problem import Problem
+from lamella.ops.scalars.values import word_of
+
+# --- regions: parts of a body that the run executes under a condition or again and again --------------------
+
+
+Compose: TypeAlias = Callable[[Frame, Callee, Place], Sequence[object]]
+"""How a callee is composed: the function that knows invocations and blocks."""
+
+
+class Part(NamedTuple):
+    """A composed region: its nodes, what it gives, and what the run tests in it."""
+
+    nodes: tuple[Node, ...]
+    values: Sequence[object]
+    span: Span
+    checks: tuple[Check, ...]
+
+
+def compose_part(frame: Frame, callee: Callee, label: str | None, compose: Compose) -> Part | None:
+    """A callee in a region of its own; None where it failed, which is reported so that the others can go on."""
+    try:
+        with frame.session.region(callee.span) as (nodes, checks):
+            values = need(compose(frame, callee, Place(None, label, callee.span)))
+    except Problem as problem:
+        frame.session.report(frame.origin, *problem.findings)
+        return None
+    return Part(tuple(nodes), values, callee.span, tuple(checks))
+
+
+def compose_condition(
+    frame: Frame, callee: Callee, label: str | None, compose: Compose, inputs: tuple[Tensor, ...] = ()
+) -> Region | None:
+    """The region of a condition, which gives one bool."""
+
+    def decide(inner: Frame, test: Callee, place: Place) -> Sequence[object]:
+        return (_truth(inner, compose(inner, test, place), test.span),)
+
+    part = compose_part(frame, callee, label, decide)
+    if part is None:
+        return None
+    outputs = tuple(item for item in part.values if isinstance(item, Tensor))
+    return Region(inputs, part.nodes, outputs, part.checks)
+
+
+def _truth(frame: Frame, values: Sequence[object], span: Span) -> Tensor:
+    """A condition as a tensor of one bool; one on extents is computed by the run."""
+    value = need(values)[0] if len(values) == 1 else None
+    known = isinstance(value, Tensor) and value.element == BOOL and is_single(value)
+    if known or (not isinstance(value, Tensor) and word_of(value) == "bool"):
+        return as_tensor(frame, value, "the condition", span)
+    found = describe(value) if len(values) == 1 else f"{len(values)} tensors"
+    raise Problem(rules.CONDITION.at(span, found=found))
+
+
+def settle_shape(
+    session: Session, name: str, shapes: Sequence[Shape], hidden: frozenset[str] = frozenset()
+) -> Shape:
+    """The shape of a tensor that takes one of several; an extent that differs, or that is hidden outside, is new."""
+    found: list[Extent] = []
+    for axis, extents in enumerate(zip(*shapes, strict=True)):
+        first = extents[0]
+        if all(item == first for item in extents) and not any(item.name in hidden for item in symbols(first)):
+            found.append(first)
+            continue
+        ends = [dim.bounds(item) for item in extents]
+        low, high = min(low for low, _ in ends), max(high for _, high in ends)
+        found.append(session.symbol(f"{name}.shape[{axis}]", max(low, 0), high))
+    return tuple(found)
+
+
+# --- what every loop starts from: the packs it scans and the values it carries ------------------------------
+
+
+Scanned: TypeAlias = tuple[object, ...] | Pack
+
+
+class Steps(NamedTuple):
+    """The packs that a loop scans, and how long they are; None where it scans nothing."""
+
+    packs: tuple[Scanned, ...]
+    length: Extent | None
+
+
+def scan(frame: Frame, loop: Loop) -> Steps:
+    """The packs of a loop's `for`, all of one length."""
+    packs = tuple(_scanned(frame, item) for item in loop.scans)
+    lengths = list(dict.fromkeys(item.size if isinstance(item, Pack) else len(item) for item in packs))
+    if len(lengths) > 1:
+        words = " and ".join(str(item) for item in lengths)
+        raise Problem(rules.SCANS_DIFFER.at(loop.span, lengths=words))
+    return Steps(packs, lengths[0] if lengths else None)
+
+
+def _scanned(frame: Frame, item: Scan) -> Scanned:
+    value = frame.value(item.value)
+    if isinstance(value, tuple | Pack):
+        return value
+    raise Problem(
+        rules.WRONG_VALUE.at(
+            item.span, what=f"what '{item.name}' scans", found=describe(value), wanted="a pack"
+        )
+    )
+
+
+def start_value(frame: Frame, item: Carried) -> object:
+    """What a carried name means at the start; with a type, a scalar fills a tensor of that type."""
+    value = frame.value(item.value)
+    return value if item.type is None else give_type(frame, value, item.type, item.name)
+
+
+def label_of(loop: Loop, label: str | None) -> str | None:
+    """The automatic label of a loop is its body's, unless its condition is a call as well."""
+    tests = [item for item in (loop.before, loop.after) if isinstance(item, Invocation | Block)]
+    return None if tests and isinstance(loop.body, Invocation | Block) else label
+
+
+# --- loops that the run executes: `for`, folds, `while`, counts, and what they pack up step by step ---------
 
 
 class Start(NamedTuple):
