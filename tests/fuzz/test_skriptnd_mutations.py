@@ -19,8 +19,7 @@ import pytest
 from lamella.backend.reference.formula import contract
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
-from lamella.graph.data.dat import Stored, decode_dat, encode_dat
-from lamella.graph.data.header import Item
+from lamella.graph.data.dat import Item, Stored, decode_dat, encode_dat
 from lamella.graph.data.safetensors import decode_safetensors, encode_safetensors
 from tests.fuzz.nem_road import judge_refusal
 from tests.fuzz.skriptnd_mutate import mutate_text

@@ -34,7 +34,7 @@ from lamella.ops.instance import Instance, singles
 from lamella.ops.library import Library
 from lamella.ops.lower import contractions, operands
 from lamella.ops.problem import Fault, Problem
-from lamella.ops.scalars.ranges import ends_of
+from lamella.ops.scalars.terms import ends_of
 
 LAZY = frozenset(("?:", "&&", "||", "=>"))
 """Functions of which not every operand counts in every step."""

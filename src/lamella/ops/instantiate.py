@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from lamella.base.diagnostic import Diagnostic, Label
 from lamella.base.dim import TooComplex
@@ -13,19 +13,15 @@ from lamella.base.dtype import ElementType
 from lamella.base.source import NOWHERE, Span
 from lamella.lang.skriptnd.rules.composition import TOO_MANY_ARGUMENTS
 from lamella.lang.skriptnd.rules.invocation import TOO_COMPLEX
-from lamella.ops.bind.attributes import Attributes
+from lamella.lang.skriptnd.rules.names import GRAPH_ALWAYS_GIVEN
+from lamella.ops.bind.attributes import Attributes, take_steps, test_known
 from lamella.ops.bind.declare import Declarations
 from lamella.ops.bind.inputs import Inputs, default_of
-from lamella.ops.bind.state import Binding
-from lamella.ops.bind.steps import take_steps, test_known
-from lamella.ops.bind.types import Types
-from lamella.ops.bind.values import as_value
-from lamella.ops.instance import Argument, Definition, Instance, Value
+from lamella.ops.bind.state import Binding, Types, as_value
+from lamella.ops.instance import Argument, Declared, Definition, Instance, Value
+from lamella.ops.library import Library
 from lamella.ops.lower import contractions
 from lamella.ops.problem import Fault, Problem
-
-if TYPE_CHECKING:
-    from lamella.ops.library import Library
 
 NOTHING: Mapping[str, Value] = MappingProxyType({})
 NO_TYPES: Mapping[str, ElementType] = MappingProxyType({})
@@ -143,3 +139,56 @@ def finish(binding: Binding, types: Types, arguments: Sequence[Argument], result
         checks=tuple(binding.checks),
         plan=plan,
     )
+
+
+# --- the main graph bound: no call gives its inputs, their declarations do ----------------------------------
+
+
+def bind_graph(
+    library: Library,
+    definition: Definition,
+    attributes: Mapping[str, Value] = NOTHING,
+    types: Mapping[str, ElementType] = NO_TYPES,
+    span: Span = NOWHERE,
+) -> Instance:
+    """Bind the main graph: `declared` are its inputs, and dynamic extents are symbols.
+
+    `n|10` is the symbol `n`, `~|10` one named after its place: `x.shape[0]`.
+    """
+    binding = Binding(library.plan(definition), span)
+    with told_at_call(binding):
+        return _graphs_bind(binding, attributes, types)
+
+
+def _graphs_bind(
+    binding: Binding, attributes: Mapping[str, Value], types: Mapping[str, ElementType]
+) -> Instance:
+    plan = binding.plan
+    found = Types(binding, types)
+    found.deduce([None] * len(plan.inputs), attributes)
+    bound = Attributes(binding, attributes)
+    bound.bind_given()
+    _expect_given(binding)
+    declarations = Declarations(binding, found, named=True)
+
+    def declare() -> tuple[Declared, ...]:
+        declared = tuple(declarations.declare(item, item.name) for item in plan.inputs)
+        binding.scope.update({item.name: item.tensors() for item in declared})
+        return declared
+
+    binding.more = declare
+    take_steps(binding, plan.early)
+    binding.more = None
+    declared = declare()
+    bound.finish()
+    take_steps(binding, plan.late)
+    return replace(finish(binding, found, (), ()), declared=declared)
+
+
+def _expect_given(binding: Binding) -> None:
+    """Every input of a main graph is given: nothing invokes it without one."""
+    for item in binding.plan.inputs:
+        if item.type.optional or item.default is not None:
+            what = "is optional" if item.type.optional else "has a default value"
+            label = Label(item.parameter.span, "declared here")
+            raise binding.problem(GRAPH_ALWAYS_GIVEN, [label], name=item.name, what=what)

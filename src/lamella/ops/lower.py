@@ -14,12 +14,11 @@ from lamella.base.source import Span
 from lamella.lang.skriptnd.rules.invocation import TOO_LARGE
 from lamella.lang.skriptnd.rules.lowering import PACKED_LENGTH, PACKED_RIGHT, RIGHT_TYPE
 from lamella.lang.skriptnd.rules.types import INTEGER_NEEDED, NOT_BOOL
-from lamella.ops.bind.formulas import LoweringPlan
-from lamella.ops.bind.plan import Plan
+from lamella.ops.bind.plan import LoweringPlan, Plan
 from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard, Index, Lookup, Loop, Scalar
 from lamella.ops.instance import Declared, Fill, Instance, Single
 from lamella.ops.problem import Fault, Problem
-from lamella.ops.scalars.ranges import RANGES
+from lamella.ops.scalars.terms import RANGES
 from lamella.ops.scalars.values import SCALARS, expect_known, word_of
 
 

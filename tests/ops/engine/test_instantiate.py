@@ -10,8 +10,8 @@ from lamella.base import dim
 from lamella.base.dim import Dim, symbol
 from lamella.base.dtype import BF16, F16, F32, F64, I8, I64, ElementType
 from lamella.base.source import Source
-from lamella.ops.graphs import bind_graph
 from lamella.ops.instance import Argument, Fill, Instance, Value
+from lamella.ops.instantiate import bind_graph
 from lamella.ops.library import Library
 from lamella.ops.problem import Problem
 from tests.ops.engine.calls import FakePack, bind, call, module, refusal, shapes, tensor

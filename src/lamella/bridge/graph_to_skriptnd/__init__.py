@@ -10,9 +10,15 @@ from typing import NamedTuple, TypedDict
 from lamella.base.dim import Condition, Extent, Logic, Symbol, Test, bounds, symbols
 from lamella.base.dtype import LANGUAGES
 from lamella.base.origin import Origin
-from lamella.bridge.graph_to_skriptnd.components import Writer, condition_inputs, type_word
+from lamella.bridge.graph_to_skriptnd.components import (
+    Writer,
+    condition,
+    condition_inputs,
+    expression,
+    extent,
+    type_word,
+)
 from lamella.bridge.graph_to_skriptnd.operators import MAIN, Operators, module_document, modules_of
-from lamella.bridge.graph_to_skriptnd.values import condition, expression, extent
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Branch, Graph, Loop, Node, Operation, Pack, Region, Tensor, walk
 from lamella.graph.rewrite import (

@@ -31,8 +31,8 @@ from lamella.graph.compose.scope import (
 from lamella.graph.nodes import Argument, Graph, Loop, Pack, Region, Tensor
 from lamella.graph.rewrite import uses
 from lamella.lang.skriptnd.rules import graphs as rules
-from lamella.ops.graphs import bind_graph
 from lamella.ops.instance import Declared, Definition, Instance, Value
+from lamella.ops.instantiate import bind_graph
 from lamella.ops.library import Module
 from lamella.ops.problem import Problem
 from lamella.ops.scalars.values import Unknown

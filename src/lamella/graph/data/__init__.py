@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lamella.graph.data.dat import Stored, decode_dat, encode_dat, read_dat, write_dat
-from lamella.graph.data.header import Item
+from lamella.graph.data.dat import Item, Stored, decode_dat, encode_dat, read_dat, write_dat
 from lamella.graph.data.safetensors import Store, decode_store, read_safetensors, write_safetensors
 from lamella.graph.data.weights import Weights, read_weights, write_weights
 

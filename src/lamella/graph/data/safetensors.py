@@ -29,7 +29,7 @@ from lamella.base.safetensors import (
 )
 from lamella.base.shape import bytes_for
 from lamella.base.writer import write_pieces
-from lamella.graph.data.header import refuse, whole
+from lamella.graph.data.dat import refuse, whole
 from lamella.lang.skriptnd.rules import data as rules
 
 _TYPES: Mapping[ElementType, str] = MappingProxyType({element: name for name, element in ELEMENTS.items()})

@@ -17,8 +17,7 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import is_folder, read_bytes_in, shown
 from lamella.base.source import Span
 from lamella.base.writer import make_folder, write_bytes
-from lamella.graph.data.dat import Stored, decode_dat, encode_dat, read_dat
-from lamella.graph.data.header import refuse, whole
+from lamella.graph.data.dat import Stored, decode_dat, encode_dat, read_dat, refuse, whole
 from lamella.graph.data.safetensors import decode_safetensors, read_safetensors, write_safetensors
 from lamella.graph.nodes import Graph, Quantization, Tensor, Value
 from lamella.lang.skriptnd.rules import data as rules

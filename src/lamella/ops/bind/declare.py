@@ -20,9 +20,7 @@ from lamella.lang.skriptnd.rules.names import GRAPH_EXTENT
 from lamella.lang.skriptnd.rules.shapes import CONSTANT_LENGTH, CONSTANT_VALUE, PACK_LENGTH_MISSING
 from lamella.lang.skriptnd.rules.types import DEFAULT_TYPE, NOT_A_PACK
 from lamella.ops.bind.plan import ExtentPlan, ParameterPlan
-from lamella.ops.bind.state import Binding
-from lamella.ops.bind.types import Types
-from lamella.ops.bind.values import as_element
+from lamella.ops.bind.state import Binding, Types, as_element
 from lamella.ops.evaluate.packs import pick
 from lamella.ops.evaluate.walk import primitive
 from lamella.ops.instance import Declared, Repeated, Shape, Single

@@ -17,9 +17,7 @@ from lamella.lang.skriptnd.rules.invocation import (
     UNEQUAL_RANKS,
 )
 from lamella.ops.bind.plan import ExtentPlan, Measure, ParameterPlan
-from lamella.ops.bind.state import Binding, Place, describe
-from lamella.ops.bind.types import Types
-from lamella.ops.bind.values import as_value
+from lamella.ops.bind.state import Binding, Place, Types, as_value, describe
 from lamella.ops.formula import Term
 from lamella.ops.instance import Argument, Fill, Repeated, Shape, Single
 from lamella.ops.problem import Fault, Problem
