@@ -12,6 +12,7 @@ import pytest
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.dtype import BF16, BOOL, F16, F32, F64, I8, I32, I64, ElementType
+from lamella.base.errors import Found
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Graph, Tensor, Value, tensors
@@ -22,7 +23,6 @@ from lamella.graph.passes.simplify import IDENTITIES, PREDICATES
 from lamella.graph.rewrite import rewrite
 from lamella.graph.verify import verify
 from lamella.lang.skriptnd.nodes import Dtype, TypeSpec
-from lamella.ops.problem import Problem
 from lamella.ops.traits import Trait
 from tests.ops.trait_cases import GRID, LIBRARY, OPERATORS, SAMPLES, SPECIAL, differ
 
@@ -230,7 +230,7 @@ def trials(
         try:
             with np.errstate(over="ignore"):  # numbers that only a wider type has
                 graph = left.graph()
-        except Problem:  # the operator does not take these types or attributes
+        except Found:  # the operator does not take these types or attributes
             continue
         rewritten = rewrite(graph, visit)
         if rewritten == graph:

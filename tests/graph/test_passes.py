@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lamella.base.arrays import Array
+from lamella.base.errors import Found
 from lamella.graph.model import Model
 from lamella.graph.nodes import Operation, Shape, Tensor
 from lamella.graph.passes import PASSES
@@ -16,7 +17,6 @@ from lamella.graph.passes.fold_constants import fold_constants
 from lamella.graph.passes.specialise_shapes import specialise_shapes
 from lamella.graph.verify import verify
 from lamella.ops.library import Library
-from lamella.ops.problem import Problem
 from tests.graph.texts import body_of, small
 
 X = "x: real[2, 3, 4, 5];"
@@ -276,7 +276,7 @@ def test_an_extent_that_is_one_broadcasts() -> None:
 @pytest.mark.parametrize(("values", "code"), [({"n": 9}, "SKR358"), ({"k": 1}, "SKR359")])
 def test_extents_that_do_not_fit(values: dict[str, int], code: str) -> None:
     model = small("x: real[n|8, 3];", "y = math.exp(x);")
-    with pytest.raises(Problem) as problem:
+    with pytest.raises(Found) as problem:
         specialise_shapes(model, values)
     assert [item.code for item in problem.value.findings] == [code]
 

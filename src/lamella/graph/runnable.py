@@ -12,6 +12,7 @@ from dataclasses import replace
 from lamella.base.diagnostic import Diagnostic, Label, LamellaError
 from lamella.base.dim import Dim, TooComplex
 from lamella.base.dtype import ElementType, Kind
+from lamella.base.errors import Found
 from lamella.base.limits import LARGEST, Limits, in_range
 from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE, Span
@@ -29,11 +30,11 @@ from lamella.lang.skriptnd.rules.graphs import (
     RANK_DIFFERS,
     TOO_MUCH_MEMORY,
 )
+from lamella.ops.fault import Fault
 from lamella.ops.formula import MOST_LOOPS, Apply, Contraction, Element, Guard, Index, Scalar
 from lamella.ops.instance import Instance, singles
 from lamella.ops.library import Library
 from lamella.ops.lower import contractions, operands
-from lamella.ops.problem import Fault, Problem
 from lamella.ops.scalars.terms import ends_of
 
 LAZY = frozenset(("?:", "&&", "||", "=>"))
@@ -102,7 +103,7 @@ class _Refusals:
             self._try(operation)
         except Fault as fault:
             self._tell_fault(fault, operation.operator, operation.origin)
-        except (Problem, LamellaError) as problem:
+        except (Found, LamellaError) as problem:
             self._tell(problem.findings, operation.operator, operation.origin)
         except TooComplex as problem:
             self._tell_fault(Fault(NO_MEANING, reason=problem), operation.operator, operation.origin)

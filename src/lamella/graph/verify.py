@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Dim
 from lamella.base.dtype import BOOL
+from lamella.base.errors import Found
 from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE
 from lamella.graph.build import base_name, bind, result, result_names
@@ -27,7 +28,6 @@ from lamella.graph.nodes import (
 from lamella.graph.rewrite import made, members
 from lamella.lang.skriptnd.rules.data import BAD_GRAPH
 from lamella.ops.library import Library
-from lamella.ops.problem import Problem
 
 
 def verify(graph: Graph, library: Library) -> list[Diagnostic]:
@@ -128,7 +128,7 @@ class _Verifier:
             instance = bind(
                 self.library, node.operator, node.inputs, dict(node.attributes), dict(node.types), names
             )
-        except Problem as problem:
+        except Found as problem:
             self._report(f"{node.operator}: {problem.findings[0].message}", node.origin)
             return
         wanted = [result(item, name) for item, name in zip(instance.outputs, names, strict=False)]

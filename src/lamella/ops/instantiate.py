@@ -10,6 +10,7 @@ from types import MappingProxyType
 from lamella.base.diagnostic import Diagnostic, Label
 from lamella.base.dim import TooComplex
 from lamella.base.dtype import ElementType
+from lamella.base.errors import Found
 from lamella.base.source import NOWHERE, Span
 from lamella.lang.skriptnd.rules.composition import TOO_MANY_ARGUMENTS
 from lamella.lang.skriptnd.rules.invocation import TOO_COMPLEX
@@ -18,10 +19,10 @@ from lamella.ops.bind.attributes import Attributes, take_steps, test_known
 from lamella.ops.bind.declare import Declarations
 from lamella.ops.bind.inputs import Inputs, default_of
 from lamella.ops.bind.state import Binding, Types, as_value
+from lamella.ops.fault import Fault
 from lamella.ops.instance import Argument, Declared, Definition, Instance, Value
 from lamella.ops.library import Library
 from lamella.ops.lower import contractions
-from lamella.ops.problem import Fault, Problem
 
 NOTHING: Mapping[str, Value] = MappingProxyType({})
 NO_TYPES: Mapping[str, ElementType] = MappingProxyType({})
@@ -36,7 +37,7 @@ def instantiate(
     results: Sequence[str] = (),
     span: Span = NOWHERE,
 ) -> Instance:
-    """Bind a call; a Problem says what is wrong with it, at `span` with labels into the definition.
+    """Bind a call; Found says what is wrong with it, at `span` with labels into the definition.
 
     `results` are the names of the results, for the symbols of extents that only the run tells.
     """
@@ -50,8 +51,8 @@ def told_at_call(binding: Binding) -> Iterator[None]:
     """Tell what goes wrong while binding at the place of the call."""
     try:
         yield
-    except Problem as problem:
-        raise Problem(*(_at_call(item, binding) for item in problem.findings)) from None
+    except Found as problem:
+        raise Found(*(_at_call(item, binding) for item in problem.findings)) from None
     except Fault as fault:
         raise fault.at(binding.span) from None
     except TooComplex as problem:
@@ -93,7 +94,7 @@ def _bind(
     binding.more = None
     try:
         inputs.bind_all(passed)
-    except Problem:
+    except Found:
         test_known(binding)
         raise
     bound.finish()

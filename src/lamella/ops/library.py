@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, errors
+from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import read_shipped, shipped, shown
 from lamella.base.source import Source, Span
@@ -18,7 +19,6 @@ from lamella.lang.skriptnd.rules.names import SHADOWED_MODULE
 from lamella.ops.bind.plan import Plan
 from lamella.ops.instance import Definition
 from lamella.ops.modules import MAIN, Loading, own_name, read_main
-from lamella.ops.problem import Problem
 from lamella.ops.scalars.arithmetic import Budget
 from lamella.ops.traits import Trait, Traits, declared_traits, find_traits
 
@@ -76,7 +76,7 @@ class _Shelf:
             else:
                 operator, findings = parse_operator(self.source, entry, self.limits)
                 if errors(findings):
-                    raise Problem(*errors(findings))
+                    raise Found(*errors(findings))
                 self.operators[name] = operator
         return self.operators[name]
 

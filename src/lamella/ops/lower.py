@@ -10,14 +10,15 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 
 from lamella.base.dim import Dim, Extent
+from lamella.base.errors import Found
 from lamella.base.source import Span
 from lamella.lang.skriptnd.rules.invocation import TOO_LARGE
 from lamella.lang.skriptnd.rules.lowering import PACKED_LENGTH, PACKED_RIGHT, RIGHT_TYPE
 from lamella.lang.skriptnd.rules.types import INTEGER_NEEDED, NOT_BOOL
 from lamella.ops.bind.plan import LoweringPlan, Plan
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard, Index, Lookup, Loop, Scalar
 from lamella.ops.instance import Declared, Fill, Instance, Single
-from lamella.ops.problem import Fault, Problem
 from lamella.ops.scalars.terms import RANGES
 from lamella.ops.scalars.values import SCALARS, expect_known, word_of
 
@@ -202,4 +203,4 @@ def keep_depth(contraction: Contraction, limit: int, span: Span) -> None:
             fault = Fault(
                 TOO_LARGE, what=f"a formula nested more than {limit} deep", limit="max_depth", bound=limit
             )
-            raise Problem(*fault.at(span).findings)
+            raise Found(*fault.at(span).findings)

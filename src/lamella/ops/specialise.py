@@ -8,9 +8,9 @@ from lamella.base.dim import Dim, Logic, Test, Values, substitute, substitute_tr
 from lamella.base.limits import DEFAULT
 from lamella.lang.skriptnd.rules.invocation import NOT_COMPUTABLE, UNDECIDED
 from lamella.ops.evaluate.packs import pick
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Lookup, Loop, Scalar
 from lamella.ops.instance import Check
-from lamella.ops.problem import Fault
 from lamella.ops.scalars.arithmetic import Arithmetic
 from lamella.ops.scalars.functions import FUNCTIONS, call, cast, minus, select
 from lamella.ops.scalars.terms import negate

@@ -38,15 +38,15 @@ from lamella.backend.watch import Watch, unwatched
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dim import Extent
-from lamella.base.errors import InputError
+from lamella.base.errors import Found, InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.graph.nodes import Graph, Tensor
 from lamella.lang.nac.check.memory.peak import peak_bytes
 from lamella.lang.nac.nodes import CONTROL_FLOW, Command
 from lamella.lang.nac.regions import Block, Blocks
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance
-from lamella.ops.problem import Fault, Problem
 
 # --- blocks as jumps: only the chosen block of a branch runs; the memory commands of the other are ----------
 
@@ -340,7 +340,7 @@ class Machine:
                     step(slots)
             else:
                 self._run_watched(slots, waiting)
-        except (Fault, Problem, ZeroDivisionError, MemoryError, LamellaError) as problem:
+        except (Fault, Found, ZeroDivisionError, MemoryError, LamellaError) as problem:
             self._tell(self._owner(waiting), problem)
 
     def _owner(self, waiting: Iterator[Step]) -> int:

@@ -24,8 +24,8 @@ from lamella.base.limits import Limits
 from lamella.graph.binding import signature
 from lamella.graph.compose.decompose import Body, compose_call
 from lamella.graph.nodes import Argument, Constant, Operation, Pack, Tensor, tensors
+from lamella.ops.fault import Fault
 from lamella.ops.library import Library
-from lamella.ops.problem import Fault
 
 Env = dict[str, Register]
 """The values of tensors by name."""

@@ -25,17 +25,17 @@ from lamella.base import arrays
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Extent
-from lamella.base.errors import InputError
+from lamella.base.errors import Found, InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NOWHERE, Span
 from lamella.graph.model import Model
 from lamella.graph.nodes import Operation, Pack, Tensor
 from lamella.lang.skriptnd.rules.data import WRONG_SHAPE, WRONG_TYPE
 from lamella.lang.skriptnd.rules.graphs import RANDOM_WEIGHTS
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance
 from lamella.ops.library import Library
-from lamella.ops.problem import Fault, Problem
 
 # --- A graph ready to run: call it with arrays by name, get arrays by name ----------------------------------
 
@@ -228,7 +228,7 @@ class Executable:
     def _prepare(self, operation: Operation) -> tuple[Instance, Sequence[Contraction]] | None:
         try:
             found = self.machine.operators.prepare(operation)
-        except (Fault, Problem):
+        except (Fault, Found):
             return None
         return found.instance, found.formulas
 

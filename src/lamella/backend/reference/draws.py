@@ -16,12 +16,12 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dim import Extent, substitute
 from lamella.base.dtype import ElementType, Kind
+from lamella.base.errors import Found
 from lamella.graph.compose.decompose import compose_call
 from lamella.graph.nodes import Graph, Operation, Tensor, tensors
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Lookup
 from lamella.ops.instance import Instance
 from lamella.ops.library import Library
-from lamella.ops.problem import Problem
 
 SMALL = 8
 """Random integers that pick nothing are drawn below this number."""
@@ -106,7 +106,7 @@ def reading(library: Library, graph: Graph, operations: Iterable[Operation]) -> 
             continue
         try:
             inner = compose_call(library, operation).nodes
-        except (Problem, LamellaError):  # the run tells what is wrong with it
+        except (Found, LamellaError):  # the run tells what is wrong with it
             continue
         yield from (node for node in inner if isinstance(node, Operation))
 

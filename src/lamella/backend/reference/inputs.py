@@ -22,7 +22,7 @@ from lamella.base.dtype import ElementType, Kind
 from lamella.base.source import Span
 from lamella.graph.nodes import Argument, Graph, Pack, Tensor, tensors
 from lamella.lang.skriptnd.rules.graphs import INPUT_TYPE, UNKNOWN_INPUT
-from lamella.ops.problem import Fault
+from lamella.ops.fault import Fault
 
 ENDLESS = 1 << 16
 """Beyond it the bound of an extent is no size that somebody has in mind."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from lamella.base.dim import Dim, Extent, Symbol, substitute, symbols
 from lamella.lang.skriptnd.rules.graphs import EXTENT_BOUND, EXTENT_DIFFERS, RANK_DIFFERS
-from lamella.ops.problem import Fault
+from lamella.ops.fault import Fault
 
 
 class Extents(dict[str, int]):

@@ -12,6 +12,7 @@ from typing import NoReturn
 from lamella.base.diagnostic import Rule
 from lamella.base.dim import Dim, Extent, mul
 from lamella.base.dtype import ElementType, Kind
+from lamella.base.errors import Found
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.nodes import Call, Operand, Parameter, Result, Schema
 from lamella.bridge.aten.promotion import Number
@@ -25,7 +26,6 @@ from lamella.lang.skriptnd.rules.aten import (
     OPERAND_UNKNOWN,
     UNSAYABLE,
 )
-from lamella.ops.problem import Problem
 
 _LIST = re.compile(r"\[(\d*)\]")
 
@@ -40,9 +40,9 @@ class Site:
 
     # --- findings -------------------------------------------------------------------------------------------
 
-    def problem(self, rule: Rule, **values: object) -> Problem:
+    def problem(self, rule: Rule, **values: object) -> Found:
         """A finding about this call."""
-        return Problem(rule.at(NOWHERE, hint=None, labels=(), name=self.schema.name, **values))
+        return Found(rule.at(NOWHERE, hint=None, labels=(), name=self.schema.name, **values))
 
     def refuse(self, operand: str, possible: str) -> NoReturn:
         """Refuse the value of an operand, and say which ones are possible."""
@@ -53,7 +53,7 @@ class Site:
         """Refuse the whole call."""
         raise self.problem(UNSAYABLE, reason=reason)
 
-    def _wrong_kind(self, operand: str, expected: str) -> Problem:
+    def _wrong_kind(self, operand: str, expected: str) -> Found:
         given = show(self.operands.get(operand))
         return self.problem(OPERAND_KIND, operand=operand, expected=expected, given=given)
 
@@ -235,7 +235,7 @@ def show(value: Operand) -> str:
 
 
 def open_site(builder: Builder, call: Call) -> Site:
-    """The call with its defaults; a Problem says which operands it lacks or does not have."""
+    """The call with its defaults; Found says which operands it lacks or does not have."""
     schema = call.schema
     site = Site(builder, schema, dict(_fill(schema, call.operands)))
     names = [item.name for item in schema.parameters]

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.dim import Extent, Logic, Test, symbols
+from lamella.base.errors import Found
 from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE
 from lamella.bridge.graph_to_nac.calls.plan import find_refused, plan_graph
@@ -48,7 +49,6 @@ from lamella.lang.nac.write import find_unwritable
 from lamella.lang.skriptnd import write as write_skriptnd
 from lamella.lang.skriptnd.nodes import Operator
 from lamella.ops.library import SPECIFICATION, Library
-from lamella.ops.problem import Problem
 
 # --- the calls of a graph as instructions that have no place yet --------------------------------------------
 
@@ -132,9 +132,9 @@ class _Writer:
         try:
             name, words = say(call.saying, self.sizes.write)
         except Inexpressible as refused:
-            raise Problem(tell_origin(refused.finding(call.operator), call.origin)) from None
-        except Problem as problem:
-            raise Problem(*(tell_origin(item, call.origin) for item in problem.findings)) from None
+            raise Found(tell_origin(refused.finding(call.operator), call.origin)) from None
+        except Found as problem:
+            raise Found(*(tell_origin(item, call.origin) for item in problem.findings)) from None
         whole = call.result.name if isinstance(call.result, Tensor) else f"{TUPLE_KEY}{len(self.items)}"
         self._emit(name, words, whole)
         self._take_parts(whole, call.result)
@@ -269,7 +269,7 @@ def graph_to_nac(model: Model, options: Writing | None = None) -> Written:
         replayed = replay_model(model)
         writer = _FileWriter(model, replayed, how)
         file = writer.write()
-    except Problem as problem:
+    except Found as problem:
         raise LamellaError(problem.findings) from None
     findings = writer.findings
     if not errors(findings):
@@ -287,15 +287,15 @@ def canonical(model: Model) -> Model:
     """
     try:
         return replace(model, graph=replay_model(model).graph)
-    except Problem as problem:
+    except Found as problem:
         raise LamellaError(problem.findings) from None
 
 
 def replay_model(model: Model) -> Replayed:
-    """The graph made again from its calls; a Problem holds what cannot be said."""
+    """The graph made again from its calls; a Found holds what cannot be said."""
     refused = list(find_refused(model))
     if refused:
-        raise Problem(*refused)
+        raise Found(*refused)
     return replay(model, plan_graph(model))
 
 

@@ -9,13 +9,13 @@ import numpy as np
 from lamella.base.arrays import Array, cast, element_type_of, to_memory
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dtype import name_in
+from lamella.base.errors import Found
 from lamella.base.source import NOWHERE
 from lamella.bridge.nac_to_graph.weights import store_weight
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Single, Tensor
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac.rules import roads as rules
-from lamella.ops.problem import Problem
 
 
 def constant_array(constant: Constant) -> Array:
@@ -25,7 +25,7 @@ def constant_array(constant: Constant) -> Array:
     items = value if isinstance(value, tuple) else (value,) * math.prod(shape)
     numbers = [item for item in items if isinstance(item, int | float)]
     if name_in("nac", tensor.element) is None or len(numbers) != len(items):
-        raise Problem(rules.ELEMENT.at(NOWHERE, what="constant", name=tensor.name, element=tensor.element))
+        raise Found(rules.ELEMENT.at(NOWHERE, what="constant", name=tensor.name, element=tensor.element))
     flat = np.array(numbers, np.float64 if tensor.element.is_float else np.int64)
     return cast(flat, tensor.element).reshape(shape)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dtype import ElementType
+from lamella.base.errors import Found
 from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE, Span
 from lamella.bridge.module_to_graph.annotating.storage import called, marks_of, storage_of
@@ -22,7 +23,6 @@ from lamella.lang.module.instantiate.nodes import BuiltConstant, TensorSlot
 from lamella.lang.module.instantiate.walk import slot_at
 from lamella.lang.module.nodes import Annotation, Operation, Primitive
 from lamella.lang.module.rules import graphs, syntax
-from lamella.ops import problem as operators
 from lamella.ops.instance import Check
 
 ELEMENT_CODES = frozenset(("SKR071", "SKR076", "SKR086", "SKR211", "SKR273", "SKR274"))
@@ -129,7 +129,7 @@ class Road:
                 results=tuple(map(graph_name, results)),
                 **dict(attributes),
             )
-        except operators.Problem as problem:
+        except Found as problem:
             first, *others = (self._said(item, place, inputs) for item in problem.findings)
             for item in others:
                 self.report(item, place.origin)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
 from lamella.base.dim import Dim
+from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.origin import Origin
 from lamella.bridge.nac_to_graph.calls import call, foreign, foresee, is_dropped, is_in_place, is_known
@@ -51,7 +52,7 @@ from lamella.lang.nac.regions import has_blocks
 from lamella.lang.nac.rules import reading as rules
 from lamella.lang.nac.rules.writing import FIELDS
 from lamella.lang.nac.signatures import coerce
-from lamella.ops.problem import Fault, Problem
+from lamella.ops.fault import Fault
 
 MAIN = "main"
 MOST_FINDINGS = 1000
@@ -286,7 +287,7 @@ class _Translator:
                 foreign(self._builder.library, name) if fault.rule == rules.OPERATION_FOREIGN else fault.rule
             )
             self._report(rule.at(item.span, hint=None, labels=(), index=index, name=name, **fault.values))
-        except Problem as problem:
+        except Found as problem:
             for finding in problem.findings:
                 self._report(self._told(finding, index, name))
         except (ArithmeticError, ValueError) as problem:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from lamella.base.dim import TooComplex
+from lamella.base.errors import Found
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.nodes import Result
 from lamella.bridge.aten.sizes import compute_size
@@ -21,7 +22,6 @@ from lamella.bridge.torch_to_graph.report import Report, operation_of
 from lamella.bridge.torch_to_graph.stores import Stores
 from lamella.graph.build import Builder
 from lamella.graph.nodes import Tensor
-from lamella.ops.problem import Problem
 
 TESTS = frozenset(("and_", "or_", "not_", "sym_not", "is_", "is_not"))
 """Questions about several sizes, which only the checks of an export ask."""
@@ -116,7 +116,7 @@ class Walk:
         call = call_of(row.schema, node, self.value_of)
         try:
             found = build_call(self.builder, call, self.report.places.origin(node))
-        except Problem as problem:
+        except Found as problem:
             if row.how == REFUSE:
                 self.report.missing(node)
             else:
@@ -138,7 +138,7 @@ class Walk:
         operands = [operand(item, self.value_of) for item in node.args]
         try:
             found = compute_size(name, operands)
-        except (Problem, TooComplex) as problem:
+        except (Found, TooComplex) as problem:
             known = self.symbols.extent(node.meta.get("val"))
             if known is not None:
                 return known
@@ -146,8 +146,8 @@ class Walk:
             return LOST
         return LOST if found is None else found
 
-    def _refuse(self, node: Node, problem: Problem | TooComplex) -> None:
-        if isinstance(problem, Problem):
+    def _refuse(self, node: Node, problem: Found | TooComplex) -> None:
+        if isinstance(problem, Found):
             for item in problem.findings:
                 self.report.refused_call(node, item.message, item.hint)
         else:

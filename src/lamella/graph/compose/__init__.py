@@ -9,6 +9,7 @@ from typing import NamedTuple
 from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, errors, sort_findings
 from lamella.base.dtype import F32, ElementType
+from lamella.base.errors import Found
 from lamella.base.limits import Limits
 from lamella.base.origin import Origin
 from lamella.base.source import Span
@@ -24,7 +25,6 @@ from lamella.graph.compose.scope import (
     Scope,
     Session,
     Simple,
-    Stop,
     keeper,
     recursion_room,
 )
@@ -34,7 +34,6 @@ from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.instance import Declared, Definition, Instance, Value
 from lamella.ops.instantiate import bind_graph
 from lamella.ops.library import Module
-from lamella.ops.problem import Problem
 from lamella.ops.scalars.values import Unknown
 
 # --- the graph of a module, composed from its text ----------------------------------------------------------
@@ -67,9 +66,7 @@ def compose(
     with collector_paused(), recursion_room(session.limits):
         try:
             found = _compose_graph(session, chosen, attributes or {}, types or {})
-        except Stop as stop:
-            session.report(None, stop.finding)
-        except Problem as problem:
+        except Found as problem:
             session.report(None, *problem.findings)
     findings = tuple(sort_findings(session.findings))
     return Composed(None if errors(findings) else found, findings)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from lamella.base import dim
 from lamella.base.diagnostic import Diagnostic, Label
 from lamella.base.dim import Condition, Dim, Extent
+from lamella.base.errors import Found
 from lamella.base.origin import Origin
 from lamella.base.source import Span
 from lamella.graph import nodes as graph
@@ -54,7 +55,6 @@ from lamella.lang.skriptnd.nodes import (
 )
 from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.instance import Check, Declared
-from lamella.ops.problem import Problem
 from lamella.ops.scalars.values import Unknown, word_of
 
 # --- branches: decided before the run where the condition is known, by the run otherwise --------------------
@@ -86,7 +86,7 @@ def _known_truth(frame: Frame, condition: Callee) -> bool | None:
         return value
     if isinstance(value, Tensor) or word_of(value) == "bool":
         return None
-    raise Problem(rules.CONDITION.at(condition.span, found=describe(value)))
+    raise Found(rules.CONDITION.at(condition.span, found=describe(value)))
 
 
 def _compose_cases(
@@ -100,7 +100,7 @@ def _compose_cases(
     attempts = [compose_part(frame, item, label, compose) for item in callees]
     parts = [item for item in attempts if item is not None]
     if len(parts) < len(attempts) or None in conditions:
-        raise Problem()
+        raise Found()
     origin = Origin("if", place.span, frame.origin)
     rows = [row for number in range(_branches_count(parts)) for row in _rows(frame, parts, number, place)]
     hidden = frame.session.since(mark)
@@ -128,9 +128,7 @@ def _branches_count(parts: Sequence[Part]) -> int:
     fewest = min(len(part.values) for part in parts)
     if any(len(part.values) != fewest for part in parts):
         number = fewest + 1
-        raise Problem(
-            rules.BRANCHES_DIFFER.at(parts[-1].span, number=number, first="given", second="missing")
-        )
+        raise Found(rules.BRANCHES_DIFFER.at(parts[-1].span, number=number, first="given", second="missing"))
     return fewest
 
 
@@ -157,9 +155,9 @@ def _row(frame: Frame, number: int, named: Named | None, values: Sequence[object
     return Row(number, named or Named(frame.scope.name("result")), tensors, span)
 
 
-def _differ(number: int, values: Sequence[object], span: Span) -> Problem:
+def _differ(number: int, values: Sequence[object], span: Span) -> Found:
     words = list(dict.fromkeys(describe(item) for item in values))
-    return Problem(rules.BRANCHES_DIFFER.at(span, number=number + 1, first=words[0], second=words[-1]))
+    return Found(rules.BRANCHES_DIFFER.at(span, number=number + 1, first=words[0], second=words[-1]))
 
 
 def _output(frame: Frame, row: Row, hidden: frozenset[str], origin: Origin) -> Tensor:
@@ -228,9 +226,9 @@ def _give(frame: Frame, call: Call, declared: Declared) -> object:
         return value
     try:
         return _checked(frame, call, declared, value)
-    except Problem as problem:
-        frame.session.report(frame.origin, *problem.findings)
-        return Unknown(Problem())
+    except Found as problem:
+        frame.session.collect(frame.origin, problem)
+        return Unknown(Found())
 
 
 def _checked(frame: Frame, call: Call, declared: Declared, value: object) -> object:
@@ -247,7 +245,7 @@ def _checked(frame: Frame, call: Call, declared: Declared, value: object) -> obj
             return value
     elif declared.items is None and declared.size is None and not isinstance(value, tuple | Pack | None):
         return _tensor(frame, call, declared, value, declared.shape)
-    raise Problem(_finding(call, declared, value, span))
+    raise Found(_finding(call, declared, value, span))
 
 
 def _tensor(frame: Frame, call: Call, declared: Declared, value: object, shape: Shape | None) -> Tensor:
@@ -256,7 +254,7 @@ def _tensor(frame: Frame, call: Call, declared: Declared, value: object, shape: 
     found = as_tensor(frame, value, f"output '{declared.name}'", span, like)
     if found.element == declared.element and (shape is None or fits(found.shape, shape)):
         return found
-    raise Problem(_finding(call, declared, found, span))
+    raise Found(_finding(call, declared, found, span))
 
 
 def _finding(call: Call, declared: Declared, value: object, span: Span) -> Diagnostic:
@@ -314,18 +312,18 @@ def _count(frame: Frame, loop: Loop, steps: Steps) -> int:
     """How many steps there are."""
     test = loop.before or loop.after
     if test is not None:
-        raise Problem(rules.UNKNOWN_UNROLL.at(test.span, found="up to a condition"))
+        raise Found(rules.UNKNOWN_UNROLL.at(test.span, found="up to a condition"))
     expr = loop.iteration.count if loop.iteration is not None else None
     value = None if expr is None else frame.value(expr)
     length = steps.length if value is None else value
     if length is None:
-        raise Problem(rules.LOOP_WITHOUT_END.at(loop.span))
+        raise Found(rules.LOOP_WITHOUT_END.at(loop.span))
     if type(length) is not int or isinstance(steps.length, int | None) is False:
-        raise Problem(rules.UNKNOWN_UNROLL.at(loop.span, found=describe(length)))
+        raise Found(rules.UNKNOWN_UNROLL.at(loop.span, found=describe(length)))
     most = steps.length
     if length < 0 or (isinstance(most, int) and length > most):
         wanted = "at least 0" if length < 0 else f"at most {most}, the number of scanned items"
-        raise Problem(rules.LOOP_COUNT.at(loop.span, found=length, wanted=wanted))
+        raise Found(rules.LOOP_COUNT.at(loop.span, found=length, wanted=wanted))
     return length
 
 
@@ -345,7 +343,7 @@ def _bind(frame: Frame, loop: Loop, carried: Sequence[object], steps: Steps, num
 def _carried(loop: Loop, found: Sequence[object]) -> Sequence[object]:
     if len(found) < len(loop.carried):
         name, after = loop.carried[len(found)].name, f"only {len(found)} results"
-        raise Problem(rules.CARRIED.at(loop.body.span, name=name, before="a tensor", after=after))
+        raise Found(rules.CARRIED.at(loop.body.span, name=name, before="a tensor", after=after))
     return found[: len(loop.carried)]
 
 
@@ -371,7 +369,7 @@ def assign(frame: Frame, component: Component, values: Sequence[object]) -> None
         callee = component.value
         what = callee.operator if isinstance(callee, Invocation) else "the right side"
         wanted, found = len(component.results), len(values)
-        raise Problem(rules.RESULT_COUNT.at(component.span, wanted=wanted, what=what, found=found))
+        raise Found(rules.RESULT_COUNT.at(component.span, wanted=wanted, what=what, found=found))
     for pattern, value in zip(component.results, values, strict=True):
         _assign_pattern(frame, pattern, value)
 
@@ -383,7 +381,7 @@ def _assign_pattern(frame: Frame, pattern: Pattern, value: object) -> None:
         _assign_name(frame, pattern, value)
     elif isinstance(pattern, ListPattern):
         if not isinstance(value, tuple):
-            raise Problem(
+            raise Found(
                 rules.WRONG_VALUE.at(
                     pattern.span, what="the right side", found=describe(value), wanted="a pack"
                 )
@@ -404,7 +402,7 @@ def _assign_name(frame: Frame, item: Result, value: object) -> None:
             finding = rules.RESULT_TYPE.at(
                 item.span, hint=hint, name=item.name, declared=declared, found=shown
             )
-            raise Problem(finding)
+            raise Found(finding)
     if item.type is not None:
         check_type(frame, value, item.type, item.name)
     frame.env[item.name] = _named(frame, item, value)
@@ -424,7 +422,7 @@ def fail(frame: Frame, patterns: Sequence[Pattern]) -> None:
     """Make names unusable; whoever uses them fails without a word, for the reason was reported."""
     for pattern in patterns:
         for item in names_in(pattern):
-            frame.env[item.name] = Unknown(Problem())
+            frame.env[item.name] = Unknown(Found())
 
 
 def compose_body(frame: Frame, call: Call) -> Sequence[object]:
@@ -462,8 +460,8 @@ def compose_components(frame: Frame, components: Sequence[Component], labelled: 
         frame.session.spend(1, component.span)
         try:
             _compose_component(frame, component, labelled)
-        except Problem as problem:
-            frame.session.report(frame.origin, *problem.findings)
+        except Found as problem:
+            frame.session.collect(frame.origin, problem)
             fail(frame, component.results)
 
 
@@ -509,9 +507,9 @@ def _settle(frame: Frame, result: Expr) -> object:
     """What a block yields; what cannot be had spoils no other result."""
     try:
         return frame.value(result)
-    except Problem as problem:
-        frame.session.report(frame.origin, *problem.findings)
-        return Unknown(Problem())
+    except Found as problem:
+        frame.session.collect(frame.origin, problem)
+        return Unknown(Found())
 
 
 def _yielded(block: Block, wanted: Sequence[Wanted]) -> Iterator[tuple[str, Wanted]]:

@@ -10,6 +10,7 @@ from lamella.base import dim
 from lamella.base.diagnostic import Diagnostic, Label
 from lamella.base.dim import Dim, Extent, Logic, Test
 from lamella.base.dtype import ElementType, name_in
+from lamella.base.errors import Found
 from lamella.base.origin import Origin
 from lamella.base.source import Span
 from lamella.graph.compose.scope import Frame, Named, Place, Scope, Session, Wanted, is_open
@@ -19,7 +20,6 @@ from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.instance import Argument as ArgumentValue
 from lamella.ops.instance import Definition, Fill, Instance, Repeated, Value
 from lamella.ops.instantiate import instantiate
-from lamella.ops.problem import Problem
 from lamella.ops.scalars.values import TERMS, Unknown, show
 
 # --- values of a composition: tensors, packs of them and scalars, their words, and scalars that -------------
@@ -49,7 +49,7 @@ def describe(value: object) -> str:
 def need(values: Sequence[object]) -> Sequence[object]:
     """The values, all of which must be there; what failed was reported where it did."""
     if any(isinstance(item, Unknown) for item in values):
-        raise Problem()
+        raise Found()
     return values
 
 
@@ -58,7 +58,7 @@ def as_argument(value: object, what: str, span: Span) -> ArgumentValue:
     items = value if isinstance(value, tuple) else (value,)
     for item in items:
         if item is not None and not isinstance(item, PASSED):
-            raise Problem(
+            raise Found(
                 rules.WRONG_VALUE.at(
                     span, what=what, found=describe(item), wanted="a tensor or a known value"
                 )
@@ -71,7 +71,7 @@ def as_attribute(value: object, what: str, span: Span) -> Value:
     items = value if isinstance(value, tuple) else (value,)
     for item in items:
         if item is not None and not isinstance(item, SCALARS):
-            raise Problem(
+            raise Found(
                 rules.WRONG_VALUE.at(
                     span, what=what, found=describe(item), wanted="a value known before the run"
                 )
@@ -116,12 +116,12 @@ def bind_call(frame: Frame, text: Invocation, place: Place) -> Call:
     results, kept = _results(session, definition, wanted, scope), session.keep(definition)
     try:
         instance = instantiate(session.library, definition, arguments, attributes, types, results, text.span)
-    except Problem as problem:
+    except Found as problem:
         raise _with_makers(problem, arguments) from None
     return Call(instance, scope, origin, wanted, place.span, results if kept else ())
 
 
-def _with_makers(problem: Problem, arguments: Sequence[ArgumentValue]) -> Problem:
+def _with_makers(problem: Found, arguments: Sequence[ArgumentValue]) -> Found:
     """The findings on a call, with the places where the tensors were made whose shapes they speak of."""
     given = (argument if isinstance(argument, tuple) else (argument,) for argument in arguments)
     tensors = [item for group in given for item in group if isinstance(item, Tensor)]
@@ -135,7 +135,7 @@ def _with_makers(problem: Problem, arguments: Sequence[ArgumentValue]) -> Proble
         ]
         return replace(finding, labels=(*finding.labels, *labels[:MAKERS]))
 
-    return Problem(*(told(item) for item in problem.findings))
+    return Found(*(told(item) for item in problem.findings))
 
 
 def find_operator(frame: Frame, name: str, span: Span) -> Definition:
@@ -143,7 +143,7 @@ def find_operator(frame: Frame, name: str, span: Span) -> Definition:
     library = frame.session.library
     found = library.find(library.resolve(name, frame.module))
     if found is None:
-        raise Problem(rules.WRONG_VALUE.at(span, what=f"'{name}'", found="unknown", wanted="an operator"))
+        raise Found(rules.WRONG_VALUE.at(span, what=f"'{name}'", found="unknown", wanted="an operator"))
     return found
 
 

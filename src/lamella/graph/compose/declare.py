@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from lamella.base.dtype import F32, ElementType
+from lamella.base.errors import Found
 from lamella.base.origin import Origin
 from lamella.base.source import Span
 from lamella.graph.compose.calls import Call, describe, find_operator, given_attributes, given_types
@@ -16,7 +17,6 @@ from lamella.lang.skriptnd.nodes import Component, Operator
 from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.instance import Declared, Definition
 from lamella.ops.instantiate import instantiate
-from lamella.ops.problem import Problem
 from lamella.ops.scalars.values import Unknown
 
 # --- `@quantize`: entries that wait for the tensors they name -----------------------------------------------
@@ -45,8 +45,8 @@ class Entry:
             bound = instantiate(
                 frame.session.library, definition, [tensor], attributes, types, span=text.span
             )
-        except Problem as problem:
-            frame.session.report(frame.origin, *problem.findings)
+        except Found as problem:
+            frame.session.collect(frame.origin, problem)
             return None
         return Quantization(definition.name, bound.attributes)
 
@@ -158,7 +158,7 @@ def _storable(frame: Frame, name: str, declared: Declared, shape: Shape, call: C
     if rooted and known is not None and (known.element, known.shape) == (declared.element, shape):
         return known
     if session.names.is_taken(name):
-        raise Problem(rules.TAKEN_NAME.at(call.span, name=name, operator=call.instance.definition.name))
+        raise Found(rules.TAKEN_NAME.at(call.span, name=name, operator=call.instance.definition.name))
     origin = declared_at(call.instance.definition.operator, declared.name, call.origin)
     return session.tensor(Named(name, True, True), declared.element, shape, origin)
 
@@ -183,7 +183,7 @@ def update(frame: Frame, call: Call, compose: Callable[[Frame, Sequence[Componen
         return
     if frame.session.regions:
         name = call.instance.definition.name
-        raise Problem(rules.UPDATE_IN_FLOW.at(call.span, operator=name))
+        raise Found(rules.UPDATE_IN_FLOW.at(call.span, operator=name))
     variables = {item.name: frame.env[item.name] for item in call.instance.variables}
     compose(frame, components)
     for name, span in _updated(components, variables.keys()):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dtype import F32
+from lamella.base.errors import Found
 from lamella.base.limits import Limits
 from lamella.base.origin import Origin
 from lamella.base.source import NOWHERE
@@ -21,7 +22,6 @@ from lamella.graph.compose.scope import (
     Named,
     Scope,
     Session,
-    Stop,
     keeper,
     recursion_room,
 )
@@ -44,7 +44,6 @@ from lamella.graph.nodes import (
 from lamella.ops.instance import Check, Definition
 from lamella.ops.instantiate import instantiate
 from lamella.ops.library import Library
-from lamella.ops.problem import Problem
 
 
 class Body(NamedTuple):
@@ -114,9 +113,7 @@ def _finish(session: Session, work: Callable[[], None]) -> Body:
     """Do the work; raise what went wrong, which only a graph that was not verified can cause."""
     try:
         work()
-    except Stop as stop:
-        session.report(None, stop.finding)
-    except Problem as problem:
+    except Found as problem:
         session.report(None, *problem.findings)
     if session.findings:
         raise LamellaError(session.findings)

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 from lamella.base import dim
 from lamella.base.dim import Dim, Extent, symbols
 from lamella.base.dtype import BOOL, I64
+from lamella.base.errors import Found
 from lamella.base.origin import Origin
 from lamella.base.source import Span
 from lamella.graph import nodes as graph
@@ -18,7 +19,6 @@ from lamella.graph.nodes import Argument, Node, Pack, Region, Shape, Tensor
 from lamella.lang.skriptnd.nodes import Block, Callee, Carried, Invocation, Loop, Scan
 from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.instance import Check
-from lamella.ops.problem import Problem
 from lamella.ops.scalars.values import word_of
 
 # --- regions: parts of a body that the run executes under a condition or again and again --------------------
@@ -42,8 +42,8 @@ def compose_part(frame: Frame, callee: Callee, label: str | None, compose: Compo
     try:
         with frame.session.region(callee.span) as (nodes, checks):
             values = need(compose(frame, callee, Place(None, label, callee.span)))
-    except Problem as problem:
-        frame.session.report(frame.origin, *problem.findings)
+    except Found as problem:
+        frame.session.collect(frame.origin, problem)
         return None
     return Part(tuple(nodes), values, callee.span, tuple(checks))
 
@@ -70,7 +70,7 @@ def _truth(frame: Frame, values: Sequence[object], span: Span) -> Tensor:
     if known or (not isinstance(value, Tensor) and word_of(value) == "bool"):
         return as_tensor(frame, value, "the condition", span)
     found = describe(value) if len(values) == 1 else f"{len(values)} tensors"
-    raise Problem(rules.CONDITION.at(span, found=found))
+    raise Found(rules.CONDITION.at(span, found=found))
 
 
 def settle_shape(
@@ -108,7 +108,7 @@ def scan(frame: Frame, loop: Loop) -> Steps:
     lengths = list(dict.fromkeys(item.size if isinstance(item, Pack) else len(item) for item in packs))
     if len(lengths) > 1:
         words = " and ".join(str(item) for item in lengths)
-        raise Problem(rules.SCANS_DIFFER.at(loop.span, lengths=words))
+        raise Found(rules.SCANS_DIFFER.at(loop.span, lengths=words))
     return Steps(packs, lengths[0] if lengths else None)
 
 
@@ -116,7 +116,7 @@ def _scanned(frame: Frame, item: Scan) -> Scanned:
     value = frame.value(item.value)
     if isinstance(value, tuple | Pack):
         return value
-    raise Problem(
+    raise Found(
         rules.WRONG_VALUE.at(
             item.span, what=f"what '{item.name}' scans", found=describe(value), wanted="a pack"
         )
@@ -158,7 +158,7 @@ def compose_loop(frame: Frame, loop: Loop, place: Place, compose: Compose) -> Se
     part = compose_part(inner, loop.body, label, compose)
     condition, fine = _condition(frame, loop, start, label, compose)
     if part is None or not fine:
-        raise Problem()
+        raise Found()
     results = _results(inner, loop, start, part)
     origin = Origin("do", place.span, frame.origin)
     names = place.names(len(results))
@@ -196,10 +196,10 @@ def _start(frame: Frame, loop: Loop) -> Start:
     ends = [item for item in (steps.length, count) if isinstance(item, int | Dim)]
     tested = loop.before is not None or loop.after is not None
     if not ends and count is None and not tested:
-        raise Problem(rules.LOOP_WITHOUT_END.at(loop.span))
+        raise Found(rules.LOOP_WITHOUT_END.at(loop.span))
     if isinstance(count, int) and isinstance(steps.length, int) and count > steps.length:
         wanted = f"at most {steps.length}, the number of scanned items"
-        raise Problem(rules.LOOP_COUNT.at(loop.span, found=count, wanted=wanted))
+        raise Found(rules.LOOP_COUNT.at(loop.span, found=count, wanted=wanted))
     most = None if not ends else dim.smaller(ends[0], ends[-1])
     carried = tuple(
         as_tensor(frame, start_value(frame, item), f"'{item.name}'", item.span) for item in loop.carried
@@ -217,7 +217,7 @@ def _items(frame: Frame, item: Scan, pack: Sequence[object]) -> tuple[Tensor, ..
     if len({(tensor.element, len(tensor.shape)) for tensor in found}) > 1:
         words = " and ".join(dict.fromkeys(describe(tensor) for tensor in found))
         what, wanted = f"what '{item.name}' scans", "one type and rank"
-        raise Problem(rules.WRONG_VALUE.at(item.span, what=what, found=words, wanted=wanted))
+        raise Found(rules.WRONG_VALUE.at(item.span, what=what, found=words, wanted=wanted))
     return found
 
 
@@ -232,7 +232,7 @@ def _count(frame: Frame, loop: Loop) -> Tensor | Extent | None:
     if isinstance(value, Dim) or (type(value) is int and value >= 0):
         return value
     wanted = "a number of steps or a tensor of one int"
-    raise Problem(rules.LOOP_COUNT.at(expr.span, found=describe(value), wanted=wanted))
+    raise Found(rules.LOOP_COUNT.at(expr.span, found=describe(value), wanted=wanted))
 
 
 def _index(loop: Loop) -> str | None:
@@ -282,17 +282,17 @@ def _results(frame: Frame, loop: Loop, start: Start, part: Part) -> tuple[Tensor
     if len(part.values) < count:
         found = f"only {len(part.values)} results"
         name = loop.carried[len(part.values)].name
-        raise Problem(rules.CARRIED.at(part.span, name=name, before="a tensor", after=found))
+        raise Found(rules.CARRIED.at(part.span, name=name, before="a tensor", after=found))
     made: list[Tensor] = []
     for number, value in enumerate(part.values):
         like = start.carried[number] if number < count else None
         if isinstance(value, tuple | Pack):
             reason = f"its body gives {describe(value)}, and each step gives one tensor"
-            raise Problem(rules.LOOP_RESULT.at(part.span, name=f"result {number + 1}", reason=reason))
+            raise Found(rules.LOOP_RESULT.at(part.span, name=f"result {number + 1}", reason=reason))
         made.append(as_tensor(frame, value, f"result {number + 1} of the loop", part.span, like))
         if like is not None and (like.element, like.shape) != (made[-1].element, made[-1].shape):
             before, after = describe(like), describe(made[-1])
-            raise Problem(
+            raise Found(
                 rules.CARRIED.at(part.span, name=loop.carried[number].name, before=before, after=after)
             )
     return tuple(made)
@@ -318,7 +318,7 @@ def _scan_output(frame: Frame, item: Scanning, start: Start, loop: Loop) -> Argu
     base = item.wanted.single() or Named(frame.scope.name("steps"))
     if start.most is None:
         reason = "nothing says how many steps there are at most; give a count or scan a pack"
-        raise Problem(rules.LOOP_RESULT.at(loop.span, name=base.name, reason=reason))
+        raise Found(rules.LOOP_RESULT.at(loop.span, name=base.name, reason=reason))
     if start.exact and isinstance(start.most, int):
         session.spend(start.most, loop.span)
         named = item.wanted.items(start.most)

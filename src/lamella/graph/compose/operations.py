@@ -8,6 +8,7 @@ from types import MappingProxyType
 from lamella.base import dim
 from lamella.base.dim import Dim, Extent, Logic, Test
 from lamella.base.dtype import BOOL, I64, ElementType
+from lamella.base.errors import Found
 from lamella.base.origin import Origin
 from lamella.base.source import Span
 from lamella.graph.compose.calls import Call, describe, describe_type, result_name
@@ -18,7 +19,6 @@ from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.formula import Apply
 from lamella.ops.instance import Declared, Fill, Value
 from lamella.ops.instantiate import instantiate
-from lamella.ops.problem import Problem
 from lamella.ops.scalars.values import word_of, word_of_type
 
 FUNCTIONS: Mapping[str, str] = MappingProxyType(
@@ -191,8 +191,8 @@ def _computed(frame: Frame, term: Apply, element: ElementType, span: Span) -> Te
     return call_library(frame, operator, operands, Named(frame.scope.name("value")), span)
 
 
-def _no_tensor(value: object, what: str, span: Span) -> Problem:
-    return Problem(rules.WRONG_VALUE.at(span, what=what, found=describe(value), wanted="a tensor"))
+def _no_tensor(value: object, what: str, span: Span) -> Found:
+    return Found(rules.WRONG_VALUE.at(span, what=what, found=describe(value), wanted="a tensor"))
 
 
 # --- types that a text gives to results and carried values: checked, or filled with a scalar ----------------
@@ -252,7 +252,7 @@ def _extents(frame: Frame, item: nodes.Extent) -> Iterator[Extent | None]:
         yield from [None] * count
 
 
-def _mismatch(frame: Frame, value: object, declared: nodes.TypeSpec, name: str) -> Problem:
+def _mismatch(frame: Frame, value: object, declared: nodes.TypeSpec, name: str) -> Found:
     element, shape = frame.element(declared.name), _shape(frame, declared)
     wanted = declared.name if element is None or shape is None else describe_type(element, shape)
-    return Problem(rules.RESULT_TYPE.at(declared.span, name=name, declared=wanted, found=describe(value)))
+    return Found(rules.RESULT_TYPE.at(declared.span, name=name, declared=wanted, found=describe(value)))

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Extent, symbol, symbols
 from lamella.base.dtype import ElementType, find_in
+from lamella.base.errors import Found
 from lamella.base.limits import Limits
 from lamella.base.origin import Origin
 from lamella.base.source import Span
@@ -19,9 +20,9 @@ from lamella.lang.skriptnd.check.definitions import Definitions
 from lamella.lang.skriptnd.nodes import Expr, ListPattern, Omitted, Pack, Pattern, Result, TypeSpec, Unzip
 from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.evaluate import Code, Compiler
+from lamella.ops.fault import Fault
 from lamella.ops.instance import Check, Definition
 from lamella.ops.library import Library
-from lamella.ops.problem import Fault, Problem
 from lamella.ops.scalars.values import expect_known
 
 # --- names of tensors: the path of labels that leads to them, and how they stay unique ----------------------
@@ -90,14 +91,6 @@ class Names:
 # --- what one composition has made so far, and what it may still spend --------------------------------------
 
 
-class Stop(Exception):
-    """A limit is passed: the composition ends."""
-
-    def __init__(self, finding: Diagnostic) -> None:
-        super().__init__(finding.message)
-        self.finding = finding
-
-
 class Named(NamedTuple):
     """A name for a tensor, whether `@quantize` and files may call it so, and whether it was promised."""
 
@@ -139,6 +132,7 @@ class Session:
         """Expressions made ready, by identity; those of one body are evaluated for each of its calls."""
         self._symbols: list[str] = []
         self._scalars: dict[tuple[object, ...], Tensor] = {}
+        self._exhausted = False
         self._spent = 0
         self._depth = 0
         self._steps = 1
@@ -147,6 +141,21 @@ class Session:
         """Keep findings, each with the calls that led to it."""
         path = () if origin is None else origin.words()
         self.findings += [item if item.origins or not path else item.from_origin(*path) for item in findings]
+
+    def collect(self, origin: Origin | None, problem: Found) -> None:
+        """Keep the findings of a part that failed, so that the parts after it are composed too.
+
+        Not where a limit was passed: that ends the whole composition, or a hostile text would be charged once for each
+        part.
+        """
+        if self._exhausted:
+            raise problem
+        self.report(origin, *problem.findings)
+
+    def _exhaust(self, finding: Diagnostic) -> Found:
+        """What ends the composition, whoever collects findings on the way."""
+        self._exhausted = True
+        return Found(finding)
 
     def leave(self, checks: Sequence[Check]) -> None:
         """Leave assertions to the run of the graph, or of the region that is being composed."""
@@ -158,13 +167,13 @@ class Session:
         """Count work that a text can multiply; the composition ends when it is too much."""
         self._spent += amount
         if self._spent > self.limits.max_operations:
-            raise Stop(rules.TOO_MANY.at(span, limit=self.limits.max_operations))
+            raise self._exhaust(rules.TOO_MANY.at(span, limit=self.limits.max_operations))
 
     @contextmanager
     def deeper(self, span: Span) -> Iterator[None]:
         """One level of nesting further in."""
         if self._depth >= self.limits.max_depth:
-            raise Stop(rules.TOO_DEEP.at(span, limit=self.limits.max_depth))
+            raise self._exhaust(rules.TOO_DEEP.at(span, limit=self.limits.max_depth))
         self._depth += 1
         try:
             yield
@@ -176,7 +185,7 @@ class Session:
         """Steps of an unrolled loop; nested loops multiply, which is refused before any of it is done."""
         outer, self._steps = self._steps, self._steps * max(steps, 1)
         if self._steps > self.limits.max_operations:
-            raise Stop(rules.TOO_MANY.at(span, limit=self.limits.max_operations))
+            raise self._exhaust(rules.TOO_MANY.at(span, limit=self.limits.max_operations))
         try:
             yield
         finally:
@@ -189,7 +198,7 @@ class Session:
         """Nodes and assertions made inside belong to a region of their own; all work on a graph descends into it."""
         most = self.limits.max_depth // 2
         if self.regions >= most:
-            raise Stop(rules.TOO_DEEP.at(span, limit=most))
+            raise self._exhaust(rules.TOO_DEEP.at(span, limit=most))
         nodes, checks = self.nodes, self.checks
         self.nodes, self.checks = [], []
         self.regions += 1
@@ -381,7 +390,7 @@ def _counts(pattern: ListPattern, total: int, length: Length) -> list[int]:
     flexible = [place for place, count in enumerate(counts) if count is None]
     whole = rest % _width(pattern.items[flexible[0]]) == 0 if flexible else rest == 0
     if rest < 0 or not whole or len(flexible) > 1:
-        raise Problem(rules.PATTERN_LENGTH.at(pattern.span, wanted=total - rest, found=total))
+        raise Found(rules.PATTERN_LENGTH.at(pattern.span, wanted=total - rest, found=total))
     return [rest if count is None else count for count in counts]
 
 

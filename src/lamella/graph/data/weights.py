@@ -25,7 +25,7 @@ from lamella.lang.skriptnd.rules import data as rules
 # --- whether stored data are what a variable asks for, and what they are as its array -----------------------
 
 
-Found = tuple[Array | None, list[Diagnostic]]
+Fitted = tuple[Array | None, list[Diagnostic]]
 
 
 def describe(tensor: Tensor) -> str:
@@ -33,7 +33,7 @@ def describe(tensor: Tensor) -> str:
     return f"{tensor.element}[{', '.join(str(extent) for extent in tensor.shape)}]"
 
 
-def fit(variable: Tensor, stored: Stored | Array, place: Span) -> Found:
+def fit(variable: Tensor, stored: Stored | Array, place: Span) -> Fitted:
     """The array of a variable from what a file holds, or why it is none."""
     values = stored.values if isinstance(stored, Stored) else stored
     if values.shape != variable.shape:
@@ -56,7 +56,7 @@ def _wrong(variable: Tensor, place: Span, found: object, shape: bool = False) ->
     return rule.at(place, name=variable.name, type=describe(variable), found=found)
 
 
-def _convert_floats(variable: Tensor, values: Array, element: ElementType, place: Span) -> Found:
+def _convert_floats(variable: Tensor, values: Array, element: ElementType, place: Span) -> Fitted:
     """Wider types hold the numbers of narrower ones; the other way round they are rounded, which is said."""
     converted = cast(values, variable.element)
     if element.bits < variable.element.bits:
@@ -65,7 +65,7 @@ def _convert_floats(variable: Tensor, values: Array, element: ElementType, place
     return converted, [finding]
 
 
-def _convert_integers(variable: Tensor, values: Array, place: Span) -> Found:
+def _convert_integers(variable: Tensor, values: Array, place: Span) -> Fitted:
     """Any integer type will do whose values the variable can hold."""
     least, most = (int(values.min()), int(values.max())) if values.size else (0, 0)
     for value in (least, most):
@@ -80,7 +80,7 @@ def _convert_integers(variable: Tensor, values: Array, place: Span) -> Found:
 # --- codes of quantised values ------------------------------------------------------------------------------
 
 
-def _from_codes(variable: Tensor, stored: Stored, place: Span) -> Found:
+def _from_codes(variable: Tensor, stored: Stored, place: Span) -> Fitted:
     if not variable.element.is_float:
         return None, [_wrong(variable, place, f"codes of {stored.bits} bits")]
     numbers = _decode(stored.values.astype(np.float64), variable.quantization)

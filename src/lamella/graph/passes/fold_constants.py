@@ -19,11 +19,11 @@ import numpy as np
 
 from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import Found
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Node, Operation, Pack, Single, Tensor
 from lamella.graph.rewrite import Change, Walk, made, members, rewrite
 from lamella.ops.library import Library
-from lamella.ops.problem import Problem
 
 LARGEST = 4096
 """Elements of a constant that is still kept as text."""
@@ -120,7 +120,7 @@ def _is_foldable(tensor: Tensor) -> bool:
 def _try(evaluate: Evaluate, node: Operation, arrays: Mapping[str, Array]) -> Sequence[Array]:
     try:
         return evaluate(node, arrays)
-    except (LamellaError, Problem):  # what fails when it is run fails at the run, if it is reached at all
+    except (LamellaError, Found):  # what fails when it is run fails at the run, if it is reached at all
         return ()
 
 

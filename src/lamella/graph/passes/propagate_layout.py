@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lamella.base.errors import Found
 from lamella.graph.build import call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Node, Operation, Tensor, Value
 from lamella.graph.passes.cancel_transposes import TRANSPOSE, Order, join_transposes, order_of, transposed
 from lamella.graph.rewrite import Change, Walk, members, rewrite, uses
 from lamella.ops.library import Library
-from lamella.ops.problem import Problem
 
 
 def propagate_layout(model: Model) -> Model:
@@ -134,7 +134,7 @@ class _LayoutPropagation:
         try:
             inner = call(self.library, node.operator, inputs, attributes, [walk.fresh(output.name)])
             last = call(self.library, TRANSPOSE, inner.outputs, {"axis": 0, "perm": order}, [output.name])
-        except Problem:  # the definition refuses what should be equal; the node stays as it was
+        except Found:  # the definition refuses what should be equal; the node stays as it was
             return None
         (result,) = last.outputs
         if not isinstance(result, Tensor) or (result.element, result.shape) != (output.element, output.shape):

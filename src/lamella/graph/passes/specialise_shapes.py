@@ -13,6 +13,7 @@ from itertools import zip_longest
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Logic, Symbol, Test, substitute_truth, symbols
+from lamella.base.errors import Found
 from lamella.base.source import NOWHERE
 from lamella.graph.build import base_name, bind, result
 from lamella.graph.model import Model
@@ -21,14 +22,13 @@ from lamella.graph.rewrite import Renewal, extents, members, substitution
 from lamella.lang.skriptnd.rules.data import EXTENT_OUT_OF_BOUND, NO_SUCH_EXTENT
 from lamella.ops.instance import Check
 from lamella.ops.library import Library
-from lamella.ops.problem import Problem
 
 
 def specialise_shapes(model: Model, values: Mapping[str, int]) -> Model:
-    """The model for these extents of its inputs; a Problem says where they do not fit."""
+    """The model for these extents of its inputs; Found says where they do not fit."""
     findings = list(_check(model.graph, values))
     if findings:
-        raise Problem(*findings)
+        raise Found(*findings)
     specialiser = _Specialiser(model.library, values)
     nodes = tuple(map(specialiser.node, model.graph.nodes))
     around = specialiser.renewal.graph(replace(model.graph, nodes=()))
@@ -36,7 +36,7 @@ def specialise_shapes(model: Model, values: Mapping[str, int]) -> Model:
     failed = next((item for item in checks if item.condition is False), None)
     if failed is not None:
         told = ", ".join(f"'{name}' is {value}" for name, value in values.items())
-        raise Problem(failed.rule.at(failed.span, message=failed.message, values=told))
+        raise Found(failed.rule.at(failed.span, message=failed.message, values=told))
     return replace(model, graph=replace(around, nodes=nodes, checks=checks))
 
 

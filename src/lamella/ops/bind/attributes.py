@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from lamella.base.diagnostic import Diagnostic, Label
 from lamella.base.dim import Dim, Extent, TooComplex
 from lamella.base.dtype import ElementType, find_in
+from lamella.base.errors import Found
 from lamella.base.suggest import did_you_mean
 from lamella.lang.skriptnd import nodes
 from lamella.lang.skriptnd.rules.composition import ATTRIBUTE_MISSING, ATTRIBUTE_TYPE, UNKNOWN_ATTRIBUTE
@@ -26,8 +27,8 @@ from lamella.ops.bind.plan import Assert, Measure, ParameterPlan, Step, UsingPla
 from lamella.ops.bind.state import Binding, Place
 from lamella.ops.evaluate import Code
 from lamella.ops.evaluate.walk import primitive
+from lamella.ops.fault import Fault
 from lamella.ops.instance import Check, Repeated, Value
-from lamella.ops.problem import Fault, Problem
 from lamella.ops.scalars.terms import is_term, is_truth
 from lamella.ops.scalars.values import CONDITIONS, Unknown, expect_count, expect_known, show, word_of
 
@@ -40,7 +41,7 @@ def take_steps(binding: Binding, steps: Iterable[Step]) -> None:
     The order in which assertions are written does not matter: one that cannot be evaluated waits, for another one may
     say why.
     """
-    held: Problem | None = None
+    held: Found | None = None
     for step in steps:
         if isinstance(step, UsingPlan):
             if held is not None:
@@ -49,7 +50,7 @@ def take_steps(binding: Binding, steps: Iterable[Step]) -> None:
             continue
         try:
             test(binding, step)
-        except Problem as problem:
+        except Found as problem:
             if problem.findings[0].code == FAILED_ASSERTION.code:
                 raise
             held = held or problem
@@ -69,7 +70,7 @@ def test(binding: Binding, step: Assert) -> None:
     for item in items:
         if item is False:
             _know_more(binding, step)
-            raise Problem(_failure(binding, step))
+            raise Found(_failure(binding, step))
     for item in items:
         if isinstance(item, CONDITIONS) or (is_term(item) and word_of(item) == "bool"):
             found = _failure(binding, step)
@@ -84,7 +85,7 @@ def test_known(binding: Binding) -> None:
         if step.names <= binding.scope.keys():
             try:
                 test(binding, step)
-            except Problem as problem:
+            except Found as problem:
                 if problem.findings[0].code == FAILED_ASSERTION.code:
                     raise
 
@@ -95,11 +96,11 @@ def _know_more(binding: Binding, step: Assert) -> None:
     if step.told <= binding.scope.keys():
         return
     if more is not None:
-        with suppress(Problem, Fault, TooComplex):
+        with suppress(Found, Fault, TooComplex):
             more()
     for using in binding.plan.usings:
         if not using.targets <= binding.scope.keys():
-            with suppress(Problem, Fault, TooComplex):
+            with suppress(Found, Fault, TooComplex):
                 define(binding, using)
 
 
@@ -119,7 +120,7 @@ def _told(binding: Binding, code: Code) -> str:
     """A value for a message; one that cannot be had does not hide the assertion itself."""
     try:
         return show(code(binding.scope))
-    except (Problem, Fault):
+    except (Found, Fault):
         return "?"
 
 
@@ -130,7 +131,7 @@ def define(binding: Binding, step: UsingPlan) -> None:
     """One helper symbol, or the several that a pattern names."""
     try:
         value = step.value(binding.scope)
-    except Problem as problem:
+    except Found as problem:
         if problem.findings[0].code != UNDECIDED.code:
             raise
         binding.scope.update(dict.fromkeys(step.targets, Unknown(problem)))
@@ -243,7 +244,7 @@ class Attributes:
         for name in self.given.keys() - {item.name for item in declared}:
             hint = did_you_mean(name, (item.name for item in declared)) or None
             span, operator = self.binding.span, self.binding.name
-            raise Problem(UNKNOWN_ATTRIBUTE.at(span, hint=hint, name=operator, attribute=name))
+            raise Found(UNKNOWN_ATTRIBUTE.at(span, hint=hint, name=operator, attribute=name))
         for attribute in declared:
             if attribute.name in self.given:
                 self._take(attribute, self.given[attribute.name])
@@ -372,14 +373,14 @@ class Attributes:
             return Repeated(value, length)
         return (value,) * expect_count(length, "the length of a pack", self.binding.plan.limits.max_pack)
 
-    def _refuse(self, task: _Task) -> Problem:
+    def _refuse(self, task: _Task) -> Found:
         """Why something cannot be done."""
         if task.rank == 1:
             return self._unknown_length(task.attribute)
         missing = min(task.needs - self.binding.scope.keys())
         return Fault(NO_VALUE, name=missing).at(task.attribute.parameter.span)
 
-    def _unknown_length(self, attribute: ParameterPlan) -> Problem:
+    def _unknown_length(self, attribute: ParameterPlan) -> Found:
         label = Label(attribute.parameter.span, "declared here")
         text = attribute.length.text if attribute.length else f"|{attribute.name}|"
         return self.binding.problem(UNKNOWN_LENGTH, [label], name=attribute.name, expression=text)

@@ -9,6 +9,7 @@ from math import prod
 from lamella.base import dim
 from lamella.base.diagnostic import Label
 from lamella.base.dim import Dim, Extent
+from lamella.base.errors import Found
 from lamella.base.limits import LARGEST
 from lamella.lang.skriptnd.rules.invocation import (
     BAD_EXTENT,
@@ -23,8 +24,8 @@ from lamella.ops.bind.plan import ExtentPlan, ParameterPlan
 from lamella.ops.bind.state import Binding, Types, as_element
 from lamella.ops.evaluate.packs import pick
 from lamella.ops.evaluate.walk import primitive
+from lamella.ops.fault import Fault
 from lamella.ops.instance import Declared, Repeated, Shape, Single
-from lamella.ops.problem import Fault, Problem
 from lamella.ops.scalars.values import expect_count, expect_extent, expect_known, show, word_of
 
 
@@ -158,7 +159,7 @@ class Declarations:
             self.binding.require(dim.less_equal(0, found), problem, extent.span)
         return found
 
-    def _bad_extent(self, parameter: ParameterPlan, extent: ExtentPlan, axis: int, value: object) -> Problem:
+    def _bad_extent(self, parameter: ParameterPlan, extent: ExtentPlan, axis: int, value: object) -> Found:
         reason = (
             "extents are not negative" if not isinstance(value, int) or value < 0 else "extents have 63 bits"
         )

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from lamella.base.diagnostic import Label
 from lamella.base.dim import Dim, Extent
+from lamella.base.errors import Found
 from lamella.lang.skriptnd.rules.composition import ARGUMENT_MISSING, ARGUMENT_PACK
 from lamella.lang.skriptnd.rules.invocation import (
     FREE_EXTENT,
@@ -18,9 +19,9 @@ from lamella.lang.skriptnd.rules.invocation import (
 )
 from lamella.ops.bind.plan import ExtentPlan, Measure, ParameterPlan
 from lamella.ops.bind.state import Binding, Place, Types, as_value, describe
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Term
 from lamella.ops.instance import Argument, Fill, Repeated, Shape, Single
-from lamella.ops.problem import Fault, Problem
 from lamella.ops.scalars.values import SCALARS, expect_count, expect_extent, expect_known, show
 
 # --- the symbols of a declared shape from the shapes of tensors ---------------------------------------------
@@ -98,7 +99,7 @@ class Shapes:
             return False
         return self.binding.value(measure) is None
 
-    def _wrong_rank(self, parameter: ParameterPlan, tensors: Tensors, total: int, more: bool) -> Problem:
+    def _wrong_rank(self, parameter: ParameterPlan, tensors: Tensors, total: int, more: bool) -> Found:
         item, shape = tensors.items[0], tensors.shapes[0]
         told = {
             "name": parameter.name,
@@ -246,7 +247,7 @@ class Inputs:
         """One input; where it lacks an extent that a scalar cannot tell, the scalar is to blame."""
         try:
             self.bind(parameter, argument)
-        except Problem as problem:
+        except Found as problem:
             if waiting and problem.findings[0].code == NO_VALUE.code:
                 self.bind(*waiting[0])
             raise
@@ -281,7 +282,7 @@ class Inputs:
         if parameter.type.rank:
             self.scope.setdefault(parameter.type.rank, None)
 
-    def _wrong_kind(self, parameter: ParameterPlan, expected: str, argument: object) -> Problem:
+    def _wrong_kind(self, parameter: ParameterPlan, expected: str, argument: object) -> Found:
         given = "a scalar" if isinstance(argument, SCALARS) else "a tensor"
         if isinstance(argument, tuple) or size_of(argument) is not None:
             given = "a pack"

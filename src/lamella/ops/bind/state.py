@@ -9,6 +9,7 @@ from lamella.base import dim
 from lamella.base.diagnostic import Label, Rule
 from lamella.base.dim import Dim, Extent, Logic, Test
 from lamella.base.dtype import BOOL, F32, I64, ElementType, find_in
+from lamella.base.errors import Found
 from lamella.base.limits import LARGEST, SMALLEST
 from lamella.base.source import Span
 from lamella.lang.skriptnd.rules.composition import ARGUMENT_TYPE, TYPE_BASE, TYPE_OPEN
@@ -24,8 +25,8 @@ from lamella.lang.skriptnd.rules.invocation import (
 from lamella.lang.skriptnd.rules.names import UNKNOWN_TYPE
 from lamella.lang.skriptnd.rules.types import OPTIONAL_HERE
 from lamella.ops.bind.plan import Measure, ParameterPlan, Plan
+from lamella.ops.fault import Fault
 from lamella.ops.instance import Argument, Check, Repeated, Single, Value
-from lamella.ops.problem import Fault, Problem
 from lamella.ops.scalars.values import expect_extent, show, word_of, word_of_type
 
 
@@ -73,12 +74,12 @@ class Binding:
 
     # --- findings -------------------------------------------------------------------------------------------
 
-    def problem(self, rule: Rule, labels: Iterable[Label] = (), **values: object) -> Problem:
+    def problem(self, rule: Rule, labels: Iterable[Label] = (), **values: object) -> Found:
         """A finding at the call; the labels point into the definition."""
         found = [item for item in labels if item.span.source.text]
-        return Problem(rule.at(self.span, hint=None, labels=found, operator=self.name, **values))
+        return Found(rule.at(self.span, hint=None, labels=found, operator=self.name, **values))
 
-    def require(self, truth: object, problem: Problem, span: Span) -> None:
+    def require(self, truth: object, problem: Found, span: Span) -> None:
         """What must hold: raised where it does not, left to the run where that cannot be told."""
         if truth is True:
             return
@@ -171,7 +172,7 @@ class Binding:
             problem = self.problem(EXTENT_MISMATCH, [label], **told, by="its declaration", other=place)
             self.require(dim.less_equal(value, bound), problem, place.span)
 
-    def mismatch(self, measure: Measure, place: Place, item: int | None, told: dict[str, str]) -> Problem:
+    def mismatch(self, measure: Measure, place: Place, item: int | None, told: dict[str, str]) -> Found:
         """The finding for two places that disagree; `told` holds what one expects and the value of the other."""
         by, labels = self._reason(measure, item or 0)
         labels.append(Label(place.span, f"{told['value']} here"))
@@ -262,7 +263,7 @@ class Types:
             told = f"{element} (tensor {getattr(tensor, 'name', '?')})"
             raise self._mismatch(parameter, told, f"{name} = {known}")
 
-    def _mismatch(self, parameter: ParameterPlan, given: str, declared: str) -> Problem:
+    def _mismatch(self, parameter: ParameterPlan, given: str, declared: str) -> Found:
         label = Label(parameter.parameter.span, "declared here")
         told = {"input": parameter.name, "name": self.binding.name, "left": declared, "right": given}
         return self.binding.problem(ARGUMENT_TYPE, [label], **told)

@@ -32,9 +32,9 @@ from lamella.ops.evaluate.packs import (
     substitute,
 )
 from lamella.ops.evaluate.walk import Node, infer, primitive
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Element, Guard, Scalar
 from lamella.ops.instance import Fill, Repeated
-from lamella.ops.problem import Fault
 from lamella.ops.scalars import functions
 from lamella.ops.scalars.arithmetic import Arithmetic, Binary, Budget
 from lamella.ops.scalars.terms import RANGES, refuse, unguard
@@ -679,5 +679,5 @@ def make_compiler(
 
 
 def evaluate(expression: Node, scope: Scope, limits: Limits = DEFAULT) -> object:
-    """The value of one expression; a Problem says why it has none."""
+    """The value of one expression; Found says why it has none."""
     return make_compiler(limits).compile(expression)(scope)

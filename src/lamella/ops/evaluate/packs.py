@@ -8,9 +8,9 @@ from itertools import pairwise
 from lamella.base.dim import Dim
 from lamella.lang.skriptnd.rules.invocation import TOO_LARGE, UNDECIDED
 from lamella.lang.skriptnd.rules.types import INDEX_RANGE, MASK_LENGTH, PACK_LENGTHS, RANGE_STEP
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Lookup, Scalar
 from lamella.ops.instance import Repeated
-from lamella.ops.problem import Fault
 from lamella.ops.scalars.arithmetic import Arithmetic, Binary
 from lamella.ops.scalars.terms import is_term, refuse
 from lamella.ops.scalars.values import SCALARS, expect_count, expect_known, same, show, word_of

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from lamella.base.limits import Limits
 from lamella.lang.skriptnd.rules.invocation import NOT_COMPUTABLE, TOO_LARGE
 from lamella.lang.skriptnd.rules.types import DIVISION_BY_ZERO
-from lamella.ops.problem import Fault
+from lamella.ops.fault import Fault
 from lamella.ops.scalars.terms import combine, is_extent
 from lamella.ops.scalars.values import same, show
 

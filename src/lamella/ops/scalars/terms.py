@@ -11,8 +11,8 @@ from lamella.base.dim import Dim, Extent, Logic, Test, Truth
 from lamella.base.limits import in_range
 from lamella.lang.skriptnd.rules.lowering import GUARD_PLACE
 from lamella.lang.skriptnd.rules.types import OPERAND, OPERAND_TYPES
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Guard, Index, Scalar
-from lamella.ops.problem import Fault
 from lamella.ops.scalars.values import CONDITIONS, SCALARS, TERMS, list_words, word_of
 
 # --- which values an index can have, and which guards it therefore does not need ----------------------------

@@ -12,11 +12,12 @@ from typing import TypeAlias
 
 from lamella.base.dim import Dim, Extent, Logic, Test
 from lamella.base.dtype import ElementType
+from lamella.base.errors import Found
 from lamella.lang.skriptnd.rules.invocation import NOT_COMPUTABLE, TOO_LARGE, UNDECIDED
 from lamella.lang.skriptnd.rules.types import INTEGER_NEEDED
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Counter, Element, Guard, Index, Lookup
 from lamella.ops.instance import Repeated
-from lamella.ops.problem import Fault, Problem
 
 Scope: TypeAlias = Mapping[str, object]
 """The value of every name that has one; a `@dtype` name has an element type."""
@@ -34,7 +35,7 @@ LONGEST_SHOWN = 24
 class Unknown:
     """A helper symbol that cannot be had in this call; whoever uses it meets the problem."""
 
-    problem: Problem
+    problem: Found
 
 
 def word_of(value: object) -> str:

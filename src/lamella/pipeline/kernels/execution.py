@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lamella.backend.cpu.graphs import KernelExecutable, Specialise, Specialised
 from lamella.base.diagnostic import Diagnostic, LamellaError
-from lamella.base.errors import InputError
+from lamella.base.errors import Found, InputError
 from lamella.base.origin import tell_origin
 from lamella.base.placement import REFERENCE
 from lamella.base.source import NOWHERE
@@ -16,7 +16,6 @@ from lamella.bridge.graph_to_kernels import flatten, graph_to_kernels
 from lamella.graph.model import Model
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
-from lamella.ops.problem import Problem
 from lamella.pipeline.options import Options
 from lamella.pipeline.tensor import execution
 from lamella.pipeline.tensor.lowering import Lowered, lower_program
@@ -54,7 +53,7 @@ def to_kernels(model: Model, options: Options, extents: Mapping[str, int] | None
         found = graph_to_kernels(
             model, wide=wide, limits=options.limits, extents=extents, quantized=quantized
         )
-    except Problem as problem:
+    except Found as problem:
         raise LamellaError(problem.findings) from None
     missing = list(_missing(found)) if options.strict_backend else []
     if missing:

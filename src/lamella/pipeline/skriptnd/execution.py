@@ -12,7 +12,7 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.dim import symbols
 from lamella.base.dtype import F64
-from lamella.base.errors import InputError
+from lamella.base.errors import Found, InputError
 from lamella.base.paths import is_folder, is_there
 from lamella.base.placement import placement_line
 from lamella.base.source import NOWHERE, Span
@@ -24,7 +24,6 @@ from lamella.kernels.nodes import KernelGraph
 from lamella.lang.skriptnd.rules import data as data_rules
 from lamella.lang.skriptnd.rules.graphs import OPEN_EXTENTS
 from lamella.lang.skriptnd.rules.names import SHADOWED_MODULE
-from lamella.ops.problem import Problem
 from lamella.pipeline import languages
 from lamella.pipeline.languages import ENDINGS, STREAM_ENDINGS, execution_of, part_of
 from lamella.pipeline.options import WITH_KERNELS, Options
@@ -150,7 +149,7 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
     try:
         for name in options.passes:
             model = apply_pass(model, name, options.limits)
-    except Problem as problem:
+    except Found as problem:
         raise LamellaError(problem.findings) from None
     if to == BINARY_FORM:
         return to_file(model, Path(f"{model.graph.name}.nac"), options)

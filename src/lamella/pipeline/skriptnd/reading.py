@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
-from lamella.base.errors import InputError
+from lamella.base.errors import Found, InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import is_there, read_text_in, shown
 from lamella.base.source import NOWHERE, Span
@@ -21,7 +21,6 @@ from lamella.lang.skriptnd import check
 from lamella.lang.skriptnd.rules.graphs import NEEDS_CONFIG, NO_GRAPH
 from lamella.ops.instance import Definition
 from lamella.ops.library import NEWER, SPECIFICATION, Library, Module
-from lamella.ops.problem import Problem
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.config import SHOWN, configure, missing_config, report_missing
 
@@ -137,7 +136,7 @@ def _fix_extents(
     """The graph with the extents that the options fix."""
     try:
         return specialise_shapes(Model(graph, library), options.shape).graph, findings
-    except Problem as problem:
+    except Found as problem:
         return None, (*findings, *problem.findings)
 
 

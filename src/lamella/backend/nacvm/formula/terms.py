@@ -18,8 +18,8 @@ from lamella.backend.reference.formula.contract import OPERAND
 from lamella.backend.reference.formula.scalars import BOOLEAN, INTEGER, Real, convert, find_function
 from lamella.base.arrays import Array, DType
 from lamella.lang.skriptnd.rules.graphs import INDEX_OUTSIDE
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply
-from lamella.ops.problem import Fault
 
 # --- reading overlapping windows, also beyond the edges of a tensor, as one strided view; zeros -------------
 

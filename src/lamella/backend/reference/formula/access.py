@@ -14,7 +14,7 @@ from lamella.backend.reference.formula.evaluate import Evaluation, Trouble, at
 from lamella.backend.reference.formula.scalars import BOOLEAN, INTEGER, Real
 from lamella.base.arrays import Array, element_type_of
 from lamella.lang.skriptnd.rules.graphs import INDEX_OUTSIDE, ITEM_OUTSIDE
-from lamella.ops.problem import Fault
+from lamella.ops.fault import Fault
 
 PADDING = 1 << 20
 """Elements that padding may add to an operand before a gather is taken instead."""

@@ -37,8 +37,8 @@ from lamella.backend.reference.formula.store import (
 from lamella.base.arrays import Array
 from lamella.base.limits import DEFAULT, Limits
 from lamella.lang.skriptnd.rules.graphs import FORMULA_TOO_LONG, ITEM_OUTSIDE
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction, Counter, Scalar
-from lamella.ops.problem import Fault
 
 # --- running sums in linear time: `y[z] += x[|z - k|]` joins, for each z, all elements up to the ------------
 

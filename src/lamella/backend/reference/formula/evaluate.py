@@ -16,8 +16,8 @@ from lamella.backend.reference.formula.cells import Access, Cell, Formula, Place
 from lamella.backend.reference.formula.scalars import INTEGER, Real, apply_function, convert, undefined
 from lamella.base.arrays import Array
 from lamella.lang.skriptnd.rules.graphs import ITEM_OUTSIDE, NO_MEANING, ZERO_DIVISOR
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Counter, Lookup
-from lamella.ops.problem import Fault
 
 Tensors: TypeAlias = MutableMapping[str, "Array | tuple[Array, ...]"]
 Reader: TypeAlias = Callable[["Evaluation", Access], Array]

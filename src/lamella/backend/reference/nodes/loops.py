@@ -14,7 +14,7 @@ from lamella.backend.reference.symbols import Extents
 from lamella.base.arrays import Array
 from lamella.graph.nodes import Argument, Loop, Region, Tensor
 from lamella.lang.skriptnd.rules.graphs import LOOP_TOO_LONG
-from lamella.ops.problem import Fault
+from lamella.ops.fault import Fault
 
 
 class Frame(Protocol):

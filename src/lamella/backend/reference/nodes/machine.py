@@ -23,8 +23,8 @@ from lamella.graph.binding import quantizer_of
 from lamella.graph.compose.decompose import Body, compose_call
 from lamella.graph.nodes import Argument, Constant, Loop, Node, Operation, Pack, Region, Tensor
 from lamella.lang.skriptnd.rules.graphs import TOO_MUCH_MEMORY
+from lamella.ops.fault import Fault
 from lamella.ops.library import Library
-from lamella.ops.problem import Fault
 
 
 @dataclass(slots=True)

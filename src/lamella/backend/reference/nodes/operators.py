@@ -20,16 +20,17 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import Label
 from lamella.base.dim import Dim, Logic, Test, substitute, symbols
 from lamella.base.dtype import ElementType
+from lamella.base.errors import Found
 from lamella.base.limits import LARGEST, SMALLEST, Limits
 from lamella.graph.binding import bind_operation, signature
 from lamella.graph.nodes import Operation, Pack, Tensor, tensors
 from lamella.graph.rewrite import Renewal, substitution
 from lamella.lang.skriptnd.rules.graphs import CHECK_FAILED, NO_MEANING
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Declared, Instance, Repeated, Single, Value, singles
 from lamella.ops.library import Library
 from lamella.ops.lower import contractions
-from lamella.ops.problem import Fault, Problem
 from lamella.ops.specialise import Terms, specialise
 
 Held: TypeAlias = Array | tuple[Array, ...] | None
@@ -197,7 +198,7 @@ class Operators:
                 place = check.span if operation.origin is None else operation.origin.span or check.span
                 label = Label(check.span, "this must hold")
                 told = ", ".join(f"'{name}' is {value}" for name, value in sorted(values.items()))
-                raise Problem(
+                raise Found(
                     CHECK_FAILED.at(
                         place, labels=[label], message=check.message, values=told or "it does not hold"
                     )

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Dim
 from lamella.base.dtype import ElementType
+from lamella.base.errors import Found
 from lamella.base.origin import tell_origin
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.describe import describe
@@ -53,7 +54,6 @@ from lamella.lang.nac.rules import roads as rules
 from lamella.lang.nac.rules.reading import OPERATOR_SHADOWS
 from lamella.ops.instance import Fill, Instance
 from lamella.ops.library import Library
-from lamella.ops.problem import Problem
 
 # --- convergences with their blocks: what only one of the merged tensors needs stands in the block ----------
 
@@ -239,7 +239,7 @@ def _differing(
     names = [f"result {place}" for place in range(len(operation.outputs))]
     try:
         instance = bind(library, call.operator, call.inputs, dict(call.attributes), call.types, names)
-    except Problem:
+    except Found:
         return set(numbers)
     return {place for place, item in numbers.items() if not _is_same(instance, place, item)}
 
@@ -296,7 +296,7 @@ def _first_name(node: Node) -> str:
 
 
 def plan_graph(model: Model) -> Plan:
-    """All operations of a graph that has nothing refused; a Problem where one of them cannot be said."""
+    """All operations of a graph that has nothing refused; a Found where one of them cannot be said."""
     planner = _Planner(model)
     findings: list[Diagnostic] = []
     graph = model.graph
@@ -304,11 +304,11 @@ def plan_graph(model: Model) -> Plan:
     for node in arrange(graph.nodes, {item.name for item in kept}, planner.constants):
         try:
             planner.take_node(node)
-        except Problem as problem:
+        except Found as problem:
             origin = node.node.origin if isinstance(node, Merge) else node.origin
             findings += (tell_origin(item, origin) for item in problem.findings)
     if findings:
-        raise Problem(*findings)
+        raise Found(*findings)
     planner.take_outputs()
     planner.take_updates()
     return planner.plan
@@ -320,7 +320,7 @@ def _united(constant: Constant) -> Constant:
         return constant
     try:
         found = stored_constant(constant)
-    except Problem:
+    except Found:
         return constant
     return constant if isinstance(found.value, tuple) else found
 
@@ -381,7 +381,7 @@ class _Planner:
         self.depth += 1
         if self.depth > MOST_NESTED:
             what = "blocks inside each other"
-            raise Problem(rules.TOO_MANY.at(NOWHERE, count=self.depth, what=what, limit=MOST_NESTED))
+            raise Found(rules.TOO_MANY.at(NOWHERE, count=self.depth, what=what, limit=MOST_NESTED))
         try:
             if nodes is None:
                 self._take_all(region)
@@ -464,7 +464,7 @@ class _Planner:
         call = describe(node, self.constants)
         if call is None:
             finding = rules.NOT_SHIPPED.at(NOWHERE, operator=node.operator, tensor=_first_name(node))
-            raise Problem(finding)
+            raise Found(finding)
         if is_pass(call):
             source = next(iter(call.operands.values()))
             if isinstance(source, Tensor):
@@ -485,7 +485,7 @@ class _Planner:
         if any(isinstance(extent, Dim) for extent in tensor.shape):
             extent = next(item for item in tensor.shape if isinstance(item, Dim))
             problem = "is an extent of a constant, and only numbers are stored"
-            raise Problem(rules.EXTENT.at(NOWHERE, operator=tensor.name, extent=extent, problem=problem))
+            raise Found(rules.EXTENT.at(NOWHERE, operator=tensor.name, extent=extent, problem=problem))
         found = stored_constant(constant)
         key = (repr(found.value), tensor.element, tensor.shape)
         self.plan.stored[tensor.name] = self.plan.stored.get(self._equal.setdefault(key, tensor.name), found)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from lamella.base.dim import Dim, Extent, Symbol
+from lamella.base.errors import Found
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.describe import describe
 from lamella.bridge.aten.nodes import Call, Result
@@ -21,7 +22,6 @@ from lamella.graph.nodes import Argument, Constant, Operation, Tensor, Value
 from lamella.graph.rewrite import made
 from lamella.lang.nac.operations import is_public
 from lamella.ops.library import SPECIFICATION, Library
-from lamella.ops.problem import Problem
 
 Change = Callable[[Operation, Mapping[str, Value]], Operation | Call | None]
 """How an operation of the library becomes one of ATen; None where it has none."""
@@ -46,7 +46,7 @@ def _makes(library: Library, call: Call, node: Operation) -> bool:
     builder = Builder(library, "")
     try:
         found = list(_tensors(build_call(builder, call)))
-    except (Problem, ArithmeticError, ValueError):
+    except (Found, ArithmeticError, ValueError):
         return False
     wanted = [(item.element, item.shape) for item in made(node) if isinstance(item, Tensor)]
     return wanted == [(item.element, item.shape) for item in found] and len(builder.finish().nodes) == 1

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Dim, Extent, Symbol, TooComplex
+from lamella.base.errors import Found
 from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.build import build_call
@@ -29,7 +30,6 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Branch, Constant, Graph, Node, Operation, Tensor, Update
 from lamella.graph.rewrite import copy_of, made, members, rename
 from lamella.lang.nac.rules import roads as rules
-from lamella.ops.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +105,17 @@ class Replayed:
 
 
 def replay(model: Model, plan: Plan) -> Replayed:
-    """Make the graph of a plan again; a Problem holds everything that comes out differently."""
+    """Make the graph of a plan again; a Found holds everything that comes out differently."""
     player = _Player(model, plan)
     findings: list[Diagnostic] = []
     for step in plan.steps:
         try:
             player.take(step)
-        except Problem as problem:
+        except Found as problem:
             findings += (tell_origin(item, step.origin) for item in problem.findings)
             break
     if findings:
-        raise Problem(*findings)
+        raise Found(*findings)
     return player.finish()
 
 
@@ -223,10 +223,10 @@ class _Player:
         try:
             return renew(step.saying, self.extents, self.tensors)
         except Inexpressible as problem:
-            raise Problem(problem.finding(step.operation.operator)) from None
+            raise Found(problem.finding(step.operation.operator)) from None
         except TooComplex as problem:
             refused = Inexpressible("a size", f"is {problem}")
-            raise Problem(refused.finding(step.operation.operator)) from None
+            raise Found(refused.finding(step.operation.operator)) from None
 
     def _call_own(self, call: OwnCall) -> Tensor | tuple[Tensor | None, ...]:
         attributes = {name: value for name, value in call.attributes if value is not None}
@@ -245,12 +245,12 @@ class _Player:
             raise self._differs(step, type_of(old), type_of(new))
         self.tensors[old.name] = new
 
-    def _differs(self, step: Move, wanted: str, found: str) -> Problem:
+    def _differs(self, step: Move, wanted: str, found: str) -> Found:
         node = step.operation if isinstance(step, Step) else step.node
         names = ", ".join(item.name for item in made(node))
         operator = node.operator if isinstance(node, Operation) else "if"
         told = rules.OTHERWISE.at(NOWHERE, operator=operator, tensor=names, wanted=wanted, found=found)
-        return Problem(told)
+        return Found(told)
 
     # --- the end --------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from lamella.base.errors import Found
 from lamella.base.origin import Origin
 from lamella.base.source import NOWHERE
 from lamella.bridge.graph_to_nac.calls.restate import PASS
@@ -14,7 +15,6 @@ from lamella.bridge.graph_to_nac.code.words import Ref, Word
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac.operations import FINAL, PARAMETER, STATE, SUBGRAPH, USER
 from lamella.lang.nac.rules import roads as rules
-from lamella.ops.problem import Problem
 
 REACH = 32768
 """How far back an offset reaches."""
@@ -163,7 +163,7 @@ class _Layout:
         frame, width = self.frames[-1], self.outputs
         if not width:
             what = "results of a block"
-            raise Problem(rules.TOO_MANY.at(NOWHERE, count=len(item.words), what=what, limit=0))
+            raise Found(rules.TOO_MANY.at(NOWHERE, count=len(item.words), what=what, limit=0))
         for start in range(0, len(item.words), width):
             words = item.words[start : start + width]
             filled = (*words, *words[-1:] * (width - len(words)))
@@ -190,7 +190,7 @@ class _Layout:
         )
         if min(found, default=0) < -REACH:
             what = "instructions between a result and its use behind blocks"
-            raise Problem(rules.TOO_MANY.at(NOWHERE, count=-min(found), what=what, limit=REACH))
+            raise Found(rules.TOO_MANY.at(NOWHERE, count=-min(found), what=what, limit=REACH))
         return found
 
     # --- reach ----------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class _Layout:
             relayed += 1
             if relayed > REACH:
                 count = f"more than {REACH}"
-                raise Problem(rules.TOO_MANY.at(NOWHERE, count=count, what="results at once", limit=REACH))
+                raise Found(rules.TOO_MANY.at(NOWHERE, count=count, what="results at once", limit=REACH))
             self.add(self._instruction(Item(PASS, (Word("T", Ref(key)),), key)), key)
 
     def _instruction(self, item: Item) -> n.Instruction:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import ElementType, name_in
+from lamella.base.errors import Found
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.nodes import Call, Operand
 from lamella.bridge.graph_to_nac.calls.restate import Inexpressible, written_name, written_operands
@@ -19,7 +20,6 @@ from lamella.lang.nac.nodes import ConstantValue
 from lamella.lang.nac.rules import roads as rules
 from lamella.lang.nac.signatures import TENSOR_CODES
 from lamella.ops.instance import Repeated
-from lamella.ops.problem import Problem
 
 INT32 = range(-(1 << 31), 1 << 31)
 
@@ -160,7 +160,7 @@ def _word(operator: str, name: str, operand: Operand, sizes: Sizes) -> Word:
 def _element_word(operator: str, element: ElementType) -> str:
     found = name_in("nac", element)
     if found is None:
-        raise Problem(rules.ELEMENT.at(NOWHERE, what="the result of", name=operator, element=element))
+        raise Found(rules.ELEMENT.at(NOWHERE, what="the result of", name=operator, element=element))
     return found
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from lamella.base.diagnostic import Rule
 from lamella.base.dim import Dim
 from lamella.base.dtype import F32, ElementType, find
+from lamella.base.errors import Found
 from lamella.base.suggest import nearest
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.nodes import Operand, Result, Schema
@@ -28,15 +29,15 @@ from lamella.lang.nac.nodes import V1_8
 from lamella.lang.nac.operations import standard_operations
 from lamella.lang.nac.rules import reading as rules
 from lamella.lang.skriptnd.nodes import Dtype, Operator, Parameter
+from lamella.ops.fault import Fault
 from lamella.ops.instance import Definition
 from lamella.ops.library import Library
-from lamella.ops.problem import Fault, Problem
 
 # --- operators of our own library as NAC writes them: inputs, attributes and open element types in ----------
 
 
 def call_own(builder: Builder, definition: Definition, operands: Sequence[Operand]) -> Value:
-    """Call an operator by its arguments; a Fault says which does not fit, a Problem what the operator says."""
+    """Call an operator by its arguments; a Fault says which does not fit, a Found what the operator says."""
     reader = _Reader(definition, operands)
     operator = definition.operator
     inputs = [reader.input(item) for item in operator.parameters("input")]
@@ -273,7 +274,7 @@ def is_in_place(name: str) -> bool:
 
 
 def call(builder: Recorder, name: str, given: tuple[nodes_Given, ...]) -> Value:
-    """What an instruction gives; a Fault says that it cannot be read, a Problem what is wrong with the call."""
+    """What an instruction gives; a Fault says that it cannot be read, a Found what is wrong with the call."""
     operands = tuple(item.value for item in given)
     if name == PASS:
         return _pass(operands)
@@ -411,12 +412,12 @@ def _told(given: Sequence[nodes_Given]) -> str:
 
 def _first_that_holds(builder: Recorder, readings: Sequence[Reading]) -> Result:
     """The result of the likeliest reading that can be called; what is wrong with the likeliest where none can."""
-    problem: Problem | Fault | None = None
+    problem: Found | Fault | None = None
     for reading in readings:
         mark = builder.mark()
         try:
             return build_call(builder, reading.call, builder.origin)
-        except Problem as found:
+        except Found as found:
             builder.undo(mark)
             problem = problem or found
         except (ArithmeticError, ValueError) as found:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from lamella.base.diagnostic import LamellaError, errors
-from lamella.base.errors import InputError
+from lamella.base.errors import Found, InputError
 from lamella.bridge.graph_to_nac import Writing, graph_to_nac
 from lamella.graph.model import Model as GraphModel
 from lamella.graph.passes.optimise import Optimised, optimise
-from lamella.ops.problem import Problem
 from lamella.pipeline.nac.model import Model
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.execution import with_numbers
@@ -37,5 +36,5 @@ def simplify(model: GraphModel, options: Options, default: str) -> Optimised | N
         return None
     try:
         return optimise(model, evaluator(model.library, options.limits), relaxed=level == "relaxed")
-    except Problem as problem:
+    except Found as problem:
         raise LamellaError(problem.findings) from None
