@@ -13,7 +13,7 @@ from lamella.graph.compose import compose
 from lamella.graph.model import Model
 from lamella.graph.verify import verify
 from lamella.lang.skriptnd import check, parse, write
-from lamella.ops.library import Library, Module
+from lamella.ops.library import Library, LoadedModule
 from lamella.pipeline.skriptnd.describe import describe_graph
 from lamella.pipeline.skriptnd.passing import PASS_NAMES, apply_pass
 from tests.fuzz.nem_road import RAW, judge, judge_refusal
@@ -55,7 +55,7 @@ def _rewrite(source: Source) -> set[str]:
     return {"written"}
 
 
-def _compose(module: Module) -> set[str]:
+def _compose(module: LoadedModule) -> set[str]:
     reached: set[str] = set()
     for graph in module.graphs:
         composed = compose(module, graph.operator.name, limits=SMALL)

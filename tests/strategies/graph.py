@@ -12,7 +12,7 @@ from lamella.base.errors import Found
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Quantization, Tensor
-from lamella.graph.rewrite import Renewal
+from lamella.graph.rewrite import Substitution
 from lamella.ops.library import Library
 from tests.strategies.graph_moves import MOVES, TYPES, Move, Pool
 
@@ -58,7 +58,7 @@ def _with_quantization(graph: Graph) -> Graph:
         )
         return replace(tensor, quantization=Quantization("quant.zero_point_linear_quantize", full))
 
-    return Renewal(change).graph(graph)
+    return Substitution(change).graph(graph)
 
 
 @st.composite

@@ -27,7 +27,7 @@ from lamella.graph.nodes import (
     Update,
     Value,
 )
-from lamella.graph.rewrite import Fresh, copy_of
+from lamella.graph.rewrite import FreshNames, copy_of
 from lamella.lang.skriptnd.rules.names import UNKNOWN_OPERATOR
 from lamella.ops.instance import Declared, Fill, Instance, Repeated
 from lamella.ops.instantiate import instantiate
@@ -117,7 +117,7 @@ class Builder:
         self.name = name
         self.origin: Origin | None = None
         """What the operations are made from that are called from now on."""
-        self._names = Fresh()
+        self._names = FreshNames()
         self._inputs: list[Argument] = []
         self._variables: list[Tensor] = []
         self._constants: dict[object, Constant] = {}

@@ -31,12 +31,12 @@ from lamella.ops.instance import Repeated, singles
 # --- what nodes make and read -------------------------------------------------------------------------------
 
 
-def made(node: Node) -> Iterator[Tensor | Pack]:
+def results_of(node: Node) -> Iterator[Tensor | Pack]:
     """The tensors and packs that a node makes, those inside its regions left out."""
     return members(node.outputs)
 
 
-def used(node: Node) -> Iterator[Tensor | Pack]:
+def operands_of(node: Node) -> Iterator[Tensor | Pack]:
     """The tensors and packs that a node reads, by its regions too."""
     if isinstance(node, Operation):
         yield from members(node.inputs)
@@ -46,7 +46,7 @@ def used(node: Node) -> Iterator[Tensor | Pack]:
             yield node.count
     for region in regions(node):
         for inner in region.nodes:
-            yield from used(inner)
+            yield from operands_of(inner)
         yield from region.outputs
 
 
@@ -62,7 +62,7 @@ def members(arguments: Iterable[Argument]) -> Iterator[Tensor | Pack]:
 def uses(graph: Graph) -> dict[str, int]:
     """How often each tensor is read, by nodes, as an output of the graph, and by updates."""
     found: dict[str, int] = {}
-    read = [item for node in graph.nodes for item in used(node)]
+    read = [item for node in graph.nodes for item in operands_of(node)]
     for item in (*read, *members(graph.outputs), *(update.value for update in graph.updates)):
         found[item.name] = found.get(item.name, 0) + 1
     return found
@@ -70,7 +70,7 @@ def uses(graph: Graph) -> dict[str, int]:
 
 def producers(graph: Graph) -> dict[str, Node]:
     """The node that makes each tensor, for those inside regions too."""
-    return {item.name: node for node in walk(graph.nodes) for item in made(node)}
+    return {item.name: node for node in walk(graph.nodes) for item in results_of(node)}
 
 
 def defined(graph: Graph) -> Iterator[Tensor | Pack]:
@@ -79,7 +79,7 @@ def defined(graph: Graph) -> Iterator[Tensor | Pack]:
     for node in walk(graph.nodes):
         for region in regions(node):
             yield from region.inputs
-        yield from made(node)
+        yield from results_of(node)
 
 
 def extents(item: Tensor | Pack) -> tuple[Extent, ...]:
@@ -87,7 +87,7 @@ def extents(item: Tensor | Pack) -> tuple[Extent, ...]:
     return (*item.shape, item.size) if isinstance(item, Pack) else item.shape
 
 
-class Fresh:
+class FreshNames:
     """Names that are given away once: the one asked for, else the next like it with a number."""
 
     def __init__(self, taken: Iterable[str] = (), start: int = 1) -> None:
@@ -118,7 +118,7 @@ def _same(extent: Extent) -> Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class Renewal:
+class Substitution:
     """How tensors and extents are replaced, wherever they stand."""
 
     tensor: ChangeTensor
@@ -222,7 +222,7 @@ class Renewal:
         )
 
 
-def substitution(values: Mapping[str, Extent]) -> ChangeExtent:
+def extent_substitution(values: Mapping[str, Extent]) -> ChangeExtent:
     """The change that gives some symbols their values."""
     return lambda extent: extent if isinstance(extent, int) else substitute(extent, values)
 
@@ -235,7 +235,7 @@ def rename(graph: Graph, names: Mapping[str, str]) -> Graph:
         return f"{names[owner]}{dot}{axis}" if dot and owner in names else None
 
     values = _new_symbols(graph, renamed)
-    change = substitution(values) if values else _same
+    change = extent_substitution(values) if values else _same
 
     def renew(tensor: Tensor) -> Tensor:
         return replace(
@@ -248,8 +248,8 @@ def rename(graph: Graph, names: Mapping[str, str]) -> Graph:
 def rename_symbols(graph: Graph, names: Mapping[str, str]) -> Graph:
     """The graph with some extents called otherwise."""
     values = _new_symbols(graph, names.get)
-    change = substitution(values) if values else _same
-    renewal = Renewal(lambda item: replace(item, shape=tuple(map(change, item.shape))), change)
+    change = extent_substitution(values) if values else _same
+    renewal = Substitution(lambda item: replace(item, shape=tuple(map(change, item.shape))), change)
     return with_checks(renewal.graph(graph), values)
 
 
@@ -274,21 +274,21 @@ def _new_symbols(graph: Graph, renamed: Callable[[str], str | None]) -> dict[str
 
 
 @dataclass(frozen=True, slots=True)
-class _Naming(Renewal):
+class _Naming(Substitution):
     """A renewal that renames packs too."""
 
     names: Mapping[str, str] = field(default_factory=dict)
 
     def pack(self, pack: Pack) -> Pack | tuple[Tensor, ...]:
         """A pack under its new name."""
-        return Renewal.pack(self, replace(pack, name=self.names.get(pack.name, pack.name)))
+        return Substitution.pack(self, replace(pack, name=self.names.get(pack.name, pack.name)))
 
 
 # --- the one walk that changes graphs: nodes in order, regions inside out, tensors replaced on the ----------
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Replacement:
     """What takes the place of a node: other nodes, constants, and for tensors no longer made those that stand in."""
 
     nodes: tuple[Node, ...] = ()
@@ -296,7 +296,7 @@ class Change:
     constants: tuple[Constant, ...] = ()
 
 
-class Walk:
+class RewriteWalk:
     """One walk over a graph; a pass sees through it what was made so far."""
 
     def __init__(self, graph: Graph) -> None:
@@ -308,9 +308,9 @@ class Walk:
         self._makers: dict[str, Node] = {}
         self._results: dict[str, Tensor] = {}
         self._origins: dict[str, Origin | None] = {}
-        self._names = Fresh(item.name for item in defined(graph))
+        self._names = FreshNames(item.name for item in defined(graph))
         self._regions = count()
-        self._renewal = Renewal(self._current)
+        self._renewal = Substitution(self._current)
 
     def maker(self, tensor: Argument) -> Operation | None:
         """The operation that makes a tensor, where it is one."""
@@ -341,13 +341,13 @@ class Walk:
             renewed = self._renew(node, visit)
             change = visit(renewed, self)
             if change is None or not self.is_sound(renewed, change):
-                change = Change((renewed,))
+                change = Replacement((renewed,))
             for item in change.constants:
                 self.constants[item.tensor.name] = item
             self._results.update(change.results)
             self._origins.update(dict.fromkeys(change.results, renewed.origin))
             for new in change.nodes:
-                self._makers.update((item.name, new) for item in made(new))
+                self._makers.update((item.name, new) for item in results_of(new))
             found += change.nodes
         return tuple(found)
 
@@ -378,9 +378,9 @@ class Walk:
         self.path = outer
         return replace(region, nodes=nodes, outputs=tuple(map(self._current, region.outputs)))
 
-    def is_sound(self, node: Node, change: Change) -> bool:
+    def is_sound(self, node: Node, change: Replacement) -> bool:
         """Only an equal type and shape may stand in for a tensor, and a quantised one is never taken away."""
-        old = {item.name: item for item in made(node)}
+        old = {item.name: item for item in results_of(node)}
         return all(
             isinstance(gone := old.get(name), Tensor)
             and gone.quantization is None
@@ -392,7 +392,7 @@ class Walk:
         """Outputs of the graph keep their names: what stands in for one takes its name, or is copied."""
         names: dict[str, str] = {}
         copies: list[Node] = []
-        inner = {item.name for node in graph.nodes for item in made(node)}
+        inner = {item.name for node in graph.nodes for item in results_of(node)}
         for output in [item for item in members(graph.outputs) if isinstance(item, Tensor)]:
             new = self._results.get(output.name)
             if new is None:
@@ -407,12 +407,12 @@ class Walk:
         return rename(graph, names) if names else graph
 
 
-Visit: TypeAlias = Callable[[Node, Walk], Change | None]
+Visit: TypeAlias = Callable[[Node, RewriteWalk], Replacement | None]
 
 
 def rewrite(graph: Graph, visit: Visit) -> Graph:
     """The graph after a pass has seen every node, each after those it depends on."""
-    return Walk(graph).run(visit)
+    return RewriteWalk(graph).run(visit)
 
 
 def copy_of(source: Tensor, target: Tensor) -> Operation:
@@ -421,21 +421,21 @@ def copy_of(source: Tensor, target: Tensor) -> Operation:
 
 
 __all__ = [
-    "Change",
-    "Fresh",
-    "Renewal",
+    "FreshNames",
+    "Replacement",
+    "RewriteWalk",
+    "Substitution",
     "Visit",
-    "Walk",
     "copy_of",
     "defined",
+    "extent_substitution",
     "extents",
-    "made",
     "members",
+    "operands_of",
     "producers",
     "rename",
     "rename_symbols",
+    "results_of",
     "rewrite",
-    "substitution",
-    "used",
     "uses",
 ]

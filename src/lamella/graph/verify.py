@@ -25,7 +25,7 @@ from lamella.graph.nodes import (
     Tensor,
     tensors,
 )
-from lamella.graph.rewrite import made, members
+from lamella.graph.rewrite import members, results_of
 from lamella.lang.skriptnd.rules.data import BAD_GRAPH
 from lamella.ops.library import Library
 
@@ -117,7 +117,7 @@ class _Verifier:
                 self._branch(node, visible)
             else:
                 self._loop(node, visible)
-            for item in made(node):
+            for item in results_of(node):
                 self._define(item, visible, node.origin)
 
     def _operation(self, node: Operation, visible: dict[str, Tensor | Pack]) -> None:
@@ -187,7 +187,7 @@ class _Verifier:
         self._nodes(region.nodes, visible)
         for item in region.outputs:
             self._use(item, visible, origin, "a region gives it")
-        inner = [item.name for node in region.nodes for item in made(node)]
+        inner = [item.name for node in region.nodes for item in results_of(node)]
         for name in (*inner, *(item.name for item in region.inputs)):
             visible.pop(name, None)
 

@@ -15,10 +15,10 @@ from lamella.base.source import NOWHERE, Span
 from lamella.lang.skriptnd.rules.composition import TOO_MANY_ARGUMENTS
 from lamella.lang.skriptnd.rules.invocation import TOO_COMPLEX
 from lamella.lang.skriptnd.rules.names import GRAPH_ALWAYS_GIVEN
-from lamella.ops.bind.attributes import Attributes, take_steps, test_known
-from lamella.ops.bind.declare import Declarations
-from lamella.ops.bind.inputs import Inputs, default_of
-from lamella.ops.bind.state import Binding, Types, as_value
+from lamella.ops.bind.attributes import AttributeBinder, take_steps, test_known
+from lamella.ops.bind.declare import DeclarationBinder
+from lamella.ops.bind.inputs import InputBinder, default_of
+from lamella.ops.bind.state import CallBinding, TypeBinder, as_value
 from lamella.ops.fault import Fault
 from lamella.ops.instance import Argument, Declared, Definition, Instance, Value
 from lamella.ops.library import Library
@@ -41,13 +41,13 @@ def instantiate(
 
     `results` are the names of the results, for the symbols of extents that only the run tells.
     """
-    binding = Binding(library.plan(definition), span)
+    binding = CallBinding(library.plan(definition), span)
     with told_at_call(binding):
         return _bind(binding, arguments, attributes, types, results)
 
 
 @contextmanager
-def told_at_call(binding: Binding) -> Iterator[None]:
+def told_at_call(binding: CallBinding) -> Iterator[None]:
     """Tell what goes wrong while binding at the place of the call."""
     try:
         yield
@@ -59,7 +59,7 @@ def told_at_call(binding: Binding) -> Iterator[None]:
         raise binding.problem(TOO_COMPLEX, what=problem) from None
 
 
-def _at_call(finding: Diagnostic, binding: Binding) -> Diagnostic:
+def _at_call(finding: Diagnostic, binding: CallBinding) -> Diagnostic:
     """A finding inside the definition told at the call."""
     if binding.span is NOWHERE or finding.span is binding.span:
         return finding
@@ -71,7 +71,7 @@ def _at_call(finding: Diagnostic, binding: Binding) -> Diagnostic:
 
 
 def _bind(
-    binding: Binding,
+    binding: CallBinding,
     arguments: Sequence[Argument],
     attributes: Mapping[str, Value],
     types: Mapping[str, ElementType],
@@ -79,11 +79,11 @@ def _bind(
 ) -> Instance:
     plan = binding.plan
     passed = _complete(binding, arguments)
-    found = Types(binding, types)
+    found = TypeBinder(binding, types)
     found.deduce(passed, attributes)
-    bound = Attributes(binding, attributes)
+    bound = AttributeBinder(binding, attributes)
     bound.bind_given()
-    inputs = Inputs(binding, found)
+    inputs = InputBinder(binding, found)
 
     def bind_rest() -> None:
         inputs.bind_all(passed)
@@ -105,7 +105,7 @@ def _bind(
     return instance
 
 
-def _complete(binding: Binding, arguments: Sequence[Argument]) -> list[Argument]:
+def _complete(binding: CallBinding, arguments: Sequence[Argument]) -> list[Argument]:
     """The arguments with what trailing inputs have by default; None where an input is null or its default waits."""
     inputs = binding.plan.inputs
     if len(arguments) > len(inputs):
@@ -117,10 +117,12 @@ def _complete(binding: Binding, arguments: Sequence[Argument]) -> list[Argument]
     return found
 
 
-def finish(binding: Binding, types: Types, arguments: Sequence[Argument], results: Sequence[str]) -> Instance:
+def finish(
+    binding: CallBinding, types: TypeBinder, arguments: Sequence[Argument], results: Sequence[str]
+) -> Instance:
     """The instance of a call whose attributes and inputs are bound."""
     plan = binding.plan
-    declarations = Declarations(binding, types)
+    declarations = DeclarationBinder(binding, types)
     constants = tuple(declarations.constant(item) for item in plan.constants)
     variables = tuple(declarations.declare(item, item.name) for item in plan.variables)
     names = [*results, *[""] * (len(plan.outputs) - len(results))]
@@ -156,21 +158,21 @@ def bind_graph(
 
     `n|10` is the symbol `n`, `~|10` one named after its place: `x.shape[0]`.
     """
-    binding = Binding(library.plan(definition), span)
+    binding = CallBinding(library.plan(definition), span)
     with told_at_call(binding):
         return _graphs_bind(binding, attributes, types)
 
 
 def _graphs_bind(
-    binding: Binding, attributes: Mapping[str, Value], types: Mapping[str, ElementType]
+    binding: CallBinding, attributes: Mapping[str, Value], types: Mapping[str, ElementType]
 ) -> Instance:
     plan = binding.plan
-    found = Types(binding, types)
+    found = TypeBinder(binding, types)
     found.deduce([None] * len(plan.inputs), attributes)
-    bound = Attributes(binding, attributes)
+    bound = AttributeBinder(binding, attributes)
     bound.bind_given()
     _expect_given(binding)
-    declarations = Declarations(binding, found, named=True)
+    declarations = DeclarationBinder(binding, found, named=True)
 
     def declare() -> tuple[Declared, ...]:
         declared = tuple(declarations.declare(item, item.name) for item in plan.inputs)
@@ -186,7 +188,7 @@ def _graphs_bind(
     return replace(finish(binding, found, (), ()), declared=declared)
 
 
-def _expect_given(binding: Binding) -> None:
+def _expect_given(binding: CallBinding) -> None:
     """Every input of a main graph is given: nothing invokes it without one."""
     for item in binding.plan.inputs:
         if item.type.optional or item.default is not None:

@@ -16,10 +16,10 @@ from lamella.lang.skriptnd import Outline, outline, parse_operator
 from lamella.lang.skriptnd.check.definitions import invoked
 from lamella.lang.skriptnd.nodes import Document, Operator
 from lamella.lang.skriptnd.rules.names import SHADOWED_MODULE
-from lamella.ops.bind.plan import Plan
+from lamella.ops.bind.plan import OperatorPlan
 from lamella.ops.instance import Definition
-from lamella.ops.modules import MAIN, Loading, own_name, read_main
-from lamella.ops.scalars.arithmetic import Budget
+from lamella.ops.modules import MAIN, ModuleLoader, own_name, read_main
+from lamella.ops.scalars.arithmetic import PackBudget
 from lamella.ops.traits import Trait, Traits, declared_traits, find_traits
 
 SPECIFICATION, NEWER = "specification", "newer"
@@ -30,7 +30,7 @@ MOST_NAMED = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class LoadedModule:
     """A main module that was loaded, with what was found wrong with it and the modules it imports."""
 
     name: str
@@ -97,7 +97,7 @@ class Library:
         self.dialect = dialect
         self.root = root
         self.limits = limits
-        self.budget = Budget(limits)
+        self.budget = PackBudget(limits)
         self.documents: dict[str, Document] = {}
         """The modules of the model that were loaded, by name."""
         self.shadows: frozenset[str] = frozenset()
@@ -107,7 +107,7 @@ class Library:
         self._comparing: set[str] = set()
         self._shelves: dict[str, tuple[_Shelf, ...]] = {}
         self._definitions: dict[str, Definition | None] = {}
-        self._plans: dict[int, tuple[Definition, Plan]] = {}
+        self._plans: dict[int, tuple[Definition, OperatorPlan]] = {}
         self._traits: dict[str, Traits] = {}
 
     @cached_property
@@ -212,11 +212,11 @@ class Library:
         shelves = self._shelf(module) if module in self.standard else ()
         return tuple(dict.fromkeys(entry.name for shelf in shelves for entry in shelf.outline.entries))
 
-    def plan(self, definition: Definition) -> Plan:
+    def plan(self, definition: Definition) -> OperatorPlan:
         """What the engine keeps for a definition; made once."""
         key = id(definition.operator)
         if key not in self._plans:
-            self._plans[key] = (definition, Plan(definition, self.limits, self.budget))
+            self._plans[key] = (definition, OperatorPlan(definition, self.limits, self.budget))
         return self._plans[key][1]
 
     def load_modules(self, names: Iterable[str], folder: Path) -> tuple[Diagnostic, ...]:
@@ -228,11 +228,11 @@ class Library:
         """The modules that were loaded and are not the main one, by name."""
         return {name: document for name, document in self.documents.items() if name != MAIN}
 
-    def load(self, main: Path | Source) -> Module:
+    def load(self, main: Path | Source) -> LoadedModule:
         """The main module of a model, from a folder, a file or a text, with the modules it imports."""
         file = read_main(main, self.root, self.limits)
         self.root = file.root
-        loading = Loading(self.standard, self.limits)
+        loading = ModuleLoader(self.standard, self.limits)
         loading.follow(file)
         self.documents.update(loading.documents)
         self.shadows, self.lost = frozenset(loading.shadows), frozenset(loading.lost)
@@ -241,11 +241,11 @@ class Library:
         findings = list(loading.findings)
         for module, span in loading.shadows.items() if not errors(findings) else ():
             findings += self._tell_shadow(module, span)
-        return Module(MAIN, file.parsed.document, tuple(findings), self)
+        return LoadedModule(MAIN, file.parsed.document, tuple(findings), self)
 
     def load_texts(self, texts: Mapping[str, Source]) -> tuple[Diagnostic, ...]:
         """Modules from their texts, which import each other and the library alone; what was found wrong with them."""
-        loading = Loading(self.standard, self.limits, texts)
+        loading = ModuleLoader(self.standard, self.limits, texts)
         loading.follow_texts()
         self.documents.update(loading.documents)
         self._definitions.clear()

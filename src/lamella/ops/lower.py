@@ -15,7 +15,7 @@ from lamella.base.source import Span
 from lamella.lang.skriptnd.rules.invocation import TOO_LARGE
 from lamella.lang.skriptnd.rules.lowering import PACKED_LENGTH, PACKED_RIGHT, RIGHT_TYPE
 from lamella.lang.skriptnd.rules.types import INTEGER_NEEDED, NOT_BOOL
-from lamella.ops.bind.plan import LoweringPlan, Plan
+from lamella.ops.bind.plan import LoweringPlan, OperatorPlan
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard, Index, Lookup, Loop, Scalar
 from lamella.ops.instance import Declared, Fill, Instance, Single
@@ -26,7 +26,7 @@ from lamella.ops.scalars.values import SCALARS, expect_known, word_of
 def contractions(instance: Instance) -> tuple[Contraction, ...]:
     """The formulas of a call; none for an operator that is composed or intrinsic."""
     plan = instance.plan
-    if not isinstance(plan, Plan):
+    if not isinstance(plan, OperatorPlan):
         return ()
     scope = {**instance.symbols, **_tensors(instance), **{name: Counter(name) for name in plan.counters}}
     found: list[Contraction] = []
@@ -61,7 +61,9 @@ def _as_constants(declared: Declared, value: Single | tuple[Single, ...]) -> obj
 # --- one formula --------------------------------------------------------------------------------------------
 
 
-def _write_out(lowering: LoweringPlan, scope: Mapping[str, object], plan: Plan) -> Iterator[Contraction]:
+def _write_out(
+    lowering: LoweringPlan, scope: Mapping[str, object], plan: OperatorPlan
+) -> Iterator[Contraction]:
     """A formula for every combination of the indices that pick tensors of packs."""
     names, ranges = _unrolled(lowering, scope, plan)
     for row in product(*ranges):
@@ -72,7 +74,7 @@ def _write_out(lowering: LoweringPlan, scope: Mapping[str, object], plan: Plan) 
 
 
 def _unrolled(
-    lowering: LoweringPlan, scope: Mapping[str, object], plan: Plan
+    lowering: LoweringPlan, scope: Mapping[str, object], plan: OperatorPlan
 ) -> tuple[list[str], list[range]]:
     """The indices that are no loops, outermost first, with their ranges."""
     names: list[str] = []
@@ -98,7 +100,7 @@ def _unrolled(
 
 
 def _contraction(
-    lowering: LoweringPlan, scope: dict[str, object], unrolled: frozenset[str], plan: Plan
+    lowering: LoweringPlan, scope: dict[str, object], unrolled: frozenset[str], plan: OperatorPlan
 ) -> Contraction | None:
     """One formula with its loops; None where its right side is null, or where it assigns without taking a step."""
     loops = _open_loops(lowering, scope, unrolled)

@@ -14,7 +14,7 @@ from lamella.lang.skriptnd.nodes import Using
 from lamella.ops.evaluate import evaluate
 from lamella.ops.instance import Argument, Instance, Value
 from lamella.ops.instantiate import instantiate
-from lamella.ops.library import Library, Module
+from lamella.ops.library import Library, LoadedModule
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def tensor(*shape: Extent, name: str = "t", element: ElementType = F32) -> Fake:
     return Fake(name, shape, element)
 
 
-def module(text: str, limits: Limits = DEFAULT) -> Module:
+def module(text: str, limits: Limits = DEFAULT) -> LoadedModule:
     """The operators of a text, which must be sound."""
     found = Library(limits=limits).load(Source("test.sknd", text))
     assert found.sound, "\n".join(map(str, found.findings))

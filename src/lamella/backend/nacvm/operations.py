@@ -22,7 +22,7 @@ from lamella.backend.reference.symbols import Extents
 from lamella.base.arrays import Array
 from lamella.base.limits import Limits
 from lamella.graph.binding import signature
-from lamella.graph.compose.decompose import Body, compose_call
+from lamella.graph.compose.decompose import DecomposedCall, compose_call
 from lamella.graph.nodes import Argument, Constant, Operation, Pack, Tensor, tensors
 from lamella.ops.fault import Fault
 from lamella.ops.library import Library
@@ -53,7 +53,7 @@ class Pattern:
     """A composed operation: the call that it was first met in, and its components under the names of that call."""
 
     operation: Operation
-    body: Body
+    body: DecomposedCall
     constants: Mapping[str, Array]
 
 

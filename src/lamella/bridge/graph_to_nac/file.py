@@ -36,7 +36,7 @@ from lamella.bridge.nac_to_graph.operators import is_shipped, shadows
 from lamella.bridge.nac_to_graph.weights import store_weight
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
-from lamella.graph.rewrite import Fresh
+from lamella.graph.rewrite import FreshNames
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac.check.tables import LAST_CONSTANT
 from lamella.lang.nac.nodes import CONTROL_FLOW, CONVERGENCE, Resource
@@ -307,7 +307,7 @@ class _FileWriter:
         self.tables = Tables()
         self.findings: list[Diagnostic] = []
         self.states = [item.variable for item in replayed.updates]
-        fresh = Fresh(item.name for item in (*replayed.variables, *self.states))
+        fresh = FreshNames(item.name for item in (*replayed.variables, *self.states))
         self.stored = {
             item.tensor.name: fresh.take(f"constant.{number}")
             for number, item in enumerate(replayed.constants, 1)

@@ -125,7 +125,7 @@ def _literals(expr: n.List) -> Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class ComponentWriter:
     """Writes nodes; `words` holds what is not called by its own name: items of packs, what a condition sees."""
 
     library: Library

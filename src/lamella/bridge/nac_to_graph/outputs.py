@@ -10,7 +10,7 @@ from lamella.bridge.aten.nodes import Result
 from lamella.bridge.nac_to_graph.nodes import Value
 from lamella.bridge.nac_to_graph.recorder import Recorder
 from lamella.graph.nodes import Graph, Node, Tensor
-from lamella.graph.rewrite import copy_of, defined, made, rename
+from lamella.graph.rewrite import copy_of, defined, rename, results_of
 
 
 def output_names(noted: Sequence[str], count: int) -> list[str]:
@@ -30,7 +30,7 @@ class Outputs:
 
     def name(self, tensors: Sequence[Tensor], nodes: Sequence[Node]) -> Graph:
         """The graph whose outputs these are, in the order of the names."""
-        inner = {item.name for node in nodes for item in made(node)}
+        inner = {item.name for node in nodes for item in results_of(node)}
         found: list[Tensor] = []
         for tensor, name in zip(tensors, self._names, strict=True):
             if tensor.name in inner and tensor.name not in self._renamed:

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from lamella.graph.build import Builder
 from lamella.graph.nodes import Branch, Graph, Node, Operation, Region, Tensor
-from lamella.graph.rewrite import Fresh
+from lamella.graph.rewrite import FreshNames
 from lamella.ops.library import Library
 
 
-class _Names(Fresh):
+class _Names(FreshNames):
     """Names that can be given back, the last ones first."""
 
     def __init__(self) -> None:

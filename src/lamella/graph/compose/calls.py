@@ -13,7 +13,15 @@ from lamella.base.dtype import ElementType, name_in
 from lamella.base.errors import Found
 from lamella.base.origin import Origin
 from lamella.base.source import Span
-from lamella.graph.compose.scope import Frame, Named, Place, Scope, Session, Wanted, is_open
+from lamella.graph.compose.scope import (
+    BodyScope,
+    LabelPath,
+    ResultNames,
+    ResultPlace,
+    Session,
+    TensorName,
+    is_open,
+)
 from lamella.graph.nodes import Pack, Tensor
 from lamella.lang.skriptnd.nodes import Attribute, Dtype, Invocation, Omitted
 from lamella.lang.skriptnd.rules import graphs as rules
@@ -88,19 +96,19 @@ MAKERS = 4
 """Tensors of one call whose makers a finding points to."""
 
 
-class Call(NamedTuple):
+class BoundCall(NamedTuple):
     """A bound call: its instance, the scope of what is inside it, where it was made, what its results are called."""
 
     instance: Instance
-    scope: Scope
+    scope: LabelPath
     origin: Origin | None
-    wanted: Sequence[Wanted]
+    wanted: Sequence[ResultNames]
     span: Span
     results: Sequence[str] = ()
     """The names of results that are taken already, because extents that only the run tells are named after them."""
 
 
-def bind_call(frame: Frame, text: Invocation, place: Place) -> Call:
+def bind_call(frame: BodyScope, text: Invocation, place: ResultPlace) -> BoundCall:
     """Find the operator of an invocation and bind its attributes and shapes."""
     session = frame.session
     definition = find_operator(frame, text.operator, text.span)
@@ -118,7 +126,7 @@ def bind_call(frame: Frame, text: Invocation, place: Place) -> Call:
         instance = instantiate(session.library, definition, arguments, attributes, types, results, text.span)
     except Found as problem:
         raise _with_makers(problem, arguments) from None
-    return Call(instance, scope, origin, wanted, place.span, results if kept else ())
+    return BoundCall(instance, scope, origin, wanted, place.span, results if kept else ())
 
 
 def _with_makers(problem: Found, arguments: Sequence[ArgumentValue]) -> Found:
@@ -138,7 +146,7 @@ def _with_makers(problem: Found, arguments: Sequence[ArgumentValue]) -> Found:
     return Found(*(told(item) for item in problem.findings))
 
 
-def find_operator(frame: Frame, name: str, span: Span) -> Definition:
+def find_operator(frame: BodyScope, name: str, span: Span) -> Definition:
     """The definition of an operator, by the name that stands in the text of a module."""
     library = frame.session.library
     found = library.find(library.resolve(name, frame.module))
@@ -147,33 +155,33 @@ def find_operator(frame: Frame, name: str, span: Span) -> Definition:
     return found
 
 
-def _scope_of(frame: Frame, text: Invocation, definition: Definition, label: str | None) -> Scope:
+def _scope_of(frame: BodyScope, text: Invocation, definition: Definition, label: str | None) -> LabelPath:
     """A graph is the root of its own names unless the call has a label of its own."""
     if definition.operator.graph and text.label is None:
-        return Scope(f"{definition.name}.")
+        return LabelPath(f"{definition.name}.")
     return frame.behind(text.label or label)
 
 
-def _what(definition: Definition, scope: Scope, outer: Scope) -> str:
+def _what(definition: Definition, scope: LabelPath, outer: LabelPath) -> str:
     if scope == outer or not scope.prefix:
         return definition.name
     return f"{scope.prefix[:-1]}: {definition.name}"
 
 
-def given_types(frame: Frame, definition: Definition, given: Sequence[str]) -> Mapping[str, ElementType]:
+def given_types(frame: BodyScope, definition: Definition, given: Sequence[str]) -> Mapping[str, ElementType]:
     """The types between `<` and `>`, in the order of the declaration."""
     declared = [item.name for item in definition.operator.items("dtype") if isinstance(item, Dtype)]
     found = ((name, frame.element(text)) for name, text in zip(declared, given, strict=False))
     return {name: element for name, element in found if element is not None}
 
 
-def given_attributes(frame: Frame, given: Sequence[Attribute]) -> Mapping[str, Value]:
+def given_attributes(frame: BodyScope, given: Sequence[Attribute]) -> Mapping[str, Value]:
     """The attributes between `{` and `}`."""
     return {item.name: as_attribute(frame.value(item.value), f"'{item.name}'", item.span) for item in given}
 
 
 def _results(
-    session: Session, definition: Definition, wanted: Sequence[Wanted], scope: Scope
+    session: Session, definition: Definition, wanted: Sequence[ResultNames], scope: LabelPath
 ) -> Sequence[str]:
     """The names of results whose extents only the run tells: those extents are named after them.
 
@@ -186,6 +194,6 @@ def _results(
     return [session.take(item) if session.keep(definition) else item.name for item in names]
 
 
-def result_name(wanted: Wanted, scope: Scope, output: str) -> Named:
+def result_name(wanted: ResultNames, scope: LabelPath, output: str) -> TensorName:
     """What an output is called: by the caller, or after the output itself."""
-    return wanted.single() or Named(scope.name(output))
+    return wanted.single() or TensorName(scope.name(output))

@@ -14,7 +14,7 @@ from lamella.base.source import Span
 from lamella.graph import nodes as graph
 from lamella.graph.compose.calls import describe, is_single, need
 from lamella.graph.compose.operations import as_tensor, give_type
-from lamella.graph.compose.scope import Frame, Named, Place, Session, Wanted
+from lamella.graph.compose.scope import BodyScope, ResultNames, ResultPlace, Session, TensorName
 from lamella.graph.nodes import Argument, Node, Pack, Region, Shape, Tensor
 from lamella.lang.skriptnd.nodes import Block, Callee, Carried, Invocation, Loop, Scan
 from lamella.lang.skriptnd.rules import graphs as rules
@@ -24,11 +24,11 @@ from lamella.ops.scalars.values import word_of
 # --- regions: parts of a body that the run executes under a condition or again and again --------------------
 
 
-Compose: TypeAlias = Callable[[Frame, Callee, Place], Sequence[object]]
+Compose: TypeAlias = Callable[[BodyScope, Callee, ResultPlace], Sequence[object]]
 """How a callee is composed: the function that knows invocations and blocks."""
 
 
-class Part(NamedTuple):
+class ComposedRegion(NamedTuple):
     """A composed region: its nodes, what it gives, and what the run tests in it."""
 
     nodes: tuple[Node, ...]
@@ -37,23 +37,25 @@ class Part(NamedTuple):
     checks: tuple[Check, ...]
 
 
-def compose_part(frame: Frame, callee: Callee, label: str | None, compose: Compose) -> Part | None:
+def compose_part(
+    frame: BodyScope, callee: Callee, label: str | None, compose: Compose
+) -> ComposedRegion | None:
     """A callee in a region of its own; None where it failed, which is reported so that the others can go on."""
     try:
         with frame.session.region(callee.span) as (nodes, checks):
-            values = need(compose(frame, callee, Place(None, label, callee.span)))
+            values = need(compose(frame, callee, ResultPlace(None, label, callee.span)))
     except Found as problem:
         frame.session.collect(frame.origin, problem)
         return None
-    return Part(tuple(nodes), values, callee.span, tuple(checks))
+    return ComposedRegion(tuple(nodes), values, callee.span, tuple(checks))
 
 
 def compose_condition(
-    frame: Frame, callee: Callee, label: str | None, compose: Compose, inputs: tuple[Tensor, ...] = ()
+    frame: BodyScope, callee: Callee, label: str | None, compose: Compose, inputs: tuple[Tensor, ...] = ()
 ) -> Region | None:
     """The region of a condition, which gives one bool."""
 
-    def decide(inner: Frame, test: Callee, place: Place) -> Sequence[object]:
+    def decide(inner: BodyScope, test: Callee, place: ResultPlace) -> Sequence[object]:
         return (_truth(inner, compose(inner, test, place), test.span),)
 
     part = compose_part(frame, callee, label, decide)
@@ -63,7 +65,7 @@ def compose_condition(
     return Region(inputs, part.nodes, outputs, part.checks)
 
 
-def _truth(frame: Frame, values: Sequence[object], span: Span) -> Tensor:
+def _truth(frame: BodyScope, values: Sequence[object], span: Span) -> Tensor:
     """A condition as a tensor of one bool; one on extents is computed by the run."""
     value = need(values)[0] if len(values) == 1 else None
     known = isinstance(value, Tensor) and value.element == BOOL and is_single(value)
@@ -95,24 +97,24 @@ def settle_shape(
 Scanned: TypeAlias = tuple[object, ...] | Pack
 
 
-class Steps(NamedTuple):
+class ScannedPacks(NamedTuple):
     """The packs that a loop scans, and how long they are; None where it scans nothing."""
 
     packs: tuple[Scanned, ...]
     length: Extent | None
 
 
-def scan(frame: Frame, loop: Loop) -> Steps:
+def scan(frame: BodyScope, loop: Loop) -> ScannedPacks:
     """The packs of a loop's `for`, all of one length."""
     packs = tuple(_scanned(frame, item) for item in loop.scans)
     lengths = list(dict.fromkeys(item.size if isinstance(item, Pack) else len(item) for item in packs))
     if len(lengths) > 1:
         words = " and ".join(str(item) for item in lengths)
         raise Found(rules.SCANS_DIFFER.at(loop.span, lengths=words))
-    return Steps(packs, lengths[0] if lengths else None)
+    return ScannedPacks(packs, lengths[0] if lengths else None)
 
 
-def _scanned(frame: Frame, item: Scan) -> Scanned:
+def _scanned(frame: BodyScope, item: Scan) -> Scanned:
     value = frame.value(item.value)
     if isinstance(value, tuple | Pack):
         return value
@@ -123,7 +125,7 @@ def _scanned(frame: Frame, item: Scan) -> Scanned:
     )
 
 
-def start_value(frame: Frame, item: Carried) -> object:
+def start_value(frame: BodyScope, item: Carried) -> object:
     """What a carried name means at the start; with a type, a scalar fills a tensor of that type."""
     value = frame.value(item.value)
     return value if item.type is None else give_type(frame, value, item.type, item.name)
@@ -138,7 +140,7 @@ def label_of(loop: Loop, label: str | None) -> str | None:
 # --- loops that the run executes: `for`, folds, `while`, counts, and what they pack up step by step ---------
 
 
-class Start(NamedTuple):
+class LoopStart(NamedTuple):
     """What a loop begins with, and how often it can run at most (None: nothing says); `exact`: it runs that often."""
 
     carried: tuple[Tensor, ...]
@@ -148,7 +150,7 @@ class Start(NamedTuple):
     exact: bool
 
 
-def compose_loop(frame: Frame, loop: Loop, place: Place, compose: Compose) -> Sequence[object]:
+def compose_loop(frame: BodyScope, loop: Loop, place: ResultPlace, compose: Compose) -> Sequence[object]:
     """A loop of the graph: its body is a region, and its condition another."""
     start = _start(frame, loop)
     if start.scans and start.most == 0:
@@ -168,7 +170,7 @@ def compose_loop(frame: Frame, loop: Loop, place: Place, compose: Compose) -> Se
     ]
     hidden = frame.session.since(mark)
     outputs += [
-        _scan_output(frame, Scanning(wanted, tensor, hidden, origin), start, loop)
+        _scan_output(frame, ScanResult(wanted, tensor, hidden, origin), start, loop)
         for wanted, tensor in list(zip(names, results, strict=True))[len(start.carried) :]
     ]
     frame.session.nodes.append(
@@ -190,7 +192,7 @@ def compose_loop(frame: Frame, loop: Loop, place: Place, compose: Compose) -> Se
 # --- what a loop begins with --------------------------------------------------------------------------------
 
 
-def _start(frame: Frame, loop: Loop) -> Start:
+def _start(frame: BodyScope, loop: Loop) -> LoopStart:
     steps = scan(frame, loop)
     count = _count(frame, loop)
     ends = [item for item in (steps.length, count) if isinstance(item, int | Dim)]
@@ -208,10 +210,10 @@ def _start(frame: Frame, loop: Loop) -> Start:
         pack if isinstance(pack, Pack) else _items(frame, item, pack)
         for item, pack in zip(loop.scans, steps.packs, strict=True)
     )
-    return Start(carried, scans, count, most, not tested and not isinstance(count, Tensor))
+    return LoopStart(carried, scans, count, most, not tested and not isinstance(count, Tensor))
 
 
-def _items(frame: Frame, item: Scan, pack: Sequence[object]) -> tuple[Tensor, ...]:
+def _items(frame: BodyScope, item: Scan, pack: Sequence[object]) -> tuple[Tensor, ...]:
     """The tensors that are scanned one after the other, all of one type and rank."""
     found = tuple(as_tensor(frame, value, f"'{item.name}'", item.span) for value in pack)
     if len({(tensor.element, len(tensor.shape)) for tensor in found}) > 1:
@@ -221,7 +223,7 @@ def _items(frame: Frame, item: Scan, pack: Sequence[object]) -> tuple[Tensor, ..
     return found
 
 
-def _count(frame: Frame, loop: Loop) -> Tensor | Extent | None:
+def _count(frame: BodyScope, loop: Loop) -> Tensor | Extent | None:
     """The loop's count: a number, a tensor of one integer, or nothing."""
     expr = loop.iteration.count if loop.iteration is not None else None
     value = None if expr is None else frame.value(expr)
@@ -239,7 +241,7 @@ def _index(loop: Loop) -> str | None:
     return loop.iteration.index if loop.iteration is not None else None
 
 
-def _bind(frame: Frame, loop: Loop, start: Start) -> tuple[Frame, tuple[Tensor, ...]]:
+def _bind(frame: BodyScope, loop: Loop, start: LoopStart) -> tuple[BodyScope, tuple[Tensor, ...]]:
     """A frame in which the names of the loop are tensors of its region."""
     session = frame.session
     inner = frame.inside(frame.scope, {})
@@ -262,7 +264,7 @@ def _bind(frame: Frame, loop: Loop, start: Start) -> tuple[Frame, tuple[Tensor, 
 
 
 def _condition(
-    frame: Frame, loop: Loop, start: Start, label: str | None, compose: Compose
+    frame: BodyScope, loop: Loop, start: LoopStart, label: str | None, compose: Compose
 ) -> tuple[Region | None, bool]:
     """The region of the condition, and whether all went well."""
     test = loop.before if loop.before is not None else loop.after
@@ -276,7 +278,7 @@ def _condition(
 # --- what a loop gives --------------------------------------------------------------------------------------
 
 
-def _results(frame: Frame, loop: Loop, start: Start, part: Part) -> tuple[Tensor, ...]:
+def _results(frame: BodyScope, loop: Loop, start: LoopStart, part: ComposedRegion) -> tuple[Tensor, ...]:
     """The results of the body: the carried values, which keep their types, then those that are packed up."""
     count = len(start.carried)
     if len(part.values) < count:
@@ -298,31 +300,31 @@ def _results(frame: Frame, loop: Loop, start: Start, part: Part) -> tuple[Tensor
     return tuple(made)
 
 
-def _carried_output(frame: Frame, name: str, wanted: Wanted, like: Tensor, origin: Origin) -> Tensor:
-    named = wanted.single() or Named(frame.scope.name(name))
+def _carried_output(frame: BodyScope, name: str, wanted: ResultNames, like: Tensor, origin: Origin) -> Tensor:
+    named = wanted.single() or TensorName(frame.scope.name(name))
     return frame.session.tensor(named, like.element, like.shape, origin)
 
 
-class Scanning(NamedTuple):
+class ScanResult(NamedTuple):
     """One result that is packed up: its name, the body's tensor, the symbols that only the body knows."""
 
-    wanted: Wanted
+    wanted: ResultNames
     tensor: Tensor
     hidden: frozenset[str]
     origin: Origin
 
 
-def _scan_output(frame: Frame, item: Scanning, start: Start, loop: Loop) -> Argument:
+def _scan_output(frame: BodyScope, item: ScanResult, start: LoopStart, loop: Loop) -> Argument:
     """One tensor for each step where the number of steps is known, otherwise a pack that the run fills."""
     session, tensor = frame.session, item.tensor
-    base = item.wanted.single() or Named(frame.scope.name("steps"))
+    base = item.wanted.single() or TensorName(frame.scope.name("steps"))
     if start.most is None:
         reason = "nothing says how many steps there are at most; give a count or scan a pack"
         raise Found(rules.LOOP_RESULT.at(loop.span, name=base.name, reason=reason))
     if start.exact and isinstance(start.most, int):
         session.spend(start.most, loop.span)
         named = item.wanted.items(start.most)
-        places = [one or Named(f"{base.name}:{number + 1}") for number, one in enumerate(named)]
+        places = [one or TensorName(f"{base.name}:{number + 1}") for number, one in enumerate(named)]
         return tuple(_step_output(frame, one, item) for one in places)
     most = dim.bounds(start.most)[1]
     name = session.take(base)
@@ -333,9 +335,9 @@ def _scan_output(frame: Frame, item: Scanning, start: Start, loop: Loop) -> Argu
     return Pack(name, tensor.element, shape, size, origin=item.origin)
 
 
-def _step_output(frame: Frame, named: Named, item: Scanning) -> Tensor:
+def _step_output(frame: BodyScope, named: TensorName, item: ScanResult) -> Tensor:
     name = frame.session.take(named)
     shape = settle_shape(frame.session, name, [item.tensor.shape], item.hidden)
     return frame.session.tensor(
-        Named(name, named.exposed), item.tensor.element, shape, item.origin, taken=True
+        TensorName(name, named.exposed), item.tensor.element, shape, item.origin, taken=True
     )

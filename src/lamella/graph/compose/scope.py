@@ -29,7 +29,7 @@ from lamella.ops.scalars.values import expect_known
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class LabelPath:
     """The labels on the way from the graph to an operator's body.
 
     `step` counts the steps of unrolled loops; the next label takes it, so that each step has tensors of its own.
@@ -42,16 +42,16 @@ class Scope:
         """The name in the graph of a tensor of this scope."""
         return f"{self.prefix}{tensor}{self.step}"
 
-    def behind(self, label: str) -> Scope:
+    def behind(self, label: str) -> LabelPath:
         """The scope behind a label."""
-        return Scope(f"{self.prefix}{label}{self.step}.")
+        return LabelPath(f"{self.prefix}{label}{self.step}.")
 
-    def at_step(self, number: int) -> Scope:
+    def at_step(self, number: int) -> LabelPath:
         """The scope of one step of an unrolled loop, counted from 1."""
-        return Scope(self.prefix, f"{self.step}:{number}")
+        return LabelPath(self.prefix, f"{self.step}:{number}")
 
 
-class Names:
+class TensorNames:
     """The names a graph has given away, and those it has promised."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
@@ -91,7 +91,7 @@ class Names:
 # --- what one composition has made so far, and what it may still spend --------------------------------------
 
 
-class Named(NamedTuple):
+class TensorName(NamedTuple):
     """A name for a tensor, whether `@quantize` and files may call it so, and whether it was promised."""
 
     name: str
@@ -117,7 +117,7 @@ class Session:
         library.budget.renew()
         self.keep = keep
         self.limits = limits
-        self.names = Names()
+        self.names = TensorNames()
         self.findings: list[Diagnostic] = []
         self.nodes: list[Node] = []
         self.regions = 0
@@ -208,12 +208,17 @@ class Session:
             self.nodes, self.checks = nodes, checks
             self.regions -= 1
 
-    def take(self, named: Named) -> str:
+    def take(self, named: TensorName) -> str:
         """The name itself where it was promised or is free; otherwise the next one like it."""
         return self.names.redeem(named.name) if named.promised else self.names.fresh(named.name)
 
     def tensor(
-        self, named: Named, element: ElementType, shape: Shape, origin: Origin | None, taken: bool = False
+        self,
+        named: TensorName,
+        element: ElementType,
+        shape: Shape,
+        origin: Origin | None,
+        taken: bool = False,
     ) -> Tensor:
         """A new tensor; `taken` says that its name was taken before."""
         name = named.name if taken else self.take(named)
@@ -272,13 +277,13 @@ Length: TypeAlias = Callable[[Expr], int]
 """The value of the expression of a pack's length."""
 
 
-class Wanted(Protocol):
+class ResultNames(Protocol):
     """The name or names of one result; None where nothing is said."""
 
-    def single(self) -> Named | None:
+    def single(self) -> TensorName | None:
         """The name of a result that is one tensor, or of a pack as a whole."""
 
-    def items(self, count: int) -> Sequence[Named | None]:
+    def items(self, count: int) -> Sequence[TensorName | None]:
         """The names of the tensors of a packed result, in order."""
 
 
@@ -286,11 +291,11 @@ class Wanted(Protocol):
 class Unnamed:
     """A result that is left out, or has a name only in its region."""
 
-    def single(self) -> Named | None:
+    def single(self) -> TensorName | None:
         """No name."""
         return None
 
-    def items(self, count: int) -> Sequence[Named | None]:
+    def items(self, count: int) -> Sequence[TensorName | None]:
         """No names."""
         return (None,) * count
 
@@ -299,51 +304,51 @@ UNNAMED = Unnamed()
 
 
 @dataclass(frozen=True, slots=True)
-class Simple:
+class SingleName:
     """A name; the items of a pack are numbered from 1."""
 
-    named: Named
+    named: TensorName
 
-    def single(self) -> Named | None:
+    def single(self) -> TensorName | None:
         """The name itself."""
         return self.named
 
-    def items(self, count: int) -> Sequence[Named | None]:
+    def items(self, count: int) -> Sequence[TensorName | None]:
         """The name with numbers."""
         name, exposed, promised = self.named
-        return [Named(f"{name}:{number + 1}", exposed, promised) for number in range(count)]
+        return [TensorName(f"{name}:{number + 1}", exposed, promised) for number in range(count)]
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class SettledNames:
     """Names that are settled one by one."""
 
-    names: tuple[Named, ...]
+    names: tuple[TensorName, ...]
 
-    def single(self) -> Named | None:
+    def single(self) -> TensorName | None:
         """The only name."""
         return self.names[0] if self.names else None
 
-    def items(self, count: int) -> Sequence[Named | None]:
+    def items(self, count: int) -> Sequence[TensorName | None]:
         """The names as they are."""
         return (*self.names[:count], *(None,) * (count - len(self.names)))
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedNames:
     """`[a, b..]`: names for the items of a pack."""
 
     pattern: ListPattern
-    resolve: Callable[[str], Wanted]
+    resolve: Callable[[str], ResultNames]
     length: Length
 
-    def single(self) -> Named | None:
+    def single(self) -> TensorName | None:
         """The list as a whole has no name."""
         return None
 
-    def items(self, count: int) -> Sequence[Named | None]:
+    def items(self, count: int) -> Sequence[TensorName | None]:
         """The names in the list, packed ones with numbers."""
-        found: list[Named | None] = [None] * count
+        found: list[TensorName | None] = [None] * count
         for item, places in spread(self.pattern, range(count), self.length):
             wanted = self.resolve(item.name)
             if isinstance(places, tuple):
@@ -412,7 +417,7 @@ def _width(item: Result | Unzip | Omitted) -> int:
 # --- the body of an operator while it is composed: what its names mean, and where it stands -----------------
 
 
-class Meanings(dict[str, object]):
+class SymbolTable(dict[str, object]):
     """What names mean in a body; those it does not declare mean what they mean around it."""
 
     __slots__ = ("around",)
@@ -432,21 +437,21 @@ class Meanings(dict[str, object]):
             return None
 
 
-class Place(NamedTuple):
+class ResultPlace(NamedTuple):
     """Where the results of a callee go: their names, the label of a call that has none, the component's span."""
 
-    wanted: Sequence[Wanted] | None
+    wanted: Sequence[ResultNames] | None
     label: str | None
     span: Span
 
-    def names(self, count: int) -> Sequence[Wanted]:
+    def names(self, count: int) -> Sequence[ResultNames]:
         """One name for each of so many results; what is too much is told by whoever assigns them."""
         given = self.wanted or ()
         return (*given[:count], *(UNNAMED,) * (count - len(given)))
 
 
 @dataclass(slots=True)
-class Frame:
+class BodyScope:
     """One body: an operator's, a graph's, or that of a block inside it."""
 
     session: Session
@@ -455,11 +460,11 @@ class Frame:
     types: Mapping[str, ElementType]
     real: ElementType
     """What `real` means here: the width that the reals of the call share."""
-    env: Meanings
-    scope: Scope
+    env: SymbolTable
+    scope: LabelPath
     origin: Origin | None
     exposed: bool
-    outputs: Mapping[str, Wanted]
+    outputs: Mapping[str, ResultNames]
     promised: set[str] = field(default_factory=set)
     """The names of the text that were promised for tensors of this very body."""
 
@@ -481,26 +486,26 @@ class Frame:
         """The element type that a type's name stands for in this body."""
         return self.real if name == "real" else self.types.get(name) or find_in("skriptnd", name)
 
-    def inside(self, scope: Scope, outputs: Mapping[str, Wanted]) -> Frame:
+    def inside(self, scope: LabelPath, outputs: Mapping[str, ResultNames]) -> BodyScope:
         """The body of a block in this one, in which names may be given a new meaning."""
-        return replace(self, scope=scope, env=Meanings(self.env), outputs=outputs, promised=set())
+        return replace(self, scope=scope, env=SymbolTable(self.env), outputs=outputs, promised=set())
 
-    def behind(self, label: str | None) -> Scope:
+    def behind(self, label: str | None) -> LabelPath:
         """The scope behind a label; this one where there is none."""
         return self.scope.behind(label) if label else self.scope
 
-    def name(self, text: str) -> Wanted:
+    def name(self, text: str) -> ResultNames:
         """What a name of the text is called in the graph: an output goes by the caller's name."""
         given = self.outputs.get(text)
         if given is not None:
             return given
-        return Simple(Named(self.scope.name(text), self.exposed, text in self.promised))
+        return SingleName(TensorName(self.scope.name(text), self.exposed, text in self.promised))
 
-    def wanted(self, pattern: Pattern) -> Wanted:
+    def wanted(self, pattern: Pattern) -> ResultNames:
         """What a result is called in the graph."""
         if isinstance(pattern, Result):
             return self.name(pattern.name)
-        return Listed(pattern, self.name, self.known) if isinstance(pattern, ListPattern) else UNNAMED
+        return ListedNames(pattern, self.name, self.known) if isinstance(pattern, ListPattern) else UNNAMED
 
 
 # --- which operators stay whole in a graph ------------------------------------------------------------------
@@ -554,7 +559,7 @@ FRAMES = 60
 
 
 @contextmanager
-def recursion_room(limits: Limits) -> Iterator[None]:
+def recursion_limit(limits: Limits) -> Iterator[None]:
     """Raise the interpreter's limit of recursion by what the limit of nesting can ask for."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(before + FRAMES * limits.max_depth)

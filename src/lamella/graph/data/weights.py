@@ -138,7 +138,7 @@ def _steps(attributes: Mapping[str, Value]) -> float:
 TENSOR_FILE, STORE_FILE = ".dat", ".safetensors"
 
 
-class Weights(NamedTuple):
+class FoundWeights(NamedTuple):
     """The arrays of variables by name, and what was wrong with the rest."""
 
     arrays: Mapping[str, Array]
@@ -152,7 +152,7 @@ class _Source(NamedTuple):
     read: Callable[[], Stored | Array]
 
 
-def read_weights(path: Path, graph: Graph, limits: Limits = DEFAULT) -> Weights:
+def read_weights(path: Path, graph: Graph, limits: Limits = DEFAULT) -> FoundWeights:
     """The data of every variable of a graph from a folder or a file.
 
     Variable `blk.w` of graph `G` is stored as `blk.w` or `main.G.blk.w`. A folder holds one `.dat` file for each
@@ -161,7 +161,7 @@ def read_weights(path: Path, graph: Graph, limits: Limits = DEFAULT) -> Weights:
     try:
         sources = _sources(path, limits)
     except LamellaError as problem:
-        return Weights({}, problem.findings)
+        return FoundWeights({}, problem.findings)
     place = whole(shown(path))
     arrays: dict[str, Array] = {}
     findings: list[Diagnostic] = []
@@ -174,7 +174,7 @@ def read_weights(path: Path, graph: Graph, limits: Limits = DEFAULT) -> Weights:
         if array is not None:
             arrays[variable.name] = array
     findings += _unused(sources, used, graph, place)
-    return Weights(arrays, tuple(findings))
+    return FoundWeights(arrays, tuple(findings))
 
 
 def _qualified(graph: Graph) -> str:

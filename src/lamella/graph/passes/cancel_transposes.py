@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Node, Operation, Tensor, Value
-from lamella.graph.rewrite import Change, Walk, rewrite
+from lamella.graph.rewrite import Replacement, RewriteWalk, rewrite
 from lamella.ops.library import Library
 
 TRANSPOSE = "layout.transpose"
@@ -26,7 +26,7 @@ def cancel_transposes(model: Model) -> Model:
     return replace(model, graph=rewrite(model.graph, partial(join_transposes, model.library)))
 
 
-def join_transposes(library: Library, node: Node, walk: Walk) -> Change | None:
+def join_transposes(library: Library, node: Node, walk: RewriteWalk) -> Replacement | None:
     """One transposition for two that follow each other, or none where they undo each other."""
     if not isinstance(node, Operation) or not is_transposition(library, node):
         return None
@@ -36,10 +36,10 @@ def join_transposes(library: Library, node: Node, walk: Walk) -> Change | None:
     if first is not None:
         order, source = _compose(order_of(first), order), first.inputs[0]
     if _is_identity(order) and isinstance(source, Tensor) and isinstance(output, Tensor):
-        return Change(results={output.name: source})
+        return Replacement(results={output.name: source})
     if first is None:
         return None
-    return Change((_transposition(node, source, order),))
+    return Replacement((_transposition(node, source, order),))
 
 
 def order_of(node: Operation) -> Order:
@@ -91,7 +91,7 @@ def _is_identity(order: Order) -> bool:
     return order == tuple(range(len(order)))
 
 
-def transposed(library: Library, walk: Walk, tensor: Argument) -> Operation | None:
+def transposed(library: Library, walk: RewriteWalk, tensor: Argument) -> Operation | None:
     """The transposition that makes a tensor; None where it is made otherwise, or is quantised."""
     maker = walk.maker(tensor)
     if maker is None or not isinstance(tensor, Tensor) or tensor.quantization is not None:

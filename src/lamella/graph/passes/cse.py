@@ -12,7 +12,7 @@ from dataclasses import replace
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Constant, Graph, Node, Operation, Pack, Tensor, tensors
 from lamella.graph.passes.patterns import is_plain, trait_of
-from lamella.graph.rewrite import Change, Renewal, Walk, rewrite
+from lamella.graph.rewrite import Replacement, RewriteWalk, Substitution, rewrite
 from lamella.ops.library import Library
 
 
@@ -29,7 +29,7 @@ class _AvailableExpressions:
         self.library = library
         self._known: dict[tuple[str, tuple[int, ...]], Operation] = {}
 
-    def visit(self, node: Node, walk: Walk) -> Change | None:
+    def visit(self, node: Node, walk: RewriteWalk) -> Replacement | None:
         """Let an earlier operation stand for an equal one, where it is visible: here or in a region around."""
         if not isinstance(node, Operation) or "random" in self.library.traits(node.operator):
             return None
@@ -37,7 +37,7 @@ class _AvailableExpressions:
         for depth in range(len(walk.path) + 1):
             earlier = self._known.get((key, walk.path[:depth]))
             if earlier is not None and (pairs := _pairs(node, earlier)) is not None:
-                return Change(results=pairs)
+                return Replacement(results=pairs)
         self._known[key, walk.path] = node
         return None
 
@@ -80,5 +80,5 @@ def _merge_constants(graph: Graph) -> Graph:
     outputs = {item.name for argument in graph.outputs for item in tensors(argument)}
     if not stands_for or outputs & stands_for.keys():
         return graph
-    renewed = Renewal(lambda tensor: stands_for.get(tensor.name, tensor)).graph(graph)
+    renewed = Substitution(lambda tensor: stands_for.get(tensor.name, tensor)).graph(graph)
     return replace(renewed, constants=tuple(kept.values()))

@@ -25,7 +25,7 @@ from lamella.graph.nodes import (
     regions,
     tensors,
 )
-from lamella.graph.rewrite import defined, extents, made
+from lamella.graph.rewrite import defined, extents, results_of
 from lamella.ops.instance import singles
 
 
@@ -51,9 +51,9 @@ class _Liveness:
             for region in regions(node):
                 inner = {name for item in region.inputs for name in _symbols_of(item)}
                 self._find_sources(region.nodes, known | inner)
-            for item in made(node):
+            for item in results_of(node):
                 self._sources[item.name] = set(_symbols_of(item)) - known
-            known.update(name for item in made(node) for name in _symbols_of(item))
+            known.update(name for item in results_of(node) for name in _symbols_of(item))
 
     def run(self) -> Graph:
         """The graph without what is dead."""
@@ -74,14 +74,14 @@ class _Liveness:
         return tuple(reversed(kept))
 
     def _is_needed(self, node: Node) -> bool:
-        return any(self._is_live(item) for item in made(node))
+        return any(self._is_live(item) for item in results_of(node))
 
     def _is_live(self, item: Tensor | Pack) -> bool:
         return item.name in self.needed or not self.symbols.isdisjoint(self._sources[item.name])
 
     def _shrink(self, node: Node) -> Node:
         """Note what a node needs, and leave out what is dead inside of it."""
-        for item in made(node):
+        for item in results_of(node):
             self._need_extents(item)
         if isinstance(node, Operation):
             for argument in node.inputs:

@@ -22,7 +22,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import Found
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Node, Operation, Pack, Single, Tensor
-from lamella.graph.rewrite import Change, Walk, made, members, rewrite
+from lamella.graph.rewrite import Replacement, RewriteWalk, members, results_of, rewrite
 from lamella.ops.library import Library
 
 LARGEST = 4096
@@ -50,14 +50,14 @@ class _Folding:
         self.evaluate = evaluate
         self.left = MOST_MADE
 
-    def visit(self, node: Node, walk: Walk) -> Change | None:
+    def visit(self, node: Node, walk: RewriteWalk) -> Replacement | None:
         """Constants in the place of an operation on constants."""
         if not isinstance(node, Operation):
             return None
         traits = self.library.traits(node.operator)
         if "random" in traits or "generator" in traits:
             return None
-        if any(item.name in walk.outputs for item in made(node)):
+        if any(item.name in walk.outputs for item in results_of(node)):
             return None
         outputs, arrays = self._compute(node, walk, DEEPEST)
         change = _folded(outputs, arrays) if outputs else None
@@ -66,16 +66,18 @@ class _Folding:
         self.left -= sum(len(item.value) for item in change.constants if isinstance(item.value, tuple))
         return change if self.left >= 0 else None
 
-    def _compute(self, node: Operation, walk: Walk, depth: int) -> tuple[Sequence[Tensor], Sequence[Array]]:
+    def _compute(
+        self, node: Operation, walk: RewriteWalk, depth: int
+    ) -> tuple[Sequence[Tensor], Sequence[Array]]:
         """The results of an operation on constants; nothing where it is none, or fails."""
-        outputs = [item for item in made(node) if isinstance(item, Tensor) and _is_foldable(item)]
-        if self.left < 0 or len(outputs) != sum(1 for _ in made(node)):
+        outputs = [item for item in results_of(node) if isinstance(item, Tensor) and _is_foldable(item)]
+        if self.left < 0 or len(outputs) != sum(1 for _ in results_of(node)):
             return (), ()
         constants = self._constants(node, walk, depth)
         arrays = () if constants is None else _try(self.evaluate, node, constants)
         return (outputs, arrays) if len(arrays) == len(outputs) else ((), ())
 
-    def _constants(self, node: Operation, walk: Walk, depth: int) -> dict[str, Array] | None:
+    def _constants(self, node: Operation, walk: RewriteWalk, depth: int) -> dict[str, Array] | None:
         """The inputs of a node as arrays; None where one of them is not constant, or they are too large."""
         read = dict.fromkeys(members(node.inputs))
         if not all(self._is_known(item, walk) for item in read) or sum(map(_volume, read)) > MOST_READ:
@@ -84,7 +86,7 @@ class _Folding:
         found = {name: array for name, array in arrays.items() if array is not None}
         return found if len(found) == len(read) else None
 
-    def _is_known(self, item: Tensor | Pack, walk: Walk) -> bool:
+    def _is_known(self, item: Tensor | Pack, walk: RewriteWalk) -> bool:
         """Whether a tensor is a constant, or the result of a generator."""
         if not isinstance(item, Tensor):
             return False
@@ -92,7 +94,7 @@ class _Folding:
         generated = maker is not None and "generator" in self.library.traits(maker.operator)
         return generated or walk.constant(item) is not None
 
-    def _array(self, tensor: Tensor, walk: Walk, depth: int) -> Array | None:
+    def _array(self, tensor: Tensor, walk: RewriteWalk, depth: int) -> Array | None:
         constant, maker = walk.constant(tensor), walk.maker(tensor)
         if constant is not None:
             return array_of(constant)
@@ -102,10 +104,10 @@ class _Folding:
         return arrays[0] if arrays else None
 
 
-def _folded(outputs: Sequence[Tensor], arrays: Sequence[Array]) -> Change | None:
+def _folded(outputs: Sequence[Tensor], arrays: Sequence[Array]) -> Replacement | None:
     folded = [_constant(item, array) for item, array in zip(outputs, arrays, strict=True)]
     found = tuple(item for item in folded if item is not None)
-    return Change(constants=found) if found and len(found) == len(outputs) else None
+    return Replacement(constants=found) if found and len(found) == len(outputs) else None
 
 
 def _volume(tensor: Tensor | Pack) -> int:

@@ -30,7 +30,7 @@ from typing import TypeAlias
 from lamella.base.dim import Extent, TooComplex, mul
 from lamella.base.dtype import ElementType
 from lamella.graph.nodes import Argument, Constant, Node, Operation, Shape, Single, Tensor, Value, tensors
-from lamella.graph.rewrite import Change, Visit, Walk, members
+from lamella.graph.rewrite import Replacement, RewriteWalk, Visit, members
 from lamella.ops.library import Library
 from lamella.ops.traits import DERIVED, KNOWN, PLACING, Trait
 
@@ -80,7 +80,7 @@ class Match:
     """An operation that a left side matches, with what its names stand for."""
 
     library: Library
-    walk: Walk
+    walk: RewriteWalk
     node: Operation
     bound: dict[object, Tensor | Operation | Constant] = field(default_factory=dict)
 
@@ -177,7 +177,7 @@ class _Driver:
         self.predicates = predicates
         self._fitting: dict[str, tuple[Identity, ...]] = {}
 
-    def visit(self, node: Node, walk: Walk) -> Change | None:
+    def visit(self, node: Node, walk: RewriteWalk) -> Replacement | None:
         """What takes the place of an operation."""
         if not isinstance(node, Operation):
             return None
@@ -191,7 +191,7 @@ class _Driver:
                 return change
         return None
 
-    def _apply(self, identity: Identity, node: Operation, walk: Walk) -> Change | None:
+    def _apply(self, identity: Identity, node: Operation, walk: RewriteWalk) -> Replacement | None:
         for bound in _match_call(self.library, walk, identity.left, node, {}):
             match = Match(self.library, walk, node, dict(bound))
             if all(self._holds(item, match) for item in identity.conditions):
@@ -257,7 +257,7 @@ def is_plain(operation: Operation, placed: bool = False) -> bool:
 
 
 def _match_call(
-    library: Library, walk: Walk, pattern: EquationTerm, operation: Operation, bound: Bindings
+    library: Library, walk: RewriteWalk, pattern: EquationTerm, operation: Operation, bound: Bindings
 ) -> Iterator[Bindings]:
     """The ways in which an operation matches a term."""
     traits = library.traits(operation.operator)
@@ -289,7 +289,7 @@ def _has_attributes(operation: Operation, pattern: EquationTerm) -> bool:
 
 def _match_all(
     library: Library,
-    walk: Walk,
+    walk: RewriteWalk,
     patterns: Sequence[EquationTerm],
     inputs: Sequence[Argument],
     bound: Bindings,
@@ -302,7 +302,7 @@ def _match_all(
 
 
 def _match(
-    library: Library, walk: Walk, pattern: EquationTerm, argument: Argument, bound: Bindings
+    library: Library, walk: RewriteWalk, pattern: EquationTerm, argument: Argument, bound: Bindings
 ) -> Iterator[Bindings]:
     """The ways in which an argument matches a term."""
     match pattern.kind:
@@ -329,13 +329,13 @@ def _match(
 # --- the right side ---------------------------------------------------------------------------------------------
 
 
-def _change(identity: Identity, match: Match) -> Change | None:
+def _change(identity: Identity, match: Match) -> Replacement | None:
     right, node = identity.right, match.node
     terms = right.terms if right.kind == "several" else (right,)
     outputs = node.outputs
     if len(terms) != len(outputs):
         return None
-    change = Change()
+    change = Replacement()
     for term, output in zip(terms, outputs, strict=True):
         packed = term.kind == "single"
         if packed and (not isinstance(output, tuple) or len(output) != 1):
@@ -350,7 +350,7 @@ def _change(identity: Identity, match: Match) -> Change | None:
     return change
 
 
-def _joined(change: Change, target: Tensor, built: Tensor | Operation | Constant) -> Change:
+def _joined(change: Replacement, target: Tensor, built: Tensor | Operation | Constant) -> Replacement:
     if isinstance(built, Operation):
         return replace(change, nodes=(*change.nodes, built))
     if isinstance(built, Constant):
@@ -439,7 +439,7 @@ def output_of(node: Operation) -> Tensor | None:
     return output if isinstance(output, Tensor) and output.quantization is None else None
 
 
-def uniform(library: Library, walk: Walk, tensor: Argument) -> Single | None:
+def uniform(library: Library, walk: RewriteWalk, tensor: Argument) -> Single | None:
     """The one value of a tensor that is the same everywhere and known: a constant, or one value spread over a shape."""
     for _ in range(_LONGEST_CHAIN):
         constant = walk.constant(tensor)

@@ -18,7 +18,7 @@ from lamella.graph.build import call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Node, Operation, Tensor, Value
 from lamella.graph.passes.cancel_transposes import TRANSPOSE, Order, join_transposes, order_of, transposed
-from lamella.graph.rewrite import Change, Walk, members, rewrite, uses
+from lamella.graph.rewrite import Replacement, RewriteWalk, members, rewrite, uses
 from lamella.ops.library import Library
 
 
@@ -32,7 +32,7 @@ class _LayoutPropagation:
         self.library: Library = model.library
         self.reads = uses(model.graph)
 
-    def visit(self, node: Node, walk: Walk) -> Change | None:
+    def visit(self, node: Node, walk: RewriteWalk) -> Replacement | None:
         """Take the transpositions away from the inputs of a node and put one behind it."""
         if not isinstance(node, Operation) or len(node.outputs) != 1:
             return None
@@ -42,11 +42,11 @@ class _LayoutPropagation:
             node = self._take_filter(node, walk)
         moved = self._moved(node, walk)
         if moved is None:
-            return Change((node,))
+            return Replacement((node,))
         order, inputs, attributes = moved
-        return self._behind(node, order, inputs, attributes, walk) or Change((node,))
+        return self._behind(node, order, inputs, attributes, walk) or Replacement((node,))
 
-    def _joined(self, node: Operation, walk: Walk) -> Change | None:
+    def _joined(self, node: Operation, walk: RewriteWalk) -> Replacement | None:
         """Join transpositions, and count who reads the source once the first of them is read no more."""
         change = join_transposes(self.library, node, walk)
         freed = int(any(self.reads.get(item.name) == 1 for item in members(node.inputs)))
@@ -55,7 +55,7 @@ class _LayoutPropagation:
         return change
 
     def _moved(
-        self, node: Operation, walk: Walk
+        self, node: Operation, walk: RewriteWalk
     ) -> tuple[Order, tuple[Argument, ...], Mapping[str, Value]] | None:
         """The order behind a node, and the inputs and attributes with which it works on what was not transposed."""
         attributes, traits = dict(node.attributes), self.library.traits(node.operator)
@@ -73,13 +73,13 @@ class _LayoutPropagation:
             return None if axes is None else (order, first.inputs, {**attributes, "axes": axes})
         return (order, first.inputs, attributes) if "elementwise" in traits else None
 
-    def _single(self, tensor: Argument, walk: Walk) -> Operation | None:
+    def _single(self, tensor: Argument, walk: RewriteWalk) -> Operation | None:
         """The transposition behind an input that nothing else reads."""
         found = transposed(self.library, walk, tensor)
         ours = found is not None and found.operator == TRANSPOSE
         return found if ours and isinstance(tensor, Tensor) and self.reads.get(tensor.name) == 1 else None
 
-    def _common(self, node: Operation, walk: Walk) -> tuple[Order, tuple[Argument, ...]] | None:
+    def _common(self, node: Operation, walk: RewriteWalk) -> tuple[Order, tuple[Argument, ...]] | None:
         """The one order of all inputs but scalars, and what is behind them."""
         orders: set[Order] = set()
         sources: list[Argument] = []
@@ -95,7 +95,7 @@ class _LayoutPropagation:
         return (orders.pop(), tuple(sources)) if len(orders) == 1 else None
 
     def _convolution(
-        self, node: Operation, attributes: dict[str, Value], walk: Walk
+        self, node: Operation, attributes: dict[str, Value], walk: RewriteWalk
     ) -> tuple[Order, tuple[Argument, ...], Mapping[str, Value]] | None:
         first = self._single(node.inputs[0], walk)
         if first is None:
@@ -106,7 +106,7 @@ class _LayoutPropagation:
             return None
         return order, (first.inputs[0], *node.inputs[1:]), {**attributes, "data_format": wanted}
 
-    def _take_filter(self, node: Operation, walk: Walk) -> Operation:
+    def _take_filter(self, node: Operation, walk: RewriteWalk) -> Operation:
         """Read a transposed filter as it was, in the format that it then has."""
         first = transposed(self.library, walk, node.inputs[1])
         attributes = dict(node.attributes)
@@ -126,8 +126,8 @@ class _LayoutPropagation:
         order: Order,
         inputs: tuple[Argument, ...],
         attributes: Mapping[str, Value],
-        walk: Walk,
-    ) -> Change | None:
+        walk: RewriteWalk,
+    ) -> Replacement | None:
         (output,) = node.outputs
         if not isinstance(output, Tensor):
             return None
@@ -140,7 +140,7 @@ class _LayoutPropagation:
         if not isinstance(result, Tensor) or (result.element, result.shape) != (output.element, output.shape):
             return None
         self.reads[inner.outputs[0].name if isinstance(inner.outputs[0], Tensor) else ""] = 1
-        return Change(
+        return Replacement(
             (replace(inner, origin=node.origin), replace(last, outputs=(output,), origin=node.origin))
         )
 

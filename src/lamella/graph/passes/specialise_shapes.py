@@ -18,7 +18,7 @@ from lamella.base.source import NOWHERE
 from lamella.graph.build import base_name, bind, result
 from lamella.graph.model import Model
 from lamella.graph.nodes import Branch, Graph, Loop, Node, Operation, Region, Shape, Tensor, tensors
-from lamella.graph.rewrite import Renewal, extents, members, substitution
+from lamella.graph.rewrite import Substitution, extent_substitution, extents, members
 from lamella.lang.skriptnd.rules.data import EXTENT_OUT_OF_BOUND, NO_SUCH_EXTENT
 from lamella.ops.instance import Check
 from lamella.ops.library import Library
@@ -72,8 +72,8 @@ class _Specialiser:
     def __init__(self, library: Library, values: Mapping[str, int]) -> None:
         self.library = library
         self._values = values
-        self._extent = substitution(values)
-        self.renewal = Renewal(self._tensor, self._extent)
+        self._extent = extent_substitution(values)
+        self.renewal = Substitution(self._tensor, self._extent)
         self._changed: dict[str, Tensor] = {}
 
     def _tensor(self, tensor: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from lamella.lang.skriptnd.rules.invocation import (
 from lamella.lang.skriptnd.rules.shapes import HINT_LENGTH, PATTERN_LENGTH
 from lamella.lang.skriptnd.rules.types import NOT_A_PACK, NOT_BOOL
 from lamella.ops.bind.plan import Assert, Measure, ParameterPlan, Step, UsingPlan
-from lamella.ops.bind.state import Binding, Place
+from lamella.ops.bind.state import CallBinding, ValueOrigin
 from lamella.ops.evaluate import Code
 from lamella.ops.evaluate.walk import primitive
 from lamella.ops.fault import Fault
@@ -35,7 +35,7 @@ from lamella.ops.scalars.values import CONDITIONS, Unknown, expect_count, expect
 # --- helper symbols and assertions, in the order in which each can be had -----------------------------------
 
 
-def take_steps(binding: Binding, steps: Iterable[Step]) -> None:
+def take_steps(binding: CallBinding, steps: Iterable[Step]) -> None:
     """Evaluate helper symbols and test assertions.
 
     The order in which assertions are written does not matter: one that cannot be evaluated waits, for another one may
@@ -61,7 +61,7 @@ def take_steps(binding: Binding, steps: Iterable[Step]) -> None:
 # --- assertions ---------------------------------------------------------------------------------------------
 
 
-def test(binding: Binding, step: Assert) -> None:
+def test(binding: CallBinding, step: Assert) -> None:
     """One assertion: it holds, it does not, or the run must tell; a null one is skipped."""
     value = step.condition(binding.scope)
     if value is True or value is None:
@@ -79,7 +79,7 @@ def test(binding: Binding, step: Assert) -> None:
             raise Fault(NOT_BOOL, what="the condition", type=word_of(item)).at(step.node.condition.span)
 
 
-def test_known(binding: Binding) -> None:
+def test_known(binding: CallBinding) -> None:
     """The assertions that can be tested already, for a call whose shapes do not fit: their own words tell more."""
     for step in binding.plan.asserts:
         if step.names <= binding.scope.keys():
@@ -90,7 +90,7 @@ def test_known(binding: Binding) -> None:
                     raise
 
 
-def _know_more(binding: Binding, step: Assert) -> None:
+def _know_more(binding: CallBinding, step: Assert) -> None:
     """What a message tells may come after its assertion: shapes and helper symbols, as far as they can be had."""
     more, binding.more = binding.more, None
     if step.told <= binding.scope.keys():
@@ -104,7 +104,7 @@ def _know_more(binding: Binding, step: Assert) -> None:
                 define(binding, using)
 
 
-def _failure(binding: Binding, step: Assert) -> Diagnostic:
+def _failure(binding: CallBinding, step: Assert) -> Diagnostic:
     condition = " ".join(step.node.condition.span.text.split())
     message = "".join(_told(binding, part) for part in step.message) or f"'{condition}' does not hold"
     values = [f"{label} = {_told(binding, code)}" for label, code in step.values]
@@ -116,7 +116,7 @@ def _failure(binding: Binding, step: Assert) -> Diagnostic:
     return binding.problem(FAILED_ASSERTION, [label], message=message, values=told).findings[0]
 
 
-def _told(binding: Binding, code: Code) -> str:
+def _told(binding: CallBinding, code: Code) -> str:
     """A value for a message; one that cannot be had does not hide the assertion itself."""
     try:
         return show(code(binding.scope))
@@ -127,7 +127,7 @@ def _told(binding: Binding, code: Code) -> str:
 # --- helper symbols -----------------------------------------------------------------------------------------
 
 
-def define(binding: Binding, step: UsingPlan) -> None:
+def define(binding: CallBinding, step: UsingPlan) -> None:
     """One helper symbol, or the several that a pattern names."""
     try:
         value = step.value(binding.scope)
@@ -144,7 +144,7 @@ def define(binding: Binding, step: UsingPlan) -> None:
         raise fault.at(target.span) from None
 
 
-def _assign(binding: Binding, target: nodes.Pattern, value: object) -> None:
+def _assign(binding: CallBinding, target: nodes.Pattern, value: object) -> None:
     if isinstance(target, nodes.Result):
         _check_hint(binding, target, value)
         binding.scope[target.name] = value
@@ -157,7 +157,7 @@ def _assign(binding: Binding, target: nodes.Pattern, value: object) -> None:
         _take_apart(binding, target.items, value)
 
 
-def _check_hint(binding: Binding, target: nodes.Result, value: object) -> None:
+def _check_hint(binding: CallBinding, target: nodes.Result, value: object) -> None:
     """A length that is said again must be the length."""
     if target.pack is None or not isinstance(value, tuple):
         return
@@ -166,13 +166,13 @@ def _check_hint(binding: Binding, target: nodes.Result, value: object) -> None:
         raise Fault(HINT_LENGTH, name=target.name, left=expected, right=len(value))
 
 
-def _assign_null(binding: Binding, target: nodes.ListPattern) -> None:
+def _assign_null(binding: CallBinding, target: nodes.ListPattern) -> None:
     for item in target.items:
         found = item.items if isinstance(item, nodes.Unzip) else (item,)
         binding.scope.update({part.name: None for part in found if isinstance(part, nodes.Result)})
 
 
-def _length(binding: Binding, pack: nodes.Pack) -> int | None:
+def _length(binding: CallBinding, pack: nodes.Pack) -> int | None:
     if pack.length is None or isinstance(pack.length, nodes.Omitted):
         return None
     value = binding.plan.compiler.compile(pack.length)(binding.scope)
@@ -180,7 +180,9 @@ def _length(binding: Binding, pack: nodes.Pack) -> int | None:
 
 
 def _take_apart(
-    binding: Binding, items: Sequence[nodes.Result | nodes.Unzip | nodes.Omitted], value: tuple[object, ...]
+    binding: CallBinding,
+    items: Sequence[nodes.Result | nodes.Unzip | nodes.Omitted],
+    value: tuple[object, ...],
 ) -> None:
     """A pack into the items of a list pattern; one of them may have a length that follows from the others."""
     widths = [_width(binding, item) for item in items]
@@ -196,7 +198,7 @@ def _take_apart(
         place += size
 
 
-def _width(binding: Binding, item: nodes.Result | nodes.Unzip | nodes.Omitted) -> int | None:
+def _width(binding: CallBinding, item: nodes.Result | nodes.Unzip | nodes.Omitted) -> int | None:
     """How many items a part of a pattern takes; None where the others tell."""
     if isinstance(item, nodes.Omitted) or item.pack is None:
         return 1
@@ -207,7 +209,7 @@ def _width(binding: Binding, item: nodes.Result | nodes.Unzip | nodes.Omitted) -
 
 
 def _give(
-    binding: Binding, item: nodes.Result | nodes.Unzip | nodes.Omitted, part: tuple[object, ...]
+    binding: CallBinding, item: nodes.Result | nodes.Unzip | nodes.Omitted, part: tuple[object, ...]
 ) -> None:
     if isinstance(item, nodes.Result):
         binding.scope[item.name] = part[0] if item.pack is None else part
@@ -230,10 +232,10 @@ class _Task:
     """What is told first where several cannot be done."""
 
 
-class Attributes:
+class AttributeBinder:
     """Binds the attributes of one call, before the inputs and after them."""
 
-    def __init__(self, binding: Binding, given: Mapping[str, Value]) -> None:
+    def __init__(self, binding: CallBinding, given: Mapping[str, Value]) -> None:
         self.binding = binding
         self.given = given
         self.tasks: list[_Task] = []
@@ -276,7 +278,7 @@ class Attributes:
             self._wait_to_compare(attribute, attribute.length, length)
 
     def _set(self, attribute: ParameterPlan, value: object) -> None:
-        place = Place(attribute, "attribute", attribute.parameter.span)
+        place = ValueOrigin(attribute, "attribute", attribute.parameter.span)
         before, by = self.binding.scope.get(attribute.name), self.binding.places.get(attribute.name)
         if before is not None and by is not None and before != value:
             # An extent of the same name was bound from an input before the default could be had.
@@ -349,7 +351,7 @@ class Attributes:
 
         def compare() -> None:
             if self.binding.is_deduced(measure):
-                place = Place(attribute, "the length of", attribute.parameter.span)
+                place = ValueOrigin(attribute, "the length of", attribute.parameter.span)
                 self.binding.bind(measure, length, place)
             else:
                 self._check_length(attribute, measure, length)
@@ -362,7 +364,9 @@ class Attributes:
         if type(expected) is int and expected == length:
             return
         if isinstance(expected, Dim) or isinstance(length, Dim):
-            self.binding.compare(measure, expected, length, Place(attribute, "the length of", measure.span))
+            self.binding.compare(
+                measure, expected, length, ValueOrigin(attribute, "the length of", measure.span)
+            )
             return
         values = {"name": attribute.name, "length": show(length), "expected": show(expected)}
         label = Label(measure.span, "declared here")

@@ -21,7 +21,7 @@ from lamella.lang.skriptnd.rules.names import GRAPH_EXTENT
 from lamella.lang.skriptnd.rules.shapes import CONSTANT_LENGTH, CONSTANT_VALUE, PACK_LENGTH_MISSING
 from lamella.lang.skriptnd.rules.types import DEFAULT_TYPE, NOT_A_PACK
 from lamella.ops.bind.plan import ExtentPlan, ParameterPlan
-from lamella.ops.bind.state import Binding, Types, as_element
+from lamella.ops.bind.state import CallBinding, TypeBinder, as_element
 from lamella.ops.evaluate.packs import pick
 from lamella.ops.evaluate.walk import primitive
 from lamella.ops.fault import Fault
@@ -29,10 +29,10 @@ from lamella.ops.instance import Declared, Repeated, Shape, Single
 from lamella.ops.scalars.values import expect_count, expect_extent, expect_known, show, word_of
 
 
-class Declarations:
+class DeclarationBinder:
     """Computes the declarations of one call."""
 
-    def __init__(self, binding: Binding, types: Types, named: bool = False) -> None:
+    def __init__(self, binding: CallBinding, types: TypeBinder, named: bool = False) -> None:
         self.binding = binding
         self.types = types
         self.scope = binding.scope

@@ -14,7 +14,7 @@ from lamella.lang.skriptnd.affine import Affine, read_affine
 from lamella.ops.evaluate import Code, Compiler, make_compiler
 from lamella.ops.evaluate.walk import Node, infer, names, parts
 from lamella.ops.instance import Definition
-from lamella.ops.scalars.arithmetic import Budget
+from lamella.ops.scalars.arithmetic import PackBudget
 
 # --- the formulas of a definition made ready ----------------------------------------------------------------
 
@@ -35,7 +35,7 @@ class LoweringPlan:
 
 
 def plan_lowering(
-    node: nodes.Lowering, words: Mapping[str, str], limits: Limits, budget: Budget | None = None
+    node: nodes.Lowering, words: Mapping[str, str], limits: Limits, budget: PackBudget | None = None
 ) -> LoweringPlan:
     """A formula made ready; `words` are the types of the names around it."""
     known = {**words, **{bound.index: "int" for bound in node.bounds}}
@@ -168,10 +168,10 @@ Step = Assert | UsingPlan
 SECTIONS = ("attrib", "input", "output", "constant", "variable")
 
 
-class Plan:
+class OperatorPlan:
     """A definition made ready for its calls."""
 
-    def __init__(self, definition: Definition, limits: Limits, budget: Budget | None = None) -> None:
+    def __init__(self, definition: Definition, limits: Limits, budget: PackBudget | None = None) -> None:
         self.definition = definition
         self.budget = budget
         self.operator = definition.operator
@@ -337,7 +337,7 @@ def _symbols(item: ParameterPlan) -> set[str]:
     return found.union(*(measure.names for measure in measures if measure is not None))
 
 
-def _declared(plan: Plan) -> set[str]:
+def _declared(plan: OperatorPlan) -> set[str]:
     """Every name that has a value once attributes and inputs are bound."""
     return set().union(*(_symbols(item) for item in (*plan.attributes, *plan.inputs)))
 

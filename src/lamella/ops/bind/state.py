@@ -24,14 +24,14 @@ from lamella.lang.skriptnd.rules.invocation import (
 )
 from lamella.lang.skriptnd.rules.names import UNKNOWN_TYPE
 from lamella.lang.skriptnd.rules.types import OPTIONAL_HERE
-from lamella.ops.bind.plan import Measure, ParameterPlan, Plan
+from lamella.ops.bind.plan import Measure, OperatorPlan, ParameterPlan
 from lamella.ops.fault import Fault
 from lamella.ops.instance import Argument, Check, Repeated, Single, Value
 from lamella.ops.scalars.values import expect_extent, show, word_of, word_of_type
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place:
+class ValueOrigin:
     """Where a value came from: dimensions of an input from `axis` on, or what `what` says of a parameter."""
 
     parameter: ParameterPlan
@@ -55,15 +55,15 @@ def describe(tensor: object) -> str:
     return f"tensor {getattr(tensor, 'name', '?')}: {show(getattr(tensor, 'shape', ()))}"
 
 
-class Binding:
+class CallBinding:
     """The state of one call."""
 
-    def __init__(self, plan: Plan, span: Span) -> None:
+    def __init__(self, plan: OperatorPlan, span: Span) -> None:
         self.plan = plan
         self.name = plan.definition.name
         self.span = span
         self.scope: dict[str, object] = {}
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, ValueOrigin] = {}
         self.nulls: set[str] = set()
         """Symbols that are null so far, because what would tell them is not there."""
         self.checks: list[Check] = []
@@ -100,7 +100,7 @@ class Binding:
 
     # --- symbols --------------------------------------------------------------------------------------------
 
-    def set(self, name: str, value: object, place: Place) -> None:
+    def set(self, name: str, value: object, place: ValueOrigin) -> None:
         """Give a symbol its value."""
         self.scope[name] = value
         self.places[name] = place
@@ -128,14 +128,14 @@ class Binding:
             raise Fault(NO_VALUE, name=min(measure.names - self.scope.keys())).at(measure.span)
         return measure.code(self.scope)
 
-    def bind(self, measure: Measure, value: Extent, place: Place) -> None:
+    def bind(self, measure: Measure, value: Extent, place: ValueOrigin) -> None:
         """An extent or a length that has this value: deduce its symbol, or compare."""
         if self.is_deduced(measure):
             self.set(measure.symbol or "", self.solve(measure, value, place), place)
         else:
             self.compare(measure, self.value(measure), value, place)
 
-    def solve(self, measure: Measure, value: Extent, place: Place) -> Extent:
+    def solve(self, measure: Measure, value: Extent, place: ValueOrigin) -> Extent:
         """The symbol of an affine expression from its value."""
         _, factor, offset = measure.form or (None, 1, 0)
         if factor == 1 and type(value) is int:
@@ -149,7 +149,7 @@ class Binding:
         return dim.floor_divide(rest, factor)
 
     def compare(
-        self, measure: Measure, expected: object, value: Extent, place: Place, item: int | None = None
+        self, measure: Measure, expected: object, value: Extent, place: ValueOrigin, item: int | None = None
     ) -> None:
         """An extent that is known already against another place that says it; `item` is its number in a pack."""
         if type(expected) is int and type(value) is int and expected == value:
@@ -163,7 +163,7 @@ class Binding:
             told = {"expected": show(expected), "value": show(value)}
             self.require(truth, self.mismatch(measure, place, item, told), measure.span)
 
-    def keep_bound(self, measure: Measure | None, bound: object, value: Extent, place: Place) -> None:
+    def keep_bound(self, measure: Measure | None, bound: object, value: Extent, place: ValueOrigin) -> None:
         """An extent or a length that states its upper bound keeps it."""
         if isinstance(bound, int | dim.Dim):
             text = "~" if measure is None else measure.text
@@ -172,7 +172,7 @@ class Binding:
             problem = self.problem(EXTENT_MISMATCH, [label], **told, by="its declaration", other=place)
             self.require(dim.less_equal(value, bound), problem, place.span)
 
-    def mismatch(self, measure: Measure, place: Place, item: int | None, told: dict[str, str]) -> Found:
+    def mismatch(self, measure: Measure, place: ValueOrigin, item: int | None, told: dict[str, str]) -> Found:
         """The finding for two places that disagree; `told` holds what one expects and the value of the other."""
         by, labels = self._reason(measure, item or 0)
         labels.append(Label(place.span, f"{told['value']} here"))
@@ -202,10 +202,10 @@ PRIMITIVES: Mapping[str, ElementType] = {"real": F32, "int": I64, "bool": BOOL}
 _TAKES = {"num": ("int", "real"), "arith": ("int", "real", "bool"), "type": ("int", "real", "bool", "str")}
 
 
-class Types:
+class TypeBinder:
     """Deduces the element types of one call."""
 
-    def __init__(self, binding: Binding, given: Mapping[str, ElementType]) -> None:
+    def __init__(self, binding: CallBinding, given: Mapping[str, ElementType]) -> None:
         self.binding = binding
         self.plan = binding.plan
         self.found: dict[str, ElementType] = {}

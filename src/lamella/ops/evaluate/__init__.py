@@ -36,7 +36,7 @@ from lamella.ops.fault import Fault
 from lamella.ops.formula import Element, Guard, Scalar
 from lamella.ops.instance import Fill, Repeated
 from lamella.ops.scalars import functions
-from lamella.ops.scalars.arithmetic import Arithmetic, Binary, Budget
+from lamella.ops.scalars.arithmetic import Arithmetic, Binary, PackBudget
 from lamella.ops.scalars.terms import RANGES, refuse, unguard
 from lamella.ops.scalars.values import (
     SCALARS,
@@ -54,7 +54,7 @@ class Compiler:
     """Makes expressions of one operator ready; `words` are the types of the names it declares."""
 
     def __init__(
-        self, makers: Makers, limits: Limits, words: Mapping[str, str], budget: Budget | None = None
+        self, makers: Makers, limits: Limits, words: Mapping[str, str], budget: PackBudget | None = None
     ) -> None:
         self.makers = makers
         self.limits = limits
@@ -672,7 +672,7 @@ _MAKERS: Makers = MappingProxyType(
 
 
 def make_compiler(
-    limits: Limits = DEFAULT, words: Mapping[str, str] | None = None, budget: Budget | None = None
+    limits: Limits = DEFAULT, words: Mapping[str, str] | None = None, budget: PackBudget | None = None
 ) -> Compiler:
     """What makes the expressions of one operator ready; `words` are the types of the names it declares."""
     return Compiler(_MAKERS, limits, words or {}, budget)

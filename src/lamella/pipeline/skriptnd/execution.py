@@ -16,7 +16,7 @@ from lamella.base.errors import Found, InputError
 from lamella.base.paths import is_folder, is_there
 from lamella.base.placement import placement_line
 from lamella.base.source import NOWHERE, Span
-from lamella.graph.data import Weights, read_weights, write_weights
+from lamella.graph.data import FoundWeights, read_weights, write_weights
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, tensors, walk
 from lamella.graph.rewrite import extents, members
@@ -73,7 +73,7 @@ def _restored(
     return restored, {names[name]: array for name, array in data.items()}
 
 
-def _data(path: Path, graph: Graph, options: Options) -> Weights:
+def _data(path: Path, graph: Graph, options: Options) -> FoundWeights:
     """The weights where the user says, else those in the model's folder or beside its file, else none."""
     beside = path if is_folder(path) else path.with_suffix(STORE_FILE)
     home = options.weights or (beside if is_there(beside) else None)
@@ -81,7 +81,7 @@ def _data(path: Path, graph: Graph, options: Options) -> Weights:
         hint = "leave the option out, or choose another graph"
         raise InputError(f"graph '{graph.name}' has no variables that could take weights", hint=hint)
     if home is None or not graph.variables:
-        return Weights({}, ())
+        return FoundWeights({}, ())
     flat = flat_graph(_widened(graph) if options.dtype == "f64" else graph, home)
     arrays, findings = read_weights(home, flat, options.limits)
     names = {old.name: new.name for old, new in zip(flat.variables, graph.variables, strict=True)}
@@ -89,7 +89,7 @@ def _data(path: Path, graph: Graph, options: Options) -> Weights:
         findings = tuple(item for item in findings if item.code != data_rules.NO_DATA.code)
     if errors(findings):
         raise LamellaError(errors(findings))
-    return Weights({names[name]: array for name, array in arrays.items()}, _gathered(findings))
+    return FoundWeights({names[name]: array for name, array in arrays.items()}, _gathered(findings))
 
 
 def _gathered(findings: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:

@@ -14,7 +14,7 @@ from lamella.graph.nodes import Graph, Operation, Tensor
 from lamella.graph.passes import FORMER_NAMES, PASSES
 from lamella.graph.passes.fold_constants import Evaluate, fold_constants
 from lamella.graph.passes.optimise import optimise
-from lamella.graph.rewrite import Renewal, made, members
+from lamella.graph.rewrite import Substitution, members, results_of
 from lamella.ops.library import Library
 
 FOLD, OPTIMISE = "fold_constants", "optimise"
@@ -58,12 +58,12 @@ def _numbered(operation: Operation) -> tuple[Mapping[str, str], Operation]:
     """An operation whose tensors have numbers for names, so that equal ones look alike; items of a pack keep theirs."""
     names: dict[str, str] = {}
     stems: dict[str, str] = {}
-    for item in (*members(operation.inputs), *made(operation)):
+    for item in (*members(operation.inputs), *results_of(operation)):
         stem, colon, number = item.name.partition(":")
         names[item.name] = stems.setdefault(stem, f"t{len(stems)}") + colon + number
 
     def rename(tensor: Tensor) -> Tensor:
         return replace(tensor, name=names[tensor.name], origin=None)
 
-    found = Renewal(rename).node(replace(operation, origin=None))
+    found = Substitution(rename).node(replace(operation, origin=None))
     return names, found if isinstance(found, Operation) else operation

@@ -20,7 +20,7 @@ from lamella.base.arrays import Array
 from lamella.base.dim import substitute
 from lamella.base.limits import Limits
 from lamella.graph.binding import quantizer_of
-from lamella.graph.compose.decompose import Body, compose_call
+from lamella.graph.compose.decompose import DecomposedCall, compose_call
 from lamella.graph.nodes import Argument, Constant, Loop, Node, Operation, Pack, Region, Tensor
 from lamella.lang.skriptnd.rules.graphs import TOO_MUCH_MEMORY
 from lamella.ops.fault import Fault
@@ -37,7 +37,7 @@ class Machine:
     quantized: bool
     operators: Operators
     rows: dict[int, list[tuple[str, ...]]] = field(default_factory=dict)
-    bodies: dict[int, Body] = field(default_factory=dict)
+    bodies: dict[int, DecomposedCall] = field(default_factory=dict)
     quantizers: dict[str, Operation] = field(default_factory=dict)
 
 

@@ -24,14 +24,14 @@ from lamella.base.errors import Found
 from lamella.base.limits import LARGEST, SMALLEST, Limits
 from lamella.graph.binding import bind_operation, signature
 from lamella.graph.nodes import Operation, Pack, Tensor, tensors
-from lamella.graph.rewrite import Renewal, substitution
+from lamella.graph.rewrite import Substitution, extent_substitution
 from lamella.lang.skriptnd.rules.graphs import CHECK_FAILED, NO_MEANING
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Declared, Instance, Repeated, Single, Value, singles
 from lamella.ops.library import Library
 from lamella.ops.lower import contractions
-from lamella.ops.specialise import Terms, specialise
+from lamella.ops.specialise import TermSpecialiser, specialise
 
 Held: TypeAlias = Array | tuple[Array, ...] | None
 Values: TypeAlias = Mapping[str, int]
@@ -101,8 +101,8 @@ class Operators:
         """An operation that gives a pack, with the extents of this run: by now its length is known."""
         seen = self._settled.get(id(operation))
         if seen is None or seen[1] != values:
-            change = substitution(values)
-            renewal = Renewal(lambda item: replace(item, shape=tuple(map(change, item.shape))), change)
+            change = extent_substitution(values)
+            renewal = Substitution(lambda item: replace(item, shape=tuple(map(change, item.shape))), change)
             found = renewal.node(operation)
             if seen is not None:
                 self._seen.pop(id(seen[2]), None)
@@ -190,7 +190,7 @@ class Operators:
     def _test(self, operation: Operation, instance: Instance, inputs: Sequence[Held], values: Values) -> None:
         """The assertions that only the run can decide."""
         for check in instance.checks:
-            condition = Terms(values).scalar(check.condition)
+            condition = TermSpecialiser(values).scalar(check.condition)
             if not isinstance(condition, bool):
                 held = self.tensors(instance, inputs, values)
                 condition = evaluate_scalar(condition, held, self.storage.real(dtypes_of(inputs)))

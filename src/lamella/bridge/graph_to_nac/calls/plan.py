@@ -48,7 +48,7 @@ from lamella.graph.nodes import (
     tensors,
     walk,
 )
-from lamella.graph.rewrite import copy_of, defined, made, members, used
+from lamella.graph.rewrite import copy_of, defined, members, operands_of, results_of
 from lamella.lang.nac.regions import MOST_NESTED
 from lamella.lang.nac.rules import roads as rules
 from lamella.lang.nac.rules.reading import OPERATOR_SHADOWS
@@ -115,7 +115,7 @@ class _Arranger:
         self.paths: list[tuple[Place, ...]] = [()] * len(nodes)
         users: dict[str, list[tuple[Place, ...]]] = {name: [()] for name in kept}
         for place in reversed(range(len(nodes))):
-            ways = [way for item in made(nodes[place]) for way in users.get(item.name, ())]
+            ways = [way for item in results_of(nodes[place]) for way in users.get(item.name, ())]
             self.paths[place] = _common(ways)
             for name, way in self._uses(place):
                 users.setdefault(name, []).append(way)
@@ -130,14 +130,14 @@ class _Arranger:
         found = merged(node)
         for number, item in enumerate(found):
             yield item.name, (*path, (place, number)) if opens else path
-        yield from ((item.name, path) for item in used(node) if not found)
+        yield from ((item.name, path) for item in operands_of(node) if not found)
 
     def shared(self, place: int) -> Tensor | None:
         """The first tensor from outside that the blocks of a convergence read, or merge."""
         depth = len(self.paths[place])
         inside = [number for number in range(place) if self._is_in(self.paths[number], depth, place)]
-        own = {item.name for number in inside for item in made(self.nodes[number])}
-        read = [item for number in inside for item in used(self.nodes[number])]
+        own = {item.name for number in inside for item in results_of(self.nodes[number])}
+        read = [item for number in inside for item in operands_of(self.nodes[number])]
         for item in (*read, *merged(self.nodes[place])):
             if isinstance(item, Tensor) and item.name not in own and item.name not in self.constants:
                 return item
@@ -291,7 +291,7 @@ def _find_in_node(node: Node, library: Library) -> Iterator[Diagnostic]:
 
 
 def _first_name(node: Node) -> str:
-    first = next(made(node), None)
+    first = next(results_of(node), None)
     return "" if first is None else first.name
 
 
@@ -373,7 +373,7 @@ class _Planner:
 
     def _add(self, fork: Fork) -> None:
         self.steps.append(fork)
-        self.made.update(item.name for item in made(fork.node))
+        self.made.update(item.name for item in results_of(fork.node))
 
     def _part(self, region: Region, nodes: Sequence[Arranged] | None = None) -> Part:
         """The block that a region becomes; of a convergence its nodes are given."""
@@ -414,7 +414,7 @@ class _Planner:
         if not isinstance(saying, Tensor):
             self._store(saying)
             self.steps.append(Step(node, saying))
-            self.made.update(item.name for item in made(node))
+            self.made.update(item.name for item in results_of(node))
         else:
             self._alias(node, saying)
 
@@ -438,7 +438,7 @@ class _Planner:
             return root
         copy = copy_of(root, replace(root, name=f"{OUTPUT_KEY}{len(self.plan.steps)}"))
         self.take(copy)
-        return next(found for found in made(copy) if isinstance(found, Tensor))
+        return next(found for found in results_of(copy) if isinstance(found, Tensor))
 
     def _renewed(self, argument: Argument) -> Argument:
         if isinstance(argument, Tensor):
@@ -452,7 +452,7 @@ class _Planner:
         return free and result.name in self.outputs
 
     def _alias(self, node: Operation, source: Tensor) -> None:
-        for item in made(node):
+        for item in results_of(node):
             self.plan.aliases[item.name] = source
             if item.name in self.outputs:
                 self.claimed.add(source.name)

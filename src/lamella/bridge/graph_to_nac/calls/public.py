@@ -19,7 +19,7 @@ from lamella.bridge.aten.table import find_schema
 from lamella.bridge.graph_to_nac.calls.restate import restate_call, written_name
 from lamella.graph.build import Builder
 from lamella.graph.nodes import Argument, Constant, Operation, Tensor, Value
-from lamella.graph.rewrite import made
+from lamella.graph.rewrite import results_of
 from lamella.lang.nac.operations import is_public
 from lamella.ops.library import SPECIFICATION, Library
 
@@ -48,7 +48,7 @@ def _makes(library: Library, call: Call, node: Operation) -> bool:
         found = list(_tensors(build_call(builder, call)))
     except (Found, ArithmeticError, ValueError):
         return False
-    wanted = [(item.element, item.shape) for item in made(node) if isinstance(item, Tensor)]
+    wanted = [(item.element, item.shape) for item in results_of(node) if isinstance(item, Tensor)]
     return wanted == [(item.element, item.shape) for item in found] and len(builder.finish().nodes) == 1
 
 
@@ -66,7 +66,7 @@ def _other(
 ) -> Operation:
     given = node.inputs if inputs is None else inputs
     # Operators of reals have no generic type where those of ATen have one.
-    made_types = [("T", item.element) for item in made(node) if isinstance(item, Tensor)]
+    made_types = [("T", item.element) for item in results_of(node) if isinstance(item, Tensor)]
     types = node.types if "T" in dict(node.types) else (*node.types, *made_types[:1])
     return replace(
         node, operator=f"aten.{name}", inputs=given, attributes=tuple(attributes.items()), types=types

@@ -28,7 +28,7 @@ from lamella.bridge.graph_to_nac.calls.said import (
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Branch, Constant, Graph, Node, Operation, Tensor, Update
-from lamella.graph.rewrite import copy_of, made, members, rename
+from lamella.graph.rewrite import copy_of, members, rename, results_of
 from lamella.lang.nac.rules import roads as rules
 
 
@@ -188,7 +188,7 @@ class _Player:
         self.builder.origin = node.origin
         merged = tuple(block.outputs[0] for block in blocks)
         result = self.builder.call(node.operator, merged, threshold=known)
-        for before in made(node):
+        for before in results_of(node):
             if isinstance(before, Tensor):
                 self._learn(fork, before, result)
         given = self.tensors[fork.given.name]
@@ -212,7 +212,7 @@ class _Player:
         else:
             result = self._call_own(saying)
         found = (result,) if isinstance(result, Tensor) else tuple(item for item in result if item)
-        old = [item for item in made(operation) if isinstance(item, Tensor)]
+        old = [item for item in results_of(operation) if isinstance(item, Tensor)]
         if len(found) != len(old):
             raise self._differs(step, f"{len(old)} tensors", f"{len(found)}")
         for before, after in zip(old, found, strict=True):
@@ -247,7 +247,7 @@ class _Player:
 
     def _differs(self, step: Move, wanted: str, found: str) -> Found:
         node = step.operation if isinstance(step, Step) else step.node
-        names = ", ".join(item.name for item in made(node))
+        names = ", ".join(item.name for item in results_of(node))
         operator = node.operator if isinstance(node, Operation) else "if"
         told = rules.OTHERWISE.at(NOWHERE, operator=operator, tensor=names, wanted=wanted, found=found)
         return Found(told)
@@ -275,7 +275,7 @@ class _Player:
 
 def with_outputs(graph: Graph, outputs: Sequence[Tensor], names: Sequence[str]) -> Graph:
     """The graph with these outputs: what it makes takes the name of its first use as one, the rest is copied."""
-    inner = {item.name for node in graph.nodes for item in made(node)}
+    inner = {item.name for node in graph.nodes for item in results_of(node)}
     renamed: dict[str, str] = {}
     copies: list[Node] = []
     found: list[Tensor] = []
