@@ -12,7 +12,7 @@ from lamella.base.arrays import Array
 from lamella.base.errors import Found
 from lamella.graph.model import Model
 from lamella.graph.nodes import Operation, Shape, Tensor
-from lamella.graph.passes import PASSES
+from lamella.graph.passes import FORMER_NAMES, PASSES
 from lamella.graph.passes.fold_constants import fold_constants
 from lamella.graph.passes.specialise_shapes import specialise_shapes
 from lamella.graph.verify import verify
@@ -105,6 +105,24 @@ CASES: Mapping[str, tuple[str, str, str, str]] = {
         X,
         "a = math.exp(x); b = math.exp(x); y = math.add(a, b);",
         "a = math.exp(x); y = math.add(a, a);",
+    ),
+    "equal operations with their inputs exchanged": (
+        "cse",
+        X + " z: real[2, 3, 4, 5];",
+        "a = math.mul(x, z); b = math.mul(z, x); y = math.add(a, b);",
+        "a = math.mul(x, z); y = math.add(a, a);",
+    ),
+    "exchanged inputs of what is not commutative": (
+        "cse",
+        X + " z: real[2, 3, 4, 5];",
+        "a = math.min(x, z); b = math.min(z, x); y = math.add(a, b);",
+        "a = math.min(x, z); b = math.min(z, x); y = math.add(a, b);",
+    ),
+    "a composition that draws is drawn anew": (
+        "cse",
+        X,
+        "a = llm.fill_normal{shape=[2]}(); b = llm.fill_normal{shape=[2]}(); y = math.sub(a, b);",
+        "a = llm.fill_normal{shape=[2]}(); b = llm.fill_normal{shape=[2]}(); y = math.sub(a, b);",
     ),
     "signed zeros differ": (
         "cse",
@@ -317,3 +335,8 @@ def test_passes_keep_the_model_they_are_given() -> None:
     for apply in PASSES.values():
         apply(model)
     assert model.graph is before
+
+
+def test_former_names_mean_passes_that_are() -> None:
+    assert set(FORMER_NAMES.values()) <= PASSES.keys()
+    assert not FORMER_NAMES.keys() & PASSES.keys()
