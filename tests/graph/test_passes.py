@@ -122,7 +122,7 @@ CASES: Mapping[str, tuple[str, str, str, str]] = {
         "cse",
         X,
         "a = llm.fill_normal{shape=[2]}(); b = llm.fill_normal{shape=[2]}(); y = math.sub(a, b);",
-        "a = llm.fill_normal{shape=[2]}(); b = llm.fill_normal{shape=[2]}(); y = math.sub(a, b);",
+        "a = llm.fill_normal<real>{shape=[2]}(); b = llm.fill_normal<real>{shape=[2]}(); y = math.sub(a, b);",
     ),
     "signed zeros differ": (
         "cse",

@@ -71,14 +71,14 @@ class _Refusals:
                 self._keep_type(part.element)
                 self._keep_size(part)
             except Fault as fault:
-                self._tell_fault(fault, part.name, part.origin)
+                self._report_fault(fault, part.name, part.origin)
 
     def variable(self, tensor: Tensor) -> None:
         """A variable: what is stored has a shape of its own."""
         self.declare(tensor)
         if any(isinstance(extent, Dim) for extent in tensor.shape):
             shape = f"{tensor.element}[{', '.join(map(str, tensor.shape))}]"
-            self._tell_fault(Fault(OPEN_SHAPE, name=tensor.name, shape=shape), tensor.name, tensor.origin)
+            self._report_fault(Fault(OPEN_SHAPE, name=tensor.name, shape=shape), tensor.name, tensor.origin)
 
     def constant(self, constant: Constant) -> None:
         """A constant: all its values are numbers that the run can hold."""
@@ -87,11 +87,11 @@ class _Refusals:
         values = singles(constant.value)
         if any(isinstance(item, str) for item in values):
             fault = Fault(NO_MEANING, reason="a constant holds strings")
-            self._tell_fault(fault, tensor.name, tensor.origin)
+            self._report_fault(fault, tensor.name, tensor.origin)
         wide = next((item for item in values if isinstance(item, int) and not in_range(item)), None)
         if wide is not None:
             fault = Fault(INTEGER_TOO_WIDE, bits=wide.bit_length())
-            self._tell_fault(fault, tensor.name, tensor.origin)
+            self._report_fault(fault, tensor.name, tensor.origin)
 
     def operation(self, operation: Operation) -> None:
         """A call with all that it is made of."""
@@ -102,11 +102,11 @@ class _Refusals:
         try:
             self._try(operation)
         except Fault as fault:
-            self._tell_fault(fault, operation.operator, operation.origin)
+            self._report_fault(fault, operation.operator, operation.origin)
         except (Found, LamellaError) as problem:
             self._tell(problem.findings, operation.operator, operation.origin)
         except TooComplex as problem:
-            self._tell_fault(Fault(NO_MEANING, reason=problem), operation.operator, operation.origin)
+            self._report_fault(Fault(NO_MEANING, reason=problem), operation.operator, operation.origin)
 
     def _try(self, operation: Operation) -> None:
         instance = bind_operation(self.library, operation)
@@ -153,7 +153,7 @@ class _Refusals:
         if count > MOST_LOOPS and not any(isinstance(loop.extent, Dim) for loop in formula.loops):
             raise Fault(NO_MEANING, reason=f"its formula has {count} loops; at most {MOST_LOOPS} can be run")
 
-    def _tell_fault(self, fault: Fault, name: str, origin: Origin | None) -> None:
+    def _report_fault(self, fault: Fault, name: str, origin: Origin | None) -> None:
         given = Fault(fault.rule, **{"operator": name, **fault.values})
         self._tell(given.at(_place(origin)).findings, name, origin)
 
@@ -202,8 +202,8 @@ def _keep_inside(formula: Contraction, instance: Instance) -> None:
                 continue
             outside = next((end for end in ends if not 0 <= end < extent), None)
             if outside is not None:
-                told = {"index": outside, "tensor": element.tensor, "dimension": axis, "extent": extent}
-                raise Fault(INDEX_OUTSIDE, operator=instance.definition.name, **told)
+                details = {"index": outside, "tensor": element.tensor, "dimension": axis, "extent": extent}
+                raise Fault(INDEX_OUTSIDE, operator=instance.definition.name, **details)
 
 
 def _elements(terms: Iterable[Scalar]) -> Iterator[Element]:

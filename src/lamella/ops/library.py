@@ -240,7 +240,7 @@ class Library:
         self._traits.clear()
         findings = list(loading.findings)
         for module, span in loading.shadows.items() if not errors(findings) else ():
-            findings += self._tell_shadow(module, span)
+            findings += self._report_shadow(module, span)
         return LoadedModule(MAIN, file.parsed.document, tuple(findings), self)
 
     def load_texts(self, texts: Mapping[str, Source]) -> tuple[Diagnostic, ...]:
@@ -252,7 +252,7 @@ class Library:
         self._traits.clear()
         return tuple(loading.findings)
 
-    def _tell_shadow(self, module: str, span: Span) -> Iterator[Diagnostic]:
+    def _report_shadow(self, module: str, span: Span) -> Iterator[Diagnostic]:
         """That a file of the model takes the place of a standard module, where its operators are not the same."""
         names = self.operators(own_name(module))
         own = [name for name in names if not _is_standard(self.find(f"{own_name(module)}.{name}"))]

@@ -161,8 +161,8 @@ def _pair(
     kept: list[Scalar] = []
     for left, right in zip(targets, values, strict=True):
         if not isinstance(left, Element) or not isinstance(right, SCALARS) or word_of(right) != left.type:
-            told = left.type if isinstance(left, Element) else word_of(left)
-            raise Fault(RIGHT_TYPE, name=lowering.node.target.tensor, left=told, right=word_of(right))
+            details = left.type if isinstance(left, Element) else word_of(left)
+            raise Fault(RIGHT_TYPE, name=lowering.node.target.tensor, left=details, right=word_of(right))
         found.append(left)
         kept.append(right)
     return tuple(found), tuple(kept)

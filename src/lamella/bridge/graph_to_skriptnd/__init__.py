@@ -181,7 +181,7 @@ def _assertions(graph: Graph) -> tuple[n.Assertion, ...]:
         if isinstance(test, Test | Logic) and all(symbol.name in known for symbol in symbols(test)):
             found.setdefault(test, item.message.removeprefix(f"{MAIN}.{graph.name}: "))
     return tuple(
-        n.Assertion(condition(test), n.Text(told.replace("{", "\\{"))) for test, told in found.items()
+        n.Assertion(condition(test), n.Text(message.replace("{", "\\{"))) for test, message in found.items()
     )
 
 
@@ -236,21 +236,21 @@ def _type(item: Tensor) -> n.TypeSpec:
 
 def _inputs(graph: Graph) -> tuple[n.Parameter, ...]:
     """The inputs; an open extent is given its bound where it stands first."""
-    told: set[str] = set()
-    return tuple(_input(argument, told) for argument in graph.inputs)
+    declared: set[str] = set()
+    return tuple(_input(argument, declared) for argument in graph.inputs)
 
 
-def _input(argument: Argument, told: set[str]) -> n.Parameter:
+def _input(argument: Argument, declared: set[str]) -> n.Parameter:
     if isinstance(argument, tuple):
-        return n.Parameter(_pack_name(argument), _pack_type(argument, told))
+        return n.Parameter(_pack_name(argument), _pack_type(argument, declared))
     item = next(members([argument]))
-    return n.Parameter(item.name, _open_type(item, told, _length(item, told)))
+    return n.Parameter(item.name, _open_type(item, declared, _length(item, declared)))
 
 
-def _pack_type(pack: tuple[Tensor, ...], told: set[str]) -> n.TypeSpec:
+def _pack_type(pack: tuple[Tensor, ...], declared: set[str]) -> n.TypeSpec:
     """The type of an input pack; where its items differ, an extent is a list."""
     shape = [
-        _extent(sizes[0], "", told)
+        _extent(sizes[0], "", declared)
         if len(set(sizes)) == 1
         else n.Extent(n.List(tuple(map(extent, sizes))), spread=True)
         for sizes in zip(*(item.shape for item in pack), strict=True)
@@ -258,25 +258,27 @@ def _pack_type(pack: tuple[Tensor, ...], told: set[str]) -> n.TypeSpec:
     return n.TypeSpec(type_word(pack[0].element), shape=tuple(shape), pack=n.Pack(n.Integer(len(pack))))
 
 
-def _length(item: Tensor | Pack, told: set[str]) -> n.Pack | None:
+def _length(item: Tensor | Pack, declared: set[str]) -> n.Pack | None:
     if isinstance(item, Tensor):
         return None
-    size = _extent(item.size, f"{item.name}.size", told)
+    size = _extent(item.size, f"{item.name}.size", declared)
     return n.Pack(size.value, size.bound)
 
 
-def _open_type(item: Tensor | Pack, told: set[str], length: n.Pack | None) -> n.TypeSpec:
-    shape = tuple(_extent(size, f"{item.name}.shape[{axis}]", told) for axis, size in enumerate(item.shape))
+def _open_type(item: Tensor | Pack, declared: set[str], length: n.Pack | None) -> n.TypeSpec:
+    shape = tuple(
+        _extent(size, f"{item.name}.shape[{axis}]", declared) for axis, size in enumerate(item.shape)
+    )
     return n.TypeSpec(type_word(item.element), shape=shape, pack=length)
 
 
-def _extent(size: Extent, own: str, told: set[str]) -> n.Extent:
+def _extent(size: Extent, own: str, declared: set[str]) -> n.Extent:
     """An extent of an input: a number, a symbol with its bound, or one without a name."""
     symbol = _symbol(size)
     if symbol is None:
         return n.Extent(extent(size))
-    bound = None if symbol.name in told else n.Integer(symbol.high)
-    told.add(symbol.name)
+    bound = None if symbol.name in declared else n.Integer(symbol.high)
+    declared.add(symbol.name)
     return n.Extent(n.Omitted() if symbol.name == own else extent(size), bound)
 
 

@@ -266,12 +266,12 @@ def type_word(element: ElementType) -> str:
 
 def _types(node: Operation, definition: Definition | None) -> tuple[str, ...]:
     """The generic types up to the last one that the inputs do not tell."""
-    told: set[str] = set()
+    inferred: set[str] = set()
     if definition is not None:
         parameters = definition.operator.parameters("input")
-        told = {item.type.name for item, value in zip(parameters, node.inputs, strict=False) if value}
-    untold = [index for index, (name, _) in enumerate(node.types) if name not in told]
-    return tuple(type_word(element) for _, element in node.types[: max(untold, default=-1) + 1])
+        inferred = {item.type.name for item, value in zip(parameters, node.inputs, strict=False) if value}
+    missing = [index for index, (name, _) in enumerate(node.types) if name not in inferred]
+    return tuple(type_word(element) for _, element in node.types[: max(missing, default=-1) + 1])
 
 
 def attributes(

@@ -197,8 +197,8 @@ def give_outputs(frame: BodyScope, call: BoundCall) -> tuple[object, ...]:
             pairs = zip(found, wanted, strict=True)
             for condition, bound in [item for pair in pairs for item in _compare(seen, *pair)]:
                 span = _span(call.instance.definition.operator, declared.name)
-                told = f"{_finding(call, declared, value, span).message}{bound}"
-                frame.session.leave([Check(condition, told, span)])
+                details = f"{_finding(call, declared, value, span).message}{bound}"
+                frame.session.leave([Check(condition, details, span)])
     return values
 
 

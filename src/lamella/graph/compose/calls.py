@@ -134,7 +134,7 @@ def _with_makers(problem: Found, arguments: Sequence[ArgumentValue]) -> Found:
     given = (argument if isinstance(argument, tuple) else (argument,) for argument in arguments)
     tensors = [item for group in given for item in group if isinstance(item, Tensor)]
 
-    def told(finding: Diagnostic) -> Diagnostic:
+    def extended(finding: Diagnostic) -> Diagnostic:
         named = (item for item in tensors if f"[{', '.join(map(str, item.shape))}]" in finding.message)
         labels = [
             Label(item.origin.span, f"'{item.name}' is made here")
@@ -143,7 +143,7 @@ def _with_makers(problem: Found, arguments: Sequence[ArgumentValue]) -> Found:
         ]
         return replace(finding, labels=(*finding.labels, *labels[:MAKERS]))
 
-    return Found(*(told(item) for item in problem.findings))
+    return Found(*(extended(item) for item in problem.findings))
 
 
 def find_operator(frame: BodyScope, name: str, span: Span) -> Definition:

@@ -35,8 +35,8 @@ def specialise_shapes(model: Model, values: Mapping[str, int]) -> Model:
     checks = settled(model.graph.checks, values)
     failed = next((item for item in checks if item.condition is False), None)
     if failed is not None:
-        told = ", ".join(f"'{name}' is {value}" for name, value in values.items())
-        raise Found(failed.rule.at(failed.span, message=failed.message, values=told))
+        details = ", ".join(f"'{name}' is {value}" for name, value in values.items())
+        raise Found(failed.rule.at(failed.span, message=failed.message, values=details))
     return replace(model, graph=replace(around, nodes=nodes, checks=checks))
 
 

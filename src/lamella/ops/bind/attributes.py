@@ -93,7 +93,7 @@ def test_known(binding: CallBinding) -> None:
 def _know_more(binding: CallBinding, step: Assert) -> None:
     """What a message tells may come after its assertion: shapes and helper symbols, as far as they can be had."""
     more, binding.more = binding.more, None
-    if step.told <= binding.scope.keys():
+    if step.printed <= binding.scope.keys():
         return
     if more is not None:
         with suppress(Found, Fault, TooComplex):
@@ -111,9 +111,9 @@ def _failure(binding: CallBinding, step: Assert) -> Diagnostic:
     if not step.message and not values:
         names = sorted(step.names - binding.plan.dtypes.keys())
         values = [f"{name} = {show(binding.scope.get(name))}" for name in names]
-    told = f" ({', '.join(values)})" if values else ""
+    details = f" ({', '.join(values)})" if values else ""
     label = Label(step.node.span, "required here")
-    return binding.problem(FAILED_ASSERTION, [label], message=message, values=told).findings[0]
+    return binding.problem(FAILED_ASSERTION, [label], message=message, values=details).findings[0]
 
 
 def _told(binding: CallBinding, code: Code) -> str:
@@ -283,8 +283,8 @@ class AttributeBinder:
         if before is not None and by is not None and before != value:
             # An extent of the same name was bound from an input before the default could be had.
             label = Label(attribute.parameter.span, "declared here")
-            told = {"subject": f"'{attribute.name}'", "expected": show(before), "value": show(value)}
-            raise self.binding.problem(EXTENT_MISMATCH, [label], **told, by=by, other=place)
+            details = {"subject": f"'{attribute.name}'", "expected": show(before), "value": show(value)}
+            raise self.binding.problem(EXTENT_MISMATCH, [label], **details, by=by, other=place)
         self.binding.set(attribute.name, value, place)
 
     def _check_type(self, attribute: ParameterPlan, value: object) -> None:
@@ -294,10 +294,10 @@ class AttributeBinder:
         fits = all(word_of(item) == word for item in items) and (attribute.packed or items is not value)
         if not fits or any(is_term(item) for item in items):
             declared = f"{name}{'..' if attribute.packed else ''}"
-            told = f"{_kind(value)} {show(value)}"
+            details = f"{_kind(value)} {show(value)}"
             label = Label(attribute.parameter.span, "declared here")
             names = {"name": self.binding.name, "attribute": attribute.name}
-            raise self.binding.problem(ATTRIBUTE_TYPE, [label], **names, left=declared, right=told)
+            raise self.binding.problem(ATTRIBUTE_TYPE, [label], **names, left=declared, right=details)
         if name != "int":
             generic = self.binding.scope.get(name)
             element = generic if isinstance(generic, ElementType) else find_in("skriptnd", name)

@@ -141,11 +141,11 @@ class DeclarationBinder:
         if extent.bound is not None:
             return self._upper(extent.bound(self.scope))
         if self.named:
-            told = {
+            details = {
                 "name": name.removesuffix(".shape"),
                 "extent": "~" if extent.value is None else extent.value.text,
             }
-            raise self.binding.problem(GRAPH_EXTENT, [Label(extent.span, "declared here")], **told)
+            raise self.binding.problem(GRAPH_EXTENT, [Label(extent.span, "declared here")], **details)
         return LARGEST
 
     def _checked(self, parameter: ParameterPlan, extent: ExtentPlan, axis: int, value: object) -> Extent:

@@ -47,8 +47,8 @@ class ShapeBinder:
         rank = len(tensors.shapes[0])
         for shape in tensors.shapes:
             if len(shape) != rank:
-                told = {"name": parameter.name, "first": show(tensors.shapes[0]), "other": show(shape)}
-                raise self.binding.problem(UNEQUAL_RANKS, (), **told)
+                details = {"name": parameter.name, "first": show(tensors.shapes[0]), "other": show(shape)}
+                raise self.binding.problem(UNEQUAL_RANKS, (), **details)
         if parameter.type.rank:
             place = ValueOrigin(parameter, "the rank of", parameter.parameter.span, tensors.items[0])
             self.binding.set(parameter.type.rank, rank, place)
@@ -103,14 +103,16 @@ class ShapeBinder:
         self, parameter: ParameterPlan, tensors: ArgumentTensors, total: int, more: bool
     ) -> Found:
         item, shape = tensors.items[0], tensors.shapes[0]
-        told = {
+        details = {
             "name": parameter.name,
             "declared": " ".join(parameter.type.span.text.split()),
             "expected": f"at least {total}" if more else str(total),
             "given": describe(item),
             "rank": len(shape),
         }
-        return self.binding.problem(RANK_MISMATCH, [Label(parameter.parameter.span, "declared here")], **told)
+        return self.binding.problem(
+            RANK_MISMATCH, [Label(parameter.parameter.span, "declared here")], **details
+        )
 
     def bind_length(
         self, parameter: ParameterPlan, extent: ExtentPlan, length: int, place: ValueOrigin
@@ -123,14 +125,14 @@ class ShapeBinder:
         self.binding.bind(measure, length, replace(place, what="the rank of", axis=None))
         symbol = self.scope[measure.symbol or ""] if deduced else 0
         if isinstance(symbol, int) and symbol < 0:
-            told = {
+            details = {
                 "name": parameter.name,
                 "declared": " ".join(parameter.type.span.text.split()),
                 "expected": f"at least {measure.form.offset if measure.form else 0}",
                 "given": str(place) if place.tensor is None else describe(place.tensor),
                 "rank": length,
             }
-            raise self.binding.problem(RANK_MISMATCH, [Label(extent.span, "declared here")], **told)
+            raise self.binding.problem(RANK_MISMATCH, [Label(extent.span, "declared here")], **details)
 
     # --- extents --------------------------------------------------------------------------------------------
 
@@ -213,9 +215,9 @@ class ShapeBinder:
             return
         items = expected if isinstance(expected, tuple) else (expected,) * len(values)
         if len(items) != len(values):
-            told = {"name": place.parameter.name, "declared": measure.text, "expected": len(items)}
+            details = {"name": place.parameter.name, "declared": measure.text, "expected": len(items)}
             label = Label(measure.span, "declared here")
-            raise self.binding.problem(RANK_MISMATCH, [label], **told, given=place, rank=len(values))
+            raise self.binding.problem(RANK_MISMATCH, [label], **details, given=place, rank=len(values))
         for index, (item, value) in enumerate(zip(items, values, strict=True)):
             self.binding.compare(measure, item, value, place, index)
 
@@ -299,8 +301,8 @@ class InputBinder:
         if isinstance(argument, tuple) or size_of(argument) is not None:
             given = "a pack"
         label = Label(parameter.parameter.span, "declared here")
-        told = {"name": self.binding.name, "input": parameter.name, "left": expected, "right": given}
-        return self.binding.problem(ARGUMENT_PACK, [label], **told)
+        details = {"name": self.binding.name, "input": parameter.name, "left": expected, "right": given}
+        return self.binding.problem(ARGUMENT_PACK, [label], **details)
 
     # --- packs ----------------------------------------------------------------------------------------------
 
@@ -381,8 +383,8 @@ class InputBinder:
             if extent.packed:
                 self._bind_nothing(parameter, extent)
                 return ()
-            told = {"name": parameter.name, "symbol": measure.text if measure else "~"}
-            raise self.binding.problem(FREE_EXTENT, [Label(extent.span, "declared here")], **told)
+            details = {"name": parameter.name, "symbol": measure.text if measure else "~"}
+            raise self.binding.problem(FREE_EXTENT, [Label(extent.span, "declared here")], **details)
         value = self.binding.value(measure)
         if value is None:
             return ()

@@ -150,7 +150,7 @@ class Assert:
     """The message in parts, so that a value that cannot be had hides nothing else of it."""
     values: tuple[tuple[str, Code], ...]
     names: frozenset[str]
-    told: frozenset[str]
+    printed: frozenset[str]
     """The names that the message and its values speak of."""
 
 
@@ -247,8 +247,10 @@ class OperatorPlan:
             for item in node.values
         )
         parts = tuple(self.compiler.compile(item) for item in _message(node))
-        told = names(node.message).union(*(names(item.value) for item in node.values))
-        return Assert(node, self.compiler.compile(node.condition), parts, values, names(node.condition), told)
+        printed = names(node.message).union(*(names(item.value) for item in node.values))
+        return Assert(
+            node, self.compiler.compile(node.condition), parts, values, names(node.condition), printed
+        )
 
     # --- order ----------------------------------------------------------------------------------------------
 

@@ -41,13 +41,13 @@ class ValueOrigin:
     axis: int | None = None
 
     def __str__(self) -> str:
-        return self.tell(0)
+        return self.describe_item(0)
 
-    def tell(self, item: int) -> str:
+    def describe_item(self, item: int) -> str:
         """The place of one item of a pack, in words."""
         what = self.what if self.axis is None else f"dimension {self.axis + item} of"
-        told = "" if self.tensor is None else f" ({describe(self.tensor)})"
-        return f"{what} '{self.parameter.name}'{told}"
+        details = "" if self.tensor is None else f" ({describe(self.tensor)})"
+        return f"{what} '{self.parameter.name}'{details}"
 
 
 def describe(tensor: object) -> str:
@@ -95,8 +95,8 @@ class CallBinding:
         low, high = element.minimum, element.maximum
         for value in values:
             if type(value) is int and not low <= value <= high and value not in (SMALLEST, LARGEST):
-                told = {"name": name, "type": element, "value": show(value), "low": low, "high": high}
-                raise self.problem(ELEMENT_RANGE, (), **told)
+                details = {"name": name, "type": element, "value": show(value), "low": low, "high": high}
+                raise self.problem(ELEMENT_RANGE, (), **details)
 
     # --- symbols --------------------------------------------------------------------------------------------
 
@@ -144,8 +144,8 @@ class CallBinding:
         truth = dim.equal(dim.remainder(rest, factor), 0)
         if truth is not True:
             labels = [Label(measure.span, "declared here")]
-            told = {"expression": measure.text, "value": show(value), "symbol": measure.symbol}
-            self.require(truth, self.problem(NOT_DIVISIBLE, labels, **told, by=place), measure.span)
+            details = {"expression": measure.text, "value": show(value), "symbol": measure.symbol}
+            self.require(truth, self.problem(NOT_DIVISIBLE, labels, **details, by=place), measure.span)
         return dim.floor_divide(rest, factor)
 
     def compare(
@@ -160,25 +160,27 @@ class CallBinding:
             )
         truth = dim.equal(expect_extent(expected), value)
         if truth is not True:
-            told = {"expected": show(expected), "value": show(value)}
-            self.require(truth, self.mismatch(measure, place, item, told), measure.span)
+            details = {"expected": show(expected), "value": show(value)}
+            self.require(truth, self.mismatch(measure, place, item, details), measure.span)
 
     def keep_bound(self, measure: Measure | None, bound: object, value: Extent, place: ValueOrigin) -> None:
         """An extent or a length that states its upper bound keeps it."""
         if isinstance(bound, int | dim.Dim):
             text = "~" if measure is None else measure.text
-            told = {"expected": f"at most {show(bound)}", "value": show(value), "subject": f"'{text}'"}
+            details = {"expected": f"at most {show(bound)}", "value": show(value), "subject": f"'{text}'"}
             label = Label(place.span, "declared here")
-            problem = self.problem(EXTENT_MISMATCH, [label], **told, by="its declaration", other=place)
+            problem = self.problem(EXTENT_MISMATCH, [label], **details, by="its declaration", other=place)
             self.require(dim.less_equal(value, bound), problem, place.span)
 
-    def mismatch(self, measure: Measure, place: ValueOrigin, item: int | None, told: dict[str, str]) -> Found:
-        """The finding for two places that disagree; `told` holds what one expects and the value of the other."""
+    def mismatch(
+        self, measure: Measure, place: ValueOrigin, item: int | None, details: dict[str, str]
+    ) -> Found:
+        """The finding for two places that disagree; `details` holds what one expects and the value of the other."""
         by, labels = self._reason(measure, item or 0)
-        labels.append(Label(place.span, f"{told['value']} here"))
+        labels.append(Label(place.span, f"{details['value']} here"))
         subject = f"'{measure.text}'" if item is None else f"item {item} of '{measure.text}'"
         return self.problem(
-            EXTENT_MISMATCH, labels, **told, subject=subject, by=by, other=place.tell(item or 0)
+            EXTENT_MISMATCH, labels, **details, subject=subject, by=by, other=place.describe_item(item or 0)
         )
 
     def _reason(self, measure: Measure, item: int) -> tuple[str, list[Label]]:
@@ -190,9 +192,9 @@ class CallBinding:
             Label(self.places[name].span, f"'{name}' is {show(self.scope[name])} here") for name in known
         ]
         if measure.text == known[0]:
-            return self.places[known[0]].tell(item), labels
-        told = [f"'{name}' = {show(self.scope[name])} of {self.places[name]}" for name in known]
-        return " and ".join(told), labels
+            return self.places[known[0]].describe_item(item), labels
+        details = [f"'{name}' = {show(self.scope[name])} of {self.places[name]}" for name in known]
+        return " and ".join(details), labels
 
 
 # --- the element types of one call: generic types deduced, the width of its real tensors found --------------
@@ -245,8 +247,8 @@ class TypeBinder:
         if self.width is None:
             self.width, self.widest = element, parameter.name
         elif self.width is not element and self.width != element:
-            told = {"first": self.widest, "width": self.width, "name": parameter.name, "other": element}
-            raise self.binding.problem(FLOAT_WIDTHS, (), **told)
+            details = {"first": self.widest, "width": self.width, "name": parameter.name, "other": element}
+            raise self.binding.problem(FLOAT_WIDTHS, (), **details)
 
     def _bind(
         self, name: str, element: ElementType, parameter: ParameterPlan | None = None, tensor: object = None
@@ -260,13 +262,13 @@ class TypeBinder:
                 )
             self.found[name] = element
         elif known != element and parameter is not None:
-            told = f"{element} (tensor {getattr(tensor, 'name', '?')})"
-            raise self._mismatch(parameter, told, f"{name} = {known}")
+            details = f"{element} (tensor {getattr(tensor, 'name', '?')})"
+            raise self._mismatch(parameter, details, f"{name} = {known}")
 
     def _mismatch(self, parameter: ParameterPlan, given: str, declared: str) -> Found:
         label = Label(parameter.parameter.span, "declared here")
-        told = {"input": parameter.name, "name": self.binding.name, "left": declared, "right": given}
-        return self.binding.problem(ARGUMENT_TYPE, [label], **told)
+        details = {"input": parameter.name, "name": self.binding.name, "left": declared, "right": given}
+        return self.binding.problem(ARGUMENT_TYPE, [label], **details)
 
     def _take_scalars(self, parameter: ParameterPlan, argument: Argument) -> None:
         """Scalars that stand for tensors have a type but no width."""
@@ -279,8 +281,8 @@ class TypeBinder:
             self._take_value(declared, item)
             wanted = word_of_type(self.found[declared]) if declared in self.found else declared
             if (_primitive(wanted) or wanted) != word:
-                told = f"{declared} = {self.found[declared]}" if declared in self.found else declared
-                raise self._mismatch(parameter, f"{word} ({show(item)})", told)
+                details = f"{declared} = {self.found[declared]}" if declared in self.found else declared
+                raise self._mismatch(parameter, f"{word} ({show(item)})", details)
 
     def _take_value(self, name: str, value: object) -> None:
         first = value[0] if isinstance(value, tuple) and value else value
