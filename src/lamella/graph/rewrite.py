@@ -338,6 +338,7 @@ class RewriteWalk:
     def _nodes(self, nodes: tuple[Node, ...], visit: Visit) -> tuple[Node, ...]:
         found: list[Node] = []
         for node in nodes:
+            # Topological order: whatever a node reads was rewritten before it, so one walk sees chains of rewrites.
             renewed = self._renew(node, visit)
             change = visit(renewed, self)
             if change is None or not self.is_sound(renewed, change):
@@ -392,6 +393,7 @@ class RewriteWalk:
         """Outputs of the graph keep their names: what stands in for one takes its name, or is copied."""
         names: dict[str, str] = {}
         copies: list[Node] = []
+        # What a region computes, an input or a variable cannot take the name of an output: these are copied.
         inner = {item.name for node in graph.nodes for item in results_of(node)}
         for output in [item for item in members(graph.outputs) if isinstance(item, Tensor)]:
             new = self._results.get(output.name)

@@ -137,6 +137,7 @@ class Library:
 
     def _find_traits(self, definition: Definition) -> Traits:
         declared: Mapping[str, Trait] = {}
+        # A comment of a model must not change its numbers; those of the library are tested.
         if definition.standard:
             name = definition.operator.name
             shelf = next((item for item in self._shelf(definition.module) if item.find(name)), None)

@@ -152,6 +152,7 @@ def find_traits(
     count = sum(1 for _ in operator.parameters("input"))
     passed = _passed(operator, called)
     order = passed if inner.order is None else tuple(passed[item] for item in inner.order)
+    # Traits speak of inputs by their order: what passes them on otherwise has the root alone.
     if order == tuple(range(count)):
         return Traits({**inner.items, **items}, inner.root)
     return Traits(items, inner.root, order)
@@ -223,7 +224,7 @@ def _is_plain(lowering: n.Lowering, source: str, symbol: str) -> bool:
     if len(lowering.bounds) != 1 or lowering.sign != "=" or lowering.unroll is not None:
         return False
     (bound,) = lowering.bounds
-    place = (n.Expand(n.Name(bound.index)),)
+    place = (n.Expand(n.Name(bound.index)),)  # nodes compare without their spans
     items = list(_inside(lowering))
     accesses = [item for item in items if isinstance(item, n.Access)]
     fits = all(item.tensor == source and item.indices == place for item in accesses)

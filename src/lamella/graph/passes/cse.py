@@ -34,6 +34,8 @@ class _AvailableExpressions:
         if not isinstance(node, Operation) or "random" in self.library.traits(node.operator):
             return None
         key = self._key(node)
+        # An operation dominates what comes after it in its own region and in all regions inside that one: those to
+        # look in are the ones around this node, outermost first.
         for depth in range(len(walk.path) + 1):
             earlier = self._known.get((key, walk.path[:depth]))
             if earlier is not None and (pairs := _pairs(node, earlier)) is not None:
@@ -57,6 +59,7 @@ def _names(argument: Argument) -> object:
 
 def _pairs(node: Operation, earlier: Operation) -> dict[str, Tensor] | None:
     """The earlier outputs for the later ones; None where they cannot stand for each other."""
+    # The walk replaces tensors; a pack of unknown length, whose symbol is named after it, stays.
     if any(isinstance(item, Pack) for item in node.outputs):
         return None
     mine = [item for argument in node.outputs for item in tensors(argument)]
@@ -78,6 +81,7 @@ def _merge_constants(graph: Graph) -> Graph:
         if first is not item:
             stands_for[tensor.name] = first.tensor
     outputs = {item.name for argument in graph.outputs for item in tensors(argument)}
+    # An output must keep its name, and a constant has no operation that could be renamed.
     if not stands_for or outputs & stands_for.keys():
         return graph
     renewed = Substitution(lambda tensor: stands_for.get(tensor.name, tensor)).graph(graph)

@@ -68,6 +68,7 @@ class _Liveness:
 
     def _keep(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         kept: list[Node] = []
+        # Backwards, every reader of a result is judged before the node that computes it: one sweep is enough.
         for node in reversed(nodes):
             if self._is_needed(node):
                 kept.append(self._shrink(node))
@@ -104,6 +105,7 @@ class _Liveness:
         )
 
     def _loop(self, node: Loop) -> Loop:
+        # What a loop carries stays whole: a value that nobody reads at the end may steer the steps before it.
         for argument in (*node.carried, *node.scans):
             self._need(argument)
         if isinstance(node.count, Tensor):

@@ -57,6 +57,7 @@ class _Folding:
         traits = self.library.traits(node.operator)
         if "random" in traits or "generator" in traits:
             return None
+        # A constant cannot be an output of a graph in its text.
         if any(item.name in walk.outputs for item in results_of(node)):
             return None
         outputs, arrays = self._compute(node, walk, DEEPEST)
@@ -154,5 +155,6 @@ def _constant(tensor: Tensor, array: Array) -> Constant | None:
         return None
     if not values:
         return None
+    # By their texts, since 0.0 and -0.0 compare equal.
     uniform = len({repr(item) for item in values}) == 1
     return Constant(tensor, values[0] if uniform else tuple(values))

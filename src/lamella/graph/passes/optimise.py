@@ -70,6 +70,7 @@ def optimise(model: Model, evaluate: Evaluate, relaxed: bool = False) -> Optimis
             size = _size(found.graph)
             found = step(found, evaluate)
             removed[name] += size - _size(found.graph)
+        # Each pass may open the way for an earlier one, so the round is repeated.
         if found.graph == start:
             break
     found = variable_dce(found)

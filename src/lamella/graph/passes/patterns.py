@@ -271,6 +271,7 @@ def _match_call(
         return
     if len(inputs) != len(pattern.terms) or not _has_attributes(operation, pattern):
         return
+    # The first binding of a name stays: `f` of `f(f(x))` means the outer operation.
     start = {pattern.name: operation, **bound}
     yield from _match_all(library, walk, pattern.terms, inputs, start)
     if len(inputs) == 2 and trait_of(library, operation, "commutative") is not None:
@@ -322,6 +323,7 @@ def _match(
                 yield {**bound, pattern.name: argument}
         case "call":
             maker = walk.maker(argument)
+            # A quantised result is rounded on the way: an equation of what was computed does not hold through it.
             if maker is not None and output_of(maker) is not None and isinstance(argument, Tensor):
                 yield from _match_call(library, walk, pattern, maker, {**bound, pattern: argument})
 

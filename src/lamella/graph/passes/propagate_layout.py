@@ -139,6 +139,7 @@ class _LayoutPropagation:
         (result,) = last.outputs
         if not isinstance(result, Tensor) or (result.element, result.shape) != (output.element, output.shape):
             return None
+        # The new result has one reader, the transposition behind it; the output keeps its own.
         self.reads[inner.outputs[0].name if isinstance(inner.outputs[0], Tensor) else ""] = 1
         return Replacement(
             (replace(inner, origin=node.origin), replace(last, outputs=(output,), origin=node.origin))

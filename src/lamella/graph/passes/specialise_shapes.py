@@ -121,6 +121,7 @@ class _Specialiser:
 
     def _loop(self, node: Loop) -> Loop:
         inputs = node.condition.inputs if node.condition is not None else ()
+        # The body and the condition see the carried tensors under names of their own, so these change shape with them.
         for start, *seen in zip_longest(node.carried, node.body.inputs[: len(node.carried)], inputs):
             for item in (item for item in seen if item is not None and start is not None):
                 self._become(item, self._tensor(start).shape)

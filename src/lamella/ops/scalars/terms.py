@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from lamella.base import dim
 from lamella.base.dim import Dim, Extent, Logic, Test, Truth
@@ -13,7 +13,7 @@ from lamella.lang.skriptnd.rules.lowering import GUARD_PLACE
 from lamella.lang.skriptnd.rules.types import OPERAND, OPERAND_TYPES
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Guard, Index, Scalar
-from lamella.ops.scalars.values import CONDITIONS, SCALARS, TERMS, list_words, word_of
+from lamella.ops.scalars.values import CONDITIONS, SCALARS, TERMS, word_of
 
 # --- which values an index can have, and which guards it therefore does not need ----------------------------
 
@@ -113,7 +113,13 @@ def refuse(sign: str, *operands: object) -> Fault:
     words = list(dict.fromkeys(word_of(item) for item in operands))
     if len(words) == 2 and len(operands) == 2:
         return Fault(OPERAND_TYPES, sign=sign, left=words[0], right=words[1])
-    return Fault(OPERAND, sign=sign, type=list_words(words))
+    return Fault(OPERAND, sign=sign, type=_list_words(words))
+
+
+def _list_words(words: Iterable[str]) -> str:
+    """Words as a sentence lists them."""
+    listed = list(words)
+    return " and ".join([", ".join(listed[:-1]), listed[-1]] if len(listed) > 1 else listed)
 
 
 def combine(sign: str, left: object, right: object) -> object:

@@ -6,7 +6,7 @@ as None, or a tensor, of which nothing is asked but its shape and its identity.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -131,9 +131,3 @@ def spell(value: object) -> str:
     if isinstance(value, TERMS):
         return "a value of the run"
     return str(getattr(value, "name", value))
-
-
-def list_words(words: Iterable[str]) -> str:
-    """Words as a sentence lists them."""
-    found = list(words)
-    return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found)
