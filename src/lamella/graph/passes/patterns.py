@@ -141,9 +141,7 @@ def _pattern(node: ast.expr) -> EquationTerm:
             return EquationTerm("several", terms=tuple(map(_pattern, items)))
         case ast.Call(func=head, args=args, keywords=keywords):
             attributes = tuple((str(item.arg), _attribute(item.value)) for item in keywords)
-            return EquationTerm(
-                "call", ast.unparse(head), terms=tuple(map(_pattern, args)), attributes=attributes
-            )
+            return EquationTerm("call", ast.unparse(head), 0, tuple(map(_pattern, args)), attributes)
     raise ValueError(f"'{ast.unparse(node)}' is no term of an equation")
 
 
@@ -175,7 +173,8 @@ class _Driver:
         self.library = library
         self.table = table
         self.predicates = predicates
-        self._fitting: dict[str, tuple[Identity, ...]] = {}
+        self._fitting: dict[str, tuple[tuple[Identity, str], ...]] = {}
+        self._inner: dict[tuple[str, str], bool] = {}
 
     def visit(self, node: Node, walk: RewriteWalk) -> Replacement | None:
         """What takes the place of an operation."""
@@ -183,13 +182,25 @@ class _Driver:
             return None
         if node.operator not in self._fitting:
             self._fitting[node.operator] = tuple(
-                item for item in self.table if _may_match(self.library, item, node.operator)
+                (item, _inner_head(item))
+                for item in self.table
+                if _may_match(self.library, item, item.left.name, node.operator)
             )
-        for identity in self._fitting[node.operator]:
+        makers = [maker.operator for item in node.inputs if (maker := walk.maker(item)) is not None]
+        for identity, inner in self._fitting[node.operator]:
+            # Most operations fail here: no operand is the result of what an inner term could match.
+            if inner and not any(self._may_be_inner(identity, inner, item) for item in makers):
+                continue
             change = self._apply(identity, node, walk)
             if change is not None:
                 return change
         return None
+
+    def _may_be_inner(self, identity: Identity, head: str, operator: str) -> bool:
+        key = (identity.text, operator)
+        if key not in self._inner:
+            self._inner[key] = _may_match(self.library, identity, head, operator)
+        return self._inner[key]
 
     def _apply(self, identity: Identity, node: Operation, walk: RewriteWalk) -> Replacement | None:
         for bound in _match_call(self.library, walk, identity.left, node, {}):
@@ -207,9 +218,13 @@ class _Driver:
         return _has_trait(match, condition)
 
 
-def _may_match(library: Library, identity: Identity, operator: str) -> bool:
-    """Whether an operator is the one in front of the left side, or has the traits that this one must have."""
-    head = identity.left.name
+def _inner_head(identity: Identity) -> str:
+    """The name in front of an operation inside the left side, of which there is at most one."""
+    return next((item.name for item in identity.left.terms if item.kind == "call"), "")
+
+
+def _may_match(library: Library, identity: Identity, head: str, operator: str) -> bool:
+    """Whether an operator is the one that a name of the left side means, or has the traits that it must have."""
     if "." in head:
         return library.traits(operator).root == head
     asked = [item for item in identity.conditions if item.about[:1] == (head,) and is_trait(item.name)]
@@ -236,9 +251,10 @@ def trait_of(library: Library, operation: Operation, name: str) -> Trait | None:
     if name not in traits:
         return None
     trait = traits[name]
-    first = next((item.element for item in members(operation.inputs)), None)
-    if trait.kind and (first is None or not _is_of(first, trait.kind)):
-        return None
+    if trait.kind:
+        first = next((item.element for item in members(operation.inputs)), None)
+        if first is None or not _is_of(first, trait.kind):
+            return None
     return None if name in _ALGEBRAIC and not is_plain(operation, placed=True) else trait
 
 
@@ -298,8 +314,26 @@ def _match_all(
     if not patterns:
         yield bound
         return
+    if all(item.kind == "tensor" for item in patterns):
+        yield from _match_tensors(patterns, inputs, bound)
+        return
     for found in _match(library, walk, patterns[0], inputs[0], bound):
         yield from _match_all(library, walk, patterns[1:], inputs[1:], found)
+
+
+def _match_tensors(
+    patterns: Sequence[EquationTerm], inputs: Sequence[Argument], bound: Bindings
+) -> Iterator[Bindings]:
+    """The one way in which names alone match, the most frequent case."""
+    found = dict(bound)
+    for pattern, argument in zip(patterns, inputs, strict=True):
+        earlier = found.get(pattern.name)
+        if not isinstance(argument, Tensor) or (
+            isinstance(earlier, Tensor) and earlier.name != argument.name
+        ):
+            return
+        found[pattern.name] = argument
+    yield found
 
 
 def _match(
