@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dim import Dim, Extent, Logic, Symbol, Test, substitute, substitute_truth, symbols
 from lamella.lang.skriptnd.rules.graphs import EXTENT_BOUND, EXTENT_DIFFERS, RANK_DIFFERS
+from lamella.ops.fault import Fault
 from lamella.ops.instance import Check
-from lamella.ops.problem import Fault
 
 
 class Extents(dict[str, int]):

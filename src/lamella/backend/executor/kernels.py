@@ -30,10 +30,10 @@ from lamella.graph.nodes import Operation, Pack, tensors
 from lamella.graph.rewrite import extents, members
 from lamella.kernels.nodes import Call, KernelGraph, Operand
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance
 from lamella.ops.library import Library
-from lamella.ops.problem import Fault
 
 Launch = Callable[[str, Sequence[object], int], None]
 """Runs a kernel by its name on arguments, for a number of work-groups."""

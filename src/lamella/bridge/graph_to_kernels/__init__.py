@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from lamella.base.dim import substitute
 from lamella.base.dtype import F32, F64, I64, ElementType
+from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT, Limits
 from lamella.bridge.graph_to_kernels.affine import is_integer
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, neutral_value, write_contraction
@@ -27,11 +28,11 @@ from lamella.kernels.build import Builder, Names
 from lamella.kernels.nodes import Call, KernelGraph, Operand
 from lamella.lang.tensor.nodes import Function, Parameter, Program, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction, Element
 from lamella.ops.instance import Declared, Instance
 from lamella.ops.library import Library
 from lamella.ops.lower import contractions
-from lamella.ops.problem import Fault, Problem
 from lamella.ops.specialise import specialise
 
 # --- the kernels of operations: each formula of an operation is one, and one more fills what must -----------
@@ -75,7 +76,7 @@ class Kernels:
         found = contractions(instance)
         try:
             return [specialise(item, self.extents) for item in found] if self.extents else found
-        except (Fault, Problem, ZeroDivisionError):
+        except (Fault, Found, ZeroDivisionError):
             raise Unsupported("its formula has no value with these extents") from None
 
     def _write(self, instance: Instance, formulas: Sequence[Contraction]) -> Iterator[Call]:

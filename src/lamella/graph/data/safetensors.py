@@ -29,7 +29,7 @@ from lamella.base.safetensors import (
 )
 from lamella.base.shape import bytes_for
 from lamella.base.writer import write_pieces
-from lamella.graph.data.header import refuse, whole
+from lamella.graph.data.dat import refuse, whole
 from lamella.lang.skriptnd.rules import data as rules
 
 _TYPES: Mapping[ElementType, str] = MappingProxyType({element: name for name, element in ELEMENTS.items()})
@@ -43,7 +43,7 @@ _RULES: Mapping[Fault, Rule] = MappingProxyType(
 )
 
 
-class Store(NamedTuple):
+class SafetensorsContent(NamedTuple):
     """The arrays of a file by name, and the texts that stand beside them."""
 
     arrays: dict[str, Array]
@@ -60,7 +60,7 @@ def decode_safetensors(data: bytes | memoryview, name: str) -> dict[str, Array]:
     return _decode(data, name)[0]
 
 
-def decode_store(data: bytes | memoryview, name: str) -> Store:
+def decode_store(data: bytes | memoryview, name: str) -> SafetensorsContent:
     """Arrays as `decode_safetensors` gives them, and the texts of the header, which must be texts."""
     arrays, metadata = _decode(data, name)
     if not isinstance(metadata, dict):
@@ -70,7 +70,7 @@ def decode_store(data: bytes | memoryview, name: str) -> Store:
         if not isinstance(value, str):
             reason = f"'{key[:80]}' in {METADATA} is no text"
             refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=PREFIX, reason=reason))
-    return Store(arrays, metadata)
+    return SafetensorsContent(arrays, metadata)
 
 
 def _decode(data: bytes | memoryview, name: str) -> tuple[dict[str, Array], object]:

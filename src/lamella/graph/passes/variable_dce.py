@@ -1,6 +1,6 @@
-"""Leave out the variables that nothing reads, with their data.
+"""Dead-code elimination of variables: leave out those that nothing reads, with their data.
 
-`remove_dead` keeps them, since they are how others see a model; a file that is only run has no use for them. A variable
+`dce` keeps them, since they are how others see a model; a file that is only run has no use for them. A variable
 that an update writes stays, since its value can be asked for after a run, and so does one that alone tells an extent.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lamella.base.arrays import Array
 
 
-def remove_unused_variables(model: Model) -> Model:
+def variable_dce(model: Model) -> Model:
     """The model without variables that nothing reads or writes."""
     graph = model.graph
     needed = {*uses(graph), *(item.variable.name for item in graph.updates)}
@@ -29,12 +29,12 @@ def remove_unused_variables(model: Model) -> Model:
     if len(kept) == len(graph.variables):
         return model
     gone = frozenset(item.name for item in graph.variables) - {item.name for item in kept}
-    data = None if model.data is None else _Without(model.data, gone)
+    data = None if model.data is None else _RemainingData(model.data, gone)
     return replace(model, graph=replace(graph, variables=kept), data=data)
 
 
 @dataclass(frozen=True, slots=True)
-class _Without(Mapping[str, "Array"]):
+class _RemainingData(Mapping[str, "Array"]):
     """Data without some names; those that are left are read when they are asked for."""
 
     data: Mapping[str, Array]

@@ -1,4 +1,4 @@
-"""Leave out what nothing depends on.
+"""Dead-code elimination: leave out what nothing depends on.
 
 An operation stays when an output of the graph, an update, or an operation that stays reads one of its results, or
 when the extent of something that stays is only known once it has run. Inputs and variables stay: they are how others
@@ -25,35 +25,35 @@ from lamella.graph.nodes import (
     regions,
     tensors,
 )
-from lamella.graph.rewrite import defined, extents, made
+from lamella.graph.rewrite import defined, extents, results_of
 from lamella.ops.instance import singles
 
 
-def remove_dead(model: Model) -> Model:
+def dce(model: Model) -> Model:
     """The model without operations and constants that nothing depends on."""
-    return replace(model, graph=_Sweep(model.graph).run())
+    return replace(model, graph=_Liveness(model.graph).run())
 
 
-class _Sweep:
-    """Goes through the nodes backwards and keeps the names that are still needed."""
+class _Liveness:
+    """Liveness, from the last node to the first: the names and the symbols of extents that are still needed."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.needed: set[str] = set()
         self.symbols: set[str] = set()
-        self._tellers: dict[str, set[str]] = {}
+        self._sources: dict[str, set[str]] = {}
         known = {name for item in defined(replace(graph, nodes=())) for name in _symbols_of(item)}
-        self._find_tellers(graph.nodes, known)
+        self._find_sources(graph.nodes, known)
 
-    def _find_tellers(self, nodes: tuple[Node, ...], known: set[str]) -> None:
+    def _find_sources(self, nodes: tuple[Node, ...], known: set[str]) -> None:
         """Note which results are the first to have an extent: it is known once they are computed."""
         for node in nodes:
             for region in regions(node):
                 inner = {name for item in region.inputs for name in _symbols_of(item)}
-                self._find_tellers(region.nodes, known | inner)
-            for item in made(node):
-                self._tellers[item.name] = set(_symbols_of(item)) - known
-            known.update(name for item in made(node) for name in _symbols_of(item))
+                self._find_sources(region.nodes, known | inner)
+            for item in results_of(node):
+                self._sources[item.name] = set(_symbols_of(item)) - known
+            known.update(name for item in results_of(node) for name in _symbols_of(item))
 
     def run(self) -> Graph:
         """The graph without what is dead."""
@@ -68,20 +68,21 @@ class _Sweep:
 
     def _keep(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         kept: list[Node] = []
+        # Backwards, every reader of a result is judged before the node that computes it: one sweep is enough.
         for node in reversed(nodes):
             if self._is_needed(node):
                 kept.append(self._shrink(node))
         return tuple(reversed(kept))
 
     def _is_needed(self, node: Node) -> bool:
-        return any(self._is_live(item) for item in made(node))
+        return any(self._is_live(item) for item in results_of(node))
 
     def _is_live(self, item: Tensor | Pack) -> bool:
-        return item.name in self.needed or not self.symbols.isdisjoint(self._tellers[item.name])
+        return item.name in self.needed or not self.symbols.isdisjoint(self._sources[item.name])
 
     def _shrink(self, node: Node) -> Node:
         """Note what a node needs, and leave out what is dead inside of it."""
-        for item in made(node):
+        for item in results_of(node):
             self._need_extents(item)
         if isinstance(node, Operation):
             for argument in node.inputs:
@@ -104,6 +105,7 @@ class _Sweep:
         )
 
     def _loop(self, node: Loop) -> Loop:
+        # What a loop carries stays whole: a value that nobody reads at the end may steer the steps before it.
         for argument in (*node.carried, *node.scans):
             self._need(argument)
         if isinstance(node.count, Tensor):
