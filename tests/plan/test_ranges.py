@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from lamella.lang.nem.resolved import Index
-from lamella.plan.feasible import Budget, Exhausted, solve
+from lamella.plan.diophantine import Budget, Exhausted, solve
 from lamella.plan.ranges import ZeroDivisor, bounds, extremes, search
 from tests.plan.build import index, operation, plus, variable
 

@@ -21,7 +21,7 @@ from lamella.lang.nem.rules import (
     RESOURCE_REMAP,
 )
 from lamella.plan.capacity import check_capacity
-from lamella.plan.feasible import Budget, Exhausted
+from lamella.plan.diophantine import Budget, Exhausted
 from lamella.plan.hazards import budget_of, check_hazards
 from lamella.plan.hazards.accesses import Accesses
 from lamella.plan.order import Order

@@ -107,10 +107,10 @@ def _plain_indices(
 
 def find_digits(form: Form, extents: Mapping[str, int], size: int) -> list[str] | None:
     """The loops whose indices are the digits of a number that runs from 0 to the end of a dimension."""
-    names = [name for name, _ in sorted(form.factors, key=lambda item: -item[1])]
+    names = [name for name, _ in sorted(form.terms, key=lambda item: -item[1])]
     factor = 1
     for name in reversed(names):
-        if (name, factor) not in form.factors:
+        if (name, factor) not in form.terms:
             return None
         factor *= extents[name]
     return names if form.constant == 0 and factor == size else None

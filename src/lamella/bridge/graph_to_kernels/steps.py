@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
+from lamella.base.affine import Affine
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.ops.formula import Contraction, Counter, Element, Guard
 from lamella.ops.lower import operands
@@ -50,7 +51,7 @@ def plan_steps(contraction: Contraction, shapes: Mapping[str, tuple[int, ...]]) 
     loops = [loop.index for loop in contraction.loops if extents[loop.index] != 1]
     inner = tuple(name for name in loops if name not in free)
     reads = _reads_target(contraction)
-    depends = {name for position in forms[0] for name, _ in position.factors}
+    depends = {name for position in forms[0] for name, _ in position.terms}
     held = len(contraction.targets) == 1 and not reads and not depends & {UNKNOWN, *inner}
     covers = held and _covers(forms[0], extents, shapes[contraction.targets[0].tensor])
     groups = _over_groups(order, inner, extents)
@@ -72,7 +73,7 @@ def _forms(target: Element, extents: Mapping[str, int]) -> list[Form]:
             form = find_form(index, extents)
         elif index.below is None and index.above is None:
             form = find_form(index.index, extents)
-        found.append(form or Form(0, ((UNKNOWN, 1),)))
+        found.append(form or Affine(0, ((UNKNOWN, 1),)))
     return found
 
 
@@ -82,11 +83,11 @@ def _free(contraction: Contraction, forms: list[list[Form]], extents: Mapping[st
     reads = [item for item in elements(contraction) if item.tensor in written]
     found: set[str] = set()
     for place, form in enumerate(forms[0]):
-        if len(form.factors) == 1 and form.factors[0][0] in extents:
+        if len(form.terms) == 1 and form.terms[0][0] in extents:
             others = [items[place] if place < len(items) else None for items in forms]
             others += [_read_form(item, place, extents) for item in reads]
             if all(item == form for item in others):
-                found.add(form.factors[0][0])
+                found.add(form.terms[0][0])
     return found
 
 
@@ -99,7 +100,7 @@ def _read_form(element: Element, place: int, extents: Mapping[str, int]) -> Form
 
 def _order(forms: list[Form]) -> list[str]:
     """The indices of the target in the order of its dimensions, one that counts several of them once."""
-    return list(dict.fromkeys(form.factors[0][0] for form in forms if len(form.factors) == 1))
+    return list(dict.fromkeys(form.terms[0][0] for form in forms if len(form.terms) == 1))
 
 
 def _reads_target(contraction: Contraction) -> bool:
@@ -111,11 +112,11 @@ def _covers(forms: list[Form], extents: Mapping[str, int], shape: tuple[int, ...
     """Whether each dimension is counted through by an index of its own, from 0 to its end."""
     used: list[str] = []
     for form, size in zip(forms, shape, strict=True):
-        if not form.factors and form.constant == 0 and size == 1:
+        if not form.terms and form.constant == 0 and size == 1:
             continue
-        if form.constant or len(form.factors) != 1 or form.factors[0][1] != 1:
+        if form.constant or len(form.terms) != 1 or form.terms[0][1] != 1:
             return False
-        used.append(form.factors[0][0])
+        used.append(form.terms[0][0])
         if extents.get(used[-1]) != size:
             return False
     return len(set(used)) == len(used)

@@ -128,17 +128,17 @@ def _axes(element: Element, extents: Mapping[str, int], shape: Sequence[int]) ->
         if isinstance(index, Guard) and (index.below is not None or index.above is not None):
             return None
         form = find_form(index.index if isinstance(index, Guard) else index, extents)
-        if form is None or any(factor < 0 for _, factor in form.factors):
+        if form is None or any(factor < 0 for _, factor in form.terms):
             return None
         digits = find_digits(form, extents, size)
         if digits:
             found += [Axis(extents[name], None, peeled=((name, 1),)) for name in digits]
             continue
-        last = form.constant + sum(factor * (extents[name] - 1) for name, factor in form.factors)
+        last = form.constant + sum(factor * (extents[name] - 1) for name, factor in form.terms)
         leaves = form.constant < 0 or last >= size
-        if len(form.factors) > 2 or (leaves and not guarded):
+        if len(form.terms) > 2 or (leaves and not guarded):
             return None
-        found.append(Axis(size, None, 1, form.constant, form.factors, leaves))
+        found.append(Axis(size, None, 1, form.constant, form.terms, leaves))
     return found
 
 

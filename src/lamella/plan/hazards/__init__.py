@@ -21,7 +21,7 @@ from lamella.lang.nem.rules import (
     WRITE_AFTER_READ,
     WRITE_AFTER_WRITE,
 )
-from lamella.plan.feasible import Budget, Exhausted
+from lamella.plan.diophantine import Budget, Exhausted
 from lamella.plan.hazards.accesses import Access, Accesses, Point
 from lamella.plan.hazards.find import Finder, Found, Hazard
 from lamella.plan.hazards.neighbours import members

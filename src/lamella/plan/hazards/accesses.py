@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from lamella.base.source import Span
 from lamella.lang.nem.resolved import Atom, Buffer, Index, Loop, Operation, Region, Task, Variable
-from lamella.plan.feasible import Budget, Exhausted
+from lamella.plan.diophantine import Budget, Exhausted
 from lamella.plan.order import Order, Site
 from lamella.plan.ranges import ZeroDivisor, bounds, extremes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lamella.plan.feasible import Budget, Exhausted
+from lamella.plan.diophantine import Budget, Exhausted
 from lamella.plan.hazards.accesses import Access, Accesses, Point
 from lamella.plan.hazards.neighbours import Alike, Reached, group_alike, members, neighbours
 from lamella.plan.hazards.questions import Questions

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from lamella.plan.feasible import Budget
+from lamella.plan.diophantine import Budget
 from lamella.plan.hazards.accesses import Access, Footprint
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lamella.lang.nem.resolved import Index, Variable
-from lamella.plan.feasible import Budget
+from lamella.plan.diophantine import Budget
 from lamella.plan.hazards.accesses import Footprint, Point, substitute
 from lamella.plan.order import Extent
 from lamella.plan.ranges import Assignment, search

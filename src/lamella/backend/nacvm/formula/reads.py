@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lamella.backend.nacvm.formula.values import Space, UnsupportedError, Value, index, reshape
 from lamella.backend.nacvm.tape import Register
-from lamella.backend.reference.formula.affine import Affine
+from lamella.backend.reference.formula.affine import Form, span
 from lamella.backend.reference.formula.cells import Access, Cells
 from lamella.base.arrays import DType
 
@@ -60,18 +60,18 @@ def find_parts(space: Space, cells: Cells, access: Access, shape: Sequence[int])
     ]
 
 
-def find_part(space: Space, form: Affine | None, size: int) -> Part:
+def find_part(space: Space, form: Form | None, size: int) -> Part:
     """How an index uses a dimension of a size."""
     if form is None:
         raise UnsupportedError("an index is computed")
-    low, high = form.span(tuple((0, extent) for extent in space.extents))
+    low, high = span(form, tuple((0, extent) for extent in space.extents))
     if low < 0 or high >= size:
         raise UnsupportedError("an index leaves its tensor")
-    if not form.factors:
+    if not form.terms:
         return Part((), (size,), form.constant)
-    if len(form.factors) > 1:
+    if len(form.terms) > 1:
         return _split(space, form, size)
-    ((axis, factor),) = form.factors
+    ((axis, factor),) = form.terms
     count = space.extents[axis]
     whole = form.constant == 0 and factor == 1 and count == size
     end = form.constant + factor * count
@@ -79,9 +79,9 @@ def find_part(space: Space, form: Affine | None, size: int) -> Part:
     return Part((axis,), (size,), None if whole else cut)
 
 
-def _split(space: Space, form: Affine, size: int) -> Part:
+def _split(space: Space, form: Form, size: int) -> Part:
     """A dimension that loops run through like the digits of a number."""
-    factors = sorted(form.factors, key=lambda item: -item[1])
+    factors = sorted(form.terms, key=lambda item: -item[1])
     axes = tuple(axis for axis, _ in factors)
     sizes = space.shape(axes)
     step = size

@@ -12,7 +12,7 @@ from lamella.backend.nacvm.formula.reads import find_part, read
 from lamella.backend.nacvm.formula.values import Space, UnsupportedError, Value, astype
 from lamella.backend.nacvm.tape import Function, Register
 from lamella.backend.reference.formula.access import computing_type
-from lamella.backend.reference.formula.affine import Affine
+from lamella.backend.reference.formula.affine import Form, span
 from lamella.backend.reference.formula.cells import Access, Cell, Cells, Formula
 from lamella.backend.reference.formula.contract import OPERAND
 from lamella.backend.reference.formula.scalars import BOOLEAN, INTEGER, Real, convert, find_function
@@ -62,11 +62,11 @@ def find_window(space: Space, cells: Cells, access: Access, shape: Sequence[int]
     if len(known) != len(forms) or access.picked is not None or replaced:
         raise UnsupportedError("an index is computed")
     box = tuple((0, extent) for extent in space.extents)
-    spans = [form.span(box) for form in known]
+    spans = [span(form, box) for form in known]
     beyond = [low < 0 or high >= size for (low, high), size in zip(spans, shape, strict=True)]
     if any(is_beyond and not place.guarded for is_beyond, place in zip(beyond, access.places, strict=True)):
         raise UnsupportedError("an index leaves its tensor")
-    axes = tuple(sorted({axis for form in known for axis in form.axes}))
+    axes = tuple(sorted({axis for form in known for axis in form.symbols}))
     if not any(beyond):
         return _window(space, axes, known, [form.constant for form in known], None)
     starts = [form.constant - low for form, (low, _) in zip(known, spans, strict=True)]
@@ -78,12 +78,12 @@ def find_window(space: Space, cells: Cells, access: Access, shape: Sequence[int]
 def _window(
     space: Space,
     axes: tuple[int, ...],
-    forms: Sequence[Affine],
+    forms: Sequence[Form],
     starts: Sequence[int],
     room: tuple[int, ...] | None,
     edges: tuple[tuple[slice, ...], tuple[slice, ...]] = ((), ()),
 ) -> Window:
-    factors = tuple(tuple(dict(form.factors).get(axis, 0) for form in forms) for axis in axes)
+    factors = tuple(tuple(dict(form.terms).get(axis, 0) for form in forms) for axis in axes)
     return Window(axes, space.shape(axes), factors, tuple(starts), room, *edges)
 
 
@@ -222,13 +222,13 @@ class Terms:
             return self.space.literal(np.asarray(cell.term, self.real))
         raise UnsupportedError("a term is looked up or counted")
 
-    def _count(self, form: Affine) -> Value:
+    def _count(self, form: Form) -> Value:
         """The values of an index."""
-        axes = tuple(sorted(form.axes))
+        axes = tuple(sorted(form.symbols))
         if any(extent > LONGEST for extent in self.space.shape(axes)):
             raise UnsupportedError("it counts far")
         found = self.space.literal(np.asarray(form.constant, INTEGER))
-        for axis, factor in form.factors:
+        for axis, factor in form.terms:
             along = np.arange(self.space.extents[axis], dtype=INTEGER) * factor
             found = self.space.apply(np.add, [found, self.space.literal(along, (axis,))], INTEGER)
         return Value(found.register, axes, INTEGER)

@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from lamella.backend.reference.formula.affine import Affine
+from lamella.backend.reference.formula.affine import Form, first, span
 from lamella.backend.reference.formula.cells import Access, Place
 from lamella.backend.reference.formula.evaluate import Evaluation, Trouble, at
 from lamella.backend.reference.formula.scalars import BOOLEAN, INTEGER, Real
+from lamella.base.affine import Affine
 from lamella.base.arrays import Array, element_type_of
 from lamella.lang.skriptnd.rules.graphs import INDEX_OUTSIDE, ITEM_OUTSIDE
 from lamella.ops.problem import Fault
@@ -23,7 +24,7 @@ PADDING = 1 << 20
 class Subscript(NamedTuple):
     """Where one dimension is accessed: an affine form with the range it spans, or an array of indices."""
 
-    form: Affine | None
+    form: Form | None
     array: Array | None
     low: int = 0
     high: int = 0
@@ -86,7 +87,7 @@ def find_subscript(evaluation: Evaluation, access: Access, dimension: int, padde
     place, extent = access.places[dimension], int(evaluation.tensor(access).shape[dimension])
     form = evaluation.formula.cells[place.at].form
     if form is not None:
-        low, high = form.span(evaluation.box)
+        low, high = span(form, evaluation.box)
         inside = low >= 0 and high < extent
         if inside or (padded and place.below is None and place.above is None):
             if not inside and not place.guarded:
@@ -182,12 +183,12 @@ def _cut_window(tensor: Array, subscripts: Sequence[Subscript]) -> Array:
     return window
 
 
-def view(evaluation: Evaluation, tensor: Array, forms: Sequence[Affine], writeable: bool = False) -> Array:
+def view(evaluation: Evaluation, tensor: Array, forms: Sequence[Form], writeable: bool = False) -> Array:
     """The elements at affine indices that are all inside, without a copy; loops that are unused have length 1."""
     rank = len(evaluation.box)
     shape, strides = [1] * rank, [0] * rank
     for form, stride in zip(forms, tensor.strides, strict=True):
-        for axis, factor in form.factors:
+        for axis, factor in form.terms:
             start, stop = evaluation.box[axis]
             shape[axis] = stop - start
             strides[axis] += factor * stride
@@ -197,10 +198,10 @@ def view(evaluation: Evaluation, tensor: Array, forms: Sequence[Affine], writeab
     return as_strided(plain, shape, strides, writeable=writeable).view(first.dtype)
 
 
-def _from_first(evaluation: Evaluation, tensor: Array, forms: Sequence[Affine]) -> Array:
+def _from_first(evaluation: Evaluation, tensor: Array, forms: Sequence[Form]) -> Array:
     """The tensor from the element of the first step on, along its last dimensions."""
     whole = [slice(None)] * (tensor.ndim - len(forms))
-    corner = (*whole, *(slice(form.first(evaluation.box), None) for form in forms))
+    corner = (*whole, *(slice(first(form, evaluation.box), None) for form in forms))
     return tensor[corner] if corner else tensor
 
 
@@ -212,7 +213,7 @@ def _gather(evaluation: Evaluation, tensor: Array, subscripts: Sequence[Subscrip
     closed = [_close(evaluation, *pair) for pair in zip(subscripts, tensor.shape, strict=True)]
     picked = np.broadcast_shapes(*(item.array.shape for item in closed if item.array is not None))
     gathered = [axis for axis, size in enumerate(picked) if size > 1]
-    rows = {axis for item in closed if item.form is not None for axis in item.form.axes}
+    rows = {axis for item in closed if item.form is not None for axis in item.form.symbols}
     if any(axis in rows for axis in gathered):
         return np.ascontiguousarray(tensor).reshape(-1)[flat_offsets(evaluation, tensor, closed)]
     first = [number for number, item in enumerate(closed) if item.array is not None]
@@ -233,14 +234,14 @@ def _close(evaluation: Evaluation, subscript: Subscript, extent: int) -> Subscri
     return subscript if inside else _as_array(evaluation, subscript, extent)
 
 
-def _spread_rows(evaluation: Evaluation, found: Array, gathered: list[int], forms: Sequence[Affine]) -> Array:
+def _spread_rows(evaluation: Evaluation, found: Array, gathered: list[int], forms: Sequence[Form]) -> Array:
     """Gathered rows with their affine dimensions viewed along the axes of the loops."""
     count, rank = len(gathered), len(evaluation.box)
     shape, strides = [1] * rank, [0] * rank
     for axis, size, stride in zip(gathered, found.shape[:count], found.strides[:count], strict=True):
         shape[axis], strides[axis] = size, stride
     for form, stride in zip(forms, found.strides[count:], strict=True):
-        for axis, factor in form.factors:
+        for axis, factor in form.terms:
             shape[axis] = evaluation.shape[axis]
             strides[axis] += factor * stride
     return as_strided(_from_first(evaluation, found, forms), shape, strides, writeable=False)

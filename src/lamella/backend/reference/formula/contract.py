@@ -11,13 +11,14 @@ import numpy as np
 
 from lamella.backend.reference.formula.access import computing_type, read_element, view
 from lamella.backend.reference.formula.affine import (
-    Affine,
     Box,
+    Form,
     fix,
     halve,
     is_injective,
     narrow,
     parts,
+    span,
     volume,
 )
 from lamella.backend.reference.formula.cells import Access, Cells, Formula, prepare
@@ -34,6 +35,7 @@ from lamella.backend.reference.formula.store import (
     neutral,
     saturate,
 )
+from lamella.base.affine import Affine
 from lamella.base.arrays import Array
 from lamella.base.limits import DEFAULT, Limits
 from lamella.lang.skriptnd.rules.graphs import FORMULA_TOO_LONG, ITEM_OUTSIDE
@@ -48,7 +50,7 @@ class Prefix(NamedTuple):
 
     source: Access
     dimension: int
-    form: Affine
+    form: Form
     outer: int
     inner: int
 
@@ -71,13 +73,13 @@ def _running(formula: Formula, source: Access, dimension: int) -> Prefix | None:
     form = formula.cells[place.at].form
     if form is None or place.below is not None or place.above is not None:
         return None
-    inner = [axis for axis, factor in form.factors if axis not in target and abs(factor) == 1]
-    outer = [axis for axis, factor in form.factors if axis in target and abs(factor) == 1]
-    if len(form.factors) != 2 or len(inner) != 1 or len(outer) != 1:
+    inner = [axis for axis, factor in form.terms if axis not in target and abs(factor) == 1]
+    outer = [axis for axis, factor in form.terms if axis in target and abs(factor) == 1]
+    if len(form.terms) != 2 or len(inner) != 1 or len(outer) != 1:
         return None
     for number, other in enumerate(source.places):
         known = formula.cells[other.at].form
-        if number != dimension and (known is None or known.axes & form.axes):
+        if number != dimension and (known is None or known.symbols & form.symbols):
             return None
     return Prefix(source, dimension, form, outer[0], inner[0])
 
@@ -105,7 +107,7 @@ def run_prefix(evaluation: Evaluation, prefix: Prefix) -> bool:
 
 def _reached(prefix: Prefix, box: Box) -> tuple[Array, Array]:
     """The lowest and the highest index that the inner loop names, for each step of the outer one."""
-    factors = dict(prefix.form.factors)
+    factors = dict(prefix.form.terms)
     start, stop = box[prefix.outer]
     outer = prefix.form.constant + factors[prefix.outer] * np.arange(start, stop, dtype=INTEGER)
     ends = [factors[prefix.inner] * index for index in (box[prefix.inner][0], box[prefix.inner][1] - 1)]
@@ -123,7 +125,7 @@ def _elements(evaluation: Evaluation, prefix: Prefix, extent: int) -> Array | No
         form = cells[place.at].form
         if number == prefix.dimension or form is None:
             form = Affine(0, ((prefix.outer, 1),))
-        low, high = form.span(box)
+        low, high = span(form, box)
         if low < 0 or high >= tensor.shape[number]:
             return None
         forms.append(form)
@@ -282,13 +284,13 @@ class _Run:
         free: set[int] = set()
         for dimension, place in enumerate(self.formula.targets[0].places):
             form = cells[place.at].form
-            if form is not None and len(form.factors) == 1:
+            if form is not None and len(form.terms) == 1:
                 others = [*reads, *self.formula.targets]
                 if all(self._same_index(access, dimension, form) for access in others):
-                    free |= form.axes
+                    free |= form.symbols
         return [axis for axis in range(len(self.formula.extents)) if axis not in free]
 
-    def _same_index(self, access: Access, dimension: int, form: Affine) -> bool:
+    def _same_index(self, access: Access, dimension: int, form: Form) -> bool:
         if dimension >= len(access.places):
             return False
         place = access.places[dimension]

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from lamella.backend.reference.formula.affine import Affine, Box, lengths
+from lamella.backend.reference.formula.affine import Box, Form, lengths, span
 from lamella.backend.reference.formula.cells import Access, Cell, Formula, Place
 from lamella.backend.reference.formula.scalars import INTEGER, Real, apply_function, convert, undefined
 from lamella.base.arrays import Array
@@ -53,11 +53,11 @@ class Evaluation:
 
     # --- what the steps are ---------------------------------------------------------------------------------
 
-    def array_of(self, form: Affine) -> Array:
+    def array_of(self, form: Form) -> Array:
         """The values of an affine form."""
         rank = len(self.box)
         found = np.full((1,) * rank, form.constant, INTEGER)
-        for axis, factor in form.factors:
+        for axis, factor in form.terms:
             start, stop = self.box[axis]
             along = [1] * rank
             along[axis] = stop - start
@@ -190,7 +190,7 @@ class Evaluation:
     def _test(self, access: Access, dimension: int, place: Place, found: Guards) -> None:
         extent, form = self.extent(access, dimension), self.formula.cells[place.at].form
         if form is not None and isinstance(extent, int):
-            low, high = form.span(self.box)
+            low, high = span(form, self.box)
             if low >= 0 and high < extent:
                 return
         index = self.value(place.at)

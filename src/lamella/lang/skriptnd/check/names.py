@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from lamella.base.source import Notes, Span
-from lamella.lang.skriptnd.affine import read_affine
+from lamella.lang.skriptnd.affine import read_affine, symbol_of
 from lamella.lang.skriptnd.nodes import Access, Member, Name, NullTest
 
 
@@ -34,7 +34,6 @@ def new_names(node: object, known: Collection[str]) -> list[str]:
 
 def affine_in(node: object, known: Collection[str]) -> str | None:
     """The new name that an extent declares: the only one in it, multiplied and moved by numbers."""
-    found = read_affine(node)
-    if found is None or found.name is None or found.name in known or found.factor == 0:
-        return None
-    return found.name
+    form = read_affine(node)
+    name = None if form is None else symbol_of(form)
+    return None if name in known else name

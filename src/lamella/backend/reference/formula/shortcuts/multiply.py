@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lamella.backend.reference.formula.affine import Box, volume
+from lamella.backend.reference.formula.affine import Box, span, volume
 from lamella.backend.reference.formula.cells import Access, Formula
 from lamella.backend.reference.formula.evaluate import Evaluation
 from lamella.backend.reference.formula.store import accumulate
@@ -139,7 +139,7 @@ def _leaves(evaluation: Evaluation, access: Access) -> bool:
     """Whether an affine access leaves its tensor somewhere in the box."""
     for place, extent in zip(access.places, evaluation.tensor(access).shape, strict=True):
         form = evaluation.formula.cells[place.at].form
-        low, high = (0, 0) if form is None else form.span(evaluation.box)
+        low, high = (0, 0) if form is None else span(form, evaluation.box)
         if low < 0 or high >= extent:
             return True
     return False

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lamella.backend.reference.formula.affine import Affine
+from lamella.backend.reference.formula.affine import Form
 from lamella.backend.reference.formula.cells import Access, Formula
 from lamella.backend.reference.formula.evaluate import Evaluation
 from lamella.backend.reference.formula.store import assign
@@ -31,8 +31,8 @@ def search(evaluation: Evaluation, axes: Sequence[int]) -> bool:
     better = np.asarray(found < best if sign > 0 else found > best)
     for target, number in zip(formula.targets, formula.values, strict=True):
         form = formula.cells[number].form
-        start = 0 if form is None else evaluation.box[form.factors[0][0]][0]
-        axis = 0 if form is None else form.factors[0][0]
+        start = 0 if form is None else evaluation.box[form.terms[0][0]][0]
+        axis = 0 if form is None else form.terms[0][0]
         assign(evaluation, target, _along(first, axes, axis, evaluation.shape) + start, better)
     return True
 
@@ -66,20 +66,20 @@ def _walks(formula: Formula, sides: tuple[int, int], axes: Sequence[int]) -> boo
         if form != other_form:
             walked.append(_walked_axis(formula, form, formula.cells[other.at].access))
         else:
-            shared |= form.axes
+            shared |= form.symbols
     known = [axis for axis in walked if axis is not None]
     if len(known) != len(walked) or shared & set(axes):
         return False
     return sorted(known) == sorted(axes) and _plain(formula)
 
 
-def _walked_axis(formula: Formula, form: Affine, held: Access | None) -> int | None:
+def _walked_axis(formula: Formula, form: Form, held: Access | None) -> int | None:
     """The axis of an index for which the best so far has a target's element, if that target is given this index."""
-    if held is None or form.constant or len(form.factors) != 1 or form.factors[0][1] != 1:
+    if held is None or form.constant or len(form.terms) != 1 or form.terms[0][1] != 1:
         return None
     for target, number in zip(formula.targets, formula.values, strict=True):
         if _same(formula, target, held) and formula.cells[number].form == form:
-            return form.factors[0][0]
+            return form.terms[0][0]
     return None
 
 
@@ -98,7 +98,7 @@ def _plain(formula: Formula) -> bool:
     tested = any(place.guarded for target in formula.targets for place in target.places)
     given = [formula.cells[number].form for number in formula.values]
     return not tested and all(
-        form is not None and not form.constant and [factor for _, factor in form.factors] == [1]
+        form is not None and not form.constant and [factor for _, factor in form.terms] == [1]
         for form in given
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 
-from lamella.lang.skriptnd.affine import read_affine
+from lamella.lang.skriptnd.affine import read_affine, symbol_of
 from lamella.lang.skriptnd.check.context import Context, Entry, Place, excerpt
 from lamella.lang.skriptnd.check.declare.patterns import names_of
 from lamella.lang.skriptnd.check.declare.shapes import Declaring, infer_size, read_tensor, type_of
@@ -180,8 +180,8 @@ def _unresolved(
 def _length_name(item: Parameter) -> str | None:
     if item.type.pack is None:
         return None
-    affine = read_affine(item.type.pack.length)
-    return affine.name if affine is not None else None
+    form = read_affine(item.type.pack.length)
+    return symbol_of(form) if form is not None else None
 
 
 # --- inputs: the order in which their shapes can be bound (specification 2.6.1), and the names they ---------
