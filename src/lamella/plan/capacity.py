@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from lamella.base.arena import aligned
 from lamella.base.diagnostic import Diagnostic
 from lamella.lang.nem.device import ResolvedTopology
 from lamella.lang.nem.resolved import Buffer, Plan
@@ -52,11 +53,6 @@ def _check_level(level: str, buffers: Sequence[Buffer], available: int, device: 
 def _largest(buffers: Sequence[Buffer]) -> str:
     first = sorted(buffers, key=lambda buffer: -buffer.size)[:3]
     return ", ".join(f"'{buffer.name}' with {buffer.size}" for buffer in first)
-
-
-def aligned(address: int, alignment: int) -> int:
-    """The next multiple of an alignment."""
-    return -(-address // alignment) * alignment
 
 
 def _padded(buffers: Sequence[Buffer]) -> int:

@@ -8,6 +8,7 @@ from math import prod
 
 from lamella.base import dim
 from lamella.base.dim import Extent
+from lamella.base.liveness import LiveRange, live_ranges
 from lamella.bridge.module_to_ir.annotating import Marks
 from lamella.bridge.module_to_ir.graph import members, operations, primitive_of
 from lamella.graph.nodes import Graph, Operation, Shape, Tensor
@@ -20,8 +21,6 @@ PARTS, SLICE, FORK = "llm.split", "layout.slice", "llm.fork"
 COLLECTIVES = frozenset(
     ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "recv", "broadcast")
 )
-BEFORE = -1
-"""The time before the first op."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,39 +115,24 @@ def _leads(shape: Shape, axis: int) -> bool:
     return all(item == 1 for item in shape[: axis % len(shape)])
 
 
-# --- lifetimes --------------------------------------------------------------------------------------------------
+# --- liveness ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The first and the last op that a tensor's memory is in use for."""
-
-    first: int
-    last: int
-
-    def joined(self, other: Span) -> Span:
-        """The time of both."""
-        return Span(min(self.first, other.first), max(self.last, other.last))
-
-
-def find_spans(graph: Graph, kept: Iterable[str]) -> dict[str, Span]:
-    """When each tensor is in use by itself; what is `kept`, given or updated lasts to the end."""
+def find_live_ranges(graph: Graph, kept: Iterable[str]) -> dict[str, LiveRange]:
+    """The live range of each tensor by itself; what is `kept`, given or updated lasts to the end."""
     nodes = operations(graph)
     end = len(nodes) - 1
-    spans = {item.name: Span(BEFORE, BEFORE) for argument in graph.inputs for item in members(argument)}
-    spans |= {item.name: Span(BEFORE, end) for item in graph.variables}
-    spans |= {item.tensor.name: Span(BEFORE, end) for item in graph.constants}
-    for number, node in enumerate(nodes):
-        for name in _names(node.inputs):
-            spans[name] = Span(spans[name].first, max(spans[name].last, number))
-        spans |= {name: Span(number, number) for name in _names(node.outputs)}
-    lasting = {*kept, *_names(graph.outputs), *(item.value.name for item in graph.updates)}
-    for name in lasting & spans.keys():
-        spans[name] = Span(spans[name].first, end)
+    given = [item.name for argument in graph.inputs for item in members(argument)]
+    stay = [*(item.name for item in graph.variables), *(item.tensor.name for item in graph.constants)]
+    steps = ((_names(node.inputs), _names(node.outputs)) for node in nodes)
+    ranges = live_ranges(steps, before=[*given, *stay])
+    lasting = {*stay, *kept, *_names(graph.outputs), *(item.value.name for item in graph.updates)}
+    for name in lasting & ranges.keys():
+        ranges[name] = ranges[name].until(end)
     for number, done in find_waits(graph):
         for name in (*_names(nodes[number].inputs), *_names(nodes[number].outputs)):
-            spans[name] = Span(spans[name].first, max(spans[name].last, min(done, end)))
-    return spans
+            ranges[name] = ranges[name].until(min(done, end))
+    return ranges
 
 
 def _names(arguments: Iterable[object]) -> list[str]:

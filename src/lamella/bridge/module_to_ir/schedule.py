@@ -2,130 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
 from lamella.base import dim
+from lamella.base.arena import Allocation, Block, allocate, allocate_in_line
 from lamella.base.dim import Extent, TooComplex
+from lamella.base.liveness import LiveRange, changes
 from lamella.bridge.module_to_ir import nodes as ir
 from lamella.bridge.module_to_ir.annotating import Marks
 from lamella.bridge.module_to_ir.expressions import Table
 from lamella.bridge.module_to_ir.graph import dtype_name, layer_of, members, operations
 from lamella.bridge.module_to_ir.lifetimes import (
     Seat,
-    Span,
     bytes_of,
+    find_live_ranges,
     find_seats,
-    find_spans,
     find_waits,
     is_collective,
 )
 from lamella.bridge.module_to_ir.memory import KEPT
 from lamella.graph.nodes import Graph, Operation, Tensor
 
-# --- where buffers lie in a pool: no two that are in use at once share a byte -------------------------------
-
-
 ALIGNMENT = 64
 """Every buffer begins at a multiple of so many bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Life:
-    """A piece of memory and the ops, both included, between which it is in use."""
-
-    name: str
-    bytes: Extent
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """Where each piece lies, and how large the pool must be."""
-
-    offsets: dict[str, Extent]
-    total: Extent
-
-
-def aligned(size: Extent) -> Extent:
-    """A size rounded up to the next place where a buffer may begin."""
-    return dim.mul(dim.ceil_divide(size, ALIGNMENT), ALIGNMENT)
-
-
-def line_up(lives: Iterable[Life]) -> Placed:
-    """Each piece behind the one before it: for what stays to the end."""
-    offsets: dict[str, Extent] = {}
-    total: Extent = 0
-    for life in lives:
-        offsets[life.name] = total
-        total = dim.add(total, aligned(life.bytes))
-    return Placed(offsets, total)
-
-
-def place(lives: Sequence[Life]) -> Placed:
-    """Pieces in the order in which they begin, each where it fits between those that are in use then."""
-    ordered = sorted(lives, key=lambda item: item.first)
-    known = [(item, item.bytes) for item in ordered if isinstance(item.bytes, int)]
-    return _fit(known) if len(known) == len(ordered) else _share(ordered)
-
-
-def _fit(lives: Sequence[tuple[Life, int]]) -> Placed:
-    """Sizes are known: the smallest gap that is large enough."""
-    offsets: dict[str, Extent] = {}
-    used: list[tuple[int, int, int]] = []
-    total = 0
-    for life, size in lives:
-        length = -(-size // ALIGNMENT) * ALIGNMENT
-        used = [item for item in used if item[2] >= life.first]
-        start = _gap(used, length)
-        offsets[life.name] = start
-        used.append((start, start + length, life.last))
-        used.sort()
-        total = max(total, start + length)
-    return Placed(offsets, total)
-
-
-def _gap(used: Sequence[tuple[int, int, int]], length: int) -> int:
-    """The start of the smallest gap for so many bytes, behind all where there is none."""
-    best, start, end = -1, -1, 0
-    for begin, stop, _ in used:
-        gap = begin - end
-        if gap >= length and (start < 0 or gap < best):
-            best, start = gap, end
-        end = max(end, stop)
-    return end if start < 0 else start
-
-
-@dataclass(slots=True)
-class _Slot:
-    size: Extent
-    offset: Extent
-    last: int
-
-
-def _share(lives: Sequence[Life]) -> Placed:
-    """Sizes are expressions: a piece takes the place of one that is over, where it is never larger."""
-    offsets: dict[str, Extent] = {}
-    slots: list[_Slot] = []
-    total: Extent = 0
-    for life in lives:
-        size = aligned(life.bytes)
-        free = [item for item in slots if item.last < life.first]
-        fits = [item for item in free if item.size == size] or [
-            item for item in free if dim.less_equal(size, item.size) is True
-        ]
-        if fits:
-            slot = fits[0]
-            slot.last = life.last
-        else:
-            slot = _Slot(size, total, life.last)
-            slots.append(slot)
-            total = dim.add(total, size)
-        offsets[life.name] = slot.offset
-    return Placed(offsets, total)
-
-
 FORMAT = "lamella.schedule 1"
 ACTIVATION, GRADIENT, WEIGHT, WORKSPACE = "activation", "gradient", "weight", "workspace"
 KINDS = (ACTIVATION, GRADIENT, WEIGHT, WORKSPACE)
@@ -157,7 +56,7 @@ class _Scheduling:
         self.bytes = {name: bytes_of(item) for name, item in self.tensors.items()}
         self.kept = {name for name in self.tensors if modes.get(name) in KEPT}
         self.seats = {name: Seat(name, 0) for name in self.tensors} | find_seats(graph, marks)
-        self.spans = find_spans(graph, self.kept if lasting else ())
+        self.spans = find_live_ranges(graph, self.kept if lasting else ())
         self.whole = self._whole()
         self.pools = self._pools()
         self.placed = {name: self._place(name) for name in POOLS}
@@ -187,9 +86,9 @@ class _Scheduling:
 
     # --- memory ---------------------------------------------------------------------------------------------
 
-    def _whole(self) -> dict[str, Span]:
+    def _whole(self) -> dict[str, LiveRange]:
         """When the memory of each owner is in use, by itself or by a part of it."""
-        found: dict[str, Span] = {}
+        found: dict[str, LiveRange] = {}
         for name, seat in self.seats.items():
             span = self.spans[name]
             found[seat.owner] = found[seat.owner].joined(span) if seat.owner in found else span
@@ -204,13 +103,13 @@ class _Scheduling:
         pools |= {item.name: CALLER for item in self.given}
         return pools | {item.name: WEIGHTS for item in self.lasting}
 
-    def _place(self, pool: str) -> Placed:
-        lives = [
-            Life(name, self.bytes[name], self.whole[name].first, self.whole[name].last)
+    def _place(self, pool: str) -> Allocation:
+        blocks = [
+            Block(name, self.bytes[name], self.whole[name].first, self.whole[name].last)
             for name, home in self.pools.items()
             if home == pool
         ]
-        return place(lives) if pool == SCRATCH else line_up(lives)
+        return (allocate if pool == SCRATCH else allocate_in_line)(blocks, ALIGNMENT)
 
     def _offset(self, name: str) -> Extent:
         """Where a tensor lies in its pool."""
@@ -310,14 +209,13 @@ class _Scheduling:
 
     def _sums(self, owners: Sequence[str]) -> Iterator[Extent]:
         """The bytes that are in use at each op, and before the first."""
-        changes: dict[int, Extent] = {}
-        for name in owners:
-            span, size = self.whole[name], self.bytes[name]
-            changes[span.first] = dim.add(changes.get(span.first, 0), size)
-            changes[span.last + 1] = dim.sub(changes.get(span.last + 1, 0), size)
         total: Extent = 0
-        for _, change in sorted(changes.items()):
-            total = dim.add(total, change)
+        ranges = ((name, self.whole[name].first, self.whole[name].last + 1) for name in owners)
+        for _, begun, ended in changes(ranges):
+            for name in begun:
+                total = dim.add(total, self.bytes[name])
+            for name in ended:
+                total = dim.sub(total, self.bytes[name])
             yield total
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import TypeAlias
 
+from lamella.base.arena import Arena, aligned
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
+from lamella.base.liveness import last_uses
 from lamella.kernels.build import Builder, Names, names_of, regions
 from lamella.kernels.hazards import Cell, Memories, conflict, find_memories
 from lamella.kernels.locals import STACK_OFFSET, local_size
@@ -183,9 +184,6 @@ def _with(region: Region, statements: Sequence[Statement]) -> Region:
 # --- the pass that gives each alloca its place in local memory: the lowest that is free for as long ---------
 
 
-ENDLESS = 1 << 62
-
-
 def place_locals(program: Program, target: Target) -> Program:
     """A program whose allocas have places; a kernel that needs more than the target has raises that as a finding."""
     return change_functions(program, lambda function: _place_locals_place(function, target))
@@ -235,12 +233,11 @@ def _walk(body: Region, stack: _Stack) -> None:
 
 @dataclass(slots=True)
 class _Stack:
-    """Local memory: which bytes are free, and what lives in the others."""
+    """Local memory while a function is walked: an arena, and the allocas that are alive in it."""
 
     name: str
     target: Target
-    gaps: list[tuple[int, int]] = field(default_factory=lambda: [(0, ENDLESS)])
-    """Free bytes from begin to end, in order."""
+    arena: Arena = field(default_factory=Arena)
     live: dict[str, tuple[int, int]] = field(default_factory=dict)
     taken: list[str] = field(default_factory=list)
     """What was allocated in the regions around the statement at hand, in order."""
@@ -255,14 +252,14 @@ class _Stack:
         """The end of a life; one that has ended already stays so."""
         place = self.live.pop(name, None)
         if place is not None:
-            self._open(*place)
+            self.arena.free(*place)
 
     def take(self, statement: Statement, alloca: Alloca) -> None:
         """The lowest place that is free and aligned."""
         size, name = local_size(alloca.type), statement.results[0].name
         alignment = self._alignment(alloca)
-        room = -(-size // alignment) * alignment  # what padding would leave free fits nothing
-        begin = self._close(room, alignment) if size else 0
+        room = aligned(size, alignment)  # what padding would leave free fits nothing
+        begin = self.arena.first_fit(room, alignment) if size else 0
         limit = self.target.local_bytes
         if begin + size > limit:
             values = {"name": self.name, "bytes": begin + size, "target": self.target.name, "limit": limit}
@@ -276,26 +273,6 @@ class _Stack:
         asked = None if alloca.attributes is None else alloca.attributes.find("alignment")
         element = BYTES[alloca.type.element]
         return max(self.target.default_alignment, element, asked if isinstance(asked, int) else 1)
-
-    def _close(self, size: int, alignment: int) -> int:
-        """Take bytes out of the first gap that has them; the last one always does."""
-        for position, (begin, end) in enumerate(self.gaps):
-            start = -(-begin // alignment) * alignment
-            if start + size <= end:
-                rest = [item for item in ((begin, start), (start + size, end)) if item[0] < item[1]]
-                self.gaps[position : position + 1] = rest
-                return start
-        return ENDLESS
-
-    def _open(self, begin: int, end: int) -> None:
-        """Give bytes back; gaps that touch become one."""
-        position = bisect_left(self.gaps, (begin, end))
-        if position < len(self.gaps) and self.gaps[position][0] == end:
-            end = self.gaps.pop(position)[1]
-        if position and self.gaps[position - 1][1] == begin:
-            position -= 1
-            begin = self.gaps.pop(position)[0]
-        self.gaps.insert(position, (begin, end))
 
 
 # --- the pass that writes extensions of the language in its other instructions: tiles, axes of a ------------
@@ -402,9 +379,7 @@ class _Lifetimes:
     def visit(self, region: Region, _: bool) -> Region:
         """The region with the ends of what it allocates; ends that it had before are made anew."""
         statements = [item for item in region.statements if not isinstance(item.instruction, LifetimeStop)]
-        last: dict[str, int] = {}
-        for position, statement in enumerate(statements):
-            last.update(dict.fromkeys(self._uses(statement), position))
+        last = last_uses(map(self._uses, statements))
         found: list[Statement] = []
         stops = _stops(statements, last)
         for position, statement in enumerate(statements):

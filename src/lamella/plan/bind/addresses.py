@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from lamella.base.arena import Arena
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.limits import LARGEST
 from lamella.lang.nem.device import ResolvedTopology
 from lamella.lang.nem.resolved import Buffer
 from lamella.lang.nem.rules import ADDRESS_SPACE
-from lamella.plan.capacity import aligned
 
 MOST_GAPS = 256
 """How many gaps are remembered, which keeps the search linear in the number of buffers."""
@@ -54,24 +54,9 @@ def end_of(buffers: Iterable[Buffer], placed: Mapping[str, int]) -> int:
 
 
 def _first_fit(buffers: Iterable[Buffer]) -> dict[str, int]:
-    placed: dict[str, int] = {}
-    gaps: list[tuple[int, int]] = []
-    end = 0
-    for buffer in buffers:
-        for number, (first, last) in enumerate(gaps):
-            start = aligned(first, buffer.align)
-            if start + buffer.size <= last:
-                placed[buffer.name] = start
-                rest = [(first, start), (start + buffer.size, last)]
-                gaps[number : number + 1] = [gap for gap in rest if gap[0] < gap[1]]
-                break
-        else:
-            start = aligned(end, buffer.align)
-            placed[buffer.name] = start
-            if end < start and len(gaps) < MOST_GAPS:
-                gaps.append((end, start))
-            end = start + buffer.size
-    return placed
+    """Buffers live as long as the program: only what alignment leaves between them is filled again."""
+    arena = Arena(MOST_GAPS)
+    return {buffer.name: arena.first_fit(buffer.size, buffer.align) for buffer in buffers}
 
 
 def _overflow(

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lamella.base.liveness import changes
 from lamella.lang.nem.resolved import Buffer, Plan
 from lamella.plan.timing.machine import Machine
 
@@ -79,13 +80,9 @@ def _occupancy(
 
 def _steps(held: list[Held]) -> tuple[tuple[int, int], ...]:
     """How many bytes are in use from which cycle on."""
-    changes: dict[int, int] = defaultdict(int)
-    for item in held:
-        changes[item.start] += item.buffer.size
-        changes[item.end] -= item.buffer.size
     steps: list[tuple[int, int]] = []
     level = 0
-    for cycle in sorted(changes):
-        level += changes[cycle]
+    for cycle, begun, ended in changes((item.buffer.size, item.start, item.end) for item in held):
+        level += sum(begun) - sum(ended)
         steps.append((cycle, level))
     return tuple(steps)

@@ -1,9 +1,10 @@
-"""When tensors are used for the last time, so that a run holds no more than it needs."""
+"""Liveness of tensors in a row of nodes: their last uses, so that a run holds no more than it needs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from lamella.base.liveness import live_ranges
 from lamella.graph.nodes import Argument, Loop, Node, Operation, Pack, Tensor, regions, tensors
 
 
@@ -32,13 +33,10 @@ def uses_of(node: Node) -> Iterator[str]:
 
 def last_uses(nodes: Sequence[Node], inputs: Iterable[str], kept: Iterable[str]) -> list[tuple[str, ...]]:
     """For each node, the names that this row of nodes was given or defined and that nothing after it needs."""
-    place = dict.fromkeys(inputs, 0)
-    for number, node in enumerate(nodes):
-        place.update((name, number) for name in uses_of(node) if name in place)
-        place.update((name, number) for name in names_of(node.outputs))
+    steps = ((uses_of(node), names_of(node.outputs)) for node in nodes)
     found: list[list[str]] = [[] for _ in nodes]
     stay = set(kept)
-    for name, number in place.items():
+    for name, alive in live_ranges(steps, before=inputs).items():
         if name not in stay and nodes:
-            found[number].append(name)
+            found[max(alive.last, 0)].append(name)
     return [tuple(row) for row in found]

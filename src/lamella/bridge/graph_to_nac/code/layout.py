@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from lamella.base.liveness import last_uses
 from lamella.base.origin import Origin
 from lamella.base.source import NOWHERE
 from lamella.bridge.graph_to_nac.calls.restate import PASS
@@ -104,7 +105,7 @@ class _Layout:
         self.results: list[str] = []
         self.origins: dict[int, Origin] = {}
         self.places: dict[str, int] = {}
-        self.last = {ref.key: number for number, item in enumerate(items) for ref in item.refs}
+        self.last = last_uses([ref.key for ref in item.refs] for item in items)
         self.items = items
         self.outputs = len(items[-1].words) if items else 0
         self.branches: dict[int, int] = {}
