@@ -5,14 +5,15 @@ Who reads a file tells its users of a fault in the words of the language that th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, cast
 
 from lamella.base import dtype as types
 from lamella.base.dtype import ElementType
+from lamella.base.errors import Malformed
+from lamella.base.jsontext import decode_object
 from lamella.base.limits import OutOfRange, product
 from lamella.base.shape import MOST_AXES, bytes_for
 
@@ -35,7 +36,7 @@ _MOST_TENSORS = 200_000
 
 
 class Fault(StrEnum):
-    """What can be wrong with a header, as a sentence with the values of a `StoreError`."""
+    """What can be wrong with a header, as a sentence with the values of a finding."""
 
     HEADER = "byte {offset}: {reason}"
     ENTRY = "the entry of '{name}' {reason}"
@@ -43,13 +44,13 @@ class Fault(StrEnum):
     TWICE = "'{name}' is stored twice"
 
 
-class StoreError(Exception):
-    """Says what is wrong with a file; readers make a finding of it."""
+def _malformed(fault: Fault, **values: object) -> Malformed:
+    return Malformed(fault.value.format(**values), fault=fault, values=values)
 
-    def __init__(self, fault: Fault, **values: object) -> None:
-        super().__init__(fault.value.format(**values))
-        self.fault = fault
-        self.values = values
+
+def fault_of(problem: Malformed) -> tuple[Fault, dict[str, object]]:
+    """What is wrong with a header, with the values of its sentence."""
+    return cast("Fault", problem.details["fault"]), cast("dict[str, object]", problem.details["values"])
 
 
 class Entry(NamedTuple):
@@ -71,13 +72,13 @@ class Index(NamedTuple):
 
 
 def read_index(data: bytes | memoryview) -> Index:
-    """The tensors of a file's bytes, all of the header checked and no tensor touched; StoreError otherwise."""
+    """The tensors of a file's bytes, all of the header checked and no tensor touched; Malformed otherwise."""
     size = _header_size(data)
     header = _header(bytes(data[PREFIX : PREFIX + size]))
     metadata = header.pop(METADATA, {})
     if len(header) > _MOST_TENSORS:
         reason = f"the header names {len(header)} tensors, and {_MOST_TENSORS} is the most"
-        raise StoreError(Fault.HEADER, offset=PREFIX, reason=reason)
+        raise _malformed(Fault.HEADER, offset=PREFIX, reason=reason)
     entries = [_entry(key, value) for key, value in header.items()]
     _check_ranges(entries, len(data) - PREFIX - size)
     return Index(entries, metadata, PREFIX + size)
@@ -86,38 +87,28 @@ def read_index(data: bytes | memoryview) -> Index:
 def _header_size(data: bytes | memoryview) -> int:
     if len(data) < PREFIX:
         reason = f"the length of the header needs 8 bytes, the file has {len(data)}"
-        raise StoreError(Fault.HEADER, offset=0, reason=reason)
+        raise _malformed(Fault.HEADER, offset=0, reason=reason)
     size = int.from_bytes(data[:PREFIX], "little")
     if size > min(len(data) - PREFIX, LARGEST_HEADER):
         reason = f"the header is to have {size} bytes, {len(data) - PREFIX} follow"
-        raise StoreError(Fault.HEADER, offset=0, reason=reason)
+        raise _malformed(Fault.HEADER, offset=0, reason=reason)
     if data[PREFIX : PREFIX + 1] != b"{":
-        raise StoreError(Fault.HEADER, offset=PREFIX, reason="the header does not begin with '{'")
+        raise _malformed(Fault.HEADER, offset=PREFIX, reason="the header does not begin with '{'")
     return size
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for key, value in pairs:
-        if key in found:
-            raise StoreError(Fault.TWICE, name=key)
-        found[key] = value
-    return found
 
 
 def _header(text: bytes) -> dict[str, object]:
     try:
-        found: dict[str, object] = json.loads(text.decode("utf-8"), object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as problem:
-        deep = isinstance(problem, RecursionError)
-        reason = "nests too deeply" if deep else f"is no JSON: {str(problem)[:100]}"
-        raise StoreError(Fault.HEADER, offset=PREFIX, reason=f"the header {reason}") from None
-    return found
+        return decode_object(text, max_depth=None)
+    except Malformed as problem:
+        if "key" in problem.details:
+            raise _malformed(Fault.TWICE, name=problem.details["key"]) from None
+        raise _malformed(Fault.HEADER, offset=PREFIX, reason=f"the header {problem}") from None
 
 
 def _entry(key: str, value: object) -> Entry:
     def wrong(reason: str) -> NoReturn:
-        raise StoreError(Fault.ENTRY, name=key, reason=reason)
+        raise _malformed(Fault.ENTRY, name=key, reason=reason)
 
     if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
         wrong("does not consist of dtype, shape and data_offsets")
@@ -146,11 +137,11 @@ def _check_ranges(entries: Sequence[Entry], size: int) -> None:
     for item in sorted(entries, key=lambda entry: (entry.begin, entry.end)):
         reason = _misplaced(item, position, size)
         if reason:
-            raise StoreError(Fault.RANGE, name=item.name, begin=item.begin, end=item.end, reason=reason)
+            raise _malformed(Fault.RANGE, name=item.name, begin=item.begin, end=item.end, reason=reason)
         position = item.end
     if position != size:
         reason = f"{size - position} bytes follow the last tensor"
-        raise StoreError(Fault.HEADER, offset=position, reason=reason)
+        raise _malformed(Fault.HEADER, offset=position, reason=reason)
 
 
 def _misplaced(item: Entry, position: int, size: int) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from lamella.backend.tisa.problem import TokenizerProblem
-from lamella.base.errors import InputError
+from lamella.base.errors import InputError, Malformed
+from lamella.base.jsontext import decode_object
 from lamella.base.reader import Reader
 from lamella.lang.nac.nodes import File, Resource
 from lamella.lang.nac.rules import tokenizing as rules
@@ -142,10 +142,9 @@ def _read_merges(reader: Reader) -> tuple[Merge, ...]:
 
 def _read_json(resource: Resource) -> dict[str, object]:
     try:
-        found: object = json.loads(bytes(resource.data))
-    except (ValueError, RecursionError):
-        raise _BadResourceError("is not JSON") from None
-    return _object(found)
+        return decode_object(resource.data)
+    except Malformed as problem:
+        raise _BadResourceError(str(problem)) from None
 
 
 def _object(found: object) -> dict[str, object]:

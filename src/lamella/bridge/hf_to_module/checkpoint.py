@@ -13,9 +13,10 @@ import numpy as np
 from lamella.base.arrays import Array, view_memory
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dtype import ElementType
+from lamella.base.errors import Malformed
 from lamella.base.limits import DEFAULT, LARGEST, Limits
 from lamella.base.paths import Mapped, is_there, map_bytes_in
-from lamella.base.safetensors import NO_ARRAY, StoreError, read_index
+from lamella.base.safetensors import NO_ARRAY, read_index
 from lamella.bridge.hf_to_module.documents import read_object, refuse_link, wrong_file
 
 SINGLE = "model.safetensors"
@@ -104,7 +105,7 @@ def _open_file(folder: Path, name: str, limits: Limits) -> tuple[Mapped, list[En
     mapped = map_bytes_in(folder, name, replace(limits, max_data_bytes=LARGEST))
     try:
         index = read_index(mapped.data)
-    except StoreError as problem:
+    except Malformed as problem:
         raise LamellaError([wrong_file(mapped.path, str(problem)[:400])]) from None
     start = index.start
     return mapped, [

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
-from lamella.base.jsontext import DuplicateKeyError, is_deeper, unique_keys
+from lamella.base.errors import Malformed
+from lamella.base.jsontext import decode_object
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import read_text_in, shown, stored_in
 from lamella.base.source import Source, Span
@@ -36,21 +36,10 @@ def read_object(folder: Path, name: str, limits: Limits = DEFAULT) -> dict[str, 
     refuse_link(folder, name)
     text = read_text_in(folder, name, limits)
     try:
-        found: object = json.loads(text, object_pairs_hook=unique_keys)
-    except DuplicateKeyError as problem:
-        raise LamellaError(
-            [wrong_file(path, f"the key '{str(problem.args[0])[:200]}' stands there twice")]
-        ) from None
-    except json.JSONDecodeError as problem:
-        why = f"it is no JSON: {problem.msg[:1].lower()}{problem.msg[1:100]}"
-        place = Span(Source(shown(path), text), problem.pos, min(problem.pos + 1, len(text)))
-        raise LamellaError([rules.FOLDER.at(place, file=path.name, why=why, repair="")]) from None
-    except (ValueError, RecursionError) as problem:
-        deep = isinstance(problem, RecursionError)
-        why = "it nests too deeply" if deep else f"it is no JSON: {str(problem)[:100]}"
-        raise LamellaError([wrong_file(path, why)]) from None
-    if not isinstance(found, dict):
-        raise LamellaError([wrong_file(path, "it is no JSON object")])
-    if is_deeper(found, limits.max_depth):
-        raise LamellaError([wrong_file(path, f"it nests more than {limits.max_depth} levels deep")])
-    return found
+        return decode_object(text, limits.max_depth)
+    except Malformed as problem:
+        position = problem.details.get("position")
+        place = whole(path)
+        if isinstance(position, int):
+            place = Span(Source(shown(path), text), position, min(position + 1, len(text)))
+        raise LamellaError([rules.FOLDER.at(place, file=path.name, why=f"it {problem}", repair="")]) from None

@@ -14,6 +14,8 @@ from lamella.base import dim
 from lamella.base.diagnostic import Diagnostic, printable
 from lamella.base.dim import Extent, Truth
 from lamella.base.dtype import ElementType, find, find_in
+from lamella.base.errors import Malformed
+from lamella.base.jsontext import decode_object
 from lamella.base.limits import DEFAULT, LARGEST, Limits
 from lamella.base.source import NOWHERE, Span
 from lamella.bridge.nac_to_graph.nodes import InputType, State
@@ -211,13 +213,10 @@ class _Reader:
             self._report(problem)
             return None
         try:
-            content = json.loads(bytes(self._resource.data).decode("utf-8"))
-        except (ValueError, RecursionError):
-            content = None
-        if not isinstance(content, dict):
-            self._report("it is no JSON object")
+            return decode_object(self._resource.data)
+        except Malformed as problem:
+            self._report(f"it {problem}")
             return None
-        return content
 
     def _format(self, value: object) -> None:
         if not _is_integer(value) or value != FORMAT:

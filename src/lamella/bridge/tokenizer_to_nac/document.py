@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import Malformed
+from lamella.base.jsontext import decode_json
 from lamella.base.source import Binary, Span
 from lamella.lang.nac.rules import tokenizing as rules
 
@@ -130,7 +131,7 @@ def read_document(data: bytes, name: str) -> Part:
     """The whole text."""
     span = Span(Binary(name), 0, 0)
     try:
-        value: object = json.loads(data, parse_float=read_number)
-    except (ValueError, RecursionError):
-        raise Part(None, "the text", span).wrong("is not JSON") from None
+        value = decode_json(data, max_depth=None, read_number=read_number)
+    except Malformed as problem:
+        raise Part(None, "the text", span).wrong(str(problem)) from None
     return Part(value, "the text", span)

@@ -13,6 +13,7 @@ import numpy as np
 from lamella.base.arrays import Array, element_type_of, numpy_dtype, to_memory, view_memory
 from lamella.base.diagnostic import Rule
 from lamella.base.dtype import ElementType
+from lamella.base.errors import Malformed
 from lamella.base.limits import DEFAULT, Limits, product
 from lamella.base.paths import read_bytes, shown
 from lamella.base.safetensors import (
@@ -24,7 +25,7 @@ from lamella.base.safetensors import (
     Entry,
     Fault,
     Index,
-    StoreError,
+    fault_of,
     read_index,
 )
 from lamella.base.shape import bytes_for
@@ -84,8 +85,9 @@ def decode_index(data: bytes | memoryview, name: str) -> Index:
     """The tensors of a file's bytes, all of the header checked and no tensor touched; LamellaError otherwise."""
     try:
         return read_index(data)
-    except StoreError as problem:
-        refuse(_RULES[problem.fault].at(whole(name), hint=None, labels=(), **problem.values))
+    except Malformed as problem:
+        fault, values = fault_of(problem)
+        refuse(_RULES[fault].at(whole(name), hint=None, labels=(), **values))
 
 
 def read_entry(image: Array, item: Entry, name: str) -> Array:

@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lamella.base.errors import Malformed
+from lamella.base.jsontext import decode_object
 from lamella.lang.nac.nodes import File, Resource
 
 NAME = "lamella.json"
@@ -35,10 +37,9 @@ def find_notes(file: File) -> dict[str, object] | None:
     if resource is None:
         return {}
     try:
-        found = json.loads(bytes(resource.data)) if len(resource.data) <= _LONGEST else None
-    except (ValueError, RecursionError):
+        return decode_object(resource.data) if len(resource.data) <= _LONGEST else None
+    except Malformed:
         return None
-    return found if isinstance(found, dict) else None
 
 
 def notes_resource(notes: Mapping[str, object]) -> Resource:

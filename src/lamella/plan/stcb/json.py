@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 
 from lamella.base.dtype import find_in
+from lamella.base.errors import Malformed
+from lamella.base.jsontext import decode_json
 from lamella.base.limits import DEFAULT, LARGEST, Limits
 from lamella.base.quant import PerChannel, PerGroup, PerTensor, Quant
 from lamella.lang.nem.resolved import AttributeValue
@@ -145,9 +147,9 @@ def _origin(origin: Origin) -> dict[str, Json]:
 def from_json(text: str, limits: Limits = DEFAULT) -> Stream:
     """The stream of a text; a LamellaError says what is wrong with it."""
     try:
-        value: Json = json.loads(text, object_pairs_hook=_without_doubles)
-    except (ValueError, RecursionError) as problem:
-        raise bad_stream(f"this is no JSON: {str(problem)[:200]}") from None
+        value = decode_json(text)
+    except Malformed as problem:
+        raise bad_stream(f"this {problem}") from None
     top = Fields(value, "the stream")
     if top.take("version", fields.text) != f"{VERSION[0]}.{VERSION[1]}":
         raise bad_stream("the version is not 1.0")
@@ -164,13 +166,6 @@ def from_json(text: str, limits: Limits = DEFAULT) -> Stream:
     )
     top.finish()
     return validate_stream(stream, limits)
-
-
-def _without_doubles(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key is given twice")
-    return found
 
 
 def _read_memory(memory: Fields) -> tuple[Place, ...]:

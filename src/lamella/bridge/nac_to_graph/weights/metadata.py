@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import Malformed
+from lamella.base.jsontext import decode_object
 from lamella.base.source import Span
 from lamella.lang.nac.check.tensors import read_scales
 from lamella.lang.nac.nodes import (
@@ -89,22 +91,12 @@ def _is_entry(value: Entry) -> bool:
     return "quant_type" in value and not isinstance(value["quant_type"], dict)
 
 
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise _WrongError("has a key twice")
-    return found
-
-
 def _parse(text: str) -> Entry:
     """The object of a text that begins with a brace."""
     try:
-        found: dict[str, object] = json.loads(text, object_pairs_hook=_unique)
-    except ValueError as problem:
-        raise _WrongError(f"is no JSON: {str(problem)[:100]}") from None
-    except RecursionError:
-        raise _WrongError("nests too deeply") from None
-    return found
+        return decode_object(text)
+    except Malformed as problem:
+        raise _WrongError(str(problem)) from None
 
 
 def _to_quantization(value: object) -> Quantization:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from lamella.base.diagnostic import Diagnostic, errors
+from lamella.base.errors import Malformed
+from lamella.base.jsontext import decode_object
 from lamella.base.source import NOWHERE, Span
 from lamella.lang.nac.nodes import INPUT, NONE, OUTPUT, File, Resource
 from lamella.lang.nac.notes import find_notes
@@ -96,10 +98,10 @@ def read_entry(file: File, check: Check) -> tuple[Entry | None, list[Diagnostic]
 def _load(reading: _Reading) -> Mapping[str, object] | None:
     data = reading.notes.data
     try:
-        content = json.loads(bytes(data)) if len(data) <= _LONGEST else None
-    except (ValueError, RecursionError):
+        content = decode_object(data) if len(data) <= _LONGEST else None
+    except Malformed:
         content = None
-    if not isinstance(content, dict):
+    if content is None:
         reading.malformed("it is no JSON object")
         return None
     if type(content.get("format")) is not int or content["format"] != FORMAT:
