@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.base.collector import collector_paused
+from lamella.base.gc import collector_paused
 from lamella.base.cursor import BAD, END, Cursor, Lexer, SyntaxProblem
 from lamella.base.diagnostic import Rule
 from lamella.base.source import Source

@@ -10,8 +10,7 @@ from hypothesis import assume, given, settings
 from lamella.backend.cpu import compile_program
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.base.arrays import Array, element_type_of
-from lamella.bridge.graph_to_kernels.contraction import write_contraction
-from lamella.bridge.graph_to_kernels.steps import Unsupported, terms
+from lamella.bridge.graph_to_kernels.contraction import Unsupported, terms, write_contraction
 from lamella.bridge.graph_to_kernels.terms import Held, stored_type
 from lamella.kernels.build import Builder, Names
 from lamella.lang.tensor import check

@@ -20,7 +20,7 @@ from lamella.lang.nem import parse, write
 from lamella.lang.nem.resolved import Plan, Task
 from lamella.pipeline.nem.program import Program, check_program
 from lamella.plan.bind import bind
-from lamella.plan.picture import chrome_trace, html_page, summary
+from lamella.plan.report import chrome_trace, html_page, summary
 from lamella.plan.stcb import from_bytes, from_json, list_stream, to_bytes, to_json, verify_stream
 from lamella.plan.timing import simulate
 from lamella.plan.timing.cost import cost_of

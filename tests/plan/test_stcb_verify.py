@@ -11,7 +11,7 @@ from lamella.backend.npu.stream import compile_stream
 from lamella.base.diagnostic import LamellaError
 from lamella.plan.stcb.nodes import RESET, Access, Place, Record, Stream, Unit
 from lamella.plan.stcb.run import Bit, Machine, Queues, order_of, queue_up
-from lamella.plan.stcb.verify import verify_stream
+from lamella.plan.stcb.validate import verify_stream
 
 DMA, NMU, VPU = Unit("DMA", 0), Unit("NMU", 0), Unit("VPU", 0)
 BYTE = Access("L2", 0, (1,), (1,))

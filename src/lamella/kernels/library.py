@@ -15,8 +15,7 @@ import numpy as np
 
 from lamella.base.arrays import Array
 from lamella.kernels.build import Builder, Names
-from lamella.kernels.direct.abreast import Abreast, count_streams
-from lamella.kernels.direct.streamed import Streamed
+from lamella.kernels.direct import MultistreamGemv, StreamedGemm, count_streams
 from lamella.kernels.passes.lower_linalg.extents import add, as_value, least, multiply, subtract
 from lamella.kernels.passes.lower_linalg.gemm import write_panels
 from lamella.kernels.passes.lower_linalg.operands import WIDER, Factor, Operand, Product, Span
@@ -82,7 +81,7 @@ def packed_gemm(
     if start.pack == 1 and element == kind and count_streams(shape.n) > 1:
         end = least(builder, add(builder, share.first, share.size), count)
         operands = (Operand(item, type_) for item, type_ in zip((a, b, c), types, strict=True))
-        Abreast(*operands).write(builder, share.first, end)
+        MultistreamGemv(*operands).write(builder, share.first, end)
         return _finish(builder, types)
     begin = multiply(builder, share.first, start.rows)
     m = (
@@ -164,7 +163,7 @@ def streamed_gemm(shape: Shape, target: Target, element: str = "f32", block: int
     builder, values = _start()
     a, b, c = (Operand(value, type_) for value, type_ in zip(values, types, strict=True))
     begin = multiply(builder, builder.builtin("group_id", INDEX), block)
-    Streamed(a, b, c, target).write(builder, begin, block)
+    StreamedGemm(a, b, c, target).write(builder, begin, block)
     return stream_result(_finish(builder, types))
 
 

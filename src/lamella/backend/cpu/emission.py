@@ -43,7 +43,7 @@ from lamella.backend.cpu.emit.text import Writer
 from lamella.backend.cpu.emit.threads import enter_thread
 from lamella.backend.cpu.emit.values import LLVM, Lanes, RunValue
 from lamella.backend.cpu.emit.varying import find_varying
-from lamella.base.collector import collector_paused
+from lamella.base.gc import collector_paused
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.source import Span
 from lamella.kernels.locals import local_bytes, stack_offset

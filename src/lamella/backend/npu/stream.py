@@ -25,8 +25,7 @@ from lamella.base.source import EMPTY_SOURCE
 from lamella.lang.nem import nodes as text
 from lamella.lang.nem.resolved import Buffer, Index, Plan, Region, Task, TensorType
 from lamella.lang.nem.rules import UNINITIALISED
-from lamella.plan.stcb.faults import bad_stream
-from lamella.plan.stcb.nodes import RESET, Access, Place, Record, Stream, Tensor, level_name
+from lamella.plan.stcb.nodes import RESET, Access, Place, Record, Stream, Tensor, bad_stream, level_name
 from lamella.plan.stcb.run import Queues, order_of, queue_up
 from lamella.plan.stcb.validate import hands_on, tensor_type
 

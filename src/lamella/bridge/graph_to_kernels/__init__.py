@@ -13,9 +13,15 @@ from lamella.base.dim import substitute
 from lamella.base.dtype import F32, F64, I64, ElementType
 from lamella.base.limits import DEFAULT, Limits
 from lamella.bridge.graph_to_kernels.affine import is_integer
-from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, neutral_value, write_contraction
+from lamella.bridge.graph_to_kernels.contraction import (
+    ASSIGNMENTS,
+    Unsupported,
+    elements,
+    neutral_value,
+    plan_steps,
+    write_contraction,
+)
 from lamella.bridge.graph_to_kernels.products import Product, find_product, memref_shape, write_product
-from lamella.bridge.graph_to_kernels.steps import Unsupported, elements, plan_steps
 from lamella.bridge.graph_to_kernels.terms import Held, Writing, is_picked, stored_type
 from lamella.bridge.graph_to_kernels.windows import Window, find_window, write_window
 from lamella.graph.binding import bind_operation, quantizer_of, signature

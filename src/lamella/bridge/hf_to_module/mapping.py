@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 
 from lamella.base.arrays import Array
-from lamella.base.collector import collector_paused
+from lamella.base.gc import collector_paused
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dtype import ElementType
 from lamella.base.source import Span

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from lamella.base.collector import collector_paused
+from lamella.base.gc import collector_paused
 from lamella.base.diagnostic import Diagnostic, errors, sort_findings
 from lamella.base.dtype import F32, ElementType
 from lamella.base.limits import Limits

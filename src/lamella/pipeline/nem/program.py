@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from lamella.base.collector import collector_paused
+from lamella.base.gc import collector_paused
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits

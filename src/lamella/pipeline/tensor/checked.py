@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lamella.backend.cpu.fingerprint import fingerprint
 from lamella.backend.cpu.jit import open_cache
-from lamella.base.collector import collector_paused
+from lamella.base.gc import collector_paused
 from lamella.base.diagnostic import LamellaError, errors, sort_findings
 from lamella.base.limits import Limits
 from lamella.base.paths import read_text, shown

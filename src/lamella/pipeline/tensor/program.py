@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lamella.base.collector import collector_paused
+from lamella.base.gc import collector_paused
 from lamella.base.diagnostic import Diagnostic, errors, sort_findings
 from lamella.base.limits import Limits
 from lamella.base.paths import read_text, shown

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from lamella.base.arena import Arena
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
-from lamella.base.limits import DEFAULT, Limits
+from lamella.base.limits import DEFAULT, LARGEST, Limits
 from lamella.base.quant import Quant
 from lamella.base.source import NOWHERE, Span
-from lamella.lang.nem.device import ResolvedDevice
-from lamella.lang.nem.resolved import Loop, Plan, Region, Task
-from lamella.lang.nem.rules import ABSTRACT_TARGET, BAD_STREAM, NO_DEVICE, SERIALISED, TOPOLOGY_VALUE
-from lamella.plan.bind.addresses import assign_addresses
+from lamella.lang.nem.device import ResolvedDevice, ResolvedTopology
+from lamella.lang.nem.resolved import Buffer, Loop, Plan, Region, Task
+from lamella.lang.nem.rules import (
+    ABSTRACT_TARGET,
+    ADDRESS_SPACE,
+    BAD_STREAM,
+    NO_DEVICE,
+    SERIALISED,
+    TOPOLOGY_VALUE,
+)
 from lamella.plan.bind.fusion import find_chains, outside
 from lamella.plan.bind.offsets import offset_of
 from lamella.plan.bind.placement import Placement, Seat, check_tasks
@@ -32,8 +39,67 @@ from lamella.plan.stcb.nodes import (
     Tensor,
     Unit,
 )
-from lamella.plan.stcb.validate import MOVES, ordered
-from lamella.plan.stcb.verify import Clock, join
+from lamella.plan.stcb.validate import MOVES, Clock, join, ordered
+
+# --- addresses: every buffer gets its bytes, aligned as it asks, for the whole program ----------------------
+
+
+MOST_GAPS = 256
+"""How many gaps are remembered, which keeps the search linear in the number of buffers."""
+
+
+def assign_addresses(
+    buffers: Iterable[Buffer], topology: ResolvedTopology
+) -> tuple[Mapping[str, int], list[Diagnostic]]:
+    """The address of each buffer in its memory, by name, and the buffers that do not fit."""
+    levels: dict[str, list[Buffer]] = {}
+    for buffer in buffers:
+        levels.setdefault(buffer.level, []).append(buffer)
+    found: dict[str, int] = {}
+    findings: list[Diagnostic] = []
+    for level, members in levels.items():
+        placed = pack(members)
+        found |= placed
+        findings += _overflow(members, placed, level, capacity(members[0].memory, topology))
+    return found, findings
+
+
+def capacity(memory: str, topology: ResolvedTopology) -> int:
+    """Bytes of a memory; DDR has no end."""
+    sizes = {"L1": topology.l1_size_bytes, "L2": topology.l2_size_bytes}
+    return sizes.get(memory, LARGEST)
+
+
+def pack(buffers: Sequence[Buffer]) -> dict[str, int]:
+    """Addresses in one memory, by the better of the two orders."""
+    by_size = _first_fit(sorted(buffers, key=lambda item: -item.size))
+    by_alignment = _first_fit(sorted(buffers, key=lambda item: (-item.align, -item.size)))
+    return min(by_size, by_alignment, key=lambda placed: end_of(buffers, placed))
+
+
+def end_of(buffers: Iterable[Buffer], placed: Mapping[str, int]) -> int:
+    """The first byte behind the last buffer."""
+    return max((placed[item.name] + item.size for item in buffers), default=0)
+
+
+def _first_fit(buffers: Iterable[Buffer]) -> dict[str, int]:
+    """Buffers live as long as the program: only what alignment leaves between them is filled again."""
+    arena = Arena(MOST_GAPS)
+    return {buffer.name: arena.first_fit(buffer.size, buffer.align) for buffer in buffers}
+
+
+def _overflow(
+    buffers: Sequence[Buffer], placed: Mapping[str, int], level: str, available: int
+) -> list[Diagnostic]:
+    """The first buffer, by address, that ends behind the memory; the others follow from it."""
+    needed = end_of(buffers, placed)
+    outside = [item for item in buffers if placed[item.name] + item.size > available]
+    outside.sort(key=lambda item: placed[item.name])
+    return [
+        ADDRESS_SPACE.at(item.span, buffer=item.name, level=level, needed=needed, available=available)
+        for item in outside[:1]
+    ]
+
 
 # --- order: which dependencies of a program need a token once every unit takes its records in order ---------
 

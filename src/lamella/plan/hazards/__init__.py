@@ -22,11 +22,8 @@ from lamella.lang.nem.rules import (
     WRITE_AFTER_WRITE,
 )
 from lamella.plan.diophantine import Budget, Exhausted
-from lamella.plan.hazards.accesses import Access, Accesses, Point
-from lamella.plan.hazards.find import Finder, Found, Hazard
-from lamella.plan.hazards.neighbours import members
-from lamella.plan.hazards.questions import Meeting, Questions
-from lamella.plan.hazards.writes import Touched, Writes, may_alias
+from lamella.plan.hazards.accesses import Access, Accesses, Point, Touched, Writes, may_alias
+from lamella.plan.hazards.find import Finder, Found, Hazard, Meeting, Questions, members
 from lamella.plan.order import Extent, Order, Site
 
 # --- how hazards are told: bytes, iterations, places --------------------------------------------------------

@@ -13,10 +13,9 @@ from lamella.lang.nem.evaluate import Problem, evaluate
 from lamella.lang.nem.nodes import Document
 from lamella.lang.nem.resolved import Loop, Plan, Task
 from lamella.lang.nem.rules import UNDEFINED
-from lamella.plan.passes.hoist import find_hoists, hoist
-from lamella.plan.passes.invariant import Hoist
+from lamella.plan.passes.hoist import Hoist, find_hoists, hoist
 from lamella.plan.passes.rewrite import Edits, loops_of, names_in, walk
-from lamella.plan.passes.rings import Ring, Use, find_rings
+from lamella.plan.passes.ring_buffers import Ring, Use, find_rings
 from lamella.plan.timing.cost import Cost, cost_of
 from lamella.plan.timing.machine import Machine
 

@@ -10,7 +10,6 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.quant import PerChannel, PerGroup, PerTensor, Quant, scales_of, zero_points_of
 from lamella.base.reader import Reader
-from lamella.plan.stcb.faults import bad_stream
 from lamella.plan.stcb.json import from_json, to_json
 from lamella.plan.stcb.nodes import (
     LEVELS,
@@ -22,11 +21,11 @@ from lamella.plan.stcb.nodes import (
     Record,
     Stream,
     Tensor,
+    bad_stream,
     level_name,
 )
 from lamella.plan.stcb.record import RECORD_BYTES, read_record, write_record
-from lamella.plan.stcb.validate import validate_stream
-from lamella.plan.stcb.verify import verify_stream
+from lamella.plan.stcb.validate import validate_stream, verify_stream
 from lamella.plan.stcb.words import Table, WordReader, Words
 
 # --- streams as bytes: the layout of `docs/layers/stcb.md`, read without trust and written in one -----------

@@ -13,9 +13,19 @@ from lamella.base.limits import DEFAULT, LARGEST, Limits
 from lamella.base.quant import PerChannel, PerGroup, PerTensor, Quant
 from lamella.lang.nem.resolved import AttributeValue
 from lamella.plan.stcb import fields
-from lamella.plan.stcb.faults import bad_stream
 from lamella.plan.stcb.fields import Fields, Json
-from lamella.plan.stcb.nodes import PLAIN, VERSION, Access, Origin, Place, Record, Stream, Tensor, Unit
+from lamella.plan.stcb.nodes import (
+    PLAIN,
+    VERSION,
+    Access,
+    Origin,
+    Place,
+    Record,
+    Stream,
+    Tensor,
+    Unit,
+    bad_stream,
+)
 from lamella.plan.stcb.validate import validate_stream
 
 _UNIT = re.compile(r"(SEQ|DMA|NMU|VPU|SDMA)([0-9]{1,5})|(CSTL)([0-9]{1,5})([AB])")

@@ -10,9 +10,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from lamella.base.diagnostic import LamellaError
 from lamella.base.quant import Quant
+from lamella.base.source import NOWHERE
 from lamella.lang.nem.registry import load_registry
 from lamella.lang.nem.resolved import AttributeValue
+from lamella.lang.nem.rules import BAD_STREAM
+
+# --- what is wrong with a stream, as the one finding that every reader of streams raises --------------------
+
+
+def bad_stream(problem: str) -> LamellaError:
+    """The error of a stream that cannot be taken."""
+    return LamellaError([BAD_STREAM.at(NOWHERE, problem=problem)])
+
 
 VERSION = (1, 0)
 MOST_BITS = 32

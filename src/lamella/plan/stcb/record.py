@@ -6,8 +6,7 @@ import struct
 from collections.abc import Callable, Iterable
 
 from lamella.lang.nem.resolved import AttributeValue
-from lamella.plan.stcb.faults import bad_stream
-from lamella.plan.stcb.nodes import PLAIN, UNIT_TYPES, WDM, Access, Origin, Record, Unit, op_names
+from lamella.plan.stcb.nodes import PLAIN, UNIT_TYPES, WDM, Access, Origin, Record, Unit, bad_stream, op_names
 from lamella.plan.stcb.words import WORD, Table, WordReader, Words
 
 HEADER = struct.Struct("<BBBBIHHHH")

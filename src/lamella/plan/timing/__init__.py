@@ -14,10 +14,9 @@ from lamella.lang.nem.resolved import Plan, Task
 from lamella.plan.timing.bounds import Load, find_bounds, find_traffic
 from lamella.plan.timing.cost import cost_of
 from lamella.plan.timing.machine import RUNNING_UNITS, SHARED, SHARED_UNITS, Machine, unit_name
-from lamella.plan.timing.occupancy import find_occupancy
 from lamella.plan.timing.program import Step, Steps, prepare
 from lamella.plan.timing.queues import Queues
-from lamella.plan.timing.report import Report, TaskUse, UnitUse, add_waits
+from lamella.plan.timing.report import Report, TaskUse, UnitUse, add_waits, find_occupancy
 from lamella.plan.timing.schedule import BANDWIDTH, TOKEN, UNIT, Outcome, Record, Schedule, Wait
 
 # --- what must still follow the end of a task, whatever the units do: the tail of the -----------------------

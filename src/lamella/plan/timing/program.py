@@ -11,7 +11,7 @@ from math import lcm, prod
 
 from lamella.lang.nem.resolved import Item, Loop, Plan, Task, Wait
 from lamella.plan.timing.cost import Cost
-from lamella.plan.timing.residues import APERIODIC, index_period
+from lamella.plan.timing.periods import APERIODIC, index_period
 
 
 @dataclass(slots=True, eq=False)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from lamella.base.collector import collector_paused
+from lamella.base.gc import collector_paused
 from lamella.base.diagnostic import Diagnostic
 from lamella.kernels.sizes import Sizes
 from lamella.lang.tensor.check.memory import Launch, Proof, check_memory, prove_launch

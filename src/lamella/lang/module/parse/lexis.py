@@ -9,7 +9,7 @@ from inspect import cleandoc
 
 from lamella.base.cursor import COMMENT, END, SHOWN, Lexer, SyntaxProblem
 from lamella.base.limits import LARGEST, Limits
-from lamella.base.margin import Margin, NotingCursor
+from lamella.base.trivia import Margin, NotingCursor
 from lamella.base.source import Notes, Source, Span
 from lamella.base.suggest import nearest
 from lamella.lang.module.nodes import Integer, Real, Text

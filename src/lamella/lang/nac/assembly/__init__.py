@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lamella.base.collector import collector_paused
+from lamella.base.gc import collector_paused
 from lamella.base.diagnostic import errors, sort_findings
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import Source

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from lamella.base.collector import collector_paused
+from lamella.base.gc import collector_paused
 from lamella.base.diagnostic import Diagnostic, sort_findings
 from lamella.lang.nac.check.data import check_arrays, check_inputs, check_parameters, check_tensors
 from lamella.lang.nac.check.instructions import check_instructions, check_training

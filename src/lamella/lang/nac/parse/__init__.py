@@ -9,7 +9,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-from lamella.base.collector import collector_paused
+from lamella.base.gc import collector_paused
 from lamella.base.diagnostic import Diagnostic, sort_findings
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
-from lamella.base.collector import collector_paused
+from lamella.base.gc import collector_paused
 from lamella.base.cursor import SyntaxProblem
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.limits import DEFAULT, Limits

@@ -6,7 +6,7 @@ import re
 
 from lamella.base.cursor import COMMENT, END, SHOWN, Lexer, SyntaxProblem
 from lamella.base.limits import LARGEST, Limits
-from lamella.base.margin import NotingCursor
+from lamella.base.trivia import NotingCursor
 from lamella.base.source import Notes, Source, Span
 from lamella.lang.nem import rules
 from lamella.lang.nem.nodes import Integer, Name, Real, Text

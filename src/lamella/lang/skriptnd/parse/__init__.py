@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lamella.base.collector import collector_paused
+from lamella.base.gc import collector_paused
 from lamella.base.cursor import END, SyntaxProblem
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.limits import DEFAULT, Limits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lamella.base.cursor import COMMENT, SHOWN, Lexer, SyntaxProblem
 from lamella.base.diagnostic import ERROR, Diagnostic
 from lamella.base.limits import Limits
-from lamella.base.margin import NotingCursor
+from lamella.base.trivia import NotingCursor
 from lamella.base.source import Notes, Source, Span
 from lamella.base.suggest import nearest
 from lamella.lang.skriptnd.nodes import Integer, Real

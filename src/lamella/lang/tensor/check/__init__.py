@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from lamella.base.collector import collector_paused
+from lamella.base.gc import collector_paused
 from lamella.base.diagnostic import Diagnostic, Label, errors, sort_findings
 from lamella.base.source import Span
 from lamella.lang.tensor.check.attributes import (

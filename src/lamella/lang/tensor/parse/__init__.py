@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from lamella.base.collector import collector_paused
+from lamella.base.gc import collector_paused
 from lamella.base.cursor import END, SyntaxProblem
 from lamella.base.diagnostic import Diagnostic, sort_findings
 from lamella.base.limits import DEFAULT, Limits

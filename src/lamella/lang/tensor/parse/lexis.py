@@ -8,7 +8,7 @@ import re
 from lamella.base.cursor import COMMENT, SHOWN, Lexer, SyntaxProblem
 from lamella.base.diagnostic import ERROR, Diagnostic, Rule
 from lamella.base.limits import LARGEST, Limits
-from lamella.base.margin import NotingCursor
+from lamella.base.trivia import NotingCursor
 from lamella.base.source import Source, Span
 from lamella.base.suggest import nearest
 from lamella.lang.tensor.nodes import Value

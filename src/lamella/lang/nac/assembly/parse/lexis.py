@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from lamella.base.cursor import COMMENT, SHOWN, Lexer, SyntaxProblem
 from lamella.base.limits import LARGEST, SMALLEST
-from lamella.base.margin import NotingCursor
+from lamella.base.trivia import NotingCursor
 from lamella.base.source import Source, Span
 from lamella.base.suggest import nearest
 from lamella.lang.nac.assembly.nodes import Id, Label, Value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lamella.plan.picture.scene import Bound, Box, Level, Named, Row, Scene, Slice, Track, Waiting
+from lamella.plan.report.scene import Bound, Box, Level, Named, Row, Scene, Slice, Track, Waiting
 
 HOSTILE = (
     "<script>document.body.dataset.pwned='1'</script>",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.base.cursor import Comment
-from lamella.base.margin import Margin
+from lamella.base.trivia import Margin
 from lamella.base.source import Notes, Source
 
 WORD = re.compile(r"[a-z]+")

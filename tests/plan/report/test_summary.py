@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from lamella.lang.nem.resolved import Plan
-from lamella.plan.picture import MOST_TASKS, summarise, summary
-from lamella.plan.picture.names import count, in_bytes, percent
+from lamella.plan.report import MOST_TASKS, summarise, summary
+from lamella.plan.report.build import count, in_bytes, percent
 from lamella.plan.timing import Report, simulate
-from tests.plan.picture.scenes import make_scene
+from tests.plan.report.scenes import make_scene
 from tests.plan.timing_plans import Builder, conv_pipeline, make_device
 
 

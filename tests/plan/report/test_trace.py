@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from lamella.lang.nem.resolved import Plan
-from lamella.plan.picture import chrome_trace
+from lamella.plan.report import chrome_trace
 from lamella.plan.timing import Report, simulate
 from tests.plan.timing_plans import RandomPlan, conv_pipeline
 

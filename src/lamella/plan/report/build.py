@@ -10,30 +10,129 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from lamella.base.diagnostic import printable
-from lamella.lang.nem.resolved import Buffer, Item, Loop, Plan, Task, Wait
-from lamella.plan.bind.addresses import pack
-from lamella.plan.picture.labels import find_named
-from lamella.plan.picture.names import (
-    buffer_name,
-    count,
-    in_bytes,
-    in_thousands,
-    iteration_name,
-    line_of,
-    loops_of,
-    name,
-    percent,
-    region_name,
-)
-from lamella.plan.picture.scene import Bound as scene_Bound
-from lamella.plan.picture.scene import Box, Level, Row, Scene, Slice, Track, Waiting
+from lamella.base.source import Span
+from lamella.lang.nem.resolved import Buffer, Item, Loop, Plan, Region, Task, Wait
+from lamella.plan.bind import pack
+from lamella.plan.report.scene import Bound as scene_Bound
+from lamella.plan.report.scene import Box, Level, Named, Row, Scene, Slice, Track, Waiting
 from lamella.plan.timing.bounds import CRITICAL_PATH, HEAD_WORK_TAIL, LINK, ROOFLINE, UNIT, Bound
 from lamella.plan.timing.cost import MACS
 from lamella.plan.timing.machine import SHARED
-from lamella.plan.timing.occupancy import Occupancy
-from lamella.plan.timing.report import Report, TaskUse
+from lamella.plan.timing.report import Occupancy, Report, TaskUse
 from lamella.plan.timing.schedule import TOKEN
 from lamella.plan.timing.schedule import Wait as schedule_Wait
+
+# --- how numbers, things and iterations are called in every picture; what comes from a file is made ---------
+
+
+LONGEST = 200
+"""Letters of a name that are shown."""
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_PREFIXES = ("", " k", " M", " G", " T", " P", " E")
+
+
+def name(text: str) -> str:
+    """A name from a file, safe to print and of bounded length."""
+    return printable(text, LONGEST)
+
+
+def count(number: int) -> str:
+    """A whole number in groups of three digits."""
+    return f"{number:,}".replace(",", " ")
+
+
+def in_bytes(number: int) -> str:
+    """A size in the largest binary unit that keeps it above one."""
+    unit = min((number.bit_length() - 1) // 10, len(_UNITS) - 1) if number > 0 else 0
+    size = number / 1024**unit
+    return f"{size:.0f} {_UNITS[unit]}" if size == int(size) else f"{size:.1f} {_UNITS[unit]}"
+
+
+def in_thousands(number: float, unit: str) -> str:
+    """A quantity with the prefix that keeps it between one and a thousand."""
+    power = 0
+    while number >= 1000 and power < len(_PREFIXES) - 1:
+        number /= 1000
+        power += 1
+    return f"{number:.4g}{_PREFIXES[power] or ' '}{unit}"
+
+
+def percent(part: float) -> str:
+    """A share, with two digits behind the point where it is small."""
+    return f"{100 * part:.{0 if part == 0 else 2 if part < 0.0995 else 1}f} %"
+
+
+def buffer_name(buffer: Buffer) -> str:
+    """The @debug name of a buffer beside its own, and its @profile tag."""
+    return name(_tagged(_called(buffer.debug, buffer.name), buffer.profile))
+
+
+def region_name(region: Region) -> str:
+    """The @debug name of a region, its own, or that of its buffer, and its @profile tag."""
+    own = region.name or f"{region.buffer.name}[…]"
+    return name(_tagged(_called(region.debug, own), region.profile))
+
+
+def _called(debug: str, own: str) -> str:
+    return f"{debug} ({own})" if debug and debug != own else own
+
+
+def _tagged(text: str, tag: str) -> str:
+    return f"{text} @profile({tag})" if tag else text
+
+
+def iteration_name(loops: Sequence[Loop], values: Iterable[int]) -> str:
+    """Where an instance stands in its loops: `i=2, rows j=0`, a @debug name before the variable."""
+    parts = (f"{_prefix(loop)}{loop.variable}={value}" for loop, value in zip(loops, values, strict=False))
+    return printable(", ".join(parts), 2 * LONGEST)
+
+
+def loop_name(loop: Loop) -> str:
+    """The @debug name of a loop beside its variable, and its @profile tag."""
+    return name(_tagged(_called(loop.debug, loop.variable), loop.profile))
+
+
+def line_of(span: Span, plan: Plan) -> int:
+    """The line of a place in the text of the program; 0 when it lies elsewhere."""
+    return span.line if plan.source.text and span.source is plan.source else 0
+
+
+def _prefix(loop: Loop) -> str:
+    return f"{loop.debug} " if loop.debug else ""
+
+
+def loops_of(plan: Plan) -> Mapping[int, tuple[Loop, ...]]:
+    """The loops around each task, outermost first, by task number."""
+    return {item.number: around for item, around in plan.walk() if isinstance(item, Task)}
+
+
+# --- the loops and regions that carry a @debug name or a @profile tag; tasks and buffers have ---------------
+
+
+MOST_NAMED = 200
+
+
+def find_named(plan: Plan) -> Iterator[Named]:
+    """The first of them in the order of the text, each once."""
+    for _, named in zip(range(MOST_NAMED), dict.fromkeys(_all(plan)), strict=False):
+        yield named
+
+
+def _all(plan: Plan) -> Iterator[Named]:
+    yield from (_region(region, plan) for region in plan.declared if region.debug or region.profile)
+    for item, _ in plan.walk():
+        if isinstance(item, Loop) and (item.debug or item.profile):
+            what = f"{item.variable}: {count(max(item.trips, 0))} iterations, {item.window} in flight"
+            yield Named("loop", loop_name(item), line_of(item.span, plan), name(what))
+        elif isinstance(item, Task):
+            operands = (region for region in (*item.inputs, *item.outputs) if not region.name)
+            yield from (_region(region, plan) for region in operands if region.debug or region.profile)
+
+
+def _region(region: Region, plan: Plan) -> Named:
+    what = f"{in_bytes(region.extent)} of {region.buffer.name}"
+    return Named("region", region_name(region), line_of(region.span, plan), name(what))
+
 
 # --- the few numbers and sentences that stand at the head and at the foot of every picture ------------------
 

@@ -15,10 +15,8 @@ from typing import TypeAlias
 
 from lamella.base.paths import read_shipped
 from lamella.lang.nem.resolved import Plan
-from lamella.plan.picture.build import scene_of, with_slices
-from lamella.plan.picture.labels import find_named
-from lamella.plan.picture.names import count, in_bytes, percent
-from lamella.plan.picture.scene import Level, Row, Scene, Slice, Track, Waiting
+from lamella.plan.report.build import count, find_named, in_bytes, percent, scene_of, with_slices
+from lamella.plan.report.scene import Level, Row, Scene, Slice, Track, Waiting
 from lamella.plan.timing.report import Report
 
 # --- A simulation as a person reads it on a terminal --------------------------------------------------------
@@ -348,7 +346,7 @@ def embed(value: object) -> str:
 
 
 def _asset(name: str) -> str:
-    return read_shipped(f"plan/picture/assets/{name}")
+    return read_shipped(f"plan/report/assets/{name}")
 
 
 def _policy(style: str, script: str) -> str:
