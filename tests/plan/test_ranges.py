@@ -8,15 +8,15 @@ from itertools import product
 import pytest
 
 from lamella.lang.nem.resolved import Index
-from lamella.plan.diophantine import Budget, Exhausted, solve
+from lamella.plan.diophantine import Exhausted, StepBudget, solve
 from lamella.plan.ranges import ZeroDivisor, bounds, extremes, search
 from tests.plan.build import index, operation, plus, variable
 
 Box = dict[int, tuple[int, int]]
 
 
-def budget(steps: int = 100_000) -> Budget:
-    return Budget(steps, steps)
+def budget(steps: int = 100_000) -> StepBudget:
+    return StepBudget(steps, steps)
 
 
 def random_index(chance: random.Random, variables: int, depth: int = 0) -> Index:
@@ -141,5 +141,5 @@ def test_what_is_too_irregular_is_said_to_be() -> None:
     of = operation("mod", even, 1_000_000)
     box = {0: (0, 10**9), 1: (0, 10**9)}
     with pytest.raises(Exhausted):
-        search(of, box, 1, 1, Budget(1000, 1000))
+        search(of, box, 1, 1, StepBudget(1000, 1000))
     assert bounds(of, box) == (0, 999_999)

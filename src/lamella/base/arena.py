@@ -65,7 +65,7 @@ class Arena:
         self.gaps.insert(position, (begin, end))
 
 
-class Block(NamedTuple):
+class LiveBlock(NamedTuple):
     """A piece of memory and the steps, both included, between which it is alive."""
 
     name: str
@@ -82,7 +82,7 @@ class Allocation:
     total: Extent
 
 
-def allocate_in_line(blocks: Iterable[Block], alignment: int) -> Allocation:
+def allocate_in_line(blocks: Iterable[LiveBlock], alignment: int) -> Allocation:
     """Each block behind the one before it: for what stays alive to the end."""
     offsets: dict[str, Extent] = {}
     total: Extent = 0
@@ -92,7 +92,7 @@ def allocate_in_line(blocks: Iterable[Block], alignment: int) -> Allocation:
     return Allocation(offsets, total)
 
 
-def allocate(blocks: Iterable[Block], alignment: int) -> Allocation:
+def allocate(blocks: Iterable[LiveBlock], alignment: int) -> Allocation:
     """Blocks in the order in which they begin to live, each in the smallest gap between those alive then."""
     ordered = sorted(blocks, key=lambda item: item.first)
     known = [(item, item.size) for item in ordered if isinstance(item.size, int)]
@@ -105,7 +105,7 @@ def _padded(size: Extent, alignment: int) -> Extent:
     return dim.mul(dim.ceil_divide(size, alignment), alignment)
 
 
-def _allocate_known(blocks: Sequence[tuple[Block, int]], alignment: int) -> Allocation:
+def _allocate_known(blocks: Sequence[tuple[LiveBlock, int]], alignment: int) -> Allocation:
     offsets: dict[str, Extent] = {}
     arena = Arena()
     alive: list[tuple[int, int, int]] = []
@@ -131,7 +131,7 @@ class _Slot:
     last: int
 
 
-def _share_slots(blocks: Sequence[Block], alignment: int) -> Allocation:
+def _share_slots(blocks: Sequence[LiveBlock], alignment: int) -> Allocation:
     """Sizes are expressions: a block takes the slot of one that is dead, where it is never larger."""
     offsets: dict[str, Extent] = {}
     slots: list[_Slot] = []

@@ -34,7 +34,7 @@ class TooComplex(ArithmeticError):
 
 
 @dataclass(frozen=True, slots=True)
-class Symbol:
+class DimSymbol:
     """An extent known only at run time, with the range it is checked to lie in; `name` is how the language says it."""
 
     name: str
@@ -82,7 +82,7 @@ def _derived_text() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Part(Measured):
+class DimPart(Measured):
     r"""What a polynomial cannot say: `/` (floor), `\` (ceiling), `%`, `<<` (minimum), `>>` (maximum), `?` (choice)."""
 
     sign: str
@@ -104,7 +104,7 @@ class Part(Measured):
     __str__ = Measured.__str__
 
 
-Atom: TypeAlias = Symbol | Part
+Atom: TypeAlias = DimSymbol | DimPart
 Monomial: TypeAlias = tuple[Atom, ...]
 
 
@@ -176,16 +176,16 @@ def _is_compound(extent: Extent) -> bool:
     )
 
 
-def _parts(extent: Extent) -> Iterable[Part]:
+def _parts(extent: Extent) -> Iterable[DimPart]:
     """The parts directly inside an extent."""
     if isinstance(extent, int):
         return ()
-    return [atom for monomial, _ in extent.terms for atom in monomial if isinstance(atom, Part)]
+    return [atom for monomial, _ in extent.terms for atom in monomial if isinstance(atom, DimPart)]
 
 
 def symbol(name: str, high: int, low: int = 0) -> Extent:
     """A new extent with a range; one of a single value is that value."""
-    return low if low == high else Dim((((Symbol(name, low, high),), 1),))
+    return low if low == high else Dim((((DimSymbol(name, low, high),), 1),))
 
 
 # --- the range an extent stays in, by interval arithmetic ---------------------------------------------------
@@ -205,7 +205,7 @@ def bounds(extent: Extent) -> Interval:
 
 
 def _range(atom: Atom) -> Interval:
-    if isinstance(atom, Symbol):
+    if isinstance(atom, DimSymbol):
         return atom.low, atom.high
     left, right = (bounds(item) for item in atom.operands)
     if atom.sign == "?":
@@ -310,7 +310,7 @@ def _without(extent: Extent, divisor: Dim) -> Extent | None:
 
 
 def _part(sign: str, left: Extent, right: Extent) -> Extent:
-    return Dim((((Part(sign, (left, right)),), 1),))
+    return Dim((((DimPart(sign, (left, right)),), 1),))
 
 
 def floor_divide(left: Extent, right: Extent) -> Extent:
@@ -366,7 +366,7 @@ def choose(condition: Truth, then: Extent, otherwise: Extent) -> Extent:
     """`condition ? then : otherwise`."""
     if isinstance(condition, bool):
         return then if condition else otherwise
-    return then if then == otherwise else Dim((((Part("?", (then, otherwise), condition),), 1),))
+    return then if then == otherwise else Dim((((DimPart("?", (then, otherwise), condition),), 1),))
 
 
 # --- comparisons and logic on extents, decided where form or ranges decide them -----------------------------
@@ -455,12 +455,12 @@ def differ(left: Truth, right: Truth) -> Truth:
 # --- extents and conditions with some symbols known: what the run asks --------------------------------------
 
 
-def symbols(value: Extent | Truth) -> Iterator[Symbol]:
+def symbols(value: Extent | Truth) -> Iterator[DimSymbol]:
     """The symbols in an extent or a condition, possibly several times."""
     if isinstance(value, Dim):
         for monomial, _ in value.terms:
             for atom in monomial:
-                yield from [atom] if isinstance(atom, Symbol) else _part_symbols(atom)
+                yield from [atom] if isinstance(atom, DimSymbol) else _part_symbols(atom)
     elif isinstance(value, Test):
         yield from (*symbols(value.left), *symbols(value.right))
     elif isinstance(value, Logic):
@@ -468,7 +468,7 @@ def symbols(value: Extent | Truth) -> Iterator[Symbol]:
             yield from symbols(item)
 
 
-def _part_symbols(part: Part) -> Iterator[Symbol]:
+def _part_symbols(part: DimPart) -> Iterator[DimSymbol]:
     if part.condition is not None:
         yield from symbols(part.condition)
     for item in part.operands:
@@ -489,7 +489,7 @@ def substitute(extent: Extent, values: Values) -> Extent:
 
 
 def _atom_value(atom: Atom, values: Values) -> Extent:
-    if isinstance(atom, Symbol):
+    if isinstance(atom, DimSymbol):
         return values[atom.name] if atom.name in values else Dim((((atom,), 1),))
     if atom.condition is not None:
         return _chosen(atom.condition, atom, values)
@@ -497,7 +497,7 @@ def _atom_value(atom: Atom, values: Values) -> Extent:
     return _ARITHMETIC[atom.sign](left, right)
 
 
-def _chosen(condition: Truth, part: Part, values: Values) -> Extent:
+def _chosen(condition: Truth, part: DimPart, values: Values) -> Extent:
     """A choice; what is not chosen is not computed."""
     truth = substitute_truth(condition, values)
     if isinstance(truth, bool):
@@ -538,11 +538,11 @@ __all__ = [
     "Atom",
     "Condition",
     "Dim",
+    "DimPart",
+    "DimSymbol",
     "Extent",
     "Logic",
     "Monomial",
-    "Part",
-    "Symbol",
     "Test",
     "TooComplex",
     "Truth",

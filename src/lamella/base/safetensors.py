@@ -35,7 +35,7 @@ LARGEST_HEADER = 100_000_000
 _MOST_TENSORS = 200_000
 
 
-class Fault(StrEnum):
+class HeaderFault(StrEnum):
     """What can be wrong with a header, as a sentence with the values of a finding."""
 
     HEADER = "byte {offset}: {reason}"
@@ -44,16 +44,16 @@ class Fault(StrEnum):
     TWICE = "'{name}' is stored twice"
 
 
-def _malformed(fault: Fault, **values: object) -> Malformed:
+def _malformed(fault: HeaderFault, **values: object) -> Malformed:
     return Malformed(fault.value.format(**values), fault=fault, values=values)
 
 
-def fault_of(problem: Malformed) -> tuple[Fault, dict[str, object]]:
+def fault_of(problem: Malformed) -> tuple[HeaderFault, dict[str, object]]:
     """What is wrong with a header, with the values of its sentence."""
-    return cast("Fault", problem.details["fault"]), cast("dict[str, object]", problem.details["values"])
+    return cast("HeaderFault", problem.details["fault"]), cast("dict[str, object]", problem.details["values"])
 
 
-class Entry(NamedTuple):
+class StoredTensor(NamedTuple):
     """One tensor as the header tells of it; its bytes are counted from the end of the header."""
 
     name: str
@@ -63,37 +63,37 @@ class Entry(NamedTuple):
     end: int
 
 
-class Index(NamedTuple):
+class StoreHeader(NamedTuple):
     """What the header of a file says: its tensors, what stands beside them, and where their bytes begin."""
 
-    entries: list[Entry]
+    entries: list[StoredTensor]
     metadata: object
     start: int
 
 
-def read_index(data: bytes | memoryview) -> Index:
+def read_index(data: bytes | memoryview) -> StoreHeader:
     """The tensors of a file's bytes, all of the header checked and no tensor touched; Malformed otherwise."""
     size = _header_size(data)
     header = _header(bytes(data[PREFIX : PREFIX + size]))
     metadata = header.pop(METADATA, {})
     if len(header) > _MOST_TENSORS:
         reason = f"the header names {len(header)} tensors, and {_MOST_TENSORS} is the most"
-        raise _malformed(Fault.HEADER, offset=PREFIX, reason=reason)
+        raise _malformed(HeaderFault.HEADER, offset=PREFIX, reason=reason)
     entries = [_entry(key, value) for key, value in header.items()]
     _check_ranges(entries, len(data) - PREFIX - size)
-    return Index(entries, metadata, PREFIX + size)
+    return StoreHeader(entries, metadata, PREFIX + size)
 
 
 def _header_size(data: bytes | memoryview) -> int:
     if len(data) < PREFIX:
         reason = f"the length of the header needs 8 bytes, the file has {len(data)}"
-        raise _malformed(Fault.HEADER, offset=0, reason=reason)
+        raise _malformed(HeaderFault.HEADER, offset=0, reason=reason)
     size = int.from_bytes(data[:PREFIX], "little")
     if size > min(len(data) - PREFIX, LARGEST_HEADER):
         reason = f"the header is to have {size} bytes, {len(data) - PREFIX} follow"
-        raise _malformed(Fault.HEADER, offset=0, reason=reason)
+        raise _malformed(HeaderFault.HEADER, offset=0, reason=reason)
     if data[PREFIX : PREFIX + 1] != b"{":
-        raise _malformed(Fault.HEADER, offset=PREFIX, reason="the header does not begin with '{'")
+        raise _malformed(HeaderFault.HEADER, offset=PREFIX, reason="the header does not begin with '{'")
     return size
 
 
@@ -102,13 +102,13 @@ def _header(text: bytes) -> dict[str, object]:
         return decode_object(text, max_depth=None)
     except Malformed as problem:
         if "key" in problem.details:
-            raise _malformed(Fault.TWICE, name=problem.details["key"]) from None
-        raise _malformed(Fault.HEADER, offset=PREFIX, reason=f"the header {problem}") from None
+            raise _malformed(HeaderFault.TWICE, name=problem.details["key"]) from None
+        raise _malformed(HeaderFault.HEADER, offset=PREFIX, reason=f"the header {problem}") from None
 
 
-def _entry(key: str, value: object) -> Entry:
+def _entry(key: str, value: object) -> StoredTensor:
     def wrong(reason: str) -> NoReturn:
-        raise _malformed(Fault.ENTRY, name=key, reason=reason)
+        raise _malformed(HeaderFault.ENTRY, name=key, reason=reason)
 
     if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
         wrong("does not consist of dtype, shape and data_offsets")
@@ -120,7 +120,7 @@ def _entry(key: str, value: object) -> Entry:
         wrong("has a shape that is no list of sizes")
     if offsets is None or len(offsets) != 2:
         wrong("has data_offsets that are no pair of positions")
-    return Entry(key, element, shape, *offsets)
+    return StoredTensor(key, element, shape, *offsets)
 
 
 def _counts(value: object) -> tuple[int, ...] | None:
@@ -131,20 +131,20 @@ def _counts(value: object) -> tuple[int, ...] | None:
     return tuple(value) if fine else None
 
 
-def _check_ranges(entries: Sequence[Entry], size: int) -> None:
+def _check_ranges(entries: Sequence[StoredTensor], size: int) -> None:
     """Every tensor has the bytes of its shape, and together they cover the data without gap or overlap."""
     position = 0
     for item in sorted(entries, key=lambda entry: (entry.begin, entry.end)):
         reason = _misplaced(item, position, size)
         if reason:
-            raise _malformed(Fault.RANGE, name=item.name, begin=item.begin, end=item.end, reason=reason)
+            raise _malformed(HeaderFault.RANGE, name=item.name, begin=item.begin, end=item.end, reason=reason)
         position = item.end
     if position != size:
         reason = f"{size - position} bytes follow the last tensor"
-        raise _malformed(Fault.HEADER, offset=position, reason=reason)
+        raise _malformed(HeaderFault.HEADER, offset=position, reason=reason)
 
 
-def _misplaced(item: Entry, position: int, size: int) -> str:
+def _misplaced(item: StoredTensor, position: int, size: int) -> str:
     """Why a tensor cannot lie where it is said to; nothing where it can."""
     try:
         needed = bytes_for(product(item.shape), item.element.bits)

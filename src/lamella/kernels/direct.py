@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from lamella.kernels.build import Builder
 from lamella.kernels.passes.lower_linalg.extents import add, as_value, least, multiply, subtract, whole_part
-from lamella.kernels.passes.lower_linalg.operands import Operand
+from lamella.kernels.passes.lower_linalg.operands import MatrixOperand
 from lamella.kernels.passes.lower_linalg.tiles import split
 from lamella.kernels.target import Target
 from lamella.lang.tensor.check.kinds import BYTES
@@ -99,9 +99,9 @@ def count_streams(columns: int) -> int:
 class MultistreamGemv:
     """`C := A B` with A in panels of one element type with B and C; all sizes are known."""
 
-    a: Operand
-    b: Operand
-    c: Operand
+    a: MatrixOperand
+    b: MatrixOperand
+    c: MatrixOperand
 
     def write(self, builder: Builder, first: IndexOrSize, end: IndexOrSize) -> None:
         """Write the product of the panels from the first one up to the end."""
@@ -152,9 +152,9 @@ MANY_REGISTERS = 32
 class StreamedGemm:
     """`C := A B` with all sizes known."""
 
-    a: Operand
-    b: Operand
-    c: Operand
+    a: MatrixOperand
+    b: MatrixOperand
+    c: MatrixOperand
     target: Target
 
     @property

@@ -14,7 +14,7 @@ from lamella.base.errors import RULES as FILE_RULES
 from lamella.base.errors import InputError, cause_of
 from lamella.base.limits import Limits
 from lamella.base.paths import is_folder, is_there, read_shipped, shipped, shown
-from lamella.base.placement import Placed
+from lamella.base.placement import OperationPlacement
 from lamella.base.suggest import nearest
 from lamella.kernels.target import TARGETS
 from lamella.pipeline.options import Options
@@ -94,7 +94,7 @@ class Compared:
     """What a model and what was written of it gave, by name, and where the operations of the latter ran."""
 
     numbers: Mapping[str, tuple[Array, Array]]
-    placement: tuple[Placed, ...] = ()
+    placement: tuple[OperationPlacement, ...] = ()
 
 
 class Printing(Protocol):

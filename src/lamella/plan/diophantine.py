@@ -19,7 +19,7 @@ class Exhausted(Exception):
     """The steps that a question may take are used up; internal: callers say that it is not proved."""
 
 
-class Budget:
+class StepBudget:
     """Steps left for all questions together, and for the one being answered."""
 
     def __init__(self, total: int, each: int) -> None:
@@ -51,7 +51,7 @@ class _Tail:
 
 
 def solve(
-    constant: int, terms: Mapping[int, int], box: Box, low: int, high: int, budget: Budget
+    constant: int, terms: Mapping[int, int], box: Box, low: int, high: int, budget: StepBudget
 ) -> dict[int, int] | None:
     """Values of the variables of `terms` that bring the sum into [low, high], or None where there are none."""
     budget.spend()
@@ -81,7 +81,7 @@ def _tails(pairs: list[tuple[int, int]]) -> list[_Tail]:
     return tails
 
 
-def _descend(tails: list[_Tail], low: int, high: int, budget: Budget) -> list[int] | None:
+def _descend(tails: list[_Tail], low: int, high: int, budget: StepBudget) -> list[int] | None:
     """Depth-first search; one range of values per variable is open at a time."""
     path: list[int] = []
     open_values: list[range] = []

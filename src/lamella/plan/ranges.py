@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from lamella.base.affine import Affine, corners, divisors, multiply, truncated_remainder, weighted_sum
 from lamella.lang.nem.resolved import Atom, Index, Operation, Variable
-from lamella.plan.diophantine import Box, Budget, Exhausted, solve
+from lamella.plan.diophantine import Box, Exhausted, StepBudget, solve
 
 # --- variables that occur only together are one variable: in `(40·i + j) mod 3` nothing but 40·i + ----------
 
@@ -29,7 +29,7 @@ class Combined:
     box: Box
     groups: dict[int, dict[int, int]]
 
-    def take_apart(self, values: dict[int, int], box: Box, budget: Budget) -> dict[int, int] | None:
+    def take_apart(self, values: dict[int, int], box: Box, budget: StepBudget) -> dict[int, int] | None:
         """The old variables at a place of the new ones; None where a combination cannot take its value."""
         found = dict(values)
         for name, factors in self.groups.items():
@@ -132,7 +132,9 @@ class _Cell:
         return _Cell(box, {name: old.replace(variable, form) for name, old in self.forms.items()})
 
 
-def extremes(index: Index, box: Box, budget: Budget) -> tuple[tuple[int, Assignment], tuple[int, Assignment]]:
+def extremes(
+    index: Index, box: Box, budget: StepBudget
+) -> tuple[tuple[int, Assignment], tuple[int, Assignment]]:
     """The exact smallest and largest value over a box, each with where it is taken; Exhausted if too hard."""
     # Where a divisor varies it may be zero somewhere: then every cell must be seen.
     steady = not _divides_by_variable(index)
@@ -185,7 +187,7 @@ def _divides_by_variable(index: Index) -> bool:
     )
 
 
-def search(index: Index, box: Box, low: int, high: int, budget: Budget) -> Assignment | None:
+def search(index: Index, box: Box, low: int, high: int, budget: StepBudget) -> Assignment | None:
     """Where an index lies in [low, high], or None if nowhere; Exhausted if that is too hard to say."""
     budget.begin()
     linear = all(isinstance(atom, Variable) for atom, _ in index.terms)
@@ -198,7 +200,7 @@ def search(index: Index, box: Box, low: int, high: int, budget: Budget) -> Assig
     return apart if place is None or apart is not None else _search(index, box, low, high, budget)
 
 
-def _search(index: Index, box: Box, low: int, high: int, budget: Budget) -> dict[int, int] | None:
+def _search(index: Index, box: Box, low: int, high: int, budget: StepBudget) -> dict[int, int] | None:
     price = _price(index, box)
     todo = [_whole(box)]
     while todo:

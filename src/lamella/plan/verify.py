@@ -23,7 +23,7 @@ from lamella.lang.nem.rules import (
     RESOURCE_INDEX,
     RESOURCE_REMAP,
 )
-from lamella.plan.diophantine import Budget, Exhausted
+from lamella.plan.diophantine import Exhausted, StepBudget
 from lamella.plan.hazards import budget_of, check_hazards
 from lamella.plan.hazards.accesses import Accesses
 from lamella.plan.order import Order
@@ -100,7 +100,7 @@ def _first_beyond(buffers: Sequence[Buffer], available: int, padded: bool) -> Bu
 Ends = tuple[tuple[int, Assignment], tuple[int, Assignment]]
 
 
-def check_bounds(plan: Plan, suspects: Sequence[Region], budget: Budget) -> Iterator[Diagnostic]:
+def check_bounds(plan: Plan, suspects: Sequence[Region], budget: StepBudget) -> Iterator[Diagnostic]:
     """Regions do not leave their buffers: those the program names, and suspects among the operands."""
     loops = {item.number: item for item, _ in plan.walk() if isinstance(item, Loop)}
     seen: set[Span | int] = set()
@@ -111,7 +111,7 @@ def check_bounds(plan: Plan, suspects: Sequence[Region], budget: Budget) -> Iter
             yield from _check_region(region, loops, budget)
 
 
-def _check_region(region: Region, loops: Mapping[int, Loop], budget: Budget) -> Iterator[Diagnostic]:
+def _check_region(region: Region, loops: Mapping[int, Loop], budget: StepBudget) -> Iterator[Diagnostic]:
     numbers = sorted(region.offset.loops())
     if any(number not in loops or loops[number].trips <= 0 for number in numbers):
         return
@@ -140,7 +140,7 @@ def _name(region: Region) -> str:
     return f"region '{region.name}'" if region.name else "the region"
 
 
-def check_resources(order: Order, device: ResolvedDevice | None, budget: Budget) -> Iterator[Diagnostic]:
+def check_resources(order: Order, device: ResolvedDevice | None, budget: StepBudget) -> Iterator[Diagnostic]:
     """Unit indices are not negative; those beyond the device are remapped, which is worth a warning."""
     for site in order.sites:
         if site.task.resource is not None:
@@ -149,7 +149,7 @@ def check_resources(order: Order, device: ResolvedDevice | None, budget: Budget)
 
 
 def _check_resource(
-    resource: Resource, box: Mapping[int, tuple[int, int]], device: ResolvedDevice | None, budget: Budget
+    resource: Resource, box: Mapping[int, tuple[int, int]], device: ResolvedDevice | None, budget: StepBudget
 ) -> Iterator[Diagnostic]:
     what = f"that the index of {resource.unit} is a unit of the device"
     ends, problems = _ends(resource.index, box, resource.span, what, budget)
@@ -167,7 +167,7 @@ def _check_resource(
 
 
 def _ends(
-    index: Index, box: Mapping[int, tuple[int, int]], span: Span, what: str, budget: Budget
+    index: Index, box: Mapping[int, tuple[int, int]], span: Span, what: str, budget: StepBudget
 ) -> tuple[Ends | None, list[Diagnostic]]:
     """Exact ends with where they are taken, or what stands in the way of knowing them."""
     try:
@@ -184,7 +184,7 @@ def _ends(
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
+class TokenPeak:
     """The largest number of live tokens and the statement where it is reached."""
 
     count: int
@@ -201,24 +201,24 @@ def check_tokens(plan: Plan) -> Iterator[Diagnostic]:
         yield LIVE_TOKENS.at(peak.span, count=peak.count, device=plan.device.name, limit=limit)
 
 
-def count_tokens(plan: Plan) -> Peak:
+def count_tokens(plan: Plan) -> TokenPeak:
     """The largest static count of live tokens."""
     return _count(plan.body)[0]
 
 
-def _count(body: tuple[Item, ...]) -> tuple[Peak, set[int]]:
+def _count(body: tuple[Item, ...]) -> tuple[TokenPeak, set[int]]:
     """The peak of a list, and the tasks that it waits for."""
     made: dict[int, int] = {}
     last: dict[int, int] = {}
-    inner: list[Peak] = []
+    inner: list[TokenPeak] = []
     waited: set[int] = set()
     for place, item in enumerate(body):
         deps: set[int] = set()
-        peak = Peak(0, item.span)
+        peak = TokenPeak(0, item.span)
         if isinstance(item, Loop):
             inside, deps = _count(item.body)
             factor = max(0, min(item.window, item.trips))
-            peak = Peak(factor * inside.count, inside.span)
+            peak = TokenPeak(factor * inside.count, inside.span)
         else:
             deps = set(item.deps)
             if isinstance(item, Task):
@@ -230,17 +230,17 @@ def _count(body: tuple[Item, ...]) -> tuple[Peak, set[int]]:
     return _highest(made, last, inner), waited - made.keys()
 
 
-def _highest(made: dict[int, int], last: dict[int, int], inner: list[Peak]) -> Peak:
+def _highest(made: dict[int, int], last: dict[int, int], inner: list[TokenPeak]) -> TokenPeak:
     changes = [0] * (len(inner) + 1)
     for number, place in made.items():
         if number in last:
             changes[place] += 1
             changes[last[number] + 1] -= 1
-    best, live = Peak(0, NOWHERE), 0
+    best, live = TokenPeak(0, NOWHERE), 0
     for place, peak in enumerate(inner):
         live += changes[place]
         if live + peak.count > best.count:
-            best = Peak(live + peak.count, peak.span)
+            best = TokenPeak(live + peak.count, peak.span)
     return best
 
 

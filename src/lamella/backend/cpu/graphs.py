@@ -22,12 +22,12 @@ from lamella.base.arrays import Array, DType
 from lamella.base.dim import substitute, symbols
 from lamella.base.dtype import ElementType
 from lamella.base.limits import DEFAULT, Limits
-from lamella.base.placement import REFERENCE, Placed
+from lamella.base.placement import REFERENCE, OperationPlacement
 from lamella.graph.binding import signature
 from lamella.graph.model import Model
 from lamella.graph.nodes import Operation, Pack, tensors
 from lamella.graph.rewrite import extents, members
-from lamella.kernels.nodes import Call, KernelGraph, Operand
+from lamella.kernels.nodes import KernelCall, KernelGraph, KernelOperand
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
 from lamella.ops.problem import Fault
 
@@ -97,7 +97,7 @@ class KernelExecutable(Executable):
             self.machine_for({})
 
     @property
-    def placement(self) -> list[Placed]:
+    def placement(self) -> list[OperationPlacement]:
         """Where each operation ran in the last call; nothing before the call that tells the open extents."""
         return [] if self._last is None else self._last.placement()
 
@@ -124,7 +124,7 @@ class Step:
     inputs: tuple[str, ...]
     constants: Mapping[str, Array | tuple[Array, ...]]
     rooms: tuple[tuple[str, tuple[int, ...], DType], ...]
-    calls: tuple[Call, ...]
+    calls: tuple[KernelCall, ...]
 
 
 class KernelOperators(Operators):
@@ -140,12 +140,12 @@ class KernelOperators(Operators):
         self._faulty: set[object] = set()
         """Operations that the reference computed although they have kernels."""
 
-    def placement(self) -> list[Placed]:
+    def placement(self) -> list[OperationPlacement]:
         """Where each operation of the graph runs."""
         found = []
         for node, place in self._program.placed():
             late = isinstance(node, Operation) and signature(node) in self._faulty
-            found.append(Placed(place.operation, REFERENCE, NO_VALUE) if late else place)
+            found.append(OperationPlacement(place.operation, REFERENCE, NO_VALUE) if late else place)
         return found
 
     def run(
@@ -224,7 +224,7 @@ class KernelOperators(Operators):
             return results
         return [self.finish(held[item.name], item) for item in instance.outputs]
 
-    def _run(self, call: Call, held: Mapping[str, Array | tuple[Array, ...]]) -> bool:
+    def _run(self, call: KernelCall, held: Mapping[str, Array | tuple[Array, ...]]) -> bool:
         """Launch a kernel; whether every step had a value."""
         arguments: list[object] = [_argument(held, item) for item in call.operands]
         fault = np.zeros(1, np.int32)
@@ -243,7 +243,7 @@ def _elements(operation: Operation) -> list[ElementType]:
     ]
 
 
-def _argument(held: Mapping[str, Array | tuple[Array, ...]], operand: Operand) -> Array:
+def _argument(held: Mapping[str, Array | tuple[Array, ...]], operand: KernelOperand) -> Array:
     """An array as a kernel takes it: no copy where it is dense and aligned, dimensions in the order of the modes."""
     found = held[operand.name]
     array = found[operand.item or 0] if isinstance(found, tuple) else found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lamella.base.dim import Dim, Extent, Symbol, substitute, symbols
+from lamella.base.dim import Dim, DimSymbol, Extent, substitute, symbols
 from lamella.lang.skriptnd.rules.graphs import EXTENT_BOUND, EXTENT_DIFFERS, RANK_DIFFERS
 from lamella.ops.problem import Fault
 
@@ -57,7 +57,7 @@ class Extents(dict[str, int]):
         return [f"'{name}' is {self[name]} by {self.origin[name]}" for name in names if name in self.origin]
 
 
-def _invert(extent: Dim, symbol: Symbol, size: int) -> int | None:
+def _invert(extent: Dim, symbol: DimSymbol, size: int) -> int | None:
     """The value of a symbol for which an affine extent has a size; None where there is none."""
     constant = substitute(extent, {symbol.name: 0})
     one = substitute(extent, {symbol.name: 1})

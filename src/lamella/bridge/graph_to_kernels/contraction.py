@@ -11,7 +11,7 @@ from typing import TypeAlias
 from lamella.base.affine import Affine
 from lamella.bridge.graph_to_kernels.affine import Form, find_form, find_range
 from lamella.bridge.graph_to_kernels.functions import I64, apply, extreme
-from lamella.bridge.graph_to_kernels.terms import Held, Writing, is_picked
+from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import If, Scalar, Value
 from lamella.lang.tensor.nodes.types import BOOL
@@ -35,7 +35,7 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class LoopSplit:
     """The loops of a contraction: those over work-groups, over work-items, and inside each work-item.
 
     Loops over groups and items write to places of their own, so their order does not matter.
@@ -51,7 +51,7 @@ class Steps:
     """Whether the steps write every element of the target."""
 
 
-def plan_steps(contraction: Contraction, shapes: Mapping[str, tuple[int, ...]]) -> Steps:
+def plan_steps(contraction: Contraction, shapes: Mapping[str, tuple[int, ...]]) -> LoopSplit:
     """Decide how the steps are taken; `shapes` are those of the targets."""
     extents = {loop.index: _known(loop.extent) for loop in contraction.loops}
     if prod(extents.values()) > MOST_STEPS:
@@ -67,7 +67,7 @@ def plan_steps(contraction: Contraction, shapes: Mapping[str, tuple[int, ...]]) 
     covers = held and _covers(forms[0], extents, shapes[contraction.targets[0].tensor])
     groups = _over_groups(order, inner, extents)
     items = tuple(name for name in order if name not in groups)
-    return Steps(groups, items, inner, extents, held, covers)
+    return LoopSplit(groups, items, inner, extents, held, covers)
 
 
 def _known(extent: object) -> int:
@@ -180,7 +180,7 @@ JOINS = {"+=": "+", "*=": "*", "&=": "&&", "|=": "||", "<=": "<<", ">=": ">>"}
 def write_contraction(
     builder: Builder,
     contraction: Contraction,
-    tensors: Mapping[tuple[str, int | None], Held],
+    tensors: Mapping[tuple[str, int | None], TensorView],
     real: Scalar,
     fault: Value,
     started: bool,
@@ -194,7 +194,7 @@ def write_contraction(
     shapes = {target.tensor: _shape(tensors, target) for target in contraction.targets}
     steps = plan_steps(contraction, shapes)
     written = frozenset(target.tensor for target in contraction.targets)
-    writing = Writing(real, tensors, steps.extents, [builder], written=written, fault=fault)
+    writing = TermWriter(real, tensors, steps.extents, [builder], written=written, fault=fault)
     if not started and contraction.sign not in ASSIGNMENTS and not steps.covers:
         raise Unsupported("its target must be filled first")
     with _open_items(writing, steps):
@@ -202,14 +202,14 @@ def write_contraction(
     return _count(steps.groups, steps), writing.faults
 
 
-def _shape(tensors: Mapping[tuple[str, int | None], Held], target: Element) -> tuple[int, ...]:
+def _shape(tensors: Mapping[tuple[str, int | None], TensorView], target: Element) -> tuple[int, ...]:
     found = next((held for (name, _), held in tensors.items() if name == target.tensor), None)
     if found is None:
         raise Unsupported(f"'{target.tensor}' is no tensor here")
     return found.shape
 
 
-def _count(names: Sequence[str], steps: Steps) -> int:
+def _count(names: Sequence[str], steps: LoopSplit) -> int:
     found = 1
     for name in names:
         found *= steps.extents[name]
@@ -217,7 +217,7 @@ def _count(names: Sequence[str], steps: Steps) -> int:
 
 
 @contextmanager
-def _open_items(writing: Writing, steps: Steps) -> Iterator[None]:
+def _open_items(writing: TermWriter, steps: LoopSplit) -> Iterator[None]:
     """The loops over work-groups and work-items; lanes run along the last dimension."""
     _open_groups(writing, steps)
     builder = writing.here
@@ -231,7 +231,7 @@ def _open_items(writing: Writing, steps: Steps) -> Iterator[None]:
     writing.levels.pop()
 
 
-def _open_groups(writing: Writing, steps: Steps) -> None:
+def _open_groups(writing: TermWriter, steps: LoopSplit) -> None:
     builder = writing.here
     rest = builder.builtin("group_id", Scalar("index")) if steps.groups else None
     for place, name in enumerate(reversed(steps.groups)):
@@ -246,7 +246,7 @@ def _open_groups(writing: Writing, steps: Steps) -> None:
 # --- the steps of a work-item -------------------------------------------------------------------------------
 
 
-def _write_steps(writing: Writing, contraction: Contraction, steps: Steps, started: bool) -> None:
+def _write_steps(writing: TermWriter, contraction: Contraction, steps: LoopSplit, started: bool) -> None:
     if not steps.held:
         with _open_loops(writing, steps.inner, ()) as _:
             _step_in_place(writing, contraction)
@@ -268,7 +268,7 @@ def _write_steps(writing: Writing, contraction: Contraction, steps: Steps, start
 
 @contextmanager
 def _open_loops(
-    writing: Writing, names: Sequence[str], carried: Sequence[tuple[Value, Scalar]]
+    writing: TermWriter, names: Sequence[str], carried: Sequence[tuple[Value, Scalar]]
 ) -> Iterator[list[Value]]:
     """Loops one inside the other; a carried value comes in first, and the last of the list leaves them."""
     if not names:
@@ -289,7 +289,7 @@ def _open_loops(
     found[-1:] = loop.results or found[-1:]
 
 
-def _step_in_place(writing: Writing, contraction: Contraction) -> None:
+def _step_in_place(writing: TermWriter, contraction: Contraction) -> None:
     """Assign or join to memory in each step."""
 
     def step() -> None:
@@ -302,7 +302,7 @@ def _step_in_place(writing: Writing, contraction: Contraction) -> None:
     _run_active(writing, _tests(writing, contraction), step)
 
 
-def _run_active(writing: Writing, tests: Sequence[Test], step: Callable[[], None]) -> None:
+def _run_active(writing: TermWriter, tests: Sequence[Test], step: Callable[[], None]) -> None:
     """Run a step inside a branch for its tests."""
     if not tests:
         step()
@@ -318,7 +318,7 @@ def _pairs(contraction: Contraction) -> Iterator[tuple[Term, Element]]:
     return zip(contraction.values, contraction.targets, strict=True)
 
 
-def _joined(writing: Writing, contraction: Contraction, held: Value, tests: Sequence[Test]) -> Value:
+def _joined(writing: TermWriter, contraction: Contraction, held: Value, tests: Sequence[Test]) -> Value:
     """The held value after one step, which changes nothing where it is skipped."""
     target = contraction.targets[0]
     if not tests:
@@ -335,14 +335,14 @@ def _joined(writing: Writing, contraction: Contraction, held: Value, tests: Sequ
     return result
 
 
-def _next(writing: Writing, contraction: Contraction, held: Value, target: Element) -> Value:
+def _next(writing: TermWriter, contraction: Contraction, held: Value, target: Element) -> Value:
     value = _saturated(writing, contraction.values[0], target)
     if contraction.sign in ASSIGNMENTS:
         return value
     return _join(writing, contraction.sign, held, value, target)
 
 
-def _join(writing: Writing, sign: str, held: Value, value: Value, target: Element) -> Value:
+def _join(writing: TermWriter, sign: str, held: Value, value: Value, target: Element) -> Value:
     kind, function = writing.kind(target), JOINS[sign]
     if function in ("<<", ">>") and kind != BOOL:
         return extreme(writing.here, "min" if function == "<<" else "max", kind, held, value)
@@ -351,7 +351,7 @@ def _join(writing: Writing, sign: str, held: Value, value: Value, target: Elemen
     return apply(writing.here, function, kind, [held, value])
 
 
-def _saturated(writing: Writing, term: Term, target: Element) -> Value:
+def _saturated(writing: TermWriter, term: Term, target: Element) -> Value:
     """A value to store: a real cast to a narrow integer goes to the nearest one."""
     value = writing.value(term)
     element = writing.held(target).element
@@ -364,7 +364,7 @@ def _saturated(writing: Writing, term: Term, target: Element) -> Value:
     return here.arith("max", most, here.constant(element.minimum, I64), type_=I64)
 
 
-def neutral_value(writing: Writing, sign: str, target: Element) -> Value:
+def neutral_value(writing: TermWriter, sign: str, target: Element) -> Value:
     """What an accumulation starts from."""
     kind, element, here = writing.kind(target), writing.held(target).element, writing.here
     if kind == BOOL:
@@ -385,7 +385,7 @@ def neutral_value(writing: Writing, sign: str, target: Element) -> Value:
 # --- steps that are skipped ---------------------------------------------------------------------------------
 
 
-def _tests(writing: Writing, contraction: Contraction) -> list[Test]:
+def _tests(writing: TermWriter, contraction: Contraction) -> list[Test]:
     """What must hold for a step to be taken: tested indices with the sizes they are tested against, the condition."""
     found: list[Test] = []
     for term in terms(contraction):
@@ -396,14 +396,14 @@ def _tests(writing: Writing, contraction: Contraction) -> list[Test]:
     return found if contraction.condition is None else [*found, (contraction.condition, 0)]
 
 
-def _tests_of(writing: Writing, element: Element) -> Iterator[Test]:
+def _tests_of(writing: TermWriter, element: Element) -> Iterator[Test]:
     for index, size in zip(element.indices, writing.held(element).shape, strict=True):
         skips = isinstance(index, Guard) and None in (index.below, index.above)
         if skips and isinstance(index, Guard) and not writing.is_within(index.index, size):
             yield index, size
 
 
-def _split(writing: Writing, tests: Sequence[Test]) -> tuple[Sequence[Test], Sequence[Test]]:
+def _split(writing: TermWriter, tests: Sequence[Test]) -> tuple[Sequence[Test], Sequence[Test]]:
     """The tests that can be made at once, because none of them needs another to have held; and the others."""
     count = 1
     while count < len(tests) and not writing.is_risky(_tested(tests[count][0])):
@@ -415,7 +415,7 @@ def _tested(test: Guard | Term) -> Term:
     return test.index if isinstance(test, Guard) else test
 
 
-def _together(writing: Writing, tests: Sequence[Test]) -> Value:
+def _together(writing: TermWriter, tests: Sequence[Test]) -> Value:
     found: Value | None = None
     for test, size in tests:
         for value in _conditions(writing, test, size):
@@ -423,7 +423,7 @@ def _together(writing: Writing, tests: Sequence[Test]) -> Value:
     return writing.here.constant(True, BOOL) if found is None else found
 
 
-def _conditions(writing: Writing, test: Guard | Term, size: int) -> Iterator[Value]:
+def _conditions(writing: TermWriter, test: Guard | Term, size: int) -> Iterator[Value]:
     if not isinstance(test, Guard):
         yield writing.value(test)
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from lamella.base.dim import Atom, Condition, Dim, Extent, Logic, Monomial, Part, Symbol
+from lamella.base.dim import Atom, Condition, Dim, DimPart, DimSymbol, Extent, Logic, Monomial
 from lamella.graph.nodes import Single, Value
 from lamella.lang.skriptnd import nodes as n
 from lamella.ops.instance import Repeated, singles
@@ -64,10 +64,10 @@ def _product(monomial: Monomial, factor: int) -> n.Expr:
 
 
 def _atom(atom: Atom) -> n.Expr:
-    return _symbol(atom) if isinstance(atom, Symbol) else _part(atom)
+    return _symbol(atom) if isinstance(atom, DimSymbol) else _part(atom)
 
 
-def _symbol(symbol: Symbol) -> n.Expr:
+def _symbol(symbol: DimSymbol) -> n.Expr:
     """A symbol is a name, or the extent of a tensor that it is called after."""
     found = _OF_TENSOR.fullmatch(symbol.name)
     if found is None:
@@ -76,7 +76,7 @@ def _symbol(symbol: Symbol) -> n.Expr:
     return member if found["axis"] is None else n.Index(member, n.Integer(int(found["axis"])))
 
 
-def _part(part: Part) -> n.Expr:
+def _part(part: DimPart) -> n.Expr:
     left, right = (extent(item) for item in part.operands)
     if part.condition is not None:
         return n.Select(condition(part.condition), left, right)

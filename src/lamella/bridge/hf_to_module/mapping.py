@@ -10,9 +10,9 @@ from itertools import islice
 import numpy as np
 
 from lamella.base.arrays import Array
-from lamella.base.gc import collector_paused
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dtype import ElementType
+from lamella.base.gc import gc_paused
 from lamella.base.source import Span
 from lamella.bridge.hf_to_module.checkpoint import Checkpoint
 from lamella.bridge.hf_to_module.data import Item, Numbers
@@ -67,7 +67,7 @@ def plan_import(
     Known tables may stay unused, and so may tensors whose names match a pattern of `unused`; one that the model would
     read under other values is told even then. The tensor of a tied weight holds the numbers that the tie gives it.
     """
-    with collector_paused():
+    with gc_paused():
         return _Planning(checkpoint, context).run(expand(weights, mappings, context), Patterns(unused))
 
 

@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 from lamella.base import dim
 from lamella.base.dim import Condition, Dim, Extent, Logic, TooComplex, Truth
-from lamella.base.dim import Part as Nested
-from lamella.base.dim import Symbol as Unknown
+from lamella.base.dim import DimPart as Nested
+from lamella.base.dim import DimSymbol as Unknown
 from lamella.base.limits import in_range
 from lamella.bridge.module_to_ir.codec import MisfitError
 from lamella.bridge.module_to_ir.nodes import Symbol

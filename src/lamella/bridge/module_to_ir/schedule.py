@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from lamella.base import dim
-from lamella.base.arena import Allocation, Block, allocate, allocate_in_line
+from lamella.base.arena import Allocation, LiveBlock, allocate, allocate_in_line
 from lamella.base.dim import Extent, TooComplex
 from lamella.base.liveness import LiveRange, changes
 from lamella.bridge.module_to_ir import nodes as ir
@@ -105,7 +105,7 @@ class _Scheduling:
 
     def _place(self, pool: str) -> Allocation:
         blocks = [
-            Block(name, self.bytes[name], self.whole[name].first, self.whole[name].last)
+            LiveBlock(name, self.bytes[name], self.whole[name].first, self.whole[name].last)
             for name, home in self.pools.items()
             if home == pool
         ]

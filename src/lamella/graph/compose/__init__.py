@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from lamella.base.gc import collector_paused
 from lamella.base.diagnostic import Diagnostic, errors, sort_findings
 from lamella.base.dtype import F32, ElementType
+from lamella.base.gc import gc_paused
 from lamella.base.limits import Limits
 from lamella.base.origin import Origin
 from lamella.base.source import Span
@@ -60,7 +60,7 @@ def compose(
         return Composed(None, (_no_graph(module, graph or ""),))
     session = Session(module.library, keeper(module.library, keep), limits or module.library.limits)
     found = None
-    with collector_paused(), recursion_room(session.limits):
+    with gc_paused(), recursion_room(session.limits):
         try:
             found = _compose_graph(session, chosen, attributes or {}, types or {})
         except Stop as stop:

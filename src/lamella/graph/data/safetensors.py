@@ -22,9 +22,9 @@ from lamella.base.safetensors import (
     METADATA,
     NO_ARRAY,
     PREFIX,
-    Entry,
-    Fault,
-    Index,
+    HeaderFault,
+    StoredTensor,
+    StoreHeader,
     fault_of,
     read_index,
 )
@@ -34,12 +34,12 @@ from lamella.graph.data.header import refuse, whole
 from lamella.lang.skriptnd.rules import data as rules
 
 _TYPES: Mapping[ElementType, str] = MappingProxyType({element: name for name, element in ELEMENTS.items()})
-_RULES: Mapping[Fault, Rule] = MappingProxyType(
+_RULES: Mapping[HeaderFault, Rule] = MappingProxyType(
     {
-        Fault.HEADER: rules.WRONG_STORE_HEADER,
-        Fault.ENTRY: rules.WRONG_STORE_ENTRY,
-        Fault.RANGE: rules.WRONG_STORE_RANGE,
-        Fault.TWICE: rules.STORED_TWICE,
+        HeaderFault.HEADER: rules.WRONG_STORE_HEADER,
+        HeaderFault.ENTRY: rules.WRONG_STORE_ENTRY,
+        HeaderFault.RANGE: rules.WRONG_STORE_RANGE,
+        HeaderFault.TWICE: rules.STORED_TWICE,
     }
 )
 
@@ -81,7 +81,7 @@ def _decode(data: bytes | memoryview, name: str) -> tuple[dict[str, Array], obje
     return {item.name: read_entry(image, item, name) for item in index.entries}, index.metadata
 
 
-def decode_index(data: bytes | memoryview, name: str) -> Index:
+def decode_index(data: bytes | memoryview, name: str) -> StoreHeader:
     """The tensors of a file's bytes, all of the header checked and no tensor touched; LamellaError otherwise."""
     try:
         return read_index(data)
@@ -90,7 +90,7 @@ def decode_index(data: bytes | memoryview, name: str) -> Index:
         refuse(_RULES[fault].at(whole(name), hint=None, labels=(), **values))
 
 
-def read_entry(image: Array, item: Entry, name: str) -> Array:
+def read_entry(image: Array, item: StoredTensor, name: str) -> Array:
     """One tensor of the bytes behind a header, without copying its bytes where NumPy can read them as they lie."""
     try:
         return view_memory(image[item.begin : item.end], item.element, item.shape)

@@ -11,8 +11,8 @@ from lamella.base.arena import Arena, aligned
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.liveness import last_uses
-from lamella.kernels.build import Builder, Names, names_of, regions
-from lamella.kernels.hazards import Cell, Memories, conflict, find_memories
+from lamella.kernels.build import Builder, FreshNames, names_of, regions
+from lamella.kernels.hazards import Memories, MemoryCell, conflict, find_memories
 from lamella.kernels.locals import STACK_OFFSET, local_size
 from lamella.kernels.passes.fold_constants import fold_constants
 from lamella.kernels.passes.lower_foreach import lower_foreach
@@ -21,9 +21,9 @@ from lamella.kernels.passes.unroll import unroll
 from lamella.kernels.rewrite import (
     change_functions,
     copy_region,
+    make_names_unique,
     rewrite,
     split_yield,
-    tell_apart,
     used_values,
     with_regions,
 )
@@ -58,7 +58,7 @@ from lamella.lang.tensor.rules import running as rules
 # --- the pass that puts barriers where work-items would else see memory too early or too late ---------------
 
 
-Accesses: TypeAlias = Mapping[Cell, int]
+Accesses: TypeAlias = Mapping[MemoryCell, int]
 
 
 def insert_barriers(program: Program, _: Target) -> Program:
@@ -86,14 +86,14 @@ class Summary:
 NOTHING = Summary()
 
 
-def _join(left: Accesses, right: Accesses) -> dict[Cell, int]:
+def _join(left: Accesses, right: Accesses) -> dict[MemoryCell, int]:
     found = dict(left)
     for cell, kind in right.items():
         found[cell] = found.get(cell, 0) | kind
     return found
 
 
-def _passing(accesses: Accesses, through: tuple[bool, bool]) -> dict[Cell, int]:
+def _passing(accesses: Accesses, through: tuple[bool, bool]) -> dict[MemoryCell, int]:
     """The accesses to memory that no barrier closes."""
     return {cell: kind for cell, kind in accesses.items() if through[cell.is_local]}
 
@@ -151,7 +151,7 @@ class _Barriers:
             return _closed_by(instruction)
         inner = [self.summaries[id(region)] for region in regions(instruction)]
         if not inner:
-            accesses: dict[Cell, int] = {}
+            accesses: dict[MemoryCell, int] = {}
             for cell, kind in self.memories.accesses(instruction):
                 accesses[cell] = accesses.get(cell, 0) | kind
             return Summary(accesses, accesses) if accesses else NOTHING
@@ -295,7 +295,9 @@ def _lower_function(function: Function) -> Function:
     return extensions.lower_extensions(function, lower_apply)
 
 
-def _lower_apply(statement: Statement, apply: CoopApply, names: Names, lanes: int) -> Sequence[Statement]:
+def _lower_apply(
+    statement: Statement, apply: CoopApply, names: FreshNames, lanes: int
+) -> Sequence[Statement]:
     builder = Builder(names, statement.span)
     lane = builder.builtin("subgroup_local_id", I32)
     matrix = apply.operand
@@ -461,7 +463,7 @@ def lower(program: Program, target: Target, after: str | None = None) -> Program
     names = [item.name for item in PASSES]
     if after is not None and after not in names:
         raise InputError(f"there is no pass '{after}'", hint=f"passes are: {', '.join(names)}")
-    found = change_functions(program, tell_apart)
+    found = change_functions(program, make_names_unique)
     for item in PASSES:
         found = item.run(found, target)
         if item.name == after:

@@ -16,7 +16,7 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
-from lamella.base.placement import Placed, placement_of
+from lamella.base.placement import OperationPlacement, placement_of
 from lamella.bridge.nac_to_graph import InputType, Translation
 from lamella.bridge.nac_to_graph.training import Step, has_training, no_training, step_of, translate_step
 from lamella.bridge.nac_to_graph.weights import Weights, with_external, with_internal
@@ -116,7 +116,7 @@ class Training:
         self._run.findings = value
 
     @property
-    def placement(self) -> list[Placed]:
+    def placement(self) -> list[OperationPlacement]:
         """Where each operation ran in the last step, on a backend that runs kernels."""
         return placement_of(self._run)
 

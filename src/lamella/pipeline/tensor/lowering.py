@@ -12,7 +12,7 @@ from lamella.backend.cpu.host import host_target
 from lamella.backend.cpu.jit import Machine, readable_assembly
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
-from lamella.base.placement import Placed
+from lamella.base.placement import OperationPlacement
 from lamella.base.writer import make_folder, write_text
 from lamella.kernels.passes import PASSES, lower
 from lamella.kernels.sizes import check_sizes
@@ -40,7 +40,7 @@ class Lowered:
 
     program: Program
     stages: tuple[Stage, ...]
-    placement: tuple[Placed, ...] = ()
+    placement: tuple[OperationPlacement, ...] = ()
     """Of the graph that the program was made from: where its operations run."""
 
     @property

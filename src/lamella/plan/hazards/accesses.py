@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from lamella.base.source import Span
 from lamella.lang.nem.resolved import Atom, Buffer, Index, Loop, Operation, Region, Task, Variable
-from lamella.plan.diophantine import Budget, Exhausted
+from lamella.plan.diophantine import Exhausted, StepBudget
 from lamella.plan.order import Order, Site
 from lamella.plan.ranges import ZeroDivisor, bounds, extremes
 
@@ -37,7 +37,7 @@ class Footprint:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Access:
+class OperandAccess:
     """One operand of one task."""
 
     site: Site
@@ -76,14 +76,14 @@ def iteration_at(loops: tuple[Loop, ...], point: Point) -> dict[int, int]:
 class Accesses:
     """The accesses of all sites; `suspects` are regions left out, for they may leave their buffer."""
 
-    def __init__(self, order: Order, budget: Budget) -> None:
+    def __init__(self, order: Order, budget: StepBudget) -> None:
         self._budget = budget
         self._known: dict[tuple[str, int, Index, int], Footprint | None] = {}
         self._ranges: dict[object, tuple[int, int] | None] = {}
         self.suspects: list[Region] = []
-        self.of: list[tuple[Access, ...]] = [tuple(self._touch(site)) for site in order.sites]
+        self.of: list[tuple[OperandAccess, ...]] = [tuple(self._touch(site)) for site in order.sites]
 
-    def _touch(self, site: Site) -> list[Access]:
+    def _touch(self, site: Site) -> list[OperandAccess]:
         found = []
         task = site.task
         for write, regions in ((False, task.inputs), (True, task.outputs)):
@@ -92,7 +92,7 @@ class Accesses:
                 if footprint is None:
                     self.suspects.append(region)
                 else:
-                    found.append(Access(site, region, footprint, write, operand))
+                    found.append(OperandAccess(site, region, footprint, write, operand))
         return found
 
     def _footprint(self, region: Region, loops: tuple[Loop, ...]) -> Footprint | None:
@@ -165,8 +165,8 @@ def may_alias(one: Buffer, other: Buffer) -> bool:
 class Touched:
     """Accesses by the bytes they touch over all iterations, sorted."""
 
-    def __init__(self, accesses: Iterable[Access]) -> None:
-        self._by_buffer: dict[str, list[Access]] = {}
+    def __init__(self, accesses: Iterable[OperandAccess]) -> None:
+        self._by_buffer: dict[str, list[OperandAccess]] = {}
         for access in accesses:
             self._by_buffer.setdefault(access.footprint.buffer.name, []).append(access)
         for group in self._by_buffer.values():
@@ -177,7 +177,7 @@ class Touched:
             for name, group in self._by_buffer.items()
         }
 
-    def meeting(self, access: Access) -> Iterator[Access]:
+    def meeting(self, access: OperandAccess) -> Iterator[OperandAccess]:
         """The accesses whose bytes may coincide with those of one, itself included."""
         name, footprint = access.footprint.buffer.name, access.footprint
         place = bisect_left(self._lows.get(name, []), footprint.high) - 1
@@ -187,7 +187,7 @@ class Touched:
                 yield other
             place -= 1
 
-    def aliasing(self, access: Access) -> bool:
+    def aliasing(self, access: OperandAccess) -> bool:
         """Whether a buffer is touched that may be the same memory as that of an access."""
         buffer = access.footprint.buffer
         groups = self._by_buffer.values() if buffer.imported and not access.region.readonly else ()
@@ -197,9 +197,9 @@ class Touched:
 class Writes(Touched):
     """The accesses that write."""
 
-    def __init__(self, accesses: Iterable[Access]) -> None:
+    def __init__(self, accesses: Iterable[OperandAccess]) -> None:
         super().__init__(access for access in accesses if access.write)
 
-    def reach(self, access: Access, but: Access | None = None) -> bool:
+    def reach(self, access: OperandAccess, but: OperandAccess | None = None) -> bool:
         """Whether bytes of an access, over all iterations, may be written, by another than `but`."""
         return self.aliasing(access) or any(other is not but for other in self.meeting(access))

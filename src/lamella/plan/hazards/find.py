@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from math import gcd
 
 from lamella.lang.nem.resolved import Index, Variable
-from lamella.plan.diophantine import Budget, Exhausted
-from lamella.plan.hazards.accesses import Access, Accesses, Footprint, Point, substitute
-from lamella.plan.order import Extent, Order, Site
+from lamella.plan.diophantine import Exhausted, StepBudget
+from lamella.plan.hazards.accesses import Accesses, Footprint, OperandAccess, Point, substitute
+from lamella.plan.order import LoopExtent, Order, Site
 from lamella.plan.ranges import Assignment, search
 
 # --- can two accesses touch the same byte in two iterations that are not ordered? Answers with a ------------
@@ -28,10 +28,10 @@ class Meeting:
     late: Point
 
 
-class Questions:
+class OverlapQueries:
     """Asks, and remembers the answers: programs repeat themselves."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: StepBudget) -> None:
         self._budget = budget
         self._known: dict[object, Meeting | None] = {}
 
@@ -66,14 +66,14 @@ class Questions:
             self._known[key] = None if found is None else _split_common(found, common)
         return self._known[key]
 
-    def in_two_iterations(self, early: Footprint, late: Footprint, extent: Extent) -> Meeting | None:
+    def in_two_iterations(self, early: Footprint, late: Footprint, extent: LoopExtent) -> Meeting | None:
         """Overlap in two iterations of one loop that the window leaves unordered, `late` in the later one."""
         low = 1 - early.extent - early.offset.constant + late.offset.constant
         high = late.extent - 1 - early.offset.constant + late.offset.constant
         shapes = (early.offset.terms, early.trips), (late.offset.terms, late.trips)
         key = shapes, extent.depth, extent.loop.window, low, high
         if key not in self._known:
-            self._known[key] = _Window(early, late, extent, self._budget).ask(low, high)
+            self._known[key] = _WindowPair(early, late, extent, self._budget).ask(low, high)
         return self._known[key]
 
 
@@ -82,10 +82,10 @@ def _split_common(found: Assignment, depth: int) -> Meeting:
     return Meeting(point[:depth], point)
 
 
-class _Window:
+class _WindowPair:
     """Two iterations of one loop at a distance below its window; the loops inside are independent."""
 
-    def __init__(self, early: Footprint, late: Footprint, extent: Extent, budget: Budget) -> None:
+    def __init__(self, early: Footprint, late: Footprint, extent: LoopExtent, budget: StepBudget) -> None:
         self._early, self._late, self._depth = early, late, extent.depth
         self._trips = extent.loop.trips
         self._most = min(extent.loop.window, extent.loop.trips) - 1
@@ -156,16 +156,16 @@ class Alike:
     """Accesses inside one loop that touch bytes in the same way."""
 
     footprint: Footprint
-    accesses: tuple[Access, ...]
+    accesses: tuple[OperandAccess, ...]
     written: bool
 
 
-def group_alike(accesses: Sequence[Access], inside: int) -> list[list[Alike]]:
+def group_alike(accesses: Sequence[OperandAccess], inside: int) -> list[list[Alike]]:
     """Accesses of one buffer, alike ones together, in groups whose offsets differ by constants.
 
     Loops outside the depth `inside` are the same for all accesses.
     """
-    found: dict[object, dict[tuple[int, int], list[Access]]] = {}
+    found: dict[object, dict[tuple[int, int], list[OperandAccess]]] = {}
     for access in accesses:
         footprint = access.footprint
         offset = footprint.offset
@@ -174,11 +174,11 @@ def group_alike(accesses: Sequence[Access], inside: int) -> list[list[Alike]]:
     return [[_alike(accesses) for accesses in group.values()] for group in found.values()]
 
 
-def _alike(accesses: list[Access]) -> Alike:
+def _alike(accesses: list[OperandAccess]) -> Alike:
     return Alike(accesses[0].footprint, tuple(accesses), any(access.write for access in accesses))
 
 
-def neighbours(groups: list[list[Alike]], budget: Budget) -> Iterator[tuple[Alike, Alike]]:
+def neighbours(groups: list[list[Alike]], budget: StepBudget) -> Iterator[tuple[Alike, Alike]]:
     """Pairs, each also with itself, that may touch the same byte, one writing; Exhausted if groups are too many."""
     for place, one in enumerate(groups):
         budget.spend(len(groups) - place)
@@ -189,7 +189,7 @@ def neighbours(groups: list[list[Alike]], budget: Budget) -> Iterator[tuple[Alik
 class Reached:
     """Per footprint of one buffer: the sites that may touch the same bytes in some iterations."""
 
-    def __init__(self, accesses: Sequence[Access], budget: Budget) -> None:
+    def __init__(self, accesses: Sequence[OperandAccess], budget: StepBudget) -> None:
         self.writers: dict[Footprint, int] = {}
         self.users: dict[Footprint, int] = {}
         groups = group_alike(accesses, 0)
@@ -262,8 +262,8 @@ FEW = 32
 class Hazard:
     """Two accesses in two instances, `early` first in program order, that nothing orders."""
 
-    early: Access
-    late: Access
+    early: OperandAccess
+    late: OperandAccess
     early_point: Point
     late_point: Point
     stage: int
@@ -301,15 +301,15 @@ Key = tuple[tuple[int, bool, int], tuple[int, bool, int]]
 
 
 @dataclass(slots=True)
-class Found:
+class HazardTable:
     """Hazards, one for each pair of accesses, and pairs that could not be decided.
 
     `stopped` is the access at which there were too many pairs to go on.
     """
 
     hazards: dict[Key, Hazard]
-    unproved: dict[Key, tuple[Access, Access]]
-    stopped: Access | None = None
+    unproved: dict[Key, tuple[OperandAccess, OperandAccess]]
+    stopped: OperandAccess | None = None
 
     def record(self, hazard: Hazard) -> None:
         """Keep the hazard that is to be told of a pair of accesses."""
@@ -319,17 +319,17 @@ class Found:
             self.hazards[key] = hazard
         self._stop_at(hazard.late)
 
-    def doubt(self, early: Access, late: Access) -> None:
+    def doubt(self, early: OperandAccess, late: OperandAccess) -> None:
         """Keep a pair that is not proved."""
         self.unproved.setdefault(key_of(early, late), (early, late))
         self._stop_at(late)
 
-    def _stop_at(self, access: Access) -> None:
+    def _stop_at(self, access: OperandAccess) -> None:
         if len(self.hazards) >= MOST_PAIRS or len(self.unproved) >= MOST_PAIRS:
             self.stopped = access
 
 
-def key_of(one: Access, other: Access) -> Key:
+def key_of(one: OperandAccess, other: OperandAccess) -> Key:
     """A pair of accesses whatever their order."""
     first = one.site.index, one.write, one.operand
     second = other.site.index, other.write, other.operand
@@ -339,11 +339,11 @@ def key_of(one: Access, other: Access) -> Key:
 class Finder:
     """Compares accesses: in the same iteration, then in different iterations of each loop, inner loops first."""
 
-    def __init__(self, order: Order, accesses: Accesses, questions: Questions, most_pairs: int) -> None:
+    def __init__(self, order: Order, accesses: Accesses, questions: OverlapQueries, most_pairs: int) -> None:
         self._order, self._accesses, self._questions = order, accesses, questions
-        self._pairs = Budget(most_pairs, most_pairs)
-        self.found = Found({}, {})
-        self._by_buffer: dict[str, list[Access]] = {}
+        self._pairs = StepBudget(most_pairs, most_pairs)
+        self.found = HazardTable({}, {})
+        self._by_buffer: dict[str, list[OperandAccess]] = {}
         self._masks: dict[tuple[str, bool], int] = {}
         self._reached: dict[str, Reached] = {}
         for access in (access for touched in accesses.of for access in touched):
@@ -365,7 +365,7 @@ class Finder:
             except Exhausted:
                 self.found.stopped = access
 
-    def _conflicting(self, access: Access, unordered: int) -> int:
+    def _conflicting(self, access: OperandAccess, unordered: int) -> int:
         """The sites that touch the buffer so that order matters; bytes are looked at where they are many."""
         name, wanted = access.footprint.buffer.name, not access.write
         mask = self._masks.get((name, wanted), 0)
@@ -376,13 +376,13 @@ class Finder:
         reached = self._reached[name]
         return (reached.writers if wanted else reached.users)[access.footprint]
 
-    def _compare(self, others: Sequence[Access], late: Access) -> None:
+    def _compare(self, others: Sequence[OperandAccess], late: OperandAccess) -> None:
         self._pairs.spend(len(others))
         for early in others:
             if (early.write or late.write) and early.footprint.meets(late.footprint):
                 self._ask_one(early, late)
 
-    def _ask_one(self, early: Access, late: Access) -> None:
+    def _ask_one(self, early: OperandAccess, late: OperandAccess) -> None:
         first = self._order.first_iterations(early.site, late.site)
         try:
             met = self._questions.in_one_iteration(early.footprint, late.footprint, first)
@@ -401,15 +401,15 @@ class Finder:
                 for accesses in self._inside(extent):
                     self._across(accesses, extent, stage)
 
-    def _inside(self, extent: Extent) -> Iterator[list[Access]]:
+    def _inside(self, extent: LoopExtent) -> Iterator[list[OperandAccess]]:
         """The accesses inside a loop, those of one buffer together, where one of them writes."""
-        by_buffer: dict[str, list[Access]] = {}
+        by_buffer: dict[str, list[OperandAccess]] = {}
         for touched in self._accesses.of[extent.first : extent.end]:
             for access in touched:
                 by_buffer.setdefault(access.footprint.buffer.name, []).append(access)
         return (group for group in by_buffer.values() if any(access.write for access in group))
 
-    def _across(self, accesses: list[Access], extent: Extent, stage: int) -> None:
+    def _across(self, accesses: list[OperandAccess], extent: LoopExtent, stage: int) -> None:
         try:
             for one, other in neighbours(group_alike(accesses, extent.depth + 1), self._pairs):
                 if self.found.stopped is not None:
@@ -421,7 +421,7 @@ class Finder:
         except Exhausted:
             self.found.stopped = accesses[0]
 
-    def _ask(self, early: Alike, late: Alike, extent: Extent, stage: int) -> None:
+    def _ask(self, early: Alike, late: Alike, extent: LoopExtent, stage: int) -> None:
         """Ask once for all accesses that are alike."""
         try:
             met = self._questions.in_two_iterations(early.footprint, late.footprint, extent)

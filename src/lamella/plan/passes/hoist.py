@@ -23,8 +23,8 @@ from lamella.lang.nem.resolve.scope import declared_names
 from lamella.lang.nem.resolved import Item, Loop, Plan, Task
 from lamella.lang.nem.words import MOVES, NOTE_DECORATORS
 from lamella.plan.hazards import budget_of
-from lamella.plan.hazards.accesses import Access, Accesses, Touched, Writes
-from lamella.plan.order import Extent, Order, Site
+from lamella.plan.hazards.accesses import Accesses, OperandAccess, Touched, Writes
+from lamella.plan.order import LoopExtent, Order, Site
 from lamella.plan.passes.rewrite import Edits, declared_in, loops_of, names_in, walk
 
 # --- moves that do the same in every iteration of loops around them, and what they come after ---------------
@@ -81,7 +81,7 @@ class _Search:
                 depth -= 1
         return depth
 
-    def _may_leave(self, site: Site, extent: Extent) -> bool:
+    def _may_leave(self, site: Site, extent: LoopExtent) -> bool:
         source, target = self._accesses.of[site.index]
         if any(extent.depth in access.footprint.offset.loops() for access in (source, target)):
             return False
@@ -94,14 +94,16 @@ class _Search:
             return False
         return not any(True for _ in self._staying(writes, source, extent))
 
-    def _touched(self, extent: Extent) -> tuple[Touched, Writes]:
+    def _touched(self, extent: LoopExtent) -> tuple[Touched, Writes]:
         number = extent.loop.number
         if number not in self._inside:
             accesses = [access for of in self._accesses.of[extent.first : extent.end] for access in of]
             self._inside[number] = Touched(accesses), Writes(accesses)
         return self._inside[number]
 
-    def _staying(self, touched: Touched, access: Access, extent: Extent) -> Iterator[Access]:
+    def _staying(
+        self, touched: Touched, access: OperandAccess, extent: LoopExtent
+    ) -> Iterator[OperandAccess]:
         """Accesses to the same bytes by tasks that stay inside the loop."""
         for other in touched.meeting(access):
             if self.left.get(other.site.index, extent.depth + 1) > extent.depth:
@@ -211,7 +213,7 @@ class _Hoisting:
     def take(self, item: Hoist) -> bool:
         """Move a task and the declarations it needs; False where its text names what cannot leave the loops."""
         path = [self._loops[loop.number] for loop in item.loops]
-        names = _Names(path, self._declared, self._levels)
+        names = _LoopNames(path, self._declared, self._levels)
         task = item.task.node
         made = replace(
             task,
@@ -331,7 +333,7 @@ def _fixed_decorators(item: Hoist) -> tuple[nodes.Decorator, ...]:
 _Using: TypeAlias = nodes.Operand | nodes.RegionDef | nodes.Let | nodes.Decorator
 
 
-class _Names:
+class _LoopNames:
     """The names that the lists of some loops declare, seen from a statement that leaves them."""
 
     def __init__(

@@ -30,15 +30,15 @@ from lamella.plan.stcb.nodes import (
     RESET,
     UNIT_TYPES,
     WDM,
-    Access,
-    Place,
-    Record,
+    MappedBuffer,
     Stream,
+    StridedAccess,
+    TaskRecord,
     bad_stream,
     groups,
     level_name,
 )
-from lamella.plan.stcb.run import Bit, Group, Queues, order_of, queue_up
+from lamella.plan.stcb.run import Bit, Queues, RecordGroup, order_of, queue_up
 
 # --- the proof that a stream means one thing: whatever the units' speeds, each wait sees the set ------------
 
@@ -82,7 +82,7 @@ class _Proof:
         self.epochs: dict[Bit, _Epoch] = {}
         self.problems: list[str] = []
 
-    def take(self, group: Group) -> None:
+    def take(self, group: RecordGroup) -> None:
         """One group starts and completes."""
         known = self._start(group)
         for bit in group.clear:
@@ -98,7 +98,7 @@ class _Proof:
         for queue in group.queues:
             self.last[queue] = known
 
-    def _start(self, group: Group) -> Clock:
+    def _start(self, group: RecordGroup) -> Clock:
         """What is complete when a group starts; waits count once nothing earlier can be mistaken for their set."""
         known = join([self.last[queue] for queue in group.queues], len(self.taken))
         unproved = list(group.wait)
@@ -122,7 +122,7 @@ class _Proof:
         queue, place = self.places[number]
         return known[queue] >= place
 
-    def _clear(self, group: Group, bit: Bit, known: Clock) -> None:
+    def _clear(self, group: RecordGroup, bit: Bit, known: Clock) -> None:
         epoch = self.epochs.get(bit)
         if epoch is None or bit not in group.wait:
             self.problems.append(f"{group.title} clears bit {bit[1]} without waiting for it")
@@ -133,7 +133,7 @@ class _Proof:
                 title = self.queues.groups[waiter].title
                 self.problems.append(f"{group.title} may clear bit {bit[1]} before {title} has seen it")
 
-    def _set(self, group: Group, bit: Bit, known: Clock, done: Clock) -> None:
+    def _set(self, group: RecordGroup, bit: Bit, known: Clock, done: Clock) -> None:
         epoch = self.epochs.get(bit)
         before = None if epoch is None else epoch.clearer
         if epoch is not None and before is None:
@@ -167,13 +167,13 @@ def validate_stream(stream: Stream, limits: Limits = DEFAULT) -> Stream:
     return stream
 
 
-def tensor_type(access: Access, constants: Sequence[Quant]) -> TensorType:
+def tensor_type(access: StridedAccess, constants: Sequence[Quant]) -> TensorType:
     """What an access says about its bytes, in the words of the language."""
     quant = None if access.quant is None else constants[access.quant]
     return TensorType(access.dtype, access.dims, access.layout, access.strides, quant)
 
 
-def hands_on(made: Access, taken: Access) -> bool:
+def hands_on(made: StridedAccess, taken: StridedAccess) -> bool:
     """Whether a chain can hand over a value: the same bytes without gaps, as the same tensor or as plain bytes."""
     if (made.level, made.addr) != (taken.level, taken.addr):
         return False
@@ -181,7 +181,7 @@ def hands_on(made: Access, taken: Access) -> bool:
     return _dense_bytes(made) > 0 and (same or (taken.dims, taken.dtype) == ((_dense_bytes(made),), "u8"))
 
 
-def _dense_bytes(access: Access) -> int:
+def _dense_bytes(access: StridedAccess) -> int:
     """The size of a tensor that fills whole bytes in row-major order; 0 for any other."""
     element = find_in("nem", access.dtype)
     bits = 0 if element is None else element_count(access.dims) * element.bits
@@ -233,7 +233,7 @@ class _MemoryMap:
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self.places: dict[str, list[Place]] = {}
+        self.places: dict[str, list[MappedBuffer]] = {}
         for place in stream.memory:
             self.places.setdefault(level_name(place.level, place.engine), []).append(place)
         for found in self.places.values():
@@ -259,13 +259,13 @@ class _MemoryMap:
     def _owners(self, level: str) -> int:
         return len(self.stream.engines) if level == "L1" else 1
 
-    def around(self, access: Access, engine: int) -> Place | None:
+    def around(self, access: StridedAccess, engine: int) -> MappedBuffer | None:
         """The buffer in which an access begins."""
         level = level_name(access.level, engine)
         number = bisect_right(self.starts.get(level, []), access.addr)
         return self.places[level][number - 1] if number else None
 
-    def access_problems(self, access: Access, engine: int) -> Iterator[str]:
+    def access_problems(self, access: StridedAccess, engine: int) -> Iterator[str]:
         """The elements of an access lie inside one buffer."""
         element = find_in("nem", access.dtype)
         if element is None:
@@ -289,7 +289,7 @@ class _MemoryMap:
         if access.quant is not None:
             yield from self._quant_problems(access)
 
-    def _quant_problems(self, access: Access) -> Iterator[str]:
+    def _quant_problems(self, access: StridedAccess) -> Iterator[str]:
         element = find_in("nem", access.dtype)
         if element is None or access.quant is None or not 0 <= access.quant < len(self.stream.constants):
             yield f"constant {access.quant} does not exist"
@@ -297,13 +297,13 @@ class _MemoryMap:
         yield from quant_problems(self.stream.constants[access.quant], access.dims, element)
 
 
-def ordered(places: Iterable[Place]) -> list[Place]:
+def ordered(places: Iterable[MappedBuffer]) -> list[MappedBuffer]:
     """The order of a memory map: L2, L1 engine by engine, DDR, each by address."""
     levels = {"L2": 0, "L1": 1, "DDR": 2}
     return sorted(places, key=lambda item: (levels.get(item.level, 3), item.engine, item.addr))
 
 
-def _needed_bytes(access: Access, bits: int) -> int:
+def _needed_bytes(access: StridedAccess, bits: int) -> int:
     """From the first byte to behind the last; at least one byte-wise place for each element, whatever the strides."""
     last = 0
     for size, stride in zip(access.dims, access.strides, strict=True):
@@ -332,7 +332,7 @@ def _sequence(stream: Stream) -> Iterator[str]:
             seen.add(record.seq)
 
 
-def _chains(records: Sequence[Record]) -> Iterator[str]:
+def _chains(records: Sequence[TaskRecord]) -> Iterator[str]:
     """What a record hands on is taken by the next one, once."""
     for members in groups(tuple(records)):
         if members[-1].chain:
@@ -351,7 +351,7 @@ class _Checked:
         self.memory = memory
         self.known: set[object] = set()
 
-    def record(self, engine: int, record: Record) -> Iterator[str]:
+    def record(self, engine: int, record: TaskRecord) -> Iterator[str]:
         """What is wrong with a record."""
         signature = opcode(record.op)
         if record.op != RESET and (signature is None or signature.hardware == "escape_hatch"):
@@ -368,7 +368,7 @@ class _Checked:
         yield from _move(record) if record.op in MOVES else ()
         yield from self._operation(record, signature)
 
-    def _unit(self, record: Record) -> Iterator[str]:
+    def _unit(self, record: TaskRecord) -> Iterator[str]:
         if record.unit.type not in UNIT_TYPES or not 0 <= record.unit.index < MOST_UNITS:
             yield f"'{record.unit}' is not a unit"
         if (record.unit.type == "SEQ") != (record.op == RESET):
@@ -380,7 +380,7 @@ class _Checked:
         if not 0 <= record.origin.line < MOST_RECORDS:
             yield f"there is no line {record.origin.line}"
 
-    def _bits(self, engine: int, record: Record) -> Iterator[str]:
+    def _bits(self, engine: int, record: TaskRecord) -> Iterator[str]:
         for bits in (record.wait, record.set, record.clear):
             if list(bits) != sorted(set(bits)) or any(not 0 <= bit < self.stream.bits for bit in bits):
                 yield f"bits {list(bits)[:40]} do not ascend below {self.stream.bits}"
@@ -393,7 +393,7 @@ class _Checked:
             if outside or other == engine:
                 yield f"bit {bit} of engine {other} is not a remote bit"
 
-    def _operation(self, record: Record, signature: Opcode) -> Iterator[str]:
+    def _operation(self, record: TaskRecord, signature: Opcode) -> Iterator[str]:
         shapes = tuple((item.dtype, item.dims, item.strides, item.layout, item.quant) for item in record.src)
         results = tuple((item.dtype, item.dims, item.strides, item.layout, item.quant) for item in record.dst)
         key = (
@@ -412,7 +412,7 @@ class _Checked:
         self.known.add(key)
 
 
-def _move(record: Record) -> Iterator[str]:
+def _move(record: TaskRecord) -> Iterator[str]:
     for access in (*record.src, *record.dst):
         if (
             access.dtype != "u8"
@@ -425,7 +425,7 @@ def _move(record: Record) -> Iterator[str]:
         yield f"{record.op} has one source and one destination of the same size"
 
 
-def _kept_types(record: Record, signature: Opcode) -> Iterator[str]:
+def _kept_types(record: TaskRecord, signature: Opcode) -> Iterator[str]:
     """A view moves elements; it does not make others of them."""
     if signature.families == ("view",):
         moved = record.src[:1] if record.op == "gather" else record.src
@@ -433,7 +433,7 @@ def _kept_types(record: Record, signature: Opcode) -> Iterator[str]:
             yield f"{record.op} keeps the element type"
 
 
-def _attributes(record: Record, signature: Opcode) -> Iterator[str]:
+def _attributes(record: TaskRecord, signature: Opcode) -> Iterator[str]:
     for name, value in record.attrs.items():
         spec = signature.attributes.get(name)
         if spec is None or not _has_type(value, spec.type):
@@ -454,7 +454,7 @@ def _has_type(value: AttributeValue, wanted: str) -> bool:
     return isinstance(value, str) and (wanted != "elem_type" or find_in("nem", value) is not None)
 
 
-def _call(record: Record, signature: Opcode, constants: Sequence[Quant]) -> Iterator[str]:
+def _call(record: TaskRecord, signature: Opcode, constants: Sequence[Quant]) -> Iterator[str]:
     """What the language says about an operation with these operands."""
     task = _as_task(record, constants)
     wrong = list(check_counts(task, signature))
@@ -473,7 +473,7 @@ def _messages(findings: Iterable[Diagnostic]) -> Iterator[str]:
     return (finding.message for finding in errors(findings))
 
 
-def _as_task(record: Record, constants: Sequence[Quant]) -> Task:
+def _as_task(record: TaskRecord, constants: Sequence[Quant]) -> Task:
     """A record as the task of a program, for the rules that speak of tasks."""
     node = text.Task(None, text.Name(record.op), "async", (), ())
     return Task(
@@ -491,7 +491,7 @@ def _as_task(record: Record, constants: Sequence[Quant]) -> Task:
     )
 
 
-def _as_region(access: Access, constants: Sequence[Quant]) -> Region:
+def _as_region(access: StridedAccess, constants: Sequence[Quant]) -> Region:
     level = text.Buffer(text.Name(""), access.level, None, None)
     buffer = Buffer("", access.level, 0, LARGEST, 1, False, level)
     return Region("", buffer, Index(0), access.dims[0], tensor_type(access, constants), NOWHERE)

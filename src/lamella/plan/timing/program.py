@@ -15,7 +15,7 @@ from lamella.plan.timing.periods import APERIODIC, index_period
 
 
 @dataclass(slots=True, eq=False)
-class Step:
+class ProgramStep:
     """A statement of a list; `tokens` names the tasks waited for as (lists outward, index in that list)."""
 
     index: int
@@ -23,7 +23,7 @@ class Step:
     task: Task | None = None
     cost: Cost | None = None
     loop: Loop | None = None
-    body: Steps | None = None
+    body: ProgramSteps | None = None
     feeds: list[int] = field(default_factory=list)
     tokens: list[tuple[int, int]] = field(default_factory=list)
     waiters: int = 0
@@ -33,11 +33,11 @@ class Step:
 
 
 @dataclass(slots=True, eq=False)
-class Steps:
+class ProgramSteps:
     """A statement list; `needs` counts, for each step, what it waits for inside and outside the list."""
 
     depth: int
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ProgramStep] = field(default_factory=list)
     needs: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     """Steps that wait for nothing inside the list."""
@@ -45,7 +45,7 @@ class Steps:
     """Step, lists outward, index there: what is waited for outside the list."""
 
 
-def prepare(plan: Plan, costs: Mapping[int, Cost]) -> Steps:
+def prepare(plan: Plan, costs: Mapping[int, Cost]) -> ProgramSteps:
     """The steps of a plan; `costs` by task number."""
     return _Preparation(costs).build(plan.body, ())
 
@@ -55,12 +55,12 @@ class _Preparation:
 
     def __init__(self, costs: Mapping[int, Cost]) -> None:
         self.costs = costs
-        self.places: dict[int, tuple[int, Step]] = {}
+        self.places: dict[int, tuple[int, ProgramStep]] = {}
 
-    def build(self, body: tuple[Item, ...], around: tuple[Loop, ...]) -> Steps:
+    def build(self, body: tuple[Item, ...], around: tuple[Loop, ...]) -> ProgramSteps:
         """Prepare one list and the lists inside it."""
-        made = Steps(len(around))
-        gate: Step | None = None
+        made = ProgramSteps(len(around))
+        gate: ProgramStep | None = None
         for item in body:
             step = self.step(item, len(made.steps), around)
             if step is None:
@@ -73,16 +73,16 @@ class _Preparation:
             gate = step if step.gate else gate
         return made
 
-    def step(self, item: Item, index: int, around: tuple[Loop, ...]) -> Step | None:
+    def step(self, item: Item, index: int, around: tuple[Loop, ...]) -> ProgramStep | None:
         """The bare step of an item; None for a loop without iterations."""
         if isinstance(item, Task):
-            return Step(index, item.sync, task=item, cost=self.costs[item.number])
+            return ProgramStep(index, item.sync, task=item, cost=self.costs[item.number])
         if isinstance(item, Wait) or not _has_tasks(item):
-            return Step(index, True) if isinstance(item, Wait) or item.trips > 0 else None
+            return ProgramStep(index, True) if isinstance(item, Wait) or item.trips > 0 else None
         if item.trips <= 0:
             return None
         inside = {loop.number: loop for loop in (*around, item)}
-        return Step(index, True, loop=item, period=self.period(item, inside))
+        return ProgramStep(index, True, loop=item, period=self.period(item, inside))
 
     def period(self, loop: Loop, around: dict[int, Loop]) -> int:
         """After how many iterations all unit indices of a loop repeat."""
@@ -103,7 +103,12 @@ class _Preparation:
         return period
 
     def tie(
-        self, made: Steps, step: Step, gate: Step | None, deps: list[int], around: tuple[Loop, ...]
+        self,
+        made: ProgramSteps,
+        step: ProgramStep,
+        gate: ProgramStep | None,
+        deps: list[int],
+        around: tuple[Loop, ...],
     ) -> None:
         """Append a step to its list and tie it to what it waits for."""
         inside = set() if gate is None else {gate.index}

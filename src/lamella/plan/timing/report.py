@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from lamella.base.liveness import changes
 from lamella.lang.nem.resolved import Buffer, Plan
-from lamella.plan.timing.bounds import Bound, Traffic
-from lamella.plan.timing.machine import Machine, unit_name
-from lamella.plan.timing.schedule import REASONS, Instance
+from lamella.plan.timing.bounds import CycleBound, Traffic
+from lamella.plan.timing.machine import MachineModel, unit_name
+from lamella.plan.timing.schedule import REASONS, ScheduledInstance
 
 # --- memory over time: a buffer is held from the start of the first task that touches it to the end ---------
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldBuffer:
     """A buffer and the cycles in which it is held; the end is exclusive."""
 
     buffer: Buffer
@@ -33,13 +33,13 @@ class Occupancy:
     peak_at: int
     capacity: int | None
     declared: int
-    holders: tuple[Held, ...]
-    held: tuple[Held, ...]
+    holders: tuple[HeldBuffer, ...]
+    held: tuple[HeldBuffer, ...]
     steps: tuple[tuple[int, int], ...]
 
 
 def find_occupancy(
-    plan: Plan, machine: Machine, first: Mapping[int, int], last: Mapping[int, int]
+    plan: Plan, machine: MachineModel, first: Mapping[int, int], last: Mapping[int, int]
 ) -> tuple[Occupancy, ...]:
     """The memories of a plan, DDR first; `first` starts and `last` ends by task number."""
     spans = _spans(plan, first, last)
@@ -65,9 +65,9 @@ def _spans(plan: Plan, first: Mapping[int, int], last: Mapping[int, int]) -> dic
 
 
 def _occupancy(
-    level: str, buffers: list[Buffer], spans: Mapping[str, tuple[int, int]], machine: Machine
+    level: str, buffers: list[Buffer], spans: Mapping[str, tuple[int, int]], machine: MachineModel
 ) -> Occupancy:
-    held = [Held(buffer, *spans[buffer.name]) for buffer in buffers if buffer.name in spans]
+    held = [HeldBuffer(buffer, *spans[buffer.name]) for buffer in buffers if buffer.name in spans]
     steps = _steps(held)
     peak_at, peak = max(steps, key=lambda step: step[1], default=(0, 0))
     return Occupancy(
@@ -82,7 +82,7 @@ def _occupancy(
     )
 
 
-def _steps(held: list[Held]) -> tuple[tuple[int, int], ...]:
+def _steps(held: list[HeldBuffer]) -> tuple[tuple[int, int], ...]:
     """How many bytes are in use from which cycle on."""
     steps: list[tuple[int, int]] = []
     level = 0
@@ -183,7 +183,7 @@ class TagUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class TimingReport:
     """One simulation of a plan on a device.
 
     `timeline` holds the first instances in order of their start, and shows everything up to cycle `covered`; the other
@@ -195,13 +195,13 @@ class Report:
     device: str
     engines: int
     cycles: int
-    bounds: tuple[Bound, ...]
+    bounds: tuple[CycleBound, ...]
     units: tuple[UnitUse, ...]
     memory: tuple[Occupancy, ...]
     tasks: tuple[TaskUse, ...]
     traffic: tuple[Traffic, ...]
     defaults: Mapping[str, int]
-    timeline: tuple[Instance, ...]
+    timeline: tuple[ScheduledInstance, ...]
     covered: int
     instances: int
     simulated: int
@@ -210,7 +210,7 @@ class Report:
     idle_energy: int | None
 
     @property
-    def binding(self) -> Bound:
+    def binding(self) -> CycleBound:
         """The largest bound; of equal ones the first."""
         return max(self.bounds, key=lambda bound: bound.cycles)
 
@@ -276,7 +276,7 @@ class Report:
             found["timeline"] = [self._instance_json(item) for item in self.timeline]
         return found
 
-    def _instance_json(self, item: Instance) -> dict[str, object]:
+    def _instance_json(self, item: ScheduledInstance) -> dict[str, object]:
         record = item.record
         return {
             "task": record.task,
@@ -326,7 +326,7 @@ def _memory_json(item: Occupancy) -> dict[str, object]:
     }
 
 
-def _holder_json(held: Held) -> dict[str, object]:
+def _holder_json(held: HeldBuffer) -> dict[str, object]:
     buffer = held.buffer
     return {
         "buffer": buffer.name,

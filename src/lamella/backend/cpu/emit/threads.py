@@ -12,7 +12,7 @@ from lamella.backend.cpu.emit import integers, subgroups
 from lamella.backend.cpu.emit.here import Here
 from lamella.backend.cpu.emit.scalars import combine, identity
 from lamella.backend.cpu.emit.values import LLVM, Lanes
-from lamella.lang.tensor.check.kinds import BYTES, part_of
+from lamella.lang.tensor.check.kinds import BYTES, component_of
 from lamella.lang.tensor.nodes import Builtin, SubgroupBroadcast, SubgroupOperation
 
 WARP = 32
@@ -111,7 +111,7 @@ def _select(here: Here, condition: str, then: Lanes, otherwise: Lanes) -> Lanes:
 
 def _shuffle(here: Here, way: str, value: Lanes, distance: str) -> Lanes:
     """The value of another lane, part by part."""
-    parts = [_shuffle_part(here, way, part_of(value.element), part, distance) for part in value.parts]
+    parts = [_shuffle_part(here, way, component_of(value.element), part, distance) for part in value.parts]
     return Lanes(value.element, tuple(parts))
 
 

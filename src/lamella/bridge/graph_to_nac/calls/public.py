@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from lamella.base.dim import Dim, Extent, Symbol
+from lamella.base.dim import Dim, DimSymbol, Extent
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.describe import describe
 from lamella.bridge.aten.nodes import Call, Result
@@ -142,7 +142,7 @@ def _reshaped(node: Operation, given: Mapping[str, Value]) -> Operation | None:
 
 def _is_lone(extent: Dim) -> bool:
     (monomial, factor), *rest = extent.terms
-    return not rest and factor == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol)
+    return not rest and factor == 1 and len(monomial) == 1 and isinstance(monomial[0], DimSymbol)
 
 
 def _expand(node: Operation, given: Mapping[str, Value]) -> Operation | None:

@@ -10,8 +10,8 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import (
     Atom,
     Dim,
+    DimSymbol,
     Extent,
-    Symbol,
     Values,
     add,
     floor_divide,
@@ -61,7 +61,7 @@ def restate_extent(extent: Extent, values: Values) -> Extent:
 
 
 def _atom(atom: Atom, values: Values) -> Extent:
-    if isinstance(atom, Symbol):
+    if isinstance(atom, DimSymbol):
         return values.get(atom.name, Dim((((atom,), 1),)))
     if atom.condition is not None:
         raise Inexpressible(atom, "is a choice, and sizes have none")

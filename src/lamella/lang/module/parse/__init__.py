@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from lamella.base.gc import collector_paused
 from lamella.base.cursor import SHOWN, SyntaxProblem
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NO_NOTES, Notes, Source, Span
 from lamella.base.suggest import nearest
@@ -228,7 +228,7 @@ class Parsed(NamedTuple):
 
 def parse(source: Source, limits: Limits = DEFAULT) -> Parsed:
     """The document of a text; never raises, whatever the text is."""
-    with collector_paused():
+    with gc_paused():
         parser = DocumentParser(source, limits)
         document = parser.document()
     return Parsed(document, tuple(parser.findings))

@@ -9,9 +9,9 @@ from inspect import cleandoc
 
 from lamella.base.cursor import COMMENT, END, SHOWN, Lexer, SyntaxProblem
 from lamella.base.limits import LARGEST, Limits
-from lamella.base.trivia import Margin, NotingCursor
 from lamella.base.source import Notes, Source, Span
 from lamella.base.suggest import nearest
+from lamella.base.trivia import TriviaCursor, TriviaReader
 from lamella.lang.module.nodes import Integer, Real, Text
 from lamella.lang.module.parse.layout import (
     CLOSING,
@@ -61,7 +61,7 @@ def read_doc(text: str) -> str:
     return cleandoc("\n".join(line.rstrip() for line in lines))
 
 
-class BlockMargin(Margin):
+class BlockMargin(TriviaReader):
     """Hands out comments also by their indentation."""
 
     def within(self, column: int, ahead: int) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ class BlockMargin(Margin):
         return offset - self._text.rfind("\n", 0, offset) - 1
 
 
-class Lexis(NotingCursor):
+class Lexis(TriviaCursor):
     """A cursor that knows the words of the Module DSL."""
 
     def __init__(self, source: Source, limits: Limits) -> None:

@@ -9,9 +9,9 @@ from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-from lamella.base.gc import collector_paused
 from lamella.base.diagnostic import Diagnostic, sort_findings
 from lamella.base.errors import InputError
+from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.reader import Reader
 from lamella.lang.nac.layout import TABLE, Fields, fields_of
@@ -422,7 +422,7 @@ class Parsed(NamedTuple):
 def parse(data: bytes | memoryview, name: str = "<bytes>", limits: Limits = DEFAULT) -> Parsed:
     """The file of some bytes; never raises, whatever they are. Weights stay views of the bytes."""
     reading = Reading(memoryview(data).toreadonly().cast("B"), name, limits)
-    with collector_paused():
+    with gc_paused():
         table = read_header(reading)
         file = File() if table is None else read_sections(reading, table)
     return Parsed(file, tuple(sort_findings(reading.findings)))

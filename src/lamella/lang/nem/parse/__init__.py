@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
-from lamella.base.gc import collector_paused
 from lamella.base.cursor import SyntaxProblem
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NO_NOTES, Notes, Source, Span
 from lamella.lang.nem import rules
@@ -502,7 +502,7 @@ class Parsed(NamedTuple):
 
 def parse(source: Source, limits: Limits = DEFAULT) -> Parsed:
     """The document of a text; never raises, whatever the text is."""
-    with collector_paused():
+    with gc_paused():
         parser = DocumentParser(source, limits)
         document = parser.document()
     return Parsed(document, tuple(parser.findings))

@@ -6,8 +6,8 @@ import re
 
 from lamella.base.cursor import COMMENT, END, SHOWN, Lexer, SyntaxProblem
 from lamella.base.limits import LARGEST, Limits
-from lamella.base.trivia import NotingCursor
 from lamella.base.source import Notes, Source, Span
+from lamella.base.trivia import TriviaCursor
 from lamella.lang.nem import rules
 from lamella.lang.nem.nodes import Integer, Name, Real, Text
 from lamella.lang.nem.words import ELEMENTS, KEYWORDS, RESERVED, STATEMENT_WORDS
@@ -37,7 +37,7 @@ DEEPEST = 250
 """Deeper nesting would meet the limit of Python's own stack, here or in a later phase."""
 
 
-class Lexis(NotingCursor):
+class Lexis(TriviaCursor):
     """A cursor that knows the words of NEM."""
 
     def __init__(self, source: Source, limits: Limits) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from lamella.base.cursor import COMMENT, SHOWN, Lexer, SyntaxProblem
 from lamella.base.diagnostic import ERROR, Diagnostic
 from lamella.base.limits import Limits
-from lamella.base.trivia import NotingCursor
 from lamella.base.source import Notes, Source, Span
 from lamella.base.suggest import nearest
+from lamella.base.trivia import TriviaCursor
 from lamella.lang.skriptnd.nodes import Integer, Real
 from lamella.lang.skriptnd.rules import syntax
 from lamella.lang.skriptnd.words import BLOCKS, KEYWORDS, TYPE_WORDS
@@ -45,7 +45,7 @@ class TooDeep(SyntaxProblem):
     """Leaves the whole block: what is nested too deeply is not read on."""
 
 
-class Lexis(NotingCursor):
+class Lexis(TriviaCursor):
     """A cursor that knows the words of SkriptND."""
 
     def __init__(self, source: Source, limits: Limits, start: int = 0, end: int | None = None) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from lamella.base.gc import collector_paused
 from lamella.base.cursor import END, SyntaxProblem
 from lamella.base.diagnostic import Diagnostic, sort_findings
+from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NO_NOTES, Notes, Source, Span
 from lamella.lang.tensor.nodes import (
@@ -400,7 +400,7 @@ class Parsed(NamedTuple):
 
 def parse(source: Source, limits: Limits = DEFAULT) -> Parsed:
     """The program of a text; never raises, whatever the text is."""
-    with collector_paused():
+    with gc_paused():
         parser = ProgramParser(source, limits)
         program = parser.program()
     return Parsed(program, tuple(sort_findings(parser.findings)))

@@ -8,9 +8,9 @@ import re
 from lamella.base.cursor import COMMENT, SHOWN, Lexer, SyntaxProblem
 from lamella.base.diagnostic import ERROR, Diagnostic, Rule
 from lamella.base.limits import LARGEST, Limits
-from lamella.base.trivia import NotingCursor
 from lamella.base.source import Source, Span
 from lamella.base.suggest import nearest
+from lamella.base.trivia import TriviaCursor
 from lamella.lang.tensor.nodes import Value
 from lamella.lang.tensor.rules import syntax
 from lamella.lang.tensor.words import OTHER_NAMES, SCALARS, UNSUPPORTED, WORDS
@@ -57,7 +57,7 @@ OTHER_TYPES = ("float", "double", "half", "bfloat", "int", "uint", "u8", "u16", 
 """What other languages call their numbers."""
 
 
-class Lexis(NotingCursor):
+class Lexis(TriviaCursor):
     """A cursor that knows the words of the tensor language."""
 
     def __init__(self, source: Source, limits: Limits) -> None:

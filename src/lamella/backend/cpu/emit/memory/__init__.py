@@ -29,7 +29,7 @@ from lamella.backend.cpu.emit.memory.atomics import (
 from lamella.backend.cpu.emit.memory.lanes import last_lane, pick_lane
 from lamella.backend.cpu.emit.memory.vectors import Place, gather, load_vector, scatter, shuffle, store_vector
 from lamella.backend.cpu.emit.values import LLVM, Lanes, Members, Memory, RunValue
-from lamella.lang.tensor.check.kinds import BYTES, part_of
+from lamella.lang.tensor.check.kinds import BYTES, component_of
 from lamella.lang.tensor.nodes import (
     AtomicUpdate,
     Dictionary,
@@ -161,7 +161,7 @@ def _load_scalar(slots: _Slots, element: str) -> Lanes:
         byte = slots.take("i8")
         return Lanes(element, (slots.here.out.value(f"icmp ne i8 {byte}, 0"),))
     part, width = LLVM[element], part_bytes(element)
-    if part_of(element) == element:
+    if component_of(element) == element:
         return Lanes(element, (slots.take(part),))
     parts = (slots.read(part), slots.read(part, width))
     slots.next += BYTES[element] // SLOT
@@ -251,7 +251,7 @@ def load_element(here: Here, place: Address) -> Lanes:
 
 def _load_part(here: Here, place: Address, pointer: str) -> str:
     """The second part lies behind the first, so that both have the alignment of a part alone."""
-    alignment = place.alignment if part_of(place.element) == place.element else part_bytes(place.element)
+    alignment = place.alignment if component_of(place.element) == place.element else part_bytes(place.element)
     return load_vector(here, Place(LLVM[place.element], 1, pointer, alignment))
 
 
@@ -281,21 +281,21 @@ def lowest_place(here: Here, place: Address, step: int) -> Place:
     pointer, alignment = first_pointer(here, place, moved), place.alignment
     if moved:
         alignment = part_bytes(place.element)
-    parts = 1 if part_of(place.element) == place.element else 2
+    parts = 1 if component_of(place.element) == place.element else 2
     return Place(LLVM[place.element], here.lanes * parts, pointer, alignment, place.streamed)
 
 
 def widened_mask(here: Here, element: str, step: int) -> str | None:
     """The mask as the places of `lowest_place` need it: in their order, twice for complex numbers."""
-    if here.mask is None or (step > 0 and part_of(element) == element):
+    if here.mask is None or (step > 0 and component_of(element) == element):
         return here.mask
-    repeat = 1 if part_of(element) == element else 2
+    repeat = 1 if component_of(element) == element else 2
     lanes = [lane for lane in ordered(here.lanes, step) for _ in range(repeat)]
     return shuffle(here, f"<{here.lanes} x i1>", here.mask, "poison", lanes)
 
 
 def _is_windowed(element: str, step: int, lanes: int) -> bool:
-    return part_of(element) == element and abs(step) <= WINDOWS and lanes > abs(step)
+    return component_of(element) == element and abs(step) <= WINDOWS and lanes > abs(step)
 
 
 def _load_windows(here: Here, place: Address, step: int) -> str:

@@ -12,7 +12,7 @@ from lamella.backend.cpu.emit.memory.addresses import part_bytes, part_pointers
 from lamella.backend.cpu.emit.memory.lanes import each_lane, repeat
 from lamella.backend.cpu.emit.memory.vectors import MANGLED
 from lamella.backend.cpu.emit.values import LLVM, Lanes, llvm
-from lamella.lang.tensor.check.kinds import part_of
+from lamella.lang.tensor.check.kinds import component_of
 from lamella.lang.tensor.nodes.types import INTEGERS
 
 
@@ -25,7 +25,9 @@ def add_in_turn(here: Here, pointers: Lanes, value: Lanes, mask: str | None = No
     """Add each lane atomically, in the order of the lanes, to its own place or to one that they share."""
     if pointers.is_uniform and not value.is_uniform:
         for part, pointer in enumerate(part_pointers(here, value.element, pointers.operand)):
-            _add_all(here, Lanes(part_of(value.element), (value.parts[part],), value.count), pointer, mask)
+            _add_all(
+                here, Lanes(component_of(value.element), (value.parts[part],), value.count), pointer, mask
+            )
     else:
         _apply(here, pointers, value, mask, _add_one)
 
@@ -76,7 +78,7 @@ def _apply(
     here: Here, pointers: Lanes, value: Lanes, mask: str | None, update: Callable[[Here, str, str, str], None]
 ) -> None:
     """Update the place of each lane, or one place once; parts of a complex number one after the other."""
-    element, part = value.element, part_of(value.element)
+    element, part = value.element, component_of(value.element)
 
     def one(entries: Sequence[str]) -> None:
         for pointer, operand in zip(part_pointers(here, element, entries[0]), entries[1:], strict=True):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from lamella.base.gc import collector_paused
 from lamella.base.cursor import END, SyntaxProblem
 from lamella.base.diagnostic import Diagnostic, sort_findings
+from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits, hint_for
 from lamella.base.source import Source, Span
 from lamella.lang.nac.assembly import words
@@ -220,7 +220,7 @@ class ParsedAssembly(NamedTuple):
 
 def parse_assembly(source: Source, limits: Limits = DEFAULT) -> ParsedAssembly:
     """The nodes of a text; never raises, whatever the text is."""
-    with collector_paused():
+    with gc_paused():
         parser = AssemblyParser(source, limits)
         assembly = parser.assembly()
     return ParsedAssembly(assembly, tuple(sort_findings(parser.findings)))

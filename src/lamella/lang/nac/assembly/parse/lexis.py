@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from lamella.base.cursor import COMMENT, SHOWN, Lexer, SyntaxProblem
 from lamella.base.limits import LARGEST, SMALLEST
-from lamella.base.trivia import NotingCursor
 from lamella.base.source import Source, Span
 from lamella.base.suggest import nearest
+from lamella.base.trivia import TriviaCursor
 from lamella.lang.nac.assembly.nodes import Id, Label, Value
 from lamella.lang.nac.assembly.numbers import read_string, single
 from lamella.lang.nac.nodes import ConstantType, ConstantValue
@@ -41,7 +41,7 @@ MOST_SUGGESTIONS = 50
 """Finding a word that is close takes long, and nobody reads more suggestions than that."""
 
 
-class Lexis(NotingCursor):
+class Lexis(TriviaCursor):
     """A cursor that knows the literals of the assembly text."""
 
     def __init__(self, source: Source) -> None:

@@ -8,8 +8,8 @@ from lamella.lang.tensor.check.here import Here
 from lamella.lang.tensor.check.kinds import (
     BYTES,
     component,
+    component_of,
     is_castable,
-    part_of,
     scalar_name,
 )
 from lamella.lang.tensor.nodes import (
@@ -137,7 +137,7 @@ def _kept(value: Number, name: str) -> str:
         half = 1 << (8 * BYTES[name] - 1)
         return "" if -half <= value < half else str((value + half) % (2 * half) - half)
     parts = value if isinstance(value, tuple) else (value,)
-    limit = ROUNDS_AWAY.get(part_of(name), float("inf"))
+    limit = ROUNDS_AWAY.get(component_of(name), float("inf"))
     return "infinity" if any(limit <= abs(part) < float("inf") for part in parts) else ""
 
 
@@ -151,7 +151,7 @@ def _check_arith(here: Here, arith: Arith) -> None:
         here.expect(operands[0], types[0], types[0] == BOOL, "a bool")
         operands, types = operands[1:], types[1:]
     if _check_taken(here, operands, types, ARITH.get(arith.function, NUMBERS)):
-        part = Scalar(part_of(component(types[0]) or ""))
+        part = Scalar(component_of(component(types[0]) or ""))
         _check_alike(here, arith, operands, types, part if arith.function in PARTIAL else types[0])
 
 
