@@ -10,7 +10,8 @@ from hypothesis import assume, given, settings
 from lamella.backend.cpu import compile_program
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.base.arrays import Array, element_type_of
-from lamella.bridge.graph_to_kernels.contraction import Unsupported, terms, write_contraction
+from lamella.base.errors import Unsupported
+from lamella.bridge.graph_to_kernels.contraction import terms, write_contraction
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
 from lamella.kernels.build import Builder, FreshNames
 from lamella.lang.tensor import check

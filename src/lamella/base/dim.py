@@ -27,7 +27,7 @@ DEEPEST = 64
 
 
 class TooComplex(ArithmeticError):
-    """An extent or a condition has more parts than anyone could use; callers turn it into a finding."""
+    """A symbolic value, or a question about one, is larger than anyone could use; callers turn it into a finding."""
 
     def __str__(self) -> str:
         return f"a symbolic value of more than {MOST_PARTS} parts, or {DEEPEST} inside each other"

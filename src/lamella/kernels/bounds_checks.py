@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from lamella.base.diagnostic import Diagnostic, Rule
+from lamella.base.errors import Unsupported
 from lamella.kernels.build import Builder, FreshNames, names_of
 from lamella.kernels.rewrite import defined_types, rewrite, used_values, walk
 from lamella.lang.tensor.check.memory import shape_pairs, show_shapes
@@ -52,10 +53,6 @@ OUTSIDE = -(1 << 40)
 FAILED, GROUP, NUMBERS = range(3)
 """The slots of a test: whether it failed, the work-group in which it did, then the numbers of its sentence."""
 Sentence = Callable[[Sequence[int]], Mapping[str, object]]
-
-
-class CannotTestError(Exception):
-    """An instruction of which no test can be written in the tensor language."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +203,7 @@ class _Tests:
             case SizeOf():
                 out.add_statement(statement)
             case item:
-                raise CannotTestError(type(item).__name__)
+                raise Unsupported(type(item).__name__)
         return out.statements
 
     def _guard(
@@ -245,7 +242,7 @@ class _Tests:
         tests = list(self._slices(out, item)) if plan.tested else []
         made = self._make(out, [test.holds for test in tests], plan) if plan.tested else plan.made
         if made is None:
-            raise CannotTestError("subview")
+            raise Unsupported("subview")
 
         def or_else(part: IndexOrSize, number: int) -> IndexOrSize:
             return part if isinstance(part, int) else out.arith("select", made, part, out.constant(number))
@@ -286,7 +283,7 @@ class _Tests:
         """A matrix access leaves out what lies outside, and all of it where its memref is none."""
         matrix = item.type if isinstance(item, CoopLoad) else plan.matrix
         if matrix is None:
-            raise CannotTestError(type(item).__name__)
+            raise Unsupported(type(item).__name__)
         tests = list(self._blocks(out, item, matrix, plan.orders[item.operand.name])) if plan.tested else []
         row, column = item.row, item.column
         if plan.needed:
@@ -368,7 +365,7 @@ class _Tests:
     def _make(self, out: Builder, conditions: Sequence[Value], plan: _StatementTests) -> Value:
         """Name the condition under which a view is one."""
         if plan.made is None:
-            raise CannotTestError("a view")
+            raise Unsupported("a view")
         whole = self._all(out, conditions, plan.needed)
         out.put(Arith("and", (whole, whole), BOOL), (plan.made,))
         return plan.made

@@ -12,11 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
 
+from lamella.base.dim import TooComplex
+
 Box = Mapping[int, tuple[int, int]]
-
-
-class Exhausted(Exception):
-    """The steps that a question may take are used up; internal: callers say that it is not proved."""
 
 
 class StepBudget:
@@ -32,11 +30,11 @@ class StepBudget:
         self._now = self.each
 
     def spend(self, steps: int = 1) -> None:
-        """Count steps; Exhausted when none is left."""
+        """Count steps; TooComplex when none is left."""
         self.left -= steps
         self._now -= steps
         if self.left < 0 or self._now < 0:
-            raise Exhausted
+            raise TooComplex
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from math import gcd
 from typing import TypeAlias
 
 from lamella.base.affine import Affine, corners, divisors, multiply, truncated_remainder, weighted_sum
+from lamella.base.dim import TooComplex
 from lamella.lang.nem.resolved import Atom, Index, Operation, Variable
-from lamella.plan.diophantine import Box, Exhausted, StepBudget, solve
+from lamella.plan.diophantine import Box, StepBudget, solve
 
 # --- variables that occur only together are one variable: in `(40·i + j) mod 3` nothing but 40·i + ----------
 
@@ -94,14 +95,6 @@ Assignment = Mapping[int, int]
 MOST_CORNERS = 5
 
 
-class ZeroDivisor(Exception):
-    """An operation divides by zero in an iteration; internal: callers report it where it stands."""
-
-    def __init__(self, iteration: Assignment) -> None:
-        super().__init__(iteration)
-        self.iteration = iteration
-
-
 Form: TypeAlias = Affine[int]
 
 
@@ -135,7 +128,7 @@ class _Cell:
 def extremes(
     index: Index, box: Box, budget: StepBudget
 ) -> tuple[tuple[int, Assignment], tuple[int, Assignment]]:
-    """The exact smallest and largest value over a box, each with where it is taken; Exhausted if too hard."""
+    """The exact smallest and largest value over a box, each with where it is taken; TooComplex if too hard."""
     # Where a divisor varies it may be zero somewhere: then every cell must be seen.
     steady = not _divides_by_variable(index)
     corners = [(index.at(corner), corner) for corner in _corners(box)] if steady else []
@@ -161,7 +154,7 @@ def extremes(
         if most is None or high > most[0]:
             most = high, cell.assignment(_corner(form, cell.box, largest=True))
     if least is None or most is None:
-        raise Exhausted
+        raise TooComplex
     return least, most
 
 
@@ -188,7 +181,7 @@ def _divides_by_variable(index: Index) -> bool:
 
 
 def search(index: Index, box: Box, low: int, high: int, budget: StepBudget) -> Assignment | None:
-    """Where an index lies in [low, high], or None if nowhere; Exhausted if that is too hard to say."""
+    """Where an index lies in [low, high], or None if nowhere; TooComplex if that is too hard to say."""
     budget.begin()
     linear = all(isinstance(atom, Variable) for atom, _ in index.terms)
     # A combination may be zero where its parts never are.
@@ -298,7 +291,7 @@ def _operate(operation: Operation, cell: _Cell) -> Form | _Split:
     if right.terms:
         return _halve(cell, right)
     if right.constant == 0:
-        raise ZeroDivisor(cell.assignment({}))
+        raise ZeroDivisionError(cell.assignment({}))
     return _divide(operation.sign, left, right.constant, cell)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lamella.base.arena import aligned
 from lamella.base.diagnostic import Diagnostic, sort_findings
+from lamella.base.dim import TooComplex
 from lamella.base.limits import DEFAULT, Limits, hint_for
 from lamella.base.source import NOWHERE, Span
 from lamella.lang.nem.device import ResolvedDevice, ResolvedTopology
@@ -23,11 +24,11 @@ from lamella.lang.nem.rules import (
     RESOURCE_INDEX,
     RESOURCE_REMAP,
 )
-from lamella.plan.diophantine import Exhausted, StepBudget
+from lamella.plan.diophantine import StepBudget
 from lamella.plan.hazards import budget_of, check_hazards
 from lamella.plan.hazards.accesses import Accesses
 from lamella.plan.order import Order
-from lamella.plan.ranges import Assignment, ZeroDivisor, bounds, extremes
+from lamella.plan.ranges import Assignment, bounds, extremes
 
 # --- buffers fit into the memories of the device ------------------------------------------------------------
 
@@ -172,9 +173,9 @@ def _ends(
     """Exact ends with where they are taken, or what stands in the way of knowing them."""
     try:
         return extremes(index, box, budget), []
-    except ZeroDivisor:
+    except ZeroDivisionError:
         return None, [DIVISION_BY_ZERO.at(span, text=span.text)]
-    except Exhausted:
+    except TooComplex:
         low, high = bounds(index, box)
         cause = f"the values between {low} and {high} are too irregular to be told exactly"
         return None, [NOT_PROVED.at(span, hint=hint_for("max_pairs"), what=what, cause=cause)]

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 
 from lamella.base.dim import substitute
 from lamella.base.dtype import F32, F64, I64, ElementType
+from lamella.base.errors import Unsupported
 from lamella.base.limits import DEFAULT, Limits
 from lamella.bridge.graph_to_kernels.affine import is_integer
 from lamella.bridge.graph_to_kernels.contraction import (
     ASSIGNMENTS,
-    Unsupported,
     elements,
     neutral_value,
     plan_steps,

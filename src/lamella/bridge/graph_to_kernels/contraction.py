@@ -9,6 +9,7 @@ from math import prod
 from typing import TypeAlias
 
 from lamella.base.affine import Affine
+from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import Form, find_form, find_range
 from lamella.bridge.graph_to_kernels.functions import I64, apply, extreme
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked
@@ -28,10 +29,6 @@ MOST_STEPS = 1 << 40
 """Steps of one formula; what takes more is left to the host, which refuses it or knows a shorter way."""
 UNKNOWN = ""
 """Stands for the index of a place that no affine form tells."""
-
-
-class Unsupported(Exception):
-    """A formula that no kernel is written for; the host computes it."""
 
 
 @dataclass(frozen=True, slots=True)

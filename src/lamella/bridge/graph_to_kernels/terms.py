@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from lamella.base.dtype import ElementType, Kind
+from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import find_range, is_integer
-from lamella.bridge.graph_to_kernels.contraction import Unsupported
 from lamella.bridge.graph_to_kernels.functions import I64, apply, convert
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import If, Scalar, Value, Yield

@@ -7,6 +7,7 @@ from itertools import combinations
 from math import gcd
 
 from lamella.base.diagnostic import Diagnostic, Label, Rule
+from lamella.base.dim import TooComplex
 from lamella.base.limits import DEFAULT, Limits, hint_for
 from lamella.lang.nem.registry import opcode
 from lamella.lang.nem.resolved import Plan, Task
@@ -21,7 +22,7 @@ from lamella.lang.nem.rules import (
     WRITE_AFTER_READ,
     WRITE_AFTER_WRITE,
 )
-from lamella.plan.diophantine import Exhausted, StepBudget
+from lamella.plan.diophantine import StepBudget
 from lamella.plan.hazards.accesses import Accesses, OperandAccess, Point, Touched, Writes, may_alias
 from lamella.plan.hazards.find import Finder, Hazard, HazardTable, Meeting, OverlapQueries, members
 from lamella.plan.order import LoopExtent, Order, Site
@@ -102,7 +103,7 @@ def _check_pair(output: OperandAccess, other: OperandAccess, questions: OverlapQ
             met = questions.apart(output.footprint, other.footprint)
         else:
             met = questions.in_one_iteration(output.footprint, other.footprint, {})
-    except Exhausted:
+    except TooComplex:
         what = f"that {output.what} of {task.opcode} keeps off {other.what}"
         return NOT_PROVED.at(output.span, hint=hint_for("max_pairs"), what=what, cause=IRREGULAR)
     return None if met is None else _report(output, other, met)

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
+from lamella.base.dim import TooComplex
 from lamella.base.source import Span
 from lamella.lang.nem.resolved import Atom, Buffer, Index, Loop, Operation, Region, Task, Variable
-from lamella.plan.diophantine import Exhausted, StepBudget
+from lamella.plan.diophantine import StepBudget
 from lamella.plan.order import Order, Site
-from lamella.plan.ranges import ZeroDivisor, bounds, extremes
+from lamella.plan.ranges import bounds, extremes
 
 Point = tuple[int, ...]
 
@@ -126,9 +127,9 @@ class Accesses:
         box = {depth: (0, count - 1) for depth, count in enumerate(trips)}
         try:
             (low, _), (high, _) = extremes(index, box, self._budget)
-        except Exhausted:
+        except TooComplex:
             return bounds(index, box)
-        except ZeroDivisor:
+        except ZeroDivisionError:
             return None
         return low, high
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 
+from lamella.base.dim import TooComplex
 from lamella.lang.nem.resolved import Index, Variable
-from lamella.plan.diophantine import Exhausted, StepBudget
+from lamella.plan.diophantine import StepBudget
 from lamella.plan.hazards.accesses import Accesses, Footprint, OperandAccess, Point, substitute
 from lamella.plan.order import LoopExtent, Order, Site
 from lamella.plan.ranges import Assignment, search
@@ -179,7 +180,7 @@ def _alike(accesses: list[OperandAccess]) -> Alike:
 
 
 def neighbours(groups: list[list[Alike]], budget: StepBudget) -> Iterator[tuple[Alike, Alike]]:
-    """Pairs, each also with itself, that may touch the same byte, one writing; Exhausted if groups are too many."""
+    """Pairs, each also with itself, that may touch the same byte, one writing; TooComplex if groups are too many."""
     for place, one in enumerate(groups):
         budget.spend(len(groups) - place)
         for other in groups[place:]:
@@ -362,7 +363,7 @@ class Finder:
                     if self.found.stopped is not None:
                         return
                     self._compare(self._accesses.of[index], access)
-            except Exhausted:
+            except TooComplex:
                 self.found.stopped = access
 
     def _conflicting(self, access: OperandAccess, unordered: int) -> int:
@@ -386,7 +387,7 @@ class Finder:
         first = self._order.first_iterations(early.site, late.site)
         try:
             met = self._questions.in_one_iteration(early.footprint, late.footprint, first)
-        except Exhausted:
+        except TooComplex:
             self.found.doubt(early, late)
             return
         if met is not None:
@@ -418,14 +419,14 @@ class Finder:
                 self._ask(one, other, extent, stage)
                 if one is not other:
                     self._ask(other, one, extent, stage)
-        except Exhausted:
+        except TooComplex:
             self.found.stopped = accesses[0]
 
     def _ask(self, early: Alike, late: Alike, extent: LoopExtent, stage: int) -> None:
         """Ask once for all accesses that are alike."""
         try:
             met = self._questions.in_two_iterations(early.footprint, late.footprint, extent)
-        except Exhausted:
+        except TooComplex:
             self.found.doubt(early.accesses[0], late.accesses[0])
             return
         if met is None:

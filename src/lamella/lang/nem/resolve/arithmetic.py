@@ -6,16 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lamella.base.affine import Interval, corners, divisors, multiply, truncated_remainder
+from lamella.base.dim import TooComplex
 from lamella.base.limits import DividedByZero, OutOfRange, divide, in_range, remainder
 from lamella.lang.nem.resolved import Atom, Index, Operation, Variable
 
 MOST_OPERATIONS = 100
 DEEPEST = 40
 """Expressions in loop variables are walked again and again, by recursion and in every proof: they stay small."""
-
-
-class TooComplex(ArithmeticError):
-    """An expression in loop variables has more operations, or deeper ones, than its users can bear."""
 
 
 @dataclass(frozen=True, slots=True)
