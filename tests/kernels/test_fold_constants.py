@@ -12,7 +12,8 @@ from lamella.backend.interpreter.arithmetic import compare, compute_binary, comp
 from lamella.backend.interpreter.numbers import convert, make_number
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.source import Source
-from lamella.kernels.passes.fold_constants import fold_arith, fold_cast, fold_compare, fold_constants
+from lamella.kernels.fold import fold_arith, fold_cast, fold_compare
+from lamella.kernels.passes.fold_constants import fold_constants
 from lamella.kernels.rewrite import change_functions, make_names_unique, walk
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import check, parse

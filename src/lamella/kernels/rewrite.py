@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, cast, get_args
 
 from lamella.kernels.build import FreshNames, names_of, regions
-from lamella.kernels.passes.fold_constants import wrap
+from lamella.kernels.fold import wrap
 from lamella.lang.tensor import result_types
 from lamella.lang.tensor.check.context import defined_values
 from lamella.lang.tensor.nodes import (
