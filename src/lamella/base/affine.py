@@ -184,6 +184,7 @@ def larger(left: Interval, right: Interval) -> Interval:
 def divisors(interval: Interval) -> list[int]:
     """The divisors at which a quotient is extreme: both ends and those next to zero, which itself is left out."""
     low, high = interval
+    # |a / b| falls with |b|: next to zero it is largest, at the ends smallest, and in between on either side monotonic.
     return [number for number in (low, high, -1, 1) if number and low <= number <= high] or [1]
 
 

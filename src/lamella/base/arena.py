@@ -49,6 +49,7 @@ class Arena:
 
     def _take(self, number: int, start: int, size: int) -> int:
         begin, end = self.gaps[number]
+        # Only the padding before a block at the end is forgotten: a gap between blocks may still be asked for.
         forgets = end == ENDLESS and len(self.gaps) > self._most_gaps
         rest = ((begin, start if not forgets else begin), (start + size, end))
         self.gaps[number : number + 1] = [gap for gap in rest if gap[0] < gap[1]]
@@ -111,6 +112,7 @@ def _allocate_known(blocks: Sequence[tuple[LiveBlock, int]], alignment: int) -> 
     alive: list[tuple[int, int, int]] = []
     total = 0
     for block, size in blocks:
+        # Blocks come in the order of their first steps: whatever ended before this one is dead for all that follow.
         for begin, end, last in alive:
             if last < block.first:
                 arena.free(begin, end)

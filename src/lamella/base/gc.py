@@ -1,4 +1,4 @@
-"""The garbage collector, and when it is better left alone."""
+"""Pausing the cyclic garbage collector while large trees are built."""
 
 from __future__ import annotations
 

@@ -94,6 +94,7 @@ def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
 def _is_deeper(value: object, depth: int) -> bool:
     """Whether a value nests more levels deep than a number; level by level, without recursion."""
     level = [value]
+    # Python's parser bounds only its own recursion; those who walk the value afterwards recurse too.
     for _ in range(depth + 1):
         level = [inner for item in level for inner in _inside(item)]
         if not level:

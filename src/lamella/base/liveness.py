@@ -60,7 +60,7 @@ def live_ranges(
                 last[name] = number
         for name in definitions:
             defined.setdefault(name, number)
-            last[name] = number
+            last[name] = number  # a value that nothing uses still takes memory while its step runs
     return {name: LiveRange(first, last[name]) for name, first in defined.items()}
 
 

@@ -1,4 +1,4 @@
-"""What a parser does with comments and blank lines: every comment stays, beside the node it belongs to."""
+"""Trivia: the comments and blank lines of a text, each kept beside the node it belongs to, for round trips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One two-sided linear inequality over bounded integers: is there a solution, and which.
+"""A bounded Diophantine problem: one two-sided linear inequality over integers in intervals, and a solution of it.
 
 `low <= constant + Σ a·z <= high` with every z in its own interval. Variables are taken in the order of falling |a|;
 at each one only the values that the remaining variables can still complete are tried. Three facts end the search

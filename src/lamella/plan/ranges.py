@@ -77,7 +77,7 @@ def _range(group: dict[int, int], box: Box) -> tuple[int, int]:
 
 
 def _rewrite(index: Index, joined: dict[int, dict[int, int]], members: set[int]) -> Index:
-    """Each group is told by the variable that names it; the other members are gone."""
+    """The index in the variables that name groups; the other members are gone."""
     terms: list[tuple[Atom, int]] = []
     for atom, factor in index.terms:
         if isinstance(atom, Operation):
@@ -298,6 +298,7 @@ def _operate(operation: Operation, cell: _Cell) -> Form | _Split:
 def _divide(sign: str, left: Form, divisor: int, cell: _Cell) -> Form | _Split:
     """Truncating division: the sign goes before the floor."""
     low, high = left.bounds(cell.box)
+    # Truncation is not monotonic across zero in the way the floor is: each side of it is a cell of its own.
     if low < 0 < high:
         return _cut_at(left, 0, cell)
     negative = low < 0
@@ -324,7 +325,7 @@ def _parts(left: Form, divisor: int) -> tuple[Form, Form]:
     whole: list[tuple[int, int]] = []
     rest: list[tuple[int, int]] = []
     for name, coefficient in left.terms:
-        quotient = (2 * coefficient + divisor) // (2 * divisor)
+        quotient = (2 * coefficient + divisor) // (2 * divisor)  # rounded to nearest: the rest stays small
         if quotient:
             whole.append((name, quotient))
         if coefficient != quotient * divisor:

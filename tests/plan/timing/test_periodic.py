@@ -180,7 +180,7 @@ def test_empty_plans_take_no_time() -> None:
     assert (report.cycles, report.ratio, report.instances) == (0, 1.0, 0)
 
 
-def test_what_finds_no_rhythm_within_the_limit_is_an_error() -> None:
+def test_what_finds_no_steady_state_within_the_limit_is_an_error() -> None:
     make = Builder()
     near = make.buffer("n", "L1", 4096)
     tile = view(near, 256, "i8", (256,))

@@ -359,7 +359,7 @@ def _apply_inside(builder: Builder, apply: CoopApply, place: tuple[Value, Value]
 
 
 def stop_lifetimes(program: Program, _: Target) -> Program:
-    """A program in which each alloca is stopped behind its last use, through any view, in its own region."""
+    """Liveness of local memory: each alloca is stopped behind its last use, through any view, in its own region."""
     return change_functions(program, _stop)
 
 

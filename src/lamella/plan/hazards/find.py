@@ -30,7 +30,7 @@ class Meeting:
 
 
 class OverlapQueries:
-    """Asks, and remembers the answers: programs repeat themselves."""
+    """Asks whether two footprints overlap, as Diophantine problems, and remembers the answers: programs repeat themselves."""
 
     def __init__(self, budget: StepBudget) -> None:
         self._budget = budget

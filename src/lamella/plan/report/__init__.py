@@ -1,4 +1,4 @@
-"""A simulation told to people: a summary in text, a trace for Perfetto, a page for the browser."""
+"""Reports of a simulation: a summary in text, a trace for Perfetto, a page for the browser."""
 
 from __future__ import annotations
 

@@ -19,11 +19,11 @@ from lamella.plan.timing.queues import Queues
 from lamella.plan.timing.report import TaskUse, TimingReport, UnitUse, add_waits, find_occupancy
 from lamella.plan.timing.schedule import BANDWIDTH, TOKEN, UNIT, InstanceRecord, Outcome, Schedule, TaskWait
 
-# --- what must still follow the end of a task, whatever the units do: the tail of the -----------------------
+# --- critical path: what must still follow the end of a task, whatever the units do --------------------------
 
 
 def find_tails(steps: ProgramSteps) -> Mapping[int, int]:
-    """For each task, cycles that pass at least from the end of any of its instances to the end of the plan."""
+    """The tail of the critical path: for each task, cycles at least from the end of an instance to that of the plan."""
     search = _Tails()
     search.measure(steps)
     search.descend(steps, 0, [])
@@ -90,7 +90,7 @@ MOST_LISTED = 256
 def simulate(plan: Plan, limits: Limits = DEFAULT, detail: int = 20_000) -> TimingReport:
     """Simulate a plan on its device; the first `detail` instances are kept on the timeline.
 
-    Raises LamellaError when a plan of more than `limits.max_expansion` instances finds no rhythm in a fifth of them.
+    Raises LamellaError when a plan of more than `limits.max_expansion` instances reaches no steady state in a fifth.
     """
     machine = MachineModel(plan.device)
     tasks = tuple(plan.tasks())

@@ -206,7 +206,7 @@ class Schedule:
         span: Span = NOWHERE if step.task is None else step.task.span
         limit = self.limits.max_expansion
         hint = (
-            "windows of nested loops that interleave without a rhythm are stepped through one by one; "
+            "windows of nested loops that interleave without a steady state are stepped through one by one; "
             "lower @max_in_flight of an outer loop, or raise the limit: --limit max_expansion=N"
         )
         return LamellaError([TOO_LONG.at(span, needed=limit + 1, limit=limit, hint=hint)])
