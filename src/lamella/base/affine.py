@@ -134,7 +134,10 @@ def weighted_sum(constant: int, parts: Iterable[tuple[Affine[Symbol], int]]) -> 
         constant += factor * form.constant
         for symbol, coefficient in form.terms:
             sums[symbol] = sums.get(symbol, 0) + factor * coefficient
-    return Affine(constant, tuple(sorted([item for item in sums.items() if item[1]])))
+    terms = [item for item in sums.items() if item[1]]
+    if len(terms) > 1:
+        terms.sort()
+    return Affine(constant, tuple(terms))
 
 
 def combine(function: str, forms: list[Affine[Symbol]]) -> Affine[Symbol] | None:

@@ -30,7 +30,7 @@ class Meeting:
 
 
 class OverlapQueries:
-    """Asks whether two footprints overlap, as Diophantine problems, and remembers the answers: programs repeat themselves."""
+    """Whether two footprints overlap: Diophantine problems, whose answers are kept, for programs repeat themselves."""
 
     def __init__(self, budget: StepBudget) -> None:
         self._budget = budget
