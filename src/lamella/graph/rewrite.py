@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TypeAlias
 
-from lamella.base.dim import Dim, Extent, Logic, Symbol, Test, substitute, substitute_truth, symbols
+from lamella.base.dim import Dim, DimSymbol, Extent, Logic, Test, substitute, substitute_truth, symbols
 from lamella.base.origin import Origin
 from lamella.graph.nodes import (
     Argument,
@@ -269,7 +269,7 @@ def _new_symbols(graph: Graph, renamed: Callable[[str], str | None]) -> dict[str
     for symbol in (found for item in defined(graph) for extent in extents(item) for found in symbols(extent)):
         name = renamed(symbol.name)
         if name is not None and name != symbol.name:
-            values[symbol.name] = Dim((((Symbol(name, symbol.low, symbol.high),), 1),))
+            values[symbol.name] = Dim((((DimSymbol(name, symbol.low, symbol.high),), 1),))
     return values
 
 

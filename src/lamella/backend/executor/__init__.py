@@ -35,7 +35,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Extent
 from lamella.base.errors import Found, InputError, Malformed
 from lamella.base.limits import DEFAULT, Limits
-from lamella.base.placement import Placed
+from lamella.base.placement import OperationPlacement
 from lamella.base.source import NOWHERE, Span
 from lamella.graph.model import Model
 from lamella.graph.nodes import Operation, Pack, Tensor
@@ -105,7 +105,7 @@ class GraphExecutable:
         return tuple(item.name for item in list_parts(self.model.graph.outputs))
 
     @property
-    def placement(self) -> list[Placed]:
+    def placement(self) -> list[OperationPlacement]:
         """Where each operation ran in the last call; nothing of what has no kernels, or none yet."""
         return self._context.runner.placement()
 

@@ -16,7 +16,7 @@ from lamella.backend.progress import Progress, no_progress
 from lamella.base.arrays import Array
 from lamella.base.dim import substitute
 from lamella.base.limits import Limits
-from lamella.base.placement import Placed
+from lamella.base.placement import OperationPlacement
 from lamella.graph.binding import quantizer_of
 from lamella.graph.compose.decompose import DecomposedCall, compose_call
 from lamella.graph.nodes import (
@@ -57,7 +57,7 @@ class OperatorRunner(Protocol):
     ) -> list[TensorValue] | None:
         """The outputs of an operation in their stored types; None for one that only its components can run."""
 
-    def placement(self) -> list[Placed]:
+    def placement(self) -> list[OperationPlacement]:
         """Where each operation ran in the last call, where there is a choice."""
 
 

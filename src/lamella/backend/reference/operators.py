@@ -23,7 +23,7 @@ from lamella.base.dim import Dim, Logic, Test, substitute, symbols
 from lamella.base.dtype import ElementType
 from lamella.base.errors import Found
 from lamella.base.limits import Limits
-from lamella.base.placement import Placed
+from lamella.base.placement import OperationPlacement
 from lamella.graph.binding import bind_operation, signature
 from lamella.graph.nodes import Operation, Pack, Tensor, tensors
 from lamella.graph.rewrite import Substitution, extent_substitution
@@ -103,7 +103,7 @@ class FormulaRunner:
     def begin(self, extents: Values) -> None:
         """Nothing here depends on the extents of the inputs before an operation reads them."""
 
-    def placement(self) -> list[Placed]:
+    def placement(self) -> list[OperationPlacement]:
         """Nothing: all operations run here."""
         return []
 

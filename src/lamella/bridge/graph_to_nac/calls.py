@@ -15,8 +15,8 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import (
     Atom,
     Dim,
+    DimSymbol,
     Extent,
-    Symbol,
     Values,
     add,
     floor_divide,
@@ -65,7 +65,7 @@ def lower_extent(extent: Extent, values: Values) -> Extent:
 
 
 def _atom(atom: Atom, values: Values) -> Extent:
-    if isinstance(atom, Symbol):
+    if isinstance(atom, DimSymbol):
         return values.get(atom.name, Dim((((atom,), 1),)))
     if atom.condition is not None:
         raise Unsupported(atom, "is a choice, and sizes have none")

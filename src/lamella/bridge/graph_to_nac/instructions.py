@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.base.dim import Atom, Dim, Extent, Monomial, Symbol, symbols
+from lamella.base.dim import Atom, Dim, DimSymbol, Extent, Monomial, symbols
 from lamella.base.dtype import ElementType, name_in
 from lamella.base.errors import Found, Unsupported
 from lamella.base.origin import Origin
@@ -294,14 +294,14 @@ class SizeWriter:
         return total
 
     def _atom(self, atom: Atom) -> Size:
-        if isinstance(atom, Symbol):
+        if isinstance(atom, DimSymbol):
             return self._symbol(atom)
         if atom.sign not in _SIGNS:
             raise Unsupported(atom, "is a choice, and sizes have none")
         left, right = (self._size(item) for item in atom.operands)
         return self._emit(_SIGNS[atom.sign], left, right)
 
-    def _symbol(self, symbol: Symbol) -> Size:
+    def _symbol(self, symbol: DimSymbol) -> Size:
         if symbol.name in self.sources:
             return self._ask(*self.sources[symbol.name])
         if symbol.name not in self.linear:
@@ -328,7 +328,7 @@ class SizeWriter:
         return self.computed[name, words]
 
 
-def _linear(extent: Extent) -> tuple[Symbol, int, int] | None:
+def _linear(extent: Extent) -> tuple[DimSymbol, int, int] | None:
     """The symbol, the factor and the rest of an extent that has one symbol, once."""
     if isinstance(extent, int):
         return None
@@ -337,7 +337,7 @@ def _linear(extent: Extent) -> tuple[Symbol, int, int] | None:
     if len(terms) != 1 or len(terms[0][0]) != 1:
         return None
     atom = terms[0][0][0]
-    return (atom, terms[0][1], rest) if isinstance(atom, Symbol) else None
+    return (atom, terms[0][1], rest) if isinstance(atom, DimSymbol) else None
 
 
 def own_symbols(tensor: Tensor) -> dict[str, tuple[int, int]]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from lamella.base.arrays import Array, cast
 from lamella.base.diagnostic import Diagnostic
-from lamella.base.dim import Dim, Extent, Symbol
+from lamella.base.dim import Dim, DimSymbol, Extent
 from lamella.base.dtype import name_in
 from lamella.base.errors import Found
 from lamella.base.origin import tell_origin
@@ -189,7 +189,7 @@ def _reshaped(node: Operation, given: Mapping[str, Value]) -> Operation | None:
 
 def _is_lone(extent: Dim) -> bool:
     (monomial, factor), *rest = extent.terms
-    return not rest and factor == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol)
+    return not rest and factor == 1 and len(monomial) == 1 and isinstance(monomial[0], DimSymbol)
 
 
 def _expand(node: Operation, given: Mapping[str, Value]) -> Operation | None:

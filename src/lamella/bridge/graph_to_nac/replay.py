@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.base.dim import Dim, Extent, Symbol, TooComplex
+from lamella.base.dim import Dim, DimSymbol, Extent, TooComplex
 from lamella.base.errors import Found, Unsupported
 from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE
@@ -303,10 +303,10 @@ def _items(result: Result | Argument | tuple[Argument, ...]) -> tuple[Tensor | N
     return tuple(item for part in result for item in _items(part))
 
 
-def _lone(extent: Extent) -> Symbol | None:
+def _lone(extent: Extent) -> DimSymbol | None:
     """The symbol that an extent is."""
     if isinstance(extent, Dim) and len(extent.terms) == 1:
         ((monomial, factor),) = extent.terms
-        if factor == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol):
+        if factor == 1 and len(monomial) == 1 and isinstance(monomial[0], DimSymbol):
             return monomial[0]
     return None

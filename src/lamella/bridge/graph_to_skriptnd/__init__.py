@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple, TypedDict
 
-from lamella.base.dim import Condition, Extent, Logic, Symbol, Test, bounds, symbols
+from lamella.base.dim import Condition, DimSymbol, Extent, Logic, Test, bounds, symbols
 from lamella.base.dtype import LANGUAGES
 from lamella.base.origin import Origin
 from lamella.bridge.graph_to_skriptnd.components import (
@@ -109,7 +109,7 @@ def _spell(name: str) -> str:
     return f"_{word}" if word[0].isdigit() else word
 
 
-def _own_symbols(graph: Graph) -> Iterator[Symbol]:
+def _own_symbols(graph: Graph) -> Iterator[DimSymbol]:
     """The extents with a name of their own, not one of a tensor."""
     found = (symbol for item in defined(graph) for extent in extents(item) for symbol in symbols(extent))
     return (symbol for symbol in found if not re.search(r"\.(shape\[\d+\]|size)$", symbol.name))
@@ -282,13 +282,13 @@ def _extent(size: Extent, own: str, declared: set[str]) -> n.Extent:
     return n.Extent(n.Omitted() if symbol.name == own else extent(size), bound)
 
 
-def _symbol(size: Extent) -> Symbol | None:
+def _symbol(size: Extent) -> DimSymbol | None:
     """The symbol that an extent is, where it is nothing else."""
     if isinstance(size, int) or len(size.terms) != 1:
         return None
     (monomial, factor), *_ = size.terms
-    plain = factor == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol)
-    return monomial[0] if plain and isinstance(monomial[0], Symbol) else None
+    plain = factor == 1 and len(monomial) == 1 and isinstance(monomial[0], DimSymbol)
+    return monomial[0] if plain and isinstance(monomial[0], DimSymbol) else None
 
 
 def _output(argument: Argument) -> n.Parameter:

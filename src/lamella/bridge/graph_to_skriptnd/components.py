@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from lamella.base.dim import Atom, Condition, Dim, Extent, Logic, Monomial, Part, Symbol, symbols
+from lamella.base.dim import Atom, Condition, Dim, DimPart, DimSymbol, Extent, Logic, Monomial, symbols
 from lamella.base.dtype import ElementType, name_in
 from lamella.graph.nodes import Argument, Branch, Loop, Node, Operation, Pack, Region, Single, Tensor, Value
 from lamella.lang.skriptnd import nodes as n
@@ -71,10 +71,10 @@ def _product(monomial: Monomial, factor: int) -> n.Expr:
 
 
 def _atom(atom: Atom) -> n.Expr:
-    return _symbol(atom) if isinstance(atom, Symbol) else _part(atom)
+    return _symbol(atom) if isinstance(atom, DimSymbol) else _part(atom)
 
 
-def _symbol(symbol: Symbol) -> n.Expr:
+def _symbol(symbol: DimSymbol) -> n.Expr:
     """A symbol is a name, or the extent of a tensor that it is called after."""
     found = _OF_TENSOR.fullmatch(symbol.name)
     if found is None:
@@ -83,7 +83,7 @@ def _symbol(symbol: Symbol) -> n.Expr:
     return member if found["axis"] is None else n.Index(member, n.Integer(int(found["axis"])))
 
 
-def _part(part: Part) -> n.Expr:
+def _part(part: DimPart) -> n.Expr:
     left, right = (extent(item) for item in part.operands)
     if part.condition is not None:
         return n.Select(condition(part.condition), left, right)

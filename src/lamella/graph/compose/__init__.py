@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, errors, sort_findings
 from lamella.base.dtype import F32, ElementType
 from lamella.base.errors import Found
+from lamella.base.gc import gc_paused
 from lamella.base.limits import Limits
 from lamella.base.origin import Origin
 from lamella.base.source import Span
@@ -63,7 +63,7 @@ def compose(
         return Composed(None, (_no_graph(module, graph or ""),))
     session = Session(module.library, keeper(module.library, keep), limits or module.library.limits)
     found = None
-    with collector_paused(), recursion_limit(session.limits):
+    with gc_paused(), recursion_limit(session.limits):
         try:
             found = _compose_graph(session, chosen, attributes or {}, types or {})
         except Found as problem:

@@ -13,6 +13,7 @@ import numpy as np
 from lamella.base.arrays import Array, element_type_of, numpy_dtype, to_memory, view_memory
 from lamella.base.diagnostic import Rule
 from lamella.base.dtype import ElementType
+from lamella.base.errors import Malformed
 from lamella.base.limits import DEFAULT, Limits, product
 from lamella.base.paths import read_bytes, shown
 from lamella.base.safetensors import (
@@ -21,10 +22,10 @@ from lamella.base.safetensors import (
     METADATA,
     NO_ARRAY,
     PREFIX,
-    Entry,
-    Fault,
-    Index,
-    StoreError,
+    HeaderFault,
+    StoredTensor,
+    StoreHeader,
+    fault_of,
     read_index,
 )
 from lamella.base.shape import bytes_for
@@ -33,12 +34,12 @@ from lamella.graph.data.dat import refuse, whole
 from lamella.lang.skriptnd.rules import data as rules
 
 _TYPES: Mapping[ElementType, str] = MappingProxyType({element: name for name, element in ELEMENTS.items()})
-_RULES: Mapping[Fault, Rule] = MappingProxyType(
+_RULES: Mapping[HeaderFault, Rule] = MappingProxyType(
     {
-        Fault.HEADER: rules.WRONG_STORE_HEADER,
-        Fault.ENTRY: rules.WRONG_STORE_ENTRY,
-        Fault.RANGE: rules.WRONG_STORE_RANGE,
-        Fault.TWICE: rules.STORED_TWICE,
+        HeaderFault.HEADER: rules.WRONG_STORE_HEADER,
+        HeaderFault.ENTRY: rules.WRONG_STORE_ENTRY,
+        HeaderFault.RANGE: rules.WRONG_STORE_RANGE,
+        HeaderFault.TWICE: rules.STORED_TWICE,
     }
 )
 
@@ -80,15 +81,16 @@ def _decode(data: bytes | memoryview, name: str) -> tuple[dict[str, Array], obje
     return {item.name: read_entry(image, item, name) for item in index.entries}, index.metadata
 
 
-def decode_index(data: bytes | memoryview, name: str) -> Index:
+def decode_index(data: bytes | memoryview, name: str) -> StoreHeader:
     """The tensors of a file's bytes, all of the header checked and no tensor touched; LamellaError otherwise."""
     try:
         return read_index(data)
-    except StoreError as problem:
-        refuse(_RULES[problem.fault].at(whole(name), hint=None, labels=(), **problem.values))
+    except Malformed as problem:
+        fault, values = fault_of(problem)
+        refuse(_RULES[fault].at(whole(name), hint=None, labels=(), **values))
 
 
-def read_entry(image: Array, item: Entry, name: str) -> Array:
+def read_entry(image: Array, item: StoredTensor, name: str) -> Array:
     """One tensor of the bytes behind a header, without copying its bytes where NumPy can read them as they lie."""
     try:
         return view_memory(image[item.begin : item.end], item.element, item.shape)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.base.dim import Logic, Symbol, Test, substitute_truth, symbols
+from lamella.base.dim import DimSymbol, Logic, Test, substitute_truth, symbols
 from lamella.base.errors import Found
 from lamella.base.source import NOWHERE
 from lamella.graph.build import base_name, bind, result
@@ -52,7 +52,7 @@ def settled(checks: Iterable[Check], values: Mapping[str, int]) -> tuple[Check, 
 
 
 def _check(graph: Graph, values: Mapping[str, int]) -> Iterator[Diagnostic]:
-    found: dict[str, Symbol] = {
+    found: dict[str, DimSymbol] = {
         symbol.name: symbol
         for item in members(graph.inputs)
         for extent in extents(item)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from lamella.base.affine import Affine
 from lamella.base.diagnostic import Label
 from lamella.base.dim import Dim, Extent
 from lamella.base.errors import Found
@@ -128,7 +129,7 @@ class ShapeBinder:
             details = {
                 "name": parameter.name,
                 "declared": " ".join(parameter.type.span.text.split()),
-                "expected": f"at least {measure.form.offset if measure.form else 0}",
+                "expected": f"at least {measure.form.constant if measure.form else 0}",
                 "given": str(place) if place.tensor is None else describe(place.tensor),
                 "rank": length,
             }
@@ -201,7 +202,7 @@ class ShapeBinder:
             else:
                 self.binding.set_null(measure)
         elif self.binding.is_deduced(measure):
-            plain = measure.form is not None and measure.form[1:] == (1, 0)
+            plain = measure.form == Affine(0, ((measure.symbol, 1),))
             solved = part if plain else tuple(self.binding.solve(measure, n, place) for n in part)
             self.binding.set(measure.symbol or "", solved, place)
         else:

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from lamella.base.affine import Affine
 from lamella.base.limits import Limits
 from lamella.base.source import Span
 from lamella.lang.skriptnd import nodes
-from lamella.lang.skriptnd.affine import Affine, read_affine
+from lamella.lang.skriptnd.affine import read_affine
 from lamella.ops.evaluate import Code, Compiler, make_compiler
 from lamella.ops.evaluate.walk import Node, infer, names, parts
 from lamella.ops.instance import Definition
@@ -103,7 +104,7 @@ class Measure:
     code: Code
     names: frozenset[str]
     symbol: str | None
-    form: Affine | None
+    form: Affine[str] | None
     span: Span
 
     @property
@@ -220,7 +221,7 @@ class OperatorPlan:
         used = names(node)
         symbol = next(iter(used)) if len(used) == 1 else None
         form = read_affine(node) if symbol else None
-        if form is not None and form.factor == 0:
+        if form is not None and not form.terms:
             form = None
         return Measure(self.compiler.compile(node), used, symbol, form, node.span)
 

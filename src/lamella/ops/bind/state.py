@@ -137,7 +137,8 @@ class CallBinding:
 
     def solve(self, measure: Measure, value: Extent, place: ValueOrigin) -> Extent:
         """The symbol of an affine expression from its value."""
-        _, factor, offset = measure.form or (None, 1, 0)
+        form = measure.form
+        factor, offset = (1, 0) if form is None else (form.terms[0][1], form.constant)
         if factor == 1 and type(value) is int:
             return value - offset
         rest = dim.sub(value, offset)

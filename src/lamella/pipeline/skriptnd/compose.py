@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
 from lamella.base.errors import Found, InputError
+from lamella.base.gc import gc_paused
 from lamella.base.limits import Limits
 from lamella.base.paths import is_there, read_text_in, shown
 from lamella.base.source import NOWHERE, Span
@@ -46,7 +46,7 @@ def read_module(path: Path, options: Options) -> Read:
     """The main module of a file or folder and what it imports, each checked by the rules of the language."""
     dialect = options.dialect or written_dialect(path, options.limits)
     library = Library(dialect, options.root, options.limits)
-    with collector_paused():
+    with gc_paused():
         module = library.load(path)
         findings = list(module.findings)
         lost = library.lost

@@ -10,17 +10,17 @@ import pytest
 
 from lamella.base.diagnostic import printable
 from lamella.lang.nem.resolved import Plan
-from lamella.plan.picture import SCRIPTS, embed, fill_page, html_page
-from lamella.plan.timing import Report, simulate
-from tests.plan.picture.browser import open_page
-from tests.plan.picture.scenes import HOSTILE, make_scene
+from lamella.plan.report import SCRIPTS, embed, fill_page, html_page
+from lamella.plan.timing import TimingReport, simulate
+from tests.plan.report.browser import open_page
+from tests.plan.report.scenes import HOSTILE, make_scene
 from tests.plan.timing_plans import Builder, conv_pipeline
 
 ASSETS = Path(html_page.__code__.co_filename).parent / "assets"
 TRIALS = re.findall(r"^  (\w+)\(\) \{$", (ASSETS / "selftest.js").read_text("utf-8"), re.MULTILINE)
 
 
-def test_asks_for_nothing_from_outside(conv_relu: tuple[Report, Plan]) -> None:
+def test_asks_for_nothing_from_outside(conv_relu: tuple[TimingReport, Plan]) -> None:
     page = html_page(*conv_relu)
     assert not re.findall(r"(?:https?:)?//(?!www\.w3\.org/)[\w.]+\.\w+/", page)
     assert not re.findall(r"https?:", page.replace("http://www.w3.org/", ""))
@@ -57,7 +57,7 @@ def test_says_when_the_timeline_is_cut() -> None:
 
 
 @pytest.mark.chromium
-def test_zoom_hover_selection_and_source_work(conv_relu: tuple[Report, Plan], tmp_path: Path) -> None:
+def test_zoom_hover_selection_and_source_work(conv_relu: tuple[TimingReport, Plan], tmp_path: Path) -> None:
     report, plan = conv_relu
     opened = open_page(html_page(report, plan), tmp_path, "#selftest")
     assert opened.console == ()
@@ -93,7 +93,7 @@ def test_hostile_names_are_inert(first: int, tmp_path: Path) -> None:
     assert {opened.data[f"trial-{name}"] for name in TRIALS} == {"true"}
 
 
-def test_overrides_of_direction_reach_no_picture(hostile: tuple[Report, Plan]) -> None:
+def test_overrides_of_direction_reach_no_picture(hostile: tuple[TimingReport, Plan]) -> None:
     page = html_page(*hostile)
     assert page.isascii() or not re.search("[\u202a-\u202e\u2066-\u2069\x1b]", page)
     data = page.split('id="scene">')[1].split("</script>")[0]
@@ -101,7 +101,7 @@ def test_overrides_of_direction_reach_no_picture(hostile: tuple[Report, Plan]) -
     assert printable("\u202e") in json.loads(data)["tasks"][0]["title"]
 
 
-def test_every_debug_name_and_profile_tag_appears(named: tuple[Report, Plan]) -> None:
+def test_every_debug_name_and_profile_tag_appears(named: tuple[TimingReport, Plan]) -> None:
     data = html_page(*named).split('id="scene">')[1].split("</script>")[0]
     shown = json.dumps({key: value for key, value in json.loads(data).items() if key != "source"})
     for thing in ("task", "loop", "region", "buffer"):

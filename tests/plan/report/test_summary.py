@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from lamella.lang.nem.resolved import Plan
-from lamella.plan.picture import MOST_TASKS, summarise, summary
-from lamella.plan.picture.names import count, in_bytes, percent
-from lamella.plan.timing import Report, simulate
-from tests.plan.picture.scenes import make_scene
+from lamella.plan.report import MOST_TASKS, summarise, summary
+from lamella.plan.report.build import count, in_bytes, percent
+from lamella.plan.timing import TimingReport, simulate
+from tests.plan.report.scenes import make_scene
 from tests.plan.timing_plans import Builder, conv_pipeline, make_device
 
 
-def test_every_number_of_the_report_is_there(conv_relu: tuple[Report, Plan]) -> None:
+def test_every_number_of_the_report_is_there(conv_relu: tuple[TimingReport, Plan]) -> None:
     report, plan = conv_relu
     text = summary(report, plan)
     told = report.to_json()
@@ -34,13 +34,13 @@ def test_every_number_of_the_report_is_there(conv_relu: tuple[Report, Plan]) -> 
     assert re.search(r"binding", text)
 
 
-def test_says_what_is_included(conv_relu: tuple[Report, Plan]) -> None:
+def test_says_what_is_included(conv_relu: tuple[TimingReport, Plan]) -> None:
     text = summary(*conv_relu)
     for word in ("fill", "drain", "bank conflicts", "Defaults"):
         assert word in text
 
 
-def test_defaults_are_named(conv_relu: tuple[Report, Plan]) -> None:
+def test_defaults_are_named(conv_relu: tuple[TimingReport, Plan]) -> None:
     text = summary(*conv_relu)
     for key in ("NMU.latency", "DMA.bytes_per_cycle", "CSTL.elems_per_cycle"):
         assert key in text
@@ -68,11 +68,11 @@ def test_bars_show_shares(share: float) -> None:
     assert percent(share) in row
 
 
-def test_hostile_names_cannot_steer_the_terminal(hostile: tuple[Report, Plan]) -> None:
+def test_hostile_names_cannot_steer_the_terminal(hostile: tuple[TimingReport, Plan]) -> None:
     assert all(line.isprintable() for line in summary(*hostile).splitlines())
 
 
-def test_every_debug_name_and_profile_tag_appears(named: tuple[Report, Plan]) -> None:
+def test_every_debug_name_and_profile_tag_appears(named: tuple[TimingReport, Plan]) -> None:
     text = summary(*named)
     for word in (
         f"{thing}_{what}" for thing in ("task", "loop", "buffer", "region") for what in ("name", "tag")

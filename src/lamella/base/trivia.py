@@ -1,4 +1,4 @@
-"""What a parser does with comments and blank lines: every comment stays, beside the node it belongs to."""
+"""Trivia: the comments and blank lines of a text, each kept beside the node it belongs to, for round trips."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lamella.base.source import NO_NOTES, Notes, Source, Span
 BLANK = Notes(blank=True)
 
 
-class Margin:
+class TriviaReader:
     """Hands out the comments of a text, in their order, to the nodes of the text, in theirs."""
 
     def __init__(self, source: Source, comments: Sequence[Comment]) -> None:
@@ -80,12 +80,12 @@ class Margin:
         return "" if "\n" in gap or "\r" in gap else self._comment()
 
 
-class NotingCursor(Cursor):
+class TriviaCursor(Cursor):
     """A cursor that gives each node the comments beside it."""
 
     def __init__(self, source: Source, tokens: Tokens, syntax: Rule, bad: Rule) -> None:
         super().__init__(source, tokens, syntax, bad)
-        self.margin = Margin(source, tokens.comments)
+        self.margin = TriviaReader(source, tokens.comments)
 
     def settle(self, first: int) -> tuple[Span, Notes]:
         """The span and the notes of a node that has just been read."""

@@ -7,36 +7,191 @@ no polynomial can say (quotients, remainders, minima, choices). Two equal polyno
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import product as pairs
 from types import MappingProxyType
 from typing import TypeAlias
 
-from lamella.base.dim.form import (
-    DEEPEST,
-    MOST_PARTS,
-    Atom,
-    Condition,
-    Dim,
-    Extent,
-    Logic,
-    Monomial,
-    Part,
-    Symbol,
-    Test,
-    TooComplex,
-    Truth,
-    Values,
-    symbol,
-)
+from lamella.base.affine import Interval, corners, divisors, hull, multiply
+from lamella.base.affine import larger as larger_bounds
+from lamella.base.affine import smaller as smaller_bounds
+
+# --- the form of symbolic extents and conditions: values in normal form, compared by value ------------------
+
+
+MOST_PARTS = 4096
+"""Parts of one extent or condition, counted as often as they are written out."""
+DEEPEST = 64
+"""Parts inside each other."""
+
+
+class TooComplex(ArithmeticError):
+    """A symbolic value, or a question about one, is larger than anyone could use; callers turn it into a finding."""
+
+    def __str__(self) -> str:
+        return f"a symbolic value of more than {MOST_PARTS} parts, or {DEEPEST} inside each other"
+
+
+@dataclass(frozen=True, slots=True)
+class DimSymbol:
+    """An extent known only at run time, with the range it is checked to lie in; `name` is how the language says it."""
+
+    name: str
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Measured:
+    """What knows its size, its depth and its text: all are asked again and again while extents are computed."""
+
+    __slots__ = ()
+    weight: int
+    depth: int
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def measure(self, parts: Iterable[Measured], text: str) -> None:
+        """Set the derived fields from the parts inside; refuse what grows without end."""
+        weight, depth = 1, 1
+        for part in parts:
+            weight, depth = weight + part.weight, max(depth, part.depth + 1)
+        if weight > MOST_PARTS or depth > DEEPEST:
+            raise TooComplex
+        object.__setattr__(self, "weight", weight)
+        object.__setattr__(self, "depth", depth)
+        object.__setattr__(self, "text", text)
+
+
+def _derived_number() -> int:
+    number: int = field(init=False, compare=False, repr=False)
+    return number
+
+
+def _derived_text() -> str:
+    text: str = field(init=False, compare=False, repr=False)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class DimPart(Measured):
+    r"""What a polynomial cannot say: `/` (floor), `\` (ceiling), `%`, `<<` (minimum), `>>` (maximum), `?` (choice)."""
+
+    sign: str
+    operands: tuple[Extent, ...]
+    condition: Condition | None = None
+    weight: int = _derived_number()
+    depth: int = _derived_number()
+    text: str = _derived_text()
+
+    def __post_init__(self) -> None:
+        inner = [f"({item})" if _is_compound(item) else str(item) for item in self.operands]
+        parts = [part for item in self.operands for part in _parts(item)]
+        if self.condition is None:
+            self.measure(parts, f"({f' {self.sign} '.join(inner)})")
+        else:
+            self.measure([*parts, self.condition], f"({self.condition} ? {inner[0]} : {inner[1]})")
+
+    __hash__ = Measured.__hash__
+    __str__ = Measured.__str__
+
+
+Atom: TypeAlias = DimSymbol | DimPart
+Monomial: TypeAlias = tuple[Atom, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A sum of products: each monomial with its factor, in a fixed order; never a plain number."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    def __str__(self) -> str:
+        text = ""
+        for monomial, factor in self.terms:
+            sign, size = ("-" if factor < 0 else "+"), abs(factor)
+            words = [str(item) for item in monomial]
+            word = " * ".join([str(size), *words] if size != 1 or not words else words)
+            text += f" {sign} {word}" if text else (f"-{word}" if sign == "-" else word)
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Test(Measured):
+    """A comparison of two extents that cannot be decided before the run: `<`, `<=`, `==` or `!=`."""
+
+    __test__ = False
+
+    sign: str
+    left: Extent
+    right: Extent
+    weight: int = _derived_number()
+    depth: int = _derived_number()
+    text: str = _derived_text()
+
+    def __post_init__(self) -> None:
+        parts = [*_parts(self.left), *_parts(self.right)]
+        self.measure(parts, f"{self.left} {self.sign} {self.right}")
+
+    __hash__ = Measured.__hash__
+    __str__ = Measured.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Logic(Measured):
+    """Undecided conditions joined by `&&`, `||` or `^`, or one negated by `!`."""
+
+    sign: str
+    operands: tuple[Condition, ...]
+    weight: int = _derived_number()
+    depth: int = _derived_number()
+    text: str = _derived_text()
+
+    def __post_init__(self) -> None:
+        words = [f"({item})" for item in self.operands]
+        self.measure(self.operands, f"!{words[0]}" if self.sign == "!" else f" {self.sign} ".join(words))
+
+    __hash__ = Measured.__hash__
+    __str__ = Measured.__str__
+
+
+Extent: TypeAlias = int | Dim
+Condition: TypeAlias = Test | Logic
+Truth: TypeAlias = bool | Condition
+Values: TypeAlias = Mapping[str, Extent]
+
+
+def _is_compound(extent: Extent) -> bool:
+    """Whether the text of an extent needs parentheses inside another."""
+    return isinstance(extent, Dim) and (
+        len(extent.terms) > 1 or extent.terms[0][1] != 1 or len(extent.terms[0][0]) > 1
+    )
+
+
+def _parts(extent: Extent) -> Iterable[DimPart]:
+    """The parts directly inside an extent."""
+    if isinstance(extent, int):
+        return ()
+    return [atom for monomial, _ in extent.terms for atom in monomial if isinstance(atom, DimPart)]
+
+
+def symbol(name: str, high: int, low: int = 0) -> Extent:
+    """A new extent with a range; one of a single value is that value."""
+    return low if low == high else Dim((((DimSymbol(name, low, high),), 1),))
+
 
 # --- the range an extent stays in, by interval arithmetic ---------------------------------------------------
 
 
-Ends: TypeAlias = tuple[int, int]
-
-
-def bounds(extent: Extent) -> Ends:
+def bounds(extent: Extent) -> Interval:
     """The smallest and the largest value an extent can have, or a little beyond them."""
     if isinstance(extent, int):
         return extent, extent
@@ -44,44 +199,33 @@ def bounds(extent: Extent) -> Ends:
     for monomial, factor in extent.terms:
         ends = (factor, factor)
         for atom in monomial:
-            ends = _span(lambda a, b: a * b, ends, _range(atom))
+            ends = multiply(ends, _range(atom))
         low, high = low + ends[0], high + ends[1]
     return low, high
 
 
-def _span(rule: Callable[[int, int], int], left: Ends, right: tuple[int, ...]) -> Ends:
-    ends = [rule(a, b) for a, b in pairs(left, right)]
-    return min(ends), max(ends)
-
-
-def _range(atom: Atom) -> Ends:
-    if isinstance(atom, Symbol):
+def _range(atom: Atom) -> Interval:
+    if isinstance(atom, DimSymbol):
         return atom.low, atom.high
     left, right = (bounds(item) for item in atom.operands)
     if atom.sign == "?":
-        return min(left[0], right[0]), max(left[1], right[1])
+        return hull(left, right)
     return _PART_RANGES[atom.sign](left, right)
 
 
-def _divisors(ends: Ends) -> tuple[int, ...]:
-    """Where a quotient is extreme: at the ends, and next to zero, which itself the run refuses."""
-    near = [number for number in (*ends, -1, 1) if number and ends[0] <= number <= ends[1]]
-    return tuple(near) or (1,)
-
-
-def _remainder_range(left: Ends, right: Ends) -> Ends:
+def _remainder_range(left: Interval, right: Interval) -> Interval:
     if left[0] >= 0 and right[0] > left[1]:
         return left
     return min(right[0] + 1, 0), max(right[1] - 1, 0)
 
 
-_PART_RANGES: Mapping[str, Callable[[Ends, Ends], Ends]] = MappingProxyType(
+_PART_RANGES: Mapping[str, Callable[[Interval, Interval], Interval]] = MappingProxyType(
     {
-        "/": lambda left, right: _span(lambda a, b: a // b, left, _divisors(right)),
-        "\\": lambda left, right: _span(lambda a, b: -(-a // b), left, _divisors(right)),
+        "/": lambda left, right: corners(lambda a, b: a // b, left, divisors(right)),
+        "\\": lambda left, right: corners(lambda a, b: -(-a // b), left, divisors(right)),
         "%": _remainder_range,
-        "<<": lambda left, right: (min(left[0], right[0]), min(left[1], right[1])),
-        ">>": lambda left, right: (max(left[0], right[0]), max(left[1], right[1])),
+        "<<": smaller_bounds,
+        ">>": larger_bounds,
     }
 )
 
@@ -166,7 +310,7 @@ def _without(extent: Extent, divisor: Dim) -> Extent | None:
 
 
 def _part(sign: str, left: Extent, right: Extent) -> Extent:
-    return Dim((((Part(sign, (left, right)),), 1),))
+    return Dim((((DimPart(sign, (left, right)),), 1),))
 
 
 def floor_divide(left: Extent, right: Extent) -> Extent:
@@ -222,7 +366,7 @@ def choose(condition: Truth, then: Extent, otherwise: Extent) -> Extent:
     """`condition ? then : otherwise`."""
     if isinstance(condition, bool):
         return then if condition else otherwise
-    return then if then == otherwise else Dim((((Part("?", (then, otherwise), condition),), 1),))
+    return then if then == otherwise else Dim((((DimPart("?", (then, otherwise), condition),), 1),))
 
 
 # --- comparisons and logic on extents, decided where form or ranges decide them -----------------------------
@@ -311,12 +455,12 @@ def differ(left: Truth, right: Truth) -> Truth:
 # --- extents and conditions with some symbols known: what the run asks --------------------------------------
 
 
-def symbols(value: Extent | Truth) -> Iterator[Symbol]:
+def symbols(value: Extent | Truth) -> Iterator[DimSymbol]:
     """The symbols in an extent or a condition, possibly several times."""
     if isinstance(value, Dim):
         for monomial, _ in value.terms:
             for atom in monomial:
-                yield from [atom] if isinstance(atom, Symbol) else _part_symbols(atom)
+                yield from [atom] if isinstance(atom, DimSymbol) else _part_symbols(atom)
     elif isinstance(value, Test):
         yield from (*symbols(value.left), *symbols(value.right))
     elif isinstance(value, Logic):
@@ -324,7 +468,7 @@ def symbols(value: Extent | Truth) -> Iterator[Symbol]:
             yield from symbols(item)
 
 
-def _part_symbols(part: Part) -> Iterator[Symbol]:
+def _part_symbols(part: DimPart) -> Iterator[DimSymbol]:
     if part.condition is not None:
         yield from symbols(part.condition)
     for item in part.operands:
@@ -345,7 +489,7 @@ def substitute(extent: Extent, values: Values) -> Extent:
 
 
 def _atom_value(atom: Atom, values: Values) -> Extent:
-    if isinstance(atom, Symbol):
+    if isinstance(atom, DimSymbol):
         return values[atom.name] if atom.name in values else Dim((((atom,), 1),))
     if atom.condition is not None:
         return _chosen(atom.condition, atom, values)
@@ -353,7 +497,7 @@ def _atom_value(atom: Atom, values: Values) -> Extent:
     return _ARITHMETIC[atom.sign](left, right)
 
 
-def _chosen(condition: Truth, part: Part, values: Values) -> Extent:
+def _chosen(condition: Truth, part: DimPart, values: Values) -> Extent:
     """A choice; what is not chosen is not computed."""
     truth = substitute_truth(condition, values)
     if isinstance(truth, bool):
@@ -394,11 +538,11 @@ __all__ = [
     "Atom",
     "Condition",
     "Dim",
+    "DimPart",
+    "DimSymbol",
     "Extent",
     "Logic",
     "Monomial",
-    "Part",
-    "Symbol",
     "Test",
     "TooComplex",
     "Truth",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.plan.picture.names import count, in_bytes, in_thousands, iteration_name, name, percent
+from lamella.plan.report.build import count, in_bytes, in_thousands, iteration_name, name, percent
 
 
 @pytest.mark.parametrize(

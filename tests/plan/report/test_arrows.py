@@ -6,8 +6,7 @@ import pytest
 
 from lamella.lang.nem.resolved import Loop, Wait
 from lamella.plan.expand import expand
-from lamella.plan.picture.build import MOST_ARROWS, Place, arrows
-from lamella.plan.picture.names import loops_of
+from lamella.plan.report.build import MOST_ARROWS, Place, arrows, loops_of
 from tests.plan.timing_plans import Builder, RandomPlan, conv_pipeline, view
 
 

@@ -28,7 +28,7 @@ class Track:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitStretch:
     """A stretch in which a task instance waited; `cause` is the title of what it waited for, where one is known."""
 
     reason: str
@@ -37,7 +37,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class TaskSlice:
     """A task instance: `track` and `task` are positions in the scene, `after` positions of earlier slices."""
 
     track: int
@@ -45,12 +45,12 @@ class Slice:
     start: int
     end: int
     iteration: str
-    waits: tuple[Waiting, ...]
+    waits: tuple[WaitStretch, ...]
     after: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TaskRow:
     """A task of the program with the totals of all its instances; `line` is 0 where it is not in the text.
 
     `blockers` are what it waited for most, `others` counts the rest of them.
@@ -64,7 +64,7 @@ class Row:
     count: int
     cycles: int
     waits: Mapping[str, int]
-    blockers: tuple[Waiting, ...]
+    blockers: tuple[WaitStretch, ...]
     others: int
     reads: tuple[str, ...]
     writes: tuple[str, ...]
@@ -76,7 +76,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class BufferBox:
     """A buffer in its memory, from its first to its last use."""
 
     name: str
@@ -87,7 +87,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class MemoryTimeline:
     """A memory over time: `steps` are (cycle, bytes in use from there on), `holders` who holds the peak."""
 
     name: str
@@ -97,11 +97,11 @@ class Level:
     peak_at: int
     holders: tuple[tuple[str, int], ...]
     steps: tuple[tuple[int, int], ...]
-    boxes: tuple[Box, ...]
+    boxes: tuple[BufferBox, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundRow:
     """A lower bound of the cycles, and what it counts."""
 
     name: str
@@ -111,7 +111,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedScope:
     """A loop or region that carries a @debug name or a @profile tag."""
 
     kind: str
@@ -132,17 +132,17 @@ class Scene:
     covered: int
     cut: str
     tracks: tuple[Track, ...]
-    tasks: tuple[Row, ...]
-    levels: tuple[Level, ...]
-    bounds: tuple[Bound, ...]
+    tasks: tuple[TaskRow, ...]
+    levels: tuple[MemoryTimeline, ...]
+    bounds: tuple[BoundRow, ...]
     ratio: float
     facts: tuple[tuple[str, str, str], ...]
     notes: tuple[str, ...]
-    named: tuple[Named, ...]
+    named: tuple[NamedScope, ...]
     source: tuple[str, ...]
-    slices: tuple[Slice, ...] = ()
+    slices: tuple[TaskSlice, ...] = ()
 
     @property
-    def binding(self) -> Bound | None:
+    def binding(self) -> BoundRow | None:
         """The largest bound."""
         return next((bound for bound in self.bounds if bound.binding), None)

@@ -1,4 +1,4 @@
-"""A simulation told to people: a summary in text, a trace for Perfetto, a page for the browser."""
+"""Reports of a simulation: a summary in text, a trace for Perfetto, a page for the browser."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from typing import TypeAlias
 
 from lamella.base.paths import read_shipped
 from lamella.lang.nem.resolved import Plan
-from lamella.plan.picture.build import scene_of, with_slices
-from lamella.plan.picture.labels import find_named
-from lamella.plan.picture.names import count, in_bytes, percent
-from lamella.plan.picture.scene import Level, Row, Scene, Slice, Track, Waiting
-from lamella.plan.timing.report import Report
+from lamella.plan.report.build import count, find_named, in_bytes, percent, scene_of, with_slices
+from lamella.plan.report.scene import MemoryTimeline, Scene, TaskRow, TaskSlice, Track, WaitStretch
+from lamella.plan.timing.report import TimingReport
 
 # --- A simulation as a person reads it on a terminal --------------------------------------------------------
 
@@ -32,7 +30,7 @@ BAR = 24
 WIDTH = 110
 
 
-def summary(report: Report, plan: Plan) -> str:
+def summary(report: TimingReport, plan: Plan) -> str:
     """The simulation in text: device, cycles, bounds, units, memory, tasks, and what the numbers include."""
     return summarise(scene_of(report, plan))
 
@@ -84,7 +82,7 @@ def _memory(scene: Scene) -> Iterator[str]:
     yield from _table([_level(level) for level in scene.levels], "<>><<")
 
 
-def _level(level: Level) -> tuple[str, ...]:
+def _level(level: MemoryTimeline) -> tuple[str, ...]:
     held = [f"{name} {in_bytes(size)}" for name, size in level.holders]
     more = [f"{len(held) - MOST_HOLDERS} more"] * (len(held) > MOST_HOLDERS)
     share = f"of {in_bytes(level.capacity)}, {percent(level.peak / level.capacity)}" if level.capacity else ""
@@ -101,7 +99,7 @@ def _tasks(scene: Scene) -> Iterator[str]:
     yield from _more(len(scene.tasks) - MOST_TASKS, "tasks")
 
 
-def _task(row: Row, total: int) -> tuple[str, ...]:
+def _task(row: TaskRow, total: int) -> tuple[str, ...]:
     more = [f"{row.others} more"] if row.others else []
     why = ", ".join([*map(_why, row.blockers), *more])
     share = percent(row.cycles / max(total, 1))
@@ -109,7 +107,7 @@ def _task(row: Row, total: int) -> tuple[str, ...]:
     return (_short(row.title), row.opcode, row.unit, str(row.line or ""), *numbers, why)
 
 
-def _why(blocker: Waiting) -> str:
+def _why(blocker: WaitStretch) -> str:
     cause = f" for {_short(blocker.cause)}" if blocker.cause else ""
     return f"{blocker.reason} {count(blocker.cycles)}{cause}"
 
@@ -180,7 +178,7 @@ DEVICE = 1
 """The process of the device; engine n is the process n + 2."""
 
 
-def chrome_trace(report: Report, plan: Plan) -> dict[str, object]:
+def chrome_trace(report: TimingReport, plan: Plan) -> dict[str, object]:
     """The trace of a simulation, ready for `json.dump`."""
     return trace_scene(with_slices(scene_of(report, plan), report, plan))
 
@@ -208,7 +206,7 @@ def _other(scene: Scene) -> dict[str, object]:
     }
 
 
-def _peak(level: Level) -> str:
+def _peak(level: MemoryTimeline) -> str:
     held = ", ".join(f"{name} {size}" for name, size in level.holders)
     return f"{level.name}: peak {level.peak} bytes at cycle {level.peak_at}: {held}"
 
@@ -262,7 +260,7 @@ def _slices(scene: Scene) -> Iterator[Event]:
         }
 
 
-def _arguments(item: Slice, task: Row) -> dict[str, object]:
+def _arguments(item: TaskSlice, task: TaskRow) -> dict[str, object]:
     """What a click on a slice tells; only what there is to tell."""
     told: dict[str, object] = {
         "opcode": task.opcode,
@@ -290,7 +288,7 @@ def _arrows(scene: Scene) -> Iterator[Event]:
             yield {**_flow("f", number, scene, item), "ts": item.start, "bp": "e"}
 
 
-def _flow(phase: str, number: int, scene: Scene, item: Slice) -> Event:
+def _flow(phase: str, number: int, scene: Scene, item: TaskSlice) -> Event:
     process, thread = _thread(scene, item.track)
     return {"ph": phase, "id": number, "name": "token", "cat": "token", "pid": process, "tid": thread}
 
@@ -301,7 +299,7 @@ def _counters(scene: Scene) -> Iterator[Event]:
     return (event for level in scene.levels for event in _counter(level, until))
 
 
-def _counter(level: Level, until: int) -> Iterator[Event]:
+def _counter(level: MemoryTimeline, until: int) -> Iterator[Event]:
     for cycle, held in level.steps:
         if cycle > until:
             return
@@ -321,7 +319,7 @@ SCRIPTS = ("view.js", "timeline.js", "memory.js", "panels.js", "selftest.js", "p
 _PLACEHOLDER = re.compile(r"\{(policy|title|style|scene|script)\}")
 
 
-def html_page(report: Report, plan: Plan) -> str:
+def html_page(report: TimingReport, plan: Plan) -> str:
     """The page of a simulation: timeline, memory, bounds, tasks and source, linked with each other."""
     return fill_page(with_slices(scene_of(report, plan), report, plan))
 
@@ -348,7 +346,7 @@ def embed(value: object) -> str:
 
 
 def _asset(name: str) -> str:
-    return read_shipped(f"plan/picture/assets/{name}")
+    return read_shipped(f"plan/report/assets/{name}")
 
 
 def _policy(style: str, script: str) -> str:
@@ -398,7 +396,7 @@ def _track(track: Track) -> dict[str, object]:
 
 
 def _columns(
-    slices: tuple[Slice, ...], stretches: Mapping[tuple[Waiting, ...], int]
+    slices: tuple[TaskSlice, ...], stretches: Mapping[tuple[WaitStretch, ...], int]
 ) -> dict[str, list[object]]:
     return {
         "track": [item.track for item in slices],

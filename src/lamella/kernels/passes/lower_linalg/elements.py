@@ -9,12 +9,12 @@ from types import MappingProxyType
 
 from lamella.kernels.build import Builder
 from lamella.kernels.passes.lower_linalg.extents import as_value, whole_part
-from lamella.kernels.passes.lower_linalg.operands import Known
+from lamella.kernels.passes.lower_linalg.operands import RegionValues
 from lamella.kernels.passes.lower_linalg.scaling import cast
 from lamella.kernels.passes.lower_linalg.updates import (
     I32,
-    Array,
     Lanes,
+    MemrefOperand,
     Update,
     choose,
     each_line,
@@ -328,7 +328,9 @@ class _Tile:
         """The type of a tile."""
         return Coopmatrix(element, self.size, self.size, "matrix_acc")
 
-    def load(self, builder: Builder, array: Array, place: tuple[Value, Value], transposed: bool) -> Value:
+    def load(
+        self, builder: Builder, array: MemrefOperand, place: tuple[Value, Value], transposed: bool
+    ) -> Value:
         """A tile in the type in which is computed."""
         stored, wide = self.type(array.type.element), self.type(self.update.wide.name)
         found = builder.value(CoopLoad(array.value, *place, stored, transposed, self.checked))
@@ -377,7 +379,7 @@ def lower_elements(
     constants: Mapping[str, Number] = NOTHING,
 ) -> None:
     """Write axpby, cumsum, ger, hadamard or sum as loops; `types` and `constants` tell what is known of values."""
-    known = Known(types, constants)
+    known = RegionValues(types, constants)
     write_updates(builder, blas, known, lambda inner, update: _write(inner, update, target))
 
 
@@ -440,7 +442,7 @@ def _write_each(builder: Builder, update: Update) -> None:
         update.finish(inner, value, indices)
 
 
-def _modes(update: Update, mode: int, flip: bool) -> list[tuple[Array, int]]:
+def _modes(update: Update, mode: int, flip: bool) -> list[tuple[MemrefOperand, int]]:
     """The modes that one variable runs over."""
     source = 1 - mode if flip else mode
     return [(update.target, mode), *((item, source) for item in update.sources)]
@@ -484,11 +486,11 @@ def _is_dense(type_: Memref) -> bool:
     return rows is not None and step is not None and column == rows * step
 
 
-def _fuse(builder: Builder, array: Array) -> Array:
+def _fuse(builder: Builder, array: MemrefOperand) -> MemrefOperand:
     sizes: Sequence[int] = [size for size in array.type.shape if size is not None]
     type_ = Memref(array.type.element, (sizes[0] * sizes[1],), array.type.stride[:1], array.type.local)
     value: Value = builder.value(Fuse(array.value, 0, 1, type_))
-    return Array(value, type_)
+    return MemrefOperand(value, type_)
 
 
 __all__ = ["lower_elements"]

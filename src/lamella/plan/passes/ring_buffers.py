@@ -26,7 +26,7 @@ LEVELS = ("L1", "L2")
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class RingUse:
     """An operand of a task in a slot: `rest` is its offset there, `loops` are the loops inside the ring's loop."""
 
     task: Task
@@ -50,12 +50,12 @@ class Ring:
     turns: bool
     modulus: int
     slot: int
-    uses: tuple[Use, ...]
+    uses: tuple[RingUse, ...]
 
 
 def find_rings(plan: Plan, loop: Loop) -> list[Ring]:
     """The rings of a loop in L1, and those in L2 that are in transit; buffers of DDR keep their size."""
-    used: dict[str, list[tuple[Use, tuple[Loop, ...]]]] = {}
+    used: dict[str, list[tuple[RingUse, tuple[Loop, ...]]]] = {}
     for task, around in _executed(plan):
         for use in _uses(task):
             used.setdefault(use.region.buffer.name, []).append((use, around))
@@ -76,18 +76,18 @@ def _executed(plan: Plan) -> Iterator[tuple[Task, tuple[Loop, ...]]]:
             yield item, around
 
 
-def _uses(task: Task) -> Iterator[Use]:
+def _uses(task: Task) -> Iterator[RingUse]:
     for write, regions in ((False, task.inputs), (True, task.outputs)):
         for operand, region in enumerate(regions):
             if region.buffer.memory in LEVELS and not region.buffer.imported:
-                yield Use(task, operand, write, region, region.offset, ())
+                yield RingUse(task, operand, write, region, region.offset, ())
 
 
 def _find_ring(
-    group: Sequence[tuple[Use, tuple[Loop, ...]]], loop: Loop, written: frozenset[str]
+    group: Sequence[tuple[RingUse, tuple[Loop, ...]]], loop: Loop, written: frozenset[str]
 ) -> Ring | None:
-    uses: list[Use] = []
-    turns: set[_Turn] = set()
+    uses: list[RingUse] = []
+    turns: set[_SlotCycle] = set()
     for use, around in group:
         numbers = [item.number for item in around]
         turned = _turn(use.region, loop)
@@ -95,7 +95,7 @@ def _find_ring(
             return None
         turns.add(turned[0])
         inner = around[numbers.index(loop.number) + 1 :]
-        uses.append(Use(use.task, use.operand, use.write, use.region, turned[1], inner))
+        uses.append(RingUse(use.task, use.operand, use.write, use.region, turned[1], inner))
     if len(turns) != 1 or all(_reloads(use.task, loop, written) for use in uses if use.write):
         return None
     turn = turns.pop()
@@ -107,7 +107,7 @@ def _find_ring(
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
+class _SlotCycle:
     """`((i + constant) mod modulus) · slot`; no constant where nothing turns."""
 
     constant: int | None
@@ -115,11 +115,11 @@ class _Turn:
     slot: int
 
 
-def _turn(region: Region, loop: Loop) -> tuple[_Turn, Index] | None:
+def _turn(region: Region, loop: Loop) -> tuple[_SlotCycle, Index] | None:
     """The part of an offset that moves with a loop, and the rest; None where it moves in another way."""
     moving = [term for term in region.offset.terms if loop.number in Index(0, (term,)).loops()]
     if not moving:
-        return _Turn(None, 1, region.buffer.size), region.offset
+        return _SlotCycle(None, 1, region.buffer.size), region.offset
     turn = _mod_turn(*moving[0], loop) if len(moving) == 1 else None
     if turn is None or turn.modulus * turn.slot > region.buffer.size:
         return None
@@ -127,14 +127,14 @@ def _turn(region: Region, loop: Loop) -> tuple[_Turn, Index] | None:
     return turn, Index(region.offset.constant, rest)
 
 
-def _mod_turn(atom: Atom, slot: int, loop: Loop) -> _Turn | None:
+def _mod_turn(atom: Atom, slot: int, loop: Loop) -> _SlotCycle | None:
     if not isinstance(atom, Operation) or atom.sign != "mod" or not atom.right.is_constant or slot <= 0:
         return None
     left, modulus = atom.left, atom.right.constant
     plain = len(left.terms) == 1 and left.terms[0] == (Variable(loop.number, ""), 1)
     if not plain or modulus <= 0 or left.constant + loop.first < 0:
         return None
-    return _Turn(left.constant, modulus, slot)
+    return _SlotCycle(left.constant, modulus, slot)
 
 
 def _reloads(task: Task, loop: Loop, written: frozenset[str]) -> bool:
@@ -149,7 +149,7 @@ def _reloads(task: Task, loop: Loop, written: frozenset[str]) -> bool:
 # --- what is read was written -------------------------------------------------------------------------------
 
 
-def _stays(use: Use, slot: int) -> bool:
+def _stays(use: RingUse, slot: int) -> bool:
     """Whether a use stays in its slot; offsets that move with loops outside are not judged."""
     if not use.rest.loops() <= {loop.number for loop in use.loops}:
         return False
@@ -157,9 +157,9 @@ def _stays(use: Use, slot: int) -> bool:
     return low >= 0 and high <= slot
 
 
-def _writes_first(uses: Sequence[Use]) -> bool:
+def _writes_first(uses: Sequence[RingUse]) -> bool:
     """Whether all that is read was written before; the uses of a task come with its inputs first."""
-    writes: list[Use] = []
+    writes: list[RingUse] = []
     for use in uses:
         if use.write:
             writes.append(use)
@@ -168,7 +168,7 @@ def _writes_first(uses: Sequence[Use]) -> bool:
     return True
 
 
-def _takes_further(uses: Sequence[Use]) -> bool:
+def _takes_further(uses: Sequence[RingUse]) -> bool:
     """Whether every byte that is written is read behind it in the same iteration: nothing is left there for others."""
     for position, use in enumerate(uses):
         if use.write:
@@ -181,7 +181,7 @@ def _takes_further(uses: Sequence[Use]) -> bool:
     return True
 
 
-def _is_covered(read: Use, writes: Sequence[Use]) -> bool:
+def _is_covered(read: RingUse, writes: Sequence[RingUse]) -> bool:
     """Whether the bytes of a read are written before it in the same iteration.
 
     One write does it that goes along with the read through the same inner loops, or several that are complete before.
@@ -198,14 +198,14 @@ def _is_covered(read: Use, writes: Sequence[Use]) -> bool:
     return low >= high
 
 
-def _goes_along(read: Use, write: Use) -> bool:
+def _goes_along(read: RingUse, write: RingUse) -> bool:
     if read.loops != write.loops or read.rest.terms != write.rest.terms:
         return False
     distance = read.rest.constant - write.rest.constant
     return distance >= 0 and distance + read.region.extent <= _written(write)
 
 
-def _interval(write: Use) -> tuple[int, int]:
+def _interval(write: RingUse) -> tuple[int, int]:
     """The bytes that a write fills without gaps over all its inner iterations; empty where there may be gaps."""
     low, _ = write.hull()
     reach = _written(write)
@@ -217,7 +217,7 @@ def _interval(write: Use) -> tuple[int, int]:
     return low, low + reach
 
 
-def _written(use: Use) -> int:
+def _written(use: RingUse) -> int:
     """How many bytes from its offset on a write certainly fills: moves write what they read."""
     if use.task.opcode in MOVES:
         return use.task.inputs[0].extent

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.base.cursor import Comment
-from lamella.base.margin import Margin
 from lamella.base.source import Notes, Source
+from lamella.base.trivia import TriviaReader
 
 WORD = re.compile(r"[a-z]+")
 COMMENT = re.compile(r"#[^\n]*")
@@ -19,7 +19,7 @@ def notes_of(text: str) -> list[Notes]:
     """The notes of each word of a text, and of its end."""
     comments = [Comment(match.start(), match[0]) for match in COMMENT.finditer(text)]
     words = [match.span() for match in WORD.finditer(COMMENT.sub(lambda match: " " * len(match[0]), text))]
-    margin = Margin(Source("", text), comments)
+    margin = TriviaReader(Source("", text), comments)
     after = [*words[1:], (len(text), len(text))]
     found = [margin.take(*word, start) for word, (start, _) in zip(words, after, strict=False)]
     return [*found, margin.close(len(text), len(text), len(text) + 1)]
@@ -38,9 +38,9 @@ def test_notes_stand_beside_words() -> None:
 def test_a_node_keeps_the_comments_between_its_words() -> None:
     text = "a # 1\nb # 2\nc"
     comments = [Comment(match.start(), match[0]) for match in COMMENT.finditer(text)]
-    whole = Margin(Source("", text), comments)
+    whole = TriviaReader(Source("", text), comments)
     assert whole.take(0, 7, 12) == Notes(("# 1",), "# 2")
-    verbatim = Margin(Source("", text), comments)
+    verbatim = TriviaReader(Source("", text), comments)
     assert verbatim.skip(0, 7, 12) == Notes((), "# 2")
 
 

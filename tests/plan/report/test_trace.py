@@ -10,8 +10,8 @@ from itertools import pairwise
 import pytest
 
 from lamella.lang.nem.resolved import Plan
-from lamella.plan.picture import chrome_trace
-from lamella.plan.timing import Report, simulate
+from lamella.plan.report import chrome_trace
+from lamella.plan.timing import TimingReport, simulate
 from tests.plan.timing_plans import RandomPlan, conv_pipeline
 
 Event = Mapping[str, object]
@@ -62,7 +62,7 @@ def check_trace(trace: Mapping[str, object]) -> None:
         assert all(value >= 0 for value in values.values())
 
 
-def test_the_worked_example_is_sound(conv_relu: tuple[Report, Plan]) -> None:
+def test_the_worked_example_is_sound(conv_relu: tuple[TimingReport, Plan]) -> None:
     trace = chrome_trace(*conv_relu)
     check_trace(trace)
     names = [event["name"] for event in events(trace, "X")]
@@ -73,7 +73,7 @@ def test_the_worked_example_is_sound(conv_relu: tuple[Report, Plan]) -> None:
     assert max(number(event, "ts") + number(event, "dur") for event in events(trace, "X")) == 17312
 
 
-def test_processes_and_threads_are_named(conv_relu: tuple[Report, Plan]) -> None:
+def test_processes_and_threads_are_named(conv_relu: tuple[TimingReport, Plan]) -> None:
     told = [(event["name"], event["args"]) for event in events(chrome_trace(*conv_relu), "M")]
     assert ("process_name", {"name": "device npm_lite"}) in told
     assert ("process_name", {"name": "engine 0"}) in told
@@ -81,14 +81,14 @@ def test_processes_and_threads_are_named(conv_relu: tuple[Report, Plan]) -> None
         assert ("thread_name", {"name": unit}) in told
 
 
-def test_says_how_long_a_cycle_is(conv_relu: tuple[Report, Plan]) -> None:
+def test_says_how_long_a_cycle_is(conv_relu: tuple[TimingReport, Plan]) -> None:
     other = chrome_trace(*conv_relu)["otherData"]
     assert isinstance(other, dict)
     assert other["time"] == "1 cycle of the device is 1 µs of this trace"
     assert other["cycles"] == 17312
 
 
-def test_a_slice_tells_its_line_iteration_and_waits(conv_relu: tuple[Report, Plan]) -> None:
+def test_a_slice_tells_its_line_iteration_and_waits(conv_relu: tuple[TimingReport, Plan]) -> None:
     report, plan = conv_relu
     convolution = next(task for task in plan.tasks() if task.opcode == "conv2d")
     found = [
@@ -121,7 +121,7 @@ def test_random_programs_give_sound_traces(seed: int) -> None:
     assert len(events(trace, "X")) == report.instances
 
 
-def test_every_debug_name_and_profile_tag_appears(named: tuple[Report, Plan]) -> None:
+def test_every_debug_name_and_profile_tag_appears(named: tuple[TimingReport, Plan]) -> None:
     text = json.dumps(chrome_trace(*named))
     for thing in ("task", "loop", "region", "buffer"):
         assert f"{thing}_name" in text

@@ -10,14 +10,14 @@ import pytest
 from lamella.base.source import Source
 from lamella.lang.nem import check
 from lamella.lang.nem.resolved import Loop, Plan
-from lamella.plan.timing import Report, simulate
+from lamella.plan.timing import TimingReport, simulate
 from tests.plan.timing_plans import Builder, view
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "npu" / "conv_relu.nem"
 STEERING = "\x1b[2J\u202e</script><script>\u2066"
 
 
-def simulate_text(text: str, path: Path | None = None) -> tuple[Report, Plan]:
+def simulate_text(text: str, path: Path | None = None) -> tuple[TimingReport, Plan]:
     """The simulation of a program and its plan."""
     checked = check(Source("program.nem" if path is None else str(path), text), path)
     assert checked.plan is not None
@@ -25,13 +25,13 @@ def simulate_text(text: str, path: Path | None = None) -> tuple[Report, Plan]:
 
 
 @pytest.fixture(scope="session")
-def conv_relu() -> tuple[Report, Plan]:
+def conv_relu() -> tuple[TimingReport, Plan]:
     """The worked example: 20 task instances, 17 312 cycles."""
     return simulate_text(EXAMPLE.read_text("utf-8"), EXAMPLE)
 
 
 @pytest.fixture(scope="session")
-def hostile() -> tuple[Report, Plan]:
+def hostile() -> tuple[TimingReport, Plan]:
     """A plan whose names steer terminals and end scripts; the language refuses them, other makers of plans may not."""
     make = Builder()
     far, near = (replace(make.buffer(STEERING, level, 64), debug=STEERING + "A") for level in ("L2", "L1"))
@@ -43,7 +43,7 @@ def hostile() -> tuple[Report, Plan]:
 
 
 @pytest.fixture(scope="session")
-def named() -> tuple[Report, Plan]:
+def named() -> tuple[TimingReport, Plan]:
     """A program with a @debug name and a @profile tag on each kind of thing."""
     return simulate_text(
         """

@@ -1,4 +1,4 @@
-"""The garbage collector, and when it is better left alone."""
+"""Pausing the cyclic garbage collector while large trees are built."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Do not look for cycles while a tree without cycles is built.
 
     The collector would walk all that is built so far again and again: reading a long program takes up to three times as

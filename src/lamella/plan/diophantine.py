@@ -1,4 +1,4 @@
-"""One two-sided linear inequality over bounded integers: is there a solution, and which.
+"""A bounded Diophantine problem: one two-sided linear inequality over integers in intervals, and a solution of it.
 
 `low <= constant + Σ a·z <= high` with every z in its own interval. Variables are taken in the order of falling |a|;
 at each one only the values that the remaining variables can still complete are tried. Three facts end the search
@@ -12,14 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
 
+from lamella.base.dim import TooComplex
+
 Box = Mapping[int, tuple[int, int]]
 
 
-class Exhausted(Exception):
-    """The steps that a question may take are used up; internal: callers say that it is not proved."""
-
-
-class Budget:
+class StepBudget:
     """Steps left for all questions together, and for the one being answered."""
 
     def __init__(self, total: int, each: int) -> None:
@@ -32,11 +30,11 @@ class Budget:
         self._now = self.each
 
     def spend(self, steps: int = 1) -> None:
-        """Count steps; Exhausted when none is left."""
+        """Count steps; TooComplex when none is left."""
         self.left -= steps
         self._now -= steps
         if self.left < 0 or self._now < 0:
-            raise Exhausted
+            raise TooComplex
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class _Tail:
 
 
 def solve(
-    constant: int, terms: Mapping[int, int], box: Box, low: int, high: int, budget: Budget
+    constant: int, terms: Mapping[int, int], box: Box, low: int, high: int, budget: StepBudget
 ) -> dict[int, int] | None:
     """Values of the variables of `terms` that bring the sum into [low, high], or None where there are none."""
     budget.spend()
@@ -81,7 +79,7 @@ def _tails(pairs: list[tuple[int, int]]) -> list[_Tail]:
     return tails
 
 
-def _descend(tails: list[_Tail], low: int, high: int, budget: Budget) -> list[int] | None:
+def _descend(tails: list[_Tail], low: int, high: int, budget: StepBudget) -> list[int] | None:
     """Depth-first search; one range of values per variable is open at a time."""
     path: list[int] = []
     open_values: list[range] = []

@@ -10,30 +10,138 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from lamella.base.diagnostic import printable
-from lamella.lang.nem.resolved import Buffer, Item, Loop, Plan, Task, Wait
-from lamella.plan.bind.addresses import pack
-from lamella.plan.picture.labels import find_named
-from lamella.plan.picture.names import (
-    buffer_name,
-    count,
-    in_bytes,
-    in_thousands,
-    iteration_name,
-    line_of,
-    loops_of,
-    name,
-    percent,
-    region_name,
+from lamella.base.source import Span
+from lamella.lang.nem.resolved import Buffer, Item, Loop, Plan, Region, Task, Wait
+from lamella.plan.bind import pack
+from lamella.plan.report.scene import BoundRow as scene_Bound
+from lamella.plan.report.scene import (
+    BufferBox,
+    MemoryTimeline,
+    NamedScope,
+    Scene,
+    TaskRow,
+    TaskSlice,
+    Track,
+    WaitStretch,
 )
-from lamella.plan.picture.scene import Bound as scene_Bound
-from lamella.plan.picture.scene import Box, Level, Row, Scene, Slice, Track, Waiting
-from lamella.plan.timing.bounds import CRITICAL_PATH, HEAD_WORK_TAIL, LINK, ROOFLINE, UNIT, Bound
+from lamella.plan.timing.bounds import CRITICAL_PATH, HEAD_WORK_TAIL, LINK, ROOFLINE, UNIT, CycleBound
 from lamella.plan.timing.cost import MACS
 from lamella.plan.timing.machine import SHARED
-from lamella.plan.timing.occupancy import Occupancy
-from lamella.plan.timing.report import Report, TaskUse
+from lamella.plan.timing.report import Occupancy, TaskUse, TimingReport
 from lamella.plan.timing.schedule import TOKEN
-from lamella.plan.timing.schedule import Wait as schedule_Wait
+from lamella.plan.timing.schedule import TaskWait as schedule_Wait
+
+# --- how numbers, things and iterations are called in every picture; what comes from a file is made ---------
+
+
+LONGEST = 200
+"""Letters of a name that are shown."""
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_PREFIXES = ("", " k", " M", " G", " T", " P", " E")
+
+
+def name(text: str) -> str:
+    """A name from a file, safe to print and of bounded length."""
+    return printable(text, LONGEST)
+
+
+def count(number: int) -> str:
+    """A whole number in groups of three digits."""
+    return f"{number:,}".replace(",", " ")
+
+
+def in_bytes(number: int) -> str:
+    """A size in the largest binary unit that keeps it above one."""
+    unit = min((number.bit_length() - 1) // 10, len(_UNITS) - 1) if number > 0 else 0
+    size = number / 1024**unit
+    return f"{size:.0f} {_UNITS[unit]}" if size == int(size) else f"{size:.1f} {_UNITS[unit]}"
+
+
+def in_thousands(number: float, unit: str) -> str:
+    """A quantity with the prefix that keeps it between one and a thousand."""
+    power = 0
+    while number >= 1000 and power < len(_PREFIXES) - 1:
+        number /= 1000
+        power += 1
+    return f"{number:.4g}{_PREFIXES[power] or ' '}{unit}"
+
+
+def percent(part: float) -> str:
+    """A share, with two digits behind the point where it is small."""
+    return f"{100 * part:.{0 if part == 0 else 2 if part < 0.0995 else 1}f} %"
+
+
+def buffer_name(buffer: Buffer) -> str:
+    """The @debug name of a buffer beside its own, and its @profile tag."""
+    return name(_tagged(_called(buffer.debug, buffer.name), buffer.profile))
+
+
+def region_name(region: Region) -> str:
+    """The @debug name of a region, its own, or that of its buffer, and its @profile tag."""
+    own = region.name or f"{region.buffer.name}[…]"
+    return name(_tagged(_called(region.debug, own), region.profile))
+
+
+def _called(debug: str, own: str) -> str:
+    return f"{debug} ({own})" if debug and debug != own else own
+
+
+def _tagged(text: str, tag: str) -> str:
+    return f"{text} @profile({tag})" if tag else text
+
+
+def iteration_name(loops: Sequence[Loop], values: Iterable[int]) -> str:
+    """Where an instance stands in its loops: `i=2, rows j=0`, a @debug name before the variable."""
+    parts = (f"{_prefix(loop)}{loop.variable}={value}" for loop, value in zip(loops, values, strict=False))
+    return printable(", ".join(parts), 2 * LONGEST)
+
+
+def loop_name(loop: Loop) -> str:
+    """The @debug name of a loop beside its variable, and its @profile tag."""
+    return name(_tagged(_called(loop.debug, loop.variable), loop.profile))
+
+
+def line_of(span: Span, plan: Plan) -> int:
+    """The line of a place in the text of the program; 0 when it lies elsewhere."""
+    return span.line if plan.source.text and span.source is plan.source else 0
+
+
+def _prefix(loop: Loop) -> str:
+    return f"{loop.debug} " if loop.debug else ""
+
+
+def loops_of(plan: Plan) -> Mapping[int, tuple[Loop, ...]]:
+    """The loops around each task, outermost first, by task number."""
+    return {item.number: around for item, around in plan.walk() if isinstance(item, Task)}
+
+
+# --- the loops and regions that carry a @debug name or a @profile tag; tasks and buffers have ---------------
+
+
+MOST_NAMED = 200
+
+
+def find_named(plan: Plan) -> Iterator[NamedScope]:
+    """The first of them in the order of the text, each once."""
+    for _, named in zip(range(MOST_NAMED), dict.fromkeys(_all(plan)), strict=False):
+        yield named
+
+
+def _all(plan: Plan) -> Iterator[NamedScope]:
+    yield from (_region(region, plan) for region in plan.declared if region.debug or region.profile)
+    for item, _ in plan.walk():
+        if isinstance(item, Loop) and (item.debug or item.profile):
+            what = f"{item.variable}: {count(max(item.trips, 0))} iterations, {item.window} in flight"
+            yield NamedScope("loop", loop_name(item), line_of(item.span, plan), name(what))
+        elif isinstance(item, Task):
+            operands = (region for region in (*item.inputs, *item.outputs) if not region.name)
+            yield from (_region(region, plan) for region in operands if region.debug or region.profile)
+
+
+def _region(region: Region, plan: Plan) -> NamedScope:
+    what = f"{in_bytes(region.extent)} of {region.buffer.name}"
+    return NamedScope("region", region_name(region), line_of(region.span, plan), name(what))
+
 
 # --- the few numbers and sentences that stand at the head and at the foot of every picture ------------------
 
@@ -65,7 +173,7 @@ _WAITS = (
 )
 
 
-def tell_topology(report: Report, plan: Plan) -> str:
+def tell_topology(report: TimingReport, plan: Plan) -> str:
     """Engines, memories and units of the device."""
     engines = f"{report.engines} engine{'s' if report.engines != 1 else ''}"
     topology = None if plan.device is None else plan.device.topology
@@ -78,12 +186,12 @@ def tell_topology(report: Report, plan: Plan) -> str:
     )
 
 
-def tell_bound(bound: Bound) -> str:
+def tell_bound(bound: CycleBound) -> str:
     """What a bound counts."""
     return _BOUNDS[bound.name].format(what=bound.what) if bound.what or bound.name == CRITICAL_PATH else ""
 
 
-def find_facts(report: Report) -> Iterator[Fact]:
+def find_facts(report: TimingReport) -> Iterator[Fact]:
     """The numbers that people ask for first."""
     binding = report.binding
     what = f" ({binding.what})" if binding.what else ""
@@ -105,7 +213,7 @@ def plural(number: int, what: str) -> str:
     return f"{count(number)} {what}{'' if number == 1 else 's'}"
 
 
-def _work(report: Report) -> Iterator[Fact]:
+def _work(report: TimingReport) -> Iterator[Fact]:
     macs = sum(task.work * task.count for task in report.tasks if task.kind == MACS)
     if macs:
         yield "MACs", in_thousands(macs, "").strip(), f"{count(macs // max(report.cycles, 1))} a cycle"
@@ -123,7 +231,7 @@ def _energy(femtojoules: int) -> str:
     return f"{femtojoules / size:.4g} {unit}"
 
 
-def find_notes(report: Report) -> Iterator[str]:
+def find_notes(report: TimingReport) -> Iterator[str]:
     """What the numbers include, and where they come from."""
     yield _INCLUDED
     yield _EXCLUDED
@@ -140,7 +248,7 @@ def find_notes(report: Report) -> Iterator[str]:
         yield f"Repeating loop iterations were found: {share} of the instances were simulated, the others are equal."
 
 
-def _defaults(report: Report) -> str:
+def _defaults(report: TimingReport) -> str:
     if not report.defaults:
         return "Every value of the cost model comes from the device file."
     used = ", ".join(f"{key} {value}" for key, value in report.defaults.items())
@@ -207,7 +315,7 @@ _FAR = ("DDR", "L2")
 _FEWER = f"Only the first {count(MOST_ARROWS)} dependencies between task instances are shown."
 
 
-def scene_of(report: Report, plan: Plan) -> Scene:
+def scene_of(report: TimingReport, plan: Plan) -> Scene:
     """Everything but the slices, which only the timelines need."""
     program = name(plan.name) or "program"
     return Scene(
@@ -235,7 +343,7 @@ def scene_of(report: Report, plan: Plan) -> Scene:
     )
 
 
-def _tell_cut(report: Report) -> str:
+def _tell_cut(report: TimingReport) -> str:
     if report.is_complete:
         return ""
     return (
@@ -250,14 +358,14 @@ def _lines(plan: Plan) -> Iterator[str]:
             yield printable(line.rstrip("\r").expandtabs(4))
 
 
-def _tracks(report: Report) -> Iterator[Track]:
+def _tracks(report: TimingReport) -> Iterator[Track]:
     for use in report.units:
         engine = None if use.engine == SHARED else use.engine
         yield Track(use.unit, use.instance, engine, use.busy, use.utilisation)
 
 
-def _row(use: TaskUse, task: Task, plan: Plan) -> Row:
-    return Row(
+def _row(use: TaskUse, task: Task, plan: Plan) -> TaskRow:
+    return TaskRow(
         title=name(use.title),
         opcode=name(use.opcode),
         unit=use.unit,
@@ -267,7 +375,7 @@ def _row(use: TaskUse, task: Task, plan: Plan) -> Row:
         cycles=use.busy,
         waits={reason: cycles for reason, cycles in use.waited.items() if cycles},
         blockers=tuple(
-            Waiting(item.reason, item.cycles, name(item.title)) for item in use.blockers[:MOST_BLOCKERS]
+            WaitStretch(item.reason, item.cycles, name(item.title)) for item in use.blockers[:MOST_BLOCKERS]
         ),
         others=max(0, len(use.blockers) - MOST_BLOCKERS),
         reads=tuple(region_name(region) for region in task.inputs),
@@ -278,7 +386,7 @@ def _row(use: TaskUse, task: Task, plan: Plan) -> Row:
 # --- memory ---------------------------------------------------------------------------------------------------
 
 
-def _levels(report: Report, plan: Plan) -> Iterator[Level]:
+def _levels(report: TimingReport, plan: Plan) -> Iterator[MemoryTimeline]:
     """The memories, those nearest to the units first."""
     members: dict[str, list[Buffer]] = defaultdict(list)
     for buffer in plan.buffers:
@@ -288,11 +396,11 @@ def _levels(report: Report, plan: Plan) -> Iterator[Level]:
     return (_level(item, members[item.level]) for item in (*near, *reversed(far)))
 
 
-def _level(item: Occupancy, members: list[Buffer]) -> Level:
+def _level(item: Occupancy, members: list[Buffer]) -> MemoryTimeline:
     """A memory with its buffers where the binder puts them."""
     placed = pack(members)
     holders = sorted(item.holders, key=lambda held: -held.buffer.size)
-    return Level(
+    return MemoryTimeline(
         name=item.level,
         engine=_engine(members),
         capacity=item.capacity,
@@ -301,7 +409,9 @@ def _level(item: Occupancy, members: list[Buffer]) -> Level:
         holders=tuple((buffer_name(held.buffer), held.buffer.size) for held in holders),
         steps=item.steps,
         boxes=tuple(
-            Box(buffer_name(held.buffer), placed[held.buffer.name], held.buffer.size, held.start, held.end)
+            BufferBox(
+                buffer_name(held.buffer), placed[held.buffer.name], held.buffer.size, held.start, held.end
+            )
             for held in item.held
         ),
     )
@@ -314,7 +424,7 @@ def _engine(members: list[Buffer]) -> int | None:
 # --- the timeline ---------------------------------------------------------------------------------------------
 
 
-def with_slices(scene: Scene, report: Report, plan: Plan) -> Scene:
+def with_slices(scene: Scene, report: TimingReport, plan: Plan) -> Scene:
     """The scene with the task instances of the report's timeline."""
     loops = loops_of(plan)
     tracks = {(track.engine, track.unit, track.instance): number for number, track in enumerate(scene.tracks)}
@@ -325,7 +435,7 @@ def with_slices(scene: Scene, report: Report, plan: Plan) -> Scene:
     for item, before in zip(report.timeline, befores, strict=True):
         (engine, unit), number = item.record.place, item.record.task
         slices.append(
-            Slice(
+            TaskSlice(
                 track=tracks[None if engine == SHARED else engine, unit, item.record.instance],
                 task=rows[number],
                 start=item.start,
@@ -339,7 +449,7 @@ def with_slices(scene: Scene, report: Report, plan: Plan) -> Scene:
     return replace(scene, slices=tuple(slices), notes=(*scene.notes, *told))
 
 
-def _waiting(wait: schedule_Wait, titles: Mapping[int, str]) -> Waiting:
-    return Waiting(
+def _waiting(wait: schedule_Wait, titles: Mapping[int, str]) -> WaitStretch:
+    return WaitStretch(
         wait.reason, wait.cycles, "a free token" if wait.reason == TOKEN else titles.get(wait.task, "")
     )
