@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from lamella.base.source import Source
-from lamella.kernels.locals import local_size, stack_offset
+from lamella.kernels.hazards import local_size, stack_offset
 from lamella.kernels.passes import insert_barriers, lower
 from lamella.kernels.rewrite import change_functions, make_names_unique, rewrite, walk
 from lamella.kernels.target import find_target

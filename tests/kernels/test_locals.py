@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lamella.base.diagnostic import LamellaError
 from lamella.base.source import Source
-from lamella.kernels.locals import local_bytes, local_size, stack_offset
+from lamella.kernels.hazards import local_bytes, local_size, stack_offset
 from lamella.kernels.passes import place_locals, stop_lifetimes
 from lamella.kernels.rewrite import change_functions, make_names_unique, used_values, walk
 from lamella.kernels.target import Target, find_target

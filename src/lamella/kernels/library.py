@@ -24,8 +24,8 @@ from lamella.kernels.passes.lower_linalg.operands import (
     MatrixOperand,
     RowSpan,
     ScalarFactor,
+    constant,
 )
-from lamella.kernels.passes.lower_linalg.scaling import constant
 from lamella.kernels.passes.lower_linalg.tiles import TilePlan, plan_panels, start_panels
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import (

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.values import LLVM, RunValue, ScalarValue, llvm
-from lamella.backend.cpu.jit.engine import assemble, assembly, load
-from lamella.backend.cpu.jit.machine import Processor, host_machine
+from lamella.backend.cpu.jit.engine import Processor, assemble, assembly, host_machine, load
 from lamella.kernels.target import find_target
 from lamella.lang.tensor.nodes import Statement
 

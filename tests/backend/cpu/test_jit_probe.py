@@ -11,7 +11,7 @@ import pytest
 
 from lamella.backend.cpu import jit as probing
 from lamella.backend.cpu.jit import ObjectCache, Processor, assembly, has_tiles, host_machine
-from lamella.backend.cpu.jit.machine import llvm
+from lamella.backend.cpu.jit.engine import llvm
 
 TILED = Processor("x86_64-unknown-linux-gnu", "sapphirerapids", "+amx-tile,+amx-bf16,+amx-int8")
 TEXT = """

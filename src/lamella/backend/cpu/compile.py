@@ -13,6 +13,7 @@ from lamella.backend.cpu.compiled import CachedProgram, Compiled, EmittedProgram
 from lamella.backend.cpu.host import host_target
 from lamella.backend.cpu.jit import assemble, host_machine, load, object_key, open_cache
 from lamella.backend.cpu.run.kernels import CompiledKernels, LaunchCompiler
+from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.named import NamedKernels
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import shipped
@@ -52,13 +53,6 @@ class Emission(Protocol):
 
     def emit(self, program: Program, target: Target) -> Compiled:
         """The LLVM text of a program for a target; a program with errors raises them."""
-
-
-class Interpreter(Protocol):
-    """What runs kernels by the letter: `lamella.backend.interpreter`."""
-
-    def compile_program(self, program: Program, *, limits: Limits, check_bounds: bool) -> NamedKernels:
-        """Make the kernels of a program callable."""
 
 
 def emit(program: Program, target: Target) -> Compiled:
@@ -125,9 +119,8 @@ def load_kernels(
 
 
 def _interpret(program: Program, limits: Limits) -> NamedKernels:
-    """The kernels in the interpreter, which tests every access and every view; it is loaded when it is needed."""
-    interpreter = cast(Interpreter, import_module("lamella.backend.interpreter"))
-    return interpreter.compile_program(program, limits=limits, check_bounds=True)
+    """The kernels in the interpreter, which tests every access and every view."""
+    return interpret(program, limits=limits, check_bounds=True)
 
 
 def _head_bytes(program: Program) -> int:

@@ -9,9 +9,19 @@ from math import gcd
 from lamella.backend.cpu.compiled import Compiled, KernelSymbol
 from lamella.backend.cpu.emit import matrices, memory, scalars, subgroups, threads
 from lamella.backend.cpu.emit.context import EmitContext, Emitters
-from lamella.backend.cpu.emit.control.carry import Merge, choose, settle
-from lamella.backend.cpu.emit.control.masks import any_lane, both, less, masked, others
-from lamella.backend.cpu.emit.control.phases import SpillTable, count_uses, emit_phases
+from lamella.backend.cpu.emit.control.phases import (
+    Merge,
+    SpillTable,
+    any_lane,
+    both,
+    choose,
+    count_uses,
+    emit_phases,
+    less,
+    masked,
+    others,
+    settle,
+)
 from lamella.backend.cpu.emit.integers import WIDTHS, add, first_of, number, spread
 from lamella.backend.cpu.emit.mathematics import emit_math
 from lamella.backend.cpu.emit.matrices import (
@@ -32,7 +42,7 @@ from lamella.backend.cpu.emit.varying import find_varying
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.gc import gc_paused
 from lamella.base.source import Span
-from lamella.kernels.locals import local_bytes, stack_offset
+from lamella.kernels.hazards import local_bytes, stack_offset
 from lamella.kernels.passes import lower
 from lamella.kernels.sizes import check_sizes, default_sizes
 from lamella.kernels.target import Target

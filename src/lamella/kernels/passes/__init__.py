@@ -12,8 +12,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.liveness import last_uses
 from lamella.kernels.build import Builder, FreshNames, names_of, regions
-from lamella.kernels.hazards import Memories, MemoryCell, conflict, find_memories
-from lamella.kernels.locals import STACK_OFFSET, local_size
+from lamella.kernels.hazards import STACK_OFFSET, Memories, MemoryCell, conflict, find_memories, local_size
 from lamella.kernels.passes.fold_constants import fold_constants
 from lamella.kernels.passes.lower_foreach import lower_foreach
 from lamella.kernels.passes.lower_linalg import lower_linalg

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 from lamella.backend.cpu.emit import integers
 from lamella.backend.cpu.emit.context import EmitContext, Emitters
-from lamella.backend.cpu.emit.memory.lanes import first_lane, pick_lane
-from lamella.backend.cpu.emit.memory.vectors import shuffle
+from lamella.backend.cpu.emit.memory.addresses import first_lane, pick_lane, shuffle
 from lamella.backend.cpu.emit.scalars import combine, identity, make_constant
 from lamella.backend.cpu.emit.values import LLVM, ScalarValue, llvm
 from lamella.lang.tensor.nodes import Builtin, SubgroupBroadcast, SubgroupOperation

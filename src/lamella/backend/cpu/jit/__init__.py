@@ -16,16 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lamella.backend.cpu.jit.engine import (
+    MACHINES,
     PASSES,
     LoadedCode,
+    Processor,
     assemble,
     assembly,
     build,
     code_error,
+    find_machine,
+    host_machine,
     load,
     object_key,
 )
-from lamella.backend.cpu.jit.machine import MACHINES, Processor, find_machine, host_machine
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import MIB, Limits
 from lamella.base.paths import read_bytes_in

@@ -10,15 +10,17 @@ from lamella.kernels.build import Builder, names_of
 from lamella.kernels.passes.lower_linalg.elements import lower_elements
 from lamella.kernels.passes.lower_linalg.extents import as_value, whole_part
 from lamella.kernels.passes.lower_linalg.gemm import lower_product
-from lamella.kernels.passes.lower_linalg.operands import GemmOperands, RegionValues, find_product
-from lamella.kernels.passes.lower_linalg.tiles import TilePlan, plan_product
-from lamella.kernels.passes.lower_linalg.updates import (
+from lamella.kernels.passes.lower_linalg.operands import (
+    GemmOperands,
     Lanes,
+    RegionValues,
     Update,
     find_lanes,
+    find_product,
     shared_extent,
     write_updates,
 )
+from lamella.kernels.passes.lower_linalg.tiles import TilePlan, plan_product
 from lamella.kernels.target import Target
 from lamella.lang.tensor.check import result_types
 from lamella.lang.tensor.nodes import (

@@ -9,13 +9,13 @@ from types import MappingProxyType
 
 from lamella.kernels.build import Builder
 from lamella.kernels.passes.lower_linalg.extents import as_value, whole_part
-from lamella.kernels.passes.lower_linalg.operands import RegionValues
-from lamella.kernels.passes.lower_linalg.scaling import cast
-from lamella.kernels.passes.lower_linalg.updates import (
+from lamella.kernels.passes.lower_linalg.operands import (
     I32,
     Lanes,
     MemrefOperand,
+    RegionValues,
     Update,
+    cast,
     choose,
     each_line,
     find_lanes,

@@ -22,9 +22,12 @@ from lamella.kernels.passes.lower_linalg.extents import (
     subtract,
     whole_part,
 )
-from lamella.kernels.passes.lower_linalg.operands import CHECKED, GemmOperands, MatrixOperand, RowSpan
-from lamella.kernels.passes.lower_linalg.scaling import (
+from lamella.kernels.passes.lower_linalg.operands import (
+    CHECKED,
+    GemmOperands,
+    MatrixOperand,
     Piece,
+    RowSpan,
     Scaling,
     Storing,
     Sums,
@@ -33,8 +36,16 @@ from lamella.kernels.passes.lower_linalg.scaling import (
     scale_block,
     start_scaling,
 )
-from lamella.kernels.passes.lower_linalg.strips import Buffers, DepthBlock, Strip, make_buffers, make_columns
-from lamella.kernels.passes.lower_linalg.tiles import TAIL_COLUMNS, TilePlan, split
+from lamella.kernels.passes.lower_linalg.tiles import (
+    TAIL_COLUMNS,
+    Buffers,
+    DepthBlock,
+    Strip,
+    TilePlan,
+    make_buffers,
+    make_columns,
+    split,
+)
 from lamella.lang.tensor.nodes import (
     BOOL,
     INDEX,

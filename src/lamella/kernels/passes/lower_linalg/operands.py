@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 
 from lamella.kernels.build import Builder
 from lamella.kernels.passes.lower_linalg.extents import as_value, least
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import (
+    INDEX,
     Blas,
     CoopLoad,
     Coopmatrix,
+    CoopScale,
+    CoopStore,
     Expand,
+    If,
     IndexOrSize,
     Memref,
     Number,
@@ -21,6 +26,7 @@ from lamella.lang.tensor.nodes import (
     Type,
     Value,
 )
+from lamella.lang.tensor.nodes.types import COMPLEX, FLOATS
 
 WIDER = {"i8": "i32", "bf16": "f32", "f16": "f32"}
 """Types whose products are summed in a wider one."""
@@ -179,3 +185,284 @@ def _as_matrix(builder: Builder, value: Value, type_: Memref) -> MatrixOperand:
     wider = Memref(type_.element, (size, 1), (stride, column), type_.local)
     count = builder.size(value, 0) if size is None else size
     return MatrixOperand(builder.value(Expand(value, 0, (count, 1), wider)), wider)
+
+
+# --- what happens to a tile behind the inner loop: alpha, beta, rounding, and how it reaches memory ---------
+
+
+def make_number(number: int, element: str) -> Number:
+    """An integer as a constant of a scalar type is written."""
+    if element in COMPLEX:
+        return float(number), 0.0
+    return float(number) if element in FLOATS else number
+
+
+def constant(builder: Builder, number: int, type_: Scalar | Coopmatrix) -> Value:
+    """A constant of a scalar type, or a matrix that is full of it."""
+    element = type_.name if isinstance(type_, Scalar) else type_.element
+    return builder.constant(make_number(number, element), type_)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A matrix of sums, and where in its tile it begins."""
+
+    row: int
+    column: int
+    type: Coopmatrix
+
+
+@dataclass(frozen=True, slots=True)
+class Storing:
+    """The part of C that a tile is stored to, and what has to be checked there."""
+
+    place: MatrixOperand
+    checked: str
+
+    def load(self, builder: Builder, piece: Piece) -> Value:
+        """What a piece of a tile has been so far, in the type of the sums."""
+        stored = self._stored(piece)
+        found = self.place.load(builder, (piece.row, piece.column), stored, self.checked)
+        return cast(builder, found, stored, piece.type)
+
+    def store(self, builder: Builder, value: Value, piece: Piece, flag: str = "") -> None:
+        """Store a piece of a tile, rounded to what C holds."""
+        rounded = cast(builder, value, piece.type, self._stored(piece))
+        row, column = as_value(builder, piece.row), as_value(builder, piece.column)
+        builder.put(CoopStore(rounded, self.place.value, row, column, self.checked, flag))
+
+    def _stored(self, piece: Piece) -> Coopmatrix:
+        return replace(piece.type, element=self.place.type.element)
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """alpha and beta in the type of the sums, and whether C is read."""
+
+    product: GemmOperands
+    alpha: Value | None
+    """None where it is 1."""
+    beta: Value | None
+    """None where it is 1."""
+    overwrite: Value | bool
+    """Whether C is not read, known now or a condition."""
+
+    def finish(self, builder: Builder, tile: Value, piece: Piece, place: Storing) -> None:
+        """Store the sums of a piece of a tile where they belong."""
+        if self.alpha is not None:
+            tile = builder.value(CoopScale(self.alpha, tile, piece.type))
+        if self.product.atomic:
+            flag = "atomic" if self.product.beta.is_known(0) else "atomic_add"
+            place.store(builder, tile, piece, flag)
+        elif isinstance(self.overwrite, bool):
+            place.store(builder, tile if self.overwrite else self._add(builder, tile, piece, place), piece)
+        else:
+            with builder.choice(self.overwrite) as (then, otherwise):
+                place.store(then, tile, piece)
+                place.store(otherwise, self._add(otherwise, tile, piece, place), piece)
+
+    def _add(self, builder: Builder, tile: Value, piece: Piece, place: Storing) -> Value:
+        before = place.load(builder, piece)
+        if self.beta is not None:
+            before = builder.value(CoopScale(self.beta, before, piece.type))
+        return builder.arith("add", tile, before, type_=piece.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The sums of a tile, and what becomes of them."""
+
+    scaling: Scaling
+    pieces: tuple[Piece, ...]
+    values: tuple[Value, ...]
+
+    def finish(self, builder: Builder, place: Storing) -> None:
+        """Store all of them."""
+        for piece, value in zip(self.pieces, self.values, strict=True):
+            self.scaling.finish(builder, value, piece, place)
+
+
+def start_scaling(builder: Builder, product: GemmOperands) -> Scaling:
+    """The factors as a product without blocks uses them."""
+    beta = product.beta
+    alpha_value = None if product.alpha.is_known(1) else _widen(builder, product.alpha, product.wide)
+    beta_value = None if beta.is_known(1) or beta.is_known(0) else _widen(builder, beta, product.wide)
+    overwrite: Value | bool = beta.is_known(0)
+    if beta.known is None:
+        overwrite = builder.compare("eq", beta.value, constant(builder, 0, beta.type))
+    return Scaling(product, alpha_value, beta_value, overwrite)
+
+
+def scale_block(builder: Builder, whole: Scaling, begin: Value) -> Scaling:
+    """The factors for a block of the sum: only the first one, which begins at 0, applies beta."""
+    if whole.overwrite is False and whole.beta is None:
+        return whole
+    first = builder.compare("eq", begin, builder.constant(0))
+    beta = whole.beta
+    if beta is not None:
+        kind = Scalar(whole.product.wide)
+        beta = builder.arith("select", first, beta, constant(builder, 1, kind), type_=kind)
+    if isinstance(whole.overwrite, bool):
+        return replace(whole, beta=beta, overwrite=first if whole.overwrite else False)
+    return replace(
+        whole, beta=beta, overwrite=builder.arith("and", first, whole.overwrite, type_=Scalar("bool"))
+    )
+
+
+def cast(builder: Builder, value: Value, type_: Type, wanted: Type) -> Value:
+    """A value in another type, where that differs."""
+    return value if type_ == wanted else builder.cast(value, wanted)
+
+
+def _widen(builder: Builder, factor: ScalarFactor, wide: str) -> Value:
+    return cast(builder, factor.value, factor.type, Scalar(wide))
+
+
+# --- what linear algebra on single elements shares: `C := alpha * f + beta * C`, element by element ---------
+
+
+I32 = Scalar("i32")
+
+
+@dataclass(frozen=True, slots=True)
+class MemrefOperand:
+    """A memref operand."""
+
+    value: Value
+    type: Memref
+
+    def extent(self, builder: Builder, mode: int) -> IndexOrSize:
+        """The size of a mode."""
+        size = self.type.shape[mode]
+        return builder.size(self.value, mode) if size is None else size
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """An instruction taken apart: its operands, and the factors in the type in which it computes."""
+
+    blas: Blas
+    sources: tuple[MemrefOperand, ...]
+    target: MemrefOperand
+    wide: Scalar
+    alpha: Value | None
+    """None where it is 1."""
+    beta: Value | None
+    """None where it is 1."""
+    overwrite: bool
+    """Whether C is not read."""
+
+    def load(self, builder: Builder, source: int, indices: Sequence[Value]) -> Value:
+        """An element of an operand in the type in which is computed."""
+        return self._load(builder, self.sources[source], indices)
+
+    def finish(self, builder: Builder, value: Value, indices: Sequence[Value]) -> None:
+        """Store the element that belongs to a value of f."""
+        if self.alpha is not None:
+            value = builder.arith("mul", self.alpha, value, type_=self.wide)
+        flag = ""
+        if self.blas.atomic:
+            flag = "atomic" if self.overwrite else "atomic_add"
+        elif not self.overwrite:
+            before = self._load(builder, self.target, indices)
+            if self.beta is not None:
+                before = builder.arith("mul", self.beta, before, type_=self.wide)
+            value = builder.arith("add", value, before, type_=self.wide)
+        rounded = cast(builder, value, self.wide, Scalar(self.target.type.element))
+        builder.store(rounded, self.target.value, indices, flag)
+
+    def zero(self, builder: Builder) -> Value:
+        """The number that changes no sum."""
+        return constant(builder, 0, self.wide)
+
+    def add(self, builder: Builder, left: Value, right: Value) -> Value:
+        """The sum of two values."""
+        return builder.arith("add", left, right, type_=self.wide)
+
+    def _load(self, builder: Builder, array: MemrefOperand, indices: Sequence[Value]) -> Value:
+        kind = Scalar(array.type.element)
+        return cast(builder, builder.load(array.value, indices, kind), kind, self.wide)
+
+
+def write_updates(
+    builder: Builder, blas: Blas, known: RegionValues, write: Callable[[Builder, Update], None]
+) -> None:
+    """Write an instruction: once, or once with C read and once without it where only the run tells whether it is."""
+    alpha, *sources, beta, target = blas.operands
+    arrays = tuple(MemrefOperand(item, known.memref(item)) for item in sources)
+    result = MemrefOperand(target, known.memref(target))
+    wide = Scalar(WIDER.get(result.type.element, result.type.element))
+    factors = known.factor(alpha), known.factor(beta)
+    first, second = (_updates_widen(builder, factor, wide) for factor in factors)
+    update = Update(blas, arrays, result, wide, first, second, factors[1].is_known(0))
+    if factors[1].known is not None:
+        write(builder, update)
+        return
+    condition = builder.compare("eq", beta, constant(builder, 0, factors[1].type))
+    with builder.choice(condition) as (then, otherwise):
+        write(then, replace(update, overwrite=True))
+        write(otherwise, update)
+
+
+def _updates_widen(builder: Builder, factor: ScalarFactor, wide: Scalar) -> Value | None:
+    """A factor in the type in which is computed; None where it changes nothing."""
+    if factor.is_known(1):
+        return None
+    return cast(builder, factor.value, factor.type, wide)
+
+
+# --- extents and work-items ---------------------------------------------------------------------------------
+
+
+def shared_extent(builder: Builder, *modes: tuple[MemrefOperand, int]) -> IndexOrSize:
+    """A size that operands share; at run time they may disagree, and none is touched past its end."""
+    found, *others = (array.extent(builder, mode) for array, mode in modes)
+    for item in others:
+        found = least(builder, found, item)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The work-item at hand in a `parallel`: its number in the subgroup, the sizes, the subgroup's number."""
+
+    lane: Value
+    size: Value
+    subgroup: Value
+    subgroups: Value
+
+
+def find_lanes(builder: Builder) -> Lanes:
+    """Ask for the place of the work-item."""
+    names = ("subgroup_local_id", "subgroup_size", "subgroup_id", "num_subgroups")
+    return Lanes(*(builder.cast(builder.builtin(name, I32), INDEX) for name in names))
+
+
+@contextmanager
+def each_line(
+    builder: Builder, extents: Sequence[IndexOrSize], lanes: Lanes
+) -> Iterator[tuple[Builder, list[Value]]]:
+    """All positions in some modes, shared among the subgroups; without a mode the first subgroup does all."""
+    if not extents:
+        first = builder.compare("eq", lanes.subgroup, builder.constant(0))
+        with builder.condition(first) as inner:
+            yield inner, []
+        return
+    indices: list[Value] = []
+    with ExitStack() as loops:
+        for extent in reversed(extents):
+            begin, step = (builder.constant(0), None) if indices else (lanes.subgroup, lanes.subgroups)
+            loop = loops.enter_context(builder.loop(begin, as_value(builder, extent), step))
+            builder = loop.body
+            indices.insert(0, loop.variable)
+        yield builder, indices
+
+
+def choose(
+    builder: Builder, condition: Value, kind: Scalar, then: Callable[[Builder], Value], otherwise: Value
+) -> Value:
+    """A value that is computed only where a condition holds."""
+    first, second = builder.inner(), builder.inner()
+    first.give(then(first))
+    second.give(otherwise)
+    return builder.value(If(condition, first.region(), second.region(), (kind,)))

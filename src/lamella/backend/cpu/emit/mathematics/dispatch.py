@@ -10,16 +10,22 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from lamella.backend.cpu.emit.context import EmitContext
-from lamella.backend.cpu.emit.mathematics import erf, exponentials, rounding, trigonometric
+from lamella.backend.cpu.emit.mathematics import erf, exponentials, trigonometric
+from lamella.backend.cpu.emit.mathematics import exponentials as rounding
+from lamella.backend.cpu.emit.mathematics.exponentials import (
+    FRACTION,
+    clamp,
+    near_exp,
+    polynomial,
+    reduced,
+    scale,
+    with_sign,
+)
 from lamella.backend.cpu.emit.mathematics.exponentials import LN2 as exponentials_LN2
 from lamella.backend.cpu.emit.mathematics.exponentials import exp as exponentials_exp
-from lamella.backend.cpu.emit.mathematics.exponentials import near_exp, reduced
-from lamella.backend.cpu.emit.mathematics.polynomials import FRACTION, clamp, polynomial, scale, with_sign
 from lamella.backend.cpu.emit.mathematics.trigonometric import HALF_PI, cos, sin
 from lamella.backend.cpu.emit.scalars.complexes import Pair
-from lamella.backend.cpu.emit.scalars.floats import change
-from lamella.backend.cpu.emit.scalars.lanes import lanes_of, level, vectors_of
-from lamella.backend.cpu.emit.scalars.vectors import Operand, Vector
+from lamella.backend.cpu.emit.scalars.lanes import Operand, Vector, change, lanes_of, level, vectors_of
 from lamella.backend.cpu.emit.values import ScalarValue
 from lamella.lang.tensor.check.kinds import PARTS
 from lamella.lang.tensor.nodes import Math

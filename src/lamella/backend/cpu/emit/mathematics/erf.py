@@ -9,16 +9,17 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from lamella.backend.cpu.emit.context import EmitContext
-from lamella.backend.cpu.emit.mathematics.exponentials import exp, near_exp2
-from lamella.backend.cpu.emit.mathematics.polynomials import (
+from lamella.backend.cpu.emit.mathematics.exponentials import (
     at_most,
     clamp,
+    exp,
+    near_exp2,
     nearest,
     polynomial,
     power_of_two,
     with_sign,
 )
-from lamella.backend.cpu.emit.scalars.vectors import Vector
+from lamella.backend.cpu.emit.scalars.lanes import Vector
 
 SMALL = MappingProxyType(
     {

@@ -12,8 +12,8 @@ from math import inf, nan
 from types import MappingProxyType
 
 from lamella.backend.cpu.emit.context import EmitContext
-from lamella.backend.cpu.emit.mathematics.polynomials import nearest, polynomial, power_of_two, with_sign
-from lamella.backend.cpu.emit.scalars.vectors import Vector
+from lamella.backend.cpu.emit.mathematics.exponentials import nearest, polynomial, power_of_two, with_sign
+from lamella.backend.cpu.emit.scalars.lanes import Vector
 from lamella.backend.cpu.emit.text import IrWriter
 
 LARGE = 2.0**28

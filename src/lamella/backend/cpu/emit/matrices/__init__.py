@@ -39,9 +39,15 @@ from lamella.backend.cpu.emit.matrices.layout import (
 from lamella.backend.cpu.emit.matrices.multiply import constant_matrix, emit_mul_add, emit_scale
 from lamella.backend.cpu.emit.matrices.tiles import emit_tile_loop
 from lamella.backend.cpu.emit.memory import add_in_turn, store_in_turn
-from lamella.backend.cpu.emit.memory.addresses import part_bytes, part_pointers, unit
-from lamella.backend.cpu.emit.memory.lanes import each_lane
-from lamella.backend.cpu.emit.memory.vectors import VectorAddress, gather, scatter
+from lamella.backend.cpu.emit.memory.addresses import (
+    VectorAddress,
+    each_lane,
+    gather,
+    part_bytes,
+    part_pointers,
+    scatter,
+    unit,
+)
 from lamella.backend.cpu.emit.scalars import make_constant
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue, llvm
 from lamella.base.diagnostic import Diagnostic

@@ -10,8 +10,13 @@ from lamella.backend.cpu.emit import integers
 from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.integers import add, multiply, number
 from lamella.backend.cpu.emit.matrices.layout import MatrixAxis, MatrixLayout, component, move, width_of
-from lamella.backend.cpu.emit.memory.addresses import part_bytes, part_pointers
-from lamella.backend.cpu.emit.memory.vectors import VectorAddress, load_vector, store_vector
+from lamella.backend.cpu.emit.memory.addresses import (
+    VectorAddress,
+    load_vector,
+    part_bytes,
+    part_pointers,
+    store_vector,
+)
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, llvm
 from lamella.lang.tensor.check.kinds import BYTES, PARTS
 from lamella.lang.tensor.nodes import Coopmatrix

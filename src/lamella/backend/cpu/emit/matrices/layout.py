@@ -7,8 +7,7 @@ from math import gcd
 
 from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.integers import add, dynamic, multiply, number
-from lamella.backend.cpu.emit.memory.addresses import alignment_of, step_pointer
-from lamella.backend.cpu.emit.memory.lanes import first_lane, pick_lane
+from lamella.backend.cpu.emit.memory.addresses import alignment_of, first_lane, pick_lane, step_pointer
 from lamella.backend.cpu.emit.values import MatrixValue, MemrefValue, ScalarValue
 from lamella.lang.tensor.nodes import CoopLoad, Coopmatrix, CoopStore, Value
 

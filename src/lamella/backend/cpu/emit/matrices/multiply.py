@@ -10,8 +10,7 @@ from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.matrices.access import shuffle, splat
 from lamella.backend.cpu.emit.matrices.layout import named_matrix, uniform, value_count, width_of
 from lamella.backend.cpu.emit.scalars import combine, convert, make_constant
-from lamella.backend.cpu.emit.scalars.lanes import map_columns
-from lamella.backend.cpu.emit.scalars.vectors import Vector
+from lamella.backend.cpu.emit.scalars.lanes import Vector, map_columns
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue, llvm
 from lamella.lang.tensor.nodes import Constant, Coopmatrix, CoopMulAdd, CoopScale
 

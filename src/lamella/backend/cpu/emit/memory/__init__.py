@@ -10,25 +10,26 @@ from lamella.backend.cpu.emit import integers
 from lamella.backend.cpu.emit.context import EmitContext, Emitters
 from lamella.backend.cpu.emit.memory.addresses import (
     LARGEST_ALIGNMENT,
+    MANGLED,
     Address,
+    VectorAddress,
     address,
     alignment_of,
+    each_lane,
     element_pointer,
     first_pointer,
+    gather,
     lane_pointers,
+    last_lane,
+    load_vector,
     part_bytes,
     part_pointers,
-    unit,
-)
-from lamella.backend.cpu.emit.memory.lanes import each_lane, last_lane, pick_lane, repeat
-from lamella.backend.cpu.emit.memory.vectors import (
-    MANGLED,
-    VectorAddress,
-    gather,
-    load_vector,
+    pick_lane,
+    repeat,
     scatter,
     shuffle,
     store_vector,
+    unit,
 )
 from lamella.backend.cpu.emit.values import LLVM, GroupValue, MemrefValue, RunValue, ScalarValue, llvm
 from lamella.lang.tensor.check.kinds import BYTES, component_of

@@ -13,16 +13,25 @@ from lamella.backend.cpu.emit import integers
 from lamella.backend.cpu.emit.context import EmitContext, Emitters
 from lamella.backend.cpu.emit.integers import WIDTHS
 from lamella.backend.cpu.emit.scalars.arith import combine, compute_unary, emit_arith, select
-from lamella.backend.cpu.emit.scalars.constants import (
+from lamella.backend.cpu.emit.scalars.lanes import (
+    SUFFIX,
+    Vector,
+    change,
+    element_of,
     emit_constant,
+    from_float,
     identity,
+    lanes_of,
+    level,
     make_constant,
+    map_columns,
+    shaped,
     spell_constant,
+    to_float,
+    vectors_of,
+    widen,
     wrap,
 )
-from lamella.backend.cpu.emit.scalars.floats import change, from_float, to_float, widen
-from lamella.backend.cpu.emit.scalars.lanes import element_of, lanes_of, level, map_columns, vectors_of
-from lamella.backend.cpu.emit.scalars.vectors import SUFFIX, Vector, shaped
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue
 from lamella.lang.tensor.check.kinds import PARTS, component_of
 from lamella.lang.tensor.nodes import Arith, Cast, Compare

@@ -12,10 +12,18 @@ from lamella.backend.cpu.emit import integers
 from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.integers import WIDTHS
 from lamella.backend.cpu.emit.scalars import complexes
-from lamella.backend.cpu.emit.scalars.constants import wrap
-from lamella.backend.cpu.emit.scalars.floats import narrow, widen
-from lamella.backend.cpu.emit.scalars.lanes import lanes_of, level, map_columns, vector_of, vectors_of
-from lamella.backend.cpu.emit.scalars.vectors import BITS, Vector
+from lamella.backend.cpu.emit.scalars.lanes import (
+    BITS,
+    Vector,
+    lanes_of,
+    level,
+    map_columns,
+    narrow,
+    vector_of,
+    vectors_of,
+    widen,
+    wrap,
+)
 from lamella.backend.cpu.emit.values import MatrixValue, ScalarValue
 from lamella.lang.tensor.check.kinds import PARTS
 from lamella.lang.tensor.nodes import Arith

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
-from lamella.backend.cpu.emit.scalars.vectors import Vector
+from lamella.backend.cpu.emit.scalars.lanes import Vector
 
 Pair: TypeAlias = tuple[Vector, ...]
 """The real and the imaginary part."""
