@@ -23,8 +23,7 @@ from lamella.plan.bind import bind
 from lamella.plan.report import chrome_trace, html_page, summary
 from lamella.plan.stcb import from_bytes, from_json, list_stream, to_bytes, to_json, verify_stream
 from lamella.plan.timing import simulate
-from lamella.plan.timing.cost import cost_of
-from lamella.plan.timing.machine import MachineModel
+from lamella.plan.timing.cost import MachineModel, cost_of
 
 SMALL = Limits(
     max_total_bytes=1 << 20, max_expansion=2000, max_records=2000, max_pairs=20_000, max_statements=5000

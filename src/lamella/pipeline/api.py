@@ -19,7 +19,6 @@ from lamella.pipeline.languages import (
     subject_of,
 )
 from lamella.pipeline.options import Options, table
-from lamella.plan.stcb import Stream
 
 UNIT = "ir"
 """The form of a compiled unit of the Module DSL: graph, schedule and schemas as JSON."""
@@ -107,6 +106,4 @@ def _require_effects(model: Model | Path, step: str, options: Options, also: Map
 
 def _subject_of_model(model: Model) -> str:
     """The kind of a model that is loaded."""
-    if isinstance(model, Stream):
-        return "stream"
     return "graph" if model.language == "skriptnd" else model.language

@@ -417,12 +417,21 @@ NEM = Language(
     lowers="nem.execution",
     is_published=True,
 )
+STREAM = Language(
+    "stream",
+    files="nem.files",
+    shows="nem.files",
+    loads="nem.execution",
+    saves="nem.execution",
+    lowers="nem.execution",
+)
+"""A plan that is bound to a device: STCB, by its ending or as JSON."""
 DATA = Language("data", (".dat", ".safetensors"), files="data.files", shows="data.files")
 """Files that hold the numbers of a model."""
 TORCH = Language("torch", (".pt2",), files="torch.files", shows="torch.files", loads="torch.execution")
 """Programs that torch.export saved."""
 
-ROWS = (MODULE, NAC, NEM, SKRIPTND, TENSOR, DATA, TORCH, FOLDER, UNIT, STANDARD, KERNELS)
+ROWS = (MODULE, NAC, NEM, SKRIPTND, TENSOR, DATA, TORCH, FOLDER, UNIT, STANDARD, KERNELS, STREAM)
 REGISTRY = MappingProxyType({row.name: row for row in ROWS})
 LANGUAGES = tuple(row.name for row in ROWS if row.is_published)
 """The five languages."""
@@ -471,7 +480,7 @@ def language_of(path: Path, language: str | None) -> Language:
         raise InputError("standard input has no ending", hint=f"say --language {' or '.join(LANGUAGES)}")
     name = language or ENDINGS.get(path.suffix.lower())
     if name is None and is_stream(path):
-        return NEM
+        return STREAM
     row = REGISTRY.get(name or "")
     if row is None and name is None and is_folder(path):
         row = _language_of_folder(path)
@@ -495,8 +504,6 @@ def file_language(path: Path, language: str | None) -> Language:
 def subject_of(path: Path, language: str | None) -> str:
     """The kind of input that a path is, as the table of options tells them apart."""
     row = language_of(path, language)
-    if row is NEM and language is None and is_stream(path):
-        return "stream"
     return "sknd" if row is SKRIPTND else row.name
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lamella.plan.report.scene import (
+from lamella.plan.report.build import (
     BoundRow,
     BufferBox,
     MemoryTimeline,

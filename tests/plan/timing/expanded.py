@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lamella.lang.nem.resolved import Item, Loop, Plan, Task, Wait
-from lamella.plan.timing.cost import Cost, cost_of
-from lamella.plan.timing.machine import MachineModel
+from lamella.plan.timing.cost import Cost, MachineModel, cost_of
 
 TASK, GATE = "task", "gate"
 Waits = tuple[tuple[str, int, int], ...]

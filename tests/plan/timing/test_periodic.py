@@ -11,8 +11,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import Limits
 from lamella.lang.nem.resolved import Index, Item, Loop, Operation, Plan, Resource, Variable, Wait
 from lamella.plan.timing import simulate
-from lamella.plan.timing.cost import cost_of
-from lamella.plan.timing.machine import MachineModel
+from lamella.plan.timing.cost import MachineModel, cost_of
 from lamella.plan.timing.program import prepare
 from lamella.plan.timing.queues import Queues
 from lamella.plan.timing.schedule import Outcome, Schedule

@@ -52,7 +52,15 @@ class Backend:
         return cast(Runner, import_module(f"lamella.pipeline.backends.{self.module}"))
 
 
-GRAPH, KERNELS, TENSOR, NAC, UNIT, PLAN = "skriptnd", "kernels", "tensor", "nac", "unit", "nem"
+GRAPH, KERNELS, TENSOR, NAC, UNIT, PLAN, STREAM = (
+    "skriptnd",
+    "kernels",
+    "tensor",
+    "nac",
+    "unit",
+    "nem",
+    "stream",
+)
 ROWS = (
     Backend("reference", (GRAPH,), "reference", "graphs with NumPy, straight from the formulas"),
     Backend("cpu", (GRAPH, KERNELS, TENSOR), "kernels", "kernels as machine code, through LLVM"),
@@ -60,7 +68,7 @@ ROWS = (
         "interpreter", (GRAPH, KERNELS, TENSOR), "kernels", "kernels by the letter of the tensor language"
     ),
     Backend("nacvm", (NAC,), "nacvm", "NAC instructions and their memory schedule"),
-    Backend("npu", (PLAN,), "npu", "plans and bound streams, bit by bit"),
+    Backend("npu", (PLAN, STREAM), "npu", "plans and bound streams, bit by bit"),
     Backend("either", (TENSOR,), "kernels", "cpu where every loop is seen to end, else interpreter", False),
 )
 REGISTRY = MappingProxyType({row.name: row for row in ROWS})
@@ -69,13 +77,29 @@ BACKENDS = tuple(row.name for row in ROWS if row.is_offered)
 WITH_KERNELS = tuple(row.name for row in ROWS if KERNELS in row.takes)
 """Those that run graphs by kernels."""
 DEFAULTS = MappingProxyType(
-    {GRAPH: "reference", UNIT: "reference", KERNELS: "cpu", TENSOR: "either", NAC: "nacvm", PLAN: "npu"}
+    {
+        GRAPH: "reference",
+        UNIT: "reference",
+        KERNELS: "cpu",
+        TENSOR: "either",
+        NAC: "nacvm",
+        PLAN: "npu",
+        STREAM: "npu",
+    }
 )
 """The backend of each form where nobody names one."""
 _PLURALS = MappingProxyType(
-    {GRAPH: "graphs", KERNELS: "kernels", TENSOR: "kernels", PLAN: "plans and streams"}
+    {
+        GRAPH: "graphs",
+        KERNELS: "kernels",
+        TENSOR: "kernels",
+        PLAN: "plans and streams",
+        STREAM: "plans and streams",
+    }
 )
-_SINGULARS = MappingProxyType({GRAPH: "a graph", PLAN: "this form", TENSOR: "kernels", KERNELS: "kernels"})
+_SINGULARS = MappingProxyType(
+    {GRAPH: "a graph", PLAN: "this form", STREAM: "this form", TENSOR: "kernels", KERNELS: "kernels"}
+)
 
 
 def make_executable(model: Model, name: str | None, options: Options) -> Executable:

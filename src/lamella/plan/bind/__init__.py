@@ -21,8 +21,7 @@ from lamella.lang.nem.rules import (
     TOPOLOGY_VALUE,
 )
 from lamella.plan.bind.fusion import find_chains, outside
-from lamella.plan.bind.offsets import offset_of
-from lamella.plan.bind.placement import Placement, Seat, check_tasks
+from lamella.plan.bind.placement import Placement, Seat, check_tasks, offset_of
 from lamella.plan.expand import TaskInstance, expand
 from lamella.plan.stcb.nodes import (
     MOST_BITS,

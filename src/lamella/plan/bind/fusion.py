@@ -14,8 +14,7 @@ from lamella.base.dtype import find_in
 from lamella.base.shape import bytes_for, element_count, row_major_strides
 from lamella.lang.nem.registry import opcode
 from lamella.lang.nem.resolved import Index, Item, Loop, Plan, Region, Task
-from lamella.plan.bind.offsets import offset_of
-from lamella.plan.bind.placement import Placement
+from lamella.plan.bind.placement import Placement, offset_of
 from lamella.plan.expand import TaskInstance
 
 Use = tuple[int, int]

@@ -13,24 +13,46 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from lamella.base.diagnostic import Diagnostic
+from lamella.base.diagnostic import Diagnostic, LamellaError
+from lamella.base.source import Span
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.registry import opcode
-from lamella.lang.nem.resolved import Plan, Task
+from lamella.lang.nem.resolved import Index, Plan, Region, Task
 from lamella.lang.nem.rules import (
+    DIVISION_BY_ZERO,
     ENGINE_CONFLICT,
     ENGINE_RANGE,
     FUTURE_REFUSED,
     NO_UNIT,
     NOT_DETERMINISTIC,
+    OUT_OF_BOUNDS,
     RESOURCE_REMAP,
     UNSUPPORTED,
 )
-from lamella.plan.bind.offsets import value_of
 from lamella.plan.expand import TaskInstance
 from lamella.plan.stcb.nodes import StreamUnit
-from lamella.plan.timing.cost import MOVES, Cost, cost_of
-from lamella.plan.timing.machine import MachineModel
+from lamella.plan.timing.cost import MOVES, Cost, MachineModel, cost_of
+
+# --- places and unit indices in an iteration, where a checked plan has them; anything else is an ------------
+
+
+def offset_of(region: Region, iteration: Mapping[int, int]) -> int:
+    """Where a region begins in its buffer."""
+    offset = value_of(region.offset, region.span, iteration)
+    buffer, end = region.buffer, offset + region.extent
+    if offset < 0 or end > buffer.size:
+        place = {"first": offset, "end": end, "buffer": buffer.name, "size": buffer.size, "iteration": ""}
+        raise LamellaError([OUT_OF_BOUNDS.at(region.span, hint=None, labels=(), **place)])
+    return offset
+
+
+def value_of(index: Index, span: Span, iteration: Mapping[int, int]) -> int:
+    """An expression in loop variables."""
+    try:
+        return index.at(iteration)
+    except ZeroDivisionError:
+        raise LamellaError([DIVISION_BY_ZERO.at(span, text=span.text)]) from None
+
 
 _SHARED = "sDMA"
 MOST_CHOICES = 64

@@ -17,8 +17,7 @@ from lamella.lang.nem.rules import UNDEFINED
 from lamella.plan.passes.hoist import Hoist, find_hoists, hoist
 from lamella.plan.passes.rewrite import Edits, loops_of, names_in, walk
 from lamella.plan.passes.ring_buffers import Ring, RingUse, find_rings
-from lamella.plan.timing.cost import Cost, cost_of
-from lamella.plan.timing.machine import MachineModel
+from lamella.plan.timing.cost import Cost, MachineModel, cost_of
 
 # --- deepening: `@max_in_flight(N)` = `@max_in_flight(M)` with M > N, when rings of fewer than M ------------
 

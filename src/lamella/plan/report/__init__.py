@@ -15,8 +15,20 @@ from typing import TypeAlias
 
 from lamella.base.paths import read_shipped
 from lamella.lang.nem.resolved import Plan
-from lamella.plan.report.build import count, find_named, in_bytes, percent, scene_of, with_slices
-from lamella.plan.report.scene import MemoryTimeline, Scene, TaskRow, TaskSlice, Track, WaitStretch
+from lamella.plan.report.build import (
+    MemoryTimeline,
+    Scene,
+    TaskRow,
+    TaskSlice,
+    Track,
+    WaitStretch,
+    count,
+    find_named,
+    in_bytes,
+    percent,
+    scene_of,
+    with_slices,
+)
 from lamella.plan.timing.report import TimingReport
 
 # --- A simulation as a person reads it on a terminal --------------------------------------------------------

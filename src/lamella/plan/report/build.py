@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import TypeAlias
@@ -13,23 +13,156 @@ from lamella.base.diagnostic import printable
 from lamella.base.source import Span
 from lamella.lang.nem.resolved import Buffer, Item, Loop, Plan, Region, Task, Wait
 from lamella.plan.bind import pack
-from lamella.plan.report.scene import BoundRow as scene_Bound
-from lamella.plan.report.scene import (
-    BufferBox,
-    MemoryTimeline,
-    NamedScope,
-    Scene,
-    TaskRow,
-    TaskSlice,
-    Track,
-    WaitStretch,
-)
 from lamella.plan.timing.bounds import CRITICAL_PATH, HEAD_WORK_TAIL, LINK, ROOFLINE, UNIT, CycleBound
-from lamella.plan.timing.cost import MACS
-from lamella.plan.timing.machine import SHARED
+from lamella.plan.timing.cost import MACS, SHARED
 from lamella.plan.timing.report import Occupancy, TaskUse, TimingReport
 from lamella.plan.timing.schedule import TOKEN
 from lamella.plan.timing.schedule import TaskWait as schedule_Wait
+
+# --- what all pictures show, in the words and numbers they show it with -------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A row of the timeline: one instance of a unit; `engine` is None for units of the whole device."""
+
+    unit: str
+    instance: int
+    engine: int | None
+    busy: int
+    utilisation: float
+
+    @property
+    def name(self) -> str:
+        """`CSTL[1]`."""
+        return f"{self.unit}[{self.instance}]"
+
+    @property
+    def group(self) -> str:
+        """The engine it belongs to, or the device."""
+        return "device" if self.engine is None else f"engine {self.engine}"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitStretch:
+    """A stretch in which a task instance waited; `cause` is the title of what it waited for, where one is known."""
+
+    reason: str
+    cycles: int
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSlice:
+    """A task instance: `track` and `task` are positions in the scene, `after` positions of earlier slices."""
+
+    track: int
+    task: int
+    start: int
+    end: int
+    iteration: str
+    waits: tuple[WaitStretch, ...]
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """A task of the program with the totals of all its instances; `line` is 0 where it is not in the text.
+
+    `blockers` are what it waited for most, `others` counts the rest of them.
+    """
+
+    title: str
+    opcode: str
+    unit: str
+    line: int
+    profile: str
+    count: int
+    cycles: int
+    waits: Mapping[str, int]
+    blockers: tuple[WaitStretch, ...]
+    others: int
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+    @property
+    def waited(self) -> int:
+        """Cycles that its instances waited, for all reasons."""
+        return sum(self.waits.values())
+
+
+@dataclass(frozen=True, slots=True)
+class BufferBox:
+    """A buffer in its memory, from its first to its last use."""
+
+    name: str
+    offset: int
+    size: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTimeline:
+    """A memory over time: `steps` are (cycle, bytes in use from there on), `holders` who holds the peak."""
+
+    name: str
+    engine: int | None
+    capacity: int | None
+    peak: int
+    peak_at: int
+    holders: tuple[tuple[str, int], ...]
+    steps: tuple[tuple[int, int], ...]
+    boxes: tuple[BufferBox, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRow:
+    """A lower bound of the cycles, and what it counts."""
+
+    name: str
+    cycles: int
+    what: str
+    binding: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NamedScope:
+    """A loop or region that carries a @debug name or a @profile tag."""
+
+    kind: str
+    name: str
+    line: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A simulated program; `covered` is the cycle up to which the slices show everything, `cut` says so if they end."""
+
+    program: str
+    file: str
+    device: str
+    topology: str
+    cycles: int
+    covered: int
+    cut: str
+    tracks: tuple[Track, ...]
+    tasks: tuple[TaskRow, ...]
+    levels: tuple[MemoryTimeline, ...]
+    bounds: tuple[BoundRow, ...]
+    ratio: float
+    facts: tuple[tuple[str, str, str], ...]
+    notes: tuple[str, ...]
+    named: tuple[NamedScope, ...]
+    source: tuple[str, ...]
+    slices: tuple[TaskSlice, ...] = ()
+
+    @property
+    def binding(self) -> BoundRow | None:
+        """The largest bound."""
+        return next((bound for bound in self.bounds if bound.binding), None)
+
 
 # --- how numbers, things and iterations are called in every picture; what comes from a file is made ---------
 
@@ -330,9 +463,7 @@ def scene_of(report: TimingReport, plan: Plan) -> Scene:
         tasks=tuple(_row(use, task, plan) for use, task in zip(report.tasks, plan.tasks(), strict=True)),
         levels=tuple(_levels(report, plan)),
         bounds=tuple(
-            scene_Bound(
-                bound.name.replace("_", "-"), bound.cycles, tell_bound(bound), bound is report.binding
-            )
+            BoundRow(bound.name.replace("_", "-"), bound.cycles, tell_bound(bound), bound is report.binding)
             for bound in report.bounds
         ),
         ratio=report.ratio,

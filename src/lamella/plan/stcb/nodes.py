@@ -142,8 +142,8 @@ class Stream:
 
     @property
     def language(self) -> str:
-        """The language that the model is written in."""
-        return "nem"
+        """The row of the registry of languages that knows it."""
+        return "stream"
 
     def peaks(self) -> dict[str, int]:
         """The end of the last buffer of each memory; memories are named as a program names them."""

@@ -12,8 +12,7 @@ from typing import TypeAlias
 from lamella.base.limits import DEFAULT, Limits
 from lamella.lang.nem.resolved import Plan, Task
 from lamella.plan.timing.bounds import UnitLoad, find_bounds, find_traffic
-from lamella.plan.timing.cost import cost_of
-from lamella.plan.timing.machine import RUNNING_UNITS, SHARED, SHARED_UNITS, MachineModel, unit_name
+from lamella.plan.timing.cost import RUNNING_UNITS, SHARED, SHARED_UNITS, MachineModel, cost_of, unit_name
 from lamella.plan.timing.program import ProgramStep, ProgramSteps, prepare
 from lamella.plan.timing.queues import Queues
 from lamella.plan.timing.report import TaskUse, TimingReport, UnitUse, add_waits, find_occupancy

@@ -21,8 +21,7 @@ from fractions import Fraction
 from math import ceil
 
 from lamella.lang.nem.resolved import Task
-from lamella.plan.timing.cost import BYTES, MOVES, Cost, memories
-from lamella.plan.timing.machine import MachineModel, unit_name
+from lamella.plan.timing.cost import BYTES, MOVES, Cost, MachineModel, memories, unit_name
 
 UNIT, HEAD_WORK_TAIL, CRITICAL_PATH = "unit", "head_work_tail", "critical_path"
 LINK, ROOFLINE = "link", "roofline"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from lamella.plan.timing.cost import Cost
-from lamella.plan.timing.machine import MachineModel
+from lamella.plan.timing.cost import Cost, MachineModel
 from lamella.plan.timing.program import ProgramStep, ProgramSteps
 from lamella.plan.timing.state import (
     BANDWIDTH,

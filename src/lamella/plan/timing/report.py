@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lamella.base.liveness import changes
 from lamella.lang.nem.resolved import Buffer, Plan
 from lamella.plan.timing.bounds import CycleBound, Traffic
-from lamella.plan.timing.machine import MachineModel, unit_name
+from lamella.plan.timing.cost import MachineModel, unit_name
 from lamella.plan.timing.schedule import REASONS, ScheduledInstance
 
 # --- memory over time: a buffer is held from the start of the first task that touches it to the end ---------

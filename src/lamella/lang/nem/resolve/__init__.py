@@ -12,8 +12,7 @@ from lamella.base.suggest import nearest
 from lamella.lang.nem import nodes
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.registry import AttributeSpec, Opcode, load_registry
-from lamella.lang.nem.resolve.arithmetic import Loops
-from lamella.lang.nem.resolve.expressions import ExpressionResolver, is_float, literal_kind
+from lamella.lang.nem.resolve.expressions import ExpressionResolver, Loops, is_float, literal_kind
 from lamella.lang.nem.resolve.regions import (
     LOOP,
     MOVE,
