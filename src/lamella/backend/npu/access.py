@@ -9,8 +9,7 @@ from lamella.backend.npu.memory import byte_type
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.lang.nem.resolved import Region, Task, TensorType
 from lamella.lang.nem.rules import DIVISION_BY_ZERO, OUT_OF_BOUNDS
-
-MOVES = ("transfer", "store")
+from lamella.lang.nem.words import MOVES
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.backend.drawing import Drawn, refuse_missing, types_of
-from lamella.backend.npu.access import MOVES, BufferAccess, reads_of, writes_of
+from lamella.backend.npu.access import BufferAccess, reads_of, writes_of
 from lamella.backend.npu.findings import RunFindings
 from lamella.backend.npu.interface import Interface, find_interface
 from lamella.backend.npu.memory import MemoryImage, byte_places, read_tensor, within_memory, write_tensor
@@ -24,6 +24,7 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.lang.nem.resolved import Plan, Task, TensorType
 from lamella.lang.nem.rules import MEMORY_NEEDED, UNINITIALISED
+from lamella.lang.nem.words import MOVES
 
 # --- seeded random inputs: each byte is drawn as the type as which it is read first --------------------------
 

@@ -20,6 +20,7 @@ from lamella.lang.nem.rules import (
     SERIALISED,
     TOPOLOGY_VALUE,
 )
+from lamella.lang.nem.words import MOVES
 from lamella.plan.bind.fusion import find_chains, outside
 from lamella.plan.bind.placement import Placement, Seat, check_tasks, offset_of
 from lamella.plan.expand import TaskInstance, expand
@@ -38,7 +39,7 @@ from lamella.plan.stcb.nodes import (
     StridedAccess,
     TaskRecord,
 )
-from lamella.plan.stcb.validate import MOVES, Clock, join, ordered
+from lamella.plan.stcb.validate import Clock, join, ordered
 
 # --- addresses: every buffer gets its bytes, aligned as it asks, for the whole program ----------------------
 

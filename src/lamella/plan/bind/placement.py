@@ -29,9 +29,10 @@ from lamella.lang.nem.rules import (
     RESOURCE_REMAP,
     UNSUPPORTED,
 )
+from lamella.lang.nem.words import MOVES
 from lamella.plan.expand import TaskInstance
 from lamella.plan.stcb.nodes import StreamUnit
-from lamella.plan.timing.cost import MOVES, Cost, MachineModel, cost_of
+from lamella.plan.timing.cost import Cost, MachineModel, cost_of
 
 # --- places and unit indices in an iteration, where a checked plan has them; anything else is an ------------
 

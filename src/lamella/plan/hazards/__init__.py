@@ -22,6 +22,7 @@ from lamella.lang.nem.rules import (
     WRITE_AFTER_READ,
     WRITE_AFTER_WRITE,
 )
+from lamella.lang.nem.words import MOVES
 from lamella.plan.diophantine import StepBudget
 from lamella.plan.hazards.accesses import Accesses, OperandAccess, Point, Touched, Writes, may_alias
 from lamella.plan.hazards.find import Finder, Hazard, HazardTable, Meeting, OverlapQueries, members
@@ -69,9 +70,6 @@ def show_iterations(*instances: tuple[Site, Point]) -> str:
 
 
 # --- overlap of the operands of one task --------------------------------------------------------------------
-
-
-MOVES = ("transfer", "store")
 
 
 def check_operands(accesses: Accesses, questions: OverlapQueries) -> Iterator[Diagnostic]:

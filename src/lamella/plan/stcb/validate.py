@@ -26,6 +26,7 @@ from lamella.lang.nem.check.shapes import check_shapes
 from lamella.lang.nem.registry import Opcode, opcode
 from lamella.lang.nem.resolved import AttributeValue, Buffer, Index, Region, Task, TensorType
 from lamella.lang.nem.rules import BAD_STREAM
+from lamella.lang.nem.words import MOVES
 from lamella.plan.stcb.nodes import (
     LEVELS,
     MOST_BITS,
@@ -160,7 +161,6 @@ def join(clocks: list[Clock], size: int) -> Clock:
 NAME = re.compile(r"[A-Za-z_][0-9A-Za-z_]*")
 MOST_UNITS = 1 << 16
 MOST_RECORDS = 1 << 32
-MOVES = ("transfer", "store")
 
 
 def validate_stream(stream: Stream, limits: Limits = DEFAULT) -> Stream:

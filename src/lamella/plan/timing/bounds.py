@@ -21,7 +21,8 @@ from fractions import Fraction
 from math import ceil
 
 from lamella.lang.nem.resolved import Task
-from lamella.plan.timing.cost import BYTES, MOVES, Cost, MachineModel, memories, unit_name
+from lamella.lang.nem.words import MOVES
+from lamella.plan.timing.cost import BYTES, Cost, MachineModel, memories, unit_name
 
 UNIT, HEAD_WORK_TAIL, CRITICAL_PATH = "unit", "head_work_tail", "critical_path"
 LINK, ROOFLINE = "link", "roofline"

@@ -14,7 +14,6 @@ from lamella.base.quant import PerTensor, axis_of
 from lamella.base.shape import element_count
 from lamella.base.source import Source
 from lamella.lang.nem.check.operands import (
-    MOVES,
     TaskCall,
     check_attributes,
     check_counts,
@@ -48,6 +47,7 @@ from lamella.lang.nem.rules import (
     OUTPUT_QUANT,
     VIEW_QUANT,
 )
+from lamella.lang.nem.words import MOVES
 
 # --- the element types of one task: type families, accumulators, quantisation, and what the device ----------
 

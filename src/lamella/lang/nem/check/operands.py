@@ -22,7 +22,6 @@ from lamella.lang.nem.rules import (
     UNTYPED_OPERAND,
 )
 
-MOVES = ("transfer", "store")
 NAMING_LAYOUTS = ("NHWC", "NCHW", "HWIO")
 """Layouts that say which axis is which; every other one is row-major over the shape as written."""
 

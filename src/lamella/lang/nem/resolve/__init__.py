@@ -63,6 +63,7 @@ from lamella.lang.nem.rules import (
     UNUSED_TOKEN,
     WRITE_READONLY,
 )
+from lamella.lang.nem.words import MOVES
 
 # --- compute attributes of the text as values, by the types the registry gives them -------------------------
 
@@ -180,9 +181,6 @@ def _untyped(values: ExpressionResolver, value: nodes.Value) -> AttributeValue:
             return _untyped(values, meaning.value)
         return value.id
     return _plain(values, value, "any")
-
-
-MOVES = ("transfer", "store")
 
 
 def _resolve_task(
