@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ import lamella
 from lamella.base.limits import DEFAULT, GIB
 from tests.house.markdown import Block, Command, anchors, blocks, links, matches, session
 from tests.house.tree import ROOT, environment
+from tests.support.forked import commands_by_fork
 
 PROGRAMS = ("module", "nacs", "nem", "sknd", "tensor")
 EXECUTED = ("console", "python", "json", *PROGRAMS)
@@ -45,12 +46,19 @@ def workplace(page: Path, folder: Path) -> Path:
     return folder / page.parent.relative_to(ROOT) if page.is_relative_to(ROOT / "examples") else folder
 
 
-def execute(command: Command, cwd: Path) -> int:
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of the sessions."""
+    with commands_by_fork(tmp_path_factory.mktemp("commands"), environment()) as variables:
+        yield variables
+
+
+def execute(command: Command, cwd: Path, shell: dict[str, str]) -> int:
     """Run one command of a session, compare what it prints and give its exit status."""
     done = subprocess.run(
         ["bash", "-c", command.text],
         cwd=cwd,
-        env=environment(),
+        env=shell,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -92,13 +100,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", pages_with("console", "python"), ids=place)
-def test_sessions_and_scripts(page: Path, tmp_path: Path) -> None:
+def test_sessions_and_scripts(page: Path, tmp_path: Path, shell: dict[str, str]) -> None:
     cwd = workplace(page, tmp_path)
     for block in (block for block in of("console") if block.page == page):
-        failed = [command.text for command in session(block.text) if execute(command, cwd) != 0]
+        failed = [command.text for command in session(block.text) if execute(command, cwd, shell) != 0]
         assert bool(failed) == ("wrong" in block.words), f"{place(block)}: {failed}"
     script = "".join(block.text for block in of("python") if block.page == page)
-    subprocess.run([sys.executable, "-c", script], cwd=cwd, env=environment(), check=True)
+    subprocess.run(["bash", "-c", 'python -c "$0"', script], cwd=cwd, env=shell, check=True)
 
 
 @pytest.mark.parametrize("block", [block for language in PROGRAMS for block in of(language)], ids=place)

@@ -1,0 +1,154 @@
+"""`lamella` and `python` of a shell session as forks of one process that has imported everything already.
+
+Each command is a process of its own, with its own folder, environment and streams, as it is for a user; only the second
+of imports before it is spent once. How a fresh interpreter starts is judged in tests/house/test_startup.py.
+"""
+
+from __future__ import annotations
+
+import array
+import importlib
+import json
+import os
+import pkgutil
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+SHIM = """#!{python} -IS
+import array, json, os, socket, sys
+door = socket.socket(socket.AF_UNIX)
+door.connect({door!r})
+words = json.dumps([{program!r}, sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+streams = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))]
+door.sendmsg([len(words).to_bytes(8, "little")], streams)
+door.sendall(words)
+status = door.recv(4)
+sys.exit(int.from_bytes(status, "little") if len(status) == 4 else 134)
+"""
+
+
+@contextmanager
+def commands_by_fork(folder: Path, environment: dict[str, str]) -> Iterator[dict[str, str]]:
+    """The environment of a shell in which `lamella` and `python` are forks, while the process lives that they leave."""
+    door = str(folder / "door")
+    for name in ("lamella", "python", "python3"):
+        shim = folder / name
+        shim.write_text(SHIM.format(python=sys.executable, door=door, program=name), encoding="utf-8")
+        shim.chmod(0o755)
+    command = [sys.executable, "-m", "tests.support.forked", door]
+    root = Path(__file__).resolve().parents[2]
+    server = subprocess.Popen(
+        command, cwd=root, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+    with server:
+        assert server.stdout.readline() == b"ready\n"
+        yield environment | {"PATH": os.pathsep.join([str(folder), environment["PATH"]])}
+        server.kill()
+
+
+def serve(door: str) -> None:
+    """Import the package, then fork once for each command that comes through the door."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(door)
+        listener.listen(16)
+        _import_all()
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system buries the children
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        while True:
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                _answer(connection)
+            connection.close()
+
+
+def _import_all() -> None:
+    package = importlib.import_module("lamella")
+    for module in pkgutil.walk_packages(package.__path__, "lamella."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    sys.path.remove(os.getcwd())  # what `-m` put there
+
+
+def _answer(connection: socket.socket) -> None:
+    """Be the command: its folder, its environment, its streams; its status is the last that is sent."""
+    size, streams = _receive(connection)
+    program, words, cwd, environment = json.loads(_exactly(connection, size))
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        mode = "w" if number else "r"
+        stream = open(number, mode, encoding="utf-8", buffering=1 if name == "stderr" else -1, closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    status = _run(program, words)
+    connection.sendall(status.to_bytes(4, "little"))
+    os._exit(status)
+
+
+def _receive(connection: socket.socket) -> tuple[int, list[int]]:
+    handles = array.array("i")
+    text, ancillary, _, _ = connection.recvmsg(8, socket.CMSG_LEN(3 * handles.itemsize))
+    for _, _, data in ancillary:
+        handles.frombytes(data)
+    return int.from_bytes(text, "little"), list(handles)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    text = b""
+    while len(text) < size:
+        text += connection.recv(size - len(text))
+    return text
+
+
+def _run(program: str, words: list[str]) -> int:
+    """The status with which a program ends; its exceptions are printed as the interpreter prints them."""
+    try:
+        if program == "lamella":
+            sys.argv = ["lamella", *words]
+            importlib.import_module("lamella.cli").main()
+        elif words[:1] == ["-c"]:
+            sys.argv = ["-c", *words[2:]]
+            sys.path.insert(0, "")
+            names: dict[str, Any] = {"__name__": "__main__"}
+            exec(compile(words[1], "<string>", "exec"), names)
+        else:
+            sys.argv = words
+            sys.path.insert(0, str(Path(words[0]).resolve().parent))
+            runpy.run_path(words[0], run_name="__main__")
+        status = 0
+    except SystemExit as end:
+        status = _status(end.code)
+    except BaseException:  # noqa: BLE001  whatever ends a program is what its user sees
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return status
+
+
+def _status(code: object) -> int:
+    if code is None or isinstance(code, int):
+        return int(code or 0) & 0xFF
+    sys.stderr.write(f"{code}\n")
+    return 1
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
