@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.house.tree import environment
+from tests.support.forked import commands_by_fork
 
 pytest_plugins = ["tests.ops.judges.summary"]
 FUZZ = Path(__file__).parent / "fuzz"
@@ -29,6 +34,12 @@ settings.register_profile(
 settings.load_profile("fuzz" if "LAMELLA_FUZZ" in os.environ else "test")
 
 
+def pytest_collection_finish() -> None:
+    """Let no collection of garbage walk again over what importing and collecting made."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_unconfigure() -> None:
     """Remove the objects that the tests compiled."""
     if not IS_WORKER:
@@ -39,6 +50,13 @@ def pytest_unconfigure() -> None:
 def mutations() -> int:
     """How many mutated inputs a fuzzing test makes."""
     return MUTATIONS
+
+
+@pytest.fixture(scope="session")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of a shell whose `lamella` and `python` start at once, as forks of one process."""
+    with commands_by_fork(tmp_path_factory.mktemp("commands"), environment()) as variables:
+        yield variables
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

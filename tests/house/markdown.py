@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 LINK = re.compile(r"\]\(([^()\s]+)\)")
@@ -60,6 +61,7 @@ def links(page: Path) -> list[str]:
     return [target for target in LINK.findall(text) if "://" not in target]
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """The places of a page that a link can name: its headings, as Markdown sites spell them."""
     titles = re.findall(r"^#+ (.+)$", _without_blocks(page), re.MULTILINE)

@@ -140,9 +140,9 @@ S2: Mapping[str, Attack] = {
     "digits": Attack(lambda: used("9" * 1_000_000), "SKR004"),
     "squares": Attack(lambda: used("3", *(f"u{n} * u{n}" for n in range(40))), LARGE),
     "strings": Attack(lambda: used("'abc'", *(f"u{n} + u{n}" for n in range(40))), LARGE),
-    "sums of packs": Attack(lambda: used("[0:1000000]" + " + 1" * 20_000), LARGE),
-    "many packs": Attack(lambda: used("[0:1000000]", *(f"u{n} + 1" for n in range(200))), LARGE),
-    "indices of packs": Attack(lambda: used("[0:1000000]", *(f"u{n}[u{n}]" for n in range(200))), LARGE),
+    "sums of packs": Attack(lambda: used("[0:100000]" + " + 1" * 20_000), LARGE),
+    "many packs": Attack(lambda: used("[0:100000]", *(f"u{n} + 1" for n in range(200))), LARGE),
+    "indices of packs": Attack(lambda: used("[0:100000]", *(f"u{n}[u{n}]" for n in range(200))), LARGE),
     "packs": Attack(lambda: used("[1, 2]", *(f"[u{n}.., u{n}..]" for n in range(40))), LARGE),
 }
 S3: Mapping[str, Attack] = {
@@ -152,7 +152,7 @@ S3: Mapping[str, Attack] = {
     "wide range": Attack(lambda: used("[0 : 10 ** 300 : 10 ** 298]")),
     "zip": Attack(lambda: used("[0:1000000]", f"[({', '.join(['u0'] * 2000)})..]"), LARGE),
     "rank": Attack(
-        lambda: graph(inputs="x: real[1 ..(10 ** 6)];", outputs="y: real[1 ..(10 ** 6)];"), "SKR287"
+        lambda: graph(inputs="x: real[1 ..(10 ** 5)];", outputs="y: real[1 ..(10 ** 5)];"), "SKR287"
     ),
     "tensors": Attack(lambda: graph("y = math.sum_n(x);", "x: real[4]..(10 ** 9);"), LARGE),
     "open pack": Attack(lambda: graph("y = math.sum_n(x);", "x: real[4]..(k|10 ** 15);"), LARGE),

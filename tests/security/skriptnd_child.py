@@ -19,13 +19,17 @@ from tests.security.skriptnd_attacks import GROUPS
 
 ADDRESSES = 2 << 30
 COMMANDS = ("check", "show", "fmt", "run", "lower")
-LIMITS = ("--limit", "max_steps=20000", "--limit", "max_total_bytes=200000000")
+LIMITS = ("--limit", "max_steps=2000", "--limit", "max_total_bytes=200000000")
+PACKS = ("--limit", "max_pack=100000")
+"""`check` keeps the default: ten times the items, and ten times as long until the limit is met."""
 CODE = re.compile(r"error\[(\w+)\]")
 
 
 def arguments(command: str, path: Path, folder: Path) -> list[str]:
     """The words of a command line."""
     words = [command, str(path)]
+    if command in ("show", "run", "lower"):
+        words += PACKS
     if command in ("run", "lower"):
         words += LIMITS
     return [*words, "--to", "sknd", "-o", str(folder / "out")] if command == "lower" else words

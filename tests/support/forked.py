@@ -11,27 +11,28 @@ import importlib
 import json
 import os
 import pkgutil
+import resource
 import runpy
-import signal
 import socket
 import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 SHIM = """#!{python} -IS
-import array, json, os, socket, sys
+import array, json, os, resource, socket, sys
 door = socket.socket(socket.AF_UNIX)
 door.connect({door!r})
-words = json.dumps([{program!r}, sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+largest = resource.getrlimit(resource.RLIMIT_FSIZE)
+words = json.dumps([{program!r}, sys.argv[1:], os.getcwd(), dict(os.environ), largest]).encode()
 streams = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))]
 door.sendmsg([len(words).to_bytes(8, "little")], streams)
 door.sendall(words)
 status = door.recv(4)
-sys.exit(int.from_bytes(status, "little") if len(status) == 4 else 134)
+sys.exit(int.from_bytes(status, "little") if len(status) == 4 else 3)
 """
 
 
@@ -62,7 +63,6 @@ def serve(door: str) -> None:
         listener.bind(door)
         listener.listen(16)
         _import_all()
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system buries the children
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         while True:
@@ -71,6 +71,9 @@ def serve(door: str) -> None:
                 listener.close()
                 _answer(connection)
             connection.close()
+            with suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
 
 
 def _import_all() -> None:
@@ -81,25 +84,27 @@ def _import_all() -> None:
     sys.path.remove(os.getcwd())  # what `-m` put there
 
 
-def _answer(connection: socket.socket) -> None:
-    """Be the command: its folder, its environment, its streams; its status is the last that is sent."""
+def _answer(connection: socket.socket) -> NoReturn:
+    """Run one command in a process of its own and send its status, as a shell counts it."""
     size, streams = _receive(connection)
-    program, words, cwd, environment = json.loads(_exactly(connection, size))
+    program, words, cwd, environment, largest = json.loads(_exactly(connection, size))
+    child = os.fork()
+    if child:
+        for stream in streams:
+            os.close(stream)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        connection.sendall((status if status >= 0 else 128 - status).to_bytes(4, "little"))
+        os._exit(0)
+    connection.close()
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
-    for number, stream in enumerate(streams):
+    resource.setrlimit(resource.RLIMIT_FSIZE, largest)
+    for number, (stream, name) in enumerate(zip(streams, ("stdin", "stdout", "stderr"), strict=True)):
         os.dup2(stream, number)
         os.close(stream)
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        mode = "w" if number else "r"
-        stream = open(number, mode, encoding="utf-8", buffering=1 if name == "stderr" else -1, closefd=False)  # noqa: SIM115
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    status = _run(program, words)
-    connection.sendall(status.to_bytes(4, "little"))
-    os._exit(status)
+        setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
+    os._exit(_run(program, words))
 
 
 def _receive(connection: socket.socket) -> tuple[int, list[int]]:
@@ -123,6 +128,10 @@ def _run(program: str, words: list[str]) -> int:
         if program == "lamella":
             sys.argv = ["lamella", *words]
             importlib.import_module("lamella.cli").main()
+        elif words[:1] == ["-m"]:
+            sys.argv = words[1:]
+            sys.path.insert(0, os.getcwd())
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         elif words[:1] == ["-c"]:
             sys.argv = ["-c", *words[2:]]
             sys.path.insert(0, "")
@@ -132,14 +141,16 @@ def _run(program: str, words: list[str]) -> int:
             sys.argv = words
             sys.path.insert(0, str(Path(words[0]).resolve().parent))
             runpy.run_path(words[0], run_name="__main__")
+        sys.stdout.flush()
         status = 0
     except SystemExit as end:
         status = _status(end.code)
     except BaseException:  # noqa: BLE001  whatever ends a program is what its user sees
         traceback.print_exc()
         status = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     return status
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import read_text, shipped, shown
 from lamella.base.source import Source
-from lamella.lang.module.parse import parse
+from lamella.lang.module.parse import Parsed, parse
 from lamella.lang.module.resolve.nodes import Unit
 from lamella.lang.module.resolve.places import File, Place, real_path
 
@@ -58,7 +59,9 @@ class Workspace:
         return self._units[key]
 
     def _parse(self, source: Source, name: str, path: Path | None, version: int, standard: bool) -> Unit:
-        parsed = parse(source, self.limits)
+        parsed = (
+            _parse_shipped(source.name, source.text, self.limits) if standard else parse(source, self.limits)
+        )
         digest = sha256(source.text.encode("utf-8", "surrogatepass")).hexdigest()
         unit = Unit(name, parsed.document, path, version, digest, standard)
         self._findings[unit] = tuple(parsed.findings)
@@ -78,3 +81,9 @@ class Workspace:
         if folder not in self._folders:
             self._folders[folder] = self._place(folder)
         return self._folders[folder]
+
+
+@lru_cache(maxsize=128)
+def _parse_shipped(name: str, text: str, limits: Limits) -> Parsed:
+    """A file of the standard library, whose immutable syntax tree all programs of a process share."""
+    return parse(Source(name, text), limits)
