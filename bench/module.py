@@ -23,9 +23,10 @@ from lamella.base.paths import shipped
 from lamella.base.source import Source
 from lamella.bridge.module_to_graph import Settings, module_to_graph
 from lamella.lang.module.parse import parse
-from lamella.pipeline.module.checking import check_folder
+from lamella.pipeline.generate import Sampling
+from lamella.pipeline.module.folder_check import check as check_folder
 from lamella.pipeline.module.folders import read_source
-from lamella.pipeline.module.generating import Generator, Sampling
+from lamella.pipeline.module.generate import Generator
 from lamella.pipeline.options import Options
 from tests.lang.module.test_grammar import grammar
 
@@ -50,7 +51,7 @@ print(json.dumps([code, "numpy" in sys.modules, peak]), file=sys.stderr)
 LOAD = """
 import json, sys
 from pathlib import Path
-import lamella.pipeline.module.generating as generating
+import lamella.pipeline.module.generate as generating
 from lamella.pipeline.options import Options
 def told(word):  # kilobytes; the peak of `getrusage` is inherited across a fork, this one is not
     with open("/proc/self/status") as file:

@@ -23,7 +23,7 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
 from lamella.lang.skriptnd import parse
 from lamella.ops.library import Library
-from lamella.pipeline.kernels.execution import compile_open
+from lamella.pipeline.backends.kernels import compile_open
 from lamella.pipeline.options import Options
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -22,8 +22,8 @@ from lamella.base.limits import DEFAULT
 from lamella.base.paths import Mapped
 from lamella.base.source import Source
 from lamella.lang.nac import assemble, parse, write
+from lamella.pipeline.nac.describe import byte_map
 from lamella.pipeline.nac.model import Model
-from lamella.pipeline.nac.showing.picture import byte_map
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "rules"

@@ -15,7 +15,7 @@ step() {
 step check "$here/page.module"
 step convert "$here/page.module" "$out/tiny" --seed 1
 step show "$out/tiny" | head -12
-step run "$out/tiny" --generate token_ids=logits --start 72,105 --max-tokens 6
+step generate "$out/tiny" --tokens 72,105 --max-tokens 6
 step convert "$out/tiny" "$out/tiny.nac" --shape B=1,T=4 | tail -1
 step run "$out/tiny.nac" --seed 1
 printf '\nthe checkpoint and the binary are in %s\n' "$out"

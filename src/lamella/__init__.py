@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lamella.base.limits import Limits
     from lamella.pipeline.api import compile, load, lower, save
     from lamella.pipeline.check import check
-    from lamella.pipeline.torch.exporting import from_torch
+    from lamella.pipeline.torch.export import from_torch
 
 __version__ = "0.1.0"
 __all__ = ["Diagnostic", "LamellaError", "Limits", "check", "compile", "from_torch", "load", "lower", "save"]
@@ -23,7 +23,7 @@ _HOMES = {
     "LamellaError": "lamella.base.diagnostic",
     "Limits": "lamella.base.limits",
     "check": "lamella.pipeline.check",
-    "from_torch": "lamella.pipeline.torch.exporting",
+    "from_torch": "lamella.pipeline.torch.export",
 }
 
 

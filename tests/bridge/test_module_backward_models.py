@@ -21,7 +21,7 @@ from lamella.bridge.module_to_graph.backward import differentiate
 from lamella.bridge.module_to_graph.numbers.tables import compute
 from lamella.graph.nodes import Tensor
 from lamella.pipeline.module.folders import read_source
-from lamella.pipeline.module.planning import plan_weights
+from lamella.pipeline.module.weight_plan import plan_weights
 from lamella.pipeline.options import Options
 from tests.models.checkpoints import VOCABULARY, build
 

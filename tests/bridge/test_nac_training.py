@@ -12,7 +12,7 @@ import lamella
 from lamella.base.arrays import Array
 from lamella.base.source import Source
 from lamella.lang.nac import assemble, check, parse
-from lamella.pipeline.nac.training import Training
+from lamella.pipeline.nac.running import Training
 from tests.bridge.nac_bytes import newer_bytes
 from tests.bridge.nac_training import Network, network, read, train_torch
 

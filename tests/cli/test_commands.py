@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
-from lamella.cli import COMMANDS, lamella
+from lamella.cli import COMMANDS, SHELLS, lamella
 from tests.house.tree import ROOT, environment
 
 EXAMPLES = ROOT / "examples" / "npu"
@@ -326,3 +327,23 @@ def test_misspelt_devices_are_told(tmp_path: Path) -> None:
         result = call(*arguments)
         assert result.exit_code == 1
         assert "did you mean 'npm_lite'?" in result.output
+
+
+def test_the_overview_names_every_command() -> None:
+    done = CliRunner().invoke(lamella, [])
+    assert done.exit_code == 0
+    words = done.output.split()
+    assert not [name for name in COMMANDS if name not in words]
+    assert len(done.output.splitlines()) <= 24  # one screen
+    assert max(map(len, done.output.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_completes_words(shell: str) -> None:
+    done = CliRunner().invoke(lamella, ["--completion", shell])
+    assert done.exit_code == 0
+    assert "_LAMELLA_COMPLETE" in done.output
+    words = ShellComplete(lamella, {}, "lamella", "_LAMELLA_COMPLETE")
+    assert [item.value for item in words.get_completions([], "ge")] == ["generate"]
+    assert "--tokens" in [item.value for item in words.get_completions(["generate"], "--to")]
+    assert "cpu" in [item.value for item in words.get_completions(["run", "--backend"], "c")]

@@ -121,11 +121,12 @@ DECLARED = {
     "unused": "tests of Hugging Face folders",
     "language": "it decides what the input is",
     "random": "commands always draw: tests/pipeline/test_missing_inputs.py",
-    "training": "commands say --train-steps",
+    "training": "the command train says it",
     "allow_future": "tests/plan",
     "order": "a program without hazards gives the same bytes in every order: tests/backend/npu",
     "seed": "allowed wherever something may be drawn",
     "strict": "only warnings show it",
+    "prompt": "there is nothing to generate without it: tests/cli/test_module.py, test_nac_app.py",
     "targets": "no step is done without them: tests/cli/test_nac_training.py",
 }
 """Options whose effect is not in what a plain run prints or writes."""
@@ -266,17 +267,21 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
     ),
     ("load", "folder", "run hf --shape T=2", {"cache": "--cache 4"}),
     (
-        "speak",
+        "generate",
         "folder",
-        "run hf --generate token_ids=logits --start 1,2 --max-tokens 3",
+        "generate hf --tokens 1,2 --max-tokens 3",
         {
-            "generate": "--generate a=b",
-            "start": "--start 7",
+            "tokens": "--tokens 7",
             "max_tokens": "--max-tokens 5",
             "temperature": "--temperature 9 --seed 3",
         },
     ),
-    ("speak", "folder", "run hf", {"prompt": "--prompt a"}),
+    (
+        "generate",
+        "module",
+        "generate page.module --tokens 1,2 --max-tokens 3",
+        {"tokens": "--tokens 7", "max_tokens": "--max-tokens 5", "temperature": "--temperature 9 --seed 3"},
+    ),
     ("load", "unit", "run unit", {"shape": "--shape B=1,T=2"}),
     (
         "compile",
@@ -293,24 +298,25 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
     (
         "train",
         "nac",
-        "run slope.nacs --train-steps 2 --input x=x.npy --target 0=t.npy",
+        "train slope.nacs --steps 2 --input x=x.npy --target 0=t.npy",
         {
-            "train_steps": "--train-steps 3",
+            "steps": "--steps 3",
             "lr": "--lr 0.5",
             "save": "--save s.nac",
             "output": "--output o",
             "profile": "--profile",
         },
     ),
-    ("train", "nac", "run slope.nacs --train-steps 2 --target 0=t.npy", {"inputs": "--input x=x.npy"}),
+    ("train", "nac", "train slope.nacs --target 0=t.npy", {"inputs": "--input x=x.npy"}),
     (
-        "generate",
+        "generate nac",
         "nac",
-        "run tiny.nac --generate token_ids=logits",
+        "generate tiny.nac --tokens 0",
         {
-            "generate": "--generate token_ids=nope",
-            "start": "--start 7",
+            "ends": "--ends token_ids=nope",
+            "tokens": "--tokens 7",
             "max_tokens": "--max-tokens 3",
+            "temperature": "--temperature 9 --seed 3",
             "inputs": "--input nope=x.npy",
         },
     ),
@@ -318,7 +324,7 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         "plan",
         "nac",
         "run words.nac",
-        {"run_plan": "--plan", "prompt": "--prompt a"},
+        {"run_plan": "--plan", "answers": "--answer a"},
     ),
     (
         "plan",
@@ -326,13 +332,13 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
         "run words.nac --plan",
         {
             "allow": "--allow prompt",
-            "prompt": "--prompt a",
+            "answers": "--answer a",
         },
     ),
     (
         "plan",
         "nac",
-        "run words.nac --prompt a",
+        "run words.nac --answer a",
         {
             "patch": "--patch 2=1",
             "types": "--type nope=f32[1]",
@@ -340,7 +346,18 @@ CASES: list[tuple[str, str, str, dict[str, str]]] = [
             "shape": "--shape nope=1",
         },
     ),
-    ("plan", "nac", "run words.nac --prompt a --patch 2=1", {"rewrite": "--rewrite"}),
+    ("plan", "nac", "run words.nac --answer a --patch 2=1", {"rewrite": "--rewrite"}),
+    (
+        "answer",
+        "nac",
+        "generate words.nac --prompt a",
+        {
+            "patch": "--patch 2=1",
+            "types": "--type nope=f32[1]",
+            "weights": "--weights w.safetensors",
+            "shape": "--shape nope=1",
+        },
+    ),
     (
         "lower",
         "nac",

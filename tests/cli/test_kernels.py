@@ -140,7 +140,7 @@ def test_json_holds_the_text_or_what_was_written(kernels: Path, tmp_path: Path) 
         (["--to", "asm", "--target", "tgl"], "no machine code is written for 'tgl'"),
         (["--to", "ptx", "--target", "cpu-avx2"], "'cpu-avx2' has no ptx"),
         (["--to", "asm", "--target", "cuda"], "'cuda' has no asm"),
-        (["--to", "stcb", "-o", "out"], "there is no road to 'stcb'"),
+        (["--to", "stcb", "-o", "out"], "there is no lowering to 'stcb'"),
     ],
 )
 def test_wrong_wishes_are_told(kernels: Path, words: list[str], told: str) -> None:

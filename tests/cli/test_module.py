@@ -120,7 +120,7 @@ def test_export_keeps_every_tensor(folder: Path, tmp_path: Path) -> None:
 
 
 def test_tokens_are_continued_with_a_cache(folder: Path) -> None:
-    words = ("run", folder, "--generate", "token_ids=logits", "--start", "72,105")
+    words = ("generate", folder, "--tokens", "72,105")
     tokens = [int(item) for item in call(*words, "--max-tokens", 6).split(",")]
     known = [72, 105]
     for token in tokens:
@@ -144,21 +144,21 @@ def test_text_goes_through_the_tokenizer_of_the_folder(folder: Path) -> None:
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
     tokenizer.decoder = tokenizers.decoders.Fuse()
     tokenizer.save(str(folder / "tokenizer.json"))
-    told = json.loads(call("run", folder, "--prompt", "Hi", "--max-tokens", 5, "--json"))
+    told = json.loads(call("generate", folder, "--prompt", "Hi", "--max-tokens", 5, "--json"))
     start = ",".join(map(str, tokenizer.encode("Hi").ids))
-    tokens = call("run", folder, "--generate", "token_ids=logits", "--start", start, "--max-tokens", 5)
+    tokens = call("generate", folder, "--tokens", start, "--max-tokens", 5)
     assert told["tokens"] == [int(item) for item in tokens.split(",")]
     assert told["text"] == tokenizer.decode(told["tokens"])
-    assert call("run", folder, "--prompt", "Hi", "--max-tokens", 5) == told["text"] + "\n"
+    assert call("generate", folder, "--prompt", "Hi", "--max-tokens", 5) == told["text"] + "\n"
     (folder / "tokenizer.json").unlink()
-    assert "has no tokenizer.json" in call("run", folder, "--prompt", "Hi", status=1)
+    assert "has no tokenizer.json" in call("generate", folder, "--prompt", "Hi", status=1)
 
 
 def test_one_file_keeps_its_caches_and_carries_its_tokenizer(folder: Path, tmp_path: Path) -> None:
     shutil.copy(ROOT / "examples" / "nac-app" / "tokenizer.json", folder / "tokenizer.json")
-    words = ("--generate", "token_ids=logits", "--start", "72,105", "--max-tokens", 6)
+    words = ("--tokens", "72,105", "--max-tokens", 6)
     call("convert", folder, tmp_path / "chat.nac", "--cache", 16, "--shape", "T=1")
-    assert call("run", tmp_path / "chat.nac", *words) == call("run", folder, *words)
+    assert call("generate", tmp_path / "chat.nac", *words) == call("generate", folder, *words)
     told = call("show", tmp_path / "chat.nac")
     assert "layers.1.attention.keys" in told or "blocks.1.attention.keys" in told
     assert "config.json" in told
@@ -212,13 +212,14 @@ def test_a_run_is_observed(page: Path) -> None:
 
 
 def test_what_is_asked_wrongly_is_told(folder: Path, tmp_path: Path) -> None:
-    words = ("run", folder, "--start", "1", "--max-tokens", 2)
-    assert "say --generate token_ids=logits" in call(*words, "--generate", "ids=logits", status=1)
-    told = call(*words, "--generate", "token_ids=logits", "--temperature", "nan", status=2)
-    assert "finite number" in told
-    assert "give one of them" in call(*words, "--generate", "token_ids=logits", "--prompt", "a", status=2)
+    words = ("generate", folder, "--tokens", "1", "--max-tokens", 2)
+    assert "finite number" in call(*words, "--temperature", "nan", status=2)
+    assert "one of them" in call(*words, "--prompt", "a", status=2)
+    assert "it is for a .module file" in call(
+        "generate", ROOT / "examples/resnet18", "--tokens", "1", status=2
+    )
     (folder / "tokenizer.json").write_text('{"a": 1}', encoding="utf-8")
-    assert "holds no model of a tokenizer" in call("run", folder, "--prompt", "a", status=1)
+    assert "holds no model of a tokenizer" in call("generate", folder, "--prompt", "a", status=1)
     assert "is not empty" in call("lower", folder, "--to", "ir", "-o", folder, status=1)
 
 

@@ -138,12 +138,12 @@ def test_a_plan_tells_what_it_returns_within_folders_that_are_allowed(
     run("convert", words, tmp_path / "words.nac")
     (tmp_path / "asked.nacs").write_bytes(words.read_bytes())
     monkeypatch.chdir(tmp_path)
-    refused = run("run", "asked.nacs", "--plan", "--prompt", "b")
+    refused = run("run", "asked.nacs", "--plan", "--answer", "b")
     assert refused.exit_code == 1
     assert "--allow models=DIR" in refused.output
     for folder in (".", "./", str(tmp_path)):
         allowed = ("--allow", f"models={folder}", "--allow", "read=.", "--allow", "print")
-        done = run("run", "asked.nacs", "--plan", "--prompt", "b", *allowed)
+        done = run("run", "asked.nacs", "--plan", "--answer", "b", *allowed)
         assert done.exit_code == 0, done.output
         assert done.stdout == "returned 0: float32[1, 2]  [[127.0, -127.0]]\n"
     for wrong in ("models", "models=", "print=.", "nonsense=."):

@@ -56,19 +56,19 @@ def expected(prompt: str, count: int) -> tuple[list[int], str]:
 
 def test_a_prompt_is_answered_as_pytorch_does(chat: Path) -> None:
     ids, text = expected(PROMPT, 12)
-    found = json.loads(run("run", chat, "--prompt", PROMPT, "--json").stdout)
+    found = json.loads(run("generate", chat, "--prompt", PROMPT, "--json").stdout)
     assert found["returned"] == [[ids]]
     assert found["printed"] == f"{text}\n"
-    assert run("run", chat, "--prompt", PROMPT).stdout == f"{text}\n"
+    assert run("generate", chat, "--prompt", PROMPT).stdout == f"{text}\n"
 
 
 def test_a_constant_is_patched_for_one_run_or_for_good(chat: Path, tmp_path: Path) -> None:
     ids, text = expected(PROMPT, 3)
-    assert run("run", chat, "--prompt", PROMPT, "--patch", "max_tokens=3").stdout == f"{text}\n"
+    assert run("generate", chat, "--prompt", PROMPT, "--patch", "max_tokens=3").stdout == f"{text}\n"
     copy = tmp_path / "chat.nac"
     copy.write_bytes(chat.read_bytes())
     run("run", copy, "--patch", "max_tokens=3", "--rewrite")
-    assert json.loads(run("run", copy, "--prompt", PROMPT, "--json").stdout)["returned"] == [[ids]]
+    assert json.loads(run("generate", copy, "--prompt", PROMPT, "--json").stdout)["returned"] == [[ids]]
     before = copy.read_bytes()
     done = run("run", copy, "--patch", "max_tokens=many", "--rewrite", fails=True)
     assert "NAC249" in done.output

@@ -35,13 +35,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def answer(folder: Path) -> list[int]:
     """The tokens with which the folder itself answers."""
     pytest.importorskip("tokenizers")
-    tokens: list[int] = json.loads(call("run", folder, "--prompt", PROMPT, "--json"))["tokens"]
+    tokens: list[int] = json.loads(call("generate", folder, "--prompt", PROMPT, "--json"))["tokens"]
     return tokens
 
 
 def answered(path: Path, *words: object) -> list[int]:
     """The tokens with which a file answers."""
-    ((tokens,),) = json.loads(call("run", path, "--prompt", PROMPT, "--json", *words))["returned"]
+    ((tokens,),) = json.loads(call("generate", path, "--prompt", PROMPT, "--json", *words))["returned"]
     return [int(item) for item in tokens]
 
 
@@ -58,8 +58,8 @@ def test_a_file_answers_as_its_folder_does(
         return
     assert answered(tmp_path / "chat.nac") == answer
     if words == ("--cache", 40):
-        assert call("run", tmp_path / "chat.nac", "--prompt", PROMPT) == call(
-            "run", folder, "--prompt", PROMPT
+        assert call("generate", tmp_path / "chat.nac", "--prompt", PROMPT) == call(
+            "generate", folder, "--prompt", PROMPT
         )
 
 
@@ -76,13 +76,13 @@ def test_an_answer_ends_at_a_stop_token_and_where_there_is_no_room(
     found = answered(tmp_path / "short.nac")
     assert 0 < len(found) < len(answer)
     assert found == answer[: len(found)]
-    assert "room for 12 tokens" in call("run", tmp_path / "short.nac", "--prompt", PROMPT)
+    assert "room for 12 tokens" in call("generate", tmp_path / "short.nac", "--prompt", PROMPT)
 
 
 def test_a_file_that_cannot_answer_says_why(folder: Path, tmp_path: Path) -> None:
     told = call("convert", folder, tmp_path / "fixed.nac", "--shape", "B=1,T=4")
     assert "the plan that answers a prompt is left out: the model takes 1 texts of 4 tokens" in told
-    told = call("run", tmp_path / "fixed.nac", "--prompt", PROMPT, status=1)
+    told = call("generate", tmp_path / "fixed.nac", "--prompt", PROMPT, status=1)
     assert "has no plan" in told
     assert "--tokenizer tokenizer.json --plan PLAN.nacs" in told
     assert "lamella convert FOLDER chat.nac" in told

@@ -33,7 +33,7 @@ def words(tmp_path: Path) -> list[str]:
 
 
 def test_steps_tell_their_losses(words: list[str], tmp_path: Path) -> None:
-    done = run("run", tmp_path / "net.nacs", "--train-steps", "2", *words)
+    done = run("train", tmp_path / "net.nacs", "--steps", "2", *words)
     losses, _ = train_torch(network("entropy", "float32"), 2)
     steps = [line.split() for line in done.output.splitlines() if line.startswith("step")]
     assert [line[:3] for line in steps] == [["step", "1", "loss"], ["step", "2", "loss"]]
@@ -43,7 +43,7 @@ def test_steps_tell_their_losses(words: list[str], tmp_path: Path) -> None:
 def test_steps_run_by_the_kernels_that_are_asked_for(words: list[str], tmp_path: Path) -> None:
     x, target = (np.load(tmp_path / f"{name}.npy").shape for name in "xt")
     types = ["--type", f"x=f32{list(x)}", "--type", f"target_0=i64{list(target)}"]
-    net: list[str | Path] = ["run", tmp_path / "net.nacs", "--train-steps", "2", "--json", *words, *types]
+    net: list[str | Path] = ["train", tmp_path / "net.nacs", "--steps", "2", "--json", *words, *types]
     plain, done = (json.loads(run(*net, *more).stdout) for more in ([], ["--backend", "cpu"]))
     np.testing.assert_allclose(done["losses"], plain["losses"], rtol=1e-5)
     assert done["placement"]["kernels"] > 0
@@ -53,12 +53,12 @@ def test_steps_run_by_the_kernels_that_are_asked_for(words: list[str], tmp_path:
 def test_what_was_trained_goes_on(words: list[str], tmp_path: Path) -> None:
     """Two steps, and two from what was written, are four."""
     net, half, store = tmp_path / "net.nacs", tmp_path / "half.nac", tmp_path / "half.safetensors"
-    four = json.loads(run("run", net, "--train-steps", "4", "--json", *words).stdout)
-    two = json.loads(run("run", net, "--train-steps", "2", "--json", "--save", half, *words).stdout)
-    rest = json.loads(run("run", half, "--train-steps", "2", "--json", *words).stdout)
+    four = json.loads(run("train", net, "--steps", "4", "--json", *words).stdout)
+    two = json.loads(run("train", net, "--steps", "2", "--json", "--save", half, *words).stdout)
+    rest = json.loads(run("train", half, "--steps", "2", "--json", *words).stdout)
     assert four["losses"] == two["losses"] + rest["losses"]
     assert four["parameters"] == rest["parameters"] != two["parameters"]
-    run("run", net, "--train-steps", "2", "--save", store, *words)
+    run("train", net, "--steps", "2", "--save", store, *words)
     run("convert", net, tmp_path / "other.nac", "--weights", store)
     one, other = (lamella.compile(path) for path in (half, tmp_path / "other.nac"))
     x = np.load(tmp_path / "x.npy")
@@ -68,7 +68,7 @@ def test_what_was_trained_goes_on(words: list[str], tmp_path: Path) -> None:
 def test_a_rate_is_stronger_than_that_of_the_file(words: list[str], tmp_path: Path) -> None:
     net = tmp_path / "net.nacs"
     usual, same, other = (
-        json.loads(run("run", net, "--train-steps", "2", "--json", *more, *words).stdout)["losses"]
+        json.loads(run("train", net, "--steps", "2", "--json", *more, *words).stdout)["losses"]
         for more in ([], ["--lr", str(RATE)], ["--lr", "0"])
     )
     assert usual == same
@@ -78,16 +78,14 @@ def test_a_rate_is_stronger_than_that_of_the_file(words: list[str], tmp_path: Pa
 def test_what_is_not_given_or_not_there_is_told(words: list[str], tmp_path: Path) -> None:
     net = tmp_path / "net.nacs"
     target = words[3].partition("=")[2]
-    assert "target 0 is not given" in run("run", net, "--train-steps", "1", *words[:2], fails=True).output
-    wrong = run("run", net, "--train-steps", "1", *words, "--target", f"1={target}", fails=True)
+    assert "target 0 is not given" in run("train", net, "--steps", "1", *words[:2], fails=True).output
+    wrong = run("train", net, "--steps", "1", *words, "--target", f"1={target}", fails=True)
     assert "there is no target 1; the file has 1" in wrong.output
-    assert "--train-steps" in run("run", net, "--lr", "0.1", fails=True).output
-    both = run("run", net, "--train-steps", "1", "--generate", "x=output", *words, fails=True)
-    assert "--generate cannot have an effect on" in both.output
+    assert "lamella train FILE --lr X" in run("run", net, "--lr", "0.1", fails=True).output
     plain = tmp_path / "plain.nacs"
     plain.write_text("nac 1.6\n.code\n%x = input()\n%z = output(%x)\n.inputs\n0 = x\n")
-    assert "no training graph" in run("run", plain, "--train-steps", "1", fails=True).output
-    assert "finite" in run("run", net, "--train-steps", "1", "--lr", "inf", *words, fails=True).output
+    assert "no training graph" in run("train", plain, "--steps", "1", fails=True).output
+    assert "finite" in run("train", net, "--steps", "1", "--lr", "inf", *words, fails=True).output
 
 
 def test_show_tells_of_training(words: list[str], tmp_path: Path) -> None:

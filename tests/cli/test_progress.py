@@ -8,8 +8,7 @@ import time
 
 import pytest
 
-from lamella.cli.watching import waiting
-from lamella.cli.watching.bar import watch
+from lamella.cli import progress, waiting
 
 
 class Terminal(io.StringIO):
@@ -28,9 +27,9 @@ def test_a_bar_where_a_person_looks(
     monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, patience: float, shown: bool
 ) -> None:
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(waiting, "PATIENCE", patience)
+    monkeypatch.setattr(progress, "PATIENCE", patience)
     monkeypatch.setenv("TERM", "xterm")
-    assert list(watch(range(100), 100)) == list(range(100))
+    assert list(progress.show_progress(range(100), 100)) == list(range(100))
     assert bool(stream.getvalue()) == shown
 
 

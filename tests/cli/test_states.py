@@ -109,7 +109,7 @@ def test_one_run_begins_at_the_start(summing: Path, backend: str) -> None:
 
 
 def test_generated_tokens_are_those_of_torch(gpt: Path) -> None:
-    words = ("run", gpt, "--generate", "token=logits", "--start", "1,5,7", "--max-tokens", "24")
+    words = ("generate", gpt, "--tokens", "1,5,7", "--max-tokens", "24")
     wanted = greedy(example().make(), [1, 5, 7], 24, example().HEADS)
     assert run(*words).stdout == ",".join(map(str, wanted)) + "\n"
     assert json.loads(run(*words, "--json").stdout)["tokens"] == wanted
@@ -128,21 +128,23 @@ def test_a_model_that_keeps_nothing_is_given_all_tokens(tmp_path: Path) -> None:
     program = torch.export.export(Count(), (ids,), dynamic_shapes={"ids": {1: torch.export.Dim("n", max=8)}})
     torch.export.save(program, tmp_path / "count.pt2")
     run("convert", tmp_path / "count.pt2", tmp_path / "count.nac")
-    words = ("--generate", "ids=scores", "--start", "4,4", "--max-tokens", "4")
-    assert run("run", tmp_path / "count.nac", *words).stdout == "2,3,4,5\n"
+    words = ("--tokens", "4,4", "--max-tokens", "4")
+    assert run("generate", tmp_path / "count.nac", *words).stdout == "2,3,4,5\n"
 
 
 WRONG = {
-    ("--generate", "token"): "--generate is INPUT=OUTPUT",
-    ("--generate", "word=logits"): "there is no input 'word'",
-    ("--generate", "token=scores"): "there is no output 'scores'",
-    ("--generate", "token=logits", "--start", "1,x"): "'1,x' is no list of tokens",
-    ("--generate", "token=logits", "--start", "64"): "whose extent in dimension 0 is 64",
-    ("--generate", "token=logits", "--max-tokens", "-1"): "-1 is not in the range",
-    ("--generate", "token=logits", "--backend", "reference"): "only NAC files on their virtual machine",
+    (): "give --prompt TEXT or --tokens ID,ID…, one of them",
+    ("--tokens", "0", "--prompt", "a"): "one of them",
+    ("--tokens", "0", "--ends", "token"): "'token' names no input and output",
+    ("--tokens", "0", "--ends", "word=logits"): "there is no input 'word'",
+    ("--tokens", "0", "--ends", "token=scores"): "there is no output 'scores'",
+    ("--tokens", "1,x"): "'1,x' is no list of tokens",
+    ("--tokens", "64"): "whose extent in dimension 0 is 64",
+    ("--tokens", "0", "--max-tokens", "-1"): "-1 is not in the range",
+    ("--tokens", "0", "--backend", "reference"): "only NAC files on their virtual machine",
 }
 
 
 @pytest.mark.parametrize("words", WRONG, ids=" ".join)
 def test_what_cannot_be_generated_is_told(gpt: Path, words: tuple[str, ...]) -> None:
-    assert WRONG[words] in run("run", gpt, *words, fails=True).output
+    assert WRONG[words] in run("generate", gpt, *words, fails=True).output

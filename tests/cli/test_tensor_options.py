@@ -15,7 +15,7 @@ from lamella.backend.interpreter import Kernels
 from lamella.base.diagnostic import LamellaError
 from lamella.cli import lamella as command
 from lamella.kernels.target import TARGETS
-from lamella.pipeline.tensor.execution import MOST_LINES
+from lamella.pipeline.backends.kernels import MOST_LINES
 
 TEXT = """\
 func @double(%x: memref<f32x4>, %m: memref<f32x4x4>) {

@@ -21,7 +21,7 @@ from lamella.lang.nac import (
 )
 from lamella.lang.nac.listing import listing
 from lamella.lang.nac.schedule import stored_sizes
-from lamella.pipeline.nac.files import describe_file, file_to_json
+from lamella.pipeline.nac.describe import describe_file, file_to_json
 from lamella.pipeline.nac.model import Model
 from lamella.pipeline.options import Options
 

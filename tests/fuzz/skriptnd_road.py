@@ -15,7 +15,7 @@ from lamella.lang.skriptnd import check, parse, write
 from lamella.ops.library import Library, Module
 from lamella.ops.problem import Problem
 from lamella.pipeline.skriptnd.describe import describe_graph
-from lamella.pipeline.skriptnd.passing import PASS_NAMES, apply_pass
+from lamella.pipeline.skriptnd.run_passes import PASS_NAMES, apply_pass
 from tests.fuzz.nem_road import RAW, judge, judge_refusal
 
 SMALL = Limits(

@@ -19,7 +19,7 @@ from lamella.bridge.nac_to_graph.training import check_training
 from lamella.lang.nac import File, check, parse, restate
 from lamella.lang.nac.nodes import Resource
 from lamella.pipeline.nac.model import Model
-from lamella.pipeline.nac.training import compile_training
+from lamella.pipeline.nac.running import compile_training
 from lamella.pipeline.options import Options
 from tests.bridge.nac_bytes import newer_bytes
 from tests.fuzz.nac_field_mutate import known, mutate

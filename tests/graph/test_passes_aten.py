@@ -31,7 +31,7 @@ from lamella.graph.passes.fold_constants import LARGEST, fold_constants
 from lamella.graph.passes.simplify import says_all
 from lamella.graph.rewrite import members
 from lamella.graph.verify import verify
-from lamella.pipeline.skriptnd.passing import evaluator
+from lamella.pipeline.skriptnd.run_passes import evaluator
 from tests.graph.aten_models import run_special, same_bits
 from tests.graph.texts import body_of, small
 

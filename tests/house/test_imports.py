@@ -29,7 +29,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 }
 EVERYTHING = ("", "cli", "__main__")  # "" is lamella/__init__.py
 LAZY = ("lamella", "lamella.cli")  # their __init__ loads what is asked for
-LOADERS = (*LAZY, "lamella.base.optional", "lamella.pipeline.languages", "lamella.backend.cpu.compile")
+LOADERS = (
+    *LAZY,
+    "lamella.base.optional",
+    "lamella.pipeline.languages",
+    "lamella.pipeline.backends",
+    "lamella.backend.cpu.compile",
+)
 BASE_PACKAGES = {"numpy", "ml_dtypes"}
 DOORS = {"lamella.base.paths", "lamella.base.reader", "lamella.base.writer"}
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from lamella.base.paths import shipped
 from lamella.lang.module.nodes import Module, Preset
-from lamella.pipeline.module.reading import read_program
+from lamella.pipeline.module.program import read_program
 from lamella.pipeline.options import Options
 
 FOLDER = shipped("models")

@@ -11,9 +11,10 @@ import pytest
 
 from lamella.backend.reference import compile_model
 from lamella.bridge.module_to_graph import Settings
+from lamella.pipeline.generate import Sampling
 from lamella.pipeline.module.execution import build
 from lamella.pipeline.module.folders import read_source
-from lamella.pipeline.module.generating import Generator, Sampling
+from lamella.pipeline.module.generate import Generator
 from lamella.pipeline.options import Options
 from tests.models.checkpoints import first_of, logits, save, tokens
 

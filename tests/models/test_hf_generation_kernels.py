@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from lamella.base.errors import InputError
-from lamella.pipeline.module.generating import Generator, Sampling
+from lamella.pipeline.generate import Sampling
+from lamella.pipeline.module.generate import Generator
 from lamella.pipeline.options import Options
 from tests.models.checkpoints import logits, save, tokens
 

@@ -11,8 +11,8 @@ import transformers
 from safetensors.numpy import load_file
 
 import lamella
-from lamella.pipeline.module.architectures import architectures
-from lamella.pipeline.module.exporting import export
+from lamella.pipeline.module.export import export
+from lamella.pipeline.module.folders import architectures
 from lamella.pipeline.options import Options
 from tests.models.checkpoints import MODELS, first_of, logits, save, tokens
 

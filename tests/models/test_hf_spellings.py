@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 import lamella
 from lamella.base.diagnostic import LamellaError
 from lamella.graph.model import Model
-from lamella.pipeline.module.exporting import export
+from lamella.pipeline.module.export import export
 from lamella.pipeline.options import Options
 from tests.models.checkpoints import LLAMA3, build, first_of, logits, save, tokens
 

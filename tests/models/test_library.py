@@ -20,7 +20,7 @@ from lamella.lang.module.parse import parse
 from lamella.lang.module.resolve import Workspace, resolve
 from lamella.lang.module.write import write
 from lamella.pipeline.module.files import check
-from lamella.pipeline.module.library import describe_standard
+from lamella.pipeline.module.library import describe as describe_standard
 from lamella.pipeline.options import Options
 from tests.models.library import FOLDER, declarations, files, options_of
 

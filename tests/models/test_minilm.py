@@ -13,7 +13,7 @@ import transformers
 from tokenizers import Tokenizer
 
 import lamella
-from lamella.pipeline.module.exporting import export
+from lamella.pipeline.module.export import export
 from lamella.pipeline.options import Options
 
 SENTENCES = (

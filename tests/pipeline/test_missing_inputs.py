@@ -196,7 +196,7 @@ def test_nothing_is_said_where_all_is_given() -> None:
 
 
 def test_generation_draws_nothing_that_steers() -> None:
-    words = ("run", "steered.nacs", "--generate", "tokens=logits", "--max-tokens", "1")
+    words = ("generate", "steered.nacs", "--tokens", "0", "--ends", "tokens=logits", "--max-tokens", "1")
     done = call(*words)
     assert done.exit_code == 1
     assert "input 'position' (i64[1, 1]) may steer the model, and so is never random" in done.output

@@ -231,9 +231,7 @@ def test_a_call_beyond_the_room_of_the_caches_ends(backend: str, tmp_path: Path)
         words = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]
         call("convert", page, tmp_path / "page.nac", "--cache", 2, "--shape", "T=1", *words)
         executable: Any = lamella.compile(tmp_path / "page.nac", seed=1)
-        said = call(
-            "run", tmp_path / "page.nac", "--generate", "token_ids=logits", "--max-tokens", 3, status=1
-        )
+        said = call("generate", tmp_path / "page.nac", "--tokens", "0", "--max-tokens", 3, status=1)
         assert "room for 2 tokens" in said
     else:
         executable = lamella.compile(page, backend, cache=2, seed=1, config=small)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from docs.generate import repaired
-from lamella.pipeline.module.observing import Observed, observe
+from lamella.pipeline.module.observe import Observed, observe
 from lamella.pipeline.options import Options
 from tests.house.tree import TESTS
 

@@ -20,7 +20,7 @@ from lamella import LamellaError, Limits
 from lamella.base.limits import DEFAULT, GIB
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac import write, write_pieces
-from lamella.pipeline.nac.files import describe
+from lamella.pipeline.nac.describe import describe
 from lamella.pipeline.nac.model import Model, read_checked
 from lamella.pipeline.options import Options
 from tests.lang.nac.containers import container, count, i16

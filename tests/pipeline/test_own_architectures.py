@@ -16,7 +16,7 @@ import lamella
 from lamella.base.diagnostic import LamellaError
 from lamella.bridge.hf_to_module import open_folder
 from lamella.cli import lamella as command
-from lamella.pipeline.module.architectures import TRAVELLING, unknown_architecture
+from lamella.pipeline.module.folders import TRAVELLING, unknown_architecture
 from tests.house.tree import ROOT
 
 MINE = """\

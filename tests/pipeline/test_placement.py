@@ -25,7 +25,8 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.placement import KERNEL, REFERENCE, placement_of
 from lamella.cli import lamella as command
-from lamella.pipeline.module.generating import Generator, Sampling
+from lamella.pipeline.generate import Sampling
+from lamella.pipeline.module.generate import Generator
 from lamella.pipeline.options import Options
 from tests.house.tree import TESTS
 
@@ -236,8 +237,8 @@ def test_tokens_are_chosen_by_kernels_from_the_prompt_on(launches: Counter[str])
         assert bool(launches) == (backend == "cpu")
         chosen.append([first, *tokens])
     assert chosen[0] == chosen[1]
-    words = ("--generate", "token_ids=logits", "--start", "1,2,3", "--max-tokens", 1, "--set", "n_layers=1")
-    done = call("run", PAGE, *words, "--backend", "cpu", "--json")
+    words = ("--tokens", "1,2,3", "--max-tokens", 1, "--set", "n_layers=1")
+    done = call("generate", PAGE, *words, "--backend", "cpu", "--json")
     placement = json.loads(done.stdout)["placement"]
     assert placement["kernels"] == placement["operations"] > 20
 

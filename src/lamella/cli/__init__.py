@@ -8,29 +8,58 @@ import signal
 import sys
 import traceback
 from importlib import import_module
+from types import TracebackType
 from typing import NoReturn
 
 import click
+from click.shell_completion import get_completion_class
 
 from lamella import __version__
 from lamella.base.diagnostic import printable
 from lamella.base.errors import cause_of
 from lamella.base.suggest import nearest
 
-COMMANDS = {
-    "check": "report what is wrong in files",
-    "fmt": "print a file in canonical form",
-    "show": "say what is in a file",
-    "run": "execute a program or a model",
-    "convert": "write a model in another format: .sknd, .nac, .nacs; from .pt2 too",
-    "lower": "write a model in a form below it",
-    "diff": "compare two models, find the first operation that diverges",
-    "sim": "schedule a plan to cycles and explain it",
-    "bind": "lower a plan to a task-control stream",
-    "rules": "list the rules of a language",
-    "explain": "explain one rule with a wrong program and a right one",
+GROUPS = {
+    "look": {
+        "check": "report what is wrong in files",
+        "show": "say what is in a file",
+        "fmt": "print a file in canonical form",
+        "rules": "list the rules of a language",
+        "explain": "explain one rule with a wrong program and a right one",
+    },
+    "run": {
+        "run": "execute a program or a model",
+        "generate": "continue a text or tokens with a model",
+        "train": "take steps of the training graph of a NAC file",
+    },
+    "move": {
+        "convert": "write a model in another format: .sknd, .nac, .nacs, a Hugging Face folder",
+        "lower": "write a model in a form below it, every stage on the way",
+        "diff": "compare two models, find the first operation that diverges",
+    },
+    "plan": {
+        "sim": "schedule a plan to cycles and explain it",
+        "bind": "lower a plan to a task-control stream",
+    },
 }
+"""The commands by what they are for."""
+COMMANDS = {name: sentence for group in GROUPS.values() for name, sentence in group.items()}
+OVERVIEW = """Neural networks through five published languages.
 
+  a model enters as  .module  .sknd  .nac  .tensor  .nem  .pt2  or a Hugging Face folder
+  and goes down      architecture -> graph -> kernels -> numbers;  plan -> numbers, cycles
+
+{commands}
+
+  lamella check FILE                      anything wrong in it?
+  lamella run FILE --seed 1               numbers, with random inputs
+  lamella generate FOLDER --prompt TEXT   a checkpoint of Hugging Face writes on
+  lamella lower FILE --to tensor -o OUT   its kernels, compared with the model
+  lamella sim FILE.nem --html OUT.html    a plan on an NPU, as a timeline
+
+`lamella COMMAND --help` lists the options of a command; `lamella --completion bash` completes words in a shell.
+"""
+SHELLS = ("bash", "zsh", "fish")
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -58,33 +87,71 @@ class _Lazy(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for name, commands in GROUPS.items():
+            with formatter.section(f"Commands, {name}"):
+                formatter.write_dl(list(commands.items()))
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def _print_completion(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    """Print the script that makes a shell complete commands, options and their values."""
+    if value is not None:
+        shell = get_completion_class(value)
+        assert shell is not None  # one of SHELLS
+        click.echo(shell(lamella, {}, "lamella", "_LAMELLA_COMPLETE").source())
+        ctx.exit()
+
+
+@click.group(
+    cls=_Lazy,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--completion",
+    type=click.Choice(SHELLS),
+    expose_value=False,
+    is_eager=True,
+    callback=_print_completion,
+    help='Print a script for this shell: eval "$(lamella --completion bash)".',
+)
 @click.version_option(
     __version__, message="lamella %(version)s  (SkriptND of NNEF 2.0, NAC 1.6, NEM 1.0, STCB 1.0)"
 )
-def lamella() -> None:
+@click.pass_context
+def lamella(ctx: click.Context) -> None:
     """Neural networks through five published languages: Module DSL, SkriptND, NAC, the tensor language, NEM."""
+    if ctx.invoked_subcommand is None:
+        lines = (f"  {name:6} {'  '.join(commands)}" for name, commands in GROUPS.items())
+        click.echo(OVERVIEW.format(commands="\n".join(lines)), nl=False)
 
 
-def main() -> None:
-    """Run the command line; our own bugs end as a short report, never as a traceback."""
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `lamella … | head` ends silently
-    try:
-        lamella.main(prog_name="lamella")
-    except Exception as bug:
+class _BugReport:
+    """Turns our own bugs into a short report and status 3; what click and the system raise to end goes through."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, bug: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(bug, Exception):
+            return
         if isinstance(bug, OSError) and bug.errno in FULL:
             _end_full(bug)
         sys.stderr.write(_bug_report(bug))
         sys.exit(3)
 
 
+def main() -> None:
+    """Run the command line; our own bugs end as a short report, never as a traceback."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `lamella … | head` ends silently
+    with _BugReport():
+        lamella.main(prog_name="lamella")
+
+
 def _end_full(problem: OSError) -> NoReturn:
-    """Say that standard output is full: all other files are written in one place, which tells its faults itself."""
+    """Say that standard output is full: all other files are written in one place, which reports its faults itself."""
     sys.stderr.write(f"error: cannot write standard output: {cause_of(problem)}\n")
     sys.stderr.flush()
     os._exit(1)  # the usual end would try to write the rest once more, and complain again

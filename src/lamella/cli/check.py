@@ -9,9 +9,9 @@ import click
 
 from lamella.base.diagnostic import Diagnostic, printable
 from lamella.cli.options import command, has_errors, print_findings, print_json, summary
-from lamella.cli.watching.waiting import waiting
+from lamella.cli.waiting import waiting
 from lamella.pipeline.check import check_file
-from lamella.pipeline.languages import language_of, part_of
+from lamella.pipeline.languages import MODULE, architectures, language_of
 from lamella.pipeline.options import Options
 
 
@@ -20,21 +20,21 @@ from lamella.pipeline.options import Options
 def check(files: tuple[Path, ...], options: Options) -> None:
     """Check files by the rules of their languages; nothing in them is executed but by --verify-backward."""
     findings: list[Diagnostic] = []
-    told: list[str] = []
+    verified: list[str] = []
     for file in files:
         with waiting(f"checking {printable(str(file))}"):
             findings += check_file(file, options)
             if options.verify_backward and not has_errors(findings, False):
                 wrong, lines = _verify(file, options)
                 findings += wrong
-                told += lines
+                verified += lines
     failed = has_errors(findings, options.strict)
     if options.as_json:
-        more = {"verified": told} if options.verify_backward else {}
+        more = {"verified": verified} if options.verify_backward else {}
         print_json({"ok": not failed, "diagnostics": [item.to_json() for item in findings], **more})
     else:
         print_findings(findings)
-        for line in told:
+        for line in verified:
             click.echo(line)
         total = summary(findings)
         click.echo(
@@ -46,8 +46,6 @@ def check(files: tuple[Path, ...], options: Options) -> None:
 
 def _verify(file: Path, options: Options) -> tuple[list[Diagnostic], list[str]]:
     """What is wrong with the gradients of a file, and what was compared."""
-    language = language_of(file, options.language)
-    if language != "module":
+    if language_of(file, options.language) is not MODULE:
         return [], []
-    found: tuple[list[Diagnostic], list[str]] = part_of(language, "verifying").verify(file, options)
-    return found
+    return architectures().verify(file, options)

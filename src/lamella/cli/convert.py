@@ -8,8 +8,8 @@ import click
 
 from lamella.base.diagnostic import printable
 from lamella.cli.options import command, file_argument, print_findings, print_json
-from lamella.cli.watching.waiting import waiting
-from lamella.pipeline.converting import convert as convert_file
+from lamella.cli.waiting import waiting
+from lamella.pipeline.convert import convert as convert_file
 from lamella.pipeline.options import Options
 
 

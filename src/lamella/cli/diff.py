@@ -10,7 +10,7 @@ import click
 from lamella.base.diagnostic import printable
 from lamella.base.writer import make_folder
 from lamella.cli.options import command, print_json
-from lamella.cli.watching.waiting import waiting
+from lamella.cli.waiting import waiting
 from lamella.pipeline.compare import (
     compare,
     comparison_lines,
@@ -41,8 +41,8 @@ def diff(left: Path, right: Path | None, options: Options) -> None:
         written = write_reproducer(one, found.diverging, options.output, options)
     equal = found.agrees(options.tolerance)
     if options.as_json:
-        told = None if written is None else str(written)
-        print_json({"ok": equal, "diagnostics": [], **comparison_to_json(found), "reproducer": told})
+        path = None if written is None else str(written)
+        print_json({"ok": equal, "diagnostics": [], **comparison_to_json(found), "reproducer": path})
     else:
         for line in (*one.notes, *other.notes, *comparison_lines(found)):
             click.echo(line)

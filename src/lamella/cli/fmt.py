@@ -9,18 +9,20 @@ import click
 from lamella.base.diagnostic import printable
 from lamella.base.writer import write_text
 from lamella.cli.options import command, file_argument
-from lamella.pipeline.check import canonical_text
-from lamella.pipeline.languages import is_binary
+from lamella.pipeline.languages import language_of
 from lamella.pipeline.options import Options
+
+BINARY_ENDINGS = (".nac",)
+"""Files that are bytes: there is no text of them to replace."""
 
 
 @command("fmt")
 @file_argument
 def fmt(file: Path, options: Options) -> None:
     """Print a file in canonical form; comments are kept. Of a binary the text is printed that says the same."""
-    if (options.in_place or options.only_check) and is_binary(file):
+    if (options.in_place or options.only_check) and file.suffix.lower() in BINARY_ENDINGS:
         raise click.UsageError(f"'{printable(file.name)}' is binary: fmt only prints its text")
-    before, after = canonical_text(file, options.language, options.limits)
+    before, after = language_of(file, options.language).format(file, options.limits)
     if options.only_check:
         if before != after:
             raise click.ClickException(f"{printable(str(file))} is not in canonical form")

@@ -22,11 +22,11 @@ from lamella.cli.options import (
     print_json,
     print_placement,
 )
-from lamella.cli.watching.bar import watch
-from lamella.cli.watching.waiting import waiting
+from lamella.cli.progress import show_progress
+from lamella.cli.waiting import waiting
 from lamella.pipeline.api import UNIT, lower_model, make_executable, read, save
 from lamella.pipeline.compare import apart
-from lamella.pipeline.languages import Model, Printing, language_of, printing_of
+from lamella.pipeline.languages import FOLDER, MODULE, REGISTRY, Model, Printing, language_of
 from lamella.pipeline.options import Options, drawing
 
 TOLERANCE = 1e-3
@@ -42,7 +42,7 @@ def lower(file: Path, options: Options) -> None:
     with waiting(f"lowering {printable(str(file))}"):
         model = read(file, options)
         lowered = lower_model(model, options.to, options)
-    printing = printing_of(lowered.language)
+    printing = REGISTRY[lowered.language].printer()
     if options.output is None:
         _print(lowered, printing, options)
     elif printing is None:
@@ -79,7 +79,7 @@ def _write_unit(file: Path, options: Options) -> NoReturn:
     folder = options.output
     if folder is None:
         raise click.UsageError("--to ir writes files; say where with -o FOLDER")
-    if language_of(file, options.language) != "module":
+    if language_of(file, options.language) not in (MODULE, FOLDER):
         raise click.UsageError("--to ir is for models of the Module DSL and Hugging Face folders")
     with waiting(f"lowering {printable(str(file))}"):
         unit = lower_model(file, UNIT, options)
@@ -119,8 +119,8 @@ def _report(
     """Say what was written; `ran` is where the operations of the comparison ran."""
     close = difference is None or difference <= TOLERANCE
     if as_json:
-        told = difference if difference is None or np.isfinite(difference) else str(difference)
-        facts = {"written": str(target), "largest_difference": told, **placement_json(ran or placement)}
+        shown = difference if difference is None or np.isfinite(difference) else str(difference)
+        facts = {"written": str(target), "largest_difference": shown, **placement_json(ran or placement)}
         print_json({"ok": close, "diagnostics": [], **facts})
     else:
         said = "" if difference is None else f": read again, largest difference {difference:.3g}"
@@ -137,7 +137,7 @@ def _compare(before: Model, after: Model, options: Options) -> float:
     plain = drawing(Options(seed=options.seed, limits=options.limits))
     for model, given in ((before, options), (after, plain)):
         executable = make_executable(model, None, given)
-        executable.watch = watch
+        executable.watch = show_progress
         found.append(executable())
     first, second = found
     if first.keys() != second.keys():

@@ -25,6 +25,22 @@ from lamella.pipeline.languages import shown_subject, subject_of
 from lamella.pipeline.options import Options, drawing, kind_of
 
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
+IMPLIED: Mapping[str, Mapping[str, object]] = {"run": {"kernel": ""}, "train": {"training": True}}
+"""What a command decides beside its options."""
+MOVED = {
+    "run": {
+        "--prompt": "lamella generate FILE --prompt TEXT",
+        "--generate": "lamella generate FILE --tokens 1,2,3",
+        "--start": "lamella generate FILE --tokens 1,2,3",
+        "--max-tokens": "lamella generate FILE --max-tokens N",
+        "--temperature": "lamella generate FILE --temperature T",
+        "--train-steps": "lamella train FILE --steps N",
+        "--target": "lamella train FILE --target K=FILE.npy",
+        "--lr": "lamella train FILE --lr X",
+        "--save": "lamella train FILE --save OUT",
+    }
+}
+"""Options that are those of another command now."""
 PATHS = ("file", "files", "left", "right")
 """Arguments that are inputs; an option is to have an effect on one of them."""
 WHOLE = ("config", "types", "embed")
@@ -160,6 +176,18 @@ def _whole(bound: float | None) -> int | None:
 class Command(click.Command):
     """A command whose options are shown by group, and whose LamellaError becomes findings and status 1."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the arguments; an option that moved to another command says to which."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as problem:
+            now = MOVED.get(self.name or "", {}).get(problem.option_name)
+            if now is None:
+                raise
+            raise click.UsageError(
+                f"{problem.option_name} is not here any more\n  hint: {now}", ctx
+            ) from None
+
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""
         try:
@@ -223,7 +251,7 @@ def _require_effects(name: str, arguments: Mapping[str, object], options: Option
             return
         given = {key: getattr(options, key) for key in options.given}
         steps = steps_of(name, subject, given, target if isinstance(target, Path) else None)
-        implied = {"kernel": ""} if name == "run" else {}
+        implied = IMPLIED.get(name, {})
         found.append(find_inert(Use(steps, subject, path, name, implied), options))
     inert = next(iter(found), None)
     if inert is not None and None not in found:

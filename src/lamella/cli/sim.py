@@ -39,8 +39,8 @@ def sim(file: Path, options: Options) -> None:
     if options.as_json:
         named = {"named": [asdict(item) for item in find_named(plan)]}
         extra = {"advice": [_advice_json(item) for item in found]} if options.advise else {}
-        told = {"ok": True, "diagnostics": [item.to_json() for item in program.findings]}
-        print_json({**report.to_json(), **named, **extra, **told})
+        status = {"ok": True, "diagnostics": [item.to_json() for item in program.findings]}
+        print_json({**report.to_json(), **named, **extra, **status})
     else:
         print_findings(without_notes(program.findings))
         click.echo(summary(report, plan))

@@ -6,8 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lamella.base.errors import InputError
+from lamella.pipeline import backends, languages
 from lamella.pipeline.given import Use, find_inert, options_of
-from lamella.pipeline.languages import Executable, Model, execution_of, language_of, part_of, subject_of
+from lamella.pipeline.languages import (
+    FOLDER,
+    MODULE,
+    REGISTRY,
+    Executable,
+    Model,
+    architectures,
+    language_of,
+    subject_of,
+)
 from lamella.pipeline.options import Options, table
 from lamella.plan.stcb import Stream
 
@@ -43,7 +53,7 @@ def lower(model: Model | str | Path, /, to: str, **options: object) -> Model:
 
 def save(model: Model, path: str | Path) -> None:
     """Write a model by the ending of the path."""
-    execution_of(model.language).save(model, Path(path))
+    REGISTRY[model.language].save(model, Path(path))
 
 
 # --- the same for commands, whose options are checked already ---------------------------------------------------
@@ -51,25 +61,28 @@ def save(model: Model, path: str | Path) -> None:
 
 def read(path: Path, options: Options) -> Model:
     """Read a model in any language."""
-    return execution_of(language_of(path, options.language)).load(path, options)
+    return language_of(path, options.language).load(path, options)
 
 
 def make_executable(model: Model | Path, backend: str | None, options: Options) -> Executable:
     """Read a model where it is a path, and make it executable."""
     loaded = read(model, options) if isinstance(model, Path) else model
-    return execution_of(loaded.language).compile(loaded, backend, options)
+    return backends.make_executable(loaded, backend, options)
 
 
 def lower_model(model: Model | Path, to: str, options: Options) -> Model:
     """Read a model where it is a path, and lower it; a compiled unit is made from the text, not from its graph."""
     if to == UNIT:
-        if not isinstance(model, Path) or language_of(model, options.language) != "module":
+        if not isinstance(model, Path) or language_of(model, options.language) not in (
+            MODULE,
+            FOLDER,
+            languages.UNIT,
+        ):
             hint = "lower the path of a .module file or of a Hugging Face folder"
             raise InputError("only models of the Module DSL become compiled units", hint=hint)
-        unit: Model = part_of("module", "units").build_unit(model, options)
-        return unit
+        return architectures().build_unit(model, options)
     loaded = read(model, options) if isinstance(model, Path) else model
-    return execution_of(loaded.language).lower(loaded, to, options)
+    return REGISTRY[loaded.language].lower(loaded, to, options)
 
 
 def _as_given(model: Model | str | Path) -> Model | Path:
@@ -96,4 +109,4 @@ def _subject_of_model(model: Model) -> str:
     """The kind of a model that is loaded."""
     if isinstance(model, Stream):
         return "stream"
-    return {"skriptnd": "graph", "module": "unit"}.get(model.language, model.language)
+    return "graph" if model.language == "skriptnd" else model.language

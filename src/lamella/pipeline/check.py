@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
-from lamella.base.limits import Limits
 from lamella.pipeline.given import Use, find_inert, options_of
-from lamella.pipeline.languages import file_language, files_of, language_of, subject_of
+from lamella.pipeline.languages import file_language, subject_of
 from lamella.pipeline.options import Options
 
 
@@ -26,11 +25,6 @@ def check(path: str | Path, language: str | None = None, **options: object) -> l
 def check_file(path: Path, options: Options) -> list[Diagnostic]:
     """What is wrong in a file."""
     try:
-        return files_of(file_language(path, options.language)).check(path, options)
+        return file_language(path, options.language).check(path, options)
     except LamellaError as problem:
         return list(problem.findings)
-
-
-def canonical_text(path: Path, language: str | None, limits: Limits) -> tuple[str, str]:
-    """The text of a file and its canonical form; a text with syntax errors raises."""
-    return files_of(language_of(path, language)).canonical(path, limits)

@@ -27,9 +27,10 @@ from lamella.graph.passes.specialise_shapes import specialise_shapes
 from lamella.graph.rewrite import copy_of
 from lamella.ops.problem import Problem
 from lamella.pipeline.arrays import file_name, write_array
-from lamella.pipeline.languages import execution_of, language_of
+from lamella.pipeline.backends import make_executable
+from lamella.pipeline.languages import MODULE, NAC, SKRIPTND, language_of
 from lamella.pipeline.options import Options
-from lamella.pipeline.skriptnd.writing import write_model
+from lamella.pipeline.skriptnd.execution import write_model
 
 TOLERANCE = 1e-5
 """How far results may lie apart, in parts of the largest number."""
@@ -38,7 +39,7 @@ MOST = 20_000
 DEFAULT_EXTENT = 4
 """The size of an extent that both models leave open under different names."""
 LISTED = 4
-"""Variables that are listed by name where only one model has them; of more, only the number is told."""
+"""Variables that are listed by name where only one model has them; of more, only the number is given."""
 MACHINE = "nacvm"
 
 
@@ -81,12 +82,11 @@ def _load(path: Path, paths: Sequence[Path], options: Options) -> Side:
     notes: tuple[str, ...] = ()
     language = language_of(path, options.language)
     folder = next((item for item in paths if item != path and is_model_folder(item)), None)
-    if language == "module" and not is_model_folder(path) and options.weights is None and folder is not None:
+    if language is MODULE and options.weights is None and folder is not None:
         chosen, notes = replace(chosen, weights=folder), (f"{path}: weights of {folder}",)
-    execution = execution_of(language)
-    model = execution.load(path, chosen)
-    if model.language == "nac":
-        model = execution.lower(model, "sknd", chosen)
+    model = language.load(path, chosen)
+    if language is NAC:
+        model = NAC.lower(model, "sknd", chosen)
     if not isinstance(model, Model):
         raise InputError(
             f"'{path}' is no graph but {model.language}",
@@ -256,12 +256,11 @@ def values_of(
     outputs = tuple(copy for _, copy in copies.values())
     observed = replace(model, graph=replace(model.graph, nodes=nodes, outputs=outputs, updates=()))
     options = replace(options, shape={}, types={}, weights=None, random=True)  # what loading has honoured
-    execution = execution_of(model.language)
-    if side.backend == MACHINE:
-        file = execution.lower(observed, "nac", options)
-        run = execution_of(file.language).compile(file, MACHINE, options)
-    else:
-        run = execution.compile(observed, side.backend, options)
+    run = make_executable(
+        SKRIPTND.lower(observed, "nac", options) if side.backend == MACHINE else observed,
+        side.backend,
+        options,
+    )
     found = run(**(inputs or {}))
     return {copies[name][0].name: array for name, array in found.items()}
 

@@ -55,8 +55,9 @@ RUNNABLE = BY_KERNELS | TENSOR | NEM | kinds("stream")
 
 STEPS = MappingProxyType(
     {
-        "speak": "that continues tokens",
         "generate": "that generates tokens",
+        "generate nac": "that generates tokens",
+        "answer": "whose plan answers",
         "observe": "that is observed",
         "plan": "whose plan runs",
         "train": "that is trained",
@@ -75,9 +76,15 @@ COMMANDS = MappingProxyType(
         "fmt": (("fmt",),),
         "show": (("show",),),
         "run": (
-            *(("load", "compile", step) for step in ("execute", "generate", "train", "speak")),
+            ("load", "compile", "execute"),
             *(("load", step) for step in ("observe", "plan")),
         ),
+        "generate": (
+            ("load", "compile", "generate"),
+            ("load", "compile", "generate nac"),
+            ("load", "answer"),
+        ),
+        "train": (("load", "compile", "train"),),
         "convert": tuple(("load", step) for step in ("write nac", "write graph", "export")),
         "lower": (("load", "lower"), ("load", "unit")),
         "diff": (("load", "diff"),),
@@ -86,6 +93,8 @@ COMMANDS = MappingProxyType(
     }
 )
 """Each command with the ways it may go."""
+TAKES = MappingProxyType({"generate": SOURCES | NAC, "train": NAC})
+"""The kinds of input of commands that run a model in a way of their own: they have the options of `run` that apply."""
 
 
 def steps_of(command: str, subject: str, given: Mapping[str, object], target: Path | None = None) -> Steps:
@@ -98,17 +107,15 @@ def steps_of(command: str, subject: str, given: Mapping[str, object], target: Pa
         is_nac = target is not None and target.suffix.lower() in (".nac", ".nacs")
         is_export = subject in SOURCES and target is not None and not target.suffix
         return ("load", "write nac" if is_nac else "export" if is_export else "write graph")
+    if command == "generate" and subject == "nac":
+        return ("load", "answer") if "prompt" in given else ("load", "compile", "generate nac")
     if command != "run":
         return COMMANDS[command][0]
-    if subject in SOURCES and ("prompt" in given or "generate" in given):
-        return ("load", "compile", "speak")
     if "observe" in given:
         return ("load", "observe")
-    if "train_steps" in given:
-        return ("load", "compile", "train")
-    if any(name in given for name in ("prompt", "run_plan", "patch", "rewrite")):
+    if any(name in given for name in ("answers", "run_plan", "patch", "rewrite")):
         return ("load", "plan")
-    return ("load", "compile", "generate" if "generate" in given else "execute")
+    return ("load", "compile", "execute")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +168,15 @@ class Option:
     """What is said where it has no effect, of an option that is often meant for another."""
     hidden: tuple[str, ...] = ()
     """Commands that know it only to say that."""
+
+    def is_offered(self, command: str) -> bool:
+        """Whether a command has it: by its own row, or as a command that runs models and can be changed by it."""
+        if command in self.commands or command not in TAKES:
+            return command in self.commands
+        ways = COMMANDS[command]
+        return "run" in self.commands and any(
+            self.has_effect(way, kind) for way in ways for kind in TAKES[command]
+        )
 
     def has_effect(self, steps: Steps, subject: str) -> bool:
         """Whether it can change something for a kind of input on the way that a command goes."""

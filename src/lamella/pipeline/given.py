@@ -18,7 +18,7 @@ from lamella.pipeline.options import ALWAYS, DIALECTS, NAMES, Options, kind_of, 
 
 
 def options_of(words: Mapping[str, object], by_command: bool = False) -> Options:
-    """Options by their names; one that does not exist, or has a value of another kind, is told.
+    """Options by their names; one that does not exist, or has a value of another kind, is an error.
 
     None is the value of an option that is not given.
     """
@@ -126,7 +126,7 @@ class Inert:
         return InputError(self.message, hint=self.hint)
 
 
-DECIDING = ("to", "observe", "train_steps", "run_plan", "patch", "generate", "prompt", "verify_backward")
+DECIDING = ("to", "observe", "run_plan", "patch", "answers", "prompt", "verify_backward")
 """Options that decide between the ways of a command are looked at first: the others depend on them."""
 
 
@@ -186,26 +186,26 @@ def _others(use: Use) -> str:
 def effective(use: Use) -> Iterator[str]:
     """The options that can have an effect in a use, as its user spells them; those of every command are left out."""
     for name, row in table().items():
-        offered = use.command in row.commands and use.command not in row.hidden if use.command else row.in_api
-        if offered and row.effects is not ALWAYS and row.has_effect(use.steps, use.subject):
+        shown = row.is_offered(use.command) and use.command not in row.hidden if use.command else row.in_api
+        if shown and row.effects is not ALWAYS and row.has_effect(use.steps, use.subject):
             yield spelled(name, use.command)
 
 
 def _needed(need: Need, use: Use) -> str:
     """What one option needs of others, as a user writes it."""
-    names = [name for name in need.options if not use.command or use.command in table()[name].commands]
+    names = [name for name in need.options if not use.command or table()[name].is_offered(use.command)]
     values = [item for item in need.values if item not in (None, False)]
     if need.values and not values:
         return f"beside {' or '.join(spelled(name, use.command) for name in names)}"
-    told = []
+    wanted = []
     for name in names:
         if not values:
-            told.append(spelled(name, use.command))
+            wanted.append(spelled(name, use.command))
         elif use.command:
-            told.append(f"{spelled(name, use.command)} {'|'.join(map(str, values))}")
+            wanted.append(f"{spelled(name, use.command)} {'|'.join(map(str, values))}")
         else:
-            told += [f"{name}={item!r}" for item in values]
-    return f"without {' or '.join(told)}"
+            wanted += [f"{name}={item!r}" for item in values]
+    return f"without {' or '.join(wanted)}"
 
 
 def spelled(name: str, command: str) -> str:
@@ -218,4 +218,4 @@ def spelled(name: str, command: str) -> str:
 
 def offered(command: str) -> dict[str, Option]:
     """The options of a command, by name."""
-    return {name: row for name, row in table().items() if command in row.commands}
+    return {name: row for name, row in table().items() if row.is_offered(command)}

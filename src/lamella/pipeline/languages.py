@@ -1,54 +1,44 @@
-"""The languages by name and file ending, and the one door through which the code of one language is loaded."""
+"""The registry of languages: one typed object each, by name and by file ending; it loads a language when asked to.
+
+A language or another format of files is one row of `ROWS`. Commands and the API go through its methods: nothing else in
+the pipeline loads code by a name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, cast
 
 from lamella.base.diagnostic import Diagnostic, Rule, printable
-from lamella.base.errors import RULES as FILE_RULES
 from lamella.base.errors import InputError, cause_of
 from lamella.base.limits import Limits
-from lamella.base.paths import is_folder, is_there, read_shipped, shipped, shown
+from lamella.base.paths import is_folder, is_there, shipped, shown
 from lamella.base.placement import Placed
-from lamella.base.suggest import nearest
 from lamella.kernels.target import TARGETS
-from lamella.pipeline.options import Options
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lamella.backend.drawing import Drawn
+    from lamella.backend.mep import Outcome
     from lamella.backend.watch import Watch
     from lamella.base.arrays import Array
+    from lamella.bridge.nac_to_graph import InputType
+    from lamella.bridge.nac_to_graph.nodes import State
+    from lamella.graph.model import Model as GraphModel
+    from lamella.lang.nac.nodes import File
+    from lamella.pipeline.backends import Backend
+    from lamella.pipeline.generate import Generated
+    from lamella.pipeline.module.observe import Observed
+    from lamella.pipeline.nac.model import Model as NacModel
+    from lamella.pipeline.nac.results import Results
+    from lamella.pipeline.options import Options
 
-LANGUAGES = MappingProxyType(
-    {"module": ".module", "nac": ".nac", "nem": ".nem", "skriptnd": ".sknd", "tensor": ".tensor"}
-)
-"""Each language with the ending of its files."""
-DATA = "data"
-"""Not a language: files that hold the numbers of a model."""
-TORCH = "torch"
-"""Not a language of ours: programs that torch.export saved."""
-ENDINGS = MappingProxyType(
-    {
-        **{ending: name for name, ending in LANGUAGES.items()},
-        **{".ir": "tensor", ".nacs": "nac", ".dat": DATA, ".safetensors": DATA, ".pt2": TORCH},
-    }
-)
-BINARY_ENDINGS = (".nac",)
-"""Languages whose files are bytes, with a text under another ending."""
-MODULE_MARKS = ("config.json", "config_schema.json", "model.safetensors", "architecture.module")
-"""Files by which a folder is known as one of Hugging Face, or as a compiled unit of the Module DSL."""
-DOCUMENT = ".json"
-"""A stream as text, or any other JSON: only what is in it tells."""
-MOST_CODES = 3
-"""Codes that are offered instead of one that no rule has."""
-STREAM_ENDINGS = (".stcb", DOCUMENT)
+# --- what languages hand around ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,35 +50,6 @@ class Description:
     findings: tuple[Diagnostic, ...] = ()
 
 
-class Files(Protocol):
-    """What each language offers for its files: `lamella.pipeline.<language>.files`."""
-
-    def check(self, path: Path, options: Options) -> list[Diagnostic]:
-        """What is wrong in a file."""
-
-    def canonical(self, path: Path, limits: Limits) -> tuple[str, str]:
-        """The text of a file and its canonical form."""
-
-    def describe(self, name: str, options: Options) -> Description:
-        """What is in a file."""
-
-
-class Execution(Protocol):
-    """What each language offers for its models: `lamella.pipeline.<language>.execution`."""
-
-    def load(self, path: Path, options: Options) -> Model:
-        """Read and check a file; LamellaError holds all findings when something is wrong."""
-
-    def compile(self, model: Model, backend: str | None, options: Options) -> Executable:
-        """Make a model executable."""
-
-    def lower(self, model: Model, to: str, options: Options) -> Model:
-        """Lower a model to a form below it."""
-
-    def save(self, model: Model, path: Path) -> None:
-        """Write a model by the ending of the path."""
-
-
 @dataclass(frozen=True, slots=True)
 class Compared:
     """What a model and what was written of it gave, by name, and where the operations of the latter ran."""
@@ -97,17 +58,22 @@ class Compared:
     placement: tuple[Placed, ...] = ()
 
 
-class Printing(Protocol):
-    """What a language with texts below it offers to `lower`: `lamella.pipeline.<language>.printing`."""
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What was written, the main file last, and what there is to say about it."""
 
-    def printed(self, model: Model) -> str:
-        """The text of a lowered model."""
+    written: tuple[Path, ...]
+    findings: tuple[Diagnostic, ...] = ()
+    lines: tuple[str, ...] = ()
+    data: Mapping[str, object] | None = None
 
-    def write_into(self, model: Model, folder: Path, stem: str) -> Path:
-        """Write every stage into a folder; gives the file of the last."""
 
-    def compare(self, before: Model, lowered: Model, path: Path, options: Options) -> Compared:
-        """The numbers of a model and of what was written of it."""
+@dataclass(frozen=True, slots=True)
+class Console:
+    """How the plan of an application talks to a person: what it prints, and what it asks."""
+
+    echo: Callable[[str, str], None]
+    ask: Callable[[str], str]
 
 
 class Model(Protocol):
@@ -115,7 +81,7 @@ class Model(Protocol):
 
     @property
     def language(self) -> str:
-        """The language that the model is written in."""
+        """The row of the registry that knows the model."""
 
 
 class Executable(Protocol):
@@ -144,52 +110,383 @@ class Executable(Protocol):
         """Run once."""
 
 
-def files_of(language: str) -> Files:
-    """The part of a language that reads, checks and shows its files; no other language is loaded."""
-    return cast(Files, import_module(f"lamella.pipeline.{language}.files"))
+# --- parts of a language: modules of its folder in the pipeline, each loaded when it is used ---------------------
+# mypy compares each module with its protocol in tests/house/test_languages_alike.py.
 
 
-def execution_of(language: str) -> Execution:
-    """The part of a language that runs its models."""
-    if language == DATA:
-        raise InputError("the file holds data, not a model", hint="give it to a model with --weights")
-    return cast(Execution, import_module(f"lamella.pipeline.{language}.execution"))
+class Files(Protocol):
+    """The part of a language that checks and formats its files."""
+
+    def check(self, path: Path, options: Options) -> list[Diagnostic]:
+        """What is wrong in a file."""
+
+    def canonical(self, path: Path, limits: Limits) -> tuple[str, str]:
+        """The text of a file and its canonical form."""
 
 
-def part_of(language: str, name: str) -> ModuleType:
-    """A part of a language that is only loaded where it is used."""
-    return import_module(f"lamella.pipeline.{language}.{name}")
+class Shows(Protocol):
+    """The part of a language that says what is in its files."""
+
+    def describe(self, name: str, options: Options) -> Description:
+        """What is in a file, or in what else goes by a name."""
 
 
-def printing_of(language: str) -> Printing | None:
-    """The part of a language that prints and writes what its models are lowered to; None where that is one file."""
-    if language not in ("tensor", "kernels"):
-        return None
-    return cast(Printing, part_of(language, "printing"))
+class Loads(Protocol):
+    """The part of a language that makes models of its files."""
+
+    def load(self, path: Path, options: Options) -> Model:
+        """Read and check a file; LamellaError holds all findings when something is wrong."""
 
 
-def language_of(path: Path, language: str | None) -> str:
-    """The language of a file: as the user says, else by its ending.
+class Saves(Protocol):
+    """The part of a language that makes files of its models."""
 
-    A folder is a SkriptND model, one of Hugging Face, or a compiled unit of the Module DSL.
-    """
+    def save(self, model: Model, path: Path) -> None:
+        """Write a model by the ending of the path."""
+
+
+class Lowers(Protocol):
+    """The part of a language that lowers its models."""
+
+    def lower(self, model: Model, to: str, options: Options) -> Model:
+        """Lower a model to a form below it."""
+
+
+class AsGraph(Protocol):
+    """The part of a language that runs its models on a backend for graphs."""
+
+    def compile_as_graph(self, model: Model, backend: Backend, options: Options) -> Executable:
+        """Make the graph of a model executable."""
+
+
+class FromGraph(Protocol):
+    """The part of a language that a graph is written in."""
+
+    def from_graph(self, model: GraphModel, path: Path, options: Options) -> Model:
+        """The graph in this language; the path is that of the file it will be."""
+
+
+class Rules(Protocol):
+    """The rules of a published language."""
+
+    RULES: tuple[Rule, ...]
+
+
+class Printing(Protocol):
+    """The part of a language whose models are printed and written by stages, for `lamella lower`."""
+
+    def printed(self, model: Model) -> str:
+        """The text of a lowered model."""
+
+    def write_into(self, model: Model, folder: Path, stem: str) -> Path:
+        """Write every stage into a folder; gives the file of the last."""
+
+    def compare(self, before: Model, lowered: Model, path: Path, options: Options) -> Compared:
+        """The numbers of a model and of what was written of it."""
+
+
+class Architectures(Protocol):
+    """What only the sources of a graph can do: .module files and Hugging Face folders."""
+
+    def build_unit(self, path: Path, options: Options) -> Model:
+        """The compiled unit of a source."""
+
+    def export(
+        self, path: Path, target: Path, options: Options
+    ) -> tuple[tuple[Path, ...], tuple[Diagnostic, ...]]:
+        """Write a source as a Hugging Face folder."""
+
+    def with_parts(self, path: Path, options: Options) -> Options:
+        """The options that also put the config and the tokenizer of a folder into a NAC file."""
+
+    def generate_text(
+        self, path: Path, prompt: str, options: Options, emit: Callable[[str], None] | None = None
+    ) -> Generated:
+        """What follows a prompt; `emit` gets each piece of the text as it is known."""
+
+    def generate_tokens(self, path: Path, prompt: Sequence[int], options: Options) -> Generated:
+        """The tokens that follow others."""
+
+    def verify(self, path: Path, options: Options) -> tuple[list[Diagnostic], list[str]]:
+        """Gradients against finite differences; this executes the model."""
+
+    def observe(
+        self, path: Path, options: Options, inputs: Mapping[str, Array], backend: str | None
+    ) -> Observed:
+        """Run once, and collect what the annotations of a model watch."""
+
+
+class NacGraphs(Protocol):
+    """NAC files as graphs."""
+
+    def find_foreign(self, model: NacModel, limits: Limits) -> list[Diagnostic]:
+        """The operations that no table knows."""
+
+    def check_lowering(self, model: NacModel, options: Options) -> list[Diagnostic]:
+        """What keeps a file from becoming a graph."""
+
+    def to_graph(
+        self, model: NacModel, options: Options, known: Mapping[str, InputType] | None = None
+    ) -> GraphModel:
+        """The graph of a file."""
+
+
+class NacResults(Protocol):
+    """What NAC files give and keep, as far as it can be known without a run."""
+
+    def find_states(self, file: File) -> list[State]:
+        """What a file keeps between runs."""
+
+    def find_results(self, model: NacModel, options: Options) -> Results:
+        """What the instructions of a file give."""
+
+
+class NacWriting(Protocol):
+    """Graphs and files as other NAC files."""
+
+    def convert_to_nac(self, model: Model, target: Path, options: Options) -> Conversion:
+        """Write a model as a NAC file with all that the options ask for."""
+
+
+class NacPlans(Protocol):
+    """The plans of NAC applications."""
+
+    def patch(self, model: Model, values: Mapping[str, str]) -> NacModel:
+        """The file with other constants in its plan."""
+
+    def rewrite(self, model: NacModel) -> None:
+        """Write the file in place."""
+
+    def execute(
+        self,
+        model: NacModel,
+        console: Console,
+        options: Options,
+        answers: Sequence[str] = (),
+        allowed: Mapping[str, Path] | None = None,
+    ) -> Outcome:
+        """Run a plan within what is allowed."""
+
+
+# --- the registry -----------------------------------------------------------------------------------------------
+
+
+def _part(name: str, package: str = "pipeline") -> object:
+    """A module of the pipeline, loaded where it is used: the one place of this registry that loads by a name."""
+    return import_module(f"lamella.{package}.{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """A language, or another format of files: its endings, and the modules of the pipeline that know it."""
+
+    name: str
+    endings: tuple[str, ...] = ()
+    files: str = ""
+    """What checks and formats its files."""
+    shows: str = ""
+    """What says what is in them."""
+    loads: str = ""
+    """What makes a model of a file: of this language, or a graph."""
+    saves: str = ""
+    """What makes a file of a model."""
+    lowers: str = ""
+    """What lowers a model."""
+    as_graph: str = ""
+    """What runs its models on a backend for graphs."""
+    writing: str = ""
+    """What writes a graph in it."""
+    printing: str = ""
+    """What prints its models, where `lower` writes them by stages."""
+    is_published: bool = False
+    """Whether it is one of the five languages."""
+
+    def check(self, path: Path, options: Options) -> list[Diagnostic]:
+        """What is wrong in a file; nothing in it is executed."""
+        return cast(Files, _part(self.files)).check(path, options)
+
+    def format(self, path: Path, limits: Limits) -> tuple[str, str]:
+        """The text of a file and its canonical form."""
+        return cast(Files, _part(self.files)).canonical(path, limits)
+
+    def show(self, name: str, options: Options) -> Description:
+        """What is in a file, or in what else goes by a name."""
+        return cast(Shows, _part(self.shows)).describe(name, options)
+
+    def load(self, path: Path, options: Options) -> Model:
+        """The model of a file; LamellaError holds all findings when something is wrong."""
+        if not self.loads:
+            raise InputError("the file holds data, not a model", hint="give it to a model with --weights")
+        return cast(Loads, _part(self.loads)).load(path, options)
+
+    def lower(self, model: Model, to: str, options: Options) -> Model:
+        """A model in a form below it."""
+        return cast(Lowers, _part(self.lowers)).lower(model, to, options)
+
+    def save(self, model: Model, path: Path) -> None:
+        """Write a model by the ending of the path."""
+        cast(Saves, _part(self.saves)).save(model, path)
+
+    def compile_as_graph(self, model: Model, backend: Backend, options: Options) -> Executable:
+        """A model on a backend for graphs."""
+        return cast(AsGraph, _part(self.as_graph)).compile_as_graph(model, backend, options)
+
+    def from_graph(self, model: GraphModel, path: Path, options: Options) -> Model:
+        """A graph in this language; the path is that of the file it will be."""
+        return cast(FromGraph, _part(self.writing)).from_graph(model, path, options)
+
+    def printer(self) -> Printing | None:
+        """What prints and writes models by stages; None where they are one file."""
+        return cast(Printing, _part(self.printing)) if self.printing else None
+
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules of a published language, in order."""
+        return cast(Rules, _part(f"{self.name}.rules", "lang")).RULES
+
+
+MODULE = Language(
+    "module",
+    (".module",),
+    files="module.files",
+    shows="module.describe",
+    loads="module.execution",
+    is_published=True,
+)
+FOLDER = Language("folder", files="module.folder_check", shows="module.describe", loads="module.execution")
+"""A checkpoint of Hugging Face."""
+UNIT = Language(
+    "unit",
+    files="module.units",
+    shows="module.units",
+    loads="module.units",
+    saves="module.units",
+    lowers="module.units",
+    as_graph="module.units",
+)
+"""A compiled unit of the Module DSL."""
+STANDARD = Language("standard", shows="module.library")
+"""The shipped library of architectures: a name, not a file."""
+SKRIPTND = Language(
+    "skriptnd",
+    (".sknd",),
+    files="skriptnd.files",
+    shows="skriptnd.describe",
+    loads="skriptnd.execution",
+    saves="skriptnd.execution",
+    lowers="skriptnd.execution",
+    is_published=True,
+)
+NAC = Language(
+    "nac",
+    (".nac", ".nacs"),
+    files="nac.files",
+    shows="nac.describe",
+    loads="nac.execution",
+    saves="nac.execution",
+    lowers="nac.execution",
+    as_graph="nac.running",
+    writing="nac.convert",
+    is_published=True,
+)
+TENSOR = Language(
+    "tensor",
+    (".tensor", ".ir"),
+    files="tensor.files",
+    shows="tensor.files",
+    loads="tensor.execution",
+    saves="tensor.execution",
+    lowers="tensor.stages",
+    printing="tensor.stages",
+    is_published=True,
+)
+KERNELS = Language(
+    "kernels",
+    saves="kernels.execution",
+    lowers="kernels.execution",
+    writing="kernels.execution",
+    printing="kernels.stages",
+)
+"""A graph with its kernels: only handed around."""
+NEM = Language(
+    "nem",
+    (".nem",),
+    files="nem.files",
+    shows="nem.files",
+    loads="nem.execution",
+    saves="nem.execution",
+    lowers="nem.execution",
+    is_published=True,
+)
+DATA = Language("data", (".dat", ".safetensors"), files="data.files", shows="data.files")
+"""Files that hold the numbers of a model."""
+TORCH = Language("torch", (".pt2",), files="torch.files", shows="torch.files", loads="torch.execution")
+"""Programs that torch.export saved."""
+
+ROWS = (MODULE, NAC, NEM, SKRIPTND, TENSOR, DATA, TORCH, FOLDER, UNIT, STANDARD, KERNELS)
+REGISTRY = MappingProxyType({row.name: row for row in ROWS})
+LANGUAGES = tuple(row.name for row in ROWS if row.is_published)
+"""The five languages."""
+ENDINGS = MappingProxyType({ending: row.name for row in ROWS for ending in row.endings})
+
+
+def architectures() -> Architectures:
+    """What only .module files and Hugging Face folders can do."""
+    return cast(Architectures, _part("module.sources"))
+
+
+def nac_graphs() -> NacGraphs:
+    """NAC files as graphs."""
+    return cast(NacGraphs, _part("nac.graphs"))
+
+
+def nac_results() -> NacResults:
+    """What NAC files give and keep."""
+    return cast(NacResults, _part("nac.results"))
+
+
+def nac_writing() -> NacWriting:
+    """Graphs and files as other NAC files."""
+    return cast(NacWriting, _part("nac.convert"))
+
+
+def nac_plans() -> NacPlans:
+    """The plans of NAC applications."""
+    return cast(NacPlans, _part("nac.plans"))
+
+
+# --- the language of a path ------------------------------------------------------------------------------------
+
+MODULE_MARKS = ("config.json", "config_schema.json", "model.safetensors", "architecture.module")
+"""Files by which a folder is known as one of Hugging Face, or as a compiled unit of the Module DSL."""
+UNIT_MARK = "config_schema.json"
+"""The file by which a folder is known as a compiled unit."""
+DOCUMENT = ".json"
+"""A stream as text, or any other JSON: only what is in it says."""
+STREAM_ENDINGS = (".stcb", DOCUMENT)
+
+
+def language_of(path: Path, language: str | None) -> Language:
+    """The language of a file: as the user says, else by its ending, else by what a folder holds."""
     if language is None and str(path) == "-":
         raise InputError("standard input has no ending", hint=f"say --language {' or '.join(LANGUAGES)}")
     name = language or ENDINGS.get(path.suffix.lower())
     if name is None and is_stream(path):
-        name = "nem"
-    if name is None and is_folder(path):
-        name = _language_of_folder(path)
-    if name is None or name not in (*LANGUAGES, DATA, TORCH):
-        known = ", ".join(ending for ending, name in ENDINGS.items() if name != DATA)
+        return NEM
+    row = REGISTRY.get(name or "")
+    if row is None and name is None and is_folder(path):
+        row = _language_of_folder(path)
+    if row is None or not (row.is_published or row in (DATA, TORCH)):
+        known = ", ".join(ending for ending, name in ENDINGS.items() if name != DATA.name)
         raise InputError(
             f"cannot tell the language of '{path}'", path=path, hint=f"known endings are {known}"
         )
-    return name
+    if row is MODULE and is_folder(path):
+        return UNIT if is_there(path / UNIT_MARK) else FOLDER
+    return row
 
 
-def file_language(path: Path, language: str | None) -> str:
-    """The language whose part checks and shows a file: as `language_of`, but a JSON text may be anything."""
+def file_language(path: Path, language: str | None) -> Language:
+    """The language that checks and shows a file: as `language_of`, but a JSON text may be anything."""
     if language is None and path.suffix.lower() == DOCUMENT:
         return DATA
     return language_of(path, language)
@@ -197,51 +494,61 @@ def file_language(path: Path, language: str | None) -> str:
 
 def subject_of(path: Path, language: str | None) -> str:
     """The kind of input that a path is, as the table of options tells them apart."""
-    name = language_of(path, language)
-    if name == "module" and is_folder(path):
-        return "unit" if is_there(path / "config_schema.json") else "folder"
-    if name == "nem" and language is None and is_stream(path):
+    row = language_of(path, language)
+    if row is NEM and language is None and is_stream(path):
         return "stream"
-    return "sknd" if name == "skriptnd" else name
+    return "sknd" if row is SKRIPTND else row.name
+
+
+def shown_language(name: str, language: str | None) -> Language:
+    """The language of what `show` is asked for: a file, or a name of the libraries, of a target, of a device."""
+    if _is_file(name, language):
+        return file_language(Path(name), language)
+    return SHOWN_NAMES[_kind_of_name(name)]
 
 
 def shown_subject(name: str, language: str | None) -> str:
     """The kind of what `show` is asked for: an input, or a name that is no file."""
-    path, found = Path(name), shown_language(name, language)
-    if language or is_there(path) or path.suffix.lower() in ENDINGS or is_stream(path):
-        return subject_of(path, language)
-    return {"tensor": "target", "skriptnd": "library", "nem": "device", "module": "standard"}[found]
+    if _is_file(name, language):
+        return subject_of(Path(name), language)
+    return _kind_of_name(name)
 
 
-def _language_of_folder(path: Path) -> str:
+SHOWN_NAMES = MappingProxyType({"target": TENSOR, "standard": STANDARD, "library": SKRIPTND, "device": NEM})
+"""What is known by a name alone, and what shows it."""
+
+
+def _is_file(name: str, language: str | None) -> bool:
+    path = Path(name)
+    return bool(language) or is_there(path) or path.suffix.lower() in ENDINGS or is_stream(path)
+
+
+def _kind_of_name(name: str) -> str:
+    """What a word that is no file names: a device where nothing else is known by it."""
+    if name in TARGETS:
+        return "target"
+    if is_standard(name):
+        return "standard"
+    return "library" if name.partition(".")[0] in standard_modules() else "device"
+
+
+def _language_of_folder(path: Path) -> Language:
     """The language of a model folder, by the files in it; InputError where none of them is a model."""
     if any(is_there(path / item) for item in MODULE_MARKS):
-        return "module"
+        return MODULE
     if is_there(path / "main.sknd"):
-        return "skriptnd"
+        return SKRIPTND
     try:
         names = sorted(item.name for item in path.iterdir())
     except OSError as problem:
         raise InputError(f"cannot read '{shown(path)}': {cause_of(problem)}", path=shown(path)) from problem
     if any(name.endswith((".safetensors", ".module")) for name in names):
-        return "module"
+        return MODULE
     listed = ", ".join(f"'{printable(name, 80)}'" for name in names[:5])
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     what = f"holds no model, only {listed}{more}" if names else "is empty"
     hint = "a model folder holds main.sknd (SkriptND), or config.json and model.safetensors (Hugging Face)"
     raise InputError(f"the folder '{shown(path)}' {what}", path=shown(path), hint=hint)
-
-
-def shown_language(name: str, language: str | None) -> str:
-    """The language of what `show` is asked for: a file, a module or operator of the library, a target, a device."""
-    path = Path(name)
-    if language or is_there(path) or path.suffix.lower() in ENDINGS or is_stream(path):
-        return file_language(path, language)
-    if name in TARGETS:
-        return "tensor"
-    if is_standard(name):
-        return "module"
-    return "skriptnd" if name.partition(".")[0] in standard_modules() else "nem"
 
 
 def is_standard(name: str) -> bool:
@@ -257,52 +564,3 @@ def standard_modules() -> list[str]:
 def is_stream(path: Path) -> bool:
     """Whether a file is a task-control stream, by its ending."""
     return path.suffix.lower() in STREAM_ENDINGS
-
-
-def is_binary(path: Path) -> bool:
-    """Whether a file of a language is bytes, by its ending: there is no text of it to replace."""
-    return path.suffix.lower() in BINARY_ENDINGS
-
-
-def rules_of(language: str) -> tuple[Rule, ...]:
-    """The rules of a language, in order."""
-    return cast("tuple[Rule, ...]", import_module(f"lamella.lang.{language}.rules").RULES)
-
-
-def _all_rules() -> list[Rule]:
-    """The rules of all languages; faults of files have codes of their own, whatever the language."""
-    return [*FILE_RULES, *(rule for name in LANGUAGES for rule in rules_of(name))]
-
-
-def find_rule(code: str) -> Rule | None:
-    """The rule with a code."""
-    return next((rule for rule in _all_rules() if rule.code == code), None)
-
-
-def close_codes(code: str) -> list[str]:
-    """Codes of rules that may be meant by one that no rule has: those that begin with it first."""
-    known = [rule.code for rule in _all_rules()]
-    begun = [item for item in known if code and item.startswith(code)]
-    return (begun or nearest(code, known, MOST_CODES))[:MOST_CODES]
-
-
-def explanation(rule: Rule) -> str:
-    """What a rule asks, with a wrong program and the right one where they are shipped."""
-    parts = [f"{rule.code} ({rule.severity})", "", rule.sentence, f"specification: {rule.section}"]
-    if rule.hint:
-        parts.append(f"hint: {rule.hint}")
-    wrong, _, right = _shipped_programs(rule.code).partition("\n--- right\n")
-    for title, program in (("wrong:", wrong), ("right:", right)):
-        if program:
-            parts += ["", title, "", *(f"    {line}".rstrip() for line in program.splitlines())]
-    return "\n".join(parts)
-
-
-def _shipped_programs(code: str) -> str:
-    """The programs of a rule, from the pages that `make docs` writes."""
-    for name in LANGUAGES:
-        for block in read_shipped(f"lang/{name}/wrong.txt").split("\n=== ")[1:]:
-            head, _, body = block.partition("\n")
-            if head.strip() == code:
-                return body.strip("\n")
-    return ""

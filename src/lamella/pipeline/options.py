@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from lamella.base.limits import DEFAULT, Limits
+from lamella.pipeline.backends import BACKENDS, WITH_KERNELS
 from lamella.pipeline.effects import (
     ANY,
     BY_KERNELS,
@@ -32,11 +33,11 @@ from lamella.pipeline.effects import (
     own,
     row,
 )
+from lamella.pipeline.languages import LANGUAGES
 
 DIALECTS = ("specification", "newer")
 METHODS = ("none", "fp16", "int8_tensor", "int8_channel", "block_fp8")
 LEVELS = ("none", "exact", "relaxed")
-BACKENDS = ("cpu", "interpreter", "nacvm", "npu", "reference")
 FORMS = ("sknd", "nac", "ir", "tensor", "llvm", "asm", "ptx", "stcb")
 PRECISIONS = ("f32", "f64")
 
@@ -50,14 +51,12 @@ READING = "check, show, load"
 TEXTS = "check fmt show run convert lower sim bind"
 MODELS = "check show run convert lower diff"
 LOADERS = "run convert lower diff"
-LATE = "compile, lower, diff, plan, write nac, write graph"
+LATE = "compile, lower, diff, plan, answer, write nac, write graph"
 """Steps in which a NAC file becomes a graph or a machine."""
 CODE = ("tensor", "llvm", "asm", "ptx")
-WITH_KERNELS = ("cpu", "interpreter")
 NOT_MACHINE = Need(("backend",), (None, "interpreter"), TENSOR)
 ON_INTERPRETER = Need(("backend",), ("interpreter",), BY_KERNELS, ("compile",))
 BY_ARCHITECTURE = Need(("architecture",), on=FOLDER)
-SPEAKING = ("prompt", "generate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class Options:
             "Read the file as this language, whatever its ending.",
             on("check, fmt, show, load, sim, bind", ANY),
             f"--language | {TEXTS} | general",
-            choices=("module", "nac", "nem", "skriptnd", "tensor"),
+            choices=LANGUAGES,
         ),
     )
     limits: Limits = field(
@@ -131,7 +130,7 @@ class Options:
             "Module DSL: a model that is called again for the next tokens, with room for N of them.",
             on("load", SOURCES),
             f"--cache N | {LOADERS}",
-            never=("speak", "export"),
+            never=("generate", "export"),
             least=0,
         ),
     )
@@ -188,7 +187,7 @@ class Options:
                 **on(LATE, NAC),
             },
             f"--shape B=2,T=8 | {MODELS}",
-            never=("speak", "export", "unit"),
+            never=("generate", "export", "unit"),
         ),
     )
     weights: Path | None = field(
@@ -353,8 +352,8 @@ class Options:
         metadata=row(
             "NAC: the learning rate of a step, in the place of those that the training graph has.",
             on("compile", NAC),
-            "--lr | run | training",
-            needs=(Need(("training", "train_steps"), on=NAC),),
+            "--lr | train | training",
+            needs=(Need(("training",), on=NAC),),
         ),
     )
 
@@ -496,7 +495,7 @@ class Options:
         metadata=own(
             "Print one JSON object on standard output.",
             ALWAYS,
-            "--json | check show run convert lower diff sim bind rules | output",
+            "--json | check show run generate train convert lower diff sim bind rules | output",
         ),
     )
     strict: bool = field(
@@ -563,7 +562,7 @@ class Options:
         default=(),
         metadata=own(
             "An input array; repeatable.",
-            {**on("execute", RUNNABLE), **on("generate, train", NAC), "observe": SOURCES},
+            {**on("execute", RUNNABLE), **on("generate nac, train", NAC), "observe": SOURCES},
             "--input NAME=FILE.npy | run | inputs",
         ),
     )
@@ -592,35 +591,33 @@ class Options:
     prompt: tuple[str, ...] = field(
         default=(),
         metadata=own(
-            "Continue a text; NAC: run the plan, and answer it; repeatable.",
-            {"speak": FOLDER, "plan": NAC},
-            "--prompt TEXT | run | generation",
+            "Continue this text; NAC: the plan of the file answers it; repeatable.",
+            {"generate": FOLDER, "answer": NAC},
+            "--prompt TEXT | generate | generation",
         ),
     )
-    generate: str | None = field(
+    tokens: str | None = field(
         default=None,
         metadata=own(
-            "Give the likeliest of an output to an integer input, again and again, and print the numbers.",
-            {"speak": SOURCES, "generate": NAC},
-            "--generate INPUT=OUTPUT | run | generation",
+            "Continue these tokens, and print numbers.",
+            {"generate": SOURCES, "generate nac": NAC},
+            "--tokens ID,ID… | generate | generation",
         ),
     )
-    start: str = field(
-        default="0",
+    ends: str | None = field(
+        default=None,
         metadata=own(
-            "What --generate begins with; 0 by default.",
-            {"speak": SOURCES, "generate": NAC},
-            "--start ID,ID… | run | generation",
-            needs=(Need(("generate",)),),
+            "NAC: the input that takes tokens and the output that rates the next; by default the only ones.",
+            on("generate nac", NAC),
+            "--ends INPUT=OUTPUT | generate | generation",
         ),
     )
     max_tokens: int = field(
         default=16,
         metadata=own(
-            "How many tokens --generate or --prompt makes; 16 by default.",
-            {"speak": SOURCES, "generate": NAC},
-            "--max-tokens N | run | generation",
-            needs=(Need(SPEAKING),),
+            "How many tokens are generated at most; 16 by default.",
+            {"generate": SOURCES, "generate nac": NAC},
+            "--max-tokens N | generate | generation",
             least=0,
             most=1_000_000,
             elsewhere="a plan counts the tokens of its answers itself, often by --patch max_tokens=N",
@@ -629,10 +626,9 @@ class Options:
     temperature: float = field(
         default=0.0,
         metadata=own(
-            "Module DSL, Hugging Face: choose tokens by chance, the more the higher; 0 takes the likeliest.",
-            {"speak": SOURCES},
-            "--temperature | run | generation",
-            needs=(Need(SPEAKING),),
+            "Choose tokens by chance, the more the higher; 0 takes the likeliest.",
+            {"generate": SOURCES, "generate nac": NAC},
+            "--temperature | generate | generation",
             least=0,
         ),
     )
@@ -642,22 +638,30 @@ class Options:
             "NAC: run the plan of the file, not its model alone.", on("plan", NAC), "--plan | run | plans"
         ),
     )
+    answers: tuple[str, ...] = field(
+        default=(),
+        metadata=own(
+            "NAC: run the plan, and answer its questions; repeatable.",
+            on("plan", NAC),
+            "--answer TEXT | run | plans",
+        ),
+    )
     allow: tuple[str, ...] = field(
         default=(),
         metadata=own(
             "NAC: what a plan may do: prompt, read=DIR, write=DIR, models=DIR; repeatable.",
-            on("plan", NAC),
+            on("plan, answer", NAC),
             "--allow WHAT[=DIR] | run check show convert lower | plans",
             elsewhere="tensors of a checkpoint that may stay unused are named with --unused PATTERN",
             hidden=("check", "show", "convert", "lower"),
-            needs=(Need(("prompt", "run_plan")),),
+            needs=(Need(("prompt", "answers", "run_plan")),),
         ),
     )
     patch: Mapping[str, str] = field(
         default_factory=dict,
         metadata=own(
             "NAC: another value for a constant of the plan; repeatable.",
-            on("plan", NAC),
+            on("plan, answer", NAC),
             "--patch KEY=VALUE | run | plans",
         ),
     )
@@ -670,12 +674,12 @@ class Options:
             needs=(Need(("patch",)),),
         ),
     )
-    train_steps: int | None = field(
-        default=None,
+    steps: int = field(
+        default=1,
         metadata=own(
-            "NAC: so many steps of its training graph, each on the same inputs and targets.",
+            "How many steps are taken, each on the same inputs and targets; 1 by default.",
             on("train", NAC),
-            "--train-steps N | run | training",
+            "--steps N | train | training",
             least=1,
             most=1_000_000,
         ),
@@ -683,19 +687,17 @@ class Options:
     targets: tuple[str, ...] = field(
         default=(),
         metadata=own(
-            "NAC: what --train-steps aims at; repeatable.",
+            "What is aimed at, by number; repeatable.",
             on("train", NAC),
-            "--target K=FILE.npy | run | training",
-            needs=(Need(("train_steps",)),),
+            "--target K=FILE.npy | train | training",
         ),
     )
     save: Path | None = field(
         default=None,
         metadata=own(
-            "NAC: write what --train-steps made: weights (.safetensors), or FILE with them (.nac, .nacs).",
+            "Write what was trained: weights (.safetensors), or FILE with them (.nac, .nacs).",
             on("train", NAC),
-            "--save | run | training",
-            needs=(Need(("train_steps",)),),
+            "--save OUT | train | training",
         ),
     )
     tolerance: float = field(

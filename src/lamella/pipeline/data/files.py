@@ -16,14 +16,14 @@ from lamella.base.paths import read_bytes, read_text, shown
 from lamella.base.source import Source
 from lamella.bridge.tokenizer_to_nac import tokenizer_to_nac
 from lamella.graph.data import read_dat, read_safetensors
-from lamella.pipeline.languages import DOCUMENT, Description, files_of
+from lamella.pipeline.languages import DOCUMENT, NEM, Description
 from lamella.pipeline.options import Options
 
 # --- JSON files for the commands: tokenizers, configs, indices of checkpoints, task-control -----------------
 
 
 LISTED = 40
-"""Entries of an object that are listed; of more, the number of the others is told."""
+"""Entries of an object that are listed; of more, the number of the others is given."""
 LONGEST = 60
 """Characters of a value that are shown."""
 
@@ -32,7 +32,7 @@ def check_document(path: Path, options: Options) -> list[Diagnostic]:
     """A stream with its own checks, a tokenizer as it is compiled; of others the syntax."""
     found = _documents_read(path, options.limits)
     if is_stream_object(found):
-        return files_of("nem").check(path, options)
+        return NEM.check(path, options)
     if _kind(found) == "tokenizer":
         return list(tokenizer_to_nac(read_bytes(path, options.limits), path.name).findings)
     return []
@@ -42,7 +42,7 @@ def describe_document(path: Path, options: Options) -> Description:
     """What a JSON file is, and what it holds, entry by entry."""
     found = _documents_read(path, options.limits)
     if is_stream_object(found):
-        return files_of("nem").describe(str(path), options)
+        return NEM.show(str(path), options)
     kind = _kind(found)
     name = printable(shown(path))
     data: dict[str, object] = {"file": shown(path), "kind": kind}

@@ -1,4 +1,4 @@
-"""Module DSL models and Hugging Face folders for the API: what is loaded is a graph, units are written."""
+"""Module DSL models and Hugging Face folders for the API: what is loaded is a graph."""
 
 from __future__ import annotations
 
@@ -15,31 +15,26 @@ from lamella.base.limits import Limits
 from lamella.base.paths import is_folder, map_bytes
 from lamella.base.safetensors import StoreError, read_index
 from lamella.bridge.hf_to_module import Folder, ImportPlan, is_model_folder, open_folder
-from lamella.bridge.ir_to_graph import read_ir
 from lamella.bridge.module_to_graph import Compiled, Settings, graph_name, module_to_graph
 from lamella.bridge.module_to_graph.numbers.tables import compute
-from lamella.bridge.module_to_ir import is_unit
 from lamella.graph.data import read_weights
 from lamella.graph.model import Model
 from lamella.lang.module.instantiate import Instance
-from lamella.pipeline import languages
-from lamella.pipeline.languages import execution_of, part_of
 from lamella.pipeline.module.folders import Source, read_source
 from lamella.pipeline.module.operators import library_of
-from lamella.pipeline.module.planning import COMPUTED, plan_weights
-from lamella.pipeline.module.reading import Program
+from lamella.pipeline.module.program import Program
+from lamella.pipeline.module.weight_plan import COMPUTED, plan_weights
 from lamella.pipeline.options import Options
-from lamella.pipeline.skriptnd.shaping import with_extents
+from lamella.pipeline.skriptnd.specialise import with_extents
 
 if TYPE_CHECKING:
     from lamella.base.arrays import Array
-    from lamella.pipeline.module.units import CompiledUnit
 
 
 # --- the numbers of a model: from a Hugging Face folder by the mapping of the model, or from a file ---------
 
 
-class Data(Mapping[str, "Array"]):
+class LazyWeights(Mapping[str, "Array"]):
     """The numbers of the variables of a graph, each read when it is asked for."""
 
     def __init__(self, compiled: Compiled, numbers: Mapping[str, Array], known: Mapping[str, Array]) -> None:
@@ -63,7 +58,7 @@ class Data(Mapping[str, "Array"]):
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class WeightSource:
     """Where the numbers of a model come from: a folder by the plan of its tensors, a file, or nowhere."""
 
     plan: ImportPlan | None = None
@@ -77,7 +72,7 @@ class Home:
         return path in self.names or (self.file is not None and graph_name(path) in self.names)
 
 
-def find_home(instance: Instance, folder: Folder | None, options: Options) -> Home:
+def locate_weights(instance: Instance, folder: Folder | None, options: Options) -> WeightSource:
     """The place of the weights: where the user says, else the folder of the model; nothing is read yet."""
     file = options.weights
     if file is not None and is_model_folder(file):
@@ -85,17 +80,17 @@ def find_home(instance: Instance, folder: Folder | None, options: Options) -> Ho
         if errors(folder.findings):
             raise LamellaError(errors(folder.findings))
     if file is not None:
-        return Home(file=file, names=_names_in(file, options.limits))
+        return WeightSource(file=file, names=_names_in(file, options.limits))
     if folder is None:
-        return Home()
+        return WeightSource()
     element = "fp64" if options.dtype == "f64" else COMPUTED
     plan = plan_weights(instance, folder, options.unused, element)
     names = frozenset(item.path for item in plan.items)
-    return Home(plan, None, names, plan.findings)
+    return WeightSource(plan, None, names, plan.findings)
 
 
 def _names_in(file: Path, limits: Limits) -> frozenset[str]:
-    """The names of the tensors of a file, or of a folder of them; what is wrong with it is told when it is read."""
+    """The names of the tensors of a file, or of a folder of them; what is wrong with it is found when it is read."""
     if is_folder(file):
         return frozenset(item.stem for item in file.glob("*.dat"))
     try:
@@ -104,15 +99,17 @@ def _names_in(file: Path, limits: Limits) -> frozenset[str]:
         return frozenset()
 
 
-def with_data(model: Model, compiled: Compiled, home: Home, options: Options) -> Model:
+def with_data(model: Model, compiled: Compiled, source: WeightSource, options: Options) -> Model:
     """The model with its constants, with its caches empty, and with its weights where there are some."""
     known = _known(model, compiled, options)
-    if home.file is not None:
-        return _from_file(model, known, home.file, options)
-    if home.plan is None:
+    if source.file is not None:
+        return _from_file(model, known, source.file, options)
+    if source.plan is None:
         return replace(model, data=known)
-    numbers = home.plan.data("f64" if options.dtype == "f64" else None)
-    return replace(model, data=Data(compiled, numbers, known), findings=(*model.findings, *home.findings))
+    numbers = source.plan.data("f64" if options.dtype == "f64" else None)
+    return replace(
+        model, data=LazyWeights(compiled, numbers, known), findings=(*model.findings, *source.findings)
+    )
 
 
 def _known(model: Model, compiled: Compiled, options: Options) -> dict[str, Array]:
@@ -147,27 +144,8 @@ BATCH = "B"
 
 def load(path: Path, options: Options) -> Model:
     """The graph of a model with its weights; LamellaError holds all findings when something is wrong."""
-    if is_unit(path):
-        return with_extents(read_ir(path, options.limits), options)
     source = read_source(path, options)
     return with_extents(build(source, options, settings_of(source.program, options)), options)
-
-
-def compile(  # the API's word: lamella.compile
-    model: CompiledUnit, backend: str | None, options: Options
-) -> languages.Executable:
-    """Make the graph of a unit executable."""
-    return execution_of("skriptnd").compile(model.model, backend, options)
-
-
-def lower(model: CompiledUnit, to: str, options: Options) -> languages.Model:
-    """Lower the graph of a unit."""
-    return execution_of("skriptnd").lower(model.model, to, options)
-
-
-def save(model: CompiledUnit, path: Path) -> None:
-    """Write a unit into a folder."""
-    part_of("module", "units").save_unit(model, path)
 
 
 def settings_of(program: Program, options: Options) -> Settings:
@@ -186,8 +164,8 @@ def build_compiled(source: Source, options: Options, settings: Settings) -> tupl
 
     A parameter that may be missing is there where its numbers are. LamellaError holds what is wrong.
     """
-    home = find_home(source.instance, source.folder, options)
-    compiled = module_to_graph(source.instance, replace(settings, given=home.has))
+    weights = locate_weights(source.instance, source.folder, options)
+    compiled = module_to_graph(source.instance, replace(settings, given=weights.has))
     if errors(compiled.findings):
         raise LamellaError(errors(compiled.findings))
     if compiled.model is None:
@@ -195,7 +173,7 @@ def build_compiled(source: Source, options: Options, settings: Settings) -> tupl
     if options.cache and not compiled.model.graph.updates:
         hint = "leave --cache out (cache=): causal attention, rope and Mamba's operators are what keeps something"
         raise InputError(f"'{compiled.model.graph.name}' keeps nothing from call to call", hint=hint)
-    model = with_data(compiled.model, compiled, home, options)
+    model = with_data(compiled.model, compiled, weights, options)
     # Notes on a folder, such as which file declares its model, are for `check` and `show`.
-    told = (item for item in source.findings if item.severity != NOTE)
-    return compiled, replace(model, findings=(*told, *model.findings))
+    warnings = (item for item in source.findings if item.severity != NOTE)
+    return compiled, replace(model, findings=(*warnings, *model.findings))

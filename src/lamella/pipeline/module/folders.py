@@ -2,26 +2,198 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
-from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.errors import InputError
-from lamella.base.paths import is_folder, shown
+from lamella.base.limits import DEFAULT
+from lamella.base.paths import is_folder, is_there, read_text, shipped, shown
 from lamella.base.source import Source as Text
+from lamella.base.source import Source as source_Source
 from lamella.base.source import Span
-from lamella.bridge.hf_to_module import Folder, open_folder, read_config
+from lamella.base.suggest import nearest
+from lamella.bridge.hf_to_module import Folder, find_architecture, open_folder, read_config, text_of
 from lamella.bridge.hf_to_module.keys import mapped_keys
 from lamella.lang.module.instantiate import Instance, Known
 from lamella.lang.module.instantiate.evaluate import Problem
-from lamella.lang.module.nodes import Field
+from lamella.lang.module.nodes import Field, Module
 from lamella.lang.module.resolve import Declared
 from lamella.lang.module.resolve.lineage import config_params, trace_lineage
+from lamella.lang.module.rules import mappings as rules
 from lamella.lang.module.rules.mappings import CONFIG, UNREAD
-from lamella.pipeline.module.architectures import find_known, find_model
-from lamella.pipeline.module.reading import Program, build_instance, choose, read_program
+from lamella.pipeline.module.library import find_file
+from lamella.pipeline.module.program import Program, build_instance, choose, read_program
 from lamella.pipeline.options import Options
+
+# --- the model that a Hugging Face folder is: of a file that the user names, of one in the folder -----------
+
+
+_MODEL = re.compile(r'^model +([A-Za-z_]\w*)|^ +(?:architecture|model_type): *"([^"]*)"', re.MULTILINE)
+_HEAD = re.compile(r"(For[A-Z]\w*|LMHeadModel|Model)$")
+_CLOSE = 0.85
+_CAUSAL = ("ForCausalLM", "LMHeadModel")
+FOLDER = "models"
+TRAVELLING = "architecture.module"
+"""The file of a folder that declares its model, where that is none of the library; what it imports lies beside it."""
+
+
+class Found(NamedTuple):
+    """The program and the declaration that a folder is, and what there is to say about the choice."""
+
+    program: Program
+    declared: Declared
+    findings: tuple[Diagnostic, ...] = ()
+
+
+@cache
+def architectures() -> Mapping[str, tuple[Path, str]]:
+    """For each architecture and each type of a model, the file and the model that it is."""
+    found: dict[str, tuple[Path, str]] = {}
+    for path in sorted((shipped("models") / FOLDER).glob("*.module")):
+        model = ""
+        for match in _MODEL.finditer(read_text(path, DEFAULT)):
+            model = match[1] or model
+            if match[2]:
+                found.setdefault(match[2], (path, model))
+    return found
+
+
+def find_model(folder: Folder, options: Options) -> Found:
+    """The model for a folder: of `--architecture`, else of its own file, else of the library; LamellaError if none."""
+    known = find_known(folder.config)
+    if options.architecture is not None:
+        program = read_program(_file_of(options.architecture, options), options)
+        return Found(program, pick(program, folder.config, options))
+    if is_there(folder.path / TRAVELLING):
+        program = read_program(folder.path / TRAVELLING, options, inside=True)
+        declared = pick(program, folder.config, options)
+        over = "" if known is None else f", before '{known[1]}' of std.models.{known[0].stem}"
+        note = rules.TRAVELS.at(_place(folder), file=TRAVELLING, model=declared.name, over=over)
+        return Found(program, declared, (note,))
+    if known is None:
+        raise LamellaError([unknown_architecture(folder)])
+    program = read_program(known[0], options)
+    return Found(program, next(item for item in program.modules if item.name == known[1]))
+
+
+def find_known(config: Mapping[str, object]) -> tuple[Path, str] | None:
+    """The file and the model of the library that a config names."""
+    known = architectures()
+    return next((known[name] for name in find_architecture(config) if name in known), None)
+
+
+def names_of(folder: Folder) -> tuple[str, ...]:
+    """The names under which the architecture of a folder may be known."""
+    return find_architecture(folder.config)
+
+
+def _file_of(path: Path, options: Options) -> Path:
+    """The file of `--architecture`: a path, or the name of one of the library such as `std.models.llama`."""
+    if not is_there(path) and path.name.startswith("std."):
+        return find_file(path.name, options)
+    if is_folder(path):
+        hint = "name a .module file, or one of the library such as std.models.llama"
+        raise InputError(f"'{shown(path)}' is a folder", path=shown(path), hint=hint)
+    return path
+
+
+def pick(program: Program, config: Mapping[str, object], options: Options) -> Declared:
+    """The declaration of a file that a config means: the one that is named, else by its names, else the first model."""
+    if options.model is None:
+        kind = config.get("model_type")
+        names = (*find_architecture(config), *((kind,) if isinstance(kind, str) else ()))
+        for name in names:
+            for declared in program.modules:
+                if name in called(declared):
+                    return declared
+    return choose(program, options)
+
+
+def called(declared: Declared) -> tuple[str, ...]:
+    """What a declaration says that it is called in Hugging Face."""
+    module = declared.declaration
+    fields = (module.hf_config or ()) if isinstance(module, Module) else ()
+    return tuple(text for key in ("architecture", "model_type") if (text := text_of(fields, key)))
+
+
+# --- architectures without a model ------------------------------------------------------------------------------
+
+
+def unknown_architecture(folder: Folder) -> Diagnostic:
+    """The finding that nothing here is the architecture of a folder: what is there, and what can be done."""
+    names, kind = names_of(folder), folder.config.get("model_type")
+    name = " or ".join(f"'{item[:100]}'" for item in names) or "that config.json does not name"
+    if isinstance(kind, str) and kind not in names:
+        name += f", model_type '{kind[:100]}'"
+    repair = f"{_suggested(names, kind)}{WAYS}: `lamella show {folder.path}` prints both"
+    return rules.ARCHITECTURE.at(_place(folder), name=name, there=_contents(folder), repair=repair)
+
+
+WAYS = (
+    "run it through torch with lamella.from_torch, or write its architecture as a .module file of your own and say "
+    "--architecture F.module"
+)
+
+
+def _contents(folder: Folder) -> str:
+    tensors = folder.checkpoint.tensors.values()
+    count, size = len(tensors), sum(item.length for item in tensors)
+    types = ", ".join(sorted({str(item.dtype) for item in tensors}))
+    return f"{count} tensors, {size:,} bytes of {types}" if count else "no tensors"
+
+
+def _suggested(names: tuple[str, ...], kind: object) -> str:
+    """A model that is meant: the same type with another head, or nearly the same name with the same numbers in it."""
+    known = architectures()
+    if isinstance(kind, str) and kind in known:
+        path, model = known[kind]
+        return f"'{kind}' with another head is '{model}' here, --architecture std.models.{path.stem}; "
+    stems = {_HEAD.sub("", item): item for item in known if item[:1].isupper()}
+    for name in names:
+        stem = _HEAD.sub("", name[:100])
+        alike = [item for item in stems if re.sub(r"\D", "", item) == re.sub(r"\D", "", stem)]
+        close = nearest(stem, alike)
+        if close:
+            return f"did you mean '{stems[close[0]]}'? "
+    return ""
+
+
+def recipe_lines(folder: Folder) -> Iterator[str]:
+    """The two ways to run a folder that no model here is, to copy."""
+    kind, names = folder.config.get("model_type"), names_of(folder)
+    loader = "AutoModelForCausalLM" if any(name.endswith(_CAUSAL) for name in names) else "AutoModel"
+    path = json.dumps(printable(str(folder.path)))
+    yield "  two ways lead on:"
+    yield "  1. through torch, with the package transformers, in Python:"
+    yield ""
+    yield "       import torch, transformers, lamella"
+    yield f"       model = transformers.{loader}.from_pretrained({path}).eval()"
+    yield "       model.config.use_cache = False"
+    yield "       tokens = torch.zeros((1, 8), dtype=torch.int64)"
+    yield "       graph = lamella.from_torch(model, (tokens,))"
+    yield "       run = lamella.compile(graph)"
+    yield "       print(run(**{run.inputs[0]: tokens.numpy()}))"
+    yield '       lamella.save(graph, "model.sknd")'
+    yield ""
+    yield "  2. as a model of your own: a .module file whose hf_config: and hf_mapping: say what config.json and the"
+    yield f"     tensors mean, such as std.models.llama does it (lamella show std.models.llama){_named(kind)}:"
+    yield ""
+    yield f"       lamella run {printable(str(folder.path))} --architecture mine.module"
+
+
+def _named(kind: object) -> str:
+    return f", with model_type: {json.dumps(printable(kind))}" if isinstance(kind, str) else ""
+
+
+def _place(folder: Folder) -> Span:
+    return Span(source_Source(shown(folder.path / "config.json"), ""), 0, 0)
+
 
 CONFIG_FILE = "config.json"
 
@@ -34,7 +206,7 @@ class Source:
     instance: Instance
     folder: Folder | None = None
     findings: tuple[Diagnostic, ...] = ()
-    """What there is to tell about the folder, and about the model that it is read as."""
+    """What there is to say about the folder, and about the model that it is read as."""
 
 
 def read_source(path: Path, options: Options) -> Source:

@@ -15,7 +15,7 @@ from lamella.lang.module.resolve.places import Place
 from lamella.lang.module.write.expressions import write_expression
 from lamella.lang.module.write.types import write_config_param, write_param, write_port
 from lamella.pipeline.languages import Description
-from lamella.pipeline.module.reading import Program, read_program
+from lamella.pipeline.module.program import Program, read_program
 from lamella.pipeline.options import Options
 
 STD = "std"
@@ -64,7 +64,7 @@ def _names(place: Place) -> list[str]:
 # --- show -------------------------------------------------------------------------------------------------------
 
 
-def describe_standard(name: str, options: Options) -> Description:
+def describe(name: str, options: Options) -> Description:
     """What a name of the library is: a declaration with its signature, a file with its own, a folder with its files."""
     found = find_standard(name, options)
     if found.file is None:

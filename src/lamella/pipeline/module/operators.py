@@ -16,7 +16,7 @@ from lamella.lang.module.rules.names import HIDDEN_BY_LIBRARY
 from lamella.lang.skriptnd import check as check_operators
 from lamella.ops.library import Library
 from lamella.ops.modules import file_of
-from lamella.pipeline.module.reading import Program
+from lamella.pipeline.module.program import Program
 from lamella.pipeline.options import Options
 
 WAYS = ("forward", "backward")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.errors import InputError, OutputError
+from lamella.base.limits import Limits
 from lamella.base.paths import is_folder, is_there, shown
 from lamella.base.writer import make_folder, write_text
 from lamella.bridge.ir_to_graph import read_ir
@@ -15,10 +16,13 @@ from lamella.bridge.module_to_ir import Unit, is_unit, module_to_ir, read_unit, 
 from lamella.graph.model import Model
 from lamella.lang.module.resolve import write_lock
 from lamella.ops.modules import file_of
-from lamella.pipeline.languages import Description
+from lamella.pipeline import languages
+from lamella.pipeline.backends import Backend
+from lamella.pipeline.languages import SKRIPTND, Description
 from lamella.pipeline.module.execution import build_compiled, settings_of
 from lamella.pipeline.module.folders import Source, read_source
 from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.specialise import with_extents
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,27 @@ class CompiledUnit:
     @property
     def language(self) -> str:
         """The language that the model is written in."""
-        return "module"
+        return "unit"
+
+
+def load(folder: Path, options: Options) -> Model:
+    """The graph of a unit."""
+    return with_extents(read_ir(folder, options.limits), options)
+
+
+def lower(model: CompiledUnit, to: str, options: Options) -> languages.Model:
+    """Lower the graph of a unit."""
+    return SKRIPTND.lower(model.model, to, options)
+
+
+def compile_as_graph(model: CompiledUnit, backend: Backend, options: Options) -> languages.Executable:
+    """Make the graph of a unit executable."""
+    return backend.compile(model.model, options)
+
+
+def canonical(path: Path, limits: Limits) -> tuple[str, str]:
+    """A folder has no text; InputError."""
+    raise InputError(f"'{shown(path)}' is a folder", path=shown(path), hint="name a .module file")
 
 
 def build_unit(path: Path, options: Options) -> CompiledUnit:
@@ -49,7 +73,7 @@ def build_unit(path: Path, options: Options) -> CompiledUnit:
     return CompiledUnit(unit, model)
 
 
-def save_unit(made: CompiledUnit, folder: Path) -> None:
+def save(made: CompiledUnit, folder: Path) -> None:
     """Write a unit into a folder of its own; its weights too, where all have numbers, and operators of its own."""
     if is_there(folder) and not is_unit(folder) and (not is_folder(folder) or any(folder.iterdir())):
         hint = "name a new folder: its files would be mixed with others"
@@ -61,7 +85,7 @@ def save_unit(made: CompiledUnit, folder: Path) -> None:
         write_text(folder / file_of(name), document.span.source.text)
 
 
-def check_unit(folder: Path, options: Options) -> list[Diagnostic]:
+def check(folder: Path, options: Options) -> list[Diagnostic]:
     """What is wrong with the files of a unit: each is read, and its graph is verified."""
     try:
         read_unit(folder, options.limits)
@@ -71,23 +95,24 @@ def check_unit(folder: Path, options: Options) -> list[Diagnostic]:
     return []
 
 
-def describe_unit(folder: Path, options: Options) -> Description:
+def describe(name: str, options: Options) -> Description:
     """What a unit holds: ends, operators, parameters, work and memory."""
+    folder = Path(name)
     unit = read_unit(folder, options.limits)
-    told = unit.metadata
-    lines = [f"{printable(shown(folder))}: compiled unit of the Module DSL, {printable(told.model)}"]
-    for title, ends in (("input", told.inputs), ("output", told.outputs)):
+    facts = unit.metadata
+    lines = [f"{printable(shown(folder))}: compiled unit of the Module DSL, {printable(facts.model)}"]
+    for title, ends in (("input", facts.inputs), ("output", facts.outputs)):
         lines += [
             f"  {title:9}{printable(item.name)}: {item.dtype}[{', '.join(map(str, item.shape))}]"
             for item in ends
         ]
-    lines.append(f"  {told.parameters:,} parameters, {told.trainable:,} trainable")
-    lines.append(f"  {told.flops} operations, {told.flops_per_token} for each token")
-    lines += [f"  {count:>6} × {printable(name)}" for name, count in told.operators.items()]
+    lines.append(f"  {facts.parameters:,} parameters, {facts.trainable:,} trainable")
+    lines.append(f"  {facts.flops} operations, {facts.flops_per_token} for each token")
+    lines += [f"  {count:>6} × {printable(name)}" for name, count in facts.operators.items()]
     lines.append(f"  {len(unit.schedule.buffers)} buffers in {len(unit.schedule.pools)} pools")
     if unit.training is not None:
         lines.append(f"  with gradients: {len(unit.training.graph.nodes)} operations")
-    data = {"file": shown(folder), "kind": "unit", "model": told.model, "parameters": told.parameters}
+    data = {"file": shown(folder), "kind": "unit", "model": facts.model, "parameters": facts.parameters}
     return Description("\n".join(lines), data)
 
 

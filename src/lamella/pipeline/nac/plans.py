@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from lamella.base.writer import write_pieces
 from lamella.lang.nac import parse
 from lamella.lang.nac.blocks import extract_block
 from lamella.pipeline.arrays import read_array
+from lamella.pipeline.languages import Console
 from lamella.pipeline.nac.execution import save
 from lamella.pipeline.nac.model import Model, check_model
 from lamella.pipeline.nac.running import Executable, compile_file
@@ -24,14 +25,6 @@ from lamella.pipeline.options import Options
 
 OWN = "self"
 """The path by which a plan names the model of its own file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Console:
-    """How a plan talks to a person: what it prints, and what it asks."""
-
-    echo: Callable[[str, str], None]
-    ask: Callable[[str], str]
 
 
 @dataclass(slots=True)
@@ -154,7 +147,7 @@ def execute(
         hint = (
             "`lamella convert FOLDER chat.nac` writes one for a Hugging Face folder with a tokenizer.json; another"
             " model takes its own: `lamella convert FILE chat.nac --tokenizer tokenizer.json --plan PLAN.nacs`"
-            " (docs/languages/plans.md); without --prompt and --plan the model itself is run"
+            " (docs/languages/plans.md); without --plan and --answer the model itself is run"
         )
         raise InputError(f"'{shown(model.path)}' has no plan", path=shown(model.path), hint=hint)
     folders = dict(allowed or {})

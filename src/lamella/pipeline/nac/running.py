@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,17 +30,20 @@ from lamella.base.source import NOWHERE
 from lamella.bridge.nac_to_graph import InputType, Translation, nac_to_graph
 from lamella.bridge.nac_to_graph.notes import read_notes
 from lamella.bridge.nac_to_graph.outputs import output_names
-from lamella.bridge.nac_to_graph.weights import Weights, read_weight
+from lamella.bridge.nac_to_graph.training import Step, has_training, no_training, step_of, translate_step
+from lamella.bridge.nac_to_graph.weights import Weights, read_weight, with_external, with_internal
+from lamella.lang.nac import plan_memory
 from lamella.lang.nac.nodes import File
 from lamella.lang.skriptnd.rules.data import EXTENT_OUT_OF_BOUND
 from lamella.pipeline import languages
-from lamella.pipeline.languages import execution_of
+from lamella.pipeline.backends import Backend
+from lamella.pipeline.languages import ENDINGS
+from lamella.pipeline.nac.execution import save
+from lamella.pipeline.nac.graphs import read_types, refuse_wrong, to_graph, weights_of
 from lamella.pipeline.nac.model import Model
-from lamella.pipeline.nac.translating import refuse_wrong, weights_of
-from lamella.pipeline.nac.types import read_types
-from lamella.pipeline.options import WITH_KERNELS, Options
+from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.specialise import with_extents
 
-REFERENCE = "reference"
 Translate = Callable[[File, Weights, Mapping[str, InputType], Limits], Translation]
 """How a file becomes a graph."""
 UNTYPED = "of a type that the file does not say"
@@ -50,21 +56,14 @@ def compile_file(model: Model, options: Options, translate: Translate = nac_to_g
     return Executable(model, options, translate)
 
 
-ToGraph = Callable[[Model, Options, Mapping[str, InputType] | None], languages.Model]
-"""How a file becomes a graph once it is known what its inputs are."""
-
-
-def compile_graph(
-    model: Model, backend: str | None, options: Options, to_graph: ToGraph
-) -> languages.Executable:
+def compile_as_graph(model: Model, backend: Backend, options: Options) -> languages.Executable:
     """Make the graph of a file callable on a backend for graphs; each call describes inputs that nothing else does."""
+    if options.training:
+        return compile_training(model, backend, options)
     notes = read_notes(model.file, options.limits)
     declared = {**notes.inputs, **read_types(options.types, model.file)}
     if all(item.name in declared for item in model.file.inputs):
-        return execution_of("skriptnd").compile(to_graph(model, options, None), backend, options)
-    if backend not in (None, REFERENCE, *WITH_KERNELS):
-        hint = f"graphs run on: {', '.join((REFERENCE, *WITH_KERNELS))}"
-        raise InputError(f"there is no backend '{backend}' for a graph", hint=hint)
+        return backend.compile(to_graph(model, options), options)
     refuse_wrong(model, declared, weights_of(model, options), options.limits)
     count = max(model.file.header.outputs - len(notes.states or ()), 0)
     names = tuple(output_names(notes.outputs, count))
@@ -79,7 +78,7 @@ class Specialised:
         model: Model,
         outputs: tuple[str, ...],
         to_graph: Callable[[Mapping[str, InputType]], languages.Model],
-        backend: str | None,
+        backend: Backend,
         options: Options,
     ) -> None:
         self.findings: list[Diagnostic] = [item for item in model.findings if item.severity != NOTE]
@@ -123,7 +122,7 @@ class Specialised:
             while len(self._made) >= MOST_MACHINES:
                 del self._made[next(iter(self._made))]
             graph = self._to_graph(types)
-            self._made[key] = execution_of("skriptnd").compile(graph, self._backend, self._options)
+            self._made[key] = self._backend.compile(graph, self._options)
         return self._made[key]
 
 
@@ -132,8 +131,8 @@ class Executable:
 
     def __init__(self, model: Model, options: Options, translate: Translate = nac_to_graph) -> None:
         self._translate = translate
-        self._told = [item for item in model.findings if item.severity != NOTE]
-        self.findings: list[Diagnostic] = self._told
+        self._warnings = [item for item in model.findings if item.severity != NOTE]
+        self.findings: list[Diagnostic] = self._warnings
         """What the last call found."""
         self.watch: Watch = unwatched
         """Wraps the instructions of a call, for a progress bar."""
@@ -171,7 +170,7 @@ class Executable:
 
     @property
     def state(self) -> Mapping[str, Array]:
-        """What is kept between calls, by name, as it is now; nothing before a call that tells what the inputs are."""
+        """What is kept between calls, by name, as it is now; nothing before a call that decides what the inputs are."""
         return MappingProxyType(self._state)
 
     def reset(self) -> None:
@@ -180,7 +179,7 @@ class Executable:
             self.machine.reset()
 
     def shape_of(self, name: str) -> tuple[int | None, ...] | None:
-        """The extents of an input, None for those that a call tells; None where nothing is known."""
+        """The extents of an input, None for those that a call decides; None where nothing is known."""
         declared = self._declared.get(name)
         if declared is None:
             return None
@@ -207,7 +206,7 @@ class Executable:
         machine.watch = self.watch
         outputs = machine(**given)
         self.drawn = machine.drawn
-        self.findings = [*self._told, *machine.findings]
+        self.findings = [*self._warnings, *machine.findings]
         return outputs
 
     def _prepare(self, given: Mapping[str, Array]) -> Machine:
@@ -290,5 +289,153 @@ def _require_extents(declared: Mapping[str, InputType], options: Options) -> Non
 
 
 def _is_open(declared: InputType | None) -> bool:
-    """Whether only a call tells what an input is."""
+    """Whether only a call decides what an input is."""
     return declared is None or any(not isinstance(extent, int) for extent in declared.shape)
+
+
+# --- steps of training from NAC files: each call computes the gradients, changes the parameters and ---------
+
+
+STORE = ".safetensors"
+
+
+class Keeping(languages.Executable, Protocol):
+    """An executable that keeps states from call to call."""
+
+    @property
+    def state(self) -> Mapping[str, Array]:
+        """What is kept, by name."""
+
+    def reset(self) -> None:
+        """Give the states the values that they started with."""
+
+
+def compile_training(model: Model, backend: Backend | None, options: Options) -> Training:
+    """Make the training graph of a file callable, on the virtual machine or on a backend for graphs."""
+    if options.lr is not None and not math.isfinite(options.lr):
+        raise InputError(f"the learning rate is {options.lr}", hint="give a finite number")
+    if not has_training(model.file):
+        raise no_training()
+    weights = weights_of(model, options)
+    return Training(model, step_of(model.file, weights, options.lr), weights, backend, options)
+
+
+class Training:
+    """A step of training: call it with inputs and targets by name, get the loss and the outputs before the step.
+
+    `state` are the parameters that are trained, as they are now.
+    """
+
+    def __init__(
+        self, model: Model, step: Step, weights: Weights, backend: Backend | None, options: Options
+    ) -> None:
+        self._model, self._step, self._weights, self._options = model, step, weights, options
+        self._variables = {item.name: item.name for item in step.trained}
+        """By the names of parameters those of their variables."""
+        self._run = self._on_machine() if backend is None else self._on_graph(backend)
+
+    def _on_machine(self) -> Keeping:
+        file = replace(self._step.file, schedule=plan_memory(self._step.file))
+        return compile_file(replace(self._model, file=file), self._options, self._translate)
+
+    def _on_graph(self, backend: Backend) -> Keeping:
+        known = read_types(self._options.types, self._step.file)
+        found = self._translate(self._step.file, self._weights, known, self._options.limits)
+        graph = with_extents(found.model, self._options)
+        return cast(Keeping, backend.compile(graph, self._options))
+
+    def _translate(
+        self, file: File, weights: Weights, inputs: Mapping[str, InputType], limits: Limits
+    ) -> Translation:
+        found = translate_step(replace(self._step, file=file), weights, inputs, limits)
+        self._variables |= {state.name: variable.name for state, variable in found.states}
+        return found
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs, those of targets among them."""
+        return self._run.inputs
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs."""
+        return self._run.outputs
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The inputs that are targets, by their numbers."""
+        return self._step.targets
+
+    @property
+    def loss(self) -> str:
+        """The output that is the loss; empty where the training graph gives none."""
+        return self._step.loss
+
+    @property
+    def findings(self) -> list[Diagnostic]:
+        """What the last call found."""
+        return self._run.findings
+
+    @findings.setter
+    def findings(self, value: list[Diagnostic]) -> None:
+        self._run.findings = value
+
+    @property
+    def placement(self) -> list[Placed]:
+        """Where each operation ran in the last step, on a backend that runs kernels."""
+        return placement_of(self._run)
+
+    @property
+    def watch(self) -> Watch:
+        """Wraps the steps of a call, for a progress bar."""
+        return self._run.watch
+
+    @watch.setter
+    def watch(self, value: Watch) -> None:
+        self._run.watch = value
+
+    @property
+    def draws(self) -> bool:
+        """Whether inputs that a call does not give are random; where not, they are missing."""
+        return self._run.draws
+
+    @draws.setter
+    def draws(self, value: bool) -> None:
+        self._run.draws = value
+
+    @property
+    def drawn(self) -> Drawn:
+        """What the last call drew."""
+        return self._run.drawn
+
+    @property
+    def state(self) -> Mapping[str, Array]:
+        """The parameters that are trained, by name, as they are now; nothing before a call that decides the inputs."""
+        held = self._run.state
+        pairs = ((item.name, self._variables[item.name]) for item in self._step.trained)
+        return {name: held[variable] for name, variable in pairs if variable in held}
+
+    def reset(self) -> None:
+        """Give the parameters the values that they started with."""
+        self._run.reset()
+
+    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
+        """Do one step; one that fails changes nothing."""
+        return self._run(**inputs)
+
+    def save(self, path: str | Path) -> None:
+        """Write all weights as they are now (.safetensors), or a copy of the file with them (.nac, .nacs).
+
+        They are stored as they were: in their element types, quantised where they were quantised.
+        """
+        path = Path(path)
+        ending = path.suffix.lower()
+        if ending != STORE and ENDINGS.get(ending) != "nac":
+            hint = f"weights are written as {STORE}, files as .nac or .nacs"
+            raise InputError(f"'{path.name}' is no ending for trained weights", hint=hint)
+        whole, _ = with_internal(self._model.file, dict(self._weights.tensors))
+        file, _ = with_internal(whole, dict(self.state))
+        if ending == STORE:
+            with_external(file, path)
+        else:
+            save(replace(self._model, file=file), path, self._options)

@@ -1,11 +1,9 @@
-"""NEM programs and streams for the API: load, compile, lower, save."""
+"""NEM programs and streams for the API: load, lower, save."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from lamella.backend.npu import Executable, compile_plan
-from lamella.backend.npu.stream import compile_stream
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.errors import InputError
 from lamella.base.paths import read_bytes
@@ -26,30 +24,12 @@ def load(path: Path, options: Options) -> Program | Stream:
     return read_checked(path, options.device, options.limits, options.root)
 
 
-def compile(  # the API's word: lamella.compile
-    model: Program | Stream, backend: str | None, options: Options
-) -> Executable:
-    """Make a plan or a stream executable."""
-    if backend not in (None, "npu"):
-        raise InputError(
-            f"there is no backend '{backend}' for this form", hint="plans and streams run on: npu"
-        )
-    seed, order, limits = options.start_seed, options.order, options.limits
-    executable = (
-        compile_stream(model, seed=seed, order=order, limits=limits)
-        if isinstance(model, Stream)
-        else compile_plan(plan_of(model), seed=seed, order=order, limits=limits)
-    )
-    executable.draws = options.draws
-    return executable
-
-
 def lower(model: Program | Stream, to: str, options: Options) -> Program | Stream:
     """A plan becomes a bound stream."""
     if to == "nem" and isinstance(model, Program):
         return model
     if to != "stcb":
-        raise InputError(f"there is no road to '{to}' from here", hint="a NEM program lowers to: stcb")
+        raise InputError(f"there is no lowering to '{to}' from here", hint="a NEM program lowers to: stcb")
     if isinstance(model, Stream):
         return model
     stream, findings = bind(plan_of(model), allow_future=options.allow_future, limits=options.limits)

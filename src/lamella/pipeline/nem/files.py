@@ -150,7 +150,7 @@ def check(path: Path, options: Options) -> list[Diagnostic]:
 
 def need_program(path: Path, language: str | None) -> None:
     """Say what a file is, where a NEM program is needed."""
-    name = language_of(path, language)
+    name = language_of(path, language).name
     if name != "nem":
         raise InputError(f"'{path.name}' is {name}, not a NEM program", path=path)
     if language is None:

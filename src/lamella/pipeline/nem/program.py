@@ -85,7 +85,7 @@ def check_program(
     limits: Limits = DEFAULT,
     root: Path | None = None,
 ) -> Program:
-    """The language's rules, then the road to the plan, then the plan's own rules."""
+    """The language's rules, then the lowering to the plan, then the plan's own rules."""
     with collector_paused():
         checked = check(source, path, device, limits, root)
         findings = list(checked.findings)

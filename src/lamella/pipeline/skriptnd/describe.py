@@ -9,7 +9,7 @@ from pathlib import Path
 from lamella.base.diagnostic import errors, printable
 from lamella.base.dim import Extent, bounds
 from lamella.base.errors import InputError
-from lamella.base.paths import shown
+from lamella.base.paths import is_there, shown
 from lamella.base.suggest import nearest
 from lamella.graph.nodes import Argument, Branch, Graph, Loop, Operation, Pack, Tensor, Value, tensors, walk
 from lamella.lang.skriptnd.nodes import Document, Operator
@@ -19,11 +19,17 @@ from lamella.ops.instance import Repeated, singles
 from lamella.ops.library import SPECIFICATION, Library
 from lamella.pipeline.languages import Description
 from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.compose import Read, chosen_graph, compose_graph, read_module
 from lamella.pipeline.skriptnd.config import SHOWN, missing_config, require_config
-from lamella.pipeline.skriptnd.reading import Read, chosen_graph, compose_graph, read_module
 
 VARIABLES = 8
 """Variables that are shown by name."""
+
+
+def describe(name: str, options: Options) -> Description:
+    """A model, a module of the library, or one of its operators by its qualified name."""
+    path = Path(name)
+    return describe_model(path, options) if is_there(path) or name == "-" else describe_library(name, options)
 
 
 def describe_library(name: str, options: Options) -> Description:

@@ -1,43 +1,171 @@
-"""SkriptND models for the API: load, compile, lower, save."""
+"""SkriptND models for the API: load, lower, save."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
-from lamella.base.diagnostic import Diagnostic, LamellaError, errors
+from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.dim import symbols
 from lamella.base.dtype import F64
 from lamella.base.errors import InputError
-from lamella.base.paths import is_folder, is_there
+from lamella.base.limits import Limits
+from lamella.base.paths import is_folder, is_there, read_text_in, shown
 from lamella.base.placement import placement_line
-from lamella.base.source import NOWHERE, Span
+from lamella.base.source import NOWHERE, Source, Span
+from lamella.base.writer import make_folder, write_text
+from lamella.bridge.graph_to_skriptnd import (
+    Origins,
+    graph_to_skriptnd,
+    origins_of,
+    restore_names,
+    with_identifiers,
+)
 from lamella.graph.data import Weights, read_weights, write_weights
 from lamella.graph.model import Model
-from lamella.graph.nodes import Graph, tensors, walk
-from lamella.graph.rewrite import extents, members
-from lamella.kernels.nodes import KernelGraph
+from lamella.graph.nodes import Graph
+from lamella.graph.rewrite import defined, extents, members
+from lamella.lang.skriptnd import parse, write
+from lamella.lang.skriptnd.nodes import Document
 from lamella.lang.skriptnd.rules import data as data_rules
 from lamella.lang.skriptnd.rules.graphs import OPEN_EXTENTS
 from lamella.lang.skriptnd.rules.names import SHADOWED_MODULE
+from lamella.ops.library import Library
 from lamella.ops.problem import Problem
 from lamella.pipeline import languages
-from lamella.pipeline.languages import ENDINGS, STREAM_ENDINGS, execution_of, part_of
-from lamella.pipeline.options import WITH_KERNELS, Options
-from lamella.pipeline.skriptnd.passing import apply_pass
-from lamella.pipeline.skriptnd.reading import chosen_graph, compose_graph, read_module
-from lamella.pipeline.skriptnd.writing import (
-    ENDING,
-    MAIN,
-    STORE_FILE,
-    flat_graph,
-    restore_origins,
-    write_model,
-)
+from lamella.pipeline.languages import ENDINGS, KERNELS, NAC, STREAM_ENDINGS
+from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.compose import ORIGINS, chosen_graph, compose_graph, read_json_in, read_module
+from lamella.pipeline.skriptnd.run_passes import apply_pass
+
+if TYPE_CHECKING:
+    from lamella.kernels.nodes import KernelGraph
+
+
+# --- A graph as files: flat SkriptND text, its data, and the names and origins that the text cannot ---------
+
+
+MAIN = "main"
+ENDING = ".sknd"
+TENSOR_FILE, STORE_FILE = ".dat", ".safetensors"
+
+
+def write_model(model: Model, path: Path) -> tuple[Path, ...]:
+    """Write a model as a folder, or as one text with its data beside it; gives the files written.
+
+    The main text is written last: whoever finds it finds all that belongs to it.
+    """
+    alone = path.suffix.lower() == ENDING and not is_folder(path)
+    folder, main = (path.parent, path) if alone else (path, path / f"{MAIN}{ENDING}")
+    documents = graph_to_skriptnd(model)
+    places = {name: folder / f"{name.replace('.', '/')}{ENDING}" for name in documents} | {MAIN: main}
+    kept = {name for name in documents if alone and name != MAIN and _is_kept(places[name], documents[name])}
+    texts = {name: write(document) for name, document in documents.items() if name not in kept}
+    make_folder(folder)
+    files: list[Path] = []
+    flat = with_identifiers(model)
+    if not alone:
+        _refuse_leftovers(folder, flat)
+    if flat.data:
+        files += write_weights(path.with_suffix(STORE_FILE) if alone else folder, flat.graph, flat.data)
+    if not alone:
+        files.append(folder / ORIGINS)
+        write_text(files[-1], json.dumps(origins_of(model), indent=1) + "\n")
+    for name, text in sorted(texts.items(), key=lambda item: item[0] == MAIN):
+        files.append(places[name])
+        make_folder(files[-1].parent)
+        write_text(files[-1], text)
+    return tuple(files)
+
+
+def _is_kept(path: Path, document: Document) -> bool:
+    """Whether a module beside a text is there with all operators that the text calls; another is not replaced."""
+    if not os.path.lexists(path):
+        return False
+    there = parse(Source(shown(path), read_text_in(path.parent, path.name))).document
+    if all(item in there.declarations for item in document.declarations):
+        return True
+    hint = "write into another folder: the text names operators of a module of this name"
+    raise InputError(
+        f"'{shown(path)}' is there already, and declares other operators", path=shown(path), hint=hint
+    )
+
+
+def _refuse_leftovers(folder: Path, model: Model) -> None:
+    """Data that lie in the folder would be taken for the model's own when it is read."""
+    own = {f"{item.name}{TENSOR_FILE}" for item in model.graph.variables if item.name in (model.data or {})}
+    found = (item.name for item in folder.iterdir() if item.suffix in (TENSOR_FILE, STORE_FILE))
+    left = sorted(name for name in found if name not in own)
+    if left and model.graph.variables:
+        raise InputError(
+            f"'{shown(folder)}' holds data of another model: {printable(left[0], 60)}",
+            path=shown(folder),
+            hint="write into an empty folder, or remove its .dat and .safetensors files",
+        )
+
+
+def flat_graph(graph: Graph, home: Path) -> Graph:
+    """The graph as its data are named in a folder that `lower` wrote: a text of identifiers has no dots in names."""
+    if not is_there(home / ORIGINS):
+        return graph
+    return with_identifiers(Model(graph, Library())).graph
+
+
+def restore_origins(graph: Graph, folder: Path, limits: Limits) -> Graph:
+    """The graph with the names that `origins.json` beside its text remembers, where there is one."""
+    path = folder / ORIGINS
+    if not os.path.lexists(path):
+        return graph
+    found = read_json_in(folder, ORIGINS, limits)
+    if not _sound(found) or _merges_extents(graph, cast(Origins, found)):
+        raise InputError(
+            "not a file of names and origins", path=shown(path), hint="remove it to go on without"
+        )
+    return restore_names(graph, cast(Origins, found))
+
+
+def _sound(found: object) -> bool:
+    """Whether the content has the form that we write; it may have been edited."""
+    if not isinstance(found, dict) or set(found) != {"graph", "dialect", "tensors", "extents"}:
+        return False
+    tensors, sizes = found["tensors"], found["extents"]
+    return (
+        _is_text(found["graph"])
+        and _is_text(found["dialect"])
+        and isinstance(tensors, dict)
+        and all(_sound_entry(entry) for entry in tensors.values())
+        and len({entry["name"] for entry in tensors.values()}) == len(tensors)
+        and isinstance(sizes, dict)
+        and all(_is_text(item) for item in sizes.values())
+    )
+
+
+def _merges_extents(graph: Graph, origins: Origins) -> bool:
+    """Whether two extents would get one name, which would say that they are equal."""
+    shapes = (extent for item in defined(graph) for extent in extents(item))
+    names = {symbol.name for extent in shapes for symbol in symbols(extent)}
+    renamed = [origins["extents"].get(name, name) for name in names]
+    return len(set(renamed)) < len(renamed)
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value is a string of Unicode; JSON can spell halves of characters."""
+    return isinstance(value, str) and value.encode("utf-8", "replace").decode("utf-8") == value
+
+
+def _sound_entry(entry: object) -> bool:
+    if not isinstance(entry, Mapping) or not _is_text(entry.get("name")):
+        return False
+    lists = [entry[key] for key in ("origin", "node") if key in entry]
+    return all(isinstance(item, list) and all(_is_text(word) for word in item) for item in lists)
+
 
 OTHER_ENDINGS = ({*ENDINGS, *STREAM_ENDINGS, ".npy", ".onnx"}) - {ENDING, STORE_FILE}
 """Files that are no graph; any other name is that of a folder, whatever it ends with."""
@@ -61,8 +189,8 @@ def load(path: Path, options: Options) -> Model:
     data, warnings = _data(folder, graph, options)
     if is_folder(folder):
         graph, data = _restored(graph, data, folder, options)
-    told = [item for item in read.findings if item.code == SHADOWED_MODULE.code]
-    return Model(graph, read.module.library, data or None, (*told, *warnings))
+    shadowed = [item for item in read.findings if item.code == SHADOWED_MODULE.code]
+    return Model(graph, read.module.library, data or None, (*shadowed, *warnings))
 
 
 def _restored(
@@ -110,60 +238,27 @@ def _widened(graph: Graph) -> Graph:
     return replace(graph, variables=tuple(variables))
 
 
-def _describes_quantisation(graph: Graph) -> bool:
-    """Whether a tensor of the graph says how it is quantised."""
-    made = (item for node in walk(graph.nodes) for argument in node.outputs for item in tensors(argument))
-    given = (item for argument in graph.inputs for item in tensors(argument))
-    return any(item.quantization is not None for item in (*given, *graph.variables, *made))
-
-
-def compile(  # the API's word: lamella.compile
-    model: Model, backend: str | None, options: Options
-) -> languages.Executable:
-    """Make a graph executable."""
-    if options.quantized and not _describes_quantisation(model.graph):
-        hint = "leave --quantized out (quantized=), or describe it in @quantize"
-        raise InputError(f"graph '{model.graph.name}' describes no quantisation", hint=hint)
-    if backend in WITH_KERNELS:
-        executable: languages.Executable = part_of("kernels", "execution").compile_open(
-            model, backend, options
-        )
-        return executable
-    if backend not in (None, "reference"):
-        hint = f"graphs run on: {', '.join(('reference', *WITH_KERNELS))}"
-        raise InputError(f"there is no backend '{backend}' for a graph", hint=hint)
-    executable = compile_model(
-        model,
-        seed=options.start_seed,
-        dtype=options.dtype or "f32",
-        quantized=options.quantized,
-        limits=options.limits,
-    )
-    executable.draws = options.draws
-    return executable
-
-
 def lower(model: Model, to: str, options: Options) -> languages.Model:
     """The graph after the passes that the options name, or its kernels."""
     if to not in ("sknd", "skriptnd", BINARY_FORM, *KERNEL_FORMS):
-        raise InputError(f"there is no road to '{to}' from here", hint=f"a graph lowers to: {_listed()}")
+        raise InputError(f"there is no lowering to '{to}' from here", hint=f"a graph lowers to: {_listed()}")
     try:
         for name in options.passes:
             model = apply_pass(model, name, options.limits)
     except Problem as problem:
         raise LamellaError(problem.findings) from None
     if to == BINARY_FORM:
-        return to_file(model, Path(f"{model.graph.name}.nac"), options)
+        return NAC.from_graph(model, Path(f"{model.graph.name}.nac"), options)
     if to not in KERNEL_FORMS:
         return with_numbers(model, options)
     _require_extents(model, to)
-    kernels: KernelGraph = part_of("kernels", "execution").to_kernels(model, options)
+    kernels = cast("KernelGraph", KERNELS.from_graph(model, Path(), options))
     if not kernels.program.functions:
-        told = placement_line(kernels.placement) or "it has none"
-        raise InputError("no operation of this graph becomes a kernel", hint=told)
+        reason = placement_line(kernels.placement) or "it has none"
+        raise InputError("no operation of this graph becomes a kernel", hint=reason)
     if to == "tensor" and options.after is None:
         return kernels
-    return execution_of("kernels").lower(kernels, to, options)
+    return KERNELS.lower(kernels, to, options)
 
 
 def with_numbers(model: Model, options: Options, all_or_none: bool = True) -> Model:
@@ -207,32 +302,19 @@ def _listed() -> str:
     return ", ".join(("sknd", BINARY_FORM, *KERNEL_FORMS))
 
 
-def to_file(model: Model, path: Path, options: Options) -> languages.Model:
-    """The NAC file of a graph."""
-    file: languages.Model = part_of("nac", "converting.writing").to_nac(model, path, options)
-    return file
-
-
 def save(model: Model, path: Path) -> None:
     """Write a model: a folder, a .sknd file with its data beside it, a .nac file, or the data alone as .safetensors."""
     ending = path.suffix.lower()
     if ending == STORE_FILE:
         write_weights(path, model.graph, model.data or {})
     elif ENDINGS.get(ending) == BINARY_FORM:
-        execution_of(BINARY_FORM).save(to_file(model, path, Options()), path)
+        NAC.save(NAC.from_graph(model, path, Options()), path)
     elif ending in OTHER_ENDINGS:
         hint = "graphs are written as a folder or .sknd, their data as .safetensors"
         raise InputError(f"'{path.name}' is no ending for a graph", hint=hint)
     else:
         _require_whole(model)
         write_model(model, path)
-
-
-def save_whole(model: Model, path: Path, options: Options) -> tuple[Diagnostic, ...]:
-    """Write a model with numbers for all its variables, or for none; gives what there is to say about them."""
-    whole = with_numbers(model, options)
-    save(whole, path)
-    return whole.findings[len(model.findings) :]
 
 
 def _require_whole(model: Model) -> None:

@@ -1,4 +1,4 @@
-"""SkriptND files for the commands: check, format, show; models are checked without numpy."""
+"""SkriptND files for the commands: check, format; models are checked without numpy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
-from lamella.base.paths import is_folder, is_there, read_text, shown
+from lamella.base.paths import is_folder, read_text, shown
 from lamella.base.source import Source
 from lamella.graph.runnable import refusals
 from lamella.lang.skriptnd import parse, write
@@ -16,11 +16,9 @@ from lamella.lang.skriptnd.check.definitions import invoked
 from lamella.lang.skriptnd.rules.graphs import NOT_COMPOSED
 from lamella.ops.instance import Definition
 from lamella.ops.library import Module
-from lamella.pipeline.languages import Description
 from lamella.pipeline.options import Options
+from lamella.pipeline.skriptnd.compose import chosen_graph, compose_graph, place_finding, read_module
 from lamella.pipeline.skriptnd.config import config_for, missing_config, report_missing, require_config
-from lamella.pipeline.skriptnd.describe import describe_library, describe_model
-from lamella.pipeline.skriptnd.reading import chosen_graph, compose_graph, place_finding, read_module
 
 
 def check(path: Path, options: Options) -> list[Diagnostic]:
@@ -72,9 +70,3 @@ def canonical(path: Path, limits: Limits) -> tuple[str, str]:
     if errors(findings):
         raise LamellaError(errors(findings))
     return source.text, write(document)
-
-
-def describe(name: str, options: Options) -> Description:
-    """A model, a module of the library, or one of its operators by its qualified name."""
-    path = Path(name)
-    return describe_model(path, options) if is_there(path) or name == "-" else describe_library(name, options)

@@ -25,7 +25,7 @@ from lamella.graph.nodes import Tensor
 from lamella.lang.skriptnd.rules import exports
 from lamella.lang.skriptnd.rules.exports import BROKEN_FILE
 from lamella.pipeline.options import Options
-from lamella.pipeline.skriptnd.shaping import with_extents
+from lamella.pipeline.skriptnd.specialise import with_extents
 
 # --- what is in a .pt2 file, looked at before PyTorch loads it ----------------------------------------------
 
@@ -151,18 +151,18 @@ def inspect_archive(path: Path, limits: Limits) -> list[Diagnostic]:
     map_bytes(path, limits)
     place = Span(Binary(shown(path)), 0, 0)
 
-    def tell(rule: Rule, reason: str) -> list[Diagnostic]:
+    def report(rule: Rule, reason: str) -> list[Diagnostic]:
         return [rule.at(place, reason=reason)]
 
     try:
         archive = _Archive(path)
         broken = _what_is_broken(archive, limits)
         if broken is not None:
-            return tell(exports.BROKEN_FILE, broken)
+            return report(exports.BROKEN_FILE, broken)
         unsafe = next(_what_is_unsafe(archive), None)
     except faults() as problem:
-        return tell(exports.BROKEN_FILE, first_line(problem))
-    return [] if unsafe is None else tell(exports.UNSAFE_FILE, unsafe)
+        return report(exports.BROKEN_FILE, first_line(problem))
+    return [] if unsafe is None else report(exports.UNSAFE_FILE, unsafe)
 
 
 def _what_is_broken(archive: _Archive, limits: Limits) -> str | None:

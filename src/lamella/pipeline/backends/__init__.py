@@ -1,0 +1,104 @@
+"""The registry of backends: what each runs, which one runs a model by default, and the one way to an executable.
+
+A backend is one row of `ROWS` and one module beside this one, which is loaded when it is asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol, cast
+
+from lamella.base.errors import InputError
+from lamella.pipeline import languages
+
+if TYPE_CHECKING:
+    from lamella.pipeline.languages import Executable, Model
+    from lamella.pipeline.options import Options
+
+
+class Runner(Protocol):
+    """The module of a backend, or of several that are alike: `lamella.pipeline.backends.<module>`."""
+
+    def missing(self, backend: str) -> str | None:
+        """Why a backend cannot run on this machine; None where it can."""
+
+    def compile(self, model: Model, backend: str, options: Options) -> Executable:
+        """Make a model of a form that the backend takes executable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A way to run models of some forms."""
+
+    name: str
+    takes: tuple[str, ...]
+    """The forms that it runs, as `model.language` names them; others become a graph first, where they can."""
+    module: str
+    title: str
+    is_offered: bool = True
+    """Whether a user names it; one that is not is a choice between others."""
+
+    def missing(self) -> str | None:
+        """Why it cannot run on this machine; None where it can."""
+        return self._runner().missing(self.name)
+
+    def compile(self, model: Model, options: Options) -> Executable:
+        """Make a model of a form that it takes executable."""
+        return self._runner().compile(model, self.name, options)
+
+    def _runner(self) -> Runner:
+        return cast(Runner, import_module(f"lamella.pipeline.backends.{self.module}"))
+
+
+GRAPH, KERNELS, TENSOR, NAC, UNIT, PLAN = "skriptnd", "kernels", "tensor", "nac", "unit", "nem"
+ROWS = (
+    Backend("reference", (GRAPH,), "reference", "graphs with NumPy, straight from the formulas"),
+    Backend("cpu", (GRAPH, KERNELS, TENSOR), "kernels", "kernels as machine code, through LLVM"),
+    Backend(
+        "interpreter", (GRAPH, KERNELS, TENSOR), "kernels", "kernels by the letter of the tensor language"
+    ),
+    Backend("nacvm", (NAC,), "nacvm", "NAC instructions and their memory schedule"),
+    Backend("npu", (PLAN,), "npu", "plans and bound streams, bit by bit"),
+    Backend("either", (TENSOR,), "kernels", "cpu where every loop is seen to end, else interpreter", False),
+)
+REGISTRY = MappingProxyType({row.name: row for row in ROWS})
+BACKENDS = tuple(row.name for row in ROWS if row.is_offered)
+"""The names that users know."""
+WITH_KERNELS = tuple(row.name for row in ROWS if KERNELS in row.takes)
+"""Those that run graphs by kernels."""
+DEFAULTS = MappingProxyType(
+    {GRAPH: "reference", UNIT: "reference", KERNELS: "cpu", TENSOR: "either", NAC: "nacvm", PLAN: "npu"}
+)
+"""The backend of each form where nobody names one."""
+_PLURALS = MappingProxyType(
+    {GRAPH: "graphs", KERNELS: "kernels", TENSOR: "kernels", PLAN: "plans and streams"}
+)
+_SINGULARS = MappingProxyType({GRAPH: "a graph", PLAN: "this form", TENSOR: "kernels", KERNELS: "kernels"})
+
+
+def make_executable(model: Model, name: str | None, options: Options) -> Executable:
+    """Make a model executable on the backend that is named, else on the default of its form."""
+    backend = choose_backend(model.language, name, options)
+    if model.language in backend.takes:
+        return backend.compile(model, options)
+    return languages.REGISTRY[model.language].compile_as_graph(model, backend, options)
+
+
+def choose_backend(form: str, name: str | None, options: Options) -> Backend:
+    """The backend of a model: the one that is named, else the default of its form; InputError where it has no way."""
+    if name is None:
+        return REGISTRY[DEFAULTS[GRAPH if form == NAC and options.dtype == "f64" else form]]
+    backend = REGISTRY.get(name)
+    if backend is None or not backend.is_offered or not _runs(backend, form):
+        known = [row.name for row in ROWS if row.is_offered and _runs(row, form)]
+        kind = form if form in _SINGULARS else GRAPH
+        hint = f"{_PLURALS[kind]} run on: {', '.join(known)}"
+        raise InputError(f"there is no backend '{name[:80]}' for {_SINGULARS[kind]}", hint=hint)
+    return backend
+
+
+def _runs(backend: Backend, form: str) -> bool:
+    becomes_graph = bool(languages.REGISTRY[form].as_graph)
+    return form in backend.takes or (becomes_graph and GRAPH in backend.takes)

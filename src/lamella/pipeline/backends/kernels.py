@@ -1,0 +1,346 @@
+"""Kernels as machine code or interpreted: those of a file by name, one of them, or all those of a graph."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
+
+from lamella.backend.arguments import verify_arguments
+from lamella.backend.cpu import compile_program
+from lamella.backend.cpu.graphs import KernelExecutable, Specialise, Specialised
+from lamella.backend.cpu.host import host_like
+from lamella.backend.cpu.run.launch import know_sizes
+from lamella.backend.cpu.run.proof import find_open, specialise
+from lamella.backend.drawing import Drawn, refuse_missing, types_of
+from lamella.backend.interpreter import Step
+from lamella.backend.interpreter import compile_program as interpret
+from lamella.backend.interpreter.memory import Reference, References
+from lamella.backend.interpreter.state import RunValue
+from lamella.backend.named import NamedKernels
+from lamella.backend.watch import Watch, unwatched
+from lamella.base import dtype
+from lamella.base.arrays import Array, DType, numpy_dtype
+from lamella.base.diagnostic import Diagnostic, printable
+from lamella.base.errors import InputError
+from lamella.base.limits import DEFAULT
+from lamella.bridge.graph_to_kernels import flatten
+from lamella.graph.model import Model
+from lamella.kernels.nodes import KernelGraph
+from lamella.lang.tensor import write_type
+from lamella.lang.tensor.check.roles import word_of
+from lamella.lang.tensor.nodes import (
+    For,
+    Foreach,
+    Function,
+    Group,
+    If,
+    Memref,
+    Parallel,
+    Parameter,
+    Program,
+    Scalar,
+    Statement,
+)
+from lamella.lang.tensor.rules.memory import MAY_NOT_END
+from lamella.lang.tensor.write import write_instruction
+from lamella.pipeline.backends.reference import require_quantization
+from lamella.pipeline.kernels.execution import to_kernels
+from lamella.pipeline.languages import Executable
+from lamella.pipeline.options import Options
+from lamella.pipeline.tensor.program import KernelFile
+
+EITHER = "either"
+"""Machine code where every loop is seen to end, else the interpreter."""
+INTERPRETED = "so the interpreter ran it, which counts steps; --backend cpu runs machine code"
+
+
+def missing(backend: str) -> str | None:
+    """LLVM comes with every installation; where it does not load, compiling says so."""
+    return None
+
+
+def compile(model: Model | KernelGraph | KernelFile, backend: str, options: Options) -> Executable:
+    """Make kernels or a graph callable: `kernels.name(A, B, groups=n)`, one kernel by names, a graph by names."""
+    if isinstance(model, KernelFile):
+        if options.kernel is not None:
+            return KernelRun(model, None if backend == EITHER else backend, options)
+        # Kernels are called by their names, not with arrays by name: the API hands them around all the same.
+        return cast("Executable", compile_kernels(model.program, backend, options))
+    if isinstance(model, KernelGraph):
+        return compile_kernel_graph(model, backend, options)
+    require_quantization(model.graph, options)
+    return compile_open(model, backend, options)
+
+
+def compile_kernels(program: Program, backend: str, options: Options, proved: bool = False) -> NamedKernels:
+    """Kernels on a backend; what only the interpreter does, it does unasked."""
+    watched = options.trace is not None or options.check_bounds
+    if backend == "cpu" and watched:
+        raise InputError("machine code is neither traced nor tested", hint="--backend interpreter does both")
+    if backend == "interpreter" or watched:
+        trace = None if options.trace is None else Tracer(options.trace)
+        return interpret(program, limits=options.limits, check_bounds=options.check_bounds, trace=trace)
+    target = None if options.target is None else host_like(options.target)
+    return compile_program(
+        program,
+        limits=options.limits,
+        target=target,
+        threads=options.threads or None,
+        proved=proved,
+    )
+
+
+# --- graphs -----------------------------------------------------------------------------------------------------
+
+
+def compile_kernel_graph(model: KernelGraph, backend: str, options: Options) -> KernelExecutable:
+    """Make a graph callable whose kernels are known."""
+    return _executable(model.model, lambda extents: _specialised(model, backend, options), options)
+
+
+def compile_open(model: Model, backend: str, options: Options) -> KernelExecutable:
+    """Make a graph callable whose open extents each call decides: its kernels are made for those of the call."""
+    flat = flatten(model, options.limits)
+
+    def specialise(extents: Mapping[str, int]) -> Specialised:
+        return _specialised(to_kernels(flat, options, extents), backend, options)
+
+    return _executable(flat, specialise, options)
+
+
+def _specialised(program: KernelGraph, backend: str, options: Options) -> Specialised:
+    kernels = compile_kernels(program.program, backend, options)
+    return Specialised(program, kernels.call, options.strict_backend)
+
+
+def _executable(model: Model, specialise: Specialise, options: Options) -> KernelExecutable:
+    executable = KernelExecutable(
+        model, specialise, options.start_seed, options.dtype or "f32", options.quantized, options.limits
+    )
+    executable.draws = options.draws
+    return executable
+
+
+# --- one kernel by the names of its parameters -----------------------------------------------------------------
+
+
+class KernelRun:
+    """One kernel with its arguments, run like any other model; its outputs are the arrays after the call.
+
+    Without a backend it runs as machine code, which proves or tests every access, but for loops that may have no end:
+    those run in the interpreter, which counts steps.
+    """
+
+    def __init__(self, model: KernelFile, backend: str | None, options: Options) -> None:
+        self.findings: list[Diagnostic] = []
+        self.watch: Watch = unwatched
+        self.draws = options.draws
+        """Whether arrays that a call does not give are random; where not, they are missing."""
+        self.drawn = Drawn()
+        """What the last call drew."""
+        self._function = _find(model, options.kernel or None)
+        self._program = model.program
+        self._options = options
+        self._chosen = "cpu" if backend is None and options.target is not None else backend
+        self._kernels: dict[str, NamedKernels] = {}
+        if self._chosen is not None:
+            self._compiled(self._chosen)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the parameters, in order."""
+        return tuple(item.value.name for item in self._function.parameters)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the memrefs and groups, in order."""
+        return tuple(
+            item.value.name for item in self._function.parameters if not isinstance(item.type, Scalar)
+        )
+
+    def __call__(self, /, **given: npt.ArrayLike) -> dict[str, Array]:
+        """Run once; arrays of known shape that are not given are random where that is wanted, else missing."""
+        unknown = next((key for key in given if key not in self.inputs), None)
+        if unknown is not None:
+            hint = f"it has: {', '.join(self.inputs) or 'none'}"
+            raise InputError(f"kernel '{self._function.name}' has no parameter '{unknown}'", hint=hint)
+        missing = [item for item in self._function.parameters if item.value.name not in given]
+        if not self.draws:
+            refuse_missing({item.value.name: write_type(item.type) for item in missing})
+        seed = self._options.start_seed
+        values = {item.value.name: _argument(item, given, seed) for item in self._function.parameters}
+        drawn = {item.value.name: np.asarray(values[item.value.name]) for item in missing}
+        self.drawn = Drawn(types_of(drawn))
+        arguments = list(values.values())
+        backend = self._chosen or self._choose(arguments)
+        kernels = self._compiled(backend)
+        kernels.call(self._function.name, arguments, self._options.groups)
+        self.findings = [*self.findings, *(item for item in kernels.findings if item not in self.findings)]
+        return {key: value for key in self.outputs if (value := _stacked(values[key])) is not None}
+
+    def _choose(self, arguments: Sequence[object]) -> str:
+        """Machine code where every loop is seen to end, else the interpreter."""
+        if len(arguments) != len(self._function.parameters) or verify_arguments(self._function, arguments):
+            return "interpreter"
+        # A step of 0 is no constant that the checker would have let pass, so it is looked for before it is one.
+        # Only with the integers at hand it is seen whether a loop steps past the largest one.
+        known = know_sizes(self._function, arguments)
+        ways = [find_open(specialise(self._function, known, given)) for given in (None, arguments)]
+        endless = next(
+            (kept for way in ways if (kept := [item for item in way if item.code == MAY_NOT_END.code])), []
+        )
+        self.findings = [replace(item, hint=INTERPRETED) for item in endless]
+        return "interpreter" if endless else EITHER
+
+    def _compiled(self, backend: str) -> NamedKernels:
+        if backend not in self._kernels:
+            self._kernels[backend] = compile_kernels(self._program, backend, self._options)
+        return self._kernels[backend]
+
+
+def _find(model: KernelFile, name: str | None) -> Function:
+    functions = model.program.functions
+    found = next((item for item in functions if name in (None, item.name)), None)
+    if found is None or (name is None and len(functions) > 1):
+        message = "say which kernel to run with --kernel" if name is None else f"there is no kernel '{name}'"
+        raise InputError(message, hint=f"kernels are: {', '.join(item.name for item in functions)}")
+    return found
+
+
+def _argument(parameter: Parameter, given: Mapping[str, npt.ArrayLike], seed: int) -> object:
+    """What a kernel gets for a parameter: scalars as numbers, groups as lists, arrays as they are."""
+    name, kind = parameter.value.name, parameter.type
+    if name in given:
+        value = np.asarray(given[name])
+        if isinstance(kind, Scalar):
+            return value.item() if value.size == 1 else value
+        return (
+            [_laid_out(kind.memref, item) for item in value]
+            if isinstance(kind, Group)
+            else _laid_out(kind, value)
+        )
+    if isinstance(kind, Memref) and None not in kind.shape:
+        return draw_array(kind, name, seed)
+    hint = f"give it with --arg {name}={'NUMBER' if isinstance(kind, Scalar) else 'FILE.npy'}"
+    raise InputError(f"parameter '{printable(name)}' ({write_type(kind)}) has no value", hint=hint)
+
+
+def _laid_out(kind: object, value: Array) -> Array:
+    """A copy in the layout that the kernel declares, so that the order of a file's bytes does not matter."""
+    if not isinstance(kind, Memref) or value.ndim != kind.order:
+        return value
+    found = empty_array(kind, value.shape, value.dtype)
+    found[...] = value
+    return found
+
+
+def _stacked(value: object) -> Array | None:
+    if isinstance(value, list):
+        return np.stack(value) if value else None
+    return value if isinstance(value, np.ndarray) else None
+
+
+# --- random arrays in the layout that a kernel declares --------------------------------------------------------
+
+
+LARGEST = 8
+"""Random integers lie between minus this and this."""
+
+
+def draw_array(kind: Memref, name: str, seed: int) -> Array:
+    """A random array of known shape; strides that only the run knows are the packed ones."""
+    shape = tuple(size or 0 for size in kind.shape)
+    element = dtype.LANGUAGES["tensor"][kind.element]
+    random = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    found = empty_array(kind, shape, numpy_dtype(element))
+    if element.is_integer:
+        found[...] = random.integers(-LARGEST, LARGEST, shape, endpoint=True).astype(found.dtype)
+    else:
+        found[...] = random.standard_normal(shape).astype(found.dtype)
+    return found
+
+
+def empty_array(kind: Memref, shape: tuple[int, ...], element: DType) -> Array:
+    """An array of zeros in the layout of a memref, packed where its strides are not known."""
+    if math.prod(shape) * element.itemsize > DEFAULT.max_total_bytes:
+        raise InputError(
+            f"an array of {math.prod(shape)} elements is too large to make up",
+            hint="give a smaller one with --arg",
+        )
+    packed: Array = np.zeros(shape, element, order="F")
+    if None in kind.stride or not packed.size:
+        return packed
+    steps = [stride or 0 for stride in kind.stride]
+    span = 1 + sum((size - 1) * step for size, step in zip(shape, steps, strict=True))
+    if span * packed.itemsize > DEFAULT.max_total_bytes:
+        raise InputError(f"the layout spans {span} elements", hint="give the array with --arg")
+    flat = np.zeros(span, element)
+    return as_strided(flat, shape, [step * flat.itemsize for step in steps])
+
+
+# --- executed statements as lines: where, what, and the values that came of it ------------------------------
+
+
+MOST_LINES = 10_000
+"""A trace that is longer is not read."""
+MOST_ELEMENTS = 8
+
+
+class Tracer:
+    """Writes a line for each executed statement, and says so where it writes no more."""
+
+    def __init__(self, write: Callable[[str], None], most: int = MOST_LINES) -> None:
+        self._write = write
+        self._left = most
+        self._most = most
+
+    def __call__(self, step: Step) -> None:
+        """Write the line of a statement."""
+        if self._left > 0:
+            self._write(trace_line(step))
+        elif self._left == 0:
+            self._write(f"the trace ends after {self._most} statements, the run goes on")
+        self._left -= 1
+
+
+def trace_line(step: Step) -> str:
+    """`line 12 of @kernel, work-group 0, work-item 3: %r = arith.add %a, %b : f32 ; 3.5`."""
+    item = "" if step.item is None else f", work-item {step.item}"
+    values = ", ".join(map(_value, step.results))
+    shown = f" ; {values}" if values else ""
+    place = f"line {step.statement.span.line} of @{step.kernel}, work-group {step.group}{item}"
+    return f"{place}: {_statement(step.statement)}{shown}"
+
+
+def _statement(statement: Statement) -> str:
+    """A statement on one line; of one with regions, its word."""
+    results = ",".join(f"%{value.name}" for value in statement.results)
+    head = f"{results} = " if results else ""
+    instruction = statement.instruction
+    if isinstance(instruction, For | Foreach | If | Parallel):
+        return f"{head}{word_of(instruction)}"
+    return head + write_instruction(instruction)
+
+
+def _value(value: RunValue) -> str:
+    if isinstance(value, References):
+        return f"group of {len(value.items)}"
+    if isinstance(value, Reference):
+        shape, stride = ("x".join(map(str, item)) or "1" for item in (value.shape, value.stride))
+        return f"memref {shape}, strides {stride}, from element {value.offset}"
+    if not isinstance(value, np.ndarray) or not value.ndim:
+        return _number(value)
+    first = " ".join(_number(item) for item in value.flatten(order="F")[:MOST_ELEMENTS])
+    more = " …" if value.size > MOST_ELEMENTS else ""
+    return f"matrix {'x'.join(map(str, value.shape))} [{first}{more}]"
+
+
+def _number(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool | np.bool_) else str(value)

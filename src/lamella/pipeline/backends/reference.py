@@ -1,0 +1,42 @@
+"""Graphs with NumPy, straight from the formulas of their operators."""
+
+from __future__ import annotations
+
+from lamella.backend.reference import Executable, compile_model
+from lamella.base.errors import InputError
+from lamella.graph.model import Model
+from lamella.graph.nodes import Graph, tensors, walk
+from lamella.pipeline.options import Options
+
+
+def missing(backend: str) -> str | None:
+    """NumPy is always there."""
+    return None
+
+
+def compile(model: Model, backend: str, options: Options) -> Executable:
+    """Make a graph executable."""
+    require_quantization(model.graph, options)
+    executable = compile_model(
+        model,
+        seed=options.start_seed,
+        dtype=options.dtype or "f32",
+        quantized=options.quantized,
+        limits=options.limits,
+    )
+    executable.draws = options.draws
+    return executable
+
+
+def require_quantization(graph: Graph, options: Options) -> None:
+    """A graph that is to run quantised says how; InputError where it does not."""
+    if options.quantized and not _describes_quantization(graph):
+        hint = "leave --quantized out (quantized=), or describe it in @quantize"
+        raise InputError(f"graph '{graph.name}' describes no quantisation", hint=hint)
+
+
+def _describes_quantization(graph: Graph) -> bool:
+    """Whether a tensor of the graph says how it is quantised."""
+    results = (item for node in walk(graph.nodes) for argument in node.outputs for item in tensors(argument))
+    inputs = (item for argument in graph.inputs for item in tensors(argument))
+    return any(item.quantization is not None for item in (*inputs, *graph.variables, *results))

@@ -1,0 +1,193 @@
+"""Autoregressive generation: prefill, then one token at a time, for any model that rates the next token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import InputError
+from lamella.pipeline.languages import Executable
+from lamella.pipeline.options import Options
+
+LARGEST = 2**31
+MOST_STOPS = 64
+"""Tokens that end a text; a config that names more is not believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen: the likeliest, or by chance with a temperature."""
+
+    max_tokens: int = 16
+    temperature: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """The tokens that follow a prompt, their text where there is a tokenizer, and what computed them."""
+
+    tokens: list[int]
+    executable: Executable
+    text: str = ""
+    findings: tuple[Diagnostic, ...] = ()
+    """What there is to say about the weights."""
+
+
+def sampling_of(options: Options) -> Sampling:
+    """How the options want tokens chosen."""
+    return Sampling(options.max_tokens, options.temperature, options.start_seed)
+
+
+Rate = Callable[[Sequence[int]], Array]
+"""Gives a score for each token that may come next; takes those that are new since the last call."""
+
+
+def decode(
+    rate: Rate, prompt: Sequence[int], sampling: Sampling, stops: frozenset[int] = frozenset()
+) -> Iterator[int]:
+    """The tokens that follow, each as it is chosen; one that ends a text is the last, and is not given."""
+    chance = np.random.default_rng(sampling.seed)
+    new = list(prompt)
+    for _ in range(sampling.max_tokens):
+        token = choose_token(rate(new), sampling.temperature, chance)
+        if token in stops:
+            return
+        yield token
+        new = [token]
+
+
+def choose_token(logits: Array, temperature: float, chance: np.random.Generator) -> int:
+    """The likeliest token, or with a temperature one by chance."""
+    if temperature <= 0:
+        return int(logits.argmax())
+    scaled = logits.astype(np.float64) / temperature
+    weights = np.exp(scaled - scaled.max())
+    return int(chance.choice(len(weights), p=weights / weights.sum()))
+
+
+def read_tokens(text: str) -> list[int]:
+    """Numbers of tokens as a user writes them: `1,5,7`."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(
+        word.isascii() and word.isdigit() and len(word) <= 10 and int(word) < LARGEST for word in words
+    ):
+        raise InputError(f"'{text[:80]}' is no list of tokens", hint="write numbers with commas: 1,5,7")
+    return [int(word) for word in words]
+
+
+def stop_tokens(config: Mapping[str, object]) -> Iterator[int]:
+    """The tokens at which a text ends, by the config of a checkpoint."""
+    named = config.get("eos_token_id")
+    for item in (named if isinstance(named, list) else [named])[:MOST_STOPS]:
+        if isinstance(item, int) and not isinstance(item, bool) and abs(item) < 1 << 63:
+            yield item
+
+
+# --- models that are called by the names of their inputs: NAC files ----------------------------------------------
+
+
+@runtime_checkable
+class Stateful(Executable, Protocol):
+    """An executable that keeps states and knows what its inputs are."""
+
+    @property
+    def state(self) -> Mapping[str, Array]:
+        """What is kept between calls, by name."""
+
+    def type_of(self, name: str) -> str:
+        """What an input is, as far as it is known."""
+
+    def steers(self, name: str) -> bool:
+        """Whether an input may be positions, lengths or a mask."""
+
+    def shape_of(self, name: str) -> tuple[int | None, ...] | None:
+        """The extents of an input, None for those that a call decides; None where nothing is known."""
+
+
+def rate_by_names(executable: Executable, ends: str | None, others: Mapping[str, Array]) -> Rate:
+    """How a model rates the next token: by an input and an output, which `ends` names as INPUT=OUTPUT.
+
+    A model that keeps states is given one token in each call; one that keeps none is given all so far.
+    """
+    if not isinstance(executable, Stateful):
+        hint = "convert the model to .nac, and run it without --backend"
+        raise InputError("only NAC files on their virtual machine generate tokens", hint=hint)
+    target, source = _find_ends(executable, ends, others)
+    _require_steering(executable, target, others)
+    shape = executable.shape_of(target)
+    tokens: list[int] = []
+
+    def call(row: Sequence[int]) -> Array:
+        return executable(**others, **{target: _array(target, row, shape)})[source]
+
+    def rate(new: Sequence[int]) -> Array:
+        if not executable.state:
+            tokens.extend(new)
+            return _last_row(source, call(tokens))
+        for token in new[:-1]:
+            call([token])
+        return _last_row(source, call(new[-1:]))
+
+    return rate
+
+
+def _find_ends(executable: Stateful, ends: str | None, others: Mapping[str, Array]) -> tuple[str, str]:
+    """The input that takes tokens and the output that rates them: as they are named, else the only ones."""
+    if ends is not None:
+        target, equals, source = ends.partition("=")
+        if not equals or not source or target in others:
+            hint = "--ends INPUT=OUTPUT, an input that is not given otherwise"
+            raise InputError(f"'{ends[:80]}' names no input and output", hint=hint)
+        _require(source, executable.outputs, "output")
+        _require(target, executable.inputs, "input")
+        return target, source
+    inputs = [name for name in executable.inputs if name not in others and executable.steers(name)]
+    outputs = executable.outputs
+    if len(inputs) != 1 or len(outputs) != 1:
+        names = f"inputs {', '.join(inputs) or 'none'}; outputs {', '.join(outputs) or 'none'}"
+        raise InputError(
+            f"it is not clear which takes tokens and which rates them: {names}",
+            hint="say --ends INPUT=OUTPUT",
+        )
+    return inputs[0], outputs[0]
+
+
+def _require_steering(executable: Stateful, target: str, given: Mapping[str, Array]) -> None:
+    """Integers and masks beside the tokens decide what is computed: drawn at random they would change the tokens."""
+    rest = [name for name in executable.inputs if name != target and name not in given]
+    missing = [name for name in rest if executable.steers(name)]
+    if missing:
+        listed = ", ".join(f"'{name[:80]}' ({executable.type_of(name)})" for name in missing)
+        hint = " ".join(f"--input {name[:80]}=FILE.npy" for name in missing)
+        what = f"input{'s' * (len(missing) > 1)} {listed}"
+        raise InputError(f"{what} may steer the model, and so is never random", hint=f"give it: {hint}")
+
+
+def _require(name: str, names: Sequence[str], what: str) -> None:
+    if name not in names:
+        raise InputError(
+            f"there is no {what} '{name[:80]}'", hint=f"{what}s are: {', '.join(names) or 'none'}"
+        )
+
+
+def _array(name: str, tokens: Sequence[int], shape: tuple[int | None, ...] | None) -> Array:
+    """Tokens as an input of one row."""
+    rank = 2 if shape is None else len(shape)
+    wanted = (*(1,) * (rank - 1), len(tokens)) if rank else ()
+    if shape is not None and any(size not in (None, want) for size, want in zip(shape, wanted, strict=True)):
+        hint = "one token is given in each call, all so far to a model that keeps no states"
+        raise InputError(f"input '{name[:80]}' has shape {list(shape)}, not {list(wanted)}", hint=hint)
+    return np.array(tokens[-1] if not rank else tokens, np.int64).reshape(wanted)
+
+
+def _last_row(name: str, scores: Array) -> Array:
+    if scores.ndim == 0 or scores.size == 0:
+        raise InputError(f"output '{name[:80]}' has shape {list(scores.shape)}, and so no row to choose from")
+    row: Array = scores.reshape(-1, scores.shape[-1])[-1]
+    return row

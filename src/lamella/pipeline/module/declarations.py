@@ -1,0 +1,88 @@
+"""Declarations built as graphs, to see what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from lamella.base.diagnostic import Diagnostic, errors
+from lamella.bridge.module_to_graph import Compiled, Settings, is_complete, module_to_graph
+from lamella.bridge.module_to_graph.backward import declares_gradients, differentiate
+from lamella.lang.module.check.precedence import is_of
+from lamella.lang.module.check.settings import check_devices, read_settings
+from lamella.lang.module.instantiate import Instance, Known, instantiate
+from lamella.lang.module.instantiate.evaluate import Problem
+from lamella.lang.module.nodes import Module
+from lamella.lang.module.resolve import Declared
+from lamella.lang.module.resolve.lineage import config_params, trace_lineage
+from lamella.ops.library import Library
+from lamella.pipeline.module.operators import read_operators
+from lamella.pipeline.module.program import Program, choose, config_for, configure, require_known
+from lamella.pipeline.options import Options
+
+
+def check_declarations(program: Program, options: Options) -> list[Diagnostic]:
+    """What instantiating and building finds; a declaration that nobody asked for may lack values."""
+    chosen = [choose(program, options)] if options.model else program.modules
+    require_known(options.config, chosen)
+    library, findings = read_operators(program, options)
+    if errors(findings):
+        return findings
+    found = (item for declared in chosen for item in check_declaration(program, declared, library, options))
+    return [*findings, *found]
+
+
+def chosen_instances(program: Program, options: Options) -> Iterator[Instance]:
+    """The instances of a file that can be built, all of them or the one that is named."""
+    for declared in [choose(program, options)] if options.model else program.modules:
+        module = declared.declaration
+        if not isinstance(module, Module) or module.abstract:
+            continue
+        values = configure(program, declared, {}, options if options.model else _narrowed(module, options))
+        if options.model or not _lacks_values(declared, values, program):
+            found = instantiate(declared, values, program.resolved.scope, options.limits)
+            if found.instance is not None and not errors(found.findings):
+                yield found.instance
+
+
+def check_declaration(
+    program: Program, declared: Declared, library: Library, options: Options
+) -> list[Diagnostic]:
+    """What is wrong with one declaration when it has its values."""
+    module = declared.declaration
+    if not isinstance(module, Module) or (module.abstract and not options.model):
+        return []
+    own = options if options.model else _narrowed(module, options)
+    values = configure(program, declared, {}, own)
+    if not options.model and _lacks_values(declared, values, program):
+        return []
+    found = instantiate(declared, values, program.resolved.scope, options.limits)
+    findings = list(found.findings)
+    instance = found.instance or found.partial
+    if instance is None or not is_complete(instance):
+        return findings
+    # A declaration that speaks of gradients is checked both ways; others are not asked for any.
+    whole = declares_gradients(instance)
+    settings = Settings(library=library, once=not whole)
+    built = differentiate(instance, settings) if whole else module_to_graph(instance, settings)
+    marks = built.marks if isinstance(built, Compiled) else built.compiled.marks
+    devices = check_devices(
+        ((mark.annotation, mark.arguments) for mark in marks),
+        read_settings(program.resolved.unit.document),
+    )
+    others = [item for item in built.findings if not is_of(item, instance.lost)]
+    return [*findings, *others, *devices]
+
+
+def _lacks_values(declared: Declared, values: Mapping[str, Known], program: Program) -> bool:
+    """Whether a parameter of a declaration has no value; one that nobody asked for is not built then."""
+    try:
+        params = config_params(trace_lineage(declared, program.resolved.scope))
+    except Problem:
+        return False
+    return any(item.default is None and item.name not in values for item in params)
+
+
+def _narrowed(module: Module, options: Options) -> Options:
+    """The options with the values that concern one declaration."""
+    return replace(options, config=config_for(module, options.config))

@@ -1,1 +1,0 @@
-"""What is in a NAC file, for people: as text, as a picture, with what its instructions give."""

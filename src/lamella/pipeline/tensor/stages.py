@@ -1,0 +1,183 @@
+"""Kernels for `lamella lower`: printed, or written stage by stage, read again and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from lamella.backend.cpu.convention import calling_convention
+from lamella.backend.cpu.emission import emit
+from lamella.backend.cpu.host import host_target
+from lamella.backend.cpu.jit import Machine, readable_assembly
+from lamella.backend.cpu.run.proof import find_open
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import InputError
+from lamella.base.placement import Placed
+from lamella.base.writer import make_folder, write_text
+from lamella.kernels.passes import PASSES
+from lamella.kernels.passes import lower as run_passes
+from lamella.kernels.sizes import check_sizes
+from lamella.kernels.target import Target, find_target
+from lamella.lang.tensor import write
+from lamella.lang.tensor.nodes import Function, Memref, Program, Scalar
+from lamella.lang.tensor.nodes.types import INTEGERS
+from lamella.pipeline.backends.kernels import KernelRun, draw_array
+from lamella.pipeline.languages import Compared
+from lamella.pipeline.options import Options
+from lamella.pipeline.tensor.execution import read_checked
+from lamella.pipeline.tensor.program import KernelFile
+
+# --- kernels on their way down: after each pass in the tensor language, then as text for LLVM and -----------
+
+
+FORMS = ("tensor", "llvm", "asm", "ptx")
+ENDINGS = {"tensor": ".tensor", "llvm": ".ll", "asm": ".s", "ptx": ".ptx"}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What stands after one step: its name, its form, its text."""
+
+    name: str
+    form: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A program with everything that was made of it, the last stage being what was asked for."""
+
+    program: Program
+    stages: tuple[Stage, ...]
+    placement: tuple[Placed, ...] = ()
+    """Of the graph that the program was made from: where its operations run."""
+
+    @property
+    def language(self) -> str:
+        """The language that it began in."""
+        return "tensor"
+
+    @property
+    def text(self) -> str:
+        """What was asked for."""
+        return self.stages[-1].text
+
+
+def lower(model: KernelFile, to: str, options: Options) -> Lowered:
+    """The program of a file after its passes, as text for LLVM, or as the code of a processor."""
+    return lower_program(model.program, to, options)
+
+
+def lower_program(program: Program, to: str, options: Options) -> Lowered:
+    """The stages of a program: one for each pass, then LLVM, then the code of a processor."""
+    if to not in FORMS:
+        raise InputError(
+            f"there is no lowering to '{to}' from here", hint=f"kernels lower to: {', '.join(FORMS)}"
+        )
+    target = _target(to, options)
+    wrong = [item for function in program.functions for item in check_sizes(function, target)]
+    if wrong:
+        raise LamellaError(wrong)
+    return Lowered(program, tuple(_stages(program, to, options.after, target)))
+
+
+def _target(to: str, options: Options) -> Target:
+    """The target that the options name; else this machine, or a GPU for its assembly."""
+    if options.target is None:
+        return find_target("cuda") if to == "ptx" else host_target()
+    found = find_target(options.target)
+    if to != "tensor" and not found.triple:
+        raise InputError(f"no machine code is written for '{found.name}'", hint="it lowers to: tensor")
+    if (to == "ptx") != found.triple.startswith("nvptx") and to in ("asm", "ptx"):
+        raise InputError(f"target '{found.name}' has no {to}", hint="'ptx' is for cuda, 'asm' for processors")
+    return found
+
+
+def _stages(program: Program, to: str, after: str | None, target: Target) -> Iterator[Stage]:
+    if after is not None and to != "tensor":
+        raise InputError("'after' names a pass, and passes end before machine code", hint="lower to tensor")
+    names = [item.name for item in PASSES]
+    last = names.index(after) if after in names else len(names) - 1
+    for name in [*names[: last + 1], *([after] if after is not None and after not in names else [])]:
+        yield Stage(name, "tensor", write(run_passes(program, target, name)))
+    if to == "tensor":
+        return
+    compiled = emit(program, target)
+    yield Stage("emit", "llvm", compiled.text)
+    if to != "llvm":
+        machine = Machine(target.triple, target.cpu, target.features)
+        head = f"{calling_convention(compiled)}\n" if to == "ptx" else ""
+        yield Stage("assemble", to, head + readable_assembly(compiled.text, machine))
+
+
+def save_stages(lowered: Lowered, folder: Path, stem: str) -> Path:
+    """Write every stage into a folder, numbered; gives the file of the last."""
+    make_folder(folder)
+    path = folder / f"00-{stem}.tensor"
+    write_text(path, write(lowered.program))
+    for number, stage in enumerate(lowered.stages, 1):
+        path = folder / f"{number:02}-{stage.name}{ENDINGS[stage.form]}"
+        write_text(path, stage.text)
+    return path
+
+
+Pairs: TypeAlias = "dict[str, tuple[Array, Array]]"
+"""What two runs gave, by name."""
+NUMBER = 0.5
+"""What a scalar parameter is in a comparison."""
+
+
+def printed(model: Lowered) -> str:
+    """The text of lowered kernels."""
+    return model.text
+
+
+def write_into(model: Lowered, folder: Path, stem: str) -> Path:
+    """Write every stage into a folder, numbered; gives the file of the last."""
+    return save_stages(model, folder, stem)
+
+
+def compare(before: object, lowered: Lowered, path: Path, options: Options) -> Compared:
+    """The numbers of kernels as they were, and after their last pass, as far as their arguments can be drawn."""
+    passes = [place for place in sorted(path.parent.glob("[0-9][0-9]-*.tensor")) if place.name[:2] != "00"]
+    if not passes or not isinstance(before, KernelFile):
+        return Compared({})
+    return Compared(_compare_kernels(before, read_checked(passes[-1], options.limits), options))
+
+
+def _compare_kernels(before: KernelFile, after: KernelFile, options: Options) -> Pairs:
+    found: dict[str, tuple[Array, Array]] = {}
+    chosen = [item for item in before.program.functions if _is_drawable(item) and not find_open(item)]
+    for function in chosen:
+        pair = [_run(model.program, function, options) for model in (before, after)]
+        for name in pair[0]:
+            found[f"{function.name}.{name}"] = (pair[0][name], pair[1][name])
+    return found
+
+
+def _is_drawable(function: Function) -> bool:
+    """Whether all arguments can be made up: real numbers and arrays of them; integers may be positions."""
+    kinds = [item.type for item in function.parameters]
+    return all(
+        (isinstance(kind, Scalar) and kind.name not in INTEGERS)
+        or (isinstance(kind, Memref) and kind.element not in INTEGERS and None not in kind.shape)
+        for kind in kinds
+    )
+
+
+def _run(program: Program, function: Function, options: Options) -> Mapping[str, Array]:
+    source = KernelFile(function.span.source, program, ())
+    run = KernelRun(source, "cpu", replace(options, kernel=function.name))
+    given: dict[str, Array] = {}
+    for item in function.parameters:
+        name, kind = item.value.name, item.type
+        if isinstance(kind, Scalar):
+            given[name] = np.asarray(True if kind.name == "bool" else NUMBER)
+        elif isinstance(kind, Memref):
+            given[name] = draw_array(kind, name, options.start_seed)
+    return run(**given)
