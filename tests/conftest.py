@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.house.tree import environment
 from tests.support.forked import commands_by_fork
+from tests.support.repository import environment
 
-pytest_plugins = ["tests.ops.judges.summary"]
+pytest_plugins = ["tests.support.judges.summary"]
 FUZZ = Path(__file__).parent / "fuzz"
 MUTATIONS = int(os.environ.get("LAMELLA_FUZZ", "2000"))
 

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from lamella.bridge.graph_to_kernels import graph_to_kernels
-from tests.bridge.operators import (
+from tests.support.bridge.operators import (
     aten,
     aten_gradients,
     aten_others,
@@ -21,8 +21,16 @@ from tests.bridge.operators import (
     others,
     scans,
 )
-from tests.bridge.operators.calls import Invocation, agree, build, by_kernels, by_reference, call, natives
-from tests.ops.judges.registry import operators
+from tests.support.bridge.operators.calls import (
+    Invocation,
+    agree,
+    build,
+    by_kernels,
+    by_reference,
+    call,
+    natives,
+)
+from tests.support.judges.registry import operators
 
 ROWS = "it has no formula: rows of unknown length are chosen"
 DRAWS = "the host draws random numbers, the same for every backend"

@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 
 from lamella.base.arrays import Array
 from lamella.bridge.hf_to_module import Checkpoint, Context, ImportPlan, Weight, open_folder, plan_import
-from tests.bridge.hf.folders import CASES, bits, save, weights_of
-from tests.bridge.hf.mappings import context, read_model, with_head
+from tests.support.bridge.hf.folders import CASES, bits, save, weights_of
+from tests.support.bridge.hf.mappings import context, read_model, with_head
 
 FAMILIES = pytest.mark.parametrize("name", CASES)
 

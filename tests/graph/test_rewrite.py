@@ -13,8 +13,8 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Branch, Graph, Loop, Node, Operation, Tensor, regions, walk
 from lamella.graph.rewrite import Change, Walk, defined, made, members, producers, rename, rewrite, used, uses
 from lamella.graph.verify import verify
-from tests.graph.texts import small
-from tests.strategies.graph import models
+from tests.support.graph.texts import small
+from tests.support.strategies.graph import models
 
 FLOW = (
     "a = math.exp(x); y = if c then { b = math.neg(a); yield b; } else {"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from lamella.cli import COMMANDS
-from tests.house.tree import ROOT
+from tests.support.repository import ROOT
 
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
 

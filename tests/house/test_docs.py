@@ -12,8 +12,8 @@ import pytest
 
 import lamella
 from lamella.base.limits import DEFAULT, GIB
-from tests.house.markdown import Block, Command, anchors, blocks, links, matches, session
-from tests.house.tree import ROOT
+from tests.support.markdown import Block, Command, anchors, blocks, links, matches, session
+from tests.support.repository import ROOT
 
 PROGRAMS = ("module", "nacs", "nem", "sknd", "tensor")
 EXECUTED = ("console", "python", "json", *PROGRAMS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tomllib
 
-from tests.house.tree import LOADING, OPENING, ROOT, Module, languages, package_modules, read_module
+from tests.support.repository import LOADING, OPENING, ROOT, Module, languages, package_modules, read_module
 
 LANGUAGES = ("lang.module", "lang.skriptnd", "lang.nac", "lang.tensor", "lang.nem")
 FORMS = ("base", *LANGUAGES, "ops", "graph", "kernels", "plan")

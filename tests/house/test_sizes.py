@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from tests.house.tree import Module, modules_of_tests, nesting, package_modules
+from tests.support.repository import Module, modules_of_tests, nesting, package_modules
 
 FILE, FUNCTION, PARAMETERS, NESTING = 800, 100, 7, 4
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lamella.ops.missing import missing_operators
-from tests.ops.judges.aten import torch
-from tests.ops.judges.registry import operators
+from tests.support.judges.aten import torch
+from tests.support.judges.registry import operators
 
 
 def tagged() -> Iterator[tuple[str, str]]:

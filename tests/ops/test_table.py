@@ -10,7 +10,7 @@ import pytest
 from lamella.base.source import Source
 from lamella.lang.skriptnd import parse
 from lamella.lang.skriptnd.nodes import Assertion, Format, Operator, Text
-from tests.ops.judges.registry import operators, prefix_of, refusals, table, texts
+from tests.support.judges.registry import operators, prefix_of, refusals, table, texts
 
 
 def test_every_operator_has_a_judge() -> None:

@@ -10,7 +10,7 @@ import pytest
 from lamella.lang.nem.resolved import Index
 from lamella.plan.feasible import Budget, Exhausted, solve
 from lamella.plan.ranges import ZeroDivisor, bounds, extremes, search
-from tests.plan.build import index, operation, plus, variable
+from tests.support.plan.build import index, operation, plus, variable
 
 Box = dict[int, tuple[int, int]]
 

@@ -24,7 +24,7 @@ from lamella.plan.stcb import from_bytes, list_stream, read_stream, to_bytes
 from lamella.plan.stcb.json import from_json, to_json
 from lamella.plan.stcb.nodes import RESET, Access, Origin, Place, Record, Stream, Tensor, Unit, op_names
 from lamella.plan.stcb.validate import validate_stream
-from tests.plan.binding import EXAMPLES
+from tests.support.plan.binding import EXAMPLES
 
 PAGE = Path(__file__).parents[2] / "docs" / "layers" / "stcb.md"
 

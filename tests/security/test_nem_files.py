@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.tree import ROOT, environment
+from tests.support.repository import ROOT, environment
 
 CONV = ROOT / "examples" / "npu" / "conv_relu.nem"
 GOOD = b"program p:\nbuffer A : L2 (size=64)\nbuffer B : L1 (size=64)\ntransfer.sync(dst=B, src=A)\n"

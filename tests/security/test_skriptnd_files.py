@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.security.skriptnd_attacks import graph, operator
-from tests.security.skriptnd_files import MODEL, call, write_lowered
 from tests.security.test_nem_files import lamella as lamella_process
 from tests.security.test_nem_files import small_disk
+from tests.support.security.skriptnd_attacks import graph, operator
+from tests.support.security.skriptnd_files import MODEL, call, write_lowered
 
 MODULE = operator("@lower { y[i,] = x[i,], i < n; }")
 EVIL_NAMES = (

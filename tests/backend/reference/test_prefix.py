@@ -12,8 +12,8 @@ from lamella.backend.reference.formula.contract import find_prefix, run_contract
 from lamella.backend.reference.formula.scalars import DOUBLE
 from lamella.base.arrays import Array
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Loop
-from tests.backend.reference.steps import copy_tensors, run_slowly
-from tests.ops.judges.harness import run
+from tests.support.backend.reference.steps import copy_tensors, run_slowly
+from tests.support.judges.harness import run
 
 LENGTH = 100_000
 SIGNS = st.sampled_from(("+=", "*=", "<=", ">="))

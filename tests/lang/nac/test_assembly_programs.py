@@ -18,7 +18,7 @@ from lamella.lang.nac.assembly.programs import MANIFEST_NAMES, PLAN_NAMES, decod
 from lamella.lang.nac.check import check
 from lamella.lang.nac.check.sections.decode import Stop, decode
 from lamella.lang.nac.check.sections.opcodes import OPCODES, Kind
-from tests.strategies.nac import texts
+from tests.support.strategies.nac import texts
 
 GOOD = Path(__file__).parent / "good" / "tokenizer.nacs"
 LISTS = (Kind.READS, Kind.WRITES)

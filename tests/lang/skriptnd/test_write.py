@@ -16,8 +16,8 @@ from lamella.lang.skriptnd.parse import parse
 from lamella.lang.skriptnd.parse.lexis import LEXER
 from lamella.lang.skriptnd.write import write, write_expression
 from lamella.lang.skriptnd.write.document import WIDTH
-from tests.strategies.skriptnd import documents
-from tests.strategies.skriptnd_expressions import expressions
+from tests.support.strategies.skriptnd import documents
+from tests.support.strategies.skriptnd_expressions import expressions
 
 HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").rglob("*.sknd"))

@@ -16,8 +16,8 @@ from lamella.lang.tensor.parse import parse
 from lamella.lang.tensor.parse.lexis import LEXER
 from lamella.lang.tensor.write import write, write_type
 from lamella.lang.tensor.write.types import write_number
-from tests.strategies.tensor import programs
-from tests.strategies.tensor_types import reals, types
+from tests.support.strategies.tensor import programs
+from tests.support.strategies.tensor_types import reals, types
 
 HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").rglob("*.tensor"))

@@ -14,7 +14,7 @@ from lamella.ops.graphs import bind_graph
 from lamella.ops.instance import Argument, Fill, Instance, Value
 from lamella.ops.library import Library
 from lamella.ops.problem import Problem
-from tests.ops.engine.calls import FakePack, bind, call, module, refusal, shapes, tensor
+from tests.support.ops.engine.calls import FakePack, bind, call, module, refusal, shapes, tensor
 
 LIBRARY = Library()
 

@@ -8,7 +8,7 @@ from lamella.lang.nem.resolved import Loop, Wait
 from lamella.plan.expand import expand
 from lamella.plan.picture.build import MOST_ARROWS, Place, arrows
 from lamella.plan.picture.names import loops_of
-from tests.plan.timing_plans import Builder, RandomPlan, conv_pipeline, view
+from tests.support.plan.timing_plans import Builder, RandomPlan, conv_pipeline, view
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -12,9 +12,9 @@ from lamella.base.diagnostic import printable
 from lamella.lang.nem.resolved import Plan
 from lamella.plan.picture import SCRIPTS, embed, fill_page, html_page
 from lamella.plan.timing import Report, simulate
-from tests.plan.picture.browser import open_page
-from tests.plan.picture.scenes import HOSTILE, make_scene
-from tests.plan.timing_plans import Builder, conv_pipeline
+from tests.support.plan.picture.browser import open_page
+from tests.support.plan.picture.scenes import HOSTILE, make_scene
+from tests.support.plan.timing_plans import Builder, conv_pipeline
 
 ASSETS = Path(html_page.__code__.co_filename).parent / "assets"
 TRIALS = re.findall(r"^  (\w+)\(\) \{$", (ASSETS / "selftest.js").read_text("utf-8"), re.MULTILINE)

@@ -11,8 +11,8 @@ from lamella.lang.nem.resolved import Plan
 from lamella.plan.picture import MOST_TASKS, summarise, summary
 from lamella.plan.picture.names import count, in_bytes, percent
 from lamella.plan.timing import Report, simulate
-from tests.plan.picture.scenes import make_scene
-from tests.plan.timing_plans import Builder, conv_pipeline, make_device
+from tests.support.plan.picture.scenes import make_scene
+from tests.support.plan.timing_plans import Builder, conv_pipeline, make_device
 
 
 def test_every_number_of_the_report_is_there(conv_relu: tuple[Report, Plan]) -> None:

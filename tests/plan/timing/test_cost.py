@@ -9,7 +9,7 @@ from lamella.lang.nem.registry import load_registry
 from lamella.lang.nem.resolved import Index, Resource, Task
 from lamella.plan.timing.cost import Cost, cost_of
 from lamella.plan.timing.machine import SHARED, Machine
-from tests.plan.timing_plans import LITE_UNITS, Builder, make_device, view
+from tests.support.plan.timing_plans import LITE_UNITS, Builder, make_device, view
 
 BARE = make_device(keys={})
 
