@@ -16,7 +16,7 @@ from tests.support.forked import commands_by_fork
 from tests.support.repository import environment
 
 pytest_plugins = ["tests.support.judges.summary"]
-FUZZ = Path(__file__).parent / "fuzz"
+FUZZ = "tests/fuzz/"
 MUTATIONS = int(os.environ.get("LAMELLA_FUZZ", "2000"))
 
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
@@ -63,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what lies in tests/fuzz, and skip what this machine cannot run."""
     missing = {name: why for name, why in (("gpu", _no_gpu()), ("chromium", _no_chromium())) if why}
     for item in items:
-        if FUZZ in item.path.parents:
+        if item.nodeid.startswith(FUZZ):
             item.add_marker(pytest.mark.fuzz)
         for name, why in missing.items():
             if item.get_closest_marker(name):

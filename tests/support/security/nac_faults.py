@@ -1,7 +1,7 @@
 """Three ways in which NAC files are written, and system calls that fail, are interrupted or end the process.
 
-`python -m tests.support.security.nac_faults WRITER FOLDER` kills a writer at each of its system calls; what is left goes
-out as JSON.
+`python -m tests.support.security.nac_faults WRITER FOLDER` kills a writer at each of its system calls and says, as
+JSON, what is left.
 """
 
 from __future__ import annotations
