@@ -97,7 +97,11 @@ Run: TypeAlias = Callable[..., Mapping[str, Array]]
 
 def by_kernels(model: Model, wide: bool = False) -> Run:
     """A model whose operations run as machine code."""
-    kernels = graph_to_kernels(model, wide=wide)
+    return machine_code(graph_to_kernels(model, wide=wide), wide)
+
+
+def machine_code(kernels: KernelGraph, wide: bool = False) -> Run:
+    """Kernels that were lowered already, compiled."""
     compiled = compile_program(kernels.program)
     return compile_graph(kernels, compiled.call, dtype="f64" if wide else "f32")
 
