@@ -11,7 +11,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from bench.contest import OURS, Report, Work, contest, fill, tell, tell_mean, view
-from lamella.backend.cpu import Kernels, compile_program
+from lamella.backend.cpu import CompiledKernels, compile_program
 from lamella.backend.cpu.host import host_target
 from lamella.base.arrays import Array
 from lamella.base.source import Source
@@ -56,7 +56,7 @@ func @kernel(%A: memref<f32x32x12>, %B: memref<f32x1x12>) attributes{subgroup_si
 """Products of registers alone: what the processor can do at most."""
 
 
-def compiled(text: str | Program, threads: int = 1) -> Kernels:
+def compiled(text: str | Program, threads: int = 1) -> CompiledKernels:
     """The kernels of a program as machine code."""
     program = parse(Source("bench.tensor", text))[0] if isinstance(text, str) else text
     return compile_program(program, threads=threads)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from bench.contest import OURS, Report, Work, contest, fill, tell, view
 from bench.kernels_gemm import compiled, flops, named, peak_rate
-from lamella.backend.cpu import Kernels
+from lamella.backend.cpu import CompiledKernels
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "kernels"
 STREAMED_BYTES = 8 << 20
@@ -29,7 +29,7 @@ def example(name: str) -> str:
     return (EXAMPLES / f"{name}.tensor").read_text(encoding="utf-8")
 
 
-def row_kernels(threads: int, streamed: bool) -> Kernels:
+def row_kernels(threads: int, streamed: bool) -> CompiledKernels:
     """The kernels over rows; `streamed` ones write past the caches, but softmax, which reads its output again."""
     text = example("rows")
     softmax, behind = text.index("func @softmax"), text.index("func @layernorm")

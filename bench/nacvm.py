@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from bench.measuring import row
-from lamella.backend.nacvm import Machine, Program, compile_program
+from lamella.backend.formula.storage import known_shape
+from lamella.backend.nacvm import NacMachine, NacProgram, compile_program
 from lamella.backend.nacvm.program import Result
 from lamella.backend.reference import compile_model
-from lamella.backend.reference.storage import known_shape
 from lamella.base.dtype import F32
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
@@ -58,7 +58,7 @@ class Code:
         return tuple(self.places[name] - here for name in names if name in self.places)
 
 
-def assemble(graph: Graph, library: Library) -> Program:
+def assemble(graph: Graph, library: Library) -> NacProgram:
     """A graph as a program without weights or schedule."""
     code, inputs = Code(), [item for item in graph.inputs if isinstance(item, Tensor)]
     for tensor in inputs:
@@ -71,10 +71,10 @@ def assemble(graph: Graph, library: Library) -> Program:
     named = tuple(Input(place, item.name) for place, item in enumerate(inputs))
     file = File(instructions=tuple(code.instructions), inputs=named)
     steps, results = tuple(code.steps), tuple(code.results)
-    return Program(file, steps, results, graph.constants, library, lambda _: np.zeros(0))
+    return NacProgram(file, steps, results, graph.constants, library, lambda _: np.zeros(0))
 
 
-def scheduled(program: Program) -> Program:
+def scheduled(program: NacProgram) -> NacProgram:
     """The program with the memory schedule that our writer gives it."""
     return replace(program, file=replace(program.file, schedule=plan_memory(program.file)))
 
@@ -82,7 +82,7 @@ def scheduled(program: Program) -> Program:
 # --- many small instructions --------------------------------------------------------------------------------
 
 
-def small_program() -> Program:
+def small_program() -> NacProgram:
     """A long row of operations on tiny tensors."""
     library = Library()
     builder = Builder(library, "G")
@@ -190,7 +190,7 @@ def measure_large() -> None:
         shapes = [known_shape(item.shape, {}) for item in model.graph.inputs if isinstance(item, Tensor)]
         arrays = [draw.standard_normal(shape).astype(np.float32) for shape in shapes]
         given = {f"x{place}": array for place, array in enumerate(arrays)}
-        machine: Machine = compile_program(assemble(model.graph, model.library))
+        machine: NacMachine = compile_program(assemble(model.graph, model.library))
         tensors = [torch.from_numpy(array) for array in arrays]
         with torch.inference_mode():
             works = [

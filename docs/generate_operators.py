@@ -17,8 +17,7 @@ from lamella.base.paths import shipped
 from lamella.base.source import Source
 from lamella.lang.skriptnd import parse
 from lamella.lang.skriptnd.nodes import Assertion, Document, Dtype, Operator, Parameter
-from lamella.lang.skriptnd.write import write, write_expression
-from lamella.lang.skriptnd.write.statements import bounds_text, type_text
+from lamella.lang.skriptnd.write import bounds_text, type_text, write, write_expression
 
 TITLES = {
     "layout": "shapes and places",

@@ -13,7 +13,7 @@ from lamella.base.dim import symbol
 from lamella.base.dtype import BOOL, F32, I64
 from lamella.base.origin import Origin
 from lamella.bridge.aten.build import build_call
-from lamella.bridge.aten.nodes import Call, Operand
+from lamella.bridge.aten.nodes import AtenCall, Operand
 from lamella.bridge.aten.sizes import compute_size, is_size_operation
 from lamella.bridge.aten.table import find_schema
 from lamella.graph.build import Builder
@@ -63,7 +63,7 @@ def run(builder: Builder, line: str, tensors: dict[str, Tensor]) -> None:
 def call(builder: Builder, name: str, **operands: Operand) -> object:
     schema = find_schema(name)
     assert schema is not None, name
-    return build_call(builder, Call(schema, operands))
+    return build_call(builder, AtenCall(schema, operands))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -106,10 +106,10 @@ def test_findings_and_operations_tell_where_they_come_from() -> None:
     schema = find_schema("aten.relu")
     assert schema is not None
     with pytest.raises(Problem) as caught:
-        build_call(Builder(library(), "told"), Call(schema, {"self": 1}), origin)
+        build_call(Builder(library(), "told"), AtenCall(schema, {"self": 1}), origin)
     assert caught.value.findings[0].origins == ("layer.fc1",)
     builder = Builder(library(), "told")
-    build_call(builder, Call(schema, {"self": builder.input("x", I64, (2,))}), origin)
+    build_call(builder, AtenCall(schema, {"self": builder.input("x", I64, (2,))}), origin)
     assert builder.origin is None
     nodes = [node for node in builder.finish().nodes if isinstance(node, Operation)]
     assert [node.origin for node in nodes] == [origin]

@@ -10,7 +10,7 @@ import pytest
 from lamella.backend.reference import compile_model
 from lamella.base.dim import Dim, add, floor_divide, mul, sub, symbol
 from lamella.bridge.aten.build import build_call
-from lamella.bridge.aten.nodes import Call, Operand
+from lamella.bridge.aten.nodes import AtenCall, Operand
 from lamella.bridge.aten.table import find_schema
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
@@ -141,7 +141,7 @@ def test_one_graph_for_all_sizes(name: str, make: Make) -> None:
         for key, item in fed(7).items()
     }
     operands = {key: for_us(value, inputs) for key, value in make(N).items()}
-    result = build_call(builder, Call(schema, operands))
+    result = build_call(builder, AtenCall(schema, operands))
     graph = builder.finish(*[item for item in flat(result) if isinstance(item, Tensor)])
     model = compile_model(Model(graph, library()))
     for n in SIZES:

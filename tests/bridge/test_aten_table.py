@@ -7,7 +7,7 @@ import pytest
 from lamella.base.dtype import F32
 from lamella.base.paths import read_shipped
 from lamella.bridge.aten.build import build_call
-from lamella.bridge.aten.nodes import Call, Operand
+from lamella.bridge.aten.nodes import AtenCall, Operand
 from lamella.bridge.aten.table import (
     DROP,
     REFUSE,
@@ -81,7 +81,7 @@ def test_what_only_tests_sizes_is_dropped() -> None:
     assert schema is not None
     builder = Builder(library(), "dropped")
     x = builder.input("x", F32, (2, 3))
-    assert build_call(builder, Call(schema, {"a": x, "size": (2, 3)})) is None
+    assert build_call(builder, AtenCall(schema, {"a": x, "size": (2, 3)})) is None
     assert builder.finish().nodes == ()
 
 
@@ -92,4 +92,4 @@ def test_sizes_are_told(name: str, given: dict[str, int], expected: int) -> None
     schema = find_schema(f"aten.{name}")
     assert schema is not None
     operands: dict[str, Operand] = {"self": Tensor("x", F32, (2, 3)), **given}
-    assert build_call(Builder(library(), "sized"), Call(schema, operands)) == expected
+    assert build_call(Builder(library(), "sized"), AtenCall(schema, operands)) == expected

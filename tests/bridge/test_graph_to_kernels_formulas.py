@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lamella.backend.cpu import compile_program
-from lamella.backend.cpu.graphs import compile_graph
+from lamella.backend.executor.kernels import compile_graph
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.backend.cpu import compile_program
-from lamella.backend.cpu.graphs import compile_graph
+from lamella.backend.executor import GraphExecutable
+from lamella.backend.executor.kernels import compile_graph
 from lamella.backend.interpreter import compile_program as interpret
-from lamella.backend.reference import Executable, compile_model
+from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.source import Source
@@ -38,7 +39,7 @@ def checked(program: Program) -> Program:
     return again
 
 
-def run_twice(executable: Executable, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def run_twice(executable: GraphExecutable, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Outputs and state after two runs; the findings of a run that has no value."""
     try:
         executable(**inputs)

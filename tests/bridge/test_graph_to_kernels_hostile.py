@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lamella.backend.cpu import compile_program
-from lamella.backend.cpu.graphs import compile_graph
+from lamella.backend.executor.kernels import compile_graph
 from lamella.backend.reference import compile_model
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dtype import F32

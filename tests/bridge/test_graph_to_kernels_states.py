@@ -7,8 +7,9 @@ import pytest
 
 import lamella
 from lamella.backend.cpu import compile_program
-from lamella.backend.cpu.graphs import compile_graph
-from lamella.backend.reference import Executable, compile_model
+from lamella.backend.executor import GraphExecutable
+from lamella.backend.executor.kernels import compile_graph
+from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.bridge.graph_to_kernels import graph_to_kernels
 from lamella.graph.model import Model
@@ -17,7 +18,7 @@ from tests.support.graph.texts import small
 from tests.support.repository import ROOT
 
 
-def pair(model: Model, quantized: bool = False) -> tuple[Executable, Executable]:
+def pair(model: Model, quantized: bool = False) -> tuple[GraphExecutable, GraphExecutable]:
     """A model by its kernels and on the reference; what has no data is drawn from the same seed."""
     kernels = graph_to_kernels(model)
     assert kernels.calls

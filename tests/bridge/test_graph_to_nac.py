@@ -12,7 +12,7 @@ from lamella.base.arrays import numpy_dtype
 from lamella.base.dim import symbol
 from lamella.base.dtype import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, ElementType
 from lamella.bridge.aten.build import build_call
-from lamella.bridge.aten.nodes import Call, Operand
+from lamella.bridge.aten.nodes import AtenCall, Operand
 from lamella.bridge.aten.table import find_schema
 from lamella.bridge.graph_to_nac import Writing, graph_to_nac
 from lamella.bridge.nac_to_graph.weights import read_weight
@@ -46,7 +46,7 @@ class Program:
         """The first result of a call."""
         schema = find_schema(f"aten.{name}")
         assert schema is not None
-        result = build_call(self.builder, Call(schema, operands))
+        result = build_call(self.builder, AtenCall(schema, operands))
         found = result[0] if isinstance(result, tuple) else result
         assert isinstance(found, Tensor)
         return found
@@ -168,8 +168,8 @@ def test_sizes_are_computed_once_and_before_their_user() -> None:
     x = builder.input("x", F32, (n, 4))
     schema = find_schema("aten.view.default")
     assert schema is not None
-    flat = build_call(builder, Call(schema, {"self": x, "size": (n, 2, 2)}))
-    again = build_call(builder, Call(schema, {"self": flat, "size": (n, 4)}))
+    flat = build_call(builder, AtenCall(schema, {"self": x, "size": (n, 2, 2)}))
+    again = build_call(builder, AtenCall(schema, {"self": flat, "size": (n, 4)}))
     assert isinstance(again, Tensor)
     file = graph_to_nac(Model(builder.finish(again), library())).file
     assert code(file) == [

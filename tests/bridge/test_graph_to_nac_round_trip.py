@@ -16,7 +16,7 @@ import lamella
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dim import add, mul, symbol
 from lamella.base.dtype import F32
-from lamella.bridge.aten.table import Row, rows
+from lamella.bridge.aten.table import OverloadRow, rows
 from lamella.bridge.graph_to_nac import Writing, canonical, graph_to_nac
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
@@ -81,7 +81,7 @@ BUILT = [row for row in rows().values() if row.how not in ("drop", "size", "refu
 
 
 @pytest.mark.parametrize("row", BUILT, ids=lambda row: row.schema.name)
-def test_every_overload_comes_back(row: Row) -> None:
+def test_every_overload_comes_back(row: OverloadRow) -> None:
     random, draw = Random(row.schema.name), CASES.get(row.how) or PLAIN.get(row.schema.operator) or single
     for _ in range(3):
         try:

@@ -17,10 +17,14 @@ from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dtype import F32, find
 from lamella.base.source import Source
 from lamella.bridge.graph_to_nac import canonical, file, graph_to_nac
-from lamella.bridge.graph_to_nac.code import layout
-from lamella.bridge.graph_to_nac.code.layout import Item, place
-from lamella.bridge.graph_to_nac.code.tables import Tables
-from lamella.bridge.graph_to_nac.code.words import Ref, Word
+from lamella.bridge.graph_to_nac import instructions as layout
+from lamella.bridge.graph_to_nac.instructions import (
+    CodedArgument,
+    FileTables,
+    PendingInstruction,
+    ResultRef,
+    layout_instructions,
+)
 from lamella.graph.build import Builder
 from lamella.graph.compose import compose
 from lamella.graph.model import Model
@@ -196,12 +200,29 @@ def test_a_short_reach_changes_nothing_but_the_program(monkeypatch: pytest.Monke
 def test_results_and_loads_that_are_far_away() -> None:
     """A result that is needed 100 000 instructions later is passed on, a parameter is loaded again."""
     count = 100_000
-    items = [Item("math.add", (Word("T", Ref("x")), Word("P", Ref("w"))), "v0")]
-    items += [Item("math.neg", (Word("T", Ref(f"v{i}")),), f"v{i + 1}") for i in range(count)]
-    items.append(Item("math.add", (Word("T", Ref(f"v{count}")), Word("P", Ref("w"))), "sum"))
-    items.append(Item("math.add", (Word("T", Ref("sum")), Word("T", Ref("x"))), "result"))
-    items.append(Item(None, (Word("T", Ref("result")),)))
-    placed = place(["x"], items, {"w": 1}, Tables())
+    items = [
+        PendingInstruction(
+            "math.add", (CodedArgument("T", ResultRef("x")), CodedArgument("P", ResultRef("w"))), "v0"
+        )
+    ]
+    items += [
+        PendingInstruction("math.neg", (CodedArgument("T", ResultRef(f"v{i}")),), f"v{i + 1}")
+        for i in range(count)
+    ]
+    items.append(
+        PendingInstruction(
+            "math.add",
+            (CodedArgument("T", ResultRef(f"v{count}")), CodedArgument("P", ResultRef("w"))),
+            "sum",
+        )
+    )
+    items.append(
+        PendingInstruction(
+            "math.add", (CodedArgument("T", ResultRef("sum")), CodedArgument("T", ResultRef("x"))), "result"
+        )
+    )
+    items.append(PendingInstruction(None, (CodedArgument("T", ResultRef("result")),)))
+    placed = layout_instructions(["x"], items, {"w": 1}, FileTables())
     numbers = {item.name: id_ for id_, item in standard_operations(V1_6).items()}
     relays = [at for at, item in enumerate(placed.instructions) if item.operation == numbers["nac.pass"]]
     loads = [
@@ -226,7 +247,12 @@ def test_results_and_loads_that_are_far_away() -> None:
 
 def test_more_results_than_can_be_passed_on() -> None:
     count = 40_000
-    items = [Item("math.neg", (Word("T", Ref("x")),), f"v{i}") for i in range(count)]
-    items += [Item("math.neg", (Word("T", Ref(f"v{i}")),), f"u{i}") for i in range(count)]
+    items = [
+        PendingInstruction("math.neg", (CodedArgument("T", ResultRef("x")),), f"v{i}") for i in range(count)
+    ]
+    items += [
+        PendingInstruction("math.neg", (CodedArgument("T", ResultRef(f"v{i}")),), f"u{i}")
+        for i in range(count)
+    ]
     with pytest.raises(Exception, match="results at once"):
-        place(["x"], items, {}, Tables())
+        layout_instructions(["x"], items, {}, FileTables())

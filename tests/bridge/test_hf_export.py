@@ -20,8 +20,8 @@ from safetensors.torch import load_file
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import OutputError
-from lamella.bridge.hf_to_module import Context, Folder, Weight, open_folder, plan_import
-from lamella.bridge.module_to_hf import Export, Mapped, export_folder
+from lamella.bridge.hf_to_module import Folder, MappingContext, Weight, open_folder, plan_import
+from lamella.bridge.module_to_hf import Export, ExportMapping, export_folder
 from tests.support.bridge.hf.folders import CASES, SIZES, bits, save, weights_of
 from tests.support.bridge.hf.mappings import LLAMA, LLAMA_SPLIT, context, read_model
 
@@ -37,13 +37,15 @@ def small(folder: Path, **tensors: Array) -> Folder:
     return open_folder(folder)
 
 
-def described(mapping: str, weights: list[Weight], export: str = "", known: Context | None = None) -> Mapped:
+def described(
+    mapping: str, weights: list[Weight], export: str = "", known: MappingContext | None = None
+) -> ExportMapping:
     """How weights and tensors correspond, from texts."""
     model = read_model(mapping, export)
-    return Mapped(weights, model.hf_mapping or (), model.hf_export or (), known or context())
+    return ExportMapping(weights, model.hf_mapping or (), model.hf_export or (), known or context())
 
 
-def arrays_of(mapped: Mapped, source: Folder, element: str | None = None) -> Mapping[str, Array]:
+def arrays_of(mapped: ExportMapping, source: Folder, element: str | None = None) -> Mapping[str, Array]:
     """The weights that a source gives."""
     plan = plan_import(mapped.weights, mapped.imports, source.checkpoint, mapped.context, ("*",))
     return plan.data(element)
@@ -216,7 +218,7 @@ def test_a_model_of_our_own_becomes_a_folder(tmp_path: Path) -> None:
     assert all(bits(values) == bits(arrays[path]) for path, values in again.data().items())
 
 
-def refused(tmp_path: Path, mapped: Mapped, arrays: Mapping[str, Array]) -> str:
+def refused(tmp_path: Path, mapped: ExportMapping, arrays: Mapping[str, Array]) -> str:
     """What is said of an export that cannot be; nothing then looks like a model."""
     with pytest.raises(LamellaError) as problem:
         export_folder(tmp_path / "out", arrays, Export(mapped, {}))

@@ -143,12 +143,12 @@ def test_what_is_no_folder_is_said(tmp_path: Path) -> None:
 
 
 CONFIGS = {
-    "twice": ('{"a": {"b": 1, "b": 2}}', "the key 'b' stands there twice"),
-    "no JSON": ("{", "it is no JSON"),
+    "twice": ('{"a": {"b": 1, "b": 2}}', "the key 'b' stands twice in one object"),
+    "no JSON": ("{", "this is no JSON"),
     "a list": ("[]", "it is no JSON object"),
     "deep": ('{"a": ' + "[" * 300 + "]" * 300 + "}", "nests more than 200 levels"),
     "very deep": ('{"a": ' + "[" * 100_000, "E116"),
-    "digits": ('{"a": ' + "9" * 10_000 + "}", "it is no JSON"),
+    "digits": ('{"a": ' + "9" * 10_000 + "}", "this is no JSON"),
     "not UTF-8": ("\xff{}", "is not UTF-8"),
 }
 

@@ -16,7 +16,14 @@ from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
 from lamella.base.arrays import Array
-from lamella.bridge.hf_to_module import Checkpoint, Context, ImportPlan, Weight, open_folder, plan_import
+from lamella.bridge.hf_to_module import (
+    Checkpoint,
+    ImportPlan,
+    MappingContext,
+    Weight,
+    open_folder,
+    plan_import,
+)
 from tests.support.bridge.hf.folders import CASES, bits, save, weights_of
 from tests.support.bridge.hf.mappings import context, read_model, with_head
 
@@ -40,7 +47,7 @@ def plan(
     tensors: Mapping[str, Array],
     weights: list[Weight],
     mapping: str,
-    given_context: Context | None = None,
+    given_context: MappingContext | None = None,
     unused: tuple[str, ...] = (),
 ) -> ImportPlan:
     """The plan for weights under a mapping that is given as text."""
@@ -183,7 +190,7 @@ def test_entries_of_parameters_that_are_switched_off_are_skipped(tmp_path: Path)
     text = '    w: "w"\n    b: "b" if use_bias\n    blocks[{i}].b: "l.{i}.b"\n    experts[{e}]: "e.{e}"'
     weights, tensors = [Weight("w", (2,))], {"w": numbers(2)}
     known = context({"use_bias": False})
-    declared = Context("Small", known.evaluate, {"blocks[].b": "'use_bias'", "experts": "'n > 0'"})
+    declared = MappingContext("Small", known.evaluate, {"blocks[].b": "'use_bias'", "experts": "'n > 0'"})
     assert not plan(tmp_path, tensors, weights, text, declared).findings
     found = told(plan(tmp_path, tensors, weights, text, known))
     assert [item.split("|")[0] for item in found] == [
@@ -266,7 +273,7 @@ def test_what_the_model_would_read_is_never_silently_unused(tmp_path: Path, case
     """
     weights = [*(Weight(path, (2,)) for path in ("w", "out", "blocks[0].w")), Weight("head", (2,), tied="w")]
     known = context({"use_bias": False})
-    asked = Context("Small", known.evaluate, {"blocks[].b": "'wide'", "experts": "'n > 0'"})
+    asked = MappingContext("Small", known.evaluate, {"blocks[].b": "'wide'", "experts": "'n > 0'"})
     own = {item: numbers(2) for item in ("w", "out.weight", "l.0.w")}
     assert not plan(tmp_path, own, weights, text, asked).findings
     assert not plan(tmp_path, {**own, "head": numbers(2)}, weights, text, asked).findings

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from lamella.base.arrays import Array
-from lamella.bridge.hf_to_module.transforms import FUNCTIONS, STACK, function_names
+from lamella.bridge.hf_to_module.weights import FUNCTIONS, STACK, function_names
 
 SHAPES = {
     **{"squeeze_1": (4, 1, 3), "unsqueeze_1": (4, 3), "transpose": (4, 3)},

@@ -16,7 +16,7 @@ import lamella
 from lamella.backend.reference import compile_model
 from lamella.base.source import Source
 from lamella.bridge.module_to_graph import Compiled, Mark, module_to_graph
-from lamella.bridge.module_to_graph.backward.differentiate import differentiate
+from lamella.bridge.module_to_graph.backward import differentiate
 from lamella.graph.model import Model
 from lamella.graph.nodes import Operation
 from lamella.lang.module.instantiate import instantiate

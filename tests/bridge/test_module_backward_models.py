@@ -18,7 +18,7 @@ from lamella.base.arrays import Array
 from lamella.base.dtype import F64
 from lamella.bridge.module_to_graph import Settings
 from lamella.bridge.module_to_graph.backward import differentiate
-from lamella.bridge.module_to_graph.numbers.tables import compute
+from lamella.bridge.module_to_graph.constant_tables import compute_table
 from lamella.graph.nodes import Tensor
 from lamella.pipeline.module.folders import read_source
 from lamella.pipeline.module.weight_plan import plan_weights
@@ -67,7 +67,7 @@ def test_gradients_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     for weight in found.compiled.weights:
         executable.state[weight.tensor.name] = np.asarray(data[weight.path], np.float64)
     for constant, made in found.compiled.constants.items():
-        executable.state[constant] = compute(made)
+        executable.state[constant] = compute_table(made)
     given = dict(zip(found.seeds.values(), seeds, strict=True))
     ids = next(item.name for item in found.model.graph.inputs if isinstance(item, Tensor))
     results = executable(**{ids: IDS, **given})

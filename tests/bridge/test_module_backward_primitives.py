@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lamella.bridge.module_to_graph.calls.primitives import ports
+from lamella.bridge.module_to_graph.calls import ports
 from lamella.lang.module.nodes import Primitive
 from lamella.ops.library import Library
 from tests.support.lang.module.instances import read

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from docs.generate import repaired
-from lamella.backend.reference import Executable, compile_model
+from lamella.backend.executor import GraphExecutable
+from lamella.backend.reference import compile_model
 from lamella.bridge.module_to_graph import Settings
 from lamella.bridge.module_to_graph.backward.verify import Trial, Verification, verify_backward
 from lamella.graph.model import Model
@@ -22,7 +23,7 @@ def verify(text: str, name: str = "M", **shapes: int) -> Verification:
     return verify_backward(instance_of(text, name), Settings(), Trial(shapes=shapes), compiled)
 
 
-def compiled(model: Model) -> Executable:
+def compiled(model: Model) -> GraphExecutable:
     """A model on the reference in 64 bits."""
     return compile_model(model, dtype="f64")
 

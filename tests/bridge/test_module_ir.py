@@ -20,7 +20,7 @@ from lamella.bridge.module_to_graph import Settings
 from lamella.bridge.module_to_graph.backward import differentiate
 from lamella.bridge.module_to_graph.nodes import Compiled
 from lamella.bridge.module_to_ir import is_unit, module_to_ir, read_unit, write_ir
-from lamella.bridge.module_to_ir.expressions import Meanings, Table
+from lamella.bridge.module_to_ir.graph import SymbolTable, SymbolValues
 from lamella.graph.model import Model
 from tests.support.bridge.module_ir import TINY, Array, Built, built_text, evaluator, tiny, written
 
@@ -156,9 +156,9 @@ def extents(draw: st.DrawFn) -> Extent:
 @given(items=st.lists(extents(), max_size=4), known=st.tuples(*[st.integers(1, 100)] * 3))
 @settings(deadline=None)
 def test_extents_are_read_back_and_mean_the_same_numbers(items: list[Extent], known: tuple[int, ...]) -> None:
-    table = Table()
+    table = SymbolTable()
     ids = table.shape(items)
-    assert Meanings(table.symbols).shape(ids) == tuple(items)
+    assert SymbolValues(table.symbols).shape(ids) == tuple(items)
     values = dict(zip(NAMES, known, strict=True))
     plain = evaluator([_plain(item) for item in table.symbols], values)
     found = [item if item >= 0 else plain[-item - 1] for item in ids]

@@ -21,7 +21,7 @@ from lamella.backend.reference import compile_model
 from lamella.bridge.ir_to_graph import read_ir
 from lamella.bridge.module_to_graph import Settings
 from lamella.bridge.module_to_ir import module_to_ir, write_ir
-from lamella.bridge.module_to_ir.nodes import Spec, WeightEntry
+from lamella.bridge.module_to_ir.nodes import MappingSpec, WeightEntry
 from lamella.pipeline.given import options_of
 from lamella.pipeline.module.execution import build
 from lamella.pipeline.module.folders import read_source
@@ -56,7 +56,7 @@ def values(name: str) -> dict[str, Any]:
     return found
 
 
-def names_of(spec: Spec, places: dict[str, int], experts: int) -> list[str]:
+def names_of(spec: MappingSpec, places: dict[str, int], experts: int) -> list[str]:
     """The tensors that a specification speaks of at one place, all indices filled in."""
     found = []
     for part in spec.parts:

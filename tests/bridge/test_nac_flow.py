@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from torch import nn
 
 import lamella
-from lamella.backend.nacvm import Machine, Program, compile_program
+from lamella.backend.nacvm import NacMachine, NacProgram, compile_program
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
@@ -36,7 +36,7 @@ from tests.support.strategies.graph_flow import flow_models
 CHOICES = [np.array(item) for item in (False, True)]
 
 
-def machine_of(file: File, traced: bool = False, inputs: Mapping[str, InputType] | None = None) -> Machine:
+def machine_of(file: File, traced: bool = False, inputs: Mapping[str, InputType] | None = None) -> NacMachine:
     """The virtual machine of a file."""
     found = nac_to_graph(file, inputs=inputs)
     tensors = {item.parameter: item for item in file.tensors}
@@ -45,7 +45,7 @@ def machine_of(file: File, traced: bool = False, inputs: Mapping[str, InputType]
         return read_weight(tensors[parameter], file.header.method)
 
     constants, source = found.model.graph.constants, found.model.library
-    program = Program(file, found.steps, found.results, constants, source, load)
+    program = NacProgram(file, found.steps, found.results, constants, source, load)
     return compile_program(program, traced=traced)
 
 
@@ -55,7 +55,7 @@ def inputs_of(model: Model, **given: Array) -> dict[str, Array]:
     return {**random_arrays(inputs, {}, 1), **given}
 
 
-def compare(model: Model, fed: dict[str, Array]) -> Machine:
+def compare(model: Model, fed: dict[str, Array]) -> NacMachine:
     """See that a file computes what its model does."""
     machine = machine_of(graph_to_nac(model).file)
     wanted = list(compile_model(model)(**fed).values())

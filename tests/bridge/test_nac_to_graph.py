@@ -16,8 +16,9 @@ from lamella.backend.reference import compile_model
 from lamella.base.dim import Dim, bounds
 from lamella.base.dtype import F16, F32, I64
 from lamella.bridge.nac_to_graph import InputType, check_translation, nac_to_graph
+from lamella.bridge.nac_to_graph.convert_weights import quantise_file
 from lamella.bridge.nac_to_graph.notes import read_extent
-from lamella.bridge.nac_to_graph.weights import find_weights, quantise_file, store_weight
+from lamella.bridge.nac_to_graph.weights import find_weights, store_weight
 from lamella.graph.nodes import Graph, Tensor
 from lamella.graph.verify import verify
 from lamella.lang.nac import nodes as n

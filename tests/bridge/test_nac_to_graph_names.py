@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lamella.backend.reference import compile_model
-from lamella.bridge.aten.nodes import Schema
+from lamella.bridge.aten.nodes import AtenSchema
 from lamella.bridge.aten.table import DROP, REFUSE, SIZE, find_schema, overloads, rows
 from lamella.bridge.nac_to_graph import nac_to_graph
 from lamella.lang.nac import parse, write
@@ -135,6 +135,6 @@ def test_known_names_are_read() -> None:
     assert not lost
 
 
-def _schemas(name: str) -> tuple[Schema, ...]:
+def _schemas(name: str) -> tuple[AtenSchema, ...]:
     found = find_schema(name)
     return overloads(name) if found is None else (found,)

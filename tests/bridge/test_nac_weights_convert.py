@@ -16,19 +16,16 @@ from hypothesis import strategies as st
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
+from lamella.bridge.nac_to_graph import weights as metadata
+from lamella.bridge.nac_to_graph.convert_weights import quantise, quantise_file, with_external, with_internal
 from lamella.bridge.nac_to_graph.weights import (
-    metadata,
     own_weights,
-    quantise,
-    quantise_file,
+    part,
     read_external,
     read_stored,
     read_weight,
     store_weight,
-    with_external,
-    with_internal,
 )
-from lamella.bridge.nac_to_graph.weights.pairing import part
 from lamella.lang.nac import check, open_file, parse, save_file, write
 from lamella.lang.nac import nodes as n
 from tests.support.bridge.nac_numbers import drawn, tensor_of

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError, errors
-from lamella.bridge.nac_to_graph.weights import (
-    Report,
+from lamella.bridge.nac_to_graph.convert_weights import (
+    QuantisationReport,
     measure,
     quantise,
     quantise_file,
-    read_weight,
     report_lines,
 )
+from lamella.bridge.nac_to_graph.weights import read_weight
 from lamella.lang.nac import check, parse, write
 from lamella.lang.nac import nodes as n
-from lamella.lang.nac.check.tensors import check_tensor
+from lamella.lang.nac.check.data import check_tensor
 from tests.support.bridge.nac_numbers import TYPES, code_of, decibels, drawn, flat, scale_of, tensor_of
 from tests.support.lang.nac.models import perceptron
 
@@ -248,7 +248,7 @@ def test_a_quantised_file_is_made_single_again() -> None:
 
 
 def test_a_file_without_tensors_has_an_empty_report() -> None:
-    report = Report(n.Method.FP16, ())
+    report = QuantisationReport(n.Method.FP16, ())
     assert (report.before, report.mean, report.relative, report.worst, report.sqnr) == (
         0,
         0,

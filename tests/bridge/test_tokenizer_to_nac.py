@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Judge
 from tokenizers import models, normalizers, pre_tokenizers
 
-from lamella.backend.tisa import Tokenizer, load_tokenizer
+from lamella.backend.tisa import ManifestTokenizer, load_tokenizer
 from lamella.base.diagnostic import LamellaError
 from lamella.base.source import Source
-from lamella.bridge.tokenizer_to_nac import tokenizer_to_nac
-from lamella.bridge.tokenizer_to_nac.document import read_document
+from lamella.bridge.tokenizer_to_nac import read_document, tokenizer_to_nac
 from lamella.lang.nac import assemble, check, disassemble, parse, write
 from lamella.lang.nac.nodes import File
 from tests.support.bridge.tokenizer_corpus import lines
@@ -32,7 +31,7 @@ def file_of(judge: Judge) -> File:
     return File(manifest=parts.manifest, resources=parts.resources)
 
 
-def ours_of(judge: Judge) -> Tokenizer:
+def ours_of(judge: Judge) -> ManifestTokenizer:
     """Our tokenizer for one of the package."""
     return load_tokenizer(file_of(judge))
 
@@ -75,7 +74,7 @@ def test_any_text_has_the_ids_of_the_package(kind: str, text: str) -> None:
 
 
 @cache
-def ours_cached(kind: str) -> Tokenizer:
+def ours_cached(kind: str) -> ManifestTokenizer:
     """Our tokenizer of a kind, loaded once."""
     return ours_of(trained(kind))
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import lamella
-from lamella.backend.interpreter import Kernels
+from lamella.backend.interpreter import InterpretedKernels
 from lamella.base.diagnostic import LamellaError
 from lamella.cli import lamella as command
 from lamella.kernels.target import TARGETS
@@ -115,7 +115,7 @@ def test_bounds_of_views_are_checked_where_asked(tmp_path: Path) -> None:
 def test_the_api_takes_the_same_options(tmp_path: Path) -> None:
     path, lines = written(tmp_path, OUTSIDE), list[str]()
     kernels = lamella.compile(path, backend="interpreter", check_bounds=True, trace=lines.append)
-    assert isinstance(kernels, Kernels)
+    assert isinstance(kernels, InterpretedKernels)
     x = np.zeros(4, np.float32)
     kernels.f(x, 4)
     assert [line.partition(": ")[2][:2] for line in lines] == ["%0", "%y"]

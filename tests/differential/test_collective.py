@@ -25,7 +25,9 @@ def arrays_of(case: Case, arguments: Sequence[object]) -> list[Array]:
     return [item for item in arguments[: len(case.elements)] if isinstance(item, np.ndarray)]
 
 
-def judge(case: Case, kernels: interpreter.Kernels | cpu.Kernels, name: str, seed: int) -> None:
+def judge(
+    case: Case, kernels: interpreter.InterpretedKernels | cpu.CompiledKernels, name: str, seed: int
+) -> None:
     """Run a kernel and compare its result with the formula; inputs stay what they are."""
     arguments = make_arguments(case, seed)
     before = [item.copy() for item in arrays_of(case, arguments)]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lamella
-from lamella.backend.reference import Executable
+from lamella.backend.executor import GraphExecutable
 from tests.support.repository import ROOT
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
@@ -51,10 +51,10 @@ def resnet18(x: torch.Tensor, w: Weights) -> torch.Tensor:
     return F.linear(x.mean((2, 3)), w["logits.filter"], w["logits.bias"])
 
 
-def prepare(example: str, **config: int) -> tuple[Executable, dict[str, torch.Tensor]]:
+def prepare(example: str, **config: int) -> tuple[GraphExecutable, dict[str, torch.Tensor]]:
     """An example ready to run, and its random weights as torch takes them."""
     run = lamella.compile(ROOT / "examples" / example, seed=1, config=config)
-    assert isinstance(run, Executable)
+    assert isinstance(run, GraphExecutable)
     return run, {name: torch.from_numpy(array) for name, array in run.state.items()}
 
 

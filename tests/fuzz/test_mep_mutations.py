@@ -14,7 +14,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from lamella.backend.mep import CAPABILITIES, Budget, run_plan
+from lamella.backend.mep import CAPABILITIES, PlanBudget, run_plan
 from lamella.base.diagnostic import Diagnostic, LamellaError, render
 from lamella.lang.nac import RULES
 from lamella.lang.nac.nodes import File
@@ -27,7 +27,7 @@ SEED = os.environ.get("LAMELLA_SEED", NEW)
 CASE = os.environ.get("LAMELLA_CASE", "")
 SHARES, FEWEST, MOST_TOLD = 4, 10_000, 5
 SECONDS, MEBIBYTES = 2, 100
-BUDGET = Budget(200, 4 << 20)
+BUDGET = PlanBudget(200, 4 << 20)
 CODES = {rule.code for rule in RULES}
 TOUCHES = {
     "prompt": "prompt",

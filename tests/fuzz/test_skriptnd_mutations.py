@@ -16,7 +16,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from lamella.backend.reference.formula import contract
+from lamella.backend.formula import contract
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.graph.data.dat import Stored, decode_dat, encode_dat

@@ -16,7 +16,7 @@ from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.dtype import F32
 from lamella.bridge.nac_to_graph import InputType
 from lamella.bridge.nac_to_graph.training import check_training
-from lamella.lang.nac import File, check, parse, restate
+from lamella.lang.nac import File, check, parse, upgrade_version
 from lamella.lang.nac.nodes import Resource
 from lamella.pipeline.nac.model import Model
 from lamella.pipeline.nac.running import compile_training
@@ -62,7 +62,7 @@ def with_resource(file: File, name: str, data: bytes) -> File:
 def mutant(number: int) -> File | None:
     """A file whose section, notes or inner file is damaged; None where it cannot be read."""
     chance = Random(f"{SEED}:{number}")
-    older = restate(trained())
+    older = upgrade_version(trained())
     kind = number % 3
     if kind == 0:
         file, found = parse(mutate(tuple(known([newer_bytes(trained())])), chance))
@@ -94,7 +94,7 @@ def walk(file: File) -> tuple[list[Diagnostic], bool]:
 
 def test_mutated_training_graphs(mutations: int) -> None:
     seen: Counter[str] = Counter()
-    walk(restate(trained()))  # the first of all reads the operators that the others find in memory
+    walk(upgrade_version(trained()))  # the first of all reads the operators that the others find in memory
     done = 0
     for number in range(mutations // 4):
         file = mutant(number)

@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.backend.interpreter import compile_program
-from lamella.backend.interpreter.arithmetic import compare, compute_binary, compute_unary
-from lamella.backend.interpreter.numbers import convert, make_number
+from lamella.backend.interpreter.arithmetic import (
+    compare,
+    compute_binary,
+    compute_unary,
+    convert,
+    make_number,
+)
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.source import Source
 from lamella.kernels.fold import fold_arith, fold_cast, fold_compare

@@ -11,7 +11,7 @@ import torch
 from lamella.backend.reference import compile_model
 from lamella.bridge.hf_to_module import open_folder
 from lamella.bridge.module_to_graph.backward import differentiate
-from lamella.bridge.module_to_graph.numbers.tables import compute
+from lamella.bridge.module_to_graph.constant_tables import compute_table
 from lamella.pipeline.module.folders import read_source
 from lamella.pipeline.module.weight_plan import plan_weights
 from lamella.pipeline.options import Options
@@ -46,7 +46,7 @@ def test_gradients_of_all_weights_are_those_of_transformers(name: str, tmp_path:
     for weight in found.compiled.weights:
         executable.state[weight.tensor.name] = numbers[weight.path]
     for key, constant in found.compiled.constants.items():
-        executable.state[key] = compute(constant).astype(np.float32)
+        executable.state[key] = compute_table(constant).astype(np.float32)
     results = executable(token_ids=ids, **{found.seeds["logits"]: seed})
 
     wanted = plan_weights(source.instance, open_folder(tmp_path / "gradients")).data()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lamella
-from lamella.backend.reference import Executable
+from lamella.backend.executor import GraphExecutable
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.kernels.nodes import KernelGraph
@@ -181,7 +181,7 @@ def test_lowered_code_is_saved(graph: Path, tmp_path: Path, form: str) -> None:
 
 def test_a_graph_says_what_is_wrong_with_its_inputs(graph: Path) -> None:
     run = lamella.compile(graph, backend="cpu", random=True)
-    assert isinstance(run, Executable)
+    assert isinstance(run, GraphExecutable)
     for wrong in (np.zeros((4, 11), np.float32), np.zeros((4, 12), np.int64), np.zeros(4, np.float32)):
         with pytest.raises(LamellaError):
             run(x=wrong)

@@ -281,7 +281,7 @@ def test_every_folder_is_shown(tmp_path: Path) -> None:
     assert json.loads(call("show", folder, "--json"))["config"]["a"] == "NaN"
     (folder / "config.json").write_text('{\n  "hidden_size": ,\n}', encoding="utf-8")
     told = call("show", folder, status=1)
-    assert "config.json:2:18: error[E116]: config.json: it is no JSON" in told
+    assert "config.json:2:18: error[E116]: config.json: this is no JSON" in told
 
 
 # --- operators of one's own -------------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ from click.testing import CliRunner, Result
 
 import lamella
 from docs.generate import repaired
-from lamella.backend.cpu import graphs
-from lamella.backend.cpu.graphs import KernelExecutable
-from lamella.backend.cpu.run.kernels import Kernels as Compiled
-from lamella.backend.interpreter import Kernels as Interpreted
+from lamella.backend.cpu.run.kernels import CompiledKernels as Compiled
+from lamella.backend.executor import kernels
+from lamella.backend.executor.kernels import KernelExecutable
+from lamella.backend.interpreter import InterpretedKernels as Interpreted
 from lamella.base import optional
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
@@ -164,17 +164,19 @@ def test_extents_of_nothing_give_what_the_reference_gives(tmp_path: Path) -> Non
 
 
 def test_a_few_sets_of_extents_stay_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "MOST_READY", 2)
+    monkeypatch.setattr(kernels, "MOST_READY", 2)
     run = lamella.compile(written(tmp_path, KEPT), "interpreter")
     assert isinstance(run, KernelExecutable)
     made: list[Mapping[str, int]] = []
-    inner = run._specialise
+    runner = run._context.runner
+    assert isinstance(runner, kernels.KernelRunner)
+    inner = runner._specialise
 
-    def specialise(extents: Mapping[str, int]) -> graphs.Specialised:
+    def specialise(extents: Mapping[str, int]) -> kernels.Specialised:
         made.append(extents)
         return inner(extents)
 
-    monkeypatch.setattr(run, "_specialise", specialise)
+    monkeypatch.setattr(runner, "_specialise", specialise)
     for n in (1, 2, 1, 3, 1, 2):
         run(x=np.zeros((n, 3), np.float32))
     assert [item["n"] for item in made] == [1, 2, 3, 2]
@@ -300,10 +302,10 @@ def test_a_step_that_the_reference_takes_over_is_told(
     """No formula is known that does it: a kernel that finds no value where the reference finds one."""
     path = written(tmp_path, LAYER)
     fed = {"x": drawn((1, 2, 6)), "keep": np.asarray([1])}
-    monkeypatch.setattr(graphs.KernelOperators, "_run", lambda self, launched, held: False)
+    monkeypatch.setattr(kernels.SpecialisedRunner, "_run", lambda self, launched, held: False)
     run = lamella.compile(path, "cpu")
     run(**fed)
-    assert {item.reason for item in placement_of(run)} == {graphs.NO_VALUE}
+    assert {item.reason for item in placement_of(run)} == {kernels.NO_VALUE}
     with pytest.raises(LamellaError, match="had no value"):
         lamella.compile(path, "cpu", strict_backend=True)(**fed)
 

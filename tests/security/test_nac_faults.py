@@ -20,10 +20,11 @@ import pytest
 
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import OutputError
-from lamella.bridge.nac_to_graph.weights import read_external, with_external
+from lamella.bridge.nac_to_graph.convert_weights import with_external
+from lamella.bridge.nac_to_graph.weights import read_external
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac import open_file, save_file
-from lamella.lang.nac.assembly.files import save_assembly
+from lamella.lang.nac.files import save_assembly
 from tests.base.test_writer import FaultyOs, leftovers
 from tests.support.security.nac_faults import NEW, OLD, ROADS, InterruptedOs, Road, calls_through
 

@@ -42,7 +42,7 @@ def type_of(array: Array) -> str:
 
 
 def types_of(drawn: Mapping[str, Array | Sequence[Array] | None]) -> dict[str, str]:
-    """The types of arrays by name; several under one name are told by the first and their number."""
+    """The types of arrays by name; several under one name are described by the first and their number."""
     found: dict[str, str] = {}
     for name, item in drawn.items():
         if isinstance(item, Sequence):

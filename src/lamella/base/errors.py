@@ -73,3 +73,8 @@ class Found(Exception):
     def __init__(self, *findings: Diagnostic) -> None:
         super().__init__("; ".join(item.message for item in findings))
         self.findings = findings
+
+    @property
+    def finding(self) -> Diagnostic:
+        """The finding, where it carries one."""
+        return self.findings[0]

@@ -1,1 +1,1 @@
-"""Every road between forms, one file or folder for each, named after where it leads from and to."""
+"""Every bridge between forms, one file or folder for each, named after where it leads from and to."""

@@ -13,21 +13,20 @@ import numpy as np
 from lamella.base.diagnostic import LamellaError, errors, printable
 from lamella.base.dim import Dim, Logic, Test
 from lamella.base.dtype import F64, ElementType
+from lamella.base.errors import Malformed
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.origin import Origin
 from lamella.base.paths import is_there
 from lamella.base.source import NOWHERE
-from lamella.bridge.hf_to_module.documents import refuse_link, wrong_file
-from lamella.bridge.hf_to_module.nodes import element_named
-from lamella.bridge.module_to_graph.numbers.constants import SHAPES, shape_of
-from lamella.bridge.module_to_graph.numbers.tables import compute
+from lamella.bridge.hf_to_module.folder import refuse_link, wrong_file
+from lamella.bridge.hf_to_module.weights import element_named
+from lamella.bridge.module_to_graph.constant_tables import compute_table
+from lamella.bridge.module_to_graph.lowering import SHAPES, shape_of
 from lamella.bridge.module_to_ir import GraphIR, read_part
 from lamella.bridge.module_to_ir import nodes as ir
-from lamella.bridge.module_to_ir.codec import MisfitError
-from lamella.bridge.module_to_ir.expressions import Meanings, Table
 from lamella.bridge.module_to_ir.files import GRAPH, NUMBERS, TRAINING
-from lamella.bridge.module_to_ir.graph import casts_of, make_edges
-from lamella.bridge.module_to_ir.nodes.graph import Json
+from lamella.bridge.module_to_ir.graph import SymbolTable, SymbolValues, casts_of, make_edges
+from lamella.bridge.module_to_ir.nodes import Json
 from lamella.graph.data import read_weights
 from lamella.graph.model import Model
 from lamella.graph.nodes import (
@@ -71,14 +70,15 @@ def read_ir(folder: Path, limits: Limits = DEFAULT, training: bool = False) -> M
         graph = ir_to_graph(part, limits)
         _load_operators(graph, library, folder)
         known = dict(_tables(part, graph, limits))
-    except MisfitError as problem:
+    except Malformed as problem:
         raise LamellaError([wrong_file(folder / file, str(problem))]) from None
+    # Verified before it is compared: what derives edges and casts trusts its graph.
     wrong = verify(graph, library)
     if wrong:
         raise LamellaError(wrong)
     try:
         _compare(part, graph)
-    except MisfitError as problem:
+    except Malformed as problem:
         raise LamellaError([wrong_file(folder / file, str(problem))]) from None
     return Model(graph, library, {**known, **_numbers(folder, graph, known, limits)})
 
@@ -100,18 +100,18 @@ def _load_operators(graph: Graph, library: Library, folder: Path) -> None:
 
 
 def ir_to_graph(part: GraphIR, limits: Limits = DEFAULT) -> Graph:
-    """The graph that Graph IR says; MisfitError where it says none. Whether it is whole is for `verify` to find."""
+    """The graph that Graph IR says; Malformed where it says none. Whether it is whole is for `verify` to find."""
     if len(part.nodes) > limits.max_operations:
-        raise MisfitError(f"it has {len(part.nodes)} nodes; the limit is {limits.max_operations}")
-    return _Reading(part, limits).run()
+        raise Malformed(f"it has {len(part.nodes)} nodes; the limit is {limits.max_operations}")
+    return _GraphReader(part, limits).run()
 
 
-class _Reading:
+class _GraphReader:
     """The work of `ir_to_graph`."""
 
     def __init__(self, part: GraphIR, limits: Limits) -> None:
         self.part, self.limits = part, limits
-        self.meanings = Meanings(part.symbols)
+        self.meanings = SymbolValues(part.symbols)
         self.tensors: dict[str, Tensor] = {}
         own = [item for item in part.params if item.tied_to is None and not item.is_none]
         for item in (*part.inputs, *own, *part.constants, *part.states, *part.intermediates):
@@ -137,9 +137,9 @@ class _Reading:
 
     def _declare(self, item: ir.TensorDecl) -> None:
         if item.name in self.tensors:
-            raise MisfitError(f"the tensor '{item.name[:100]}' is declared twice")
+            raise Malformed(f"the tensor '{item.name[:100]}' is declared twice")
         if len(item.shape) > self.limits.max_rank or len(item.name) > self.limits.max_name:
-            raise MisfitError(f"the tensor '{item.name[:100]}' has too many dimensions, or too long a name")
+            raise Malformed(f"the tensor '{item.name[:100]}' has too many dimensions, or too long a name")
         shape, quantization = self.meanings.shape(item.shape), self._quantization(item)
         self.tensors[item.name] = Tensor(item.name, _element(item.dtype), shape, quantization)
 
@@ -149,13 +149,13 @@ class _Reading:
             return None
         operator, attributes = found.get("operator"), found.get("attributes")
         if not isinstance(operator, str) or not isinstance(attributes, Mapping):
-            raise MisfitError(f"the quantization of '{item.name[:100]}' has no operator")
+            raise Malformed(f"the quantization of '{item.name[:100]}' has no operator")
         values = tuple((str(name), self._value(value)) for name, value in attributes.items())
         return Quantization(operator, values)
 
     def _find(self, name: str) -> Tensor:
         if name not in self.tensors:
-            raise MisfitError(f"there is no tensor '{name[:100]}'")
+            raise Malformed(f"there is no tensor '{name[:100]}'")
         return self.tensors[name]
 
     def _argument(self, found: ir.Argument) -> Argument:
@@ -165,7 +165,7 @@ class _Reading:
 
     # --- nodes ----------------------------------------------------------------------------------------------
 
-    def _node(self, node: ir.Node) -> Operation:
+    def _node(self, node: ir.GraphNode) -> Operation:
         return Operation(
             node.op,
             tuple(map(self._argument, node.inputs)),
@@ -178,7 +178,7 @@ class _Reading:
     def _constant(self, item: ir.Literal) -> Constant:
         value = self._value(item.value)
         if value is None or isinstance(value, Repeated):
-            raise MisfitError(f"the constant '{item.name[:100]}' has no value")
+            raise Malformed(f"the constant '{item.name[:100]}' has no value")
         return Constant(self._find(item.name), value)
 
     def _value(self, value: Json) -> Value:
@@ -201,33 +201,34 @@ class _Reading:
                     return found
             if isinstance(text, str) and text in _FLOATS:
                 return float(text)
-        raise MisfitError("an attribute is no value")
+        raise Malformed("an attribute is no value")
 
 
 def _element(word: str) -> ElementType:
     found = element_named(word)
     if found is None:
-        raise MisfitError(f"'{word[:60]}' is no element type")
+        raise Malformed(f"'{word[:60]}' is no element type")
     return found
 
 
-# --- what is said twice -----------------------------------------------------------------------------------------
+# --- what is redundant in a file ----------------------------------------------------------------------------
 
 
 def _compare(part: GraphIR, graph: Graph) -> None:
     """Edges and casts follow from the nodes; where a file says others, it is not one graph."""
-    meanings, table = Meanings(part.symbols), Table()
+    meanings, table = SymbolValues(part.symbols), SymbolTable()
     derived = list(make_edges(graph, table))
-    own = Meanings(table.symbols)
+    own = SymbolValues(table.symbols)
+    # Otherwise two readers of one file could see two graphs.
     if [_edge(item, meanings) for item in part.edges] != [_edge(item, own) for item in derived]:
-        raise MisfitError("the edges are not those of the nodes")
+        raise Malformed("the edges are not those of the nodes")
     if part.casts != tuple(casts_of(graph)):
-        raise MisfitError("the casts are not those of the nodes")
+        raise Malformed("the casts are not those of the nodes")
     if [item.id for item in part.nodes] != [f"n{number}" for number in range(len(part.nodes))]:
-        raise MisfitError("the ids of the nodes do not count")
+        raise Malformed("the ids of the nodes do not count")
 
 
-def _edge(edge: ir.Edge, meanings: Meanings) -> object:
+def _edge(edge: ir.Edge, meanings: SymbolValues) -> object:
     return edge.tensor, edge.source, edge.dest, edge.dtype, meanings.shape(edge.shape)
 
 
@@ -242,7 +243,7 @@ def _tables(part: GraphIR, graph: Graph, limits: Limits) -> Iterator[tuple[str, 
         named = {name: _plain(value) for name, value in item.named.items()}
         built = BuiltConstant(item.function, tuple(map(_plain, item.positional)), named)
         if variable is None or item.function not in SHAPES or _shape(item.name, built) != variable.shape:
-            raise MisfitError(f"'{item.name[:100]}' is not built by '{item.function[:60]}'")
+            raise Malformed(f"'{item.name[:100]}' is not built by '{item.function[:60]}'")
         yield item.name, _computed(item.name, built, limits).astype(_real(variable))
     for update in graph.updates:
         yield update.variable.name, _zeros(update.variable, limits)
@@ -253,7 +254,7 @@ def _plain(value: Json) -> Plain:
         return tuple(map(_plain, value))
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise MisfitError("an argument of a built constant is no value")
+    raise Malformed("an argument of a built constant is no value")
 
 
 def _shape(name: str, built: BuiltConstant) -> tuple[int, ...] | None:
@@ -266,15 +267,15 @@ def _shape(name: str, built: BuiltConstant) -> tuple[int, ...] | None:
 def _computed(name: str, built: BuiltConstant, limits: Limits) -> Array:
     _require_room(name, shape_of(name, built), limits)
     try:
-        return compute(built)
+        return compute_table(built)
     except (ArithmeticError, TypeError, ValueError):
-        raise MisfitError(f"'{name[:100]}' cannot be computed from its arguments") from None
+        raise Malformed(f"'{name[:100]}' cannot be computed from its arguments") from None
 
 
 def _zeros(variable: Tensor, limits: Limits) -> Array:
     shape = [item for item in variable.shape if isinstance(item, int)]
     if len(shape) != len(variable.shape):
-        raise MisfitError(f"the state '{variable.name[:100]}' has no known shape")
+        raise Malformed(f"the state '{variable.name[:100]}' has no known shape")
     _require_room(variable.name, shape, limits)
     return np.zeros(shape, np.int64 if variable.element.is_integer else _real(variable))
 
@@ -285,11 +286,12 @@ def _real(variable: Tensor) -> type[np.float32] | type[np.float64]:
 
 
 def _require_room(name: str, shape: Iterable[int], limits: Limits) -> None:
+    # Eight bytes an element, the widest: the bound holds whatever type is computed in.
     needed = 8
     for extent in shape:
         needed *= max(extent, 1)
     if needed > limits.max_total_bytes:
-        raise MisfitError(f"'{name[:100]}' needs {needed} bytes; the limit is {limits.max_total_bytes}")
+        raise Malformed(f"'{name[:100]}' needs {needed} bytes; the limit is {limits.max_total_bytes}")
 
 
 def _numbers(folder: Path, graph: Graph, known: Mapping[str, Array], limits: Limits) -> Mapping[str, Array]:

@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from lamella.backend.drawing import Drawn
-from lamella.backend.watch import Watch
+from lamella.backend.progress import Progress
 from lamella.base.diagnostic import printable
 from lamella.base.limits import Limits
 from lamella.base.placement import placement_of
@@ -38,7 +38,7 @@ class Named(Protocol):
 class Stopwatch:
     """Progress of a run that adds up the seconds of its steps."""
 
-    def __init__(self, inner: Watch) -> None:
+    def __init__(self, inner: Progress) -> None:
         self._inner = inner
         self.load_seconds = 0.0
         self.run_seconds = 0.0

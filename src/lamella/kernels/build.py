@@ -24,6 +24,7 @@ from lamella.lang.tensor.nodes import (
     Instruction,
     Load,
     Memref,
+    Number,
     Parallel,
     Region,
     Scalar,
@@ -36,9 +37,7 @@ from lamella.lang.tensor.nodes import (
     Value,
     Yield,
 )
-from lamella.lang.tensor.nodes.attributes import Dictionary
-from lamella.lang.tensor.nodes.instructions import Number
-from lamella.lang.tensor.nodes.types import BOOL, INDEX
+from lamella.lang.tensor.nodes.types import BOOL, INDEX, Dictionary
 
 
 @dataclass(slots=True)

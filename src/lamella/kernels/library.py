@@ -27,7 +27,7 @@ from lamella.lang.tensor.nodes import (
     INDEX,
     Blas,
     Dictionary,
-    Entry,
+    DictionaryEntry,
     Function,
     IndexOrSize,
     Memref,
@@ -173,7 +173,7 @@ def stream_result(program: Program) -> Program:
 
     A kernel that reads its own C again is slower so.
     """
-    promise = Dictionary((Entry("alignment", LINE_BYTES), Entry("streamed", True)))
+    promise = Dictionary((DictionaryEntry("alignment", LINE_BYTES), DictionaryEntry("streamed", True)))
     (function,) = program.functions
     *others, result = function.parameters
     return Program((replace(function, parameters=(*others, replace(result, attributes=promise))),))

@@ -26,7 +26,7 @@ from lamella.lang.tensor.nodes import (
 from lamella.lang.tensor.nodes.types import COMPLEX
 from lamella.lang.tensor.rules import running as rules
 from lamella.lang.tensor.rules.types import WORK_GROUP_MULTIPLE
-from lamella.lang.tensor.write.types import write_type
+from lamella.lang.tensor.write import write_type
 
 USUAL_SIZES = (1, 2, 4, 8, 16)
 """Subgroup sizes where no target is chosen; the last is the default."""

@@ -24,7 +24,7 @@ from lamella.base.paths import (
 )
 from lamella.base.source import Source, Span
 from lamella.base.suggest import did_you_mean
-from lamella.lang.skriptnd import Parsed, parse
+from lamella.lang.skriptnd import ParsedSkriptnd, parse
 from lamella.lang.skriptnd.nodes import Document, Import
 from lamella.lang.skriptnd.rules.names import (
     GRAPH_IN_MODULE,
@@ -46,7 +46,7 @@ class File:
     module: str
     path: Path
     root: Path | None
-    parsed: Parsed
+    parsed: ParsedSkriptnd
 
 
 def read_main(main: Path | Source, root: Path | None, limits: Limits) -> File:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from lamella.backend.drawing import Drawn
     from lamella.backend.mep import Outcome
-    from lamella.backend.watch import Watch
+    from lamella.backend.progress import Progress
     from lamella.base.arrays import Array
     from lamella.bridge.nac_to_graph import InputType
-    from lamella.bridge.nac_to_graph.nodes import State
+    from lamella.bridge.nac_to_graph.nodes import KeptState
     from lamella.graph.model import Model as GraphModel
     from lamella.lang.nac.nodes import File
     from lamella.pipeline.backends import Backend
@@ -89,7 +89,7 @@ class Executable(Protocol):
 
     findings: list[Diagnostic]
     """What the last call found."""
-    watch: Watch
+    watch: Progress
     """Wraps the steps of a call, for a progress bar."""
     draws: bool
     """Whether inputs that a call does not give are random, from the seed; where not, they are missing."""
@@ -234,7 +234,7 @@ class NacGraphs(Protocol):
 class NacResults(Protocol):
     """What NAC files give and keep, as far as it can be known without a run."""
 
-    def find_states(self, file: File) -> list[State]:
+    def find_states(self, file: File) -> list[KeptState]:
         """What a file keeps between runs."""
 
     def find_results(self, model: NacModel, options: Options) -> Results:

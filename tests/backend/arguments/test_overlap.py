@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.arguments import Block, find_overlap, written_parameters
+from lamella.backend.arguments import ArrayMemory, find_overlap, written_parameters
 from lamella.base.source import Source
 from lamella.lang.tensor import parse
 
@@ -59,7 +59,7 @@ def test_sharing_is_exact(given_blocks: list[tuple[tuple[int, int, int], bool]])
     blocks, places = [], []
     for number, ((first, count, step), _) in enumerate(given_blocks):
         low = memory.ctypes.data + 4 * first
-        blocks.append(Block(str(number), low, (count,), (4 * step,), 4))
+        blocks.append(ArrayMemory(str(number), low, (count,), (4 * step,), 4))
         places.append({first + step * index for index in range(count)})
     names = {str(number): None for number, (_, is_written) in enumerate(given_blocks) if is_written}
     pairs = {

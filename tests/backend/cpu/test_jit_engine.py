@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from lamella.backend.cpu.jit import (
     MACHINES,
-    CodeError,
-    Machine,
+    Processor,
     assemble,
     assembly,
     build,
@@ -86,7 +85,7 @@ def test_many_modules_live_side_by_side() -> None:
     ],
 )
 def test_what_llvm_refuses_is_one_error(text: str) -> None:
-    with pytest.raises(CodeError, match=r"LAM001.*LLVM refuses"):
+    with pytest.raises(InputError, match=r"LAM001.*LLVM refuses"):
         build(text, ["f"])
 
 
@@ -94,12 +93,12 @@ def test_what_llvm_refuses_is_one_error(text: str) -> None:
 def test_any_text_is_refused_or_compiled(text: str) -> None:
     try:
         assemble(text, host_machine())
-    except CodeError:
+    except InputError:
         return
 
 
 def test_an_address_that_is_not_there() -> None:
-    with pytest.raises(CodeError, match="no symbol 'b'"):
+    with pytest.raises(InputError, match="no symbol 'b'"):
         build("define void @a() {\n  ret void\n}", ["a"]).address("b")
 
 
@@ -144,19 +143,19 @@ def test_the_host_is_a_machine_and_others_are_unknown() -> None:
     assert find_machine(None) == host_machine()
     assert find_machine("abacus") is None
     assert not host_machine().has("prefer-256-bit")
-    assert Machine("x86_64-unknown-linux-gnu", "x86-64").level == "plain"
+    assert Processor("x86_64-unknown-linux-gnu", "x86-64").level == "plain"
 
 
 def test_an_object_of_another_machine_is_not_loaded() -> None:
-    with pytest.raises(CodeError):
+    with pytest.raises(InputError):
         load(assemble(ADD, MACHINES["cpu-aarch64"]), ["add"])
 
 
 def test_a_key_depends_on_everything() -> None:
     host = host_machine()
     changed = [
-        Machine(host.triple, host.cpu, host.features + ",+x"),
-        Machine(host.triple, "x", host.features),
+        Processor(host.triple, host.cpu, host.features + ",+x"),
+        Processor(host.triple, "x", host.features),
     ]
     keys = [object_key(ADD, host), object_key(ADD + "\n", host), object_key(ADD, host, ("sroa", "dce"))]
     keys += [object_key(ADD, machine) for machine in (*changed, *set(MACHINES.values()))]

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from lamella.backend.cpu import jit as probing
-from lamella.backend.cpu.jit import Machine, ObjectCache, assembly, has_tiles, host_machine
+from lamella.backend.cpu.jit import ObjectCache, Processor, assembly, has_tiles, host_machine
 from lamella.backend.cpu.jit.machine import llvm
 
-TILED = Machine("x86_64-unknown-linux-gnu", "sapphirerapids", "+amx-tile,+amx-bf16,+amx-int8")
+TILED = Processor("x86_64-unknown-linux-gnu", "sapphirerapids", "+amx-tile,+amx-bf16,+amx-int8")
 TEXT = """
 declare void @llvm.x86.ldtilecfg(ptr)
 declare void @llvm.x86.tilezero(i8)
@@ -73,7 +73,7 @@ def test_without_leave_or_features_nothing_is_tried(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(probing, "try_tiles", trials)
     monkeypatch.setattr(probing, "grant_tiles", lambda: False)
     assert not has_tiles(TILED)
-    assert not has_tiles(Machine(TILED.triple, "x86-64-v4", "+avx512f"))
+    assert not has_tiles(Processor(TILED.triple, "x86-64-v4", "+avx512f"))
     assert trials.count == 0
 
 

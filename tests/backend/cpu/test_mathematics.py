@@ -10,9 +10,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.mathematics import ACCURACY, compute, emit_math
-from lamella.backend.cpu.emit.values import Lanes
+from lamella.backend.cpu.emit.values import ScalarValue
 from lamella.backend.interpreter.arithmetic import compute_math
 from lamella.lang.tensor.nodes import Math, Scalar, Value
 from lamella.lang.tensor.words import EXTRA_MATH
@@ -101,8 +101,8 @@ RANGES: Mapping[str, tuple[float, float]] = {
 }
 
 
-def call(function: str, here: Here, *operands: Lanes) -> Lanes:
-    return compute(here, function, *operands)
+def call(function: str, context: EmitContext, *operands: ScalarValue) -> ScalarValue:
+    return compute(context, function, *operands)
 
 
 def arguments(function: str, element: str, count: int = COUNT) -> Array:
@@ -283,19 +283,19 @@ def test_every_function_of_the_language_has_its_error_stated() -> None:
 
 
 def test_uniform_operands_stay_uniform() -> None:
-    here = here_with(16)
-    here.values["a"] = Lanes("f32", ("%x",))
-    found = emit_math(here, Math("native_exp", (Value("a"),), Scalar("f32")))
+    context = here_with(16)
+    context.values["a"] = ScalarValue("f32", ("%x",))
+    found = emit_math(context, Math("native_exp", (Value("a"),), Scalar("f32")))
     assert found.is_uniform
-    assert not any("<" in line for line in here.out.lines)
+    assert not any("<" in line for line in context.out.lines)
 
 
 def test_a_uniform_operand_is_spread_beside_one_that_is_not() -> None:
     values = np.arange(1, 17, dtype=np.float32)
 
-    def emit(here: Here, value: Lanes) -> Lanes:
-        here.values["a"], here.values["b"] = value, Lanes("f32", ("0x4000000000000000",))
-        return emit_math(here, Math("pow", (Value("a"), Value("b")), Scalar("f32")))
+    def emit(context: EmitContext, value: ScalarValue) -> ScalarValue:
+        context.values["a"], context.values["b"] = value, ScalarValue("f32", ("0x4000000000000000",))
+        return emit_math(context, Math("pow", (Value("a"), Value("b")), Scalar("f32")))
 
     assert run_lanes(emit, ["f32"], "f32", 16, values).tolist() == (values**2).tolist()
 

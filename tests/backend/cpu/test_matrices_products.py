@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.interpreter.numbers import convert
+from lamella.backend.interpreter.arithmetic import convert
 from lamella.lang.tensor.check.kinds import is_castable, is_promotable, promote
 from tests.support.backend.cpu.cooperating import Array, Kernel, lay_out
 from tests.support.backend.interpreter.kernels import COMPLEX, DTYPES, EPSILON, INTEGERS, draw_array, widen

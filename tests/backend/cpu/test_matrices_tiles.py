@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lamella.backend.cpu.compile import emit as emit_kernels
 from lamella.backend.cpu.compile import load_kernels
-from lamella.backend.cpu.jit import Machine, assembly, has_tiles, host_machine
+from lamella.backend.cpu.jit import Processor, assembly, has_tiles, host_machine
 from lamella.kernels.target import find_target
 from tests.support.backend.cpu.cooperating import Array, Kernel, emit, lay_out, read
 from tests.support.backend.cpu.tile_model import Tiles
@@ -238,7 +238,7 @@ def test_too_many_blocks_run_on_vectors() -> None:
 def test_code_for_tiles_is_written_on_any_machine() -> None:
     text = emit(read(Case("i8", (16, 16, 64)).text).functions[0], "cpu-amx")
     target = find_target("cpu-amx")
-    written = assembly(text, Machine(target.triple, target.cpu, target.features))
+    written = assembly(text, Processor(target.triple, target.cpu, target.features))
     assert written.count("tdpbssd") == 4
     assert written.count("tileloadd") == 4
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.arguments.elements import dtype_of
+from lamella.backend.arguments import dtype_of
 from lamella.backend.cpu.emit import integers
 from lamella.backend.cpu.emit.memory import emit_load, emit_store
-from lamella.backend.cpu.emit.values import Lanes
+from lamella.backend.cpu.emit.values import ScalarValue
 from lamella.base.arrays import Array
 from lamella.lang.tensor.nodes import Load, Scalar, Store, Value, make_memref
 from lamella.lang.tensor.words import SCALARS
@@ -65,7 +65,7 @@ def test_lanes_that_lie_evenly_load_what_numpy_does(
     if mask is not None and lanes > 1:
         read_mask(here, 3)
     found = emit_load(here, Load(MEMORY, (INDEX,), Scalar(element)))
-    assert isinstance(found, Lanes)
+    assert isinstance(found, ScalarValue)
     here.mask = None
     write_lanes(here, found, 4)
     assert found.is_uniform == (step == 0 or lanes == 1)
@@ -110,7 +110,7 @@ def test_lanes_go_where_they_point(element: str, lanes: int, mask: int | None, s
     if mask is not None:
         read_mask(here, 3)
     found = emit_load(here, Load(MEMORY, (INDEX,), Scalar(element)))
-    assert isinstance(found, Lanes)
+    assert isinstance(found, ScalarValue)
     here.values["value"] = found
     add_parameter(here, "target", make_memref(element, (None,)), 4)
     emit_store(here, Store(VALUE, Value("target"), (INDEX,)))

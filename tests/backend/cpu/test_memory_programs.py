@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lamella.backend.cpu.compile import load_kernels
 from lamella.backend.cpu.emission import emit_program
 from lamella.backend.interpreter import compile_program
-from lamella.backend.interpreter.numbers import BF16
+from lamella.backend.interpreter.arithmetic import BF16
 from lamella.base.arrays import Array
 from lamella.base.source import Source
 from lamella.kernels.passes import place_locals

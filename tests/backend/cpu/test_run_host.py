@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from lamella.backend.cpu import host
-from lamella.backend.cpu.jit import Machine, host_machine
+from lamella.backend.cpu.jit import Processor, host_machine
 from lamella.kernels.target import TILES
 
 TILED = ",".join(f"+{name}" for name in ("avx512f", "avx512bw", "avx512dq", "avx512vl", *TILES))
@@ -24,14 +24,14 @@ def asked_again() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("machine", "works", "name"),
     [
-        (Machine("x86_64-unknown-linux-gnu", "sapphirerapids", TILED), True, "cpu-amx"),
-        (Machine("x86_64-unknown-linux-gnu", "sapphirerapids", TILED), False, "cpu-avx512"),
-        (Machine("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c"), False, "cpu-avx2"),
-        (Machine("x86_64-unknown-linux-gnu", "x86-64", "-avx2"), False, "cpu-avx2"),
-        (Machine("aarch64-unknown-linux-gnu", "neoverse-v2", "+neon"), False, "cpu-aarch64"),
+        (Processor("x86_64-unknown-linux-gnu", "sapphirerapids", TILED), True, "cpu-amx"),
+        (Processor("x86_64-unknown-linux-gnu", "sapphirerapids", TILED), False, "cpu-avx512"),
+        (Processor("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c"), False, "cpu-avx2"),
+        (Processor("x86_64-unknown-linux-gnu", "x86-64", "-avx2"), False, "cpu-avx2"),
+        (Processor("aarch64-unknown-linux-gnu", "neoverse-v2", "+neon"), False, "cpu-aarch64"),
     ],
 )
-def test_hosts(machine: Machine, works: bool, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts(machine: Processor, works: bool, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "host_machine", lambda: machine)
     monkeypatch.setattr(host, "has_tiles", lambda *_: works)
     target = host.host_target()

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.backend.cpu.compile import load_kernels
-from lamella.backend.cpu.compiled import Compiled, Entry
-from lamella.backend.cpu.jit import CodeError
+from lamella.backend.cpu.compiled import Compiled, KernelSymbol
 from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import InputError
 from lamella.base.limits import Limits
 from lamella.base.source import Source
 from lamella.lang.tensor import parse, write
@@ -136,7 +136,7 @@ def test_views() -> None:
 
 def test_local_memory_is_limited() -> None:
     program = parse(Source("test.tensor", COUNT)).program
-    compiled = Compiled(COUNT_TEXT, (Entry("count", "kernel_0", 1000),), program, program)
+    compiled = Compiled(COUNT_TEXT, (KernelSymbol("count", "kernel_0", 1000),), program, program)
     with pytest.raises(LamellaError, match=r"TEN231.*1000 bytes"):
         load_kernels(compiled, limits=Limits(max_total_bytes=999))
     load_kernels(compiled, limits=Limits(max_total_bytes=1000))
@@ -145,7 +145,7 @@ def test_local_memory_is_limited() -> None:
 def test_local_memory_that_cannot_be_had_is_an_error() -> None:
     kernels = make_kernels(COUNT, [COUNT_TEXT], local_bytes=1 << 31)
     program = parse(Source("test.tensor", COUNT)).program
-    compiled = Compiled(COUNT_TEXT, (Entry("count", "kernel_0", 1 << 60),), program, program)
+    compiled = Compiled(COUNT_TEXT, (KernelSymbol("count", "kernel_0", 1 << 60),), program, program)
     huge = load_kernels(compiled, limits=Limits(max_total_bytes=1 << 62), threads=1)
     with pytest.raises(LamellaError, match="bytes for the local memory"):
         huge.count(np.zeros(1, np.int64))
@@ -153,5 +153,5 @@ def test_local_memory_that_cannot_be_had_is_an_error() -> None:
 
 
 def test_wrong_code_is_an_error() -> None:
-    with pytest.raises(CodeError):
+    with pytest.raises(InputError):
         make_kernels(COUNT, ["define void @other() {\n  ret void\n}"])

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.backend.arguments import Arrays, dtype_of
-from lamella.backend.cpu.run.launch import Packer, may_share, pack_arguments
-from lamella.backend.interpreter.numbers import convert
+from lamella.backend.cpu.run.launch import ArgumentPacker, may_share, pack_arguments
+from lamella.backend.interpreter.arithmetic import convert
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.source import Source
@@ -37,7 +37,7 @@ def slots_of(parameters: str, *arguments: object) -> list[int]:
 def codes(function: Function, *arguments: object) -> list[str]:
     """What is found wrong with arguments."""
     try:
-        Packer(function).pack(arguments)
+        ArgumentPacker(function).pack(arguments)
     except LamellaError as error:
         return [item.code for item in error.findings]
     return []
@@ -136,7 +136,7 @@ def test_numbers_of_any_python_type() -> None:
 
 
 def test_a_plan_serves_calls_of_one_layout_only() -> None:
-    packer = Packer(function_of("%n: i8, %a: memref<f32x?> {alignment=4}"))
+    packer = ArgumentPacker(function_of("%n: i8, %a: memref<f32x?> {alignment=4}"))
     one, two = np.zeros(4, np.float32), np.zeros(9, np.float32)
     for number, array in [(1, one), (-128, one), (127, two), (5, one[1:3])]:
         slots = struct.unpack("<3q", packer.pack((number, array)).slots)
@@ -152,7 +152,7 @@ def test_a_plan_serves_calls_of_one_layout_only() -> None:
 
 
 def test_more_layouts_than_plans() -> None:
-    packer = Packer(function_of("%a: memref<i8x?>"))
+    packer = ArgumentPacker(function_of("%a: memref<i8x?>"))
     for size in [*range(300), *range(300)]:
         array = np.zeros(size, np.int8)
         assert struct.unpack("<2q", packer.pack((array,)).slots)[1] == size
@@ -163,7 +163,7 @@ PAIR = "%x: memref<f32x?,strided<?>>, %y: memref<f32x?,strided<?>>"
 
 
 def test_memory_is_compared_at_each_call() -> None:
-    packer = Packer(function_of(PAIR, WRITES))
+    packer = ArgumentPacker(function_of(PAIR, WRITES))
     memory = np.zeros(40, np.float32)
     packer.pack((memory[:10], memory[10:20]))
     packer.pack((memory[0:20:2], memory[1:20:2]))
@@ -177,7 +177,7 @@ def test_memory_is_compared_at_each_call() -> None:
 
 def test_what_is_only_read_may_be_shared() -> None:
     body = "  %one = constant 1.0 : f32\n  hadamard %one, %x, %y, %one, %z"
-    packer = Packer(function_of(f"{PAIR}, %z: memref<f32x?>", body))
+    packer = ArgumentPacker(function_of(f"{PAIR}, %z: memref<f32x?>", body))
     x, z = np.zeros(10, np.float32), np.zeros(10, np.float32)
     packer.pack((x, x, z))
     with pytest.raises(LamellaError, match=r"'%z' and '%[xy]' share memory"):
@@ -304,7 +304,7 @@ def test_groups_that_index_are_bounded(
     shape: tuple[int, int], lengths: list[int], groups: int, words: list[str]
 ) -> None:
     """By the length of the group, the modes of views and those of elements, each with the numbers that leave."""
-    packer = Packer(function_of("%A: memref<f32x?x?>, %g: group<memref<f32x?>x?>", BOUNDED))
+    packer = ArgumentPacker(function_of("%A: memref<f32x?x?>, %g: group<memref<f32x?>x?>", BOUNDED))
     arguments = (column_major("f32", *shape), [np.zeros(length, np.float32) for length in lengths])
     packer.pack(arguments, 0)
     if not words:
@@ -319,7 +319,7 @@ def test_groups_that_index_are_bounded(
 
 def test_sizes_that_differ_within_a_group_are_tested() -> None:
     """Which of the arrays a work-group gets is not followed, so that nothing is refused for certain."""
-    packer = Packer(function_of("%A: memref<f32x?x?>, %g: group<memref<f32x?>x?>", BOUNDED))
+    packer = ArgumentPacker(function_of("%A: memref<f32x?x?>, %g: group<memref<f32x?>x?>", BOUNDED))
     arguments = (column_major("f32", 12, 8), [np.zeros(length, np.float32) for length in [9, 7] * 4])
     doubts = packer.pack(arguments, 8).doubts
     assert doubts is not None
@@ -337,7 +337,7 @@ def test_groups_in_loops_and_branches_are_free() -> None:
   for %k=%i,%n {
     %v = load %a[%i] : f32
   }"""
-    Packer(function_of("%a: memref<f32x?>", body)).pack((np.zeros(3, np.float32),), 100)
+    ArgumentPacker(function_of("%a: memref<f32x?>", body)).pack((np.zeros(3, np.float32),), 100)
 
 
 def test_unhashable_and_odd_arguments_are_findings() -> None:

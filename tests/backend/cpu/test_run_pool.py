@@ -18,14 +18,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.cpu.jit import Loaded, build
+from lamella.backend.cpu.jit import LoadedCode, build
 from lamella.backend.cpu.run.kernels import (
     ALIGNMENT,
     Arena,
-    Pool,
-    Runner,
-    SleepingPool,
-    TurnPool,
+    FutexPool,
+    KernelLauncher,
+    ThreadPool,
+    WorkGroupPool,
     chunk_of,
     count_threads,
     shared_pool,
@@ -56,7 +56,7 @@ declare i32 @usleep(i32)
 
 
 @cache
-def code(text: str) -> Loaded:
+def code(text: str) -> LoadedCode:
     """The machine code of a kernel."""
     return build(text, ["kernel_0"])
 
@@ -71,16 +71,16 @@ def slots(array: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> bytes:
     return int(array.ctypes.data).to_bytes(8, "little") + len(array).to_bytes(8, "little")
 
 
-@pytest.fixture(params=[SleepingPool, TurnPool], ids=["sleeping", "turns"])
-def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
+@pytest.fixture(params=[FutexPool, ThreadPool], ids=["sleeping", "turns"])
+def pool(request: pytest.FixtureRequest) -> Iterator[WorkGroupPool]:
     """A pool of three threads of each kind."""
-    made = SleepingPool(3, None) if request.param is SleepingPool else TurnPool(3)
+    made = FutexPool(3, None) if request.param is FutexPool else ThreadPool(3)
     yield made
     made.stop()
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 5, 64, 1000, 100_003])
-def test_each_group_runs_once(pool: Pool, groups: int) -> None:
+def test_each_group_runs_once(pool: WorkGroupPool, groups: int) -> None:
     out = np.zeros(groups + 8, np.int64)
     for _ in range(20):
         assert pool.run(address(COUNT_TEXT), slots(out), groups, 0)
@@ -88,7 +88,7 @@ def test_each_group_runs_once(pool: Pool, groups: int) -> None:
     assert not out[groups:].any()
 
 
-def test_it_works_after_sleep(pool: Pool) -> None:
+def test_it_works_after_sleep(pool: WorkGroupPool) -> None:
     out = np.zeros(100, np.int64)
     for _ in range(5):
         time.sleep(0.005)
@@ -103,7 +103,7 @@ def states() -> set[str]:
     return {text.rpartition(")")[2].split()[0] for text in texts}
 
 
-def test_idle_threads_fall_asleep(pool: Pool) -> None:
+def test_idle_threads_fall_asleep(pool: WorkGroupPool) -> None:
     pool.run(address(COUNT_TEXT), slots(np.zeros(64, np.int64)), 64, 0)
     patience = 1000
     while states() != {"S"} and patience:
@@ -112,7 +112,7 @@ def test_idle_threads_fall_asleep(pool: Pool) -> None:
     assert states() == {"S"}
 
 
-def test_threads_have_their_own_local_memory(pool: Pool) -> None:
+def test_threads_have_their_own_local_memory(pool: WorkGroupPool) -> None:
     out = np.zeros(500, np.int64)
     for size in (4104, 9000, 4104):
         assert pool.run(address(SCRATCH_TEXT), slots(out), 500, size)
@@ -122,7 +122,7 @@ def test_threads_have_their_own_local_memory(pool: Pool) -> None:
         assert len(places) < 2 or np.diff(places).min() >= size
 
 
-def test_a_busy_pool_says_so(pool: Pool) -> None:
+def test_a_busy_pool_says_so(pool: WorkGroupPool) -> None:
     out, runs = np.zeros(20, np.int64), 0
     thread = threading.Thread(target=pool.run, args=(address(SLOW_TEXT), slots(out), 20, 0))
     thread.start()
@@ -134,7 +134,7 @@ def test_a_busy_pool_says_so(pool: Pool) -> None:
 
 
 def test_many_callers_at_once() -> None:
-    runner = Runner(address(COUNT_TEXT), 64, threads=2)
+    runner = KernelLauncher(address(COUNT_TEXT), 64, threads=2)
     out = np.zeros(300, np.int64)
 
     def call() -> None:
@@ -150,7 +150,7 @@ def test_many_callers_at_once() -> None:
 
 
 def test_a_stopped_pool_still_runs() -> None:
-    made, out = SleepingPool(2, None), np.zeros(30, np.int64)
+    made, out = FutexPool(2, None), np.zeros(30, np.int64)
     made.stop()
     made.stop()
     assert made.run(address(COUNT_TEXT), slots(out), 30, 0)
@@ -158,7 +158,7 @@ def test_a_stopped_pool_still_runs() -> None:
 
 
 def test_no_groups_run_nothing() -> None:
-    Runner(0, 0, threads=2).run(b"", 0)
+    KernelLauncher(0, 0, threads=2).run(b"", 0)
 
 
 @given(st.integers(1, 1 << 62), st.integers(1, 1024))

@@ -178,11 +178,11 @@ def zeros(count: int) -> Array:
 
 
 @pytest.fixture(scope="module")
-def kernels() -> cpu.Kernels:
+def kernels() -> cpu.CompiledKernels:
     return cpu.compile_program(read(TEXT), threads=1)
 
 
-def test_sizes_that_do_not_fit_are_refused(kernels: cpu.Kernels) -> None:
+def test_sizes_that_do_not_fit_are_refused(kernels: cpu.CompiledKernels) -> None:
     with pytest.raises(LamellaError) as error:
         kernels.fill(zeros(1 << 20), zeros(4))
     assert codes(error) == {LEAVES}
@@ -191,14 +191,14 @@ def test_sizes_that_do_not_fit_are_refused(kernels: cpu.Kernels) -> None:
     assert kept.tolist() == [1.0] * 4
 
 
-def test_a_constant_beyond_the_end_is_refused(kernels: cpu.Kernels) -> None:
+def test_a_constant_beyond_the_end_is_refused(kernels: cpu.CompiledKernels) -> None:
     with pytest.raises(LamellaError) as error:
         kernels.far(zeros(4))
     assert codes(error) == {LEAVES}
 
 
 @pytest.mark.parametrize("place", [4, -1, 10**8, -(2**62)])
-def test_integers_that_leave_the_memory_are_refused(kernels: cpu.Kernels, place: int) -> None:
+def test_integers_that_leave_the_memory_are_refused(kernels: cpu.CompiledKernels, place: int) -> None:
     array = zeros(4)
     kernels.put(3, array)
     with pytest.raises(LamellaError) as error:
@@ -208,7 +208,7 @@ def test_integers_that_leave_the_memory_are_refused(kernels: cpu.Kernels, place:
     assert array.tolist() == [0.0, 0.0, 1.0, 1.0]
 
 
-def test_a_group_has_no_more_arrays_than_it_has(kernels: cpu.Kernels) -> None:
+def test_a_group_has_no_more_arrays_than_it_has(kernels: cpu.CompiledKernels) -> None:
     arrays = [zeros(4), zeros(4)]
     kernels.pick(1, arrays)
     assert arrays[1][0] == 1.0
@@ -216,7 +216,7 @@ def test_a_group_has_no_more_arrays_than_it_has(kernels: cpu.Kernels) -> None:
         kernels.pick(2, arrays)
 
 
-def test_an_array_that_is_written_is_not_folded_onto_itself(kernels: cpu.Kernels) -> None:
+def test_an_array_that_is_written_is_not_folded_onto_itself(kernels: cpu.CompiledKernels) -> None:
     folded = as_strided(zeros(1), (4,), (0,))
     for compiled in (kernels, interpreter.compile_program(read(TEXT))):
         with pytest.raises(LamellaError) as error:
@@ -230,13 +230,13 @@ def test_a_number_of_threads_that_nobody_has(threads: int) -> None:
         cpu.compile_program(read(TEXT), threads=threads)
 
 
-def test_a_kernel_that_is_not_there_is_an_attribute_that_is_not_there(kernels: cpu.Kernels) -> None:
+def test_a_kernel_that_is_not_there_is_an_attribute_that_is_not_there(kernels: cpu.CompiledKernels) -> None:
     assert not hasattr(kernels, "nothing")
     with pytest.raises(LamellaError):
         _ = kernels.nothing
 
 
-def test_arguments_may_be_named(kernels: cpu.Kernels) -> None:
+def test_arguments_may_be_named(kernels: cpu.CompiledKernels) -> None:
     array = zeros(4)
     kernels.put(1, x=array)
     kernels.put(x=array, n=0)
@@ -250,7 +250,7 @@ def test_arguments_may_be_named(kernels: cpu.Kernels) -> None:
 
 
 @pytest.fixture(scope="module")
-def more() -> cpu.Kernels:
+def more() -> cpu.CompiledKernels:
     return cpu.compile_program(read(MORE), threads=2)
 
 
@@ -261,7 +261,7 @@ def kept(count: int) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize("name", ["tiles", "views"])
-def test_a_work_group_beyond_the_last_tile_is_refused(more: cpu.Kernels, name: str) -> None:
+def test_a_work_group_beyond_the_last_tile_is_refused(more: cpu.CompiledKernels, name: str) -> None:
     whole, inner = kept(128)
     with pytest.raises(LamellaError, match=r"reaches 191 \(with group_id=2") as error:
         more.call(name, [inner], 3)
@@ -273,7 +273,7 @@ def test_a_work_group_beyond_the_last_tile_is_refused(more: cpu.Kernels, name: s
     assert not more.findings
 
 
-def test_a_written_slice_of_a_small_array_is_refused(more: cpu.Kernels) -> None:
+def test_a_written_slice_of_a_small_array_is_refused(more: cpu.CompiledKernels) -> None:
     with pytest.raises(LamellaError) as error:
         more.start(zeros(10))
     assert codes(error) == {LEAVES}
@@ -284,7 +284,7 @@ def test_a_written_slice_of_a_small_array_is_refused(more: cpu.Kernels) -> None:
     ("width", "groups", "inside"), [(1, 12, True), (2, 4, True), (2, 8, True), (3, 12, False)]
 )
 def test_quotients_of_the_work_group_are_positions(
-    more: cpu.Kernels, width: int, groups: int, inside: bool
+    more: cpu.CompiledKernels, width: int, groups: int, inside: bool
 ) -> None:
     whole = np.zeros((4, 9), np.int32, order="F")
     plane = whole[:, 3:6]
@@ -298,7 +298,7 @@ def test_quotients_of_the_work_group_are_positions(
     assert not whole[:, 6:].any()
 
 
-def test_numbers_of_work_items_are_positions(more: cpu.Kernels) -> None:
+def test_numbers_of_work_items_are_positions(more: cpu.CompiledKernels) -> None:
     more.lanes(zeros(64))
     with pytest.raises(LamellaError, match=r"reaches 63 \(with subgroup_id=3, subgroup_local_id=15"):
         more.lanes(zeros(63))
@@ -319,7 +319,7 @@ def test_positions_that_data_decide_are_tested(wrong: int) -> None:
     assert [item.code for item in kernels.findings] == ["TEN243"], "it is said once"
 
 
-def test_sums_that_wrap_prove_nothing(more: cpu.Kernels) -> None:
+def test_sums_that_wrap_prove_nothing(more: cpu.CompiledKernels) -> None:
     _, inner = kept(16)
     more.wraps(np.array([7]), inner)
     assert inner[7] == 1
@@ -328,7 +328,7 @@ def test_sums_that_wrap_prove_nothing(more: cpu.Kernels) -> None:
         more.wraps(np.array([2**63 - 1]), inner)
 
 
-def test_modes_with_gaps_are_not_fused(more: cpu.Kernels) -> None:
+def test_modes_with_gaps_are_not_fused(more: cpu.CompiledKernels) -> None:
     more.folds(np.zeros((4, 5), np.float32, order="F"))
     whole = np.zeros((6, 5), np.float32, order="F")
     with pytest.raises(LamellaError) as error:
@@ -340,7 +340,7 @@ def test_modes_with_gaps_are_not_fused(more: cpu.Kernels) -> None:
 @pytest.mark.parametrize(
     ("taken", "code"), [(4, ""), (3, "TEN220"), (0, "TEN223"), (9, "TEN216"), (-(2**63), "TEN223")]
 )
-def test_sizes_that_data_decide_are_tested(more: cpu.Kernels, taken: int, code: str) -> None:
+def test_sizes_that_data_decide_are_tested(more: cpu.CompiledKernels, taken: int, code: str) -> None:
     whole, inner = kept(8)
     if code:
         with pytest.raises(LamellaError) as error:
@@ -353,7 +353,7 @@ def test_sizes_that_data_decide_are_tested(more: cpu.Kernels, taken: int, code: 
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 3, -1, 2**63 - 1])
-def test_blocks_of_matrices_are_tested(more: cpu.Kernels, place: int) -> None:
+def test_blocks_of_matrices_are_tested(more: cpu.CompiledKernels, place: int) -> None:
     source, whole = np.ones((6, 2), np.float32, order="F"), np.zeros((6, 8), np.float32, order="F")
     inner = whole[:4, 2:6]
     if place in (0, 1, 2):
@@ -368,7 +368,9 @@ def test_blocks_of_matrices_are_tested(more: cpu.Kernels, place: int) -> None:
     assert not whole[:, 6:].any()
 
 
-def test_what_is_proved_is_not_proved_again(more: cpu.Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_proved_is_not_proved_again(
+    more: cpu.CompiledKernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
     array = zeros(256)
     more.tiles(array, groups=4)
     monkeypatch.setattr(launch, "prove", None)
@@ -388,7 +390,7 @@ def test_what_is_proved_is_not_proved_again(more: cpu.Kernels, monkeypatch: pyte
         (lambda array: array.reshape(2, -1), "TEN206"),
     ],
 )
-def test_odd_arrays_are_refused(more: cpu.Kernels, make: Callable[[Array], Array], code: str) -> None:
+def test_odd_arrays_are_refused(more: cpu.CompiledKernels, make: Callable[[Array], Array], code: str) -> None:
     with pytest.raises(LamellaError, match=code):
         more.tiles(make(np.ones(128, np.float32)), groups=2)
 
@@ -427,7 +429,7 @@ def test_the_memory_behind_an_offset_is_that_of_each_call() -> None:
         kernels.moved(Arrays([zeros(4)], 0.5))  # type: ignore[arg-type]
 
 
-def test_a_class_of_arrays_does_not_say_how_large_they_are(kernels: cpu.Kernels) -> None:
+def test_a_class_of_arrays_does_not_say_how_large_they_are(kernels: cpu.CompiledKernels) -> None:
     class Boasting(np.ndarray):
         shape = property(lambda _: (100,))
 

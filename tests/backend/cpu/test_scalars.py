@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from lamella.backend.cpu.emit import scalars
-from lamella.backend.cpu.emit.here import Here
-from lamella.backend.cpu.emit.values import Lanes, Matrix
+from lamella.backend.cpu.emit.context import EmitContext
+from lamella.backend.cpu.emit.values import MatrixValue, ScalarValue
 from lamella.backend.interpreter.arithmetic import compute_binary
 from lamella.lang.tensor.nodes import Arith, Cast, Coopmatrix, Value
 from tests.support.backend.cpu.computing import (
@@ -77,12 +77,12 @@ def agree(found: Array, expected: Array) -> bool:
     return bool((same & (signs | (left != left))).all())
 
 
-def combine(function: str) -> partial[Lanes]:
+def combine(function: str) -> partial[ScalarValue]:
     return partial(_flipped, function)
 
 
-def _flipped(function: str, here: Here, left: Lanes, right: Lanes) -> Lanes:
-    return scalars.combine(here, function, left, right)
+def _flipped(function: str, context: EmitContext, left: ScalarValue, right: ScalarValue) -> ScalarValue:
+    return scalars.combine(context, function, left, right)
 
 
 def wrap(value: int, element: str) -> int:
@@ -178,8 +178,8 @@ def test_absolute_values_of_complex_numbers(element: str) -> None:
     assert np.all(near | same)
 
 
-def _unary(function: str, here: Here, value: Lanes) -> Lanes:
-    return scalars.compute_unary(here, function, value)
+def _unary(function: str, context: EmitContext, value: ScalarValue) -> ScalarValue:
+    return scalars.compute_unary(context, function, value)
 
 
 @pytest.mark.parametrize("element", [*INTEGERS, *FLOATS, *COMPLEX])
@@ -224,7 +224,12 @@ def test_comparisons(function: str, element: str) -> None:
     left, right = draw(element, seed=1), draw(element, seed=2)
     right[::3] = left[::3]
     found = run_lanes(
-        lambda here, *pair: scalars.compare(here, function, *pair), [element] * 2, "bool", 16, left, right
+        lambda context, *pair: scalars.compare(context, function, *pair),
+        [element] * 2,
+        "bool",
+        16,
+        left,
+        right,
     )
     assert agree(found, COMPARISONS[function](left, right))
 
@@ -240,19 +245,19 @@ def test_selections(element: str) -> None:
 # --- cooperative matrices -----------------------------------------------------------------------------------
 
 
-def over_matrices(here: Here, instruction: Arith | Cast, **values: Lanes) -> Lanes:
+def over_matrices(context: EmitContext, instruction: Arith | Cast, **values: ScalarValue) -> ScalarValue:
     """Matrices of one column, whatever the instruction makes of them as one value."""
-    use = Coopmatrix(next(reversed(values.values())).element, here.lanes, 1, "matrix_acc")
+    use = Coopmatrix(next(reversed(values.values())).element, context.lanes, 1, "matrix_acc")
     for name, value in values.items():
-        matrix = Matrix(use, tuple((part,) for part in value.parts), value.count)
-        here.values[name] = value if value.element == "bool" else matrix
+        matrix = MatrixValue(use, tuple((part,) for part in value.parts), value.count)
+        context.values[name] = value if value.element == "bool" else matrix
     if isinstance(instruction, Arith):
-        found = scalars.emit_arith(here, instruction)
+        found = scalars.emit_arith(context, instruction)
     else:
-        found = scalars.emit_cast(here, instruction)
-    assert isinstance(found, Matrix)
+        found = scalars.emit_cast(context, instruction)
+    assert isinstance(found, MatrixValue)
     assert found.type == instruction.type
-    return Lanes(found.type.element, tuple(part[0] for part in found.parts), found.width)
+    return ScalarValue(found.type.element, tuple(part[0] for part in found.parts), found.width)
 
 
 @pytest.mark.parametrize("element", ["i8", "i32", "bf16", "f16", "f32", "f64", "c32", "c64"])
@@ -265,7 +270,7 @@ def test_matrices_are_computed_by_component(function: str, element: str) -> None
     instruction = Arith(function, tuple(Value(name) for name in names), type_)
     operands = (left, right)[: len(names)]
     found = run_lanes(
-        lambda here, *values: over_matrices(here, instruction, **dict(zip(names, values, strict=True))),
+        lambda context, *values: over_matrices(context, instruction, **dict(zip(names, values, strict=True))),
         [element] * len(names),
         element,
         8,
@@ -284,7 +289,7 @@ def test_a_condition_chooses_between_matrices() -> None:
     instruction = Arith("select", (Value("c"), Value("a"), Value("b")), Coopmatrix("f32", 8, 1, "matrix_acc"))
     for condition in (True, False):
         found = run_lanes(
-            lambda here, c, a, b: over_matrices(here, instruction, c=c, a=a, b=b),
+            lambda context, c, a, b: over_matrices(context, instruction, c=c, a=a, b=b),
             ["bool", "f32", "f32"],
             "f32",
             8,
@@ -298,7 +303,7 @@ def test_a_condition_chooses_between_matrices() -> None:
 def test_matrices_are_cast_by_component() -> None:
     values = draw("f32", 64)
     instruction = Cast(Value("a"), Coopmatrix("bf16", 8, 1, "matrix_acc"))
-    found = run_lanes(lambda here, a: over_matrices(here, instruction, a=a), ["f32"], "bf16", 8, values)
+    found = run_lanes(lambda context, a: over_matrices(context, instruction, a=a), ["f32"], "bf16", 8, values)
     assert agree(found, values.astype(DTYPES["bf16"]))
 
 
@@ -313,7 +318,7 @@ def test_an_identity_changes_nothing(function: str, element: str) -> None:
     values = draw(element)
     values = values[np.isfinite(values.astype(np.complex128))] if element not in INTEGERS else values
     found = run_lanes(
-        lambda here, value: scalars.combine(here, function, value, scalars.identity(function, element)),
+        lambda context, value: scalars.combine(context, function, value, scalars.identity(function, element)),
         [element],
         element,
         16,
@@ -326,21 +331,21 @@ def test_vectors_of_any_length_are_combined() -> None:
     """The lanes of a column, or half of a subgroup in a reduction, are not those of the region."""
     here_lanes, values = 16, np.arange(64, dtype=np.int32)
 
-    def halves(here: Here, value: Lanes) -> Lanes:
+    def halves(context: EmitContext, value: ScalarValue) -> ScalarValue:
         kind = f"<{here_lanes} x i32>"
         parts = [
-            here.out.value(
+            context.out.value(
                 f"shufflevector {kind} {value.operand}, {kind} poison, "
                 f"<8 x i32> <{', '.join(f'i32 {start + n}' for n in range(8))}>"
             )
             for start in (0, 8)
         ]
-        left, right = (Lanes("i32", (part,), 8) for part in parts)
-        total = scalars.combine(here, "add", left, right)
-        total = scalars.combine(here, "mul", total, scalars.make_constant(3, "i32"))
+        left, right = (ScalarValue("i32", (part,), 8) for part in parts)
+        total = scalars.combine(context, "add", left, right)
+        total = scalars.combine(context, "mul", total, scalars.make_constant(3, "i32"))
         mask = ", ".join(f"i32 {n % 8}" for n in range(16))
         text = f"shufflevector <8 x i32> {total.operand}, <8 x i32> poison, <16 x i32> <{mask}>"
-        return Lanes("i32", (here.out.value(text),), 16)
+        return ScalarValue("i32", (context.out.value(text),), 16)
 
     found = run_lanes(halves, ["i32"], "i32", here_lanes, values)
     blocks = values.reshape(-1, 2, 8)
@@ -352,7 +357,9 @@ def test_bits_of_bf16(count: int) -> None:
     values = draw("f32", 256)
     values[10] = np.array([0x7F800001], np.uint32).view(np.float32)[0]
     found = run_lanes(
-        lambda here, value: Lanes("bf16", (scalars.from_float(here, value.operand, count),), count),
+        lambda context, value: ScalarValue(
+            "bf16", (scalars.from_float(context, value.operand, count),), count
+        ),
         ["f32"],
         "bf16",
         count,
@@ -360,7 +367,7 @@ def test_bits_of_bf16(count: int) -> None:
     )
     assert agree(found, values.astype(DTYPES["bf16"]))
     back = run_lanes(
-        lambda here, value: Lanes("f32", (scalars.to_float(here, value.operand, count),), count),
+        lambda context, value: ScalarValue("f32", (scalars.to_float(context, value.operand, count),), count),
         ["bf16"],
         "f32",
         count,

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.backend.cpu.emit import integers, scalars
-from lamella.backend.cpu.emit.here import Here
-from lamella.backend.cpu.emit.values import Lanes
-from lamella.backend.interpreter.numbers import convert, make_number
+from lamella.backend.cpu.emit.context import EmitContext
+from lamella.backend.cpu.emit.values import ScalarValue
+from lamella.backend.interpreter.arithmetic import convert, make_number
 from lamella.lang.tensor.nodes import Arith, Cast, Compare, Constant, Number, Scalar, Value
 from tests.backend.cpu.test_scalars import agree, draw, wrap
 from tests.support.backend.cpu.computing import (
@@ -39,10 +39,10 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def cast_to(element: str, here: Here, value: Lanes) -> Lanes:
-    here.values["a"] = value
-    found = scalars.emit_cast(here, Cast(Value("a"), Scalar(element)))
-    assert isinstance(found, Lanes)
+def cast_to(element: str, context: EmitContext, value: ScalarValue) -> ScalarValue:
+    context.values["a"] = value
+    found = scalars.emit_cast(context, Cast(Value("a"), Scalar(element)))
+    assert isinstance(found, ScalarValue)
     return found
 
 
@@ -66,7 +66,7 @@ def test_casts(source: str, target: str) -> None:
         values[8:19] = np.array(edges).astype(values.dtype)
     expected = np.asarray(convert(values, target))
     for lanes in (1, 16):
-        found = run_lanes(lambda here, a: cast_to(target, here, a), [source], target, lanes, values)
+        found = run_lanes(lambda context, a: cast_to(target, context, a), [source], target, lanes, values)
         assert agree(found, expected)
 
 
@@ -75,7 +75,7 @@ def test_doubles_are_rounded_to_halves_once() -> None:
     ties = np.arange(0x3C00, 0x7BFF, 7, dtype=np.uint16).view(np.float16).astype(np.float64)
     ties = ties * (1 + 2.0**-11)
     values = np.concatenate([ties, np.nextafter(ties, 0), np.nextafter(ties, np.inf), ties * 2.0**-24])
-    found = run_lanes(lambda here, a: cast_to("f16", here, a), ["f64"], "f16", 16, values)
+    found = run_lanes(lambda context, a: cast_to("f16", context, a), ["f64"], "f16", 16, values)
     assert agree(found, values.astype(np.float16))
 
 
@@ -104,9 +104,9 @@ def test_constants_are_rounded_or_wrapped(element: str, data: st.DataObject) -> 
 
 def constant_array(constant: Constant) -> Array:
     """The bits of a constant, read from its text."""
-    here = here_with(1)
-    found = scalars.emit_constant(here, constant)
-    assert here.out.lines == []
+    context = here_with(1)
+    found = scalars.emit_constant(context, constant)
+    assert context.out.lines == []
     parts = [_read(part, PARTS.get(found.element, found.element)) for part in found.parts]
     if len(parts) == 1:
         return parts[0]
@@ -132,10 +132,10 @@ def test_constants_are_read_by_llvm(element: str) -> None:
     number: Number = (0.1, -math.inf) if element in COMPLEX else value
     constant = Constant(number, Scalar(element))
 
-    def emit(here: Here, like: Lanes) -> Lanes:
-        found = scalars.emit_constant(here, constant)
+    def emit(context: EmitContext, like: ScalarValue) -> ScalarValue:
+        found = scalars.emit_constant(context, constant)
         return scalars.select(
-            here, Lanes("bool", ("poison",), constant=True), integers.spread(here, found), like
+            context, ScalarValue("bool", ("poison",), constant=True), integers.spread(context, found), like
         )
 
     found = run_lanes(emit, [element], element, 16, np.zeros(16, DTYPES[element]))
@@ -166,23 +166,23 @@ def test_affine_and_constant_integers_are_what_they_stand_for(
         expected = [_exact(function, *pair, element) for pair in zip(expected, others, strict=True)]
     expected = [wrap(value, then) for value in expected]
 
-    def emit(here: Here, sevens: Lanes) -> Lanes:
-        uniform = Lanes(element, (here.out.value(f"extractelement {_typed(sevens)}, i64 0"),))
-        value = integers.affine(here, "0", 1, element)
+    def emit(context: EmitContext, sevens: ScalarValue) -> ScalarValue:
+        uniform = ScalarValue(element, (context.out.value(f"extractelement {_typed(sevens)}, i64 0"),))
+        value = integers.affine(context, "0", 1, element)
         for function, kind, number in steps:
-            here.values["a"] = value
-            here.values["b"] = _operand(here, kind, number, value, uniform, function)
+            context.values["a"] = value
+            context.values["b"] = _operand(context, kind, number, value, uniform, function)
             names = ("a",) if function in ("neg", "not", "abs") else ("a", "b")
-            found = scalars.emit_arith(here, Arith(function, tuple(map(Value, names)), Scalar(element)))
-            assert isinstance(found, Lanes)
+            found = scalars.emit_arith(context, Arith(function, tuple(map(Value, names)), Scalar(element)))
+            assert isinstance(found, ScalarValue)
             value = found
-        found = scalars.convert(here, value, then)
-        return integers.spread(here, found)
+        found = scalars.convert(context, value, then)
+        return integers.spread(context, found)
 
     assert run_lanes(emit, [element], then, 16, seven).tolist() == expected
 
 
-def _typed(value: Lanes) -> str:
+def _typed(value: ScalarValue) -> str:
     return f"<16 x {'i64' if value.element == 'index' else value.element}> {value.operand}"
 
 
@@ -198,10 +198,12 @@ def _other(kind: str, number: int, lane: int, value: int, function: str) -> int:
     return {"lane": lane, "uniform": 7, "same": value}[kind]
 
 
-def _operand(here: Here, kind: str, number: int, value: Lanes, uniform: Lanes, function: str) -> Lanes:
+def _operand(
+    context: EmitContext, kind: str, number: int, value: ScalarValue, uniform: ScalarValue, function: str
+) -> ScalarValue:
     if kind == "constant" or function in ("shl", "shr", "div", "rem"):
         return integers.number(_limited(function, number), value.element)
-    return {"lane": integers.affine(here, "0", 1, value.element), "uniform": uniform, "same": value}[kind]
+    return {"lane": integers.affine(context, "0", 1, value.element), "uniform": uniform, "same": value}[kind]
 
 
 def _exact(function: str, a: int, b: int, element: str) -> int:
@@ -225,26 +227,26 @@ def _exact(function: str, a: int, b: int, element: str) -> int:
 
 def test_lane_numbers_stay_even_through_casts() -> None:
     """The emitter of loads sees that neighbouring lanes touch neighbouring memory."""
-    here = here_with(16)
-    lane = integers.affine(here, "0", 1, "i32")
-    wide = scalars.convert(here, lane, "index")
+    context = here_with(16)
+    lane = integers.affine(context, "0", 1, "i32")
+    wide = scalars.convert(context, lane, "index")
     assert (wide.element, wide.base, wide.step, wide.parts) == ("index", "0", 1, ())
-    shifted = scalars.combine(here, "add", wide, integers.dynamic("%n", "index", divisor=16))
+    shifted = scalars.combine(context, "add", wide, integers.dynamic("%n", "index", divisor=16))
     assert shifted.step == 1
-    scaled = scalars.combine(here, "shl", shifted, integers.number(2))
+    scaled = scalars.combine(context, "shl", shifted, integers.number(2))
     assert scaled.step == 4
-    assert scalars.convert(here, scaled, "i32").step == 4
-    assert scalars.convert(here, scalars.convert(here, shifted, "i32"), "index").base is None
+    assert scalars.convert(context, scaled, "i32").step == 4
+    assert scalars.convert(context, scalars.convert(context, shifted, "i32"), "index").base is None
 
 
 def test_divisors_follow_the_values() -> None:
-    here = here_with(16)
+    context = here_with(16)
     value = integers.dynamic("%n", "index", divisor=24)
     known = {"div": (6, 4), "shr": (3, 3), "rem": (16, 8), "min": (36, 12), "mul": (4, 96)}
     for function, (number, divisor) in known.items():
-        assert scalars.combine(here, function, value, integers.number(number)).divisor == divisor
-    assert scalars.combine(here, "div", value, integers.number(7)).divisor == 1
-    assert scalars.convert(here, value, "i32").divisor == 8
+        assert scalars.combine(context, function, value, integers.number(number)).divisor == divisor
+    assert scalars.combine(context, "div", value, integers.number(7)).divisor == 1
+    assert scalars.convert(context, value, "i32").divisor == 8
 
 
 @pytest.mark.parametrize(
@@ -254,29 +256,33 @@ def test_only_powers_of_two_divide_what_may_have_wrapped(
     element: str, divisors: tuple[int, int, int]
 ) -> None:
     """22 * 6 in i8 is -124, which is no multiple of 6; a third of it is odd."""
-    here = here_with(16)
+    context = here_with(16)
     value = integers.dynamic("%n", element, divisor=24)
-    found = [scalars.combine(here, "div", value, integers.number(known, element)) for known in (6, 4)]
-    found.append(scalars.convert(here, value, "index"))
+    found = [scalars.combine(context, "div", value, integers.number(known, element)) for known in (6, 4)]
+    found.append(scalars.convert(context, value, "index"))
     assert tuple(item.divisor for item in found) == divisors
 
 
 def test_known_comparisons_and_selections_write_nothing() -> None:
-    here = here_with(16)
-    here.values["a"], here.values["b"] = integers.number(3), integers.number(4)
-    found = scalars.emit_compare(here, Compare("lt", Value("a"), Value("b"), Scalar("bool")))
+    context = here_with(16)
+    context.values["a"], context.values["b"] = integers.number(3), integers.number(4)
+    found = scalars.emit_compare(context, Compare("lt", Value("a"), Value("b"), Scalar("bool")))
     assert found.constant is True
-    here.values["c"] = found
-    chosen = scalars.emit_arith(here, Arith("select", (Value("c"), Value("a"), Value("b")), Scalar("index")))
+    context.values["c"] = found
+    chosen = scalars.emit_arith(
+        context, Arith("select", (Value("c"), Value("a"), Value("b")), Scalar("index"))
+    )
     assert chosen == integers.number(3)
-    assert here.out.lines == []
+    assert context.out.lines == []
 
 
 @pytest.mark.parametrize("target", ["cpu-avx512", "cpu-avx2", "cpu-aarch64"])
 def test_instructions_are_selected_for_other_machines(target: str) -> None:
     """None needs a function that a machine without half precision would call."""
     for source, wanted in (("f64", "f16"), ("f16", "i8"), ("i64", "f16"), ("f32", "bf16"), ("f64", "i64")):
-        text = write_kernel(lambda here, a, to=wanted: cast_to(to, here, a), [source], wanted, 16, target)
+        text = write_kernel(
+            lambda context, a, to=wanted: cast_to(to, context, a), [source], wanted, 16, target
+        )
         shown = assembly_for(text, target)
         assert "call" not in shown
         assert "\tbl\t" not in shown

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.arguments.elements import dtype_of
+from lamella.backend.arguments import dtype_of
 from lamella.backend.cpu.emit import integers
 from lamella.backend.cpu.emit.subgroups import emit_broadcast, emit_builtin, emit_operation
-from lamella.backend.cpu.emit.values import Lanes
-from lamella.backend.interpreter.numbers import Number, is_complex, is_integer
+from lamella.backend.cpu.emit.values import ScalarValue
+from lamella.backend.interpreter.arithmetic import Number, is_complex, is_integer
 from lamella.base.arrays import Array, DType
 from lamella.lang.tensor.nodes import INDEX, Builtin, Scalar, SubgroupBroadcast, SubgroupOperation, Value
 from lamella.lang.tensor.words import FORMS, SCALARS
@@ -182,4 +182,4 @@ def test_builtins_say_where_a_lane_is() -> None:
 
 def test_one_lane_is_lane_zero() -> None:
     lane = emit_builtin(make_here(1), Builtin("subgroup_local_id", Scalar("i32")))
-    assert lane == Lanes("i32", ("0",), 1, 0, divisor=0)
+    assert lane == ScalarValue("i32", ("0",), 1, 0, divisor=0)

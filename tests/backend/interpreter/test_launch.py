@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lamella.backend.cpu import compile_program
-from lamella.backend.interpreter import Step
+from lamella.backend.interpreter import ExecutedStatement
 from lamella.backend.named import NamedKernels
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import Limits
@@ -232,7 +232,7 @@ func @f(%n: index) {
 
 
 def test_a_trace_sees_each_statement() -> None:
-    steps: list[Step] = []
+    steps: list[ExecutedStatement] = []
     text = """
 func @f(%a: memref<i32>) attributes{subgroup_size=2, work_group_size=[2,1]} {
   %x = constant 5 : i32

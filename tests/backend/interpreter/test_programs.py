@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.interpreter import Arrays, Kernels, compile_program
-from lamella.backend.interpreter.state import Options
+from lamella.backend.interpreter import Arrays, InterpretedKernels, compile_program
+from lamella.backend.interpreter.state import InterpreterOptions
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import Source
@@ -194,7 +194,7 @@ def test_nesting_costs_no_stack() -> None:
         region = Region((Statement((), If(Value("c"), region)),))
     kinds: dict[str, Type] = {"c": Scalar("bool"), "v": Scalar("i32"), "x": make_memref("i32", ())}
     parameters = tuple(Parameter(Value(name), kind) for name, kind in kinds.items())
-    kernels = Kernels(Program((Function("f", parameters, region),)), Options(DEFAULT))
+    kernels = InterpretedKernels(Program((Function("f", parameters, region),)), InterpreterOptions(DEFAULT))
     found = np.zeros((), np.int32)
     kernels.f(True, 7, found)
     assert found == 7

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.mep.host import HostError
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import InputError
 from lamella.lang.nac.blocks import block_problem, extract_block, find_block
 from lamella.lang.nac.check import check
 from lamella.lang.nac.nodes import (
@@ -161,7 +161,7 @@ def test_two_blocks_run_at_once() -> None:
 def test_what_fails_in_a_thread_is_told() -> None:
     def block(first: int, last: int, values: Sequence[Array]) -> Sequence[Array]:
         if first:
-            raise HostError("its weights are missing")
+            raise InputError("its weights are missing")
         return list(values)
 
     with pytest.raises(LamellaError, match="runs instructions 3 to 9 of model 1: its weights are missing"):

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lamella.backend.mep import Budget, patch_constants, run_plan
-from lamella.backend.mep.host import HostError, Model
+from lamella.backend.mep import PlanBudget, patch_constants, run_plan
+from lamella.backend.mep.state import PlanModel
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import InputError
 from lamella.base.source import Source
 from lamella.lang.nac import assemble, check, parse, write
 from lamella.lang.nac.blocks import extract_block
@@ -62,7 +63,7 @@ class Rows:
 
     def run_block(self, first: int, last: int, values: Sequence[Array], /) -> Sequence[Array]:
         """The example has no blocks."""
-        raise HostError("there are none")
+        raise InputError("there are none")
 
 
 class Application:
@@ -70,13 +71,13 @@ class Application:
 
     own_names: tuple[str, ...] = ()
 
-    def __init__(self, file: File, model: Model | None = None) -> None:
+    def __init__(self, file: File, model: PlanModel | None = None) -> None:
         stored = np.frombuffer(bytes(file.tensors[0].data), np.int8)
         self.rows = Rows(stored.reshape(file.tensors[0].shape).astype(np.float32))
         self.model = model or self.rows
         self.printed = ""
 
-    def load_model(self, path: str, /) -> Model:
+    def load_model(self, path: str, /) -> PlanModel:
         """The model of the file."""
         assert path == "self"
         return self.model
@@ -88,15 +89,15 @@ class Application:
 
     def prompt(self, question: str, /) -> str:
         """Nobody is there."""
-        raise HostError("nobody is there")
+        raise InputError("nobody is there")
 
     def read_array(self, path: str, /) -> Array:
         """No files."""
-        raise HostError("there are no files")
+        raise InputError("there are no files")
 
     def read_image(self, path: str, height: int, width: int, /) -> Array:
         """No pictures."""
-        raise HostError("there are no pictures")
+        raise InputError("there are no pictures")
 
     def print_text(self, stream: str, text: str, /) -> None:
         """Keep what is printed."""
@@ -104,7 +105,7 @@ class Application:
 
     def write_file(self, path: str, data: bytes, append: bool, /) -> None:
         """No files."""
-        raise HostError("there are no files")
+        raise InputError("there are no files")
 
 
 @pytest.mark.parametrize(("asked", "wanted"), [("a", "a b c"), ("c", "c"), ("b a", "b a b c")])
@@ -140,7 +141,7 @@ def test_nothing_is_printed_without_a_grant() -> None:
         run_plan(file, host, answers=["a"])
     assert host.printed == ""
     with pytest.raises(LamellaError, match="NAC247"):
-        run_plan(file, host, answers=["a"], grants=["print"], budget=Budget(steps=12))
+        run_plan(file, host, answers=["a"], grants=["print"], budget=PlanBudget(steps=12))
 
 
 def test_blocks_of_the_page_are_the_whole_model() -> None:

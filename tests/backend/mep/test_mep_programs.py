@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.mep import Budget, run_plan
+from lamella.backend.mep import PlanBudget, run_plan
 from lamella.base.diagnostic import LamellaError
 from lamella.lang.nac.nodes import Constant, ConstantType, File, Header, Orchestrator
 from tests.support.backend.mep.fakes import RecordingHost
@@ -151,7 +151,7 @@ def machine(data: bytes) -> tuple[list[Any] | None, int]:
     file = File(Header("1.8"), orchestrator=Orchestrator(data, pool))
     host = RecordingHost()
     try:
-        return list(run_plan(file, host, budget=Budget(STEPS, 1 << 24)).values), 0
+        return list(run_plan(file, host, budget=PlanBudget(STEPS, 1 << 24)).values), 0
     except LamellaError as problem:
         (finding,) = problem.findings
         assert finding.code in ("NAC246", "NAC247"), str(finding)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lamella.backend.mep import CAPABILITIES, Budget, Host, run_plan
+from lamella.backend.mep import CAPABILITIES, Host, PlanBudget, run_plan
 from lamella.backend.mep.actions import normalise
-from lamella.backend.mep.host import HostError
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
@@ -26,7 +25,9 @@ ACTIONS = {
 PICTURE = np.arange(256 * 300 * 3).reshape(256, 300, 3).astype(np.uint8)
 
 
-def finding(plan: str, host: Host, grants: frozenset[str] = ALL, budget: Budget | None = None) -> Diagnostic:
+def finding(
+    plan: str, host: Host, grants: frozenset[str] = ALL, budget: PlanBudget | None = None
+) -> Diagnostic:
     """The one finding that ends a plan."""
     with pytest.raises(LamellaError) as caught:
         run_plan(assembled(plan), host, grants=grants, budget=budget)
@@ -122,11 +123,11 @@ def test_pictures_are_cut_and_scaled() -> None:
 
 def test_steps_end_at_the_budget() -> None:
     plan = 'SRC_CONSTANT(0, 0)\nFLOW_LABEL("again")\nFLOW_BRANCH_IF(0, "again")\nEXEC_HALT()\n0 = 1'
-    found = finding(plan, RecordingHost(), budget=Budget(steps=50))
+    found = finding(plan, RecordingHost(), budget=PlanBudget(steps=50))
     assert found.code == "NAC247"
     assert found.message == "FLOW_BRANCH_IF at byte 4 of the plan would be step 51; 50 are allowed"
     assert found.hint == "raise it with --limit max_steps=N"
-    assert run(plan.replace("0 = 1", "0 = 0"), budget=Budget(steps=3)).steps == 3
+    assert run(plan.replace("0 = 1", "0 = 0"), budget=PlanBudget(steps=3)).steps == 3
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_steps_end_at_the_budget() -> None:
     ],
 )
 def test_bytes_end_at_the_budget(plan: str) -> None:
-    found = finding(plan, RecordingHost(), budget=Budget(bytes=1 << 20))
+    found = finding(plan, RecordingHost(), budget=PlanBudget(bytes=1 << 20))
     assert found.code == "NAC247"
     assert found.hint == "raise it with --limit max_total_bytes=N"
 
@@ -153,7 +154,7 @@ def test_what_is_printed_ends_at_the_budget() -> None:
     loop = "FLOW_LOOP_START(1)\nIO_WRITE(0, 0, 0, 2)\nFLOW_LOOP_END()"
     plan = f"SRC_CONSTANT(0, 0)\nSRC_CONSTANT(1, 1)\n{loop}\nEXEC_HALT()"
     host = RecordingHost()
-    found = finding(f'{plan}\n0 = "word"\n1 = 100000', host, budget=Budget(bytes=1000))
+    found = finding(f'{plan}\n0 = "word"\n1 = 100000', host, budget=PlanBudget(bytes=1000))
     assert (found.code, len(host.printed["stdout"])) == ("NAC247", 1000)
 
 
@@ -168,7 +169,7 @@ def test_budgets_are_freed_with_slots() -> None:
         EXEC_HALT()
         0 = [200]
         1 = 20"""
-    outcome = run(plan, budget=Budget(bytes=2100))
+    outcome = run(plan, budget=PlanBudget(bytes=2100))
     assert 1600 <= outcome.peak_bytes <= 2100
     assert outcome.steps == 3 + 20 * 4 + 1
 
@@ -224,8 +225,7 @@ def test_hosts_and_callers_are_told_what_is_wrong() -> None:
     with pytest.raises(InputError, match="seed is -1"):
         run("EXEC_HALT()", seed=-1)
     assert set(CAPABILITIES) == {"prompt", "print", "read", "write", "models"}
-    assert HostError("no").repair
-    assert Budget.of(Limits(max_steps=7, max_total_bytes=9)) == Budget(7, 9)
+    assert PlanBudget.of(Limits(max_steps=7, max_total_bytes=9)) == PlanBudget(7, 9)
     assert run("EXEC_HALT()").values == ()
     with pytest.raises(LamellaError, match="NAC174"):
         run("EXEC_RETURN([3])")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from docs.generate import RIGHT, repaired
-from lamella.backend.nacvm import Program, compile_program
+from lamella.backend.nacvm import NacProgram, compile_program
 from lamella.backend.reference import compile_model
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dtype import F32, I64
@@ -85,7 +85,7 @@ def test_inputs_that_are_left_out_are_those_of_the_reference() -> None:
         compile_program(assemble(model), seed=-1)
 
 
-def parts() -> Program:
+def parts() -> NacProgram:
     """A split into unequal parts, two of which are added to themselves."""
     builder = Builder(Library(), "G")
     x = builder.input("x", F32, (5, 2))

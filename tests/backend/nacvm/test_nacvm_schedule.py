@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.nacvm import Machine, Program, compile_program
-from lamella.backend.watch import Watch
+from lamella.backend.nacvm import NacMachine, NacProgram, compile_program
+from lamella.backend.progress import Progress
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dtype import F32
@@ -54,13 +54,13 @@ def chain(*rows: Sequence[int], commands: Commands | None = None) -> File:
     return file if commands is None else scheduled(file, commands)
 
 
-def run(file: File, load: Callable[[int], Array] = weights) -> tuple[Machine, list[Array]]:
+def run(file: File, load: Callable[[int], Array] = weights) -> tuple[NacMachine, list[Array]]:
     """The machine of a file after one call, and what the call gave."""
     machine = compile_program(give_meaning(file, load), traced=True)
     return machine, list(machine(v0=X).values())
 
 
-def looking(machine: Machine, look: Callable[[int], None]) -> Watch:
+def looking(machine: NacMachine, look: Callable[[int], None]) -> Progress:
     """A watch that looks before each instruction that does something."""
     owners = list(dict.fromkeys(machine._code.owners))
 
@@ -115,7 +115,7 @@ def run_or_miss(file: File) -> list[Array]:
         raise Gone from problem
 
 
-def perceptron(depth: int) -> tuple[Program, int]:
+def perceptron(depth: int) -> tuple[NacProgram, int]:
     """A deep network, and the bytes of one of its results."""
     builder = Builder(Library(), "G")
     value = builder.input("x", F32, (4, 16))

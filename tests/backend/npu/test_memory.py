@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.npu.memory import Memory, byte_places, dense_bytes, read_tensor, write_tensor
+from lamella.backend.npu.memory import MemoryImage, byte_places, dense_bytes, read_tensor, write_tensor
 from lamella.base import dtype
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import Limits
@@ -99,7 +99,7 @@ def test_the_last_high_nibble_of_an_odd_count_is_zero() -> None:
 
 
 def test_unwritten_bytes_are_told_as_a_range() -> None:
-    memory = Memory([buffer("A", 16)])
+    memory = MemoryImage([buffer("A", 16)])
     dense, sparse = TensorType("i8", (8,), "C", (1,)), TensorType("i8", (4,), None, (2,))
     assert memory.unwritten("A", 4, dense) == (4, 12)
     memory.write("A", 4, dense, np.zeros(8, np.int8))
@@ -111,9 +111,9 @@ def test_unwritten_bytes_are_told_as_a_range() -> None:
 
 def test_more_memory_than_the_limit_is_refused() -> None:
     with pytest.raises(LamellaError) as caught:
-        Memory([buffer("A", 600), buffer("B", 500)], Limits(max_total_bytes=1000))
+        MemoryImage([buffer("A", 600), buffer("B", 500)], Limits(max_total_bytes=1000))
     assert [item.code for item in caught.value.findings] == ["NEM175"]
     assert "1100 bytes; the limit is 1000" in caught.value.findings[0].message
     with pytest.raises(LamellaError) as caught:
-        Memory([buffer("A", 1 << 62)], Limits(max_total_bytes=1 << 62))
+        MemoryImage([buffer("A", 1 << 62)], Limits(max_total_bytes=1 << 62))
     assert "the memory of this machine" in caught.value.findings[0].message

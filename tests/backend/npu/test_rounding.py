@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.npu.opcodes import Operand
+from lamella.backend.npu.opcodes import OpcodeInput
 from lamella.base.arrays import Array
 from lamella.base.quant import PerGroup, PerTensor, Quant
 from lamella.lang.nem.resolved import AttributeValue
@@ -31,11 +31,11 @@ def _product(
 ) -> Case:
     left, right = np.array([a], np.int8), np.array(b, np.int8)[:, None]
     inputs = [
-        Operand(left, tensor("i8", left.shape, quants[0])),
-        Operand(right, tensor("i8", right.shape, quants[1])),
+        OpcodeInput(left, tensor("i8", left.shape, quants[0])),
+        OpcodeInput(right, tensor("i8", right.shape, quants[1])),
     ]
     if bias is not None:
-        inputs.append(Operand(np.array([bias], np.int32), tensor("i32", (1,))))
+        inputs.append(OpcodeInput(np.array([bias], np.int32), tensor("i32", (1,))))
     return Case("gemm", inputs, [tensor("i16", (1, 1), quants[2])], {"accum_type": "i32"})
 
 
@@ -58,7 +58,7 @@ def test_the_multiplier_is_one_product_and_one_quotient(scales: tuple[float, flo
     ("scale", "x"), [(0.59, 7.375), (0.62, 7.75), (0.14, 5.25), (0.5, 0.25), (0.5, 0.75)]
 )
 def test_quantize_divides_and_rounds_half_to_even(scale: float, x: float) -> None:
-    operand = Operand(np.array([x, -x], np.float32), tensor("f32", (2,)))
+    operand = OpcodeInput(np.array([x, -x], np.float32), tensor("f32", (2,)))
     found = Case("quantize", [operand], [tensor("i8", (2,), PerTensor(scale, 3))]).run()[0]
     assert found.tolist() == [round(x / scale) + 3, round(-x / scale) + 3]
 
@@ -114,7 +114,7 @@ def test_without_a_descriptor_of_the_output_accumulators_are_clamped() -> None:
 def _plain(opcode: str, a: list[int], b: list[int]) -> Case:
     arrays: list[Array] = [np.array(item, np.int8) for item in (a, b)]
     type = tensor("i8", (len(a),))
-    return Case(opcode, [Operand(item, type) for item in arrays], [type])
+    return Case(opcode, [OpcodeInput(item, type) for item in arrays], [type])
 
 
 def test_dividing_plain_integers_by_zero_is_reported() -> None:
@@ -137,7 +137,7 @@ def test_plain_integers_that_leave_their_type_are_reported(opcode: str, pairs: l
 
 
 def test_the_sum_of_plain_integers_is_reported_when_it_leaves_their_type() -> None:
-    x = Operand(np.array([100, 27, 1], np.int8), tensor("i8", (3,)))
+    x = OpcodeInput(np.array([100, 27, 1], np.int8), tensor("i8", (3,)))
     case = Case("reduce_sum", [x], [tensor("i8", (1,))], {"axes": (0,), "keepdims": True})
     assert _only(case) == -128
     assert case.reported == [("NEM171", {"elem": "i8", "value": 128})]
@@ -145,15 +145,15 @@ def test_the_sum_of_plain_integers_is_reported_when_it_leaves_their_type() -> No
 
 @pytest.mark.parametrize("index", [-1, 3, 100])
 def test_gathering_outside_is_reported(index: int) -> None:
-    x = Operand(np.array([1, 2, 3], np.int8), tensor("i8", (3,)))
-    indices = Operand(np.array([0, index], np.int8), tensor("i8", (2,)))
+    x = OpcodeInput(np.array([1, 2, 3], np.int8), tensor("i8", (3,)))
+    indices = OpcodeInput(np.array([0, index], np.int8), tensor("i8", (2,)))
     case = Case("gather", [x, indices], [tensor("i8", (2,))], {"axis": 0})
     case.run()
     assert case.reported == [("NEM173", {"index": index, "size": 3})]
 
 
 def test_hostile_pads_cost_nothing() -> None:
-    x = Operand(np.ones((1, 1, 1, 1), np.int8), tensor("i8", (1, 1, 1, 1), PerTensor(1.0)))
+    x = OpcodeInput(np.ones((1, 1, 1, 1), np.int8), tensor("i8", (1, 1, 1, 1), PerTensor(1.0)))
     huge = 10**18
     attributes: dict[str, AttributeValue] = {
         "pads": (huge, huge, huge, huge),
@@ -169,5 +169,5 @@ def test_hostile_pads_cost_nothing() -> None:
 def test_gelu_keeps_its_digits_far_below_zero() -> None:
     x = np.array([-10.0, -5.0, -1e-30], np.float32)
     type = tensor("f32", (3,))
-    found = Case("gelu", [Operand(x, type)], [type]).run()[0]
+    found = Case("gelu", [OpcodeInput(x, type)], [type]).run()[0]
     np.testing.assert_allclose(found, [-7.619853e-23, -1.433258e-06, -5e-31], rtol=1e-6)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from lamella.backend.reference.formula import contract
-from lamella.backend.reference.formula.contract import run_contraction
-from lamella.backend.reference.formula.scalars import DOUBLE
+from lamella.backend.formula import contract
+from lamella.backend.formula.contract import run_contraction
+from lamella.backend.formula.scalars import DOUBLE
 from lamella.base.arrays import Array
 from lamella.ops.problem import Fault
 from tests.support.backend.reference.drawing import Case, cases

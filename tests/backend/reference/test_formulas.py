@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from lamella.backend.reference.formula import contract
-from lamella.backend.reference.formula.contract import evaluate_scalar, run_contraction
-from lamella.backend.reference.formula.evaluate import Tensors
-from lamella.backend.reference.formula.scalars import DOUBLE
+from lamella.backend.formula import contract
+from lamella.backend.formula.contract import evaluate_scalar, run_contraction
+from lamella.backend.formula.evaluate import Tensors
+from lamella.backend.formula.scalars import DOUBLE
 from lamella.lang.skriptnd.rules.graphs import FORMULA_TOO_LONG, INDEX_OUTSIDE
 from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard, Index, Loop, Scalar
 from lamella.ops.problem import Fault

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.reference.formula.scalars import DOUBLE, SINGLE, apply_function, convert, erf, undefined
+from lamella.backend.formula.scalars import DOUBLE, SINGLE, apply_function, convert, erf, undefined
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(-40, 40)

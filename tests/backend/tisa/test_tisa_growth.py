@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.tisa import Tokenizer, load_tokenizer
+from lamella.backend.tisa import ManifestTokenizer, load_tokenizer
 from lamella.backend.tisa.build import Growth
 from lamella.base.diagnostic import LamellaError
-from lamella.lang.nac.assembly.nodes import Step
-from lamella.lang.nac.check.sections.manifest import MOST_INSTRUCTIONS
+from lamella.lang.nac.assembly.nodes import ProgramStep
+from lamella.lang.nac.check.manifest import MOST_INSTRUCTIONS
 from lamella.lang.nac.nodes import File, Resource
 from tests.support.backend.tisa.manifests import Given, file_of
 
@@ -47,7 +47,7 @@ def codes_of(file: File) -> list[str]:
     return []
 
 
-def repeated(step: Given, count: int) -> Tokenizer:
+def repeated(step: Given, count: int) -> ManifestTokenizer:
     """A tokenizer with an instruction so many times."""
     return load_tokenizer(file_with([step] * count))
 
@@ -105,7 +105,7 @@ def _instruction() -> st.SearchStrategy[Given]:
 def test_texts_do_not_grow_more_than_is_counted(steps: list[Given], text: str) -> None:
     growth = Growth()
     for name, *operands in steps:
-        growth.follow(Step(name, tuple(operands)), 1)
+        growth.follow(ProgramStep(name, tuple(operands)), 1)
     if not codes_of(file_with(steps)):
         # Without merges every character is an id.
         assert len(load_tokenizer(file_with(steps)).encode(text)) <= growth.times * len(text)
@@ -125,7 +125,7 @@ def test_forms_of_every_character_are_as_long_as_is_counted(names: str) -> None:
     growth, longest = Growth(), 1
     texts = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
     for name in names.split():
-        growth.follow(Step(name, ()) if name == "LOWERCASE" else Step("UNICODE_NORM", (name,)))
+        growth.follow(ProgramStep(name, ()) if name == "LOWERCASE" else ProgramStep("UNICODE_NORM", (name,)))
         texts = list(map(CHANGES[name], texts))
         longest = max(longest, *map(len, texts))
     assert longest == growth.times

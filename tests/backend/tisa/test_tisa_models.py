@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.backend.tisa import load_tokenizer
-from lamella.backend.tisa.build import PENALTY, LikeliestPieces
-from lamella.backend.tisa.models.bpe import LONG, BytePairs
+from lamella.backend.tisa.models import LONG, PENALTY, BytePairs, LikeliestPieces
 from lamella.backend.tisa.vocabulary import Vocabulary
 from lamella.base.diagnostic import LamellaError
 from lamella.lang.nac.nodes import File, Resource

@@ -12,13 +12,13 @@ from hypothesis.strategies import SearchStrategy
 
 from lamella.backend.tisa.patterns import (
     Automaton,
-    Found,
     Matcher,
-    PatternError,
+    PatternMatch,
     build_program,
     parse_pattern,
     settle,
 )
+from lamella.base.errors import Malformed
 from tests.support.bridge.tokenizer_kinds import LLAMA_3, O200K
 from tests.support.watch import watched
 
@@ -48,7 +48,7 @@ def by_python(pattern: str, text: str) -> list[tuple[int, int]]:
     return found
 
 
-def spans(found: list[Found]) -> list[tuple[int, int]]:
+def spans(found: list[PatternMatch]) -> list[tuple[int, int]]:
     """Without the numbers of rules."""
     return [(start, end) for start, end, _ in found]
 
@@ -147,13 +147,13 @@ def test_the_pattern_language(pattern: str, text: str, wanted: list[str]) -> Non
      "(" * 60 + ")" * 60, "a" * 30_000],
 )  # fmt: skip
 def test_other_patterns_are_refused(pattern: str) -> None:
-    with pytest.raises(PatternError):
+    with pytest.raises(Malformed):
         parse_pattern(pattern)
 
 
 @pytest.mark.parametrize("pattern", ["(?:a{1000}){1000}", "(?:a++b)+", "a++a", "(?:(?:a?){99}){99}"])
 def test_patterns_that_no_automaton_is_made_for_are_refused(pattern: str) -> None:
-    with pytest.raises(PatternError):
+    with pytest.raises(Malformed):
         by_automaton(pattern)
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.backend.reference import Executable, compile_model
+from lamella.backend.executor import GraphExecutable
+from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.source import Source
 from lamella.graph.compose import compose
@@ -26,7 +27,7 @@ PACK = st.lists(VECTOR, min_size=1, max_size=4)
 
 
 @cache
-def executable(file: str, components: str, inputs: str, outputs: str) -> Executable:
+def executable(file: str, components: str, inputs: str, outputs: str) -> GraphExecutable:
     """A graph that calls operators of an example."""
     text = (GOOD / file).read_text(encoding="utf-8") + flow(components, inputs, outputs)
     module = Library().load(Source(file, text))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lamella.base.source import Source
 from lamella.cli import lamella as command
 from lamella.lang.module.annotations import KINDS, gradient_mode, is_frozen, read_annotation
-from lamella.lang.module.annotations.nodes import (
+from lamella.lang.module.annotations.table import (
     BESIDE,
     DECLARATION,
     DISTRIBUTION,
@@ -27,7 +27,7 @@ from lamella.lang.module.annotations.nodes import (
     PORT,
     RUNS,
     TRAINING,
-    Parameter,
+    AnnotationParameter,
 )
 from lamella.lang.module.check import check
 from lamella.lang.module.check.annotated import INERT
@@ -398,7 +398,7 @@ def test_the_table_is_that_of_the_specification() -> None:
             check_field(own[field], kind, default)
 
 
-def check_field(parameter: Parameter, kind: str, default: str) -> None:
+def check_field(parameter: AnnotationParameter, kind: str, default: str) -> None:
     """A parameter against its line in the specification."""
     if kind.startswith("enum("):
         assert parameter.choices == tuple(kind[5:-1].replace(" ", "").split(",")), parameter.name

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 import lamella.models
 from lamella.base.diagnostic import ERROR, Diagnostic
 from lamella.base.source import Source, Span
-from lamella.bridge.hf_to_module.transforms import function_names
-from lamella.lang.module.check import PATTERNS, TRANSFORMS, check, holds, settle
-from lamella.lang.module.check.precedence import ORDER, rank
+from lamella.bridge.hf_to_module.weights import function_names
+from lamella.lang.module.check import ORDER, PATTERNS, TRANSFORMS, check, holds, rank, settle
 from lamella.lang.module.nodes import Document
 from lamella.lang.module.parse import parse
 from lamella.lang.module.resolve import Workspace, resolve

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.base.dim import symbol
+from lamella.base.errors import Found
 from lamella.base.limits import in_range
 from lamella.lang.module.instantiate.evaluate import (
     Surroundings,
@@ -18,8 +19,8 @@ from lamella.lang.module.instantiate.evaluate import (
     evaluate_constant,
     evaluate_int,
 )
+from lamella.lang.module.instantiate.messages import format_values
 from lamella.lang.module.instantiate.nodes import Known, Value
-from lamella.lang.module.instantiate.telling import names_in, tell
 from lamella.lang.module.nodes import (
     Argument,
     Bool,
@@ -37,8 +38,8 @@ from lamella.lang.module.nodes import (
     Slice,
     Text,
     Unary,
+    names_in,
 )
-from lamella.lang.module.resolve.problem import Problem
 
 NAMES: dict[str, Value] = {
     "a": 7,
@@ -59,7 +60,7 @@ Pair = tuple[Expr, str]
 
 def code_of(function: Callable[[], object]) -> str:
     """The code of the finding that a computation ends with."""
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(Found) as caught:
         function()
     return caught.value.finding.code
 
@@ -336,7 +337,7 @@ def test_mistakes(expr: Expr, code: str) -> None:
 
 def test_a_word_must_be_a_choice_of_the_other_side() -> None:
     names = {"act": Known("silu", "default", choices=("silu", "gelu"))}
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(Found) as caught:
         evaluate(Chain(Name("act"), (("==", Name("sliu")),)), names)
     assert caught.value.finding.hint == "did you mean 'silu'?"
     assert evaluate(Chain(Name("act"), (("in", List((Name("gelu"), Name("silu")))),)), names) is True
@@ -360,7 +361,7 @@ def test_deep_and_long_expressions_have_values() -> None:
 
 def test_sizes_and_guards_name_their_place() -> None:
     assert evaluate_int(Chain(Name("c"), (("//", Integer(8)),)), KNOWN, "the size") == 8
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(Found) as caught:
         evaluate_int(Chain(Name("c"), (("/", Integer(8)),)), KNOWN, "the size of 'blocks'")
     assert caught.value.finding.message == "the size of 'blocks' is the number 8.0, an integer is needed"
     assert caught.value.finding.hint == "'//' divides whole numbers"
@@ -376,6 +377,6 @@ def test_values_are_told_with_their_sources() -> None:
         "n": Known(2, "config.json 'num_layers'"),
     }
     expr = Chain(Name("d_model"), (("%", Name("H")), ("*", Name("D"))))
-    assert tell(names_in(expr), known) == " (d_model = 64 by default, H = 6 from let, D = 10)"
-    assert tell(["n", "n", "other"], known) == " (n = 2 from config.json 'num_layers')"
-    assert tell(["other"], known) == ""
+    assert format_values(names_in(expr), known) == " (d_model = 64 by default, H = 6 from let, D = 10)"
+    assert format_values(["n", "n", "other"], known) == " (n = 2 from config.json 'num_layers')"
+    assert format_values(["other"], known) == ""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lamella.base.diagnostic import errors
 from lamella.base.limits import Limits
 from lamella.lang.module import nodes as n
-from lamella.lang.module.parse.lexis import DEEPEST
+from lamella.lang.module.parse.tokens import DEEPEST
 from tests.support.lang.module.parsed import GOOD, SHAPES, codes, places, read, right
 from tests.support.strategies.mutation import NASTY, mutants
 

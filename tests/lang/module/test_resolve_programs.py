@@ -13,7 +13,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.source import Source
 from lamella.lang.module.instantiate import instantiate
 from lamella.lang.module.nodes import Module
-from lamella.lang.module.resolve import Resolved, Unit, Workspace, resolve
+from lamella.lang.module.resolve import Resolved, SourceUnit, Workspace, resolve
 
 BAD = Path(__file__).parent / "bad"
 CODES = [
@@ -50,7 +50,7 @@ def is_complete(module: Module) -> bool:
     return not module.abstract and all(param.default is not None for param in module.params or ())
 
 
-def judge(unit: Unit, workspace: Workspace) -> list[Diagnostic]:
+def judge(unit: SourceUnit, workspace: Workspace) -> list[Diagnostic]:
     """What resolution and instantiation say of a file."""
     resolved = resolve(unit, workspace)
     found = list(resolved.findings)

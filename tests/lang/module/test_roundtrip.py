@@ -12,7 +12,7 @@ from lamella.base.diagnostic import errors
 from lamella.base.source import Source
 from lamella.lang.module import nodes as n
 from lamella.lang.module.parse import parse
-from lamella.lang.module.parse.lexis import LEXER
+from lamella.lang.module.parse.tokens import LEXER
 from lamella.lang.module.write import write, write_expression
 from tests.support.strategies.module import documents
 from tests.support.strategies.module_expressions import conditions, expressions

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from lamella.base.source import Notes, Source, Span
 from lamella.lang.module import nodes as n
-from lamella.lang.module.write import write, write_expression
-from lamella.lang.module.write.document import WIDTH, wrap
+from lamella.lang.module.write import WIDTH, wrap, write, write_expression
 from tests.support.strategies.module_expressions import expressions
 
 A, B, C, D = map(n.Name, "abcd")

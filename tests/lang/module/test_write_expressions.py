@@ -9,8 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lamella.lang.module import nodes as n
-from lamella.lang.module.write import write_expression, write_path, write_type
-from lamella.lang.module.write.strings import document_lines, quote, write_real
+from lamella.lang.module.write import document_lines, write_expression, write_path, write_type
+from lamella.lang.module.write.expressions import quote, write_real
 from tests.support.strategies.module_expressions import strings
 
 A, B, C, D = map(n.Name, "abcd")

@@ -22,7 +22,8 @@ from lamella.lang.nac.assembly import (
     parse_assembly,
     write_assembly,
 )
-from lamella.lang.nac.assembly.numbers import (
+from lamella.lang.nac.assembly.parse import LEXER
+from lamella.lang.nac.assembly.words import (
     read_string,
     single,
     write_double,
@@ -30,7 +31,6 @@ from lamella.lang.nac.assembly.numbers import (
     write_string,
     write_value,
 )
-from lamella.lang.nac.assembly.parse.lexis import LEXER
 from lamella.lang.nac.check import check
 from lamella.lang.nac.parse import parse
 from lamella.lang.nac.write import write

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 from lamella.base.errors import InputError, OutputError
 from lamella.lang.nac import nodes as n
-from lamella.lang.nac.assembly.files import open_assembly, save_assembly
+from lamella.lang.nac.files import open_assembly, save_assembly
 from tests.support.strategies.nac import files
 
 

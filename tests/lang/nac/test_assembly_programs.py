@@ -13,15 +13,14 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from lamella.base.source import Source
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac.assembly import assemble, disassemble
-from lamella.lang.nac.assembly.nodes import Step
+from lamella.lang.nac.assembly.nodes import ProgramStep
 from lamella.lang.nac.assembly.programs import MANIFEST_NAMES, PLAN_NAMES, decode_manifest, decode_plan
 from lamella.lang.nac.check import check
-from lamella.lang.nac.check.sections.decode import Stop, decode
-from lamella.lang.nac.check.sections.opcodes import OPCODES, Kind
+from lamella.lang.nac.check.bytecode import OPCODES, DecodeStop, OperandKind, decode
 from tests.support.strategies.nac import texts
 
 GOOD = Path(__file__).parent / "good" / "tokenizer.nacs"
-LISTS = (Kind.READS, Kind.WRITES)
+LISTS = (OperandKind.READS, OperandKind.WRITES)
 
 
 def s8(text: str) -> bytes:
@@ -142,7 +141,7 @@ def test_a_plan_comes_back(data: bytes) -> None:
     judged = list(decode(data))
     assert steps is not None
     assert [step.name for step in steps] == [
-        step.opcode.name for step in judged if not isinstance(step, Stop)
+        step.opcode.name for step in judged if not isinstance(step, DecodeStop)
     ]
     again, text = through_text(n.File(orchestrator=n.Orchestrator(data)))
     assert again.orchestrator.bytecode == data
@@ -167,7 +166,7 @@ def test_nothing_is_wrong_with_the_tokenizer() -> None:
     assert not check(file), "\n".join(map(str, check(file)))
     steps = decode_manifest(file.manifest)
     assert steps is not None
-    assert steps[2] == Step("REPLACE", (" ", "▁"))
+    assert steps[2] == ProgramStep("REPLACE", (" ", "▁"))
     assert bytes(file.orchestrator.bytecode)[-8:] == bytes([0xA0, 0, 0xA1, 0xFD, 0xFF, 0xFE, 1, 2])
     assert file.orchestrator.span.line == 35
 

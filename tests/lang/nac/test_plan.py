@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lamella.lang.nac.check import check
-from lamella.lang.nac.check.sections.decode import Step, decode
+from lamella.lang.nac.check.bytecode import PlanStep, decode
 from lamella.lang.nac.nodes import Array, Constant, ConstantType, File, Header, Orchestrator
 
 LOOP_START, LOOP_END, BRANCH, BREAK = 0xA0, 0xA1, 0xA8, 0xA9
@@ -83,7 +83,9 @@ def plans(draw: st.DrawFn) -> Plan:
 @given(plans())
 def test_nested_plans_have_nothing_wrong(plan: Plan) -> None:
     assert codes(bytes(plan.data)) == set()
-    assert [item.offset for item in decode(bytes(plan.data)) if isinstance(item, Step)] == sorted(plan.starts)
+    assert [item.offset for item in decode(bytes(plan.data)) if isinstance(item, PlanStep)] == sorted(
+        plan.starts
+    )
 
 
 @given(plans(), st.data())
@@ -112,7 +114,7 @@ def test_plans_that_are_cut_short_are_found(plan: Plan, data: st.DataObject) -> 
 @given(st.binary(max_size=60), st.sampled_from(["1.6", "1.8"]))
 def test_any_bytes_are_answered(data: bytes, version: str) -> None:
     steps = list(decode(data))
-    ends = [item.end for item in steps if isinstance(item, Step)]
+    ends = [item.end for item in steps if isinstance(item, PlanStep)]
     assert [0, *ends][: len(steps)] == [item.offset for item in steps]
     codes(data, version)
 

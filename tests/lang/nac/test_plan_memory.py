@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamella.lang.nac import check, parse, write
-from lamella.lang.nac.check import Peak, peak_bytes
+from lamella.lang.nac.check import PeakMemory, peak_bytes
 from lamella.lang.nac.nodes import (
     INPUT,
     OUTPUT,
@@ -291,7 +291,7 @@ def test_a_report_says_what_the_schedule_does() -> None:
     results = {index: 4 for index in range(len(file.instructions)) if index not in sizes}
     report = describe_schedule(planned(file, sizes), {**sizes, **results})
     assert report.unscheduled == 4 * 10 + 103
-    assert report.peak == Peak(112, 5)
+    assert report.peak == PeakMemory(112, 5)
     assert report.commands == {FORWARD: 7, SAVE: 1, FREE: 4, PRELOAD: 4}
     assert (report.nearest, report.mean, report.farthest) == (1, 1.25, 2)
     assert list(report.lines()) == [

@@ -13,9 +13,8 @@ from lamella.base.diagnostic import errors
 from lamella.base.source import Source
 from lamella.lang.nac import assemble, disassemble
 from lamella.lang.nac.check import check
-from lamella.lang.nac.check.sections.decode import Step, decode
-from lamella.lang.nac.check.sections.flow import loop_counts
-from lamella.lang.nac.check.sections.plan import step_bound
+from lamella.lang.nac.check.bytecode import PlanStep, decode
+from lamella.lang.nac.check.plan import loop_counts, step_bound
 from lamella.lang.nac.nodes import Constant, ConstantType, File, Header, Orchestrator
 
 ZERO, TWO, MODEL = 0, 1, 2
@@ -70,12 +69,12 @@ def assembled(lines: list[str]) -> File:
     return file
 
 
-def steps_of(file: File) -> list[Step]:
+def steps_of(file: File) -> list[PlanStep]:
     """The instructions of a plan."""
-    return [item for item in decode(file.orchestrator.bytecode) if isinstance(item, Step)]
+    return [item for item in decode(file.orchestrator.bytecode) if isinstance(item, PlanStep)]
 
 
-def ways(step: Step, steps: list[Step], counts: dict[int, int]) -> list[int]:
+def ways(step: PlanStep, steps: list[PlanStep], counts: dict[int, int]) -> list[int]:
     """The bytes where a plan may go on after an instruction."""
     name, number = step.opcode.name, steps.index(step)
     if name == "EXEC_HALT":
@@ -92,7 +91,7 @@ def ways(step: Step, steps: list[Step], counts: dict[int, int]) -> list[int]:
     return [step.end] if step.target is None else [step.end, step.target]
 
 
-def walk(steps: list[Step], counts: dict[int, int]) -> tuple[set[int], set[tuple[int, str]]]:
+def walk(steps: list[PlanStep], counts: dict[int, int]) -> tuple[set[int], set[tuple[int, str]]]:
     """All states that any way reaches: the bytes of reached instructions, and what is missing where it is used."""
     by_place = {step.offset: step for step in steps}
     waiting: deque[Walked] = deque([(0, frozenset())])
@@ -149,14 +148,14 @@ def test_what_the_verifier_finds_is_on_some_way(lines: list[str]) -> None:
     assert dead == {step.offset for step in steps} - reached
 
 
-def filled(step: Step) -> list[int]:
+def filled(step: PlanStep) -> list[int]:
     """The slots that an instruction fills."""
     values = [value for _, value in step.operands]
     places = {"SRC_CONSTANT": values[:1], "SYS_COPY": values[:1], "MODEL_RUN_STATIC": values[2:]}
     return places.get(step.opcode.name, [])
 
 
-def constants(steps: list[Step]) -> dict[int, int]:
+def constants(steps: list[PlanStep]) -> dict[int, int]:
     """Slots that never hold anything but one integer."""
     found: dict[int, set[int]] = {}
     for step in steps:

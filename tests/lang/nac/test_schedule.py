@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamella.base.diagnostic import errors
-from lamella.lang.nac.check import Peak, check, peak_bytes
+from lamella.lang.nac.check import PeakMemory, check, peak_bytes
 from lamella.lang.nac.nodes import INPUT, OUTPUT, Action, Command, File, Header, Instruction, Signature
 from tests.support.lang.nac.schedules import (
     FORWARD,
@@ -194,12 +194,12 @@ CHAIN = File(
 
 
 def test_without_a_schedule_everything_stays() -> None:
-    assert peak_bytes(CHAIN, {0: 5, 1: 7, 2: 11}) == Peak(23, 2)
+    assert peak_bytes(CHAIN, {0: 5, 1: 7, 2: 11}) == PeakMemory(23, 2)
 
 
 def test_what_is_forwarded_ends_with_its_user() -> None:
     file = scheduled(CHAIN, {1: [(FREE, 0), (FORWARD, 2)], 2: [(SAVE, 2)]})
-    assert peak_bytes(file, {0: 5, 1: 7, 2: 4}) == Peak(12, 1)
+    assert peak_bytes(file, {0: 5, 1: 7, 2: 4}) == PeakMemory(12, 1)
 
 
 @pytest.mark.parametrize("action", [0, 11, 15, 25, 255])

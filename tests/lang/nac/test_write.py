@@ -16,7 +16,7 @@ from lamella.lang.nac import nodes as n
 from lamella.lang.nac.check import check
 from lamella.lang.nac.nodes import ConstantType, File, Header, Instruction, Signature
 from lamella.lang.nac.parse import parse
-from lamella.lang.nac.restate import restate
+from lamella.lang.nac.upgrade_version import upgrade_version
 from lamella.lang.nac.write import find_unwritable, write, write_pieces
 from tests.support.strategies.nac import files, sound_files
 
@@ -87,7 +87,7 @@ def test_real_files(path: Path) -> None:
     assert [item.name for item in file.parameters][:2] == ["fc1.weight", "fc1.bias"]
     if file.header.version == n.V1_6:
         assert write(file) == data
-    assert parse(write(restate(file))).file == restate(file)
+    assert parse(write(upgrade_version(file))).file == upgrade_version(file)
 
 
 def test_a_newer_file_names_its_standard_operations() -> None:
@@ -97,11 +97,11 @@ def test_a_newer_file_names_its_standard_operations() -> None:
         signatures=(Signature(1, "T"),),
         instructions=(Instruction(2), Instruction(22, 1, (), (-1,)), Instruction(11, 1, (), (-1,))),
     )
-    found = restate(newer)
+    found = upgrade_version(newer)
     assert found.operations == (n.Operation(22, "nac.matmul"), n.Operation(32, "aten.relu.default"))
     assert found.header == Header()
     assert not find_unwritable(found)
-    assert restate(found) == found
+    assert upgrade_version(found) == found
 
 
 # --- what bytes cannot say ----------------------------------------------------------------------------------

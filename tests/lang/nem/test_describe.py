@@ -10,11 +10,11 @@ from lamella.base.source import Source
 from lamella.lang.nem.describe import describe_device, device_to_json
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.devices import resolve_device
-from lamella.lang.nem.documents import SHIPPED, Library, load
+from lamella.lang.nem.documents import SHIPPED, DeviceLibrary, load
 from lamella.lang.nem.registry import load_registry
 
 
-def shipped_device(name: str) -> tuple[ResolvedDevice, Library]:
+def shipped_device(name: str) -> tuple[ResolvedDevice, DeviceLibrary]:
     library = load(Source("t.nem", f'include "{SHIPPED[name]}"\n'))
     device, findings = resolve_device(library, name)
     assert not findings

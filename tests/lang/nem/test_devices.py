@@ -16,7 +16,7 @@ from lamella.base.limits import Limits
 from lamella.base.source import Source
 from lamella.lang.nem.device import ResolvedDevice, ResolvedTopology, VariantId
 from lamella.lang.nem.devices import check_devices, pick_target, resolve_device
-from lamella.lang.nem.documents import Library, baseline, load
+from lamella.lang.nem.documents import DeviceLibrary, baseline, load
 
 BASELINE = 'include "nem_baseline_1.0.nem"\n'
 TOPOLOGY = "topology { num_engines = 1 l2_size_bytes = 64 per_engine { NMU = 1 l1_size_bytes = 32 } }"
@@ -25,7 +25,7 @@ MUST = frozenset(item.id for items in baseline().variants.values() for item in i
 MAY = sorted(str(item.id) for items in baseline().variants.values() for item in items if not item.must)
 
 
-def read(text: str, device: str | None = None, limits: Limits | None = None) -> Library:
+def read(text: str, device: str | None = None, limits: Limits | None = None) -> DeviceLibrary:
     return load(Source("t.nem", text), None, limits or Limits(), None, device)
 
 
@@ -292,7 +292,7 @@ def test_ten_thousand_children_of_one_large_parent_are_checked() -> None:
 # --- targets ------------------------------------------------------------------------------------------------
 
 
-def chosen(library: Library) -> tuple[str | None, list[str]]:
+def chosen(library: DeviceLibrary) -> tuple[str | None, list[str]]:
     device, findings = pick_target(library)
     codes_found = [item.code for item in (*library.findings, *findings)]
     return (device.name if device else None), codes_found

@@ -14,7 +14,7 @@ from lamella.base.limits import Limits
 from lamella.base.paths import read_shipped, shipped
 from lamella.base.source import Source
 from lamella.lang.nem.devices import check_devices, pick_target
-from lamella.lang.nem.documents import SHIPPED, Library, baseline, load
+from lamella.lang.nem.documents import SHIPPED, DeviceLibrary, baseline, load
 
 BASELINE = 'include "nem_baseline_1.0.nem"\n'
 FAMILY = "type_family %s { A: f16 variants: only: {} conformance: { MAY } }\n"
@@ -30,17 +30,17 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 def read(
     path: Path, root: Path | None = None, device: str | None = None, limits: Limits | None = None
-) -> Library:
+) -> DeviceLibrary:
     source = Source(path.name, path.read_text(encoding="utf-8"))
     return load(source, path, limits or Limits(), root, device)
 
 
-def told(library: Library) -> list[tuple[str, int, str]]:
+def told(library: DeviceLibrary) -> list[tuple[str, int, str]]:
     """File, line and code of the findings."""
     return [(Path(item.span.source.name).name, item.span.line, item.code) for item in library.findings]
 
 
-def only(library: Library) -> Diagnostic:
+def only(library: DeviceLibrary) -> Diagnostic:
     assert len(library.findings) == 1
     return library.findings[0]
 

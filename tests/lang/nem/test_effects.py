@@ -10,7 +10,7 @@ import pytest
 from lamella.backend.npu import compile_plan
 from lamella.base.source import Source
 from lamella.lang.nem.registry import load_registry
-from lamella.lang.nem.resolve.decorators import TARGETS
+from lamella.lang.nem.resolve.regions import TARGETS
 from lamella.pipeline.nem.program import Program, check_program, plan_of
 from lamella.plan.bind import bind
 from lamella.plan.picture import chrome_trace

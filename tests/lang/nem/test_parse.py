@@ -11,8 +11,8 @@ from lamella.base.diagnostic import errors
 from lamella.base.limits import Limits
 from lamella.base.source import Notes, Source
 from lamella.lang.nem import nodes as n
-from lamella.lang.nem.parse import Parsed, parse
-from lamella.lang.nem.parse.lexis import LEXER
+from lamella.lang.nem.parse import ParsedNem, parse
+from lamella.lang.nem.parse.tokens import LEXER
 
 HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").glob("*.nem"))
@@ -20,7 +20,7 @@ BAD_SYNTAX = sorted((HERE / "bad").glob("syntax_*.nem"))
 EXPECT = re.compile(r"#\s*expect\s+((?:NEM\d{3}[ ,]*)+)")
 
 
-def read(text: str, limits: Limits | None = None) -> Parsed:
+def read(text: str, limits: Limits | None = None) -> ParsedNem:
     """Parse a text."""
     return parse(Source("text.nem", text), limits or Limits())
 

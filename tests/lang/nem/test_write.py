@@ -14,7 +14,7 @@ from lamella.base.diagnostic import errors
 from lamella.base.source import Source
 from lamella.lang.nem import nodes as n
 from lamella.lang.nem.parse import parse
-from lamella.lang.nem.parse.lexis import LEXER
+from lamella.lang.nem.parse.tokens import LEXER
 from lamella.lang.nem.write import WIDTH, write, write_real, write_string
 from tests.support.strategies.nem import documents, expressions
 

@@ -7,14 +7,14 @@ import pytest
 from lamella.base.diagnostic import errors
 from lamella.base.source import NO_NOTES, Notes, Source
 from lamella.lang.skriptnd import nodes as n
-from lamella.lang.skriptnd.parse import Parsed, parse
+from lamella.lang.skriptnd.parse import ParsedSkriptnd, parse
 from lamella.lang.skriptnd.rules import syntax
 
 A, B, C, D, X = (n.Name(name) for name in "abcdx")
 ONE, TWO, THREE = (n.Integer(value) for value in (1, 2, 3))
 
 
-def read(text: str) -> Parsed:
+def read(text: str) -> ParsedSkriptnd:
     """Parse a text."""
     return parse(Source("text.sknd", text))
 

@@ -9,14 +9,14 @@ import pytest
 from lamella.base.diagnostic import errors
 from lamella.base.source import Source
 from lamella.lang.skriptnd import nodes as n
-from lamella.lang.skriptnd.parse import Parsed, parse
-from lamella.lang.skriptnd.parse.lexis import LEXER
+from lamella.lang.skriptnd.parse import ParsedSkriptnd, parse
+from lamella.lang.skriptnd.parse.tokens import LEXER
 from lamella.lang.skriptnd.rules import syntax
 
 GOOD = sorted((Path(__file__).parent / "good").rglob("*.sknd"))
 
 
-def read(text: str) -> Parsed:
+def read(text: str) -> ParsedSkriptnd:
     """Parse a text."""
     return parse(Source("text.sknd", text))
 

@@ -10,8 +10,8 @@ from lamella.base.diagnostic import Rule, errors
 from lamella.base.limits import Limits
 from lamella.base.source import Source
 from lamella.lang.skriptnd import nodes as n
-from lamella.lang.skriptnd.parse import Parsed, outline, parse, parse_operator
-from lamella.lang.skriptnd.parse.lexis import DEEPEST
+from lamella.lang.skriptnd.parse import ParsedSkriptnd, outline, parse, parse_operator
+from lamella.lang.skriptnd.parse.tokens import DEEPEST
 from lamella.lang.skriptnd.rules import syntax
 from lamella.lang.skriptnd.write import write
 from tests.support.strategies.mutation import NASTY
@@ -40,14 +40,14 @@ NESTED = {
 }
 
 
-def read(text: str, limits: Limits | None = None) -> Parsed:
+def read(text: str, limits: Limits | None = None) -> ParsedSkriptnd:
     """Parse a text, and find its outline on the way."""
     source = Source("text.sknd", text)
     outline(source)
     return parse(source, limits or Limits())
 
 
-def codes(parsed: Parsed) -> list[str]:
+def codes(parsed: ParsedSkriptnd) -> list[str]:
     """The codes of the errors."""
     return [finding.code for finding in errors(parsed.findings)]
 

@@ -13,9 +13,8 @@ from lamella.base.diagnostic import errors
 from lamella.base.source import Source
 from lamella.lang.skriptnd import nodes as n
 from lamella.lang.skriptnd.parse import parse
-from lamella.lang.skriptnd.parse.lexis import LEXER
-from lamella.lang.skriptnd.write import write, write_expression
-from lamella.lang.skriptnd.write.document import WIDTH
+from lamella.lang.skriptnd.parse.tokens import LEXER
+from lamella.lang.skriptnd.write import WIDTH, write, write_expression
 from tests.support.strategies.skriptnd import documents
 from tests.support.strategies.skriptnd_expressions import expressions
 

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from lamella.backend.interpreter import Kernels
-from lamella.backend.interpreter.state import Options
+from lamella.backend.interpreter import InterpretedKernels
+from lamella.backend.interpreter.state import InterpreterOptions
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.limits import DEFAULT
 from lamella.base.source import Source
@@ -39,7 +39,7 @@ def findings_of(text: str) -> list[Diagnostic]:
 def leaves(text: str, shape: tuple[int, ...], number: int, flag: bool) -> bool:
     """Whether a run of the kernel leaves a memref."""
     program, _ = parse(Source("k.tensor", text))
-    kernels = Kernels(program, Options(DEFAULT, True, None, None))
+    kernels = InterpretedKernels(program, InterpreterOptions(DEFAULT, True, None, None))
     found = []
     try:
         kernels.call("k", [np.zeros(shape, "f4", order="F"), number, flag])

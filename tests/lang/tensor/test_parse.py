@@ -9,7 +9,7 @@ import pytest
 from lamella.base.diagnostic import NOTE, Rule, errors
 from lamella.base.source import Source
 from lamella.lang.tensor import nodes as n
-from lamella.lang.tensor.parse import Parsed, parse
+from lamella.lang.tensor.parse import ParsedTensor, parse
 from lamella.lang.tensor.rules import syntax
 from lamella.lang.tensor.words import NEWER, OTHER_NAMES, WORDS
 from lamella.lang.tensor.write import write
@@ -19,7 +19,7 @@ HEAD = "func @f(%a: i32, %x: f64, %D: memref<f32x16x?>, %i: index) {\n"
 D, INDEX_VALUE = n.Value("D"), n.Value("i")
 
 
-def read(text: str) -> Parsed:
+def read(text: str) -> ParsedTensor:
     """A text, read."""
     return parse(Source("text.tensor", text))
 

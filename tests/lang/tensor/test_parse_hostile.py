@@ -14,8 +14,8 @@ import pytest
 from lamella.base.diagnostic import errors
 from lamella.base.limits import Limits
 from lamella.base.source import Source
-from lamella.lang.tensor.parse import Parsed, parse
-from lamella.lang.tensor.parse.lexis import DEEPEST
+from lamella.lang.tensor.parse import ParsedTensor, parse
+from lamella.lang.tensor.parse.tokens import DEEPEST
 from lamella.lang.tensor.rules import syntax
 from lamella.lang.tensor.write import write
 from tests.support.strategies.mutation import NASTY, mutants
@@ -25,12 +25,12 @@ MANY = 20_000
 OWN_NASTY = ("%", "@", "%%", ";", "->", ".n", "{", "}", "0x", "memref<", "func", ":", "x", "?", "$a", "else")
 
 
-def read(text: str, limits: Limits | None = None) -> Parsed:
+def read(text: str, limits: Limits | None = None) -> ParsedTensor:
     """A text, read."""
     return parse(Source("text.tensor", text), limits or Limits())
 
 
-def codes(parsed: Parsed) -> list[str]:
+def codes(parsed: ParsedTensor) -> list[str]:
     """The codes of the errors."""
     return [finding.code for finding in errors(parsed.findings)]
 

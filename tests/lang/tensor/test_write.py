@@ -13,9 +13,8 @@ from lamella.base.diagnostic import errors
 from lamella.base.source import Source
 from lamella.lang.tensor import nodes as n
 from lamella.lang.tensor.parse import parse
-from lamella.lang.tensor.parse.lexis import LEXER
-from lamella.lang.tensor.write import write, write_type
-from lamella.lang.tensor.write.types import write_number
+from lamella.lang.tensor.parse.tokens import LEXER
+from lamella.lang.tensor.write import write, write_number, write_type
 from tests.support.strategies.tensor import programs
 from tests.support.strategies.tensor_types import reals, types
 

@@ -14,7 +14,7 @@ from lamella.backend.reference import compile_model
 from lamella.base.dtype import F64
 from lamella.bridge.module_to_graph import Settings, graph_name
 from lamella.bridge.module_to_graph.backward import Differentiated, differentiate
-from lamella.bridge.module_to_graph.numbers.tables import compute
+from lamella.bridge.module_to_graph.constant_tables import compute_table
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate import Instance, Value
 from tests.support.lang.module.instances import built
@@ -59,7 +59,7 @@ def run(found: Differentiated, inputs: Mapping[str, npt.ArrayLike], seed: int = 
         weights[graph_name(weight.path)] = array = rng.normal(size=weight.slot.dims) * 0.7
         executable.state[weight.tensor.name] = array
     for name, constant in found.compiled.constants.items():
-        executable.state[name] = compute(constant)
+        executable.state[name] = compute_table(constant)
     arrays = {name: np.asarray(value) for name, value in inputs.items()}
     shapes = executable_shapes(found, arrays)
     seeds = {name: rng.normal(size=shapes[item]) for name, item in found.seeds.items()}

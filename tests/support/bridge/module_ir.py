@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from lamella.backend.reference import compile_model
 from lamella.bridge.module_to_graph import Compiled, Settings, module_to_graph
-from lamella.bridge.module_to_ir import Unit, module_to_ir, write_ir
+from lamella.bridge.module_to_ir import UnitIR, module_to_ir, write_ir
 from lamella.bridge.module_to_ir.graph import members, operations
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
@@ -42,7 +42,7 @@ class Built:
 
     instance: Instance
     compiled: Compiled
-    unit: Unit
+    unit: UnitIR
 
     @property
     def model(self) -> Model:
@@ -75,7 +75,7 @@ def tiny(name: str = "llama", settings: Settings | None = None, **config: object
     return built(instance_of(MODELS / f"{name}.module", **{**TINY, **config}), settings)
 
 
-def written(unit: Unit, folder: Path) -> dict[str, Any]:
+def written(unit: UnitIR, folder: Path) -> dict[str, Any]:
     """The files of a unit as plain JSON, by name."""
     files = write_ir(unit, folder)
     return {item.stem: json.loads(item.read_text()) for item in files}

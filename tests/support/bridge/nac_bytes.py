@@ -8,8 +8,7 @@ from lamella.base.limits import DEFAULT
 from lamella.lang.nac import File, write
 from lamella.lang.nac.layout import MAGIC
 from lamella.lang.nac.nodes import V1_6
-from lamella.lang.nac.parse.header import read_header
-from lamella.lang.nac.parse.reading import Reading
+from lamella.lang.nac.parse import ContainerReading, read_header
 from tests.support.lang.nac.containers import container
 
 
@@ -29,6 +28,6 @@ def newer_bytes(file: File) -> bytes:
 
 def _sections(data: bytes) -> dict[str, bytes]:
     """The contents of the sections of a file, without their tags."""
-    table = read_header(Reading(memoryview(data), "", DEFAULT))
+    table = read_header(ContainerReading(memoryview(data), "", DEFAULT))
     assert table is not None
     return {tag: data[start + 4 : end] for tag, (start, end) in table.places.items()}

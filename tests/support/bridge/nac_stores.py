@@ -12,7 +12,8 @@ import numpy as np
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
-from lamella.bridge.nac_to_graph.weights import read_external, read_weight, with_internal
+from lamella.bridge.nac_to_graph.convert_weights import with_internal
+from lamella.bridge.nac_to_graph.weights import read_external, read_weight
 from lamella.lang.nac import nodes as n
 from tests.support.bridge.nac_numbers import TYPES
 

@@ -82,7 +82,7 @@ def execute_for(name: str, kernel: Kernel, program: Program) -> list[Numbers]:
     arguments = make_arguments(kernel)
     compiled = emit(program, find_target(name))
     code = load(assemble(compiled.text, MACHINES[name]), [entry.symbol for entry in compiled.entries])
-    cpu.Kernels(compiled, code, threads=1, proved=True).call("f", arguments, kernel.groups)
+    cpu.CompiledKernels(compiled, code, threads=1, proved=True).call("f", arguments, kernel.groups)
     return arrays_of(kernel, arguments)
 
 

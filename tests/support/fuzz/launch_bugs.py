@@ -17,9 +17,8 @@ from lamella.lang.tensor.check.memory.forms import integers
 from lamella.lang.tensor.check.memory.forms.affine import ONE, ZERO, Affine
 from lamella.lang.tensor.check.memory.forms.integers import Integers
 from lamella.lang.tensor.check.memory.forms.symbols import Symbols
-from lamella.lang.tensor.check.memory.known import Number, View
 from lamella.lang.tensor.check.memory.scalars import unknown_value
-from lamella.lang.tensor.check.memory.state import State
+from lamella.lang.tensor.check.memory.state import KnownScalar, MemoryState, MemrefView
 from lamella.lang.tensor.nodes import BOOL, Arith, Load, Value
 
 
@@ -55,7 +54,7 @@ def _remainders_too_small() -> None:
 
 
 def _offsets_of_views_dropped() -> None:
-    def positions(state: State, view: Any, item: Any) -> Iterator[Position]:
+    def positions(state: MemoryState, view: Any, item: Any) -> Iterator[Position]:
         for found in bounds.positions_of_slices(state, view, item):
             yield replace(found, first=ZERO, last=found.last - found.first) if found.least == 0 else found
 
@@ -71,11 +70,11 @@ def _strides_ignored() -> None:
 
 
 def _data_are_trusted() -> None:
-    def unknown(state: State, type_: Any, depends: frozenset[int], name: str = "") -> Any:
+    def unknown(state: MemoryState, type_: Any, depends: frozenset[int], name: str = "") -> Any:
         found = unknown_value(state, type_, depends, name)
         is_loaded = state.current is not None and isinstance(state.current.instruction, Load)
-        has_form = isinstance(found, Number) and found.form is not None
-        return Number(ZERO, depends) if is_loaded and has_form else found
+        has_form = isinstance(found, KnownScalar) and found.form is not None
+        return KnownScalar(ZERO, depends) if is_loaded and has_form else found
 
     _plant(statements, "unknown_value", unknown)
 
@@ -85,8 +84,8 @@ def _atomics_skipped() -> None:
         if item.flag != "atomic_add":
             true(self, statement, item)
 
-    true = statements.Statements._store
-    _plant(statements.Statements, "_store", store)
+    true = statements.MemoryStatements._store
+    _plant(statements.MemoryStatements, "_store", store)
 
 
 def _last_trip_forgotten() -> None:
@@ -94,8 +93,8 @@ def _last_trip_forgotten() -> None:
         begin, end, step = ends
         return true(self, variable, (begin, end - ONE, step), *more)
 
-    true = walk.Walk._define_trip
-    _plant(walk.Walk, "_define_trip", define)
+    true = walk.MemoryWalk._define_trip
+    _plant(walk.MemoryWalk, "_define_trip", define)
 
 
 def _conditions_hold_for_ever() -> None:
@@ -103,8 +102,8 @@ def _conditions_hold_for_ever() -> None:
 
 
 def _members_skipped() -> None:
-    def positions(state: State, memory: Any, indices: Any) -> list[Position]:
-        return bounds.positions_of_indices(state, memory, indices) if isinstance(memory, View) else []
+    def positions(state: MemoryState, memory: Any, indices: Any) -> list[Position]:
+        return bounds.positions_of_indices(state, memory, indices) if isinstance(memory, MemrefView) else []
 
     _plant(statements, "positions_of_indices", positions)
 

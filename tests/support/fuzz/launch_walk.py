@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.backend import cpu, interpreter
-from lamella.backend.cpu.run.launch import Packer
+from lamella.backend.cpu.run.launch import ArgumentPacker
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.limits import DEFAULT
 from lamella.base.source import Source
@@ -125,11 +125,11 @@ class Kernel:
 
     random: RandomKernel
     program: Program
-    judge: interpreter.Kernels
-    packer: Packer
-    code: cpu.Kernels | None = None
+    judge: interpreter.InterpretedKernels
+    packer: ArgumentPacker
+    code: cpu.CompiledKernels | None = None
 
-    def machine(self) -> cpu.Kernels:
+    def machine(self) -> cpu.CompiledKernels:
         """The kernel as machine code."""
         if self.code is None:
             self.code = cpu.compile_program(self.program, threads=1)
@@ -145,7 +145,7 @@ def make_kernel(random: Random) -> Kernel | None:
     if errors([*parsed.findings, *check(parsed.program)]):
         return None
     judge = interpreter.compile_program(parsed.program, check_bounds=True, limits=LIMITS)
-    return Kernel(kernel, parsed.program, judge, Packer(parsed.program.functions[0]))
+    return Kernel(kernel, parsed.program, judge, ArgumentPacker(parsed.program.functions[0]))
 
 
 class FoundError(Exception):

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from lamella.base.source import Source
 from lamella.lang.nac import assemble
-from lamella.lang.nac.check.sections.decode import Step, decode
-from lamella.lang.nac.check.sections.opcodes import OPCODES
+from lamella.lang.nac.check.bytecode import OPCODES, PlanStep, decode
 from lamella.lang.nac.nodes import (
     Array,
     Constant,
@@ -109,7 +108,7 @@ class Mutant:
 def _split(number: int) -> tuple[bytes, ...]:
     """The bytes of each instruction of a seed."""
     code = seeds()[number].orchestrator.bytecode
-    return tuple(bytes(code[item.offset : item.end]) for item in decode(code) if isinstance(item, Step))
+    return tuple(bytes(code[item.offset : item.end]) for item in decode(code) if isinstance(item, PlanStep))
 
 
 @cache

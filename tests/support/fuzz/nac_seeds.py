@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from lamella.base.source import Source
-from lamella.lang.nac import assemble, plan_memory, restate, write
+from lamella.lang.nac import assemble, plan_memory, upgrade_version, write
 from lamella.lang.nac.nodes import INPUT, OUTPUT, File, Header, Input, Instruction, Parameter, Signature
 from tests.support.bridge.nac_bytes import newer_bytes
 from tests.support.fuzz.nac_field_mutate import Seed, known
@@ -47,7 +47,7 @@ def files() -> tuple[bytes, ...]:
     texts = [(GOOD / f"{name}.nacs").read_text(encoding="utf-8") for name in ("mlp", "tokenizer")]
     assembled = [write(assemble(Source("good.nacs", text)).file) for text in texts]
     made = (write(perceptron()), write(in_blocks()), newer(), write(branching()), *assembled)
-    return (*made, newer_bytes(trained()), write(restate(trained())))
+    return (*made, newer_bytes(trained()), write(upgrade_version(trained())))
 
 
 @cache

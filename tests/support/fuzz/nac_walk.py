@@ -16,7 +16,7 @@ from lamella.lang.nac import (
     find_unwritable,
     parse,
     plan_memory,
-    restate,
+    upgrade_version,
     write,
 )
 from lamella.lang.nac.listing import listing
@@ -52,7 +52,7 @@ def walk(data: bytes) -> tuple[list[Diagnostic], bool]:
     plan_memory(file)
     if errors(found):
         return found, False
-    again = restate(file)
+    again = upgrade_version(file)
     describe_schedule(file, stored_sizes(file))
     if find_unwritable(again):
         assert file.training or file.arrays

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lamella.backend.npu import Executable, compile_plan
+from lamella.backend.npu import PlanExecutable, compile_plan
 from lamella.backend.npu.stream import compile_stream
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, render
@@ -124,7 +124,7 @@ def _execute(program: Program, plan: Plan) -> set[str]:
     return {"run"} if found else set()
 
 
-def _run(executable: Executable) -> dict[str, Array] | None:
+def _run(executable: PlanExecutable) -> dict[str, Array] | None:
     """The outputs; None where the run ends with an error, which may depend on the order."""
     try:
         found = executable()

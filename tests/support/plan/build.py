@@ -8,7 +8,7 @@ from typing import TypedDict, Unpack
 
 from lamella.base.source import EMPTY_SOURCE
 from lamella.lang.nem import nodes
-from lamella.lang.nem.device import Given, ResolvedDevice, ResolvedTopology
+from lamella.lang.nem.device import InheritedValue, ResolvedDevice, ResolvedTopology
 from lamella.lang.nem.resolved import (
     Atom,
     AttributeValue,
@@ -140,5 +140,5 @@ def device(
 ) -> ResolvedDevice:
     units = {"NMU": 1, "CSTL": 2, "DMA": 2, "VPU": 1, "SEQ": 1}
     topology = ResolvedTopology(engines, l1, l2, units, {"sDMA": 1}, "test")
-    known = {} if tokens is None else {"SEQ": {"max_active_tokens": Given(tokens, "test")}}
+    known = {} if tokens is None else {"SEQ": {"max_active_tokens": InheritedValue(tokens, "test")}}
     return ResolvedDevice("test", ("test",), "1.0", topology, known, {}, {})

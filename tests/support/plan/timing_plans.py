@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from lamella.lang.nem import nodes
-from lamella.lang.nem.device import Given, ResolvedDevice, ResolvedTopology
+from lamella.lang.nem.device import InheritedValue, ResolvedDevice, ResolvedTopology
 from lamella.lang.nem.resolved import (
     Buffer,
     Index,
@@ -36,7 +36,8 @@ def make_device(
     """A device with unit counts and characteristics; memories as npm_lite has them."""
     topology = ResolvedTopology(engines, 524288, 1048576, units, {"sDMA": shared, "WDM": 0}, "test")
     given = {
-        unit: {key: Given(value, "test") for key, value in values.items()} for unit, values in keys.items()
+        unit: {key: InheritedValue(value, "test") for key, value in values.items()}
+        for unit, values in keys.items()
     }
     return ResolvedDevice("test", ("test",), "1.0", topology, given, {}, {})
 

@@ -19,10 +19,11 @@ import pytest
 
 from lamella.base import writer
 from lamella.base.diagnostic import errors
-from lamella.bridge.nac_to_graph.weights import read_external, with_external, with_internal
+from lamella.bridge.nac_to_graph.convert_weights import with_external, with_internal
+from lamella.bridge.nac_to_graph.weights import read_external
 from lamella.lang.nac import File, open_file, save_file
 from lamella.lang.nac import nodes as n
-from lamella.lang.nac.assembly.files import open_assembly, save_assembly
+from lamella.lang.nac.files import open_assembly, save_assembly
 from tests.base.test_writer import FaultyOs
 from tests.support.lang.nac.models import perceptron
 

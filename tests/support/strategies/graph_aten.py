@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lamella.base.dim import symbol
 from lamella.base.dtype import BF16, BOOL, F16, F32, F64, I32, I64
 from lamella.bridge.aten.build import build_call
-from lamella.bridge.aten.nodes import Call, Operand
+from lamella.bridge.aten.nodes import AtenCall, Operand
 from lamella.bridge.aten.table import find_schema
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
@@ -58,7 +58,7 @@ class Pool:
         """Call an overload and keep its tensors."""
         schema = find_schema(f"aten.{name}")
         assert schema is not None, name
-        result = build_call(self.builder, Call(schema, operands))
+        result = build_call(self.builder, AtenCall(schema, operands))
         for item in result if isinstance(result, tuple) else (result,):
             if isinstance(item, Tensor):
                 self.tensors.append(item)

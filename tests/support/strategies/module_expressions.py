@@ -141,7 +141,7 @@ def _composed(inner: SearchStrategy[n.Expr], is_condition: bool) -> SearchStrate
         st.builds(n.Select, inner, inner, inner),
         st.builds(n.List, few(inner) | _rows(inner)),
         st.builds(n.Set, few(inner, 1)),
-        st.builds(n.Dict, few(st.builds(n.Entry, names() | strings(), inner))),
+        st.builds(n.Dict, few(st.builds(n.DictEntry, names() | strings(), inner))),
         postfixed(inner, items),
     )
 

@@ -12,8 +12,7 @@ from hypothesis.strategies import SearchStrategy
 from lamella.base.limits import LARGEST
 from lamella.base.source import Notes
 from lamella.lang.tensor import nodes as n
-from lamella.lang.tensor.nodes.attributes import KEYS
-from lamella.lang.tensor.nodes.types import INTEGERS, USES
+from lamella.lang.tensor.nodes.types import INTEGERS, KEYS, USES
 from lamella.lang.tensor.words import SCALARS
 
 T = TypeVar("T")
@@ -121,7 +120,7 @@ def texts() -> SearchStrategy[str]:
 def dictionaries(depth: int = 2) -> SearchStrategy[n.Dictionary]:
     """Dictionaries as a parser gives them: by key."""
     keys = st.sampled_from(KEYS) | texts()
-    entries = tuples(st.builds(n.Entry, keys, attributes(depth - 1)), 0, 3)
+    entries = tuples(st.builds(n.DictionaryEntry, keys, attributes(depth - 1)), 0, 3)
     return entries.map(lambda found: n.Dictionary(tuple(sorted(found, key=lambda item: item.key))))
 
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from lamella.backend.cpu.compile import compile_program
-from lamella.backend.cpu.run.kernels import Kernels
+from lamella.backend.cpu.run.kernels import CompiledKernels
 
-__all__ = ["Kernels", "compile_program"]
+__all__ = ["CompiledKernels", "compile_program"]

@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from typing import Protocol, cast
 
-from lamella.backend.cpu.compiled import Compiled, Emitted, Kept, entries_of
-from lamella.backend.cpu.fingerprint import fingerprint
+from lamella.backend.cpu.compiled import CachedProgram, Compiled, EmittedProgram, entries_of
 from lamella.backend.cpu.host import host_target
 from lamella.backend.cpu.jit import assemble, host_machine, load, object_key, open_cache
-from lamella.backend.cpu.run.kernels import Kernels, Ways
+from lamella.backend.cpu.run.kernels import CompiledKernels, LaunchCompiler
 from lamella.backend.named import NamedKernels
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.paths import shipped
 from lamella.kernels.target import Target
 from lamella.lang.tensor import write
 from lamella.lang.tensor.nodes import Program
+
+# --- this package as it is now: what is kept on disk belongs to the code that made it -----------------------
+
+
+PARTS = ("backend/cpu", "kernels", "lang/tensor")
+"""The parts of the package that machine code depends on."""
+
+
+@cache
+def fingerprint() -> str:
+    """The sizes and times of the files of the package, as a digest: a changed one may write other code."""
+    found = hashlib.sha256()
+    for part in PARTS:
+        for line in sorted(_files(os.fspath(shipped(part)))):
+            found.update(line.encode())
+    return found.hexdigest()
+
+
+def _files(folder: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _files(entry.path)
+            elif entry.name.endswith(".py"):
+                state = entry.stat()
+                yield f"{entry.name} {state.st_size} {state.st_mtime_ns}"
 
 
 class Emission(Protocol):
@@ -48,7 +78,7 @@ def compile_program(
     target: Target | None = None,
     threads: int | None = None,
     proved: bool = False,
-) -> Kernels:
+) -> CompiledKernels:
     """Make the kernels of a program callable as machine code of this processor.
 
     Each launch is proved with its sizes, strides, work-groups and integers, unless the program is `proved`; what is
@@ -59,20 +89,22 @@ def compile_program(
     chosen, store = target or host_target(), open_cache()
     key = b"" if store is None else _key(program, chosen)
     content = None if store is None else store.get(key)
-    ways = Ways(
+    ways = LaunchCompiler(
         chosen,
         lambda tested: compile_program(tested, limits=limits, target=chosen, threads=threads, proved=True),
         lambda whole: _interpret(whole, limits),
     )
 
-    def loaded(compiled: Emitted, code: bytes) -> Kernels:
+    def loaded(compiled: EmittedProgram, code: bytes) -> CompiledKernels:
         symbols = [entry.symbol for entry in compiled.entries]
-        return Kernels(
+        return CompiledKernels(
             compiled, load(code, symbols), limits=limits, threads=threads, proved=proved, ways=ways
         )
 
     if content is not None:
-        kept = Kept(program, entries_of(program, _sizes(content, program)), lambda: emit(program, chosen))
+        kept = CachedProgram(
+            program, entries_of(program, _sizes(content, program)), lambda: emit(program, chosen)
+        )
         return loaded(kept, content[_head_bytes(program) :])
     compiled = emit(program, chosen)
     machine_code = assemble(compiled.text, host_machine())
@@ -82,12 +114,14 @@ def compile_program(
     return loaded(compiled, machine_code)
 
 
-def load_kernels(compiled: Compiled, *, limits: Limits = DEFAULT, threads: int | None = None) -> Kernels:
+def load_kernels(
+    compiled: Compiled, *, limits: Limits = DEFAULT, threads: int | None = None
+) -> CompiledKernels:
     """Make kernels of LLVM text callable."""
     symbols = [entry.symbol for entry in compiled.entries]
     code = load(assemble(compiled.text, host_machine()), symbols)
-    ways = Ways(None, None, lambda whole: _interpret(whole, limits))
-    return Kernels(compiled, code, limits=limits, threads=threads, ways=ways)
+    ways = LaunchCompiler(None, None, lambda whole: _interpret(whole, limits))
+    return CompiledKernels(compiled, code, limits=limits, threads=threads, ways=ways)
 
 
 def _interpret(program: Program, limits: Limits) -> NamedKernels:

@@ -11,7 +11,7 @@ from lamella.lang.tensor.nodes import Program
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KernelSymbol:
     """A kernel: its name in the program, its symbol in the text, the bytes of local memory of a work-group."""
 
     name: str
@@ -19,7 +19,7 @@ class Entry:
     local_bytes: int = 0
 
 
-class Emitted(Protocol):
+class EmittedProgram(Protocol):
     """A program as LLVM IR; `lowered` is what it was after the passes, before it was emitted."""
 
     @property
@@ -27,7 +27,7 @@ class Emitted(Protocol):
         """The text for LLVM."""
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[KernelSymbol, ...]:
         """The kernels, in the order of the program."""
 
     @property
@@ -44,15 +44,17 @@ class Compiled:
     """A program that was emitted."""
 
     text: str
-    entries: tuple[Entry, ...]
+    entries: tuple[KernelSymbol, ...]
     program: Program
     lowered: Program
 
 
-class Kept:
+class CachedProgram:
     """A program whose machine code was kept from another time; its text is only made where somebody reads it."""
 
-    def __init__(self, program: Program, entries: tuple[Entry, ...], emit: Callable[[], Compiled]) -> None:
+    def __init__(
+        self, program: Program, entries: tuple[KernelSymbol, ...], emit: Callable[[], Compiled]
+    ) -> None:
         self.program = program
         self.entries = entries
         self._emit = emit
@@ -72,7 +74,7 @@ class Kept:
         return self._emitted.lowered
 
 
-def entries_of(program: Program, local_bytes: list[int]) -> tuple[Entry, ...]:
+def entries_of(program: Program, local_bytes: list[int]) -> tuple[KernelSymbol, ...]:
     """The kernels of a program with the local memory that each takes."""
     pairs = enumerate(zip(program.functions, local_bytes, strict=True))
-    return tuple(Entry(function.name, f"kernel_{number}", size) for number, (function, size) in pairs)
+    return tuple(KernelSymbol(function.name, f"kernel_{number}", size) for number, (function, size) in pairs)

@@ -14,7 +14,7 @@ from lamella.kernels.sizes import default_sizes
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Function, Group, Memref, Parameter
 from lamella.lang.tensor.nodes.types import COMPLEX
-from lamella.lang.tensor.write.types import write_type
+from lamella.lang.tensor.write import write_type
 
 SLOT = 8
 HEAD = """\

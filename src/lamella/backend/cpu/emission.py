@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
-from lamella.backend.cpu.compiled import Compiled, Entry
-from lamella.backend.cpu.emit import threads
+from lamella.backend.cpu.compiled import Compiled, KernelSymbol
+from lamella.backend.cpu.emit import matrices, memory, scalars, subgroups, threads
+from lamella.backend.cpu.emit.context import EmitContext, Emitters
 from lamella.backend.cpu.emit.control.carry import Merge, choose, settle
 from lamella.backend.cpu.emit.control.masks import any_lane, both, less, masked, others
-from lamella.backend.cpu.emit.control.phases import Phases, count_uses, emit_phases
-from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.control.phases import SpillTable, count_uses, emit_phases
 from lamella.backend.cpu.emit.integers import WIDTHS, add, first_of, number, spread
 from lamella.backend.cpu.emit.mathematics import emit_math
 from lamella.backend.cpu.emit.matrices import (
     constant_matrix,
-    emit_construct,
-    emit_coop_load,
     emit_coop_store,
-    emit_extract,
-    emit_insert,
-    emit_mul_add,
-    emit_scale,
     emit_tile_loop,
     find_long_code,
 )
 from lamella.backend.cpu.emit.memory import (
-    emit_expand,
-    emit_fuse,
-    emit_load,
-    emit_size,
-    emit_store,
-    emit_subview,
-    emit_update,
     load_parameter,
     make_local,
 )
-from lamella.backend.cpu.emit.scalars import emit_arith, emit_cast, emit_compare, emit_constant
-from lamella.backend.cpu.emit.subgroups import emit_broadcast, emit_builtin, emit_operation
-from lamella.backend.cpu.emit.text import Writer
+from lamella.backend.cpu.emit.scalars import emit_constant
+from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.threads import enter_thread
-from lamella.backend.cpu.emit.values import LLVM, Lanes, RunValue
+from lamella.backend.cpu.emit.values import LLVM, RunValue, ScalarValue
 from lamella.backend.cpu.emit.varying import find_varying
 from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import LamellaError, errors
@@ -53,39 +39,20 @@ from lamella.kernels.target import Target
 from lamella.lang.tensor import check
 from lamella.lang.tensor.nodes import (
     Alloca,
-    Arith,
-    AtomicUpdate,
     Barrier,
-    Builtin,
-    Cast,
-    Compare,
     Constant,
-    CoopConstruct,
-    CoopExtract,
-    CoopInsert,
-    CoopLoad,
     Coopmatrix,
-    CoopMulAdd,
-    CoopScale,
     CoopStore,
-    Expand,
     For,
     Foreach,
     Function,
-    Fuse,
     If,
     LifetimeStop,
-    Load,
     Math,
     Parallel,
     Program,
     Region,
-    SizeOf,
     Statement,
-    Store,
-    SubgroupBroadcast,
-    SubgroupOperation,
-    Subview,
     Value,
     Yield,
 )
@@ -98,49 +65,54 @@ LARGEST_TWICE = 60
 
 
 @dataclass(slots=True)
-class Course:
+class LoopBlocks:
     """A loop while it is written."""
 
     node: For
-    begin: Lanes
-    end: Lanes
-    step: Lanes
+    begin: ScalarValue
+    end: ScalarValue
+    step: ScalarValue
     varying: Sequence[bool]
     """Which carried values differ from lane to lane."""
 
 
-def emit_for(here: Here, node: For, results: Sequence[Value]) -> list[RunValue]:
+def emit_for(context: EmitContext, node: For, results: Sequence[Value]) -> list[RunValue]:
     """Write a loop; its results are settled values."""
     if node.carried and isinstance(node.types[0], Coopmatrix):
-        tiles = emit_tile_loop(here, node)
+        tiles = emit_tile_loop(context, node)
         if tiles is not None:
             return list(tiles)
-    begin, end = here.scalar(node.begin.name), here.scalar(node.end.name)
-    step = here.scalar(node.step.name) if node.step is not None else number(1, begin.element)
-    varying = [name.name in here.varying for name, _ in node.carried]
-    course = Course(node, begin, end, step, varying)
+    begin, end = context.scalar(node.begin.name), context.scalar(node.end.name)
+    step = context.scalar(node.step.name) if node.step is not None else number(1, begin.element)
+    varying = [name.name in context.varying for name, _ in node.carried]
+    course = LoopBlocks(node, begin, end, step, varying)
     start = [
-        settle(here, here.values[value.name], wide)
+        settle(context, context.values[value.name], wide)
         for (_, value), wide in zip(node.carried, varying, strict=True)
     ]
     if begin.is_uniform and end.is_uniform and step.is_uniform:
-        return _agreed(here, course, start)
-    if _has_even_lanes(here, course):
-        course.begin, start = _whole_vectors(here, course, start)
-    return _diverged(here, course, start)
+        return _agreed(context, course, start)
+    if _has_even_lanes(context, course):
+        course.begin, start = _whole_vectors(context, course, start)
+    return _diverged(context, course, start)
 
 
-def _agreed(here: Here, course: Course, start: list[RunValue]) -> list[RunValue]:
+def _agreed(context: EmitContext, course: LoopBlocks, start: list[RunValue]) -> list[RunValue]:
     """All lanes run the same trips."""
     divisor = gcd(course.begin.divisor, course.step.divisor)
-    return _trips(here, course, start, course.begin, course.end.operand, divisor)[1]
+    return _trips(context, course, start, course.begin, course.end.operand, divisor)[1]
 
 
 def _trips(
-    here: Here, course: Course, start: list[RunValue], begin: Lanes, end: str, divisor: int
-) -> tuple[Lanes, list[RunValue]]:
+    context: EmitContext,
+    course: LoopBlocks,
+    start: list[RunValue],
+    begin: ScalarValue,
+    end: str,
+    divisor: int,
+) -> tuple[ScalarValue, list[RunValue]]:
     """Count from a uniform number (or the one of lane 0) up to an end; gives the counter and the values after."""
-    out, kind = here.out, LLVM[begin.element]
+    out, kind = context.out, LLVM[begin.element]
     first = begin.base if begin.base is not None else begin.operand
     body, after, before = out.label("loop"), out.label("done"), out.block
     entered = _is_entered(course, begin, end)
@@ -151,12 +123,12 @@ def _trips(
     out.begin(body)
     counter = replace(begin, parts=(), base=first, constant=None, divisor=divisor)
     if begin.is_uniform:
-        counter = Lanes(begin.element, (first,), divisor=divisor)
-    merge = Merge(here, [counter, *start])
+        counter = ScalarValue(begin.element, (first,), divisor=divisor)
+    merge = Merge(context, [counter, *start])
     merge.receive([counter, *start], before)
     now, *carried = merge.values
-    values = _body(here, course, now, carried)
-    following = add(here, _as_lanes(now), course.step)
+    values = _body(context, course, now, carried)
+    following = add(context, _as_lanes(now), course.step)
     condition = out.value(f"icmp slt {kind} {first_of(following)}, {end}")
     merge.receive([following, *values], out.block)
     merge.close()
@@ -165,51 +137,53 @@ def _trips(
     out.begin(after)
     if entered:
         return _as_lanes(following), values
-    left = Merge(here, [counter, *start])
+    left = Merge(context, [counter, *start])
     left.receive([counter, *start], before)
     left.receive([following, *values], end_block)
     last, *rest = left.close()
     return _as_lanes(last), rest
 
 
-def _is_entered(course: Course, begin: Lanes, end: str) -> bool:
+def _is_entered(course: LoopBlocks, begin: ScalarValue, end: str) -> bool:
     """Whether it is known that there is a trip."""
     known = begin.constant
     return isinstance(known, int) and end.lstrip("-").isdigit() and known < int(end)
 
 
-def _as_lanes(value: RunValue) -> Lanes:
-    if not isinstance(value, Lanes):
+def _as_lanes(value: RunValue) -> ScalarValue:
+    if not isinstance(value, ScalarValue):
         raise TypeError("a loop counts integers")
     return value
 
 
-def _body(here: Here, course: Course, now: RunValue, carried: Sequence[RunValue]) -> list[RunValue]:
-    here.values[course.node.variable.name] = now
+def _body(
+    context: EmitContext, course: LoopBlocks, now: RunValue, carried: Sequence[RunValue]
+) -> list[RunValue]:
+    context.values[course.node.variable.name] = now
     for (name, _), value in zip(course.node.carried, carried, strict=True):
-        here.values[name.name] = value
-    found = here.walk(here, course.node.body.statements)
-    return [settle(here, value, wide) for value, wide in zip(found, course.varying, strict=True)]
+        context.values[name.name] = value
+    found = context.walk(context, course.node.body.statements)
+    return [settle(context, value, wide) for value, wide in zip(found, course.varying, strict=True)]
 
 
-def _has_even_lanes(here: Here, course: Course) -> bool:
+def _has_even_lanes(context: EmitContext, course: LoopBlocks) -> bool:
     """Whether lanes count side by side to a common end, so that whole vectors need no mask."""
     begin, step = course.begin, course.step.constant
     return (
-        here.mask is None
+        context.mask is None
         and begin.base is not None
         and begin.step > 0
         and course.end.is_uniform
         and isinstance(step, int)
         and step > 0
-        and _ahead(here, begin) < 1 << (WIDTHS[begin.element] - 1)
+        and _ahead(context, begin) < 1 << (WIDTHS[begin.element] - 1)
         and _is_small(course.node.body)
     )
 
 
-def _ahead(here: Here, begin: Lanes) -> int:
+def _ahead(context: EmitContext, begin: ScalarValue) -> int:
     """How far the last lane is ahead of the first."""
-    return (here.lanes - 1) * begin.step
+    return (context.lanes - 1) * begin.step
 
 
 def _is_small(region: Region) -> bool:
@@ -218,56 +192,58 @@ def _is_small(region: Region) -> bool:
     return not inner and len(region.statements) <= LARGEST_TWICE
 
 
-def _whole_vectors(here: Here, course: Course, start: list[RunValue]) -> tuple[Lanes, list[RunValue]]:
+def _whole_vectors(
+    context: EmitContext, course: LoopBlocks, start: list[RunValue]
+) -> tuple[ScalarValue, list[RunValue]]:
     """The trips in which every lane runs: as long as the last one does."""
     begin, kind = course.begin, LLVM[course.begin.element]
     # An end near the least number must not wrap to a limit near the largest.
-    operands = f"{kind} {course.end.operand}, {kind} {_ahead(here, begin)}"
-    limit = here.out.intrinsic(kind, f"llvm.ssub.sat.{kind}", operands)
+    operands = f"{kind} {course.end.operand}, {kind} {_ahead(context, begin)}"
+    limit = context.out.intrinsic(kind, f"llvm.ssub.sat.{kind}", operands)
     divisor = gcd(begin.divisor, course.step.divisor)
-    return _trips(here, course, start, begin, limit, divisor)
+    return _trips(context, course, start, begin, limit, divisor)
 
 
-def _diverged(here: Here, course: Course, start: list[RunValue]) -> list[RunValue]:
+def _diverged(context: EmitContext, course: LoopBlocks, start: list[RunValue]) -> list[RunValue]:
     """Lanes run until each has reached its end."""
-    out = here.out
+    out = context.out
     begin = course.begin
     if begin.is_uniform or (begin.base is not None and course.step.is_uniform):
         begin = replace(begin, constant=None)
     else:
-        begin = _plain(here, begin)
+        begin = _plain(context, begin)
     if not course.step.is_uniform:
-        begin = _plain(here, begin)
-    active = both(here, here.mask, less(here, begin, course.end))
-    wide = [settle(here, value, True) for value in start]
+        begin = _plain(context, begin)
+    active = both(context, context.mask, less(context, begin, course.end))
+    wide = [settle(context, value, True) for value in start]
     body, after, before = out.label("lanes"), out.label("done"), out.block
-    out.branch(any_lane(here, active), body, after)
+    out.branch(any_lane(context, active), body, after)
     out.begin(body)
-    running = Lanes("bool", (active,), here.lanes)
-    merge = Merge(here, [begin, running, *wide])
+    running = ScalarValue("bool", (active,), context.lanes)
+    merge = Merge(context, [begin, running, *wide])
     merge.receive([begin, running, *wide], before)
     now, mask, *carried = merge.values
     lanes = _as_lanes(mask).operand
-    with masked(here, lanes):
-        values = _body(here, course, now, carried)
-    values = [choose(here, lanes, new, old) for new, old in zip(values, carried, strict=True)]
-    following = add(here, _as_lanes(now), course.step)
-    still = both(here, lanes, less(here, following, course.end))
-    merge.receive([following, Lanes("bool", (still,), here.lanes), *values], out.block)
+    with masked(context, lanes):
+        values = _body(context, course, now, carried)
+    values = [choose(context, lanes, new, old) for new, old in zip(values, carried, strict=True)]
+    following = add(context, _as_lanes(now), course.step)
+    still = both(context, lanes, less(context, following, course.end))
+    merge.receive([following, ScalarValue("bool", (still,), context.lanes), *values], out.block)
     merge.close()
     end = out.block
-    out.branch(any_lane(here, still), body, after)
+    out.branch(any_lane(context, still), body, after)
     out.begin(after)
-    left = Merge(here, wide)
+    left = Merge(context, wide)
     left.receive(wide, before)
     left.receive(values, end)
     return left.close()
 
 
-def _plain(here: Here, value: Lanes) -> Lanes:
+def _plain(context: EmitContext, value: ScalarValue) -> ScalarValue:
     """An integer of each lane of which nothing is known."""
-    wide = spread(here, value)
-    return Lanes(wide.element, wide.parts, here.lanes)
+    wide = spread(context, value)
+    return ScalarValue(wide.element, wide.parts, context.lanes)
 
 
 # --- statements in order: each instruction is given to the part that emits its kind -------------------------
@@ -276,172 +252,156 @@ def _plain(here: Here, value: Lanes) -> Lanes:
 # --- `if`: a jump where all lanes agree, masks where they do not --------------------------------------------
 
 
-def emit_if(here: Here, node: If, results: Sequence[Value]) -> list[RunValue]:
+def emit_if(context: EmitContext, node: If, results: Sequence[Value]) -> list[RunValue]:
     """Write a branch; its results are settled values."""
-    condition = here.scalar(node.condition.name)
-    varying = [item.name in here.varying for item in results]
+    condition = context.scalar(node.condition.name)
+    varying = [item.name in context.varying for item in results]
     if isinstance(condition.constant, bool):
         taken = node.then if condition.constant else node.otherwise
-        return _side(here, taken, varying)
+        return _side(context, taken, varying)
     if condition.is_uniform:
-        return _jump(here, condition.operand, node, varying)
-    return _diverge(here, condition.operand, node, varying)
+        return _jump(context, condition.operand, node, varying)
+    return _diverge(context, condition.operand, node, varying)
 
 
-def _side(here: Here, region: Region | None, varying: Sequence[bool]) -> list[RunValue]:
-    values = here.walk(here, region.statements) if region is not None else ()
-    return [settle(here, value, wide) for value, wide in zip(values, varying, strict=bool(varying))]
+def _side(context: EmitContext, region: Region | None, varying: Sequence[bool]) -> list[RunValue]:
+    values = context.walk(context, region.statements) if region is not None else ()
+    return [settle(context, value, wide) for value, wide in zip(values, varying, strict=bool(varying))]
 
 
-def _jump(here: Here, condition: str, node: If, varying: Sequence[bool]) -> list[RunValue]:
-    out = here.out
+def _jump(context: EmitContext, condition: str, node: If, varying: Sequence[bool]) -> list[RunValue]:
+    out = context.out
     then, otherwise, after = out.label("then"), out.label("else"), out.label("after")
     out.branch(condition, then, otherwise if node.otherwise is not None else after)
     out.begin(then)
-    first, from_first = _side(here, node.then, varying), out.block
+    first, from_first = _side(context, node.then, varying), out.block
     out.jump(after)
     if node.otherwise is None:
         out.begin(after)
         return []
     out.begin(otherwise)
-    second, from_second = _side(here, node.otherwise, varying), out.block
+    second, from_second = _side(context, node.otherwise, varying), out.block
     out.jump(after)
     out.begin(after)
-    merge = Merge(here, first)
+    merge = Merge(context, first)
     merge.receive(first, from_first)
     merge.receive(second, from_second)
     return merge.close()
 
 
-def _diverge(here: Here, condition: str, node: If, varying: Sequence[bool]) -> list[RunValue]:
-    first = _guarded(here, both(here, here.mask, condition), node.then, varying)
+def _diverge(context: EmitContext, condition: str, node: If, varying: Sequence[bool]) -> list[RunValue]:
+    first = _guarded(context, both(context, context.mask, condition), node.then, varying)
     if node.otherwise is None:
         return []
-    second = _guarded(here, both(here, here.mask, others(here, condition)), node.otherwise, varying)
-    return [choose(here, condition, one, other) for one, other in zip(first, second, strict=True)]
+    second = _guarded(
+        context, both(context, context.mask, others(context, condition)), node.otherwise, varying
+    )
+    return [choose(context, condition, one, other) for one, other in zip(first, second, strict=True)]
 
 
-def _guarded(here: Here, mask: str, region: Region, varying: Sequence[bool]) -> list[RunValue]:
+def _guarded(context: EmitContext, mask: str, region: Region, varying: Sequence[bool]) -> list[RunValue]:
     """Some lanes run a region; where none does it is jumped over, so that a region always has a running lane."""
-    out = here.out
+    out = context.out
     some, after, before = out.label("some"), out.label("none"), out.block
-    out.branch(any_lane(here, mask), some, after)
+    out.branch(any_lane(context, mask), some, after)
     out.begin(some)
-    with masked(here, mask):
-        values = _side(here, region, varying)
+    with masked(context, mask):
+        values = _side(context, region, varying)
     end = out.block
     out.jump(after)
     out.begin(after)
-    merge = Merge(here, values)
+    merge = Merge(context, values)
     merge.receive(values, end)
     merge.receive_nothing(before)
     return merge.close()
 
 
-EMIT: dict[type, Callable[..., RunValue | None]] = {
-    Constant: lambda here, node: (
-        constant_matrix(here, node) if isinstance(node.type, Coopmatrix) else emit_constant(here, node)
-    ),
-    Arith: emit_arith,
-    Compare: emit_compare,
+def _emit_constant(context: EmitContext, node: Constant) -> RunValue:
+    matrix = isinstance(node.type, Coopmatrix)
+    return constant_matrix(context, node) if matrix else emit_constant(context, node)
+
+
+EMIT: Emitters = {
+    Constant: _emit_constant,
     Math: emit_math,
-    Cast: emit_cast,
-    Builtin: emit_builtin,
-    Load: emit_load,
-    Store: emit_store,
-    AtomicUpdate: emit_update,
-    SizeOf: emit_size,
-    Subview: emit_subview,
-    Expand: emit_expand,
-    Fuse: emit_fuse,
-    CoopLoad: emit_coop_load,
-    CoopMulAdd: emit_mul_add,
-    CoopScale: emit_scale,
-    CoopStore: emit_coop_store,
-    CoopConstruct: emit_construct,
-    CoopExtract: emit_extract,
-    CoopInsert: emit_insert,
-    SubgroupBroadcast: emit_broadcast,
-    SubgroupOperation: emit_operation,
+    **scalars.EMITTERS,
+    **memory.EMITTERS,
+    **matrices.EMITTERS,
+    **subgroups.EMITTERS,
 }
 """What emits each instruction that has no region."""
 
 
-def _store_together(here: Here, instruction: CoopStore) -> None:
+def _store_together(context: EmitContext, instruction: CoopStore) -> None:
     """Store a matrix that all threads of a subgroup hold: when all have it, and by one of them."""
-    out = here.out
-    threads.wait_for_subgroup(here)
+    out = context.out
+    threads.wait_for_subgroup(context)
     store, after = out.label("store"), out.label("stored")
-    out.branch(threads.is_first_lane(here), store, after)
+    out.branch(threads.is_first_lane(context), store, after)
     out.begin(store)
-    emit_coop_store(here, instruction)
+    emit_coop_store(context, instruction)
     out.jump(after)
     out.begin(after)
-    threads.wait_for_subgroup(here)
+    threads.wait_for_subgroup(context)
 
 
-THREADS: dict[type, Callable[..., RunValue | None]] = {
-    Builtin: threads.emit_builtin,
-    CoopStore: _store_together,
-    SubgroupBroadcast: threads.emit_broadcast,
-    SubgroupOperation: threads.emit_operation,
-}
+THREADS: Emitters = {**threads.EMITTERS, CoopStore: _store_together}
 """What is emitted in another way where each work-item is a thread."""
 
 
-def walk(here: Here, statements: Sequence[Statement]) -> tuple[RunValue, ...]:
+def walk(context: EmitContext, statements: Sequence[Statement]) -> tuple[RunValue, ...]:
     """Emit statements; gives what the last of them yields."""
     for statement in statements:
         instruction = statement.instruction
         if isinstance(instruction, Yield):
-            return tuple(here.values[item.name] for item in instruction.values)
-        comment_source(here, statement.span)
-        _emit(here, statement)
+            return tuple(context.values[item.name] for item in instruction.values)
+        comment_source(context, statement.span)
+        _emit(context, statement)
     return ()
 
 
-def _emit(here: Here, statement: Statement) -> None:
+def _emit(context: EmitContext, statement: Statement) -> None:
     instruction = statement.instruction
     if isinstance(instruction, For):
-        _name(here, statement, emit_for(here, instruction, statement.results))
+        _name(context, statement, emit_for(context, instruction, statement.results))
     elif isinstance(instruction, If):
-        _name(here, statement, emit_if(here, instruction, statement.results))
+        _name(context, statement, emit_if(context, instruction, statement.results))
     elif isinstance(instruction, Parallel):
-        emit_parallel(here, instruction)
+        emit_parallel(context, instruction)
     elif isinstance(instruction, Alloca):
-        _name(here, statement, [make_local(here, instruction.type, stack_offset(instruction) or 0)])
+        _name(context, statement, [make_local(context, instruction.type, stack_offset(instruction) or 0)])
     elif isinstance(instruction, Barrier):
-        if here.threads:
-            threads.wait_for_group(here)
+        if context.threads:
+            threads.wait_for_group(context)
     elif not isinstance(instruction, LifetimeStop):
-        emit = THREADS.get(type(instruction)) if here.threads else None
-        found = (emit or EMIT[type(instruction)])(here, instruction)
-        _name(here, statement, [] if found is None else [found])
+        emit = THREADS.get(type(instruction)) if context.threads else None
+        found = (emit or EMIT[type(instruction)])(context, instruction)
+        _name(context, statement, [] if found is None else [found])
 
 
-def _name(here: Here, statement: Statement, values: Sequence[RunValue]) -> None:
+def _name(context: EmitContext, statement: Statement, values: Sequence[RunValue]) -> None:
     for name, value in zip(statement.results, values, strict=False):
-        here.values[name.name] = value
+        context.values[name.name] = value
 
 
-def comment_source(here: Here, span: Span) -> None:
+def comment_source(context: EmitContext, span: Span) -> None:
     """Show the line of the source that the code comes from, once for neighbouring statements of one line."""
     if not span.source.text:
         return
     line = span.text.partition("\n")[0].strip()
-    if line and line != here.shown:
-        here.out.comment(line[:100])
-        here.shown = line
+    if line and line != context.shown:
+        context.out.comment(line[:100])
+        context.shown = line
 
 
-def emit_parallel(here: Here, node: Parallel) -> None:
+def emit_parallel(context: EmitContext, node: Parallel) -> None:
     """All work-items of the group run the body: lanes of a subgroup at once, subgroups one after the other."""
-    here.lanes, here.collective = 1 if here.threads else here.subgroup_size, False
-    if here.threads or here.subgroups == 1:
-        walk(here, node.body.statements)
+    context.lanes, context.collective = 1 if context.threads else context.subgroup_size, False
+    if context.threads or context.subgroups == 1:
+        walk(context, node.body.statements)
     else:
-        emit_phases(here, node.body.statements, Phases(used=count_uses(node.body)))
-    here.lanes, here.collective = 1, True
+        emit_phases(context, node.body.statements, SpillTable(used=count_uses(node.body)))
+    context.lanes, context.collective = 1, True
 
 
 # --- A lowered program as one LLVM module: a function for each kernel that runs a range of its --------------
@@ -452,31 +412,31 @@ def emit_program(program: Program, lowered: Program, target: Target) -> Compiled
     declarations: dict[str, None] = {}
     definitions, entries = [], []
     for place, function in enumerate(lowered.functions):
-        out = Writer(declarations=declarations)
+        out = IrWriter(declarations=declarations)
         symbol = f"kernel_{place}"
-        here = _enter(function, out, target)
-        if here.threads:
-            _emit_thread(here, function)
+        context = _enter(function, out, target)
+        if context.threads:
+            _emit_thread(context, function)
         else:
-            _emit_range(here, function)
-        definitions.append(_define(symbol, here))
-        entries.append(Entry(function.name, symbol, local_bytes(function)))
+            _emit_range(context, function)
+        definitions.append(_define(symbol, context))
+        entries.append(KernelSymbol(function.name, symbol, local_bytes(function)))
     text = "\n\n".join(["\n".join(declarations), *definitions])
     return Compiled(text + "\n", tuple(entries), program, lowered)
 
 
-def _define(symbol: str, here: Here) -> str:
+def _define(symbol: str, context: EmitContext) -> str:
     """The definition of a kernel; one for threads gets no range, because each work-group finds out who it is."""
     head = f"define void @{symbol}(ptr %args, i64 %first, i64 %last, i64 %groups, ptr %scratch) nounwind {{"
-    if here.threads:
+    if context.threads:
         head = f"define ptx_kernel void @{symbol}(ptr %args, i64 %groups) nounwind {{"
-    return f"{head}\nentry:\n{here.out.body()}\n}}"
+    return f"{head}\nentry:\n{context.out.body()}\n}}"
 
 
-def _enter(function: Function, out: Writer, target: Target) -> Here:
+def _enter(function: Function, out: IrWriter, target: Target) -> EmitContext:
     sizes = default_sizes(function)
     size, (rows, columns) = sizes.subgroup_size, sizes.work_group_size
-    return Here(
+    return EmitContext(
         out,
         target,
         walk,
@@ -490,39 +450,39 @@ def _enter(function: Function, out: Writer, target: Target) -> Here:
     )
 
 
-def _load_parameters(here: Here, function: Function) -> None:
+def _load_parameters(context: EmitContext, function: Function) -> None:
     slot = 0
     for parameter in function.parameters:
-        here.values[parameter.value.name], slot = load_parameter(here, parameter, slot)
+        context.values[parameter.value.name], slot = load_parameter(context, parameter, slot)
 
 
-def _emit_thread(here: Here, function: Function) -> None:
+def _emit_thread(context: EmitContext, function: Function) -> None:
     """One work-item of one work-group."""
-    here.items = 1  # each of them runs the collective regions itself
-    enter_thread(here, default_sizes(function).work_group_size[0], local_bytes(function))
-    _load_parameters(here, function)
-    walk(here, function.body.statements)
-    here.out.line("ret void")
+    context.items = 1  # each of them runs the collective regions itself
+    enter_thread(context, default_sizes(function).work_group_size[0], local_bytes(function))
+    _load_parameters(context, function)
+    walk(context, function.body.statements)
+    context.out.line("ret void")
 
 
-def _emit_range(here: Here, function: Function) -> None:
+def _emit_range(context: EmitContext, function: Function) -> None:
     """Parameters are read once; then a loop over the work-groups of the range."""
-    _load_parameters(here, function)
-    _emit_groups(here, function)
-    here.out.line("ret void")
+    _load_parameters(context, function)
+    _emit_groups(context, function)
+    context.out.line("ret void")
 
 
-def _emit_groups(here: Here, function: Function) -> None:
-    out = here.out
+def _emit_groups(context: EmitContext, function: Function) -> None:
+    out = context.out
     before, body, after = out.label("start"), out.label("group"), out.label("done")
     out.jump(before)
     out.begin(before)
     out.branch(out.value("icmp slt i64 %first, %last"), body, after)
     out.begin(body)
-    hole, here.group_id = out.hole(), out.name()
-    walk(here, function.body.statements)
-    following = out.value(f"add i64 {here.group_id}, 1")
-    out.fill(hole, f"{here.group_id} = phi i64 [%first, %{before}], [{following}, %{out.block}]")
+    hole, context.group_id = out.hole(), out.name()
+    walk(context, function.body.statements)
+    following = out.value(f"add i64 {context.group_id}, 1")
+    out.fill(hole, f"{context.group_id} = phi i64 [%first, %{before}], [{following}, %{out.block}]")
     out.branch(out.value(f"icmp slt i64 {following}, %last"), body, after)
     out.begin(after)
 

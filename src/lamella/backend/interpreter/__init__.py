@@ -10,26 +10,36 @@ from random import Random
 import numpy as np
 
 from lamella.backend.arguments import Arrays, dtype_of, group_items, layout_strides, verify_arguments
-from lamella.backend.interpreter.execute import run_work_group
-from lamella.backend.interpreter.faults import Fault, Stopped
-from lamella.backend.interpreter.memory import Reference, References, make_reference, shift_reference
-from lamella.backend.interpreter.numbers import Number, convert
-from lamella.backend.interpreter.state import Launch, Options, RunValue, Step, Trace
+from lamella.backend.interpreter.arithmetic import Number, convert
+from lamella.backend.interpreter.execute import run_work_group, stop
+from lamella.backend.interpreter.memory import (
+    GroupReference,
+    MemrefReference,
+)
+from lamella.backend.interpreter.state import (
+    ExecutedStatement,
+    InterpreterOptions,
+    KernelLaunch,
+    RunValue,
+    Trace,
+)
 from lamella.backend.named import Grid, Groups, NamedKernels, take_grid
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError, errors
+from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT, Limits
 from lamella.kernels.rewrite import extracted_matrices
 from lamella.kernels.sizes import default_sizes
 from lamella.lang.tensor import check
 from lamella.lang.tensor.nodes import Function, Group, Memref, Parameter, Program
 from lamella.lang.tensor.rules import running as rules
+from lamella.ops.problem import Fault
 
 # --- what a caller passes to a kernel: verified, then taken as the values of its parameters -----------------
 
 
 def take_arguments(function: Function, arguments: Sequence[object]) -> dict[str, RunValue]:
-    """The values of the parameters; what does not fit is told all at once."""
+    """The values of the parameters; all findings about what does not fit are raised at once."""
     findings = verify_arguments(function, arguments)
     if findings:
         raise LamellaError(findings)
@@ -43,7 +53,9 @@ def _take(parameter: Parameter, argument: object) -> RunValue:
         return _refer(name, kind, argument)
     if isinstance(kind, Group):
         given = group_items(kind, argument)
-        return References(name, tuple(_refer(name, kind.memref, item, given.offset) for item in given.items))
+        return GroupReference(
+            name, tuple(_refer(name, kind.memref, item, given.offset) for item in given.items)
+        )
     return _take_scalar(kind, argument)
 
 
@@ -54,10 +66,10 @@ def _take_scalar(kind: object, argument: object) -> Number:
     return convert(argument if isinstance(argument, np.generic) else np.asarray(argument)[()], element)
 
 
-def _refer(name: str, kind: Memref, array: Array, offset: int = 0) -> Reference:
+def _refer(name: str, kind: Memref, array: Array, offset: int = 0) -> MemrefReference:
     """A reference to an array; the declared strides stand where the array's own are never used."""
-    plain = replace(make_reference(name, array), stride=layout_strides(kind, array))
-    return shift_reference(plain, array, offset) if offset else plain
+    plain = replace(MemrefReference.of(name, array), stride=layout_strides(kind, array))
+    return plain.shifted(array, offset) if offset else plain
 
 
 # --- the kernels of a program as Python functions -----------------------------------------------------------
@@ -66,10 +78,10 @@ def _refer(name: str, kind: Memref, array: Array, offset: int = 0) -> Reference:
 LARGEST_WORK_GROUP = 1 << 14
 
 
-class Kernels(NamedKernels):
+class InterpretedKernels(NamedKernels):
     """The kernels of a program, run by the letter: `kernels.name(A, B, groups=n)`."""
 
-    def __init__(self, program: Program, options: Options) -> None:
+    def __init__(self, program: Program, options: InterpreterOptions) -> None:
         super().__init__(program)
         self._options = options
 
@@ -80,7 +92,7 @@ class Kernels(NamedKernels):
         with np.errstate(all="ignore"):
             _run(self._launch(function, grid), take_arguments(function, arguments))
 
-    def _launch(self, function: Function, grid: Grid) -> Launch:
+    def _launch(self, function: Function, grid: Grid) -> KernelLaunch:
         sizes = default_sizes(function)
         items = math.prod(sizes.work_group_size)
         if items > LARGEST_WORK_GROUP:
@@ -88,22 +100,22 @@ class Kernels(NamedKernels):
             raise LamellaError([rules.WORK_GROUP_LIMIT.at(function.span, hint=None, labels=(), **values)])
         order = None if self._options.seed is None else Random(self._options.seed)
         shapes = sizes.subgroup_size, sizes.work_group_size
-        return Launch(function, self._options, grid, *shapes, order, extracted_matrices(function))
+        return KernelLaunch(function, self._options, grid, *shapes, order, extracted_matrices(function))
 
 
-def _run(launch: Launch, arguments: dict[str, RunValue]) -> None:
+def _run(launch: KernelLaunch, arguments: dict[str, RunValue]) -> None:
     """Run all work-groups; the first fault ends the run."""
     try:
         for number in _order(launch):
             launch.count()
             run_work_group(launch, number, arguments)
     except Fault as fault:
-        raise LamellaError([fault.at(launch.function.span).finding]) from None
-    except Stopped as stopped:
-        raise LamellaError([stopped.finding]) from None
+        raise LamellaError(list(stop(fault, launch.function.span).findings)) from None
+    except Found as stopped:
+        raise LamellaError(list(stopped.findings)) from None
 
 
-def _order(launch: Launch) -> Sequence[int]:
+def _order(launch: KernelLaunch) -> Sequence[int]:
     """Work-groups have no order; a seed mixes them."""
     numbers = range(launch.groups)
     if launch.order is None or launch.groups > launch.options.limits.max_steps:
@@ -118,7 +130,7 @@ def compile_program(
     check_bounds: bool = False,
     seed: int | None = None,
     trace: Trace | None = None,
-) -> Kernels:
+) -> InterpretedKernels:
     """Make the kernels of a program callable; a program with errors raises them.
 
     Every access is tested, so none leaves its array; `check_bounds` also tests views where they are made. A `seed`
@@ -128,7 +140,7 @@ def compile_program(
     found = errors(check(program))
     if found:
         raise LamellaError(found)
-    return Kernels(program, Options(limits, check_bounds, seed, trace))
+    return InterpretedKernels(program, InterpreterOptions(limits, check_bounds, seed, trace))
 
 
-__all__ = ["Arrays", "Kernels", "Step", "Trace", "compile_program"]
+__all__ = ["Arrays", "ExecutedStatement", "InterpretedKernels", "Trace", "compile_program"]

@@ -3,41 +3,43 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
 
-from lamella.backend.arguments.elements import dtype_of
-from lamella.backend.arguments.shapes import SHAPES, describe_shapes
-from lamella.backend.interpreter import arithmetic, memory
-from lamella.backend.interpreter.faults import Fault
-from lamella.backend.interpreter.memory import Reference, References
-from lamella.backend.interpreter.numbers import (
+from lamella.backend.arguments import SHAPES, Shape, dtype_of
+from lamella.backend.interpreter import arithmetic
+from lamella.backend.interpreter.arithmetic import (
     Number,
     accumulation,
     convert,
     element_name,
-    make_garbage,
+    is_complex,
+    is_integer,
     make_integer,
     make_number,
 )
+from lamella.backend.interpreter.memory import GroupReference, MemrefReference
 from lamella.backend.interpreter.state import RunValue, Worker
 from lamella.base.arrays import Array
 from lamella.lang.tensor import nodes
 from lamella.lang.tensor.layout import component_count, component_place
 from lamella.lang.tensor.nodes import Blas
 from lamella.lang.tensor.rules import running as rules
-from lamella.lang.tensor.write.types import write_type
+from lamella.lang.tensor.write import write_type
+from lamella.ops.problem import Fault
 
 # --- collective instructions on memrefs: axpby, cumsum, gemm, gemv, ger, hadamard, sum ----------------------
 
 
+GARBAGE = 0xA5
+
 Formula: TypeAlias = Callable[[Blas, list[Array]], Array]
 
 
-def update(blas: Blas, inputs: list[Reference], alpha: Number, beta: Number, element: str) -> Array:
+def update(blas: Blas, inputs: list[MemrefReference], alpha: Number, beta: Number, element: str) -> Array:
     """The new elements of the result, whose element type is given and which is the last of the memrefs."""
     *sources, target = inputs
     wide = accumulation(element)
@@ -59,10 +61,10 @@ def _transpose(blas: Blas, arrays: list[Array]) -> list[Array]:
     return [item.T if flag else item for item, flag in zip(arrays, flags, strict=False)]
 
 
-def _agree(blas: Blas, arrays: list[Array], target: Reference) -> None:
+def _agree(blas: Blas, arrays: list[Array], target: MemrefReference) -> None:
     """Refuse shapes that do not fit, which the checker could not see where sizes are dynamic."""
     if not SHAPES[blas.function]([item.shape for item in arrays], target.shape):
-        shown = describe_shapes([*(item.shape for item in arrays), target.shape])
+        shown = _describe_shapes([*(item.shape for item in arrays), target.shape])
         raise Fault(rules.SHAPES_DISAGREE, function=blas.function, shapes=shown)
 
 
@@ -132,7 +134,7 @@ def _builtin(worker: Worker, item: nodes.Builtin) -> tuple[RunValue, ...]:
 def _load(worker: Worker, item: nodes.Load) -> tuple[RunValue, ...]:
     source = worker.values[item.operand.name]
     indices = [worker.integer(index) for index in item.indices]
-    if isinstance(source, References):
+    if isinstance(source, GroupReference):
         return (source.load(indices[0]),)
     return (worker.reference(item.operand).load(indices),)
 
@@ -180,7 +182,7 @@ def _size(worker: Worker, item: nodes.SizeOf) -> tuple[RunValue, ...]:
     source = worker.values[item.operand.name]
     size = (
         len(source.items)
-        if isinstance(source, References)
+        if isinstance(source, GroupReference)
         else worker.reference(item.operand).shape[item.mode]
     )
     return (make_integer(size, "index"),)
@@ -196,16 +198,16 @@ def _subview(worker: Worker, item: nodes.Subview) -> tuple[RunValue, ...]:
         (_extent(worker, s.offset), None if s.size == 0 else _extent(worker, s.size)) for s in item.slices
     ]
     source, check = worker.reference(item.operand), worker.group.launch.options.check_bounds
-    return (memory.take_subview(source, slices, check),)
+    return (source.subview(slices, check),)
 
 
 def _expand(worker: Worker, item: nodes.Expand) -> tuple[RunValue, ...]:
     sizes = [_extent(worker, size) for size in item.sizes]
-    return (memory.expand_mode(worker.reference(item.operand), item.mode, sizes),)
+    return (worker.reference(item.operand).expand(item.mode, sizes),)
 
 
 def _fuse(worker: Worker, item: nodes.Fuse) -> tuple[RunValue, ...]:
-    return (memory.fuse_modes(worker.reference(item.operand), item.first, item.last),)
+    return (worker.reference(item.operand).fuse(item.first, item.last),)
 
 
 def _alloca(worker: Worker, item: nodes.Alloca) -> tuple[RunValue, ...]:
@@ -214,7 +216,7 @@ def _alloca(worker: Worker, item: nodes.Alloca) -> tuple[RunValue, ...]:
     reach = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
     count = reach + 1 if math.prod(shape) else 0
     worker.group.allocate(count * dtype_of(item.type.element).itemsize)
-    return (Reference("alloca", make_garbage(item.type.element, count), 0, shape, stride),)
+    return (MemrefReference("alloca", _make_garbage(item.type.element, count), 0, shape, stride),)
 
 
 def _blas(worker: Worker, item: nodes.Blas) -> tuple[RunValue, ...]:
@@ -270,3 +272,18 @@ EVALUATE: Mapping[type, Callable[..., tuple[RunValue, ...]]] = MappingProxyType(
         nodes.Blas: _blas,
     }
 )
+
+
+def _describe_shapes(shapes: Sequence[Shape]) -> str:
+    """Shapes of operands and result as a message shows them."""
+    names = "ABC" if len(shapes) == 3 else "AB"
+    shown = ("x".join(map(str, shape)) or "scalar" for shape in shapes)
+    return ", ".join(f"{name}={shape}" for name, shape in zip(names, shown, strict=True))
+
+
+def _make_garbage(element: str, count: int) -> Array:
+    """Memory that nobody has written: NaN where the type has one, else a pattern that shows."""
+    dtype = dtype_of(element)
+    if is_integer(dtype):
+        return np.full(count * dtype.itemsize, GARBAGE, np.uint8).view(dtype)
+    return np.full(count, complex(np.nan, np.nan) if is_complex(dtype) else np.nan, dtype)

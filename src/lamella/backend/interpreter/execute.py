@@ -13,16 +13,18 @@ from typing import TypeAlias
 
 import numpy as np
 
+from lamella.backend.interpreter.arithmetic import make_integer, wrap_integer
 from lamella.backend.interpreter.evaluate import evaluate
-from lamella.backend.interpreter.faults import Fault, Stopped
-from lamella.backend.interpreter.memory import Reference
-from lamella.backend.interpreter.numbers import make_integer, wrap_integer
-from lamella.backend.interpreter.state import Launch, RunValue, Step, Worker, WorkGroup
+from lamella.backend.interpreter.memory import MemrefReference
+from lamella.backend.interpreter.state import ExecutedStatement, KernelLaunch, RunValue, Worker, WorkGroup
 from lamella.backend.interpreter.subgroup import TOGETHER, execute_together, name_of, refuse_different
+from lamella.base.errors import Found
+from lamella.base.source import Span
 from lamella.kernels.rewrite import split_yield
 from lamella.lang.tensor import nodes
 from lamella.lang.tensor.layout import component_count, component_place
 from lamella.lang.tensor.rules import running as rules
+from lamella.ops.problem import Fault
 
 Values: TypeAlias = tuple[RunValue, ...]
 MEETINGS = (*TOGETHER, nodes.CoopApply)
@@ -30,26 +32,26 @@ WAITS = (nodes.Barrier, nodes.Foreach, nodes.ForeachTile, nodes.Parallel, *MEETI
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class BarrierWait:
     """Where a worker waits: a statement, in one trip of each loop around it."""
 
     statement: nodes.Statement
     trips: tuple[int, ...]
 
-    def meets(self, other: Wait | None) -> bool:
+    def meets(self, other: BarrierWait | None) -> bool:
         """Whether another worker waits at the same place."""
         return other is not None and self.statement is other.statement and self.trips == other.trips
 
 
 _Tile: TypeAlias = tuple[tuple[int, int], ...]
-Work: TypeAlias = Generator[Wait, Values, None]
+Work: TypeAlias = Generator[BarrierWait, Values, None]
 
 
 # --- regions ------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class _Loop:
+class _RunningLoop:
     """A `for` that is being executed: the condition is tested before each trip, the step is added modulo the type."""
 
     statement: nodes.Statement
@@ -79,12 +81,12 @@ class _Loop:
 
 
 @dataclass(slots=True)
-class _Frame:
+class _RegionFrame:
     """A region that is being executed, and the `for` or `if` that it belongs to."""
 
     region: nodes.Region
     owner: nodes.Statement | None
-    loop: _Loop | None
+    loop: _RunningLoop | None
     held: int
     """Local memory that the work-group held before."""
     next: int = 0
@@ -93,7 +95,7 @@ class _Frame:
 
 def run_region(worker: Worker, region: nodes.Region) -> Work:
     """Execute the statements of a region and of those inside it, without recursion: nesting costs no stack."""
-    frames = [_Frame(region, None, None, worker.group.local_bytes)]
+    frames = [_RegionFrame(region, None, None, worker.group.local_bytes)]
     while frames:
         frame = frames[-1]
         if frame.next == len(frame.region.statements):
@@ -108,7 +110,7 @@ def run_region(worker: Worker, region: nodes.Region) -> Work:
             frame.yielded = tuple(worker.values[value.name] for value in instruction.values)
             _trace(worker, statement, frame.yielded)
         elif isinstance(instruction, WAITS):
-            _bind(worker, statement, (yield Wait(statement, tuple(worker.trips))))
+            _bind(worker, statement, (yield BarrierWait(statement, tuple(worker.trips))))
         else:
             _bind(worker, statement, _evaluate(worker, statement))
 
@@ -117,16 +119,16 @@ def _evaluate(worker: Worker, statement: nodes.Statement) -> Values:
     try:
         return evaluate(worker, statement.instruction)
     except Fault as fault:
-        raise fault.at(statement.span, worker.place) from None
+        raise stop(fault, statement.span, worker.place) from None
 
 
-def _enter(worker: Worker, frames: list[_Frame], statement: nodes.Statement) -> None:
+def _enter(worker: Worker, frames: list[_RegionFrame], statement: nodes.Statement) -> None:
     """Begin a `for` or an `if`; one that executes nothing has its results at once."""
     instruction, held = statement.instruction, worker.group.local_bytes
     if isinstance(instruction, nodes.For):
         loop = _start_loop(worker, statement, instruction)
         if loop.enter(worker):
-            frames.append(_Frame(instruction.body, statement, loop, held))
+            frames.append(_RegionFrame(instruction.body, statement, loop, held))
         else:
             _bind(worker, statement, loop.carried)
     elif isinstance(instruction, nodes.If):
@@ -134,17 +136,17 @@ def _enter(worker: Worker, frames: list[_Frame], statement: nodes.Statement) -> 
         if region is None:
             _bind(worker, statement, ())
         else:
-            frames.append(_Frame(region, statement, None, held))
+            frames.append(_RegionFrame(region, statement, None, held))
 
 
-def _start_loop(worker: Worker, statement: nodes.Statement, loop: nodes.For) -> _Loop:
+def _start_loop(worker: Worker, statement: nodes.Statement, loop: nodes.For) -> _RunningLoop:
     step = 1 if loop.step is None else worker.integer(loop.step)
     carried: Values = tuple(worker.values[start.name] for _, start in loop.carried)
     worker.trips.append(0)
-    return _Loop(statement, loop, worker.integer(loop.begin), worker.integer(loop.end), step, carried)
+    return _RunningLoop(statement, loop, worker.integer(loop.begin), worker.integer(loop.end), step, carried)
 
 
-def _leave(worker: Worker, frames: list[_Frame]) -> None:
+def _leave(worker: Worker, frames: list[_RegionFrame]) -> None:
     """End a region: its local memory is free, a loop goes on with its next trip."""
     frame = frames[-1]
     worker.group.local_bytes = frame.held
@@ -159,7 +161,7 @@ def _leave(worker: Worker, frames: list[_Frame]) -> None:
 def _bind(worker: Worker, statement: nodes.Statement, results: Values) -> None:
     """Name the results; a memref is known by its newest name."""
     for value, result in zip(statement.results, results, strict=False):
-        named = replace(result, name=value.name) if isinstance(result, Reference) else result
+        named = replace(result, name=value.name) if isinstance(result, MemrefReference) else result
         worker.values[value.name] = named
     _trace(worker, statement, results)
 
@@ -167,7 +169,7 @@ def _bind(worker: Worker, statement: nodes.Statement, results: Values) -> None:
 def _trace(worker: Worker, statement: nodes.Statement, results: Values) -> None:
     launch = worker.group.launch
     if launch.options.trace is not None:
-        step = Step(launch.function.name, worker.group.number, worker.item, statement, results)
+        step = ExecutedStatement(launch.function.name, worker.group.number, worker.item, statement, results)
         launch.options.trace(step)
 
 
@@ -175,13 +177,13 @@ def _count(worker: Worker, statement: nodes.Statement, steps: int = 1) -> None:
     try:
         worker.group.launch.count(steps)
     except Fault as fault:
-        raise fault.at(statement.span, worker.place) from None
+        raise stop(fault, statement.span, worker.place) from None
 
 
 # --- the work-group acting as one ---------------------------------------------------------------------------
 
 
-def run_work_group(launch: Launch, number: int, arguments: dict[str, RunValue]) -> None:
+def run_work_group(launch: KernelLaunch, number: int, arguments: dict[str, RunValue]) -> None:
     """Execute the kernel for one work-group."""
     group = WorkGroup(launch, number)
     worker = Worker(group, dict(arguments))
@@ -192,14 +194,14 @@ def run_work_group(launch: Launch, number: int, arguments: dict[str, RunValue]) 
         wait = _resume(work, ())
 
 
-def _resume(work: Work, answer: Values) -> Wait | None:
+def _resume(work: Work, answer: Values) -> BarrierWait | None:
     try:
         return work.send(answer)
     except StopIteration:
         return None
 
 
-def _run_all(worker: Worker, wait: Wait) -> None:
+def _run_all(worker: Worker, wait: BarrierWait) -> None:
     """Let all work-items run a region to its end; between collective instructions all of them have met anyway."""
     instruction = wait.statement.instruction
     if isinstance(instruction, nodes.Parallel):
@@ -272,12 +274,12 @@ def _run_share(worker: Worker, loop: nodes.Foreach, tuples: Sequence[tuple[int, 
 
 
 @dataclass(slots=True)
-class _Item:
+class _WorkItem:
     """A work-item: where it waits, and what is sent to it when it goes on."""
 
     worker: Worker
     work: Work
-    wait: Wait | None = None
+    wait: BarrierWait | None = None
     answer: Values | None = None
     done: bool = False
 
@@ -292,7 +294,7 @@ def _run_items(worker: Worker, start: Callable[[Worker], Work]) -> None:
     """Run all work-items of a work-group until they are done."""
     launch = worker.group.launch
     workers = [Worker(worker.group, dict(worker.values), number) for number in range(launch.items)]
-    items = [_Item(item, start(item)) for item in workers]
+    items = [_WorkItem(item, start(item)) for item in workers]
     ready = items
     while ready:
         for item in _mix(launch, ready):
@@ -303,12 +305,12 @@ def _run_items(worker: Worker, start: Callable[[Worker], Work]) -> None:
         raise _diverged(stuck, stuck.wait, items)
 
 
-def _mix(launch: Launch, items: Sequence[_Item]) -> Sequence[_Item]:
+def _mix(launch: KernelLaunch, items: Sequence[_WorkItem]) -> Sequence[_WorkItem]:
     """Work-items in the order in which they go on: any, where a seed is given."""
     return items if launch.order is None else launch.order.sample(items, len(items))
 
 
-def _release(launch: Launch, items: Sequence[_Item]) -> Iterator[_Item]:
+def _release(launch: KernelLaunch, items: Sequence[_WorkItem]) -> Iterator[_WorkItem]:
     """The work-items that can go on, each with its answer."""
     first = items[0].wait
     if first is not None and isinstance(first.statement.instruction, nodes.Barrier) and _met(items):
@@ -321,25 +323,25 @@ def _release(launch: Launch, items: Sequence[_Item]) -> Iterator[_Item]:
             yield from _answer(lanes, _execute(wait, lanes))
 
 
-def _met(items: Sequence[_Item]) -> bool:
+def _met(items: Sequence[_WorkItem]) -> bool:
     first = items[0].wait
     return first is not None and all(first.meets(item.wait) for item in items)
 
 
-def _answer(items: Sequence[_Item], answers: Sequence[Values]) -> Iterator[_Item]:
+def _answer(items: Sequence[_WorkItem], answers: Sequence[Values]) -> Iterator[_WorkItem]:
     for item, answer in zip(items, answers, strict=True):
         item.answer = answer
         yield item
 
 
-def _execute(wait: Wait, lanes: Sequence[_Item]) -> list[Values]:
+def _execute(wait: BarrierWait, lanes: Sequence[_WorkItem]) -> list[Values]:
     workers, instruction = [lane.worker for lane in lanes], wait.statement.instruction
     try:
         if isinstance(instruction, nodes.CoopApply):
             return _apply(instruction, workers)
         return execute_together(instruction, workers)
     except Fault as fault:
-        raise fault.at(wait.statement.span, workers[0].place) from None
+        raise stop(fault, wait.statement.span, workers[0].place) from None
 
 
 def _apply(apply: nodes.CoopApply, workers: Sequence[Worker]) -> list[Values]:
@@ -364,13 +366,19 @@ def _apply(apply: nodes.CoopApply, workers: Sequence[Worker]) -> list[Values]:
     return [(found,)] * len(workers)
 
 
-def _diverged(stuck: _Item, wait: Wait, items: Sequence[_Item]) -> Stopped:
+def _diverged(stuck: _WorkItem, wait: BarrierWait, items: Sequence[_WorkItem]) -> Found:
     """What to say of work-items that wait for others in vain."""
     instruction, place = wait.statement.instruction, stuck.worker.place
     if isinstance(instruction, nodes.Barrier):
         reached = sum(wait.meets(item.wait) for item in items)
-        return Fault(rules.DIVERGED_BARRIER, reached=reached, items=len(items)).at(wait.statement.span, place)
+        fault = Fault(rules.DIVERGED_BARRIER, reached=reached, items=len(items))
+        return stop(fault, wait.statement.span, place)
     lanes = [item for item in items if item.worker.subgroup == stuck.worker.subgroup]
     reached = sum(wait.meets(item.wait) for item in lanes)
     values = {"reached": reached, "items": len(lanes), "instruction": name_of(instruction)}
-    return Fault(rules.DIVERGED_SUBGROUP, **values).at(wait.statement.span, place)
+    return stop(Fault(rules.DIVERGED_SUBGROUP, **values), wait.statement.span, place)
+
+
+def stop(fault: Fault, span: Span, place: str = "") -> Found:
+    """The end of a run: the rule that an instruction broke, at a place of the program."""
+    return Found(fault.rule.at(span, hint=None, labels=(), place=place, **fault.values))

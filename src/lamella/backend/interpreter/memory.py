@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from lamella.backend.interpreter.faults import Fault
-from lamella.backend.interpreter.numbers import Number
+from lamella.backend.interpreter.arithmetic import Number
 from lamella.base.arrays import Array
 from lamella.lang.tensor.rules import running as rules
+from lamella.ops.problem import Fault
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class MemrefReference:
     """A memref at run time: an offset into flat memory, a size and a stride in elements for each mode."""
 
     name: str
@@ -75,78 +75,72 @@ class Reference:
             size = self.memory.size
             raise Fault(rules.OUT_OF_MEMORY, name=self.name, low=low, high=high, size=size)
 
+    @classmethod
+    def of(cls, name: str, array: Array) -> MemrefReference:
+        """A reference to an array, whose strides are whole numbers of elements and not negative."""
+        width = array.itemsize
+        stride = tuple(step // width for step in array.strides)
+        reach = sum((size - 1) * step for size, step in zip(array.shape, stride, strict=True))
+        count = reach + 1 if array.size else 0
+        flat = as_strided(array, (count,), (width,), writeable=array.flags.writeable)
+        return cls(name, flat, 0, array.shape, stride)
+
+    def shifted(self, array: Array, offset: int) -> MemrefReference:
+        """A reference moved by some elements; it may reach to the end of the array that owns the memory."""
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        _, high = np.lib.array_utils.byte_bounds(owner)
+        count = max(0, high - array.ctypes.data) // array.itemsize if array.size else 0
+        memory = as_strided(array, (count,), (array.itemsize,), writeable=array.flags.writeable)
+        return replace(self, memory=memory, offset=offset)
+
+    def subview(self, slices: Sequence[tuple[int, int | None]], check_bounds: bool) -> MemrefReference:
+        """A view of blocks of modes, each an offset and a size; a mode without a size goes away."""
+        for mode, ((offset, size), whole) in enumerate(zip(slices, self.shape, strict=True)):
+            if size is not None and size < 1:
+                raise Fault(rules.EMPTY_SLICE, mode=mode, name=self.name, size=size)
+            last = offset + (size or 1) - 1
+            if check_bounds and not 0 <= offset <= last < whole:
+                values = {"offset": offset, "last": last, "mode": mode, "name": self.name, "size": whole}
+                raise Fault(rules.VIEW_OUT_OF_BOUNDS, **values)
+        kept = [(size, step) for (_, size), step in zip(slices, self.stride, strict=True) if size is not None]
+        moved = sum(offset * step for (offset, _), step in zip(slices, self.stride, strict=True))
+        shape, stride = tuple(size for size, _ in kept), tuple(step for _, step in kept)
+        return replace(self, offset=self.offset + moved, shape=shape, stride=stride)
+
+    def expand(self, mode: int, sizes: Sequence[int]) -> MemrefReference:
+        """A view in which a mode is seen as several, the first of them fastest."""
+        if math.prod(sizes) != self.shape[mode] or min(sizes) < 0:
+            shown = "x".join(map(str, sizes))
+            raise Fault(rules.WRONG_EXPANSION, mode=mode, name=self.name, size=self.shape[mode], sizes=shown)
+        steps = [self.stride[mode] * math.prod(sizes[:count]) for count in range(len(sizes))]
+        shape = (*self.shape[:mode], *sizes, *self.shape[mode + 1 :])
+        return replace(self, shape=shape, stride=(*self.stride[:mode], *steps, *self.stride[mode + 1 :]))
+
+    def fuse(self, first: int, last: int) -> MemrefReference:
+        """A view in which neighbouring modes are seen as one."""
+        sizes, strides = self.shape[first : last + 1], self.stride[first : last + 1]
+        if any(strides[k] * sizes[k] != strides[k + 1] for k in range(last - first)):
+            values = {"sizes": "x".join(map(str, sizes)), "strides": ",".join(map(str, strides))}
+            raise Fault(rules.WRONG_FUSION, first=first, last=last, name=self.name, **values)
+        shape = (*self.shape[:first], math.prod(sizes), *self.shape[last + 1 :])
+        return replace(self, shape=shape, stride=(*self.stride[: first + 1], *self.stride[last + 1 :]))
+
     def _allow_writing(self) -> None:
         if not self.memory.flags.writeable:
             raise Fault(rules.READ_ONLY, name=self.name)
 
 
 @dataclass(frozen=True, slots=True)
-class References:
+class GroupReference:
     """A group at run time."""
 
     name: str
-    items: tuple[Reference, ...]
+    items: tuple[MemrefReference, ...]
 
-    def load(self, index: int) -> Reference:
+    def load(self, index: int) -> MemrefReference:
         """The memref at a position."""
         if not 0 <= index < len(self.items):
             raise Fault(rules.GROUP_OUT_OF_BOUNDS, index=index, name=self.name, size=len(self.items))
         return self.items[index]
-
-
-def take_subview(
-    source: Reference, slices: Sequence[tuple[int, int | None]], check_bounds: bool
-) -> Reference:
-    """A view of blocks of modes, each an offset and a size; a mode without a size goes away."""
-    for mode, ((offset, size), whole) in enumerate(zip(slices, source.shape, strict=True)):
-        if size is not None and size < 1:
-            raise Fault(rules.EMPTY_SLICE, mode=mode, name=source.name, size=size)
-        last = offset + (size or 1) - 1
-        if check_bounds and not 0 <= offset <= last < whole:
-            values = {"offset": offset, "last": last, "mode": mode, "name": source.name, "size": whole}
-            raise Fault(rules.VIEW_OUT_OF_BOUNDS, **values)
-    kept = [(size, step) for (_, size), step in zip(slices, source.stride, strict=True) if size is not None]
-    moved = sum(offset * step for (offset, _), step in zip(slices, source.stride, strict=True))
-    shape, stride = tuple(size for size, _ in kept), tuple(step for _, step in kept)
-    return replace(source, offset=source.offset + moved, shape=shape, stride=stride)
-
-
-def expand_mode(source: Reference, mode: int, sizes: Sequence[int]) -> Reference:
-    """A view in which a mode is seen as several, the first of them fastest."""
-    if math.prod(sizes) != source.shape[mode] or min(sizes) < 0:
-        shown = "x".join(map(str, sizes))
-        raise Fault(rules.WRONG_EXPANSION, mode=mode, name=source.name, size=source.shape[mode], sizes=shown)
-    steps = [source.stride[mode] * math.prod(sizes[:count]) for count in range(len(sizes))]
-    shape = (*source.shape[:mode], *sizes, *source.shape[mode + 1 :])
-    return replace(source, shape=shape, stride=(*source.stride[:mode], *steps, *source.stride[mode + 1 :]))
-
-
-def fuse_modes(source: Reference, first: int, last: int) -> Reference:
-    """A view in which neighbouring modes are seen as one."""
-    sizes, strides = source.shape[first : last + 1], source.stride[first : last + 1]
-    if any(strides[k] * sizes[k] != strides[k + 1] for k in range(last - first)):
-        values = {"sizes": "x".join(map(str, sizes)), "strides": ",".join(map(str, strides))}
-        raise Fault(rules.WRONG_FUSION, first=first, last=last, name=source.name, **values)
-    shape = (*source.shape[:first], math.prod(sizes), *source.shape[last + 1 :])
-    return replace(source, shape=shape, stride=(*source.stride[: first + 1], *source.stride[last + 1 :]))
-
-
-def make_reference(name: str, array: Array) -> Reference:
-    """A reference to an array, whose strides are whole numbers of elements and not negative."""
-    width = array.itemsize
-    stride = tuple(step // width for step in array.strides)
-    reach = sum((size - 1) * step for size, step in zip(array.shape, stride, strict=True))
-    count = reach + 1 if array.size else 0
-    flat = as_strided(array, (count,), (width,), writeable=array.flags.writeable)
-    return Reference(name, flat, 0, array.shape, stride)
-
-
-def shift_reference(reference: Reference, array: Array, offset: int) -> Reference:
-    """A reference moved by some elements; it may reach to the end of the array that owns the memory."""
-    owner = array
-    while isinstance(owner.base, np.ndarray):
-        owner = owner.base
-    _, high = np.lib.array_utils.byte_bounds(owner)
-    count = max(0, high - array.ctypes.data) // array.itemsize if array.size else 0
-    memory = as_strided(array, (count,), (array.itemsize,), writeable=array.flags.writeable)
-    return replace(reference, memory=memory, offset=offset)

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TypeAlias
 
-from lamella.backend.arguments.elements import dtype_of
-from lamella.backend.interpreter.faults import Fault
-from lamella.backend.interpreter.memory import Reference, References
-from lamella.backend.interpreter.numbers import Number
+from lamella.backend.arguments import dtype_of
+from lamella.backend.interpreter.arithmetic import Number
+from lamella.backend.interpreter.memory import GroupReference, MemrefReference
 from lamella.backend.named import Grid
 from lamella.base.limits import Limits
 from lamella.lang.tensor.nodes import Coopmatrix, Function, Statement, Value
 from lamella.lang.tensor.rules import running as rules
+from lamella.ops.problem import Fault
 
-RunValue: TypeAlias = Number | Reference | References
+RunValue: TypeAlias = Number | MemrefReference | GroupReference
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ExecutedStatement:
     """One executed statement, as a trace sees it; `item` is None where the work-group acts as one."""
 
     kernel: str
@@ -31,11 +31,11 @@ class Step:
     results: tuple[RunValue, ...]
 
 
-Trace: TypeAlias = Callable[[Step], None]
+Trace: TypeAlias = Callable[[ExecutedStatement], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class InterpreterOptions:
     """How kernels are run: the limits, bounds checks of views, a seed that mixes what has no order, a trace."""
 
     limits: Limits
@@ -45,11 +45,11 @@ class Options:
 
 
 @dataclass(slots=True)
-class Launch:
+class KernelLaunch:
     """One call of a kernel."""
 
     function: Function
-    options: Options
+    options: InterpreterOptions
     grid: Grid
     subgroup_size: int
     work_group_size: tuple[int, int]
@@ -80,7 +80,7 @@ class Launch:
 class WorkGroup:
     """One instance of the kernel, with the local memory that it holds."""
 
-    launch: Launch
+    launch: KernelLaunch
     number: int
     local_bytes: int = 0
 
@@ -133,7 +133,7 @@ class Worker:
     def number(self, value: Value) -> Number:
         """A scalar or cooperative matrix."""
         found = self.values[value.name]
-        if isinstance(found, Reference | References):
+        if isinstance(found, MemrefReference | GroupReference):
             raise TypeError(f"%{value.name} is no number")
         return found
 
@@ -141,9 +141,9 @@ class Worker:
         """An integer as Python has it."""
         return int(self.number(value))
 
-    def reference(self, value: Value) -> Reference:
+    def reference(self, value: Value) -> MemrefReference:
         """A memref, under the name that the program gives it here."""
         found = self.values[value.name]
-        if not isinstance(found, Reference):
+        if not isinstance(found, MemrefReference):
             raise TypeError(f"%{value.name} is no memref")
         return found

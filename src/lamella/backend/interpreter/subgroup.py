@@ -9,22 +9,22 @@ from types import MappingProxyType
 
 import numpy as np
 
-from lamella.backend.arguments.elements import dtype_of
-from lamella.backend.interpreter.arithmetic import compute_binary
-from lamella.backend.interpreter.evaluate import held_component
-from lamella.backend.interpreter.faults import Fault
-from lamella.backend.interpreter.memory import Reference
-from lamella.backend.interpreter.numbers import (
+from lamella.backend.arguments import dtype_of
+from lamella.backend.interpreter.arithmetic import (
     Number,
     accumulation,
+    compute_binary,
     convert,
     element_name,
     is_integer,
 )
+from lamella.backend.interpreter.evaluate import held_component
+from lamella.backend.interpreter.memory import MemrefReference
 from lamella.backend.interpreter.state import RunValue, Worker
 from lamella.base.arrays import Array
 from lamella.lang.tensor import nodes
 from lamella.lang.tensor.rules import running as rules
+from lamella.ops.problem import Fault
 
 TOGETHER = (
     nodes.SubgroupOperation,
@@ -125,7 +125,7 @@ def refuse_different(instruction: nodes.Instruction, operand: nodes.Value, lanes
 def _same(left: RunValue, right: RunValue) -> bool:
     if left is right:
         return True
-    if isinstance(left, Reference) and isinstance(right, Reference):
+    if isinstance(left, MemrefReference) and isinstance(right, MemrefReference):
         layout = (left.offset, left.shape, left.stride) == (right.offset, right.shape, right.stride)
         return layout and left.memory is right.memory
     return np.asarray(left).tobytes() == np.asarray(right).tobytes()
@@ -143,7 +143,7 @@ def _overlap(start: int, count: int, size: int, checked: bool) -> tuple[int, int
 
 
 def _block(
-    memref: Reference, start: tuple[int, int], shape: tuple[int, ...], checked: tuple[bool, bool]
+    memref: MemrefReference, start: tuple[int, int], shape: tuple[int, ...], checked: tuple[bool, bool]
 ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
     """Where the components that are accessed stand in the matrix, and where in the memref."""
     inner, outer = [], []
@@ -159,18 +159,18 @@ def _block(
     return tuple(inner), tuple(outer)
 
 
-def _packs(memref: Reference) -> tuple[int, int]:
+def _packs(memref: MemrefReference) -> tuple[int, int]:
     """How many rows and columns of the matrix one index of the memref stands for."""
     return 1, memref.shape[0] if len(memref.shape) == 3 else 1
 
 
-def _refuse_inside_pack(memref: Reference, column: int) -> None:
+def _refuse_inside_pack(memref: MemrefReference, column: int) -> None:
     pack = _packs(memref)[1]
     if pack == 0 or column % pack:
         raise Fault(rules.PACKED_POSITION, column=column, name=memref.name, pack=pack)
 
 
-def _places(memref: Reference, block: tuple[slice, ...]) -> tuple[slice | Array, ...]:
+def _places(memref: MemrefReference, block: tuple[slice, ...]) -> tuple[slice | Array, ...]:
     """Where the rows and columns of a matrix stand in a memref: M[k mod p, x+i, (y+k) div p] where it is packed."""
     if len(memref.shape) == 2:
         return block

@@ -1,4 +1,4 @@
-"""The machine of plans: runs the orchestrator's bytecode, and touches nothing that is not granted."""
+"""The interpreter of plans: runs the orchestrator's bytecode, and touches nothing that is not granted."""
 
 from __future__ import annotations
 
@@ -8,22 +8,30 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lamella.backend.mep.actions import ACTIONS, RUNNING, TRAINING, refuse_training, run_models
-from lamella.backend.mep.faults import Fault, exceeded
-from lamella.backend.mep.host import CAPABILITIES, Host, HostError, Model, Tokenizer
-from lamella.backend.mep.state import Budget, State, Surroundings
-from lamella.backend.mep.values import Value, as_integer, as_truth
+from lamella.backend.mep.state import (
+    CAPABILITIES,
+    Host,
+    PlanBudget,
+    PlanModel,
+    PlanState,
+    PlanTokenizer,
+    Surroundings,
+    Value,
+    as_integer,
+    as_truth,
+    exceeded,
+)
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
-from lamella.base.errors import InputError
+from lamella.base.errors import InputError, Malformed
 from lamella.base.limits import LARGEST, SMALLEST
-from lamella.lang.nac.check.sections.decode import Step
-from lamella.lang.nac.check.sections.flow import read_graph
-from lamella.lang.nac.check.sections.opcodes import BRANCH, BREAK, HALT, LOOP_END, LOOP_START, RETURN
-from lamella.lang.nac.check.sections.plan import Plan, check_plan, read_plan
+from lamella.lang.nac.check.bytecode import BRANCH, BREAK, HALT, LOOP_END, LOOP_START, RETURN, PlanStep
+from lamella.lang.nac.check.plan import DecodedPlan, check_plan, read_graph, read_plan
 from lamella.lang.nac.nodes import Constant, ConstantType, ConstantValue, File
 from lamella.lang.nac.notes import find_notes
-from lamella.lang.nac.rules import planning
+from lamella.lang.nac.rules import sections
+from lamella.ops.problem import Fault
 
-# --- the machine: runs a plan that was verified, step by step, within its budget ----------------------------
+# --- the interpreter loop, within a budget of steps ---------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,7 @@ def run_plan(
     *,
     answers: Iterable[str] = (),
     grants: Collection[str] = (),
-    budget: Budget | None = None,
+    budget: PlanBudget | None = None,
     seed: int = 0,
 ) -> Outcome:
     """Run the plan of a file; LamellaError holds what is wrong with it, before or while it runs.
@@ -63,21 +71,21 @@ def run_plan(
         file,
         host,
         frozenset(grants),
-        budget or Budget(),
+        budget or PlanBudget(),
         plan.values,
         iter(answers),
         np.random.default_rng(seed),
     )
-    machine = _Machine(plan, State(around))
+    machine = _PlanMachine(plan, PlanState(around))
     with np.errstate(all="ignore"):
         values = machine.run()
     return Outcome(values, machine.steps, machine.state.peak, tuple(found))
 
 
-class _Machine:
+class _PlanMachine:
     """One run of one plan."""
 
-    def __init__(self, plan: Plan, state: State) -> None:
+    def __init__(self, plan: DecodedPlan, state: PlanState) -> None:
         self.state = state
         self.steps = 0
         self._plan = plan
@@ -104,11 +112,11 @@ class _Machine:
                     break
                 number = self._take(number, step)
         except Fault as problem:
-            raise LamellaError([self._plan.tell(problem.rule, number, **problem.values)]) from None
+            raise LamellaError([self._plan.report(problem.rule, number, **problem.values)]) from None
         except LamellaError as problem:
             origin = f"{steps[number].opcode.name} at byte {steps[number].offset} of the plan"
-            told = [item.from_origin(*item.origins, origin) for item in problem.findings]
-            raise LamellaError(told) from problem
+            findings = [item.from_origin(*item.origins, origin) for item in problem.findings]
+            raise LamellaError(findings) from problem
         return ()
 
     def _count(self) -> None:
@@ -117,7 +125,7 @@ class _Machine:
             raise exceeded(f"would be step {self.steps + 1}; {most} are allowed", "max_steps")
         self.steps += 1
 
-    def _take(self, number: int, step: Step) -> int:
+    def _take(self, number: int, step: PlanStep) -> int:
         """Do what a step says; the number of the next one."""
         if step.code in self._flow:
             return self._flow[step.code](number)
@@ -162,19 +170,10 @@ class _Machine:
         return self._target(number)
 
 
-# --- constants of a plan that are changed before it runs: how long to generate, which text to ask -----------
+# --- constants of a plan that are patched before it runs ----------------------------------------------------
 
 
 _INTEGERS = (-(1 << 31), (1 << 31) - 1)
-
-
-class _UnfitError(Exception):
-    """A value that a constant cannot become; the reason continues a sentence, and the repair is its hint."""
-
-    def __init__(self, reason: str, repair: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.repair = repair
 
 
 def constant_names(file: File) -> dict[str, int]:
@@ -198,10 +197,10 @@ def patch_constants(file: File, values: Mapping[str, object]) -> File:
         try:
             constant = _find(key, names, pool)
             pool[constant.id] = replace(constant, value=_convert(constant, value))
-        except _UnfitError as problem:
-            shown, repair = printable(repr(value), 80), problem.repair
+        except Malformed as unfit:
+            shown, (problem, repair) = printable(repr(value), 80), unfit.args
             span = file.orchestrator.span
-            wrong.append(planning.PATCH.at(span, key=key, value=shown, problem=problem.reason, repair=repair))
+            wrong.append(sections.PATCH.at(span, key=key, value=shown, problem=problem, repair=repair))
     if wrong:
         raise LamellaError(wrong)
     constants = tuple(pool[item.id] for item in file.orchestrator.constants)
@@ -214,7 +213,7 @@ def _find(key: str, names: Mapping[str, int], pool: Mapping[int, Constant]) -> C
         id_ = int(key)
     if id_ is None or id_ not in pool:
         known = ", ".join([*sorted(names), *map(str, sorted(pool))][:12])
-        raise _UnfitError(
+        raise Malformed(
             "there is no such constant", f"constants are {known}" if known else "the plan has none"
         )
     return pool[id_]
@@ -225,10 +224,10 @@ def _convert(constant: Constant, value: object) -> ConstantValue:
     if kind in (ConstantType.INT32_LIST, ConstantType.FLOAT32_LIST):
         return _list(kind, value)
     if kind is ConstantType.NULL:
-        raise _UnfitError("it is null, which has one value", "patch another constant")
+        raise Malformed("it is null, which has one value", "patch another constant")
     if kind is ConstantType.STRING:
         if not isinstance(value, str):
-            raise _UnfitError("it is a text", "give a text")
+            raise Malformed("it is a text", "give a text")
         return value
     return _truth(value) if kind is ConstantType.BOOL else _number(kind, value)
 
@@ -239,7 +238,7 @@ def _truth(value: object) -> bool:
         return True
     if word in (False, "false", "0"):
         return False
-    raise _UnfitError("it is true or false", "give true or false")
+    raise Malformed("it is true or false", "give true or false")
 
 
 def _number(kind: ConstantType, value: object) -> int | float:
@@ -254,30 +253,29 @@ def _number(kind: ConstantType, value: object) -> int | float:
         found = None
     if found is None or (integer and not SMALLEST <= found <= LARGEST):
         what = "an integer" if integer else "a number"
-        raise _UnfitError(f"it is {what}", f"give {what} of 64 bits")
+        raise Malformed(f"it is {what}", f"give {what} of 64 bits")
     return found
 
 
 def _list(kind: ConstantType, value: object) -> tuple[int, ...] | tuple[float, ...]:
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, list | tuple):
-        raise _UnfitError("it is a list", "give numbers with commas between them")
+        raise Malformed("it is a list", "give numbers with commas between them")
     if kind is ConstantType.FLOAT32_LIST:
         return tuple(float(np.float32(_number(ConstantType.FLOAT64, item))) for item in items)
     found = tuple(int(_number(ConstantType.INT64, item)) for item in items)
     if any(not _INTEGERS[0] <= item <= _INTEGERS[1] for item in found):
-        raise _UnfitError("its items have 32 bits", "give smaller numbers")
+        raise Malformed("its items have 32 bits", "give smaller numbers")
     return found
 
 
 __all__ = [
     "CAPABILITIES",
-    "Budget",
     "Host",
-    "HostError",
-    "Model",
     "Outcome",
-    "Tokenizer",
+    "PlanBudget",
+    "PlanModel",
+    "PlanTokenizer",
     "Value",
     "constant_names",
     "patch_constants",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -13,55 +13,174 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.backend.drawing import Drawn, types_of
-from lamella.backend.nacvm.inputs import Entry, take_inputs
+from lamella.backend.executor.findings import findings_at
+from lamella.backend.executor.inputs import (
+    SMALL,
+    as_array,
+    draw,
+    find_picks,
+    fit,
+    generator,
+    reading,
+    smallest,
+)
+from lamella.backend.formula.storage import Storage, known_shape
+from lamella.backend.formula.tape import SlotAllocator, Slots, SlotStep, clear
 from lamella.backend.nacvm.link import (
     Linker,
-    find_entries,
-    find_loads,
     find_sizes,
     find_states,
     last_instruction,
-    name_outputs,
     origin_of,
     word_of,
 )
-from lamella.backend.nacvm.operations import Draws, Operations
-from lamella.backend.nacvm.preload import Reader
-from lamella.backend.nacvm.program import Event, Program, Result, State
-from lamella.backend.nacvm.schedule import DROP, PRELOAD, Move, follow
-from lamella.backend.nacvm.tape import Room, Slots, Step, clear
-from lamella.backend.nacvm.ticks import Account, Ticks, held_bytes
-from lamella.backend.reference.draws import find_picks, reading
-from lamella.backend.reference.findings import told
-from lamella.backend.reference.storage import Storage
-from lamella.backend.watch import Watch, unwatched
+from lamella.backend.nacvm.operations import CallGenerator, OperationLowering
+from lamella.backend.nacvm.preload import ParameterLoad, WeightReader
+from lamella.backend.nacvm.program import MemoryEvent, NacProgram, ProgramState, Result, paths
+from lamella.backend.nacvm.schedule import DROP, PRELOAD, ByteAccount, MemoryMove, Ticks, follow, held_bytes
+from lamella.backend.progress import Progress, no_progress
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dim import Extent
-from lamella.base.errors import InputError
+from lamella.base.errors import InputError, Malformed
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.source import NOWHERE, Span
 from lamella.graph.nodes import Graph, Tensor
 from lamella.lang.nac.check.memory.peak import peak_bytes
-from lamella.lang.nac.nodes import CONTROL_FLOW, Command
-from lamella.lang.nac.regions import Block, Blocks
+from lamella.lang.nac.nodes import CONTROL_FLOW, INPUT, OUTPUT, Command
+from lamella.lang.nac.operations import PARAMETER, USER
+from lamella.lang.nac.regions import InstructionBlock, InstructionBlocks
+from lamella.lang.nac.rules.schedule import INPUT_ELEMENTS, INPUT_NAME, INPUT_SHAPE
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance
 from lamella.ops.problem import Fault, Problem
 
-# --- blocks as jumps: only the chosen block of a branch runs; the memory commands of the other are ----------
+# --- inputs of a run: arrays by name, checked, or random from the seed ---------------------------------------
+
+
+Picks = Callable[[], Mapping[str, Sequence[Extent]]]
+"""For integer inputs that are indices, the extents that they pick from, by the names of tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramInput:
+    """An input: its instruction, the name that callers use, the tensor that it is."""
+
+    index: int
+    name: str
+    tensor: Tensor
+    span: Span
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its extents."""
+        return known_shape(self.tensor.shape, {})
+
+    @property
+    def type(self) -> str:
+        """Its element type and shape, in words."""
+        return f"{self.tensor.element}{list(self.shape)}"
+
+
+def _take_inputs(
+    entries: Sequence[ProgramInput],
+    given: Mapping[str, npt.ArrayLike],
+    storage: Storage,
+    seed: int,
+    picks: Picks,
+) -> list[Array]:
+    """The arrays of all inputs in order; all findings about those that are given are raised at once."""
+    found: list[Array | None] = []
+    findings = _unknown(entries, given)
+    for entry in entries:
+        array = _enter(entry, given[entry.name], storage) if entry.name in given else None
+        found.append(None if isinstance(array, Diagnostic) else array)
+        findings += [array] if isinstance(array, Diagnostic) else []
+    if findings:
+        raise LamellaError(findings)
+    pairs = zip(entries, found, strict=True)
+    return [_draw(entry, storage, seed, picks) if array is None else array for entry, array in pairs]
+
+
+def _unknown(entries: Sequence[ProgramInput], given: Mapping[str, npt.ArrayLike]) -> list[Diagnostic]:
+    known = {entry.name for entry in entries}
+    if given.keys() <= known:
+        return []
+    span = entries[0].span if entries else NOWHERE
+    names = ", ".join(entry.name for entry in entries) or "none"
+    return [INPUT_NAME.at(span, name=name, names=names) for name in given if name not in known]
+
+
+def _enter(entry: ProgramInput, given: npt.ArrayLike, storage: Storage) -> Array | Diagnostic:
+    try:
+        array = as_array(given)
+        if array.shape != entry.shape:
+            return INPUT_SHAPE.at(entry.span, name=entry.name, type=entry.type, found=list(array.shape))
+        return fit(array, entry.tensor.element, storage)
+    except Malformed as misfit:
+        element = entry.tensor.element.name
+        return INPUT_ELEMENTS.at(entry.span, name=entry.name, element=element, found=str(misfit))
+
+
+def _draw(entry: ProgramInput, storage: Storage, seed: int, picks: Picks) -> Array:
+    element = entry.tensor.element
+    below = smallest(picks().get(entry.tensor.name, ()), {}) if element.is_integer else SMALL
+    return np.asarray(draw(generator(seed, entry.name), element, entry.shape, storage, below))
+
+
+def _find_entries(program: NacProgram) -> tuple[ProgramInput, ...]:
+    """The inputs of a program in the order of its instructions; those without a name have the tensor's."""
+    names = {item.index: item.name for item in program.file.inputs}
+    found = []
+    for index, item in enumerate(program.file.instructions):
+        result = program.results[index]
+        if item.operation == INPUT and item.variant == USER and isinstance(result, Tensor):
+            found.append(ProgramInput(index, names.get(index, result.name), result, item.span))
+    return tuple(found)
+
+
+def _find_loads(program: NacProgram) -> dict[int, ParameterLoad]:
+    """The instructions that load a parameter."""
+    found = {}
+    for index, item in enumerate(program.file.instructions):
+        result = program.results[index]
+        if item.operation == INPUT and item.variant == PARAMETER and isinstance(result, Tensor):
+            found[index] = ParameterLoad(index, item.constants[0] if item.constants else 0, result, item.span)
+    return found
+
+
+def _name_outputs(program: NacProgram, names: Sequence[str]) -> tuple[str, ...]:
+    """The names of the outputs: those that are given, else those of the tensors where they differ."""
+    last = last_instruction(program)
+    if last < 0 or program.file.instructions[last].operation != OUTPUT:
+        return ()
+    found: list[str] = []
+    kept = {state.update for state in program.states}
+    for number, offset in enumerate(program.file.instructions[last].offsets):
+        if number in kept:
+            continue
+        result = program.results[last + offset]
+        several = [tensor.name for tensor, _ in paths(result)]
+        found += several if isinstance(result, Tensor | tuple) else [""]
+    plain = len(set(found)) == len(found) and "" not in found
+    known = found if plain else [f"output{number}" for number in range(len(found))]
+    return tuple(names) if len(names) == len(known) else tuple(known)
+
+
+# --- blocks as jumps: only the chosen block of a branch runs -------------------------------------------------
 
 
 @dataclass(slots=True)
-class Cursor:
+class StepCursor:
     """Goes through steps, some of which set where it goes on."""
 
-    steps: Sequence[Step]
+    steps: Sequence[SlotStep]
     place: int = 0
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[SlotStep]:
         return self
 
-    def __next__(self) -> Step:
+    def __next__(self) -> SlotStep:
         if self.place >= len(self.steps):
             raise StopIteration
         self.place += 1
@@ -72,13 +191,13 @@ class Cursor:
 
 
 @dataclass(slots=True)
-class Jumps:
+class BlockJumps:
     """Puts the steps round blocks between those of instructions."""
 
-    blocks: Blocks
+    blocks: InstructionBlocks
     linker: Linker
     ticks: Ticks
-    cursor: Cursor
+    cursor: StepCursor
     starts: dict[int, int] = field(default_factory=dict)
     """By instructions the places of their first steps."""
     joins: dict[int, int] = field(default_factory=dict)
@@ -90,7 +209,7 @@ class Jumps:
         """Come to an instruction whose steps start at a place."""
         self.starts[index] = place
 
-    def test(self, index: int) -> list[Step]:
+    def test(self, index: int) -> list[SlotStep]:
         """Read the condition of a branch, before the commands of its tick drop it."""
         if index not in self.blocks.owned or not self._is_branch(index):
             return []
@@ -102,9 +221,9 @@ class Jumps:
 
         return [step]
 
-    def behind(self, index: int, place: int) -> list[Step]:
+    def behind(self, index: int, place: int) -> list[SlotStep]:
         """What comes behind the steps of an instruction, the next of which stands at a place."""
-        found: list[Step] = []
+        found: list[SlotStep] = []
         if index in self.blocks.owned:
             found += self.ticks.flush()
             if self._is_branch(index):
@@ -117,7 +236,7 @@ class Jumps:
     def _is_branch(self, owner: int) -> bool:
         return self.linker.program.file.instructions[owner].operation == CONTROL_FLOW
 
-    def _end(self, block: Block, place: int) -> list[Step]:
+    def _end(self, block: InstructionBlock, place: int) -> list[SlotStep]:
         """The end of a block: on to the next one, or over it, or the join."""
         found, owned = self.ticks.flush(), self.blocks.owned[block.owner]
         if block.number + 1 < len(owned):
@@ -125,14 +244,14 @@ class Jumps:
         self.joins[block.owner] = place + len(found)
         if not self._is_branch(block.owner):
             found += self.linker.link_join(block.owner, block.stop - 1)
-        if Move(DROP, block.owner) in self.ticks.plan.moves[block.owner]:
+        if MemoryMove(DROP, block.owner) in self.ticks.plan.moves[block.owner]:
             return [*found, clear((block.owner,))]
         self.ticks.join(block.owner)
         return found
 
     # --- jumps ----------------------------------------------------------------------------------------------
 
-    def _choose(self, index: int) -> Step:
+    def _choose(self, index: int) -> SlotStep:
         """Go on with the first block, or skip it."""
         first, second = self.blocks.owned[index]
         choices, skip, cursor, starts = self._choices, self._skip(first), self.cursor, self.starts
@@ -144,7 +263,7 @@ class Jumps:
 
         return step
 
-    def _leave(self, block: Block) -> Step:
+    def _leave(self, block: InstructionBlock) -> SlotStep:
         """Skip the last block."""
         skip, cursor, joins, owner = self._skip(block), self.cursor, self.joins, block.owner
 
@@ -154,7 +273,7 @@ class Jumps:
 
         return step
 
-    def _skip(self, block: Block) -> Step:
+    def _skip(self, block: InstructionBlock) -> SlotStep:
         """What is done to memory where a block does not run."""
         moves = tuple(self._moves(block))
         waiting = tuple(self._waiting(block))
@@ -175,12 +294,12 @@ class Jumps:
 
         return step
 
-    def _moves(self, block: Block) -> Iterator[tuple[int, Move]]:
+    def _moves(self, block: InstructionBlock) -> Iterator[tuple[int, MemoryMove]]:
         """What ticks of a block do to results outside it."""
         for tick in range(block.start, block.stop):
             yield from ((tick, move) for move in self.ticks.plan.moves[tick] if not block.holds(move.target))
 
-    def _waiting(self, block: Block) -> Iterator[int]:
+    def _waiting(self, block: InstructionBlock) -> Iterator[int]:
         """Loads of a block that are preloaded before it."""
         if self._preloads is None:
             moves = enumerate(self.ticks.plan.moves)
@@ -192,18 +311,18 @@ class Jumps:
                 yield load
 
 
-# --- the virtual machine: runs the instructions of a program one after the other and obeys its --------------
+# --- the virtual machine: instructions in order, under the memory schedule -----------------------------------
 
 
 def compile_program(
-    program: Program,
+    program: NacProgram,
     outputs: Sequence[str] = (),
     *,
     seed: int = 0,
     limits: Limits = DEFAULT,
     traced: bool = False,
     state: dict[str, Array] | None = None,
-) -> Machine:
+) -> NacMachine:
     """Prepare a program: every instruction becomes a few callables on slots.
 
     `outputs` are the names of the outputs, where the file does not say them; the seed picks random inputs and what
@@ -212,28 +331,28 @@ def compile_program(
     """
     if seed < 0:
         raise InputError(f"the seed is {seed}; seeds start at 0")
-    return Machine(program, outputs, seed, limits, traced, {} if state is None else state)
+    return NacMachine(program, outputs, seed, limits, traced, {} if state is None else state)
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
+class _NamedInstruction:
     """An instruction as a watcher sees it: what it calls, and the steps that it takes."""
 
     operator: str
-    steps: Iterator[Step]
+    steps: Iterator[SlotStep]
 
 
 @dataclass(frozen=True, slots=True)
-class _Code:
+class _LinkedCode:
     """Prepared steps: each with the instruction it belongs to, the slots they start from, what comes after them."""
 
-    steps: list[Step]
+    steps: list[SlotStep]
     owners: list[int]
     template: Slots
     ticks: Ticks
 
 
-class Machine:
+class NacMachine:
     """A program ready to run: call it with arrays by the names of its inputs, get arrays by the names of its outputs.
 
     `peak_bytes` is the largest sum of bytes of results that were held at once in the last call; values that an
@@ -242,7 +361,7 @@ class Machine:
 
     def __init__(
         self,
-        program: Program,
+        program: NacProgram,
         outputs: Sequence[str],
         seed: int,
         limits: Limits,
@@ -252,23 +371,23 @@ class Machine:
         self.program = program
         self.findings: list[Diagnostic] = []
         """What the last call found."""
-        self.watch: Watch = unwatched
+        self.watch: Progress = no_progress
         """Wraps the steps of a call, for a progress bar."""
-        self.trace: list[Event] = []
+        self.trace: list[MemoryEvent] = []
         """What the last call did to memory, where the machine is traced."""
         self.peak_bytes = 0
         self.drawn = Drawn()
         """What the last call drew."""
         self._seed = seed
         self._storage = Storage(False, limits.max_total_bytes)
-        self._draws = Draws(seed)
-        self._account = Account()
-        self._reader = Reader(program.load, self._storage, self.trace if traced else None)
-        self._operations = Operations(program.library, self._storage, limits, self._draws)
-        self._entries: tuple[Entry, ...] = find_entries(program)
-        self._outputs = name_outputs(program, outputs)
+        self._draws = CallGenerator(seed)
+        self._account = ByteAccount()
+        self._reader = WeightReader(program.load, self._storage, self.trace if traced else None)
+        self._operations = OperationLowering(program.library, self._storage, limits, self._draws)
+        self._entries: tuple[ProgramInput, ...] = _find_entries(program)
+        self._outputs = _name_outputs(program, outputs)
         self._last = last_instruction(program)
-        self._cursor = Cursor(())
+        self._cursor = StepCursor(())
         self._states = find_states(program)
         self._state = state
         if any(item.tensor.name not in state for item in program.states):
@@ -306,7 +425,7 @@ class Machine:
         account = self._account
         account.now = account.most = 0
         slots = self._code.template.copy()
-        taken = take_inputs(self._entries, inputs, self._storage, self._seed, lambda: self._picks)
+        taken = _take_inputs(self._entries, inputs, self._storage, self._seed, lambda: self._picks)
         for entry, array in zip(self._entries, taken, strict=True):
             slots[entry.index] = array
         pairs = zip(self._entries, taken, strict=True)
@@ -330,12 +449,12 @@ class Machine:
 
     def _run(self, slots: Slots) -> None:
         steps = self._code.steps
-        waiting: Iterator[Step] = iter(steps)
+        waiting: Iterator[SlotStep] = iter(steps)
         if self._cursor.steps:
             self._cursor.place = 0
             waiting = self._cursor
         try:
-            if self.watch is unwatched:
+            if self.watch is no_progress:
                 for step in waiting:
                     step(slots)
             else:
@@ -343,15 +462,15 @@ class Machine:
         except (Fault, Problem, ZeroDivisionError, MemoryError, LamellaError) as problem:
             self._tell(self._owner(waiting), problem)
 
-    def _owner(self, waiting: Iterator[Step]) -> int:
+    def _owner(self, waiting: Iterator[SlotStep]) -> int:
         """The instruction of the step that was taken last."""
         return self._code.owners[len(self._code.steps) - length_hint(waiting) - 1]
 
-    def _run_watched(self, slots: Slots, waiting: Iterator[Step]) -> None:
+    def _run_watched(self, slots: Slots, waiting: Iterator[SlotStep]) -> None:
         """Instruction by instruction, each with its word, for those who look; a branch leaves some out."""
         words = {index: word_of(self.program, index) for index in set(self._code.owners)}
         taken = groupby(waiting, lambda step: self._owner(waiting))
-        named = (_Named(words[owner], steps) for owner, steps in taken)
+        named = (_NamedInstruction(words[owner], steps) for owner, steps in taken)
         for item in self.watch(named, len(words)):
             for step in item.steps:
                 step(slots)
@@ -362,25 +481,25 @@ class Machine:
         if isinstance(problem, LamellaError):
             findings = [item.from_origin(*item.origins, *origin.words()) for item in problem.findings]
             raise LamellaError(findings) from problem
-        with told(origin.what, origin):
+        with findings_at(origin.what, origin):
             raise problem
 
     # --- preparing ------------------------------------------------------------------------------------------
 
-    def _link(self) -> _Code:
-        program, sizes, loads = self.program, find_sizes(self.program), find_loads(self.program)
+    def _link(self) -> _LinkedCode:
+        program, sizes, loads = self.program, find_sizes(self.program), _find_loads(self.program)
         plan = follow(program.file, sizes, self._last + 1)
-        room = Room([None] * len(program.file.instructions))
+        room = SlotAllocator([None] * len(program.file.instructions))
         known = {index for index, _ in self._states}
         linker = Linker(program, self._operations, self._reader, loads, plan, room, known)
         tuples = frozenset(index for index, item in enumerate(program.results) if isinstance(item, tuple))
         blocks = linker.blocks
         ticks = Ticks(plan, sizes, tuples, self._account, self._reader, loads, blocks.owned)
-        jumps = Jumps(blocks, linker, ticks, self._cursor)
+        jumps = BlockJumps(blocks, linker, ticks, self._cursor)
         commands: Mapping[int, Sequence[Command]] = {
             tick.index: tick.commands for tick in program.file.schedule
         }
-        steps: list[Step] = []
+        steps: list[SlotStep] = []
         owners: list[int] = []
         for index in range(self._last + 1):
             jumps.begin(index, len(steps))
@@ -393,7 +512,7 @@ class Machine:
             owners += [index] * len(found)
         if blocks.owned:
             self._cursor.steps = steps
-        return _Code(steps, owners, room.template, ticks)
+        return _LinkedCode(steps, owners, room.template, ticks)
 
     # --- random inputs --------------------------------------------------------------------------------------
 
@@ -412,4 +531,4 @@ class Machine:
             yield names, prepared.instance, prepared.formulas
 
 
-__all__ = ["Event", "Machine", "Program", "Result", "State", "compile_program"]
+__all__ = ["MemoryEvent", "NacMachine", "NacProgram", "ProgramState", "Result", "compile_program"]

@@ -8,14 +8,12 @@ from operator import itemgetter, methodcaller
 
 import numpy as np
 
-from lamella.backend.nacvm.inputs import Entry
-from lamella.backend.nacvm.operations import Env, Operations
-from lamella.backend.nacvm.preload import Load, Reader
-from lamella.backend.nacvm.program import Path, Program, Result, paths, size_of, tensor_bytes
-from lamella.backend.nacvm.schedule import Plan
-from lamella.backend.nacvm.tape import Register, Room, Slots, Step, Tape, bind
-from lamella.backend.nacvm.ticks import held_bytes
-from lamella.backend.reference.findings import told
+from lamella.backend.executor.findings import findings_at
+from lamella.backend.formula.tape import Register, SlotAllocator, Slots, SlotStep, Tape, bind
+from lamella.backend.nacvm.operations import Env, OperationLowering
+from lamella.backend.nacvm.preload import ParameterLoad, WeightReader
+from lamella.backend.nacvm.program import NacProgram, Path, Result, paths, size_of, tensor_bytes
+from lamella.backend.nacvm.schedule import MemoryPlan, held_bytes
 from lamella.base.arrays import Array, to_exchange
 from lamella.base.diagnostic import Rule
 from lamella.base.origin import Origin
@@ -23,8 +21,8 @@ from lamella.graph.nodes import Tensor, tensors
 from lamella.lang.nac.check.memory.flow import is_state
 from lamella.lang.nac.nodes import INPUT, OUTPUT, Instruction
 from lamella.lang.nac.operations import FINAL, LIFTED, PARAMETER, SYSTEM_NAMES, USER
-from lamella.lang.nac.regions import Block, Blocks, has_blocks, is_handing, read_blocks
-from lamella.lang.nac.rules.running import RESULT_GONE
+from lamella.lang.nac.regions import InstructionBlock, InstructionBlocks, has_blocks, is_handing, read_blocks
+from lamella.lang.nac.rules.schedule import RESULT_GONE
 from lamella.lang.skriptnd.rules.graphs import NO_MEANING, TOO_MUCH_MEMORY
 from lamella.ops.problem import Fault
 
@@ -32,7 +30,7 @@ SMALL = 64
 """Elements of a constant that formulas may compute with before the run; larger ones stand in one slot."""
 
 
-def last_instruction(program: Program) -> int:
+def last_instruction(program: NacProgram) -> int:
     """The instruction that ends a run: the first final output."""
     for index, item in enumerate(program.file.instructions):
         if item.operation == OUTPUT and item.variant == FINAL:
@@ -40,18 +38,7 @@ def last_instruction(program: Program) -> int:
     return len(program.file.instructions) - 1
 
 
-def find_entries(program: Program) -> tuple[Entry, ...]:
-    """The inputs of a program in the order of its instructions; those without a name have the tensor's."""
-    names = {item.index: item.name for item in program.file.inputs}
-    found = []
-    for index, item in enumerate(program.file.instructions):
-        result = program.results[index]
-        if item.operation == INPUT and item.variant == USER and isinstance(result, Tensor):
-            found.append(Entry(index, names.get(index, result.name), result, item.span))
-    return tuple(found)
-
-
-def find_states(program: Program) -> tuple[tuple[int, str], ...]:
+def find_states(program: NacProgram) -> tuple[tuple[int, str], ...]:
     """The instructions that load a state, each with the name of its variable."""
     names = {state.id: state.tensor.name for state in program.states}
     items = enumerate(program.file.instructions)
@@ -59,17 +46,7 @@ def find_states(program: Program) -> tuple[tuple[int, str], ...]:
     return tuple((index, names[id_]) for index, id_ in loads if id_ in names)
 
 
-def find_loads(program: Program) -> dict[int, Load]:
-    """The instructions that load a parameter."""
-    found = {}
-    for index, item in enumerate(program.file.instructions):
-        result = program.results[index]
-        if item.operation == INPUT and item.variant == PARAMETER and isinstance(result, Tensor):
-            found[index] = Load(index, item.constants[0] if item.constants else 0, result, item.span)
-    return found
-
-
-def find_sizes(program: Program) -> dict[int, int]:
+def find_sizes(program: NacProgram) -> dict[int, int]:
     """The bytes of each instruction's result, where it has any."""
     return {
         index: size_of(result)
@@ -78,7 +55,7 @@ def find_sizes(program: Program) -> dict[int, int]:
     }
 
 
-def origin_of(program: Program, index: int) -> Origin:
+def origin_of(program: NacProgram, index: int) -> Origin:
     """An instruction, for findings."""
     steps = program.steps[index]
     made = steps[0].origin if steps else None
@@ -87,7 +64,7 @@ def origin_of(program: Program, index: int) -> Origin:
     return Origin(f"instruction {index} {word_of(program, index)}", span, above)
 
 
-def word_of(program: Program, index: int) -> str:
+def word_of(program: NacProgram, index: int) -> str:
     """What an instruction calls."""
     number = program.file.instructions[index].operation
     name = next((entry.name for entry in program.file.operations if entry.id == number), None)
@@ -99,15 +76,15 @@ def word_of(program: Program, index: int) -> str:
 class Linker:
     """Makes the steps of instructions."""
 
-    program: Program
-    operations: Operations
-    reader: Reader
-    loads: Mapping[int, Load]
-    plan: Plan
-    room: Room
+    program: NacProgram
+    operations: OperationLowering
+    reader: WeightReader
+    loads: Mapping[int, ParameterLoad]
+    plan: MemoryPlan
+    room: SlotAllocator
     states: Collection[int] = ()
     """The instructions whose states are there from the start."""
-    blocks: Blocks = field(init=False)
+    blocks: InstructionBlocks = field(init=False)
     constants: dict[str, Array] = field(init=False)
     _slots: dict[str, int] = field(default_factory=dict)
     """Where large constants stand."""
@@ -116,11 +93,11 @@ class Linker:
         self.blocks = read_blocks(self.program.file.instructions)
         self.constants = {}
         for item in self.program.constants:
-            with told(item.tensor.name, item.tensor.origin):
+            with findings_at(item.tensor.name, item.tensor.origin):
                 self.constants[item.tensor.name] = self.operations.array(item)
 
-    def link(self, index: int) -> list[Step]:
-        """The steps of an instruction; what is wrong with it by the schedule is told when the run comes there."""
+    def link(self, index: int) -> list[SlotStep]:
+        """The steps of an instruction; one that its schedule breaks fails when the run comes there."""
         missing, item = self.plan.missing.get(index), self.program.file.instructions[index]
         needed, limit = self.plan.alive[index], self.operations.storage.most_bytes
         if missing is not None:
@@ -134,7 +111,7 @@ class Linker:
             return [] if fits else [_refuse(NO_MEANING, reason="its blocks do not fit behind it")]
         return self._link_output(index, item) if item.operation == OUTPUT else self._link_operation(index)
 
-    def _link_input(self, index: int, item: Instruction) -> list[Step]:
+    def _link_input(self, index: int, item: Instruction) -> list[SlotStep]:
         """Inputs and states are there from the start; weights are read when their instruction comes."""
         if item.variant == PARAMETER and index in self.loads:
             return [_load(self.reader, self.loads[index])]
@@ -144,7 +121,7 @@ class Linker:
             return [_refuse(NO_MEANING, reason=f"inputs of variant {item.variant} are not run")]
         return []
 
-    def _link_output(self, index: int, item: Instruction) -> list[Step]:
+    def _link_output(self, index: int, item: Instruction) -> list[SlotStep]:
         block = self.blocks.at(index)
         if is_handing(item) and block is not None:
             return [self._hand_over(index, item, block)]
@@ -165,7 +142,7 @@ class Linker:
 
         return [step]
 
-    def _hand_over(self, index: int, item: Instruction, block: Block) -> Step:
+    def _hand_over(self, index: int, item: Instruction, block: InstructionBlock) -> SlotStep:
         """Add results of a block to that of its instruction; of convergences one for each block."""
         owner, result = block.owner, self.program.results[block.owner]
         sources = [index + offset for offset in item.offsets]
@@ -180,25 +157,25 @@ class Linker:
 
         return step
 
-    def link_join(self, owner: int, last: int) -> list[Step]:
+    def link_join(self, owner: int, last: int) -> list[SlotStep]:
         """The steps of a convergence, whose blocks have handed over what its operation reads."""
         tape, env = Tape(), dict[str, Register]()
         whole = tape.read(owner)
         for operation in self.program.steps[last]:
             read = (item for argument in operation.inputs for item in tensors(argument))
             env |= {item.name: tape.do(itemgetter(number), whole) for number, item in enumerate(read)}
-            with told(operation.operator, origin_of(self.program, owner)):
+            with findings_at(operation.operator, origin_of(self.program, owner)):
                 self.operations.add(tape, operation, env)
         result = self.program.results[owner]
         if not isinstance(result, Tensor):
             return []
         return bind(tape, self._gather(tape, env, result), owner, self.room)
 
-    def _link_operation(self, index: int) -> list[Step]:
+    def _link_operation(self, index: int) -> list[SlotStep]:
         tape, env = Tape(), dict[str, Register]()
         self._enter(tape, env, index)
         for operation in self.program.steps[index]:
-            with told(operation.operator, origin_of(self.program, index)):
+            with findings_at(operation.operator, origin_of(self.program, index)):
                 self.operations.add(tape, operation, env)
         result = self.program.results[index]
         if not isinstance(result, Tensor | tuple):
@@ -255,7 +232,7 @@ def _first(held: object) -> object:
     return held
 
 
-def _load(reader: Reader, load: Load) -> Step:
+def _load(reader: WeightReader, load: ParameterLoad) -> SlotStep:
     index = load.index
 
     def step(slots: Slots) -> None:
@@ -264,7 +241,7 @@ def _load(reader: Reader, load: Load) -> Step:
     return step
 
 
-def _refuse(rule: Rule, **values: object) -> Step:
+def _refuse(rule: Rule, **values: object) -> SlotStep:
     """A step that ends the run with a finding."""
 
     def step(slots: Slots) -> None:
@@ -309,21 +286,3 @@ def _leave(result: Result, held: object) -> Iterator[Array]:
 def _keep(held: object) -> Array:
     """What stays for the next run: an array that nobody else writes to, of several the first."""
     return np.array(_first(held))
-
-
-def name_outputs(program: Program, names: Sequence[str]) -> tuple[str, ...]:
-    """The names of the outputs: those that are given, else those of the tensors where they differ."""
-    last = last_instruction(program)
-    if last < 0 or program.file.instructions[last].operation != OUTPUT:
-        return ()
-    found: list[str] = []
-    kept = {state.update for state in program.states}
-    for number, offset in enumerate(program.file.instructions[last].offsets):
-        if number in kept:
-            continue
-        result = program.results[last + offset]
-        several = [tensor.name for tensor, _ in paths(result)]
-        found += several if isinstance(result, Tensor | tuple) else [""]
-    plain = len(set(found)) == len(found) and "" not in found
-    known = found if plain else [f"output{number}" for number in range(len(found))]
-    return tuple(names) if len(names) == len(known) else tuple(known)

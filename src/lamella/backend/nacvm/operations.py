@@ -8,18 +8,17 @@ from operator import itemgetter
 
 import numpy as np
 
-from lamella.backend.nacvm.formula.lower import lower
-from lamella.backend.nacvm.formula.terms import Held, Tensors
-from lamella.backend.nacvm.formula.values import UnsupportedError
+from lamella.backend.executor.extents import Extents
+from lamella.backend.executor.run import ExecutionContext, GraphRun, names_of
+from lamella.backend.formula.lower import FormulaSet, lower_formulas
+from lamella.backend.formula.program import Constants, FormulaProgram, compile_formulas, literals
+from lamella.backend.formula.storage import Storage, TensorValue, known_shape, known_single
+from lamella.backend.formula.tape import Function, Register, Tape
+from lamella.backend.formula.terms import StoredTensor, Tensors
 from lamella.backend.nacvm.program import tensor_bytes
-from lamella.backend.nacvm.tape import Function, Register, Room, Slots, Step, Tape, bind
-from lamella.backend.reference.nodes.lifetimes import names_of
-from lamella.backend.reference.nodes.machine import Frame, Machine
-from lamella.backend.reference.nodes.operators import Held as Given
-from lamella.backend.reference.nodes.operators import Operators, Prepared
-from lamella.backend.reference.storage import Storage, known_shape, known_single
-from lamella.backend.reference.symbols import Extents
+from lamella.backend.reference.operators import BoundOperation, FormulaRunner
 from lamella.base.arrays import Array
+from lamella.base.errors import Unsupported
 from lamella.base.limits import Limits
 from lamella.graph.binding import signature
 from lamella.graph.compose.decompose import Body, compose_call
@@ -35,7 +34,7 @@ MANY = 1 << 62
 
 
 @dataclass(slots=True)
-class Draws:
+class CallGenerator:
     """Random numbers of one call; the same seed gives the same ones in every call."""
 
     seed: int
@@ -49,7 +48,7 @@ class Draws:
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class ComposedPattern:
     """A composed operation: the call that it was first met in, and its components under the names of that call."""
 
     operation: Operation
@@ -58,18 +57,18 @@ class Pattern:
 
 
 @dataclass(slots=True)
-class Operations:
+class OperationLowering:
     """Puts operations of a library on tapes; what operations share is done once."""
 
     library: Library
     storage: Storage
     limits: Limits
-    draws: Draws
-    operators: Operators = field(init=False)
-    _patterns: dict[object, Pattern] = field(default_factory=dict)
+    draws: CallGenerator
+    operators: FormulaRunner = field(init=False)
+    _patterns: dict[object, ComposedPattern] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.operators = Operators(self.library, self.storage, self.limits)
+        self.operators = FormulaRunner(self.library, self.storage, self.limits)
 
     def add(self, tape: Tape, operation: Operation, env: Env) -> None:
         """Put an operation on a tape; its outputs join the values by name."""
@@ -92,15 +91,16 @@ class Operations:
 
     # --- formulas -------------------------------------------------------------------------------------------
 
-    def _add_formulas(self, tape: Tape, prepared: Prepared, operation: Operation, env: Env) -> bool:
+    def _add_formulas(self, tape: Tape, prepared: BoundOperation, operation: Operation, env: Env) -> bool:
         """Put the formulas on the tape; False, and nothing done, where their structure is not known."""
         before = len(tape.actions)
         try:
             found = self._lower(tape, prepared, operation, env)
-        except (UnsupportedError, Fault):
+        except (Unsupported, Fault):
             del tape.actions[before:]
             tape.finite.clear()
             return False
+        # What must be finite is only known when the run comes here: a program of its own decides between two ways.
         if tape.finite:
             del tape.actions[before:]
             tape.finite.clear()
@@ -108,48 +108,45 @@ class Operations:
         env.update(zip(_names(operation.outputs), found, strict=True))
         return True
 
-    def _lower(self, tape: Tape, prepared: Prepared, operation: Operation, env: Env) -> list[Register]:
+    def _formulas(self, prepared: BoundOperation, operation: Operation) -> FormulaSet:
         storage, outputs = self.storage, prepared.instance.outputs
-        held = self._held(tape, prepared, operation, env)
         types = [storage.dtype(item.element) for given in operation.inputs for item in tensors(given)]
         real = storage.real([*types, *(storage.dtype(item.element) for item in outputs)])
-        return lower(tape, prepared.specialise({}), held, outputs, storage, real)
+        return FormulaSet(prepared.specialise({}), outputs, storage, real, {})
 
-    def _add_guarded(self, tape: Tape, prepared: Prepared, operation: Operation, env: Env) -> bool:
-        """Put the formulas on a tape of their own, which runs where some inputs are finite."""
-        names, inner = list(_names(operation.inputs)), Tape()
-        local = {name: inner.read(place) for place, name in enumerate(names)}
-        found = self._lower(inner, prepared, operation, local)
-        if len(found) != 1 or not inner.finite <= inner.given.keys():
+    def _lower(self, tape: Tape, prepared: BoundOperation, operation: Operation, env: Env) -> list[Register]:
+        inputs = self._inputs(tape, prepared, operation, env)
+        constants = dict(literals(tape, self._constants(prepared, operation)))
+        return lower_formulas(tape, self._formulas(prepared, operation), {**inputs, **constants})
+
+    def _add_guarded(self, tape: Tape, prepared: BoundOperation, operation: Operation, env: Env) -> bool:
+        """Put the formulas into a program of their own, which runs where some inputs are finite."""
+        formulas, inputs = self._formulas(prepared, operation), self._inputs(tape, prepared, operation, env)
+        program = compile_formulas(formulas, inputs, self._constants(prepared, operation))
+        if program is None:
             return False
-        room = Room([None] * (len(names) + 1))
-        steps = bind(inner, found[0], len(names), room)
-        tested = tuple(sorted(inner.given[register] for register in inner.finite))
-        run = _guard(Inner(tuple(steps), room.template, tested), self._whole(operation))
-        tape.note(inner.largest)
-        env[next(_names(operation.outputs))] = tape.do(run, *(env[name] for name in names))
+        self._add_call(tape, _guard(program, self._whole(operation)), operation, env)
         return True
 
-    def _held(self, tape: Tape, prepared: Prepared, operation: Operation, env: Env) -> Tensors:
-        """The inputs and the constants of an operation by the names that its definition gives them."""
-        found: dict[str, Held | tuple[Held, ...]] = {}
+    def _inputs(self, tape: Tape, prepared: BoundOperation, operation: Operation, env: Env) -> Tensors:
+        """The inputs of an operation by the names that its definition gives them."""
+        found: dict[str, StoredTensor | tuple[StoredTensor, ...]] = {}
         for (name, _), argument in zip(prepared.instance.inputs, operation.inputs, strict=True):
             if isinstance(argument, Pack):
-                raise UnsupportedError("the length of a pack is not known")
+                raise Unsupported("the length of a pack is not known")
             items = tuple(self._one(tape, item, env) for item in tensors(argument))
             if argument is not None:
                 found[name] = items[0] if isinstance(argument, Tensor) else items
-        nothing = [None] * len(operation.inputs)
-        for name, value in self.operators.tensors(prepared.instance, nothing, {}).items():
-            arrays = value if isinstance(value, tuple) else (value,)
-            known = tuple(Held(tape.literal(item), item.shape, item.dtype) for item in arrays)
-            found[name] = known if isinstance(value, tuple) else known[0]
         return found
 
-    def _one(self, tape: Tape, tensor: Tensor, env: Env) -> Held:
+    def _constants(self, prepared: BoundOperation, operation: Operation) -> Constants:
+        """The constants of an operation by the names that its definition gives them."""
+        return self.operators.tensors(prepared.instance, [None] * len(operation.inputs), {})
+
+    def _one(self, tape: Tape, tensor: Tensor, env: Env) -> StoredTensor:
         shape = known_shape(tensor.shape, {})
         tape.note(tensor_bytes(tensor))
-        return Held(env[tensor.name], shape, self.storage.dtype(tensor.element))
+        return StoredTensor(env[tensor.name], shape, self.storage.dtype(tensor.element))
 
     # --- components -----------------------------------------------------------------------------------------
 
@@ -167,24 +164,27 @@ class Operations:
         made = zip(_names(operation.outputs), _names(pattern.operation.outputs), strict=True)
         env.update({name: inner[other] for name, other in made})
 
-    def _pattern(self, operation: Operation) -> Pattern:
+    def _pattern(self, operation: Operation) -> ComposedPattern:
         """The components of a call; calls that differ in names alone share them."""
         names = list(_names(operation.inputs))
         key = signature(operation), tuple(names.index(name) for name in names)
         if key not in self._patterns:
             body = compose_call(self.library, operation, limits=self.limits)
             constants = {item.tensor.name: self.array(item) for item in body.constants}
-            self._patterns[key] = Pattern(operation, body, constants)
+            self._patterns[key] = ComposedPattern(operation, body, constants)
         return self._patterns[key]
 
     # --- the general way ------------------------------------------------------------------------------------
 
     def _add_whole(self, tape: Tape, operation: Operation, env: Env) -> None:
         """Let the reference run an operation."""
-        given = [env[name] for name in _names(operation.inputs)]
+        self._add_call(tape, self._whole(operation), operation, env)
+
+    def _add_call(self, tape: Tape, function: Function, operation: Operation, env: Env) -> None:
+        """Put a call of a function on the tape that takes the inputs of an operation and gives its outputs."""
         made = list(_names(operation.outputs))
         tape.note(MANY)
-        result = tape.do(self._whole(operation), *given)
+        result = tape.do(function, *(env[name] for name in _names(operation.inputs)))
         if len(made) == 1:
             env[made[0]] = result
             return
@@ -192,12 +192,12 @@ class Operations:
             env[name] = tape.do(itemgetter(number), result)
 
     def _whole(self, operation: Operation) -> Callable[..., Array | tuple[Array, ...]]:
-        machine = Machine(self.library, self.storage, self.limits, False, self.operators)
+        machine = ExecutionContext(self.library, self.storage, self.limits, False, self.operators)
         nodes, draws = (operation,), self.draws
         kept = list(names_of(operation.outputs))
 
         def run(*arrays: Array) -> Array | tuple[Array, ...]:
-            frame = Frame(machine, Extents(), draws.take())
+            frame = GraphRun(machine, Extents(), draws.take())
             for argument, value in zip(operation.inputs, _arrange(operation.inputs, arrays), strict=True):
                 frame.put(argument, value)
             frame.run(nodes, (), kept)
@@ -207,27 +207,14 @@ class Operations:
         return run
 
 
-@dataclass(frozen=True, slots=True)
-class Inner:
-    """Steps of an operation of its own: its inputs stand in the first slots, then its output."""
-
-    steps: tuple[Step, ...]
-    template: Slots
-    tested: tuple[int, ...]
-
-
-def _guard(inner: Inner, otherwise: Callable[..., Array | tuple[Array, ...]]) -> Function:
-    """Run steps where the inputs that they ask for are finite, and the whole operation where one is not."""
+def _guard(program: FormulaProgram, otherwise: Callable[..., Array | tuple[Array, ...]]) -> Function:
+    """Run a program where the inputs that it asks for are finite, and the whole operation where one is not."""
 
     def run(*arrays: Array) -> Array | tuple[Array, ...]:
-        for place in inner.tested:
-            if not np.isfinite(arrays[place]).all():
-                return otherwise(*arrays)
-        slots = [*arrays, *inner.template[len(arrays) :]]
-        for step in inner.steps:
-            step(slots)
-        found: Array = slots[len(arrays)]
-        return found
+        results = program.run(arrays)
+        if results is None:
+            return otherwise(*arrays)
+        return results[0] if len(results) == 1 else results
 
     return run
 
@@ -236,7 +223,7 @@ def _names(arguments: Sequence[Argument]) -> Iterator[str]:
     return (item.name for argument in arguments for item in tensors(argument))
 
 
-def _arrange(arguments: Sequence[Argument], arrays: Sequence[Array]) -> Iterator[Given]:
+def _arrange(arguments: Sequence[Argument], arrays: Sequence[Array]) -> Iterator[TensorValue]:
     """Arrays one after the other, as the arguments that they stand for."""
     waiting = iter(arrays)
     for argument in arguments:

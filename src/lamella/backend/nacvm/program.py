@@ -19,7 +19,7 @@ Path: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ProgramState:
     """What is kept between runs: the id by which instructions load it, and the number of the output it becomes.
 
     `start` gives the numbers of the first run.
@@ -32,7 +32,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class NacProgram:
     """A file with its meaning: for each instruction its graph operations, often one, and what it gives.
 
     All shapes are numbers. `constants` are tensors that operations read and no instruction gives; `load` reads and
@@ -45,11 +45,11 @@ class Program:
     constants: tuple[Constant, ...]
     library: Library
     load: Callable[[int], Array]
-    states: tuple[State, ...] = ()
+    states: tuple[ProgramState, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class MemoryEvent:
     """Something that a traced run did to memory: at a tick, to the result of an instruction, on a thread.
 
     Kinds are `load`, `preload start`, `preload end`, `save`, `free` and `forward`.

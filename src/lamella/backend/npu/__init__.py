@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lamella.backend.npu.executable import Executable, compile_plan
-from lamella.backend.npu.generate import random_inputs
+from lamella.backend.npu.executable import PlanExecutable, compile_plan, random_inputs
 from lamella.backend.npu.opcodes import OPCODES
 from lamella.lang.nem.resolved import Plan
 
-__all__ = ["BACKEND", "Executable", "NpuBackend", "compile_plan", "random_inputs"]
+__all__ = ["BACKEND", "NpuBackend", "PlanExecutable", "compile_plan", "random_inputs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class NpuBackend:
         """Why it cannot run here; it needs nothing but NumPy."""
         return None
 
-    def compile(self, program: Plan) -> Executable:
+    def compile(self, program: Plan) -> PlanExecutable:
         """Make a checked plan callable."""
         return compile_plan(program)
 

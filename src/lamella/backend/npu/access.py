@@ -14,7 +14,7 @@ MOVES = ("transfer", "store")
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class BufferAccess:
     """A tensor at a place in a buffer."""
 
     buffer: str
@@ -22,12 +22,12 @@ class Access:
     type: TensorType
 
 
-def reads_of(task: Task, iteration: Mapping[int, int]) -> list[Access]:
+def reads_of(task: Task, iteration: Mapping[int, int]) -> list[BufferAccess]:
     """What an instance reads, in the order of its inputs; moves read raw bytes."""
     return [_access(region, _type_in(task, region), iteration) for region in task.inputs]
 
 
-def writes_of(task: Task, iteration: Mapping[int, int]) -> list[Access]:
+def writes_of(task: Task, iteration: Mapping[int, int]) -> list[BufferAccess]:
     """What an instance writes, in the order of its outputs; moves write as many bytes as they read."""
     return [_access(region, _type_in(task, region), iteration) for region in task.outputs]
 
@@ -38,7 +38,7 @@ def _type_in(task: Task, region: Region) -> TensorType:
     return region.type or byte_type(region.extent)
 
 
-def _access(region: Region, type: TensorType, iteration: Mapping[int, int]) -> Access:
+def _access(region: Region, type: TensorType, iteration: Mapping[int, int]) -> BufferAccess:
     """The access in an iteration; a place outside the buffer is an error that a checked plan does not have."""
     try:
         offset = region.offset.at(iteration)
@@ -47,7 +47,7 @@ def _access(region: Region, type: TensorType, iteration: Mapping[int, int]) -> A
     end = offset + region.extent
     if offset < 0 or end > region.buffer.size:
         raise LamellaError([_outside(region, offset, end)])
-    return Access(region.buffer.name, offset, type)
+    return BufferAccess(region.buffer.name, offset, type)
 
 
 def _outside(region: Region, first: int, end: int) -> Diagnostic:

@@ -4,31 +4,141 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import numpy.typing as npt
 
 from lamella.backend.drawing import Drawn, refuse_missing, types_of
-from lamella.backend.npu.access import Access, reads_of, writes_of
-from lamella.backend.npu.findings import Findings
-from lamella.backend.npu.generate import random_inputs
+from lamella.backend.npu.access import MOVES, BufferAccess, reads_of, writes_of
+from lamella.backend.npu.findings import RunFindings
 from lamella.backend.npu.interface import Interface, find_interface
-from lamella.backend.npu.memory import Memory, byte_places, within_memory
-from lamella.backend.npu.opcodes import Operand, apply
+from lamella.backend.npu.memory import MemoryImage, byte_places, read_tensor, within_memory, write_tensor
+from lamella.backend.npu.opcodes import OpcodeInput, apply
+from lamella.backend.npu.opcodes.call import element_of
 from lamella.backend.npu.order import Instance, program_order, random_order
 from lamella.backend.npu.ports import Ports
-from lamella.backend.watch import Watch, unwatched
+from lamella.backend.progress import Progress, no_progress
+from lamella.base import arrays
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError, Rule, errors
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
-from lamella.lang.nem.resolved import Plan, Task
+from lamella.lang.nem.resolved import Plan, Task, TensorType
 from lamella.lang.nem.rules import MEMORY_NEEDED, UNINITIALISED
+
+# --- seeded random inputs: each byte is drawn as the type as which it is read first --------------------------
+
+
+BIAS = 1 << 15
+"""Biases are drawn from ±2^15, so that an i32 accumulator rarely overflows."""
+_LINEAR = ("gemm", "matmul", "conv1d", "conv2d", "conv3d", "depthwise_conv2d")
+
+
+def random_inputs(plan: Plan, seed: int = 0, limits: Limits = DEFAULT) -> dict[str, Array]:
+    """An array for each input of the plan, by name; the same seed gives the same arrays."""
+    interface = find_interface(plan, limits)
+    drawing = _Drawing(plan, interface, seed)
+    for task, iteration in program_order(plan, limits):
+        if not drawing.pending:
+            break
+        drawing.visit(task, iteration)
+    return {name: drawing.array(name) for name in interface.inputs}
+
+
+class _Drawing:
+    """Images of the needed bytes, and for bytes that were moved the place they came from."""
+
+    def __init__(self, plan: Plan, interface: Interface, seed: int) -> None:
+        self.ports = Ports(plan)
+        self.random = np.random.default_rng(seed)
+        ends = np.cumsum([0, *(buffer.size for buffer in plan.buffers)])
+        self.base = {buffer.name: int(ends[number]) for number, buffer in enumerate(plan.buffers)}
+        self.image = np.zeros(int(ends[-1]), np.uint8)
+        self.open = np.zeros(int(ends[-1]), np.bool_)
+        for buffer in plan.buffers:
+            start = self.base[buffer.name]
+            if buffer.imported or interface.needed[buffer.name].any():
+                self.image[start : start + buffer.size] = self.random.integers(0, 256, buffer.size, np.uint8)
+            self.open[start : start + buffer.size] = interface.needed[buffer.name]
+        self.pending = int(self.open.sum())
+        moved = {task.outputs[0].buffer for task in plan.tasks() if task.opcode in MOVES}
+        # Numbers of bytes count from 1; 0 says that a byte was computed.
+        self.origin = {buffer.name: self._own_numbers(buffer.name, buffer.size) for buffer in moved}
+
+    def _own_numbers(self, buffer: str, size: int) -> Array:
+        return np.arange(size, dtype=np.int64) + self.base[buffer] + 1
+
+    def visit(self, task: Task, iteration: Mapping[int, int]) -> None:
+        """Draw what a task reads with a type; follow what it moves."""
+        reads, writes = reads_of(task, iteration), writes_of(task, iteration)
+        if task.opcode in MOVES:
+            self.origin[writes[0].buffer][self._places(writes[0])] = self._origins(reads[0])
+            return
+        for index, access in enumerate(reads):
+            self._draw(task, index, access)
+        for access in writes:
+            if access.buffer in self.origin:
+                self.origin[access.buffer][self._places(access)] = 0
+
+    @staticmethod
+    def _places(access: BufferAccess) -> slice | Array:
+        return byte_places(access.offset, access.type)
+
+    def _origins(self, access: BufferAccess) -> Array:
+        places = self._places(access)
+        if access.buffer in self.origin:
+            return self.origin[access.buffer][places]
+        if isinstance(places, slice):
+            places = np.arange(places.start, places.stop)
+        return places + self.base[access.buffer] + 1
+
+    def _draw(self, task: Task, index: int, access: BufferAccess) -> None:
+        origins = self._origins(access) - 1
+        wanted = (origins >= 0) & self.open[origins]
+        if not wanted.any():
+            return
+        values = _draw_values(self.random, task, index, access.type)
+        places = byte_places(0, access.type)
+        extent = places.stop if isinstance(places, slice) else int(places.max()) + 1
+        part = np.zeros(extent, np.uint8)
+        write_tensor(part, 0, access.type, values)
+        drawn = origins[wanted]
+        self.image[drawn] = part[places][wanted]
+        self.open[drawn] = False
+        self.pending -= np.unique(drawn).size
+
+    def array(self, name: str) -> Array:
+        """The drawn bytes as the array of an input."""
+        access = self.ports.find(name)
+        return arrays.to_exchange(
+            read_tensor(self.image, self.base[access.buffer] + access.offset, access.type)
+        )
+
+
+def _draw_values(random: np.random.Generator, task: Task, index: int, type: TensorType) -> Array:
+    """Floats are standard normal, integers use their whole range, indices are legal ones."""
+    element = element_of(type)
+    if element.is_float:
+        return arrays.cast(random.standard_normal(type.shape), element)
+    low, high = element.minimum, element.maximum
+    if task.opcode == "gather" and index == 1:
+        low, high = 0, min(high, _axis_size(task) - 1)
+    elif task.opcode in _LINEAR and index == 2:
+        low, high = max(low, -BIAS), min(high, BIAS)
+    return arrays.cast(random.integers(low, high, type.shape, np.int64, endpoint=True), element)
+
+
+def _axis_size(task: Task) -> int:
+    """The size of the axis that a gather picks from."""
+    type, axis = task.inputs[0].type, task.attributes.get("axis", 0)
+    return type.shape[axis] if type is not None and isinstance(axis, int) else 1
+
 
 # --- executes a plan on a memory image, one task instance after the other -----------------------------------
 
 
-def run_plan(plan: Plan, memory: Memory, order: Iterable[Instance]) -> list[Diagnostic]:
+def run_plan(plan: Plan, memory: MemoryImage, order: Iterable[Instance]) -> list[Diagnostic]:
     """Run the instances in a legal order; an error ends the run, warnings do not. The findings are returned."""
-    findings = Findings(plan)
+    findings = RunFindings(plan)
     for task, iteration in order:
         try:
             run_instance(memory, findings, task, iteration)
@@ -41,7 +151,9 @@ def run_plan(plan: Plan, memory: Memory, order: Iterable[Instance]) -> list[Diag
     return findings.diagnostics()
 
 
-def run_instance(memory: Memory, findings: Findings, task: Task, iteration: Mapping[int, int]) -> None:
+def run_instance(
+    memory: MemoryImage, findings: RunFindings, task: Task, iteration: Mapping[int, int]
+) -> None:
     """Read the operands, apply the opcode, write the results unless an error was found."""
 
     def report(rule: Rule, **values: object) -> None:
@@ -60,8 +172,8 @@ def run_instance(memory: Memory, findings: Findings, task: Task, iteration: Mapp
         memory.write(access.buffer, access.offset, access.type, values)
 
 
-def _load(memory: Memory, access: Access) -> Operand:
-    return Operand(memory.read(access.buffer, access.offset, access.type), access.type)
+def _load(memory: MemoryImage, access: BufferAccess) -> OpcodeInput:
+    return OpcodeInput(memory.read(access.buffer, access.offset, access.type), access.type)
 
 
 def _too_large(plan: Plan, task: Task) -> Diagnostic:
@@ -72,18 +184,20 @@ def _too_large(plan: Plan, task: Task) -> Diagnostic:
 PROGRAM, RANDOM = "program", "random"
 
 
-def compile_plan(plan: Plan, *, seed: int = 0, order: str = PROGRAM, limits: Limits = DEFAULT) -> Executable:
+def compile_plan(
+    plan: Plan, *, seed: int = 0, order: str = PROGRAM, limits: Limits = DEFAULT
+) -> PlanExecutable:
     """Make a checked plan callable; the seed picks random inputs, `order` is "program", "random" or "random:SEED"."""
-    return Executable(plan, seed, order, limits)
+    return PlanExecutable(plan, seed, order, limits)
 
 
-class Executable:
+class PlanExecutable:
     """Runs a plan; `findings` are those of the last call."""
 
     def __init__(self, plan: Plan, seed: int, order: str, limits: Limits) -> None:
         self.plan = plan
         self.findings: list[Diagnostic] = []
-        self.watch: Watch = unwatched
+        self.watch: Progress = no_progress
         self.draws = True
         """Whether inputs that a call does not give are random; where not, they are missing."""
         self.drawn = Drawn()
@@ -116,12 +230,12 @@ class Executable:
             raise LamellaError(self.findings)
         return {name: self._ports.read(memory, name) for name in self.outputs}
 
-    def _fill(self, inputs: Mapping[str, npt.ArrayLike]) -> Memory:
+    def _fill(self, inputs: Mapping[str, npt.ArrayLike]) -> MemoryImage:
         """Memory as a run finds it: random inputs, and over them those that are given, in order."""
         missing = self._missing(inputs)
         if not self.draws:
             refuse_missing({name: str(self._ports.find(name).type) for name in missing})
-        memory = Memory(self.plan.buffers, self._limits)
+        memory = MemoryImage(self.plan.buffers, self._limits)
         self.drawn = Drawn()
         if missing:
             drawn = self._write_random(memory)
@@ -141,7 +255,7 @@ class Executable:
             if needed[access.buffer][byte_places(access.offset, access.type)].any()
         ]
 
-    def _write_random(self, memory: Memory) -> Mapping[str, Array]:
+    def _write_random(self, memory: MemoryImage) -> Mapping[str, Array]:
         """Nobody outside can fill an L1, so that its random bytes do not count as written."""
         with within_memory(self.plan.buffers):
             drawn: Mapping[str, Array] = random_inputs(self.plan, self._seed, self._limits)

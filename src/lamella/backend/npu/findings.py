@@ -10,7 +10,7 @@ from lamella.lang.nem.resolved import Loop, Plan, Task
 
 
 @dataclass(slots=True)
-class _Found:
+class _CountedFinding:
     """The first time, and how many times."""
 
     rule: Rule
@@ -20,18 +20,18 @@ class _Found:
     count: int = 0
 
 
-class Findings:
+class RunFindings:
     """Collects what the instances of a plan report; `failed` says whether an error is among it."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._found: dict[tuple[int, str], _Found] = {}
+        self._found: dict[tuple[int, str], _CountedFinding] = {}
         self.failed = False
 
     def add(self, task: Task, iteration: Mapping[int, int], rule: Rule, values: Mapping[str, object]) -> None:
         """Count a finding of a task."""
         key = task.number, rule.code
-        self._found.setdefault(key, _Found(rule, task, iteration, values)).count += 1
+        self._found.setdefault(key, _CountedFinding(rule, task, iteration, values)).count += 1
         self.failed = self.failed or rule.severity == ERROR
 
     def diagnostics(self) -> list[Diagnostic]:
@@ -40,7 +40,7 @@ class Findings:
         return [_tell(item, names) for item in self._found.values()]
 
 
-def _tell(item: _Found, names: Mapping[int, str]) -> Diagnostic:
+def _tell(item: _CountedFinding, names: Mapping[int, str]) -> Diagnostic:
     more = f" ({item.count} times)" if item.count > 1 else ""
     place = iteration_text(item.iteration, names) + more
     values = {"task": item.task.title, "iteration": place, **item.values}

@@ -26,7 +26,7 @@ from lamella.lang.nem.rules import MEMORY_NEEDED
 _RAW: Mapping[int, str] = MappingProxyType({8: "<u1", 16: "<u2", 32: "<u4"})
 
 
-class Memory:
+class MemoryImage:
     """One image and one mask of written bytes per buffer, by name; all bytes begin as zero and not written."""
 
     def __init__(self, buffers: Iterable[Buffer], limits: Limits = DEFAULT) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from lamella.backend.npu.access import Access
-from lamella.backend.npu.memory import Memory, byte_type
+from lamella.backend.npu.access import BufferAccess
+from lamella.backend.npu.memory import MemoryImage, byte_type
 from lamella.backend.npu.opcodes.call import element_of
 from lamella.base import arrays
 from lamella.base.arrays import Array
@@ -30,32 +30,32 @@ class Ports:
         self._plan = plan
         self.buffers = {item.name: item for item in plan.buffers}
         self.regions = {
-            name: Access(region.buffer.name, region.offset.constant, region.type)
+            name: BufferAccess(region.buffer.name, region.offset.constant, region.type)
             for name, region in plan.regions.items()
             if region.offset.is_constant and region.type is not None
         }
         """The typed ones."""
 
-    def find(self, name: str) -> Access:
+    def find(self, name: str) -> BufferAccess:
         """The place that a name stands for; an untyped region is a place of bytes."""
         if name in self.regions:
             return self.regions[name]
         if name in self.buffers:
-            return Access(name, 0, byte_type(self.buffers[name].size))
+            return BufferAccess(name, 0, byte_type(self.buffers[name].size))
         region = self._plan.regions.get(name)
         if region is None:
             known = ", ".join([*self.buffers, *self._plan.regions][:20])
             raise self._refuse(name, f"is neither a buffer nor a region of the program; there are {known}")
         if not region.offset.is_constant:
             raise self._refuse(name, "has another place in every iteration; give its buffer instead")
-        return Access(region.buffer.name, region.offset.constant, byte_type(region.extent))
+        return BufferAccess(region.buffer.name, region.offset.constant, byte_type(region.extent))
 
-    def read(self, memory: Memory, name: str) -> Array:
+    def read(self, memory: MemoryImage, name: str) -> Array:
         """The bytes of a buffer or the tensor of a region, as outsiders read it."""
         access = self.find(name)
         return arrays.to_exchange(memory.read(access.buffer, access.offset, access.type))
 
-    def write(self, memory: Memory, values: Mapping[str, npt.ArrayLike]) -> None:
+    def write(self, memory: MemoryImage, values: Mapping[str, npt.ArrayLike]) -> None:
         """Store arrays by name, in order; what does not fit is an error."""
         for name, value in values.items():
             access = self.find(name)

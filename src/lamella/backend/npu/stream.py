@@ -14,10 +14,10 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from lamella.backend.npu.executable import PROGRAM, Executable
-from lamella.backend.npu.findings import Findings
-from lamella.backend.npu.memory import Memory, read_tensor, within_memory, write_tensor
-from lamella.backend.npu.opcodes import Operand, apply
+from lamella.backend.npu.executable import PROGRAM, PlanExecutable
+from lamella.backend.npu.findings import RunFindings
+from lamella.backend.npu.memory import MemoryImage, read_tensor, within_memory, write_tensor
+from lamella.backend.npu.opcodes import OpcodeInput, apply
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError, Rule, errors
 from lamella.base.limits import DEFAULT, Limits
@@ -41,7 +41,7 @@ def compile_stream(
     return StreamExecutable(stream, seed, order, limits)
 
 
-class StreamExecutable(Executable):
+class StreamExecutable(PlanExecutable):
     """Runs a stream; without inputs they are random, the same as those of the program with the same seed."""
 
     def __init__(self, stream: Stream, seed: int, order: str, limits: Limits) -> None:
@@ -54,20 +54,20 @@ class StreamExecutable(Executable):
         memory = self._fill(inputs)
         random = None if self._order_seed is None else Random(self._order_seed)
         with within_memory(self.plan.buffers):
-            self.findings = _Run(self.stream, self.plan, memory).all(queue_up(self.stream), random)
+            self.findings = _StreamRun(self.stream, self.plan, memory).all(queue_up(self.stream), random)
         if errors(self.findings):
             raise LamellaError(self.findings)
         return {name: self._ports.read(memory, name) for name in self.outputs}
 
 
-class _Run:
+class _StreamRun:
     """One execution: what was started and is not complete holds the values it is going to write."""
 
-    def __init__(self, stream: Stream, plan: Plan, memory: Memory) -> None:
+    def __init__(self, stream: Stream, plan: Plan, memory: MemoryImage) -> None:
         self.stream = stream
         self.memory = memory
-        self.places = _Places(stream)
-        self.findings = Findings(plan)
+        self.places = _BufferTable(stream)
+        self.findings = RunFindings(plan)
         self.statements: dict[object, int] = {}
         self.pending: dict[int, list[Result] | None] = {}
 
@@ -119,18 +119,18 @@ class _Run:
         results = apply(record.op, operands, types, record.attrs, report)
         return list(zip(record.dst, types, results, strict=True))
 
-    def _load(self, engine: int, record: Record, access: Access, handed: Sequence[Result]) -> Operand:
+    def _load(self, engine: int, record: Record, access: Access, handed: Sequence[Result]) -> OpcodeInput:
         type = tensor_type(access, self.stream.constants)
         for made, made_type, values in handed:
             if hands_on(made, access):
-                return Operand(_reread(made_type, values, type), type)
+                return OpcodeInput(_reread(made_type, values, type), type)
         place = self.places.find(access, engine)
         offset = access.addr - place.addr
         missing = self.memory.unwritten(place.buffer, offset, type)
         if missing is not None:
             found = f"bytes [{missing[0]}, {missing[1]})"
             self._report(record, UNINITIALISED, {"range": found, "buffer": place.buffer})
-        return Operand(self.memory.read(place.buffer, offset, type), type)
+        return OpcodeInput(self.memory.read(place.buffer, offset, type), type)
 
     def _report(self, record: Record, rule: Rule, values: dict[str, object]) -> None:
         """Count a finding of the statement that a record comes from."""
@@ -154,7 +154,7 @@ def _reread(made: TensorType, values: Array, wanted: TensorType) -> Array:
     return read_tensor(image, 0, wanted)
 
 
-class _Places:
+class _BufferTable:
     """Finds the buffer of an address."""
 
     def __init__(self, stream: Stream) -> None:
@@ -177,7 +177,7 @@ class _Places:
 
 def plan_of(stream: Stream) -> Plan:
     """The records in the order of the program, as tasks on the buffers of the memory map."""
-    places = _Places(stream)
+    places = _BufferTable(stream)
     order = sorted(stream.records(), key=lambda item: item[1].seq)
     buffers = {place.buffer: _buffer(place) for place in sorted(stream.memory, key=lambda item: item.number)}
 

@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from lamella.backend.tisa.build import Builder
-from lamella.backend.tisa.cuts import SPECIAL
-from lamella.backend.tisa.decoding import Decoder
-from lamella.backend.tisa.patterns import PatternError
-from lamella.backend.tisa.problem import TokenizerProblem
-from lamella.backend.tisa.running import Encode
+from lamella.backend.tisa.build import Decoder, TokenizerBuilder
+from lamella.backend.tisa.stages import SPECIAL, Encode
 from lamella.backend.tisa.vocabulary import load_vocabulary
 from lamella.base.diagnostic import LamellaError, errors
+from lamella.base.errors import Found, Malformed
 from lamella.base.source import NOWHERE
 from lamella.lang.nac.assembly.programs import decode_manifest
-from lamella.lang.nac.check.sections.manifest import check_manifest
+from lamella.lang.nac.check.manifest import check_manifest
 from lamella.lang.nac.nodes import File
-from lamella.lang.nac.rules import sections, tokenizing
+from lamella.lang.nac.rules import sections
 
 # --- tokenizers: texts to ids and back, as the manifest of a file says --------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Tokenizer:
+class ManifestTokenizer:
     """A tokenizer that is ready; `load_tokenizer` makes it."""
 
     _encode: Encode
@@ -37,8 +34,8 @@ class Tokenizer:
         """The ids of a text, within the template of the manifest where it has one."""
         try:
             found = list(self._encode(text)) if text else []
-        except PatternError as problem:
-            raise LamellaError([tokenizing.PATTERN.at(NOWHERE, pattern="…", reason=problem.reason)]) from None
+        except Malformed as problem:
+            raise LamellaError([sections.PATTERN.at(NOWHERE, pattern="…", reason=str(problem))]) from None
         if self._template == (None,):
             return found
         ids: list[int] = []
@@ -63,20 +60,20 @@ class Tokenizer:
         return self._tokens.get(number)
 
 
-def load_tokenizer(file: File) -> Tokenizer:
+def load_tokenizer(file: File) -> ManifestTokenizer:
     """The tokenizer that a file carries in PROC and RSRC; LamellaError with findings where it cannot be run."""
     if not len(file.manifest):
-        raise LamellaError([tokenizing.NO_MANIFEST.at(file.span)])
+        raise LamellaError([sections.NO_MANIFEST.at(file.span)])
     findings = errors(check_manifest(file))
     if findings:
         raise LamellaError(findings)
     try:
         return _load(file)
-    except TokenizerProblem as problem:
-        raise LamellaError([problem.finding]) from None
+    except Found as problem:
+        raise LamellaError(problem.findings) from None
 
 
-def _load(file: File) -> Tokenizer:
+def _load(file: File) -> ManifestTokenizer:
     steps = decode_manifest(file.manifest)
     vocabulary = load_vocabulary(file)
     if steps is None:
@@ -84,10 +81,10 @@ def _load(file: File) -> Tokenizer:
         finding = sections.MANIFEST_CUT.at(
             file.manifest_span, name="an instruction", offset=0, problem=problem
         )
-        raise TokenizerProblem(finding)
+        raise Found(finding)
     if vocabulary is None:
-        raise TokenizerProblem(tokenizing.NO_VOCABULARY.at(file.manifest_span, name="the manifest"))
-    builder = Builder(vocabulary, file.manifest_span, {item.name: item for item in file.resources})
+        raise Found(sections.NO_VOCABULARY.at(file.manifest_span, name="the manifest"))
+    builder = TokenizerBuilder(vocabulary, file.manifest_span, {item.name: item for item in file.resources})
     builder.run(steps)
     tokens, ids = vocabulary.tokens(), dict(vocabulary.ids)
     for token in builder.added:
@@ -96,7 +93,7 @@ def _load(file: File) -> Tokenizer:
     special = frozenset(token.id for token in builder.added if token.flags & SPECIAL)
     encode = builder.encode or (lambda text: [])
     template = (None,) if builder.template is None else builder.template
-    return Tokenizer(encode, template, tuple(builder.decoders), ids, tokens, special)
+    return ManifestTokenizer(encode, template, tuple(builder.decoders), ids, tokens, special)
 
 
-__all__ = ["Tokenizer", "load_tokenizer"]
+__all__ = ["ManifestTokenizer", "load_tokenizer"]

@@ -1,170 +1,194 @@
-"""A manifest as stages: every instruction checked against those before it and against the vocabulary."""
+"""Compilation of a manifest to stages, a model and decoders; every instruction is checked against those before it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from lamella.backend.tisa import changes, cuts
-from lamella.backend.tisa.changes import SURROUND, Change, characterwise
-from lamella.backend.tisa.cuts import Added, Cut, Rule, Settling
-from lamella.backend.tisa.decoding import Decoder, build_decoder, is_decoder, published_decoders
-from lamella.backend.tisa.models.bpe import BytePairs
-from lamella.backend.tisa.models.options import FALLBACK, Options, byte_ids, published_unknown
-from lamella.backend.tisa.patterns import Matcher, Node, PatternError, parse_pattern
-from lamella.backend.tisa.problem import TokenizerProblem
-from lamella.backend.tisa.running import Encode, join
+from lamella.backend.tisa import stages
+from lamella.backend.tisa.models import (
+    BytePairs,
+    EncodeOptions,
+    LikeliestPieces,
+    WordPieces,
+    published_unknown,
+)
+from lamella.backend.tisa.patterns import Matcher, parse_pattern
+from lamella.backend.tisa.stages import (
+    STAGES,
+    SURROUND,
+    AddedToken,
+    Cut,
+    Encode,
+    Operands,
+    PartitionRule,
+    Stage,
+    TextChange,
+    byte_alphabet,
+    characterwise,
+    join,
+)
 from lamella.backend.tisa.vocabulary import Vocabulary
-from lamella.base.errors import InputError
+from lamella.base.errors import Found, InputError, Malformed
 from lamella.base.reader import Reader
 from lamella.base.source import Span
-from lamella.lang.nac.assembly.nodes import Step, StepOperand
-from lamella.lang.nac.check.sections.manifest import BEHAVES, PROTECTED, TRIMS
+from lamella.lang.nac.assembly.nodes import ProgramStep, StepOperand
+from lamella.lang.nac.check.manifest import BEHAVES, PROTECTED, TRIMS
 from lamella.lang.nac.nodes import Resource
-from lamella.lang.nac.rules import tokenizing as rules
+from lamella.lang.nac.rules import sections as rules
 
-# --- word pieces: the longest piece of the vocabulary from the left -----------------------------------------
-
-
-LONGEST_PIECE = 1024
-"""Characters of a piece that is looked for."""
+# --- decoders: from tokens to the text that they stand for --------------------------------------------------
 
 
-def lengths_of(tokens: Iterable[str]) -> tuple[int, ...]:
-    """The lengths of some tokens, the longest first."""
-    return tuple(sorted({len(token) for token in tokens if 0 < len(token) <= LONGEST_PIECE}, reverse=True))
+Tokens = list[str]
+Decoder = Callable[[Tokens], Tokens]
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_CLEANED = (
+    (" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"),
+    (" do not", " don't"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"),
+)  # fmt: skip
 
 
-class WordPieces:
-    """Pieces that begin a word, and those that continue it behind a marker."""
-
-    def __init__(self, vocabulary: Vocabulary, options: Options | None, marker: str) -> None:
-        ids = vocabulary.ids
-        inner = {token[len(marker) :]: number for token, number in ids.items() if token.startswith(marker)}
-        self._tables = (dict(ids), lengths_of(ids)), (inner, lengths_of(inner))
-        self._options = options
-        self._unknown = options.unknown if options else published_unknown(ids)
-
-    def encode(self, word: str) -> list[int]:
-        """The ids of a word; with options an unknown word is unknown as a whole."""
-        unknown = [] if self._unknown is None else [self._unknown]
-        if self._options and len(word) > self._options.longest:
-            return unknown
-        found: list[int] = []
-        at = 0
-        while at < len(word):
-            size, number = self._longest(word, at)
-            if number is None and self._options:
-                return unknown
-            found += unknown if number is None else [number]
-            at += size
-        return found
-
-    def _longest(self, word: str, at: int) -> tuple[int, int | None]:
-        """The size and the id of the longest piece at a place; one character without id where there is none."""
-        table, sizes = self._tables[at > 0]
-        left = len(word) - at
-        for size in sizes:
-            if size <= left:
-                number = table.get(word[at : at + size])
-                if number is not None:
-                    return size, number
-        return 1, None
+def build_decoder(step: ProgramStep) -> Decoder:
+    """What an instruction does with the tokens."""
+    return _DECODERS[step.name](*step.operands)
 
 
-# --- the likeliest pieces: those whose scores have the largest sum ------------------------------------------
+def is_decoder(name: str) -> bool:
+    """Whether an instruction leads back."""
+    return name in _DECODERS
 
 
-LONGEST = 49
-"""Characters of a piece that the published instruction looks for."""
-PENALTY = 10.0
-"""How much less likely than the least likely piece an unknown character is."""
-NOWHERE = float("-inf")
+def decode_bytes() -> Decoder:
+    """DECODE_BYTES: tokens of the byte alphabet, others as they are."""
+    bytes_of = {character: byte for byte, character in enumerate(byte_alphabet())}
+
+    def token_bytes(token: str) -> bytes:
+        try:
+            return bytes([bytes_of[character] for character in token])
+        except KeyError:
+            return token.encode("utf-8", "replace")
+
+    return lambda tokens: [b"".join(map(token_bytes, tokens)).decode("utf-8", "replace")]
 
 
-class LikeliestPieces:
-    """Scores by piece, with the lengths that pieces beginning with a character have."""
+def decode_wordpieces(marker: object, cleaned: object) -> Decoder:
+    """DECODE_WORDPIECES: a space before each word but the first, none before what continues one."""
+    mark = str(marker)
 
-    def __init__(self, vocabulary: Vocabulary, options: Options | None) -> None:
-        self._ids, self._options = vocabulary.ids, options
-        most = max(map(len, vocabulary.ids), default=0) if options else LONGEST
-        self._scores = {
-            text: vocabulary.scores.get(text, 0.0) for text in vocabulary.ids if len(text) <= most
-        }
-        starts: dict[str, list[str]] = {}
-        for token in self._scores:
-            starts.setdefault(token[:1], []).append(token)
-        self._sizes = {first: tuple(reversed(lengths_of(tokens))) for first, tokens in starts.items()}
-        self._worst = min(self._scores.values(), default=0.0) - PENALTY
-        self._unknown = options.unknown if options else published_unknown(vocabulary.ids)
+    def one(place: int, token: str) -> str:
+        if place:
+            token = token.replace(mark, "", 1) if token.startswith(mark) else f" {token}"
+        for old, new in _CLEANED if cleaned else ():
+            token = token.replace(old, new)
+        return token
 
-    def encode(self, word: str) -> list[int]:
-        """The ids of a word."""
-        pieces = self._best(word)
-        if self._options is None:
-            return self._published(word, pieces)
-        found: list[int] = []
-        for piece in _fuse(pieces, self._scores):
-            found += self._look_up(piece)
-        return found
-
-    def _published(self, word: str, pieces: Sequence[str]) -> list[int]:
-        """Characters one by one where no pieces cover the word."""
-        known = all(piece in self._ids for piece in pieces)
-        unknown = published_unknown(self._ids)
-        return [self._ids.get(piece, unknown) for piece in (pieces if known else word)]
-
-    def _look_up(self, piece: str) -> list[int]:
-        number = self._ids.get(piece)
-        if number is not None:
-            return [number]
-        fallback = self._options is not None and self._options.has(FALLBACK)
-        numbers = byte_ids(piece, self._ids) if fallback else None
-        if numbers is not None:
-            return numbers
-        return [] if self._unknown is None else [self._unknown]
-
-    def _best(self, word: str) -> list[str]:
-        """The pieces of the best way through a word; a character that is no piece has the worst score."""
-        scores, table = [0.0] + [NOWHERE] * len(word), self._scores
-        origins = [-1] * (len(word) + 1)
-        for at, first in enumerate(word):
-            here, alone = scores[at], False
-            for size in self._sizes.get(first, ()):
-                score = table.get(word[at : at + size]) if at + size <= len(word) else None
-                if score is not None:
-                    alone = alone or size == 1
-                    if origins[at + size] < 0 or here + score > scores[at + size]:
-                        scores[at + size], origins[at + size] = here + score, at
-            if not alone and (origins[at + 1] < 0 or here + self._worst > scores[at + 1]):
-                scores[at + 1], origins[at + 1] = here + self._worst, at
-        return _walk_back(word, origins)
+    return lambda tokens: [one(place, token) for place, token in enumerate(tokens)]
 
 
-def _walk_back(word: str, origins: Sequence[int]) -> list[str]:
-    pieces, end = [], len(word)
-    while end > 0:
-        pieces.append(word[origins[end] : end])
-        end = origins[end]
-    return pieces[::-1]
+def decode_spaces(mark: object, drop: object) -> Decoder:
+    """DECODE_SPACES: marks are spaces; in the first token they may stand for nothing."""
+
+    def one(place: int, token: str) -> str:
+        return token.replace(str(mark), "" if drop and not place else " ")
+
+    return lambda tokens: [one(place, token) for place, token in enumerate(tokens)]
 
 
-def _fuse(pieces: Sequence[str], known: dict[str, float]) -> list[str]:
-    """Unknown pieces in a row are one."""
-    found: list[str] = []
-    fusing = False
-    for piece in pieces:
-        unknown = piece not in known
-        if unknown and fusing:
-            found[-1] += piece
-        else:
-            found.append(piece)
-        fusing = unknown
-    return found
+def _decoding_fuse() -> Decoder:
+    return lambda tokens: ["".join(tokens)]
 
 
-# --- CHARSMAP: the table by which sentencepiece changes characters, a trie in one array with the ------------
+def _strip(content: object, start: object, stop: object) -> Decoder:
+    character, first, last = str(content), _number(start), _number(stop)
+
+    def one(token: str) -> str:
+        begin = min(first, len(token) - len(token.lstrip(character)))
+        end = len(token) - min(last, len(token) - len(token.rstrip(character)))
+        return token[begin : max(begin, end)]
+
+    return lambda tokens: [one(token) for token in tokens]
+
+
+def _number(operand: object) -> int:
+    return operand if isinstance(operand, int) else 0
+
+
+def _fallback() -> Decoder:
+    return _join_bytes
+
+
+def _join_bytes(tokens: Tokens) -> Tokens:
+    """Tokens `<0x41>` in a row are the bytes of a text; where they are none, each is a replacement character."""
+    found: Tokens = []
+    waiting = bytearray()
+    for token in [*tokens, ""]:
+        byte = _BYTE.fullmatch(token)
+        if byte:
+            waiting.append(int(byte[1], 16))
+            continue
+        if waiting:
+            found += _texts_of(bytes(waiting))
+            waiting.clear()
+        found.append(token)
+    return found[:-1]
+
+
+def _texts_of(data: bytes) -> Tokens:
+    try:
+        return [data.decode("utf-8")]
+    except UnicodeDecodeError:
+        return ["\ufffd"] * len(data)
+
+
+def _replace(is_pattern: object, old: object, new: object) -> Decoder:
+    if is_pattern:
+        matcher = Matcher([parse_pattern(str(old))])
+        return lambda tokens: [matcher.replace(token, lambda _: str(new)) for token in tokens]
+    if not old:
+        return lambda tokens: tokens
+    return lambda tokens: [token.replace(str(old), str(new)) for token in tokens]
+
+
+def _suffix(suffix: object) -> Decoder:
+    def one(place: int, token: str, count: int) -> str:
+        return token.replace(str(suffix), "" if place == count - 1 else " ") if suffix else token
+
+    return lambda tokens: [one(place, token, len(tokens)) for place, token in enumerate(tokens)]
+
+
+def _join(separator: object) -> Decoder:
+    return lambda tokens: [str(separator).join(tokens)]
+
+
+_DECODERS: Mapping[str, Callable[..., Decoder]] = MappingProxyType(
+    {
+        "DECODE_BYTES": decode_bytes,
+        "DECODE_WORDPIECES": decode_wordpieces,
+        "DECODE_SPACES": decode_spaces,
+        "DECODE_FUSE": _decoding_fuse,
+        "DECODE_STRIP": _strip,
+        "DECODE_FALLBACK": _fallback,
+        "DECODE_REPLACE": _replace,
+        "DECODE_SUFFIX": _suffix,
+        "DECODE_JOIN": _join,
+    }
+)
+
+
+def published_decoders(steps: Sequence[ProgramStep]) -> list[Decoder]:
+    """The ways back of a manifest that names none: those of the way there."""
+    operands = {step.name: step.operands for step in steps}
+    if "BYTE_ENCODE" in operands:
+        return [decode_bytes()]
+    if "WORDPIECE_ENCODE" in operands:
+        return [decode_wordpieces(operands["WORDPIECE_ENCODE"][0], 0)]
+    return [decode_spaces("▁", 0), _decoding_fuse(), _strip(" ", 1, 0)]
+
+
+# --- CHARSMAP: the character table of sentencepiece, a double-array trie with texts behind it ---------------
 
 
 LONGEST_CLUSTER = 5
@@ -208,7 +232,7 @@ class CharacterMap:
         end = self._texts.find(b"\0", start)
         return self._texts[start : end if end >= 0 else None].decode("utf-8", "replace")
 
-    def change(self) -> Change:
+    def change(self) -> TextChange:
         """The change of whole texts: characters with their marks first, then characters."""
         clusters = Matcher([parse_pattern(_CLUSTER)])
         single = characterwise(self._character).apply
@@ -221,7 +245,7 @@ class CharacterMap:
                 at = end
             return "".join(pieces) + single(text[at:])
 
-        return Change(apply)
+        return TextChange(apply)
 
     def _character(self, character: str) -> str:
         found = self.find(character)
@@ -236,7 +260,7 @@ def _offset(unit: int) -> int:
     return (unit >> 10) << ((unit & (1 << 9)) >> 6)
 
 
-# --- how much longer texts may become by what a manifest does with them, one instruction after --------------
+# --- growth of texts: a bound over all instructions of a manifest -------------------------------------------
 
 
 MOST_GROWTH = 4096
@@ -260,7 +284,7 @@ class Growth:
     times: int = 1
     formed: int = 1
 
-    def follow(self, step: Step, longest: int = 0) -> None:
+    def follow(self, step: ProgramStep, longest: int = 0) -> None:
         """Count an instruction; `longest` is the longest text of the table that it names."""
         form = _form(step)
         if form:
@@ -272,13 +296,13 @@ class Growth:
             self.formed = 1
 
 
-def _form(step: Step) -> int:
+def _form(step: ProgramStep) -> int:
     if step.name == "LOWERCASE":
         return _LOWER
     return _FORMS[str(step.operands[0])] if step.name == "UNICODE_NORM" else 0
 
 
-def _put(step: Step) -> int:
+def _put(step: ProgramStep) -> int:
     """How many characters stand for one where others are put in; 0 for instructions that put nothing in."""
     texts = find_texts(step.operands)
     match step.name:
@@ -303,20 +327,16 @@ def find_texts(operands: tuple[StepOperand, ...]) -> list[str]:
     return [item for item in nested if isinstance(item, str)]
 
 
-Operands = tuple[StepOperand, ...]
-Stage = Change | Cut | Settling
-
-
 @dataclass
-class Builder:
+class TokenizerBuilder:
     """What a manifest has said so far."""
 
     vocabulary: Vocabulary
     span: Span
     resources: Mapping[str, Resource] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
-    added: list[Added] = field(default_factory=list)
-    options: Options | None = None
+    added: list[AddedToken] = field(default_factory=list)
+    options: EncodeOptions | None = None
     encode: Encode | None = None
     template: tuple[int | None, ...] | None = None
     decoders: list[Decoder] = field(default_factory=list)
@@ -324,23 +344,23 @@ class Builder:
     longest: int = 0
     """Characters of the longest text of the last table."""
 
-    def run(self, steps: Sequence[Step]) -> None:
+    def run(self, steps: Sequence[ProgramStep]) -> None:
         """All instructions."""
         for place, step in enumerate(steps):
             self._check_order(place, step)
             try:
                 self._add(step)
-            except PatternError as problem:
+            except Malformed as problem:
                 pattern = next((item for item in find_texts(step.operands) if _is_wrong(item)), "")
-                finding = rules.PATTERN.at(self.span, pattern=pattern, reason=problem.reason)
-                raise TokenizerProblem(finding) from None
+                finding = rules.PATTERN.at(self.span, pattern=pattern, reason=str(problem))
+                raise Found(finding) from None
             self._check_growth(place, step)
         if self.encode is None:
             name = steps[-1].name if steps else "nothing"
             raise self._misplaced(len(steps) - 1, name, "is the last, and no instruction encodes")
         self.decoders = self.decoders or published_decoders(steps)
 
-    def _check_order(self, place: int, step: Step) -> None:
+    def _check_order(self, place: int, step: ProgramStep) -> None:
         encoded = self.encode is not None
         if step.name == "COMPOSE":
             wrong = (
@@ -353,20 +373,20 @@ class Builder:
         if wrong:
             raise self._misplaced(place, step.name, wrong)
 
-    def _check_growth(self, place: int, step: Step) -> None:
+    def _check_growth(self, place: int, step: ProgramStep) -> None:
         """Texts grow with what is put into them, again and again: a bound for all instructions together."""
         self.growth.follow(step, self.longest)
         if self.growth.times > MOST_GROWTH:
-            raise TokenizerProblem(rules.GROWTH.at(self.span, name=step.name, place=place, most=MOST_GROWTH))
+            raise Found(rules.GROWTH.at(self.span, name=step.name, place=place, most=MOST_GROWTH))
 
-    def _misplaced(self, place: int, name: str, problem: str) -> TokenizerProblem:
-        return TokenizerProblem(rules.ORDER.at(self.span, name=name, place=place, problem=problem))
+    def _misplaced(self, place: int, name: str, problem: str) -> Found:
+        return Found(rules.ORDER.at(self.span, name=name, place=place, problem=problem))
 
-    def _add(self, step: Step) -> None:
+    def _add(self, step: ProgramStep) -> None:
         if is_decoder(step.name):
             self.decoders.append(build_decoder(step))
-        elif step.name in _STAGES:
-            self.stages.append(_STAGES[step.name](step.operands))
+        elif step.name in STAGES:
+            self.stages.append(STAGES[step.name](step.operands))
         else:
             _OTHERS[step.name](self, step.operands)
 
@@ -377,14 +397,14 @@ class Builder:
         unknown = published_unknown(self.vocabulary.ids)
         made = [_rule(operand) for operand in operands if isinstance(operand, tuple)]
         if made:
-            self.stages.append(cuts.partition(made, lambda text: self.vocabulary.ids.get(text, unknown)))
+            self.stages.append(stages.partition(made, lambda text: self.vocabulary.ids.get(text, unknown)))
 
     def add_tokens(self, operands: Operands) -> None:
         """ADDED_TOKENS; tokens of normalised texts are changed as texts before this place are."""
         tokens = [_token(operand) for operand in operands if isinstance(operand, tuple)]
         self.added += tokens
-        changing = [stage for stage in self.stages if isinstance(stage, Change)]
-        self.stages.append(cuts.added_tokens([_normalized(token, changing) for token in tokens]))
+        changing = [stage for stage in self.stages if isinstance(stage, TextChange)]
+        self.stages.append(stages.added_tokens([_normalized(token, changing) for token in tokens]))
 
     def map_characters(self, operands: Operands) -> None:
         """CHARSMAP: the table is a resource."""
@@ -398,19 +418,19 @@ class Builder:
             self.stages.append(table.change())
         except InputError as wrong:
             problem = f"cannot be read: {wrong.message}"
-            raise TokenizerProblem(rules.VOCABULARY.at(self.span, name=name, problem=problem)) from None
+            raise Found(rules.VOCABULARY.at(self.span, name=name, problem=problem)) from None
 
     def set_options(self, operands: Operands) -> None:
         """ENCODE_OPTIONS."""
         flags, longest, token, prefix = operands
         unknown = self._token_id("ENCODE_OPTIONS", str(token)) if token else None
-        self.options = Options(_int(flags), _int(longest), unknown, str(prefix))
+        self.options = EncodeOptions(_int(flags), _int(longest), unknown, str(prefix))
 
     def _token_id(self, name: str, token: str) -> int:
         found = self.vocabulary.ids.get(token)
         found = next((item.id for item in self.added if item.text == token), None) if found is None else found
         if found is None:
-            raise TokenizerProblem(rules.TOKEN.at(self.span, name=name, token=token))
+            raise Found(rules.TOKEN.at(self.span, name=name, token=token))
         return found
 
     def byte_pairs(self, operands: Operands) -> None:
@@ -444,81 +464,62 @@ class Builder:
 
 def _is_wrong(pattern: str) -> bool:
     try:
-        cuts.split(cuts.ISOLATED, False, parse_pattern(pattern))
-    except PatternError:
+        stages.split(stages.ISOLATED, False, parse_pattern(pattern))
+    except Malformed:
         return True
     return False
 
 
-def _fused(stages: Sequence[Stage]) -> list[Stage]:
+def _fused(unfused: Sequence[Stage]) -> list[Stage]:
     """The stages with changes of single characters between two cuts made one."""
     found: list[Stage] = []
-    row: list[Change] = []
-    for stage in stages:
-        if isinstance(stage, Change):
+    row: list[TextChange] = []
+    for stage in unfused:
+        if isinstance(stage, TextChange):
             row.append(stage)
         else:
-            found += [*changes.fuse(row), stage]
+            found += [*stages.fuse(row), stage]
             row = []
-    return [*found, *changes.fuse(row)]
+    return [*found, *stages.fuse(row)]
 
 
-def _normalized(token: Added, changing: Sequence[Change]) -> Added:
+def _normalized(token: AddedToken, changing: Sequence[TextChange]) -> AddedToken:
     text = token.text
-    for change in changing if token.flags & cuts.NORMALIZED else ():
+    for change in changing if token.flags & stages.NORMALIZED else ():
         text = change.apply(text)
-    return Added(token.flags, token.id, text or token.text)
+    return AddedToken(token.flags, token.id, text or token.text)
 
 
-def _token(operand: tuple[int | str, ...]) -> Added:
+def _token(operand: tuple[int | str, ...]) -> AddedToken:
     flags, number, text = operand
-    return Added(_int(flags), _int(number), str(text))
+    return AddedToken(_int(flags), _int(number), str(text))
 
 
 def _int(operand: object) -> int:
     return operand if isinstance(operand, int) else 0
 
 
-def _rule(operand: tuple[int | str, ...]) -> Rule:
+def _rule(operand: tuple[int | str, ...]) -> PartitionRule:
     """`[flags, pattern, behaviour, trim]`; a space before a protected pattern is no part of the token."""
     flags, pattern = _int(operand[0]), str(operand[1])
     protected = bool(flags & PROTECTED)
     if protected and pattern[:1] in ("<", "["):
         pattern = " ?" + pattern
-    behaviour = _int(operand[2]) if flags & BEHAVES else cuts.ISOLATE
-    return Rule(parse_pattern(pattern), protected, behaviour, str(operand[-1]) if flags & TRIMS else "")
+    behaviour = _int(operand[2]) if flags & BEHAVES else stages.ISOLATE
+    return PartitionRule(
+        parse_pattern(pattern), protected, behaviour, str(operand[-1]) if flags & TRIMS else ""
+    )
 
 
-def _pattern(operand: StepOperand) -> Node:
-    return parse_pattern(str(operand))
-
-
-_STAGES: Mapping[str, Callable[[Operands], Stage]] = MappingProxyType(
+_OTHERS: Mapping[str, Callable[[TokenizerBuilder, Operands], None]] = MappingProxyType(
     {
-        "LOWERCASE": lambda _: changes.lower(),
-        "UNICODE_NORM": lambda given: changes.normalize(str(given[0])),
-        "REPLACE": lambda given: changes.replace(str(given[0]), str(given[1])),
-        "FILTER_CATEGORY": lambda given: changes.drop_categories([str(item) for item in given]),
-        "PREPEND": lambda given: changes.prepend(str(given[0])),
-        "PREPEND_WHERE": lambda given: changes.prepend(
-            str(given[1]), bool(_int(given[0]) & 1), bool(_int(given[0]) & 2)
-        ),
-        "REPLACE_PATTERN": lambda given: changes.replace_pattern(
-            _int(given[0]), _pattern(given[1]), str(given[2])
-        ),
-        "BYTE_ENCODE": lambda _: changes.encode_bytes(),
-        "SPLIT": lambda given: cuts.split(_int(given[0]), bool(given[1]), _pattern(given[2])),
-    }
-)
-_OTHERS: Mapping[str, Callable[[Builder, Operands], None]] = MappingProxyType(
-    {
-        "PARTITION_RULES": Builder.partition,
-        "ADDED_TOKENS": Builder.add_tokens,
-        "CHARSMAP": Builder.map_characters,
-        "ENCODE_OPTIONS": Builder.set_options,
-        "BPE_ENCODE": Builder.byte_pairs,
-        "WORDPIECE_ENCODE": Builder.word_pieces,
-        "UNIGRAM_ENCODE": Builder.likeliest,
-        "COMPOSE": Builder.compose,
+        "PARTITION_RULES": TokenizerBuilder.partition,
+        "ADDED_TOKENS": TokenizerBuilder.add_tokens,
+        "CHARSMAP": TokenizerBuilder.map_characters,
+        "ENCODE_OPTIONS": TokenizerBuilder.set_options,
+        "BPE_ENCODE": TokenizerBuilder.byte_pairs,
+        "WORDPIECE_ENCODE": TokenizerBuilder.word_pieces,
+        "UNIGRAM_ENCODE": TokenizerBuilder.likeliest,
+        "COMPOSE": TokenizerBuilder.compose,
     }
 )

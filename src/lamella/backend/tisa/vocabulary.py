@@ -7,11 +7,10 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from lamella.backend.tisa.problem import TokenizerProblem
-from lamella.base.errors import InputError
+from lamella.base.errors import Found, InputError, Malformed
 from lamella.base.reader import Reader
 from lamella.lang.nac.nodes import File, Resource
-from lamella.lang.nac.rules import tokenizing as rules
+from lamella.lang.nac.rules import sections as rules
 
 TOKENS, INDEX, MERGES, SCORES = "vocab.b", "vidx.b", "merges.b", "scores.b"
 Merge = tuple[str, str]
@@ -33,12 +32,8 @@ class Vocabulary:
         return found
 
 
-class _BadResourceError(Exception):
-    """What is wrong with a resource, as the rest of a sentence."""
-
-
 def load_vocabulary(file: File) -> Vocabulary | None:
-    """The vocabulary that a file carries, or None; TokenizerProblem where it cannot be read."""
+    """The vocabulary that a file carries, or None; Found where it cannot be read."""
     resources = {item.name: item for item in file.resources}
     for name, read in (
         (TOKENS, _read_tables),
@@ -50,9 +45,9 @@ def load_vocabulary(file: File) -> Vocabulary | None:
                 return read(resources)
             except InputError as problem:
                 reason = f"cannot be read: {problem.message}"
-            except _BadResourceError as problem:
+            except Malformed as problem:
                 reason = str(problem)
-            raise TokenizerProblem(rules.VOCABULARY.at(resources[name].span, name=name, problem=reason))
+            raise Found(rules.VOCABULARY.at(resources[name].span, name=name, problem=reason))
     return None
 
 
@@ -63,7 +58,7 @@ def _read_tables(resources: Mapping[str, Resource]) -> Vocabulary:
     offsets, records = _records(Reader(resources[TOKENS].data))
     ids = {token: number for token, number, _ in records}
     if len(ids) < len(records):
-        raise _BadResourceError("has a token twice")
+        raise Malformed("has a token twice")
     if INDEX in resources:
         _check_index(Reader(resources[INDEX].data), offsets, [number for _, number, _ in records])
     scores = {token: score for token, _, score in records}
@@ -96,7 +91,7 @@ def _text(data: memoryview) -> str:
     try:
         return bytes(data).decode("utf-8")
     except UnicodeDecodeError:
-        raise _BadResourceError("has a token that is not UTF-8") from None
+        raise Malformed("has a token that is not UTF-8") from None
 
 
 def _check_index(reader: Reader, offsets: Iterable[int], numbers: list[int]) -> None:
@@ -106,9 +101,9 @@ def _check_index(reader: Reader, offsets: Iterable[int], numbers: list[int]) -> 
     reader.finish("the index")
     if min(numbers, default=0) < 0 or max(numbers, default=-1) + 1 != size:
         last = max(numbers, default=-1)
-        raise _BadResourceError(f"has ids up to {last}, and '{INDEX}' has {size} places")
+        raise Malformed(f"has ids up to {last}, and '{INDEX}' has {size} places")
     if any(index[number] != offset for number, offset in zip(numbers, offsets, strict=True)):
-        raise _BadResourceError(f"and '{INDEX}' disagree about the place of a token")
+        raise Malformed(f"and '{INDEX}' disagree about the place of a token")
 
 
 def _read_scores(reader: Reader, ids: Mapping[str, int]) -> dict[str, float]:
@@ -117,13 +112,13 @@ def _read_scores(reader: Reader, ids: Mapping[str, int]) -> dict[str, float]:
     scores = struct.unpack(f"<{count}d", reader.take(8 * count))
     reader.finish("the scores")
     if any(not 0 <= number < count for number in ids.values()):
-        raise _BadResourceError(f"has ids for which '{SCORES}' has no score")
+        raise Malformed(f"has ids for which '{SCORES}' has no score")
     return {token: _number(scores[number]) for token, number in ids.items()}
 
 
 def _number(score: float) -> float:
     if score != score:
-        raise _BadResourceError("has a score that is no number")
+        raise Malformed("has a score that is no number")
     return score
 
 
@@ -144,13 +139,13 @@ def _read_json(resource: Resource) -> dict[str, object]:
     try:
         found: object = json.loads(bytes(resource.data))
     except (ValueError, RecursionError):
-        raise _BadResourceError("is not JSON") from None
+        raise Malformed("is not JSON") from None
     return _object(found)
 
 
 def _object(found: object) -> dict[str, object]:
     if not isinstance(found, dict):
-        raise _BadResourceError("is not an object of JSON")
+        raise Malformed("is not an object of JSON")
     return found
 
 
@@ -158,7 +153,7 @@ def _read_document(resources: Mapping[str, Resource]) -> Vocabulary:
     model = _object(_read_json(resources["tokenizer.json"]).get("model"))
     vocabulary, merges = model.get("vocab"), model.get("merges", [])
     if not isinstance(merges, list):
-        raise _BadResourceError("has merges that are no list")
+        raise Malformed("has merges that are no list")
     pairs = tuple(_pair(item.split(" ") if isinstance(item, str) else item) for item in merges)
     if isinstance(vocabulary, list):
         scored = [_scored(item) for item in vocabulary]
@@ -171,7 +166,7 @@ def _read_document(resources: Mapping[str, Resource]) -> Vocabulary:
 def _pair(item: object) -> Merge:
     if isinstance(item, list) and len(item) == 2 and isinstance(item[0], str) and isinstance(item[1], str):
         return item[0], item[1]
-    raise _BadResourceError("has a merge that is no pair of tokens")
+    raise Malformed("has a merge that is no pair of tokens")
 
 
 def _scored(item: object) -> tuple[str, float]:
@@ -182,13 +177,13 @@ def _scored(item: object) -> tuple[str, float]:
         and isinstance(item[1], float | int)
     ):
         return item[0], _number(float(item[1]))
-    raise _BadResourceError("has a token without a score")
+    raise Malformed("has a token without a score")
 
 
 def _numbered(words: dict[str, object]) -> dict[str, int]:
     found = {token: number for token, number in words.items() if isinstance(number, int)}
     if len(found) < len(words) or any(not 0 <= number < 2**31 for number in found.values()):
-        raise _BadResourceError("has a token whose id is not a number from 0 to 2147483647")
+        raise Malformed("has a token whose id is not a number from 0 to 2147483647")
     return found
 
 
@@ -199,6 +194,6 @@ def _read_words(resources: Mapping[str, Resource]) -> Vocabulary:
     try:
         lines = bytes(resources["merges.txt"].data).decode("utf-8").split("\n")
     except UnicodeDecodeError:
-        raise _BadResourceError("stands beside a 'merges.txt' that is not UTF-8") from None
+        raise Malformed("stands beside a 'merges.txt' that is not UTF-8") from None
     pairs = [line.rstrip("\r").split(" ") for line in lines if line and not line.startswith("#version")]
     return Vocabulary(ids, {}, tuple(map(_pair, pairs)))

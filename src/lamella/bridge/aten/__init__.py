@@ -1,1 +1,1 @@
-"""Calls of ATen operations as operations of a graph and back: what the roads of PyTorch and of NAC share."""
+"""Lowering of ATen calls to operations of a graph and back, which the bridges from PyTorch and NAC share."""

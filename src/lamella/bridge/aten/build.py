@@ -1,4 +1,4 @@
-"""Calls of ATen operations as operations of a graph."""
+"""Lowering of ATen calls to operations of a graph: the adapter that each row of the table names, and type promotion."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from types import MappingProxyType
 from lamella.base.dim import Dim, TooComplex
 from lamella.base.dtype import BF16, F16, F32, I64, ElementType, Kind
 from lamella.base.origin import Origin, tell_origin
-from lamella.bridge.aten.adapt import elements, layouts, networks, plain, reductions
-from lamella.bridge.aten.nodes import Call, Result
+from lamella.bridge.aten.adapt_layout import LAYOUTS, NETWORKS
+from lamella.bridge.aten.adapt_numeric import ELEMENTWISE, REDUCTIONS
+from lamella.bridge.aten.nodes import AtenCall, Result
 from lamella.bridge.aten.promotion import Number, number_type
-from lamella.bridge.aten.site import Site, fit_number, open_site, volume
+from lamella.bridge.aten.site import CallSite, build_first, build_plain, fit_number, volume
 from lamella.bridge.aten.table import rows
 from lamella.graph.build import Builder
 from lamella.graph.nodes import Shape, Tensor
@@ -22,25 +23,25 @@ from lamella.ops.problem import Problem
 # --- operations that make tensors: filled ones, copies of a shape, ranges -----------------------------------
 
 
-def _full(site: Site, value: Tensor | Number, element: ElementType, shape: Shape) -> Tensor:
+def _full(site: CallSite, value: Tensor | Number, element: ElementType, shape: Shape) -> Tensor:
     return site.call("aten.full", site.cast(value, element), size=shape)
 
 
-def build_fill(site: Site) -> Result:
+def build_fill(site: CallSite) -> Result:
     """A tensor of one value; without a dtype it has the type of the value."""
     value = site.scalar("fill_value")
-    told = value.element if isinstance(value, Tensor) else number_type(value)
-    return _full(site, value, site.element() or told, site.extents("size"))
+    implied = value.element if isinstance(value, Tensor) else number_type(value)
+    return _full(site, value, site.element() or implied, site.extents("size"))
 
 
-def build_create(site: Site) -> Result:
+def build_create(site: CallSite) -> Result:
     """Zeros or ones; what is not filled is zero."""
     element = site.element() or F32
     names = [name for name in ("size", "stride", "physical_layout") if name in site.operands]
     return site.make(site.schema.operator, element, **{name: site.extents(name) for name in names})
 
 
-def build_like(site: Site) -> Result:
+def build_like(site: CallSite) -> Result:
     """A tensor of the shape of another, and of its type unless another is given."""
     operand = site.tensor("self")
     element = site.element() or operand.element
@@ -55,7 +56,7 @@ def build_like(site: Site) -> Result:
     return site.make(operator, element, size=operand.shape)
 
 
-def build_new(site: Site) -> Result:
+def build_new(site: CallSite) -> Result:
     """A tensor of the type of another, or of a given one."""
     operand, shape = site.tensor("self"), site.extents("size")
     element = site.element() or operand.element
@@ -68,7 +69,7 @@ def build_new(site: Site) -> Result:
     return site.make(operator, element, size=shape)
 
 
-def build_scalar(site: Site) -> Result:
+def build_scalar(site: CallSite) -> Result:
     """A number as a tensor; one that only the run tells is a constant of it."""
     element, value = site.element() or F32, site.number("s")
     if isinstance(value, Dim):
@@ -76,14 +77,14 @@ def build_scalar(site: Site) -> Result:
     return site.make("aten.scalar_tensor", element, s=fit_number(value, element))
 
 
-def build_eye(site: Site) -> Result:
+def build_eye(site: CallSite) -> Result:
     """Ones on the diagonal."""
     rows = site.extent("n")
     columns = site.extent("m") if "m" in site.operands else rows
     return site.make("aten.eye", site.element() or F32, n=rows, m=columns)
 
 
-def build_linspace(site: Site) -> Result:
+def build_linspace(site: CallSite) -> Result:
     """Numbers at equal distances, computed in 32 bits."""
     element = site.element() or F32
     if element not in (F32, F16, BF16):
@@ -92,7 +93,7 @@ def build_linspace(site: Site) -> Result:
     return site.cast(site.call("aten.linspace", steps=site.extent("steps"), **given), element)
 
 
-def build_arange(site: Site) -> Result:
+def build_arange(site: CallSite) -> Result:
     """A range; a size in it makes it a range of integers, converted where a dtype asks for another type."""
     numbers = {name: site.number(name) for name in ("start", "end", "step") if name in site.operands}
     fractions = any(isinstance(value, float) for value in numbers.values())
@@ -106,19 +107,19 @@ def build_arange(site: Site) -> Result:
     return site.cast(site.make("aten.arange", kept, **given), element)
 
 
-HOW = MappingProxyType(
+CREATION = MappingProxyType(
     {
         **{"fill": build_fill, "create": build_create, "like": build_like, "new": build_new},
         **{"scalar": build_scalar, "arange": build_arange, "eye": build_eye, "linspace": build_linspace},
     }
 )
-"""The words of the table that are explained here."""
+"""Adapters of calls that create tensors, by the words of the table."""
 
 
-Build = Callable[[Site], Result]
+Build = Callable[[CallSite], Result]
 
 
-def build_call(builder: Builder, call: Call, origin: Origin | None = None) -> Result:
+def build_call(builder: Builder, call: AtenCall, origin: Origin | None = None) -> Result:
     """Add what a call computes to a graph: defaults filled, types promoted as torch does it.
 
     Gives the tensor, the size, or a tuple of them; None where nothing is computed. A Problem says why a call cannot be
@@ -127,7 +128,7 @@ def build_call(builder: Builder, call: Call, origin: Origin | None = None) -> Re
     row = rows().get(call.schema.name)
     around, builder.origin = builder.origin, origin
     try:
-        site = open_site(builder, call)
+        site = CallSite.of(builder, call)
         return _build("refuse" if row is None else row.how, site)
     except TooComplex:
         finding = site.problem(UNSAYABLE, reason="the sizes of its results cannot be followed")
@@ -138,17 +139,17 @@ def build_call(builder: Builder, call: Call, origin: Origin | None = None) -> Re
         builder.origin = around
 
 
-def _build(how: str, site: Site) -> Result:
-    """What a line of the table says; torch takes a tensor without dimensions for one of a single dimension."""
+def _build(how: str, site: CallSite) -> Result:
+    """Call the adapter of a row; torch takes a tensor without dimensions for one of a single dimension."""
     given = site.operands.get("dim") not in (None, ())
     names = _ALONG.get(how, ()) if given else ()
     raised = {name: site.call("aten.unsqueeze", item, dim=0) for name, item in _points(site, names)}
     if not raised:
-        return _HOW[how](site)
-    return _lower(site, _HOW[how](replace(site, operands={**site.operands, **raised})))
+        return _ADAPTERS[how](site)
+    return _lower(site, _ADAPTERS[how](replace(site, operands={**site.operands, **raised})))
 
 
-def _points(site: Site, names: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
+def _points(site: CallSite, names: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
     """The operands of some names that are tensors without dimensions."""
     for name in names:
         operand = site.operands.get(name)
@@ -156,7 +157,7 @@ def _points(site: Site, names: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
             yield name, operand
 
 
-def _lower(site: Site, result: Result) -> Result:
+def _lower(site: CallSite, result: Result) -> Result:
     if isinstance(result, tuple):
         return tuple(_lower(site, item) for item in result)
     return (
@@ -164,12 +165,12 @@ def _lower(site: Site, result: Result) -> Result:
     )
 
 
-def _drop(_: Site) -> Result:
+def _drop(_: CallSite) -> Result:
     """What only tests a size or a type, which the graph knows."""
     return None
 
 
-def _size(site: Site) -> Result:
+def _size(site: CallSite) -> Result:
     """An extent of a tensor, or how many elements it has."""
     shape = site.tensor("self").shape
     if "dim" in site.operands:
@@ -180,29 +181,29 @@ def _size(site: Site) -> Result:
     return volume(shape)
 
 
-def _random(site: Site) -> Result:
+def _random(site: CallSite) -> Result:
     site.give_up("it gives other numbers at each call; pass them as an input")
 
 
-def _refuse(site: Site) -> Result:
+def _refuse(site: CallSite) -> Result:
     site.give_up("its result, or the shape of it, depends on the numbers of a tensor")
 
 
-_HOW: Mapping[str, Build] = MappingProxyType(
+_ADAPTERS: Mapping[str, Build] = MappingProxyType(
     {
         **{"drop": _drop, "size": _size, "refuse": _refuse, "random": _random},
-        **{"plain": plain.build_plain, "first": plain.build_first},
-        **elements.HOW,
-        **reductions.HOW,
-        **HOW,
-        **layouts.HOW,
-        **networks.HOW,
+        **{"plain": build_plain, "first": build_first},
+        **ELEMENTWISE,
+        **REDUCTIONS,
+        **CREATION,
+        **LAYOUTS,
+        **NETWORKS,
     }
 )
-"""How each line of the table is built."""
+"""The adapter of each word of the table."""
 _ALONG: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        **dict.fromkeys((*reductions.HOW, "softmax", "safe_softmax", "squeeze"), ("self",)),
+        **dict.fromkeys((*REDUCTIONS, "softmax", "safe_softmax", "squeeze"), ("self",)),
         "softmax_backward": ("grad_output", "output"),
     }
 )

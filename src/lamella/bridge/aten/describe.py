@@ -1,4 +1,4 @@
-"""Operations of a graph as calls of ATen operations: the inverse of building."""
+"""Operations of a graph as ATen calls: the inverse of lowering them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from types import MappingProxyType
 
 from lamella.base.dim import Condition, Dim
 from lamella.base.dtype import F32, I64, ElementType
-from lamella.bridge.aten.adapt.plain import RENAMED
-from lamella.bridge.aten.nodes import Call, Operand, Parameter, Schema
+from lamella.bridge.aten.nodes import AtenCall, AtenParameter, AtenSchema, Operand
 from lamella.bridge.aten.promotion import Number, number_type, result_type
-from lamella.bridge.aten.site import as_list, default_of, fit_number, volume
-from lamella.bridge.aten.table import Row, calling
+from lamella.bridge.aten.site import RENAMED, as_list, default_of, fit_number, volume
+from lamella.bridge.aten.table import OverloadRow, calling
 from lamella.graph.nodes import Argument, Constant, Operation, Pack, Tensor, Value
 from lamella.ops.instance import Repeated, singles
 from lamella.ops.library import Library
@@ -32,7 +31,7 @@ _ALL_DIMS = frozenset(("total", "norm", "extremum", "spread", "logsumexp"))
 """Where an empty list of dimensions stands for all of them."""
 
 
-def describe(operation: Operation, constants: Mapping[str, Constant]) -> Call | None:
+def describe(operation: Operation, constants: Mapping[str, Constant]) -> AtenCall | None:
     """The call that makes an operation; None where ATen has none.
 
     Constants without dimensions are numbers where ATen takes numbers. Operands stand in the order of the schema:
@@ -42,7 +41,7 @@ def describe(operation: Operation, constants: Mapping[str, Constant]) -> Call | 
         return None
     for numbers in (True, False):
         for row in calling(operation.operator):
-            found = _Writing(row, operation, constants, numbers).write()
+            found = _CallDescriber(row, operation, constants, numbers).write()
             if found is not None:
                 return found
     return None
@@ -66,19 +65,19 @@ def _number_of(constant: Constant | None) -> Number | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Writing:
+class _CallDescriber:
     """One operation as a call of one overload; where `numbers` is false, constants may stay tensors."""
 
-    row: Row
+    row: OverloadRow
     operation: Operation
     constants: Mapping[str, Constant]
     numbers: bool
 
     @property
-    def schema(self) -> Schema:
+    def schema(self) -> AtenSchema:
         return self.row.schema
 
-    def write(self) -> Call | None:
+    def write(self) -> AtenCall | None:
         given = self._operands()
         if given is None:
             return None
@@ -87,7 +86,7 @@ class _Writing:
             given["output_mask"] = self._asked(given)
         if not self._complete(given) or not self._keeps_type(given):
             return None
-        return Call(self.schema, dict(_ordered(self.schema, given)))
+        return AtenCall(self.schema, dict(_ordered(self.schema, given)))
 
     def _fixed(self) -> dict[str, Operand]:
         """What the operation does not say and ATen asks for."""
@@ -125,12 +124,12 @@ class _Writing:
                 return None
         return found | self._types() | self._places()
 
-    def _find(self, name: str, names: Mapping[str, str]) -> Parameter | None:
+    def _find(self, name: str, names: Mapping[str, str]) -> AtenParameter | None:
         return self.schema.find(names.get(name, name)) or self.schema.find(name)
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
-    def _takes(self, parameter: Parameter, argument: Argument) -> bool:
+    def _takes(self, parameter: AtenParameter, argument: Argument) -> bool:
         """Whether a parameter is of the kind of an argument."""
         if not isinstance(argument, Tensor):
             return True
@@ -139,21 +138,21 @@ class _Writing:
             return number is not None or not self.numbers
         return number is None or not self.numbers or not _has_numbers(self.operation.operator, parameter.name)
 
-    def _argument(self, parameter: Parameter, argument: Argument) -> Operand:
+    def _argument(self, parameter: AtenParameter, argument: Argument) -> Operand:
         if isinstance(argument, Tensor) and _takes_number(parameter):
             number = _number_of(self.constants.get(argument.name))
             return argument if number is None else number
         return argument if isinstance(argument, Tensor | tuple) else None
 
     def _keeps_type(self, given: Mapping[str, Operand]) -> bool:
-        """Whether the operands still tell the type of the operation."""
+        """Whether the operands still determine the type of the operation."""
         if self.row.how not in _PROMOTING:
             return True
         names = (*("self", "other", "exponent"), *(("min", "max") if self.row.how == "clamp" else ()))
         values = [given[name] for name in names if name in given]
         operands = [item for item in values if isinstance(item, Tensor | int | float | Dim)]
-        told = [item for item in self.operation.inputs[-2:] if isinstance(item, Tensor)]
-        return not told or result_type(operands) == told[0].element
+        typed = [item for item in self.operation.inputs[-2:] if isinstance(item, Tensor)]
+        return not typed or result_type(operands) == typed[0].element
 
     # --- attributes -----------------------------------------------------------------------------------------
 
@@ -174,7 +173,7 @@ class _Writing:
         return len(tensor.shape) if isinstance(tensor, Tensor) else 0
 
     def _types(self) -> dict[str, Operand]:
-        """The type of the result, where the operands do not tell it."""
+        """The type of the result, where the operands do not determine it."""
         operator, types = self.operation.operator, dict(self.operation.types)
         if operator == "aten.to_copy":
             return {"dtype": types["R"]}
@@ -224,11 +223,11 @@ class _Writing:
         return True
 
 
-def _unless(element: ElementType, told: ElementType) -> dict[str, Operand]:
-    return {} if element == told else {"dtype": element}
+def _unless(element: ElementType, usual: ElementType) -> dict[str, Operand]:
+    return {} if element == usual else {"dtype": element}
 
 
-def _takes_number(parameter: Parameter) -> bool:
+def _takes_number(parameter: AtenParameter) -> bool:
     return parameter.type.startswith(("Scalar", "float")) and "Type" not in parameter.type
 
 
@@ -248,7 +247,7 @@ def _plain(value: Value) -> Operand:
     return None if isinstance(value, Condition) else value
 
 
-def _ordered(schema: Schema, given: Mapping[str, Operand]) -> Iterator[tuple[str, Operand]]:
+def _ordered(schema: AtenSchema, given: Mapping[str, Operand]) -> Iterator[tuple[str, Operand]]:
     """The operands that must be written, in the order of the schema."""
     differing = [item.name for item in schema.parameters if _differs(item, given)]
     positional = [item.name for item in schema.parameters if not item.keyword]
@@ -258,14 +257,14 @@ def _ordered(schema: Schema, given: Mapping[str, Operand]) -> Iterator[tuple[str
             yield item.name, _operand(item, given)
 
 
-def _operand(parameter: Parameter, given: Mapping[str, Operand]) -> Operand:
+def _operand(parameter: AtenParameter, given: Mapping[str, Operand]) -> Operand:
     value = given.get(parameter.name)
     if value is None and parameter.default is not None:
         return default_of(parameter)
     return value[0] if isinstance(value, tuple) and "[" not in parameter.type else value
 
 
-def _differs(parameter: Parameter, given: Mapping[str, Operand]) -> bool:
+def _differs(parameter: AtenParameter, given: Mapping[str, Operand]) -> bool:
     """Whether an operand is not what it is by default; one without default always is."""
     if parameter.default is None:
         return not parameter.keyword or parameter.name in given

@@ -18,7 +18,7 @@ Result: TypeAlias = "Tensor | Extent | tuple[Result, ...] | None"
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class AtenParameter:
     """One parameter of a schema; `type` and `default` are ATen's own words, such as `SymInt[2]` and `1`."""
 
     name: str
@@ -29,22 +29,22 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class AtenSchema:
     """One overload of an ATen operation, such as `aten.add.Tensor`, and the operator of ours that it calls."""
 
     name: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[AtenParameter, ...]
     results: tuple[str, ...]
     operator: str
 
-    def find(self, name: str) -> Parameter | None:
+    def find(self, name: str) -> AtenParameter | None:
         """The parameter of a name."""
         return next((item for item in self.parameters if item.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AtenCall:
     """A call: the operands that are given, by the names of their parameters; the others have their defaults."""
 
-    schema: Schema
+    schema: AtenSchema
     operands: Mapping[str, Operand]

@@ -1,4 +1,4 @@
-"""The element type in which torch computes with operands of several types."""
+"""Type promotion: the element type in which torch computes with operands of several types."""
 
 from __future__ import annotations
 

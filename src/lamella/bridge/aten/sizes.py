@@ -50,8 +50,8 @@ def compute_size(name: str, operands: Sequence[Operand | Result]) -> Result:
 
 
 def _refuse(name: str, operands: Sequence[Operand | Result], reason: str) -> Problem:
-    told = ", ".join(show(item) for item in operands)
-    return Problem(SIZE_ARITHMETIC.at(NOWHERE, name=name, operands=told, reason=reason))
+    shown = ", ".join(show(item) for item in operands)
+    return Problem(SIZE_ARITHMETIC.at(NOWHERE, name=name, operands=shown, reason=reason))
 
 
 def _extent(name: str, item: Operand | Result, operands: Sequence[Operand | Result]) -> Extent:

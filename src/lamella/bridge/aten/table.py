@@ -1,4 +1,4 @@
-"""The overloads of ATen that we can say, each with our operator, from `ops/tables/aten.txt`."""
+"""The table of ATen overloads that have an operator of ours, from `ops/tables/aten.txt`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from functools import cache
 from types import MappingProxyType
 
 from lamella.base.paths import read_shipped
-from lamella.bridge.aten.nodes import Parameter, Schema
+from lamella.bridge.aten.nodes import AtenParameter, AtenSchema
 
-# --- the text in which ATen writes a schema, such as `aten::div.Scalar(Tensor self, Scalar other) -----------
+# --- ATen's text of a schema: `aten::div.Scalar(Tensor self, Scalar other) -> Tensor` -----------------------
 
 
 _ALIAS = re.compile(r"\([a-z]!?(?: -> \*)?\)")
@@ -20,7 +20,7 @@ _SCHEMA = re.compile(r"aten::(\w+)(?:\.(\w+))?\((.*)\) -> (.*)")
 _PARAMETER = re.compile(r"(\S+) (\w+)(?:=(.*))?")
 
 
-def parse_schema(text: str, operator: str) -> Schema:
+def parse_schema(text: str, operator: str) -> AtenSchema:
     """The schema that a text says; ValueError where it is none."""
     match = _SCHEMA.fullmatch(_ALIAS.sub("", text))
     if match is None:
@@ -28,10 +28,10 @@ def parse_schema(text: str, operator: str) -> Schema:
     name = f"aten.{match[1]}.{match[2] or 'default'}"
     results = match[4][1:-1] if match[4].startswith("(") else match[4]
     kinds = tuple(item.split(" ")[0] for item in _split(results))
-    return Schema(name, tuple(_parameters(match[3])), kinds, operator)
+    return AtenSchema(name, tuple(_parameters(match[3])), kinds, operator)
 
 
-def _parameters(text: str) -> Iterator[Parameter]:
+def _parameters(text: str) -> Iterator[AtenParameter]:
     keyword = False
     for item in _split(text):
         if item == "*":
@@ -40,7 +40,7 @@ def _parameters(text: str) -> Iterator[Parameter]:
         match = _PARAMETER.fullmatch(item)
         if match is None:
             raise ValueError(f"no parameter: {item}")
-        yield Parameter(match[2], match[1], match[3], keyword)
+        yield AtenParameter(match[2], match[1], match[3], keyword)
 
 
 def _split(text: str) -> list[str]:
@@ -54,59 +54,59 @@ DROP, SIZE, REFUSE = "drop", "size", "refuse"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OverloadRow:
     """One line of the table: an overload, and the word for how its operands are fitted to the operator."""
 
-    schema: Schema
+    schema: AtenSchema
     how: str
 
 
 @cache
-def rows() -> Mapping[str, Row]:
+def rows() -> Mapping[str, OverloadRow]:
     """All lines, by the names of the overloads, in their order."""
     return MappingProxyType({row.schema.name: row for row in _read()})
 
 
-def _read() -> Iterator[Row]:
+def _read() -> Iterator[OverloadRow]:
     for line in read_shipped(TABLE).splitlines():
         if not line.startswith("#"):
             operator, how, text = line.split(maxsplit=2)
-            yield Row(parse_schema(text, operator), how)
+            yield OverloadRow(parse_schema(text, operator), how)
 
 
 @cache
-def schemas() -> Mapping[str, Schema]:
+def schemas() -> Mapping[str, AtenSchema]:
     """All overloads by their names, such as `aten.add.Tensor` and `aten.relu.default`."""
     return MappingProxyType({name: row.schema for name, row in rows().items()})
 
 
-def find_schema(name: str) -> Schema | None:
+def find_schema(name: str) -> AtenSchema | None:
     """The overload of a name; `aten.relu` is `aten.relu.default`."""
     return schemas().get(name if name.count(".") > 1 else f"{name}.default")
 
 
-def overloads(stem: str) -> tuple[Schema, ...]:
+def overloads(stem: str) -> tuple[AtenSchema, ...]:
     """All overloads of an operation, such as those of `aten.add`."""
     return _by_stem().get(stem, ())
 
 
 @cache
-def _by_stem() -> Mapping[str, tuple[Schema, ...]]:
-    found: dict[str, tuple[Schema, ...]] = {}
+def _by_stem() -> Mapping[str, tuple[AtenSchema, ...]]:
+    found: dict[str, tuple[AtenSchema, ...]] = {}
     for name, schema in schemas().items():
         stem = name.rpartition(".")[0]
         found[stem] = (*found.get(stem, ()), schema)
     return MappingProxyType(found)
 
 
-def calling(operator: str) -> tuple[Row, ...]:
+def calling(operator: str) -> tuple[OverloadRow, ...]:
     """The overloads that call an operator of ours, the one that we write first."""
     return _by_operator().get(operator, ())
 
 
 @cache
-def _by_operator() -> Mapping[str, tuple[Row, ...]]:
-    found: dict[str, tuple[Row, ...]] = {}
+def _by_operator() -> Mapping[str, tuple[OverloadRow, ...]]:
+    found: dict[str, tuple[OverloadRow, ...]] = {}
     for row in rows().values():
         found[row.schema.operator] = (*found.get(row.schema.operator, ()), row)
     return MappingProxyType(found)

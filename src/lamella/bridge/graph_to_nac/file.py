@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from types import MappingProxyType
 
+from lamella.base.arrays import element_type_of, to_memory
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.dim import Extent, Logic, Test, symbols
+from lamella.base.dtype import name_in
+from lamella.base.errors import Unsupported
 from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE
-from lamella.bridge.graph_to_nac.calls.plan import find_refused, plan_graph
-from lamella.bridge.graph_to_nac.calls.replay import (
+from lamella.bridge.graph_to_nac.calls import extent_finding, tensors_of
+from lamella.bridge.graph_to_nac.instructions import (
+    CodedArgument,
+    FileTables,
+    OpenedBlocks,
+    PendingInstruction,
+    PlacedCode,
+    ResultRef,
+    SizeWriter,
+    encode_arguments,
+    layout_instructions,
+    own_symbols,
+    plain,
+)
+from lamella.bridge.graph_to_nac.plan import constant_array
+from lamella.bridge.graph_to_nac.replay import (
+    EncodedCall,
+    EncodedFork,
+    EncodedStep,
     Replayed,
-    Said,
-    SaidFork,
-    Spoken,
     flat_calls,
     forks,
-    replay,
+    replay_model,
 )
-from lamella.bridge.graph_to_nac.calls.restate import Inexpressible
-from lamella.bridge.graph_to_nac.calls.said import tensors_of
-from lamella.bridge.graph_to_nac.code.layout import Item, Opened, Placed, place
-from lamella.bridge.graph_to_nac.code.sizes import SizeWriter, own_symbols
-from lamella.bridge.graph_to_nac.code.tables import Tables
-from lamella.bridge.graph_to_nac.code.words import Ref, Word, plain, say
-from lamella.bridge.graph_to_nac.values import begins_as_zeros, constant_array, store_variable
 from lamella.bridge.graph_to_skriptnd.operators import module_document, needed
 from lamella.bridge.nac_to_graph.operators import is_shipped, shadows
 from lamella.bridge.nac_to_graph.weights import store_weight
@@ -37,34 +48,70 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import Fresh
 from lamella.lang.nac import nodes as n
+from lamella.lang.nac.check import check
 from lamella.lang.nac.check.tables import LAST_CONSTANT
-from lamella.lang.nac.nodes import CONTROL_FLOW, CONVERGENCE, Resource
+from lamella.lang.nac.check.training import FORMAT as TRAINING_FORMAT
+from lamella.lang.nac.check.training import GRAPH, NOTES, read_entry
+from lamella.lang.nac.nodes import CONTROL_FLOW, CONVERGENCE, File, Resource
 from lamella.lang.nac.notes import FORMAT, find_notes, notes_resource, operators_name, with_notes
 from lamella.lang.nac.operations import PARAMETER
-from lamella.lang.nac.rules import roads as rules
-from lamella.lang.nac.rules.reading import OPERATOR_SHADOWS
+from lamella.lang.nac.rules import graphs as rules
+from lamella.lang.nac.rules.graphs import OPERATOR_SHADOWS
 from lamella.lang.nac.schedule import plan_memory
-from lamella.lang.nac.write import find_unwritable
+from lamella.lang.nac.write import find_unwritable, write
 from lamella.lang.skriptnd import write as write_skriptnd
 from lamella.lang.skriptnd.nodes import Operator
 from lamella.ops.library import SPECIFICATION
 from lamella.ops.problem import Problem
 
-# --- the calls of a graph as instructions that have no place yet --------------------------------------------
+
+def store_variable(model: Model, variable: Tensor, id_: int) -> n.Tensor | Diagnostic:
+    """The tensor of a variable, a view of its array where that is possible, or why there is none."""
+    if name_in("nac", variable.element) is None:
+        return rules.ELEMENT.at(NOWHERE, what="variable", name=variable.name, element=variable.element)
+    values = None if model.data is None else model.data.get(variable.name)
+    if values is None:
+        return rules.NO_VALUES.at(NOWHERE, name=variable.name, problem="has no values")
+    found = element_type_of(values.dtype)
+    if (found, values.shape) != (variable.element, variable.shape):
+        shape = ", ".join(map(str, variable.shape))
+        problem = (
+            f"is {variable.element}[{shape}]; its values are {values.dtype} of shape {list(values.shape)}"
+        )
+        return rules.NO_VALUES.at(NOWHERE, name=variable.name, problem=problem)
+    stored = store_weight(values, id_)
+    if stored is None:
+        return rules.ELEMENT.at(NOWHERE, what="variable", name=variable.name, element=found)
+    return stored
+
+
+def begins_as_zeros(model: Model, variable: Tensor) -> bool:
+    """Whether all the bits of a variable are known to be zero, so that nothing need be stored."""
+    values = None if model.data is None else model.data.get(variable.name)
+    if values is None or (element_type_of(values.dtype), values.shape) != (variable.element, variable.shape):
+        return False
+    return name_in("nac", variable.element) is not None and not to_memory(values).any()
+
+
+# --- call encodings as instructions that have no place yet --------------------------------------------------
 
 
 TUPLE_KEY = "\0tuple "
 GETITEM = "getitem"
 
 
-def write_items(replayed: Replayed, parameters: Collection[str], plain_signatures: bool) -> list[Item]:
+def write_items(
+    replayed: Replayed, parameters: Collection[str], plain_signatures: bool
+) -> list[PendingInstruction]:
     """All instructions but inputs and loads, the output last."""
     writer = _Writer(replayed, parameters, plain_signatures)
     for item in replayed.inputs:
         writer.sizes.see(item)
     writer.take_all(replayed.calls)
     given = (*replayed.outputs, *(item.value for item in replayed.updates))
-    writer.items.append(Item(None, tuple(Word("T", Ref(item.name)) for item in given)))
+    writer.items.append(
+        PendingInstruction(None, tuple(CodedArgument("T", ResultRef(item.name)) for item in given))
+    )
     return writer.items
 
 
@@ -74,45 +121,45 @@ class _Writer:
     def __init__(self, replayed: Replayed, parameters: Collection[str], plain_signatures: bool) -> None:
         self.parameters = parameters
         self.plain = plain_signatures
-        self.items: list[Item] = []
+        self.items: list[PendingInstruction] = []
         self.origin: Origin | None = None
         self.sizes = SizeWriter(self._emit)
-        read = (item.name for call in flat_calls(replayed.calls) for item in tensors_of(call.saying))
+        read = (item.name for call in flat_calls(replayed.calls) for item in tensors_of(call.encoding))
         kept = (item.value.name for item in replayed.updates)
         self.used = {*read, *kept, *(item.name for item in replayed.outputs)}
         for fork in forks(replayed.calls):
             self.used |= {fork.given.name, *(item.name for block in fork.blocks for item in block.outputs)}
 
-    def _emit(self, name: str, words: tuple[Word, ...], key: str) -> None:
+    def _emit(self, name: str, words: tuple[CodedArgument, ...], key: str) -> None:
         coded = tuple(map(self._coded, words))
-        self.items.append(Item(name, plain(coded) if self.plain else coded, key, self.origin))
+        self.items.append(PendingInstruction(name, plain(coded) if self.plain else coded, key, self.origin))
 
-    def _coded(self, word: Word) -> Word:
+    def _coded(self, word: CodedArgument) -> CodedArgument:
         """A parameter that has no other role is one all the same."""
-        loaded = isinstance(word.value, Ref) and word.value.key in self.parameters
+        loaded = isinstance(word.value, ResultRef) and word.value.key in self.parameters
         return replace(word, code="P") if loaded and word.code == "T" else word
 
-    def take_all(self, calls: Iterable[Spoken]) -> None:
+    def take_all(self, calls: Iterable[EncodedStep]) -> None:
         """Calls in order."""
         for call in calls:
-            if isinstance(call, SaidFork):
+            if isinstance(call, EncodedFork):
                 self._take_fork(call)
             else:
                 self.take(call)
 
-    def _take_fork(self, fork: SaidFork) -> None:
+    def _take_fork(self, fork: EncodedFork) -> None:
         """The blocks of a branch or of a convergence, then the items of its result that are used."""
         merges = isinstance(fork.result, Tensor)
         whole = fork.result.name if isinstance(fork.result, Tensor) else f"{TUPLE_KEY}{len(self.items)}"
         kind = CONVERGENCE if merges else CONTROL_FLOW
-        opened = Opened(kind, fork.threshold, len(fork.blocks))
-        given = (Word("T", Ref(fork.given.name)),)
-        self.items.append(Item(None, given, whole, fork.origin, opened))
+        opened = OpenedBlocks(kind, fork.threshold, len(fork.blocks))
+        given = (CodedArgument("T", ResultRef(fork.given.name)),)
+        self.items.append(PendingInstruction(None, given, whole, fork.origin, opened))
         for block in fork.blocks:
             with self.sizes.block():
                 self.take_all(block.calls)
-            words = tuple(Word("T", Ref(item.name)) for item in block.outputs)
-            self.items.append(Item(None, words, closes=True))
+            words = tuple(CodedArgument("T", ResultRef(item.name)) for item in block.outputs)
+            self.items.append(PendingInstruction(None, words, closes=True))
         self.origin = fork.origin
         self._take_parts(whole, fork.result)
 
@@ -123,16 +170,18 @@ class _Writer:
             return
         for number, item in enumerate(result):
             if item is not None and item.name in self.used:
-                self._emit(GETITEM, (Word("T", Ref(whole)), Word("i", number)), item.name)
+                self._emit(
+                    GETITEM, (CodedArgument("T", ResultRef(whole)), CodedArgument("i", number)), item.name
+                )
                 self.sizes.see(item)
 
-    def take(self, call: Said) -> None:
+    def take(self, call: EncodedCall) -> None:
         """One call, and the items of its result that are used."""
         self.origin = call.origin
         try:
-            name, words = say(call.saying, self.sizes.write)
-        except Inexpressible as refused:
-            raise Problem(tell_origin(refused.finding(call.operator), call.origin)) from None
+            name, words = encode_arguments(call.encoding, self.sizes.write)
+        except Unsupported as refused:
+            raise Problem(tell_origin(extent_finding(call.operator, refused), call.origin)) from None
         except Problem as problem:
             raise Problem(*(tell_origin(item, call.origin) for item in problem.findings)) from None
         whole = call.result.name if isinstance(call.result, Tensor) else f"{TUPLE_KEY}{len(self.items)}"
@@ -162,7 +211,7 @@ def write_notes(
     caller, in the order of states.
     """
     extents = {name: list(ends) for item in inputs for name, ends in own_symbols(item).items()}
-    texts = {str(index): _told(origin) for index, origin in origins.items()}
+    texts = {str(index): _origin_text(origin) for index, origin in origins.items()}
     content = {
         "format": FORMAT,
         "graph": graph,
@@ -186,7 +235,7 @@ def _described(name: str, tensor: Tensor) -> dict[str, object]:
     return {"name": name, "dtype": tensor.element.name, "shape": shape}
 
 
-def _told(origin: Origin) -> str:
+def _origin_text(origin: Origin) -> str:
     """The chain of an origin; files by their names alone, so that the bytes do not tell where somebody works."""
     return " <- ".join(_link(item) for item in origin.chain() if not _INSTRUCTION.search(item.what))
 
@@ -210,12 +259,12 @@ _PRODUCTS = frozenset(
 _TURNS = frozenset(("aten.t", "aten.transpose", "aten.permute", "layout.transpose"))
 
 
-def model_width(spoken: Sequence[Spoken], variables: Sequence[Tensor]) -> int:
+def model_width(spoken: Sequence[EncodedStep], variables: Sequence[Tensor]) -> int:
     """The number for the header; 0 where nothing is known."""
     sources, calls = {item.name: item for item in variables}, list(flat_calls(spoken))
     for call in calls:
         if call.operator in _TURNS and isinstance(call.result, Tensor):
-            found = next((item for item in tensors_of(call.saying) if item.name in sources), None)
+            found = next((item for item in tensors_of(call.encoding) if item.name in sources), None)
             if found is not None:
                 sources[call.result.name] = sources[found.name]
     tables = _parameters(calls, sources, _TABLES)
@@ -225,12 +274,12 @@ def model_width(spoken: Sequence[Spoken], variables: Sequence[Tensor]) -> int:
 
 
 def _parameters(
-    calls: Sequence[Said], sources: dict[str, Tensor], operators: frozenset[str]
+    calls: Sequence[EncodedCall], sources: dict[str, Tensor], operators: frozenset[str]
 ) -> Iterator[Tensor]:
     """The parameters that calls of some operators read."""
     for call in calls:
         if call.operator in operators:
-            found = (sources[item.name] for item in tensors_of(call.saying) if item.name in sources)
+            found = (sources[item.name] for item in tensors_of(call.encoding) if item.name in sources)
             yield from (item for item in found if len(item.shape) > 1)
 
 
@@ -292,20 +341,12 @@ def canonical(model: Model) -> Model:
         raise LamellaError(problem.findings) from None
 
 
-def replay_model(model: Model) -> Replayed:
-    """The graph made again from its calls; a Problem holds what cannot be said."""
-    refused = list(find_refused(model))
-    if refused:
-        raise Problem(*refused)
-    return replay(model, plan_graph(model))
-
-
 class _FileWriter:
     """Puts a file together."""
 
     def __init__(self, model: Model, replayed: Replayed, how: Writing) -> None:
         self.model, self.replayed, self.how = model, replayed, how
-        self.tables = Tables()
+        self.tables = FileTables()
         self.findings: list[Diagnostic] = []
         self.states = [item.variable for item in replayed.updates]
         fresh = Fresh(item.name for item in (*replayed.variables, *self.states))
@@ -324,7 +365,7 @@ class _FileWriter:
         items = write_items(self.replayed, self.parameters, self.how.plain_signatures)
         names = [item.name for item in self.replayed.inputs]
         states = {item.name: number for number, item in enumerate(self.states)}
-        placed = place(names, items, self.parameters, self.tables, states)
+        placed = layout_instructions(names, items, self.parameters, self.tables, states)
         records = {**self.parameters, **self.initial}
         self.findings += self.tables.find_full()
         for what, count in (("parameters", len(records)), ("states", len(states))):
@@ -381,7 +422,7 @@ class _FileWriter:
             else:
                 yield found
 
-    def _notes(self, placed: Placed) -> n.Resource:
+    def _notes(self, placed: PlacedCode) -> n.Resource:
         loads: dict[str, list[int]] = {name: [] for name in self.stored.values()}
         for index, (item, key) in enumerate(zip(placed.instructions, placed.results, strict=True)):
             if (item.operation, item.variant) == (n.INPUT, PARAMETER) and key in self.stored:
@@ -410,8 +451,8 @@ class _FileWriter:
                 reason = f"only sizes of inputs are compared there ({item.message})"
                 self._leave_out("a test of the run", reason)
         return [
-            {"test": [str(test.left), test.sign, str(test.right)], "message": told}
-            for test, told in found.items()
+            {"test": [str(test.left), test.sign, str(test.right)], "message": message}
+            for test, message in found.items()
         ]
 
     def _operators(self) -> Iterator[n.Resource]:
@@ -427,7 +468,7 @@ class _FileWriter:
             text = write_skriptnd(module_document(module, operators))
             yield n.Resource(operators_name(module), text.encode())
 
-    def _schedule(self, file: n.File, placed: Placed) -> tuple[n.Tick, ...]:
+    def _schedule(self, file: n.File, placed: PlacedCode) -> tuple[n.Tick, ...]:
         if not self.how.schedule:
             return ()
         if len(file.instructions) > LAST_INDEX + 1:
@@ -436,7 +477,7 @@ class _FileWriter:
             return ()
         return plan_memory(file, self._sizes(placed))
 
-    def _sizes(self, placed: Placed) -> Mapping[int, int]:
+    def _sizes(self, placed: PlacedCode) -> Mapping[int, int]:
         """The bytes of the results whose shapes are known."""
         tensors = {item.name: item for item in self._all_tensors()}
         found = {index: _byte_count(tensors.get(key)) for index, key in enumerate(placed.results)}
@@ -457,3 +498,54 @@ def _byte_count(tensor: Tensor | None) -> int:
         return 0
     known = [extent for extent in tensor.shape if isinstance(extent, int)]
     return -(-math.prod(known) * tensor.element.bits // 8) if len(known) == len(tensor.shape) else 0
+
+
+# --- a training graph as resources of the file that it trains: version 1.6 has no section for it ------------
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingGraph:
+    """A graph from inputs, targets and parameters to a loss and gradients, and what each of them is.
+
+    `inputs` and `parameters` give, by the names of the graph's inputs, the inputs and parameters of the file; `saved`
+    the instructions of its program; `gradients`, by the names of parameters, the graph's outputs.
+    """
+
+    model: Model
+    loss: str
+    gradients: Mapping[str, str]
+    parameters: Mapping[str, str]
+    targets: tuple[str, ...] = ()
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    saved: Mapping[str, int] = field(default_factory=dict)
+    rate: float | None = None
+
+
+def with_training(file: File, training: TrainingGraph) -> tuple[File, tuple[Diagnostic, ...]]:
+    """The file with its training graph, and what was left out; LamellaError holds what does not fit or go into NAC."""
+    written = graph_to_nac(training.model, Writing())
+    content: dict[str, object] = {
+        "format": TRAINING_FORMAT,
+        "targets": list(training.targets),
+        "inputs": dict(training.inputs),
+        "parameters": dict(training.parameters),
+        "saved": dict(training.saved),
+        "loss": training.loss,
+        "gradients": dict(training.gradients),
+        "lr": training.rate,
+    }
+    kept = {key: value for key, value in content.items() if value not in ({}, [], None)}
+    text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
+    made = without_training(file)
+    resources = (Resource(NOTES, text.encode()), Resource(GRAPH, write(written.file)))
+    made = replace(made, resources=(*made.resources, *resources))
+    _, findings = read_entry(made, check)
+    if errors(findings):
+        raise LamellaError(findings)
+    return made, written.findings
+
+
+def without_training(file: File) -> File:
+    """The file without a training graph in its resources."""
+    kept = tuple(item for item in file.resources if item.name not in (NOTES, GRAPH))
+    return replace(file, resources=kept)

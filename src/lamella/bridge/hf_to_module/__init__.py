@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from lamella.bridge.hf_to_module.checkpoint import Checkpoint, Entry
-from lamella.bridge.hf_to_module.config import ReadConfig, find_architecture, read_config
-from lamella.bridge.hf_to_module.data import Item
-from lamella.bridge.hf_to_module.folder import Folder, is_model_folder, open_folder
-from lamella.bridge.hf_to_module.keys import text_of
+from lamella.bridge.hf_to_module.config import ReadConfig, find_architecture, read_config, text_of
+from lamella.bridge.hf_to_module.folder import (
+    Checkpoint,
+    CheckpointTensor,
+    Folder,
+    is_model_folder,
+    open_folder,
+)
 from lamella.bridge.hf_to_module.mapping import ImportPlan, plan_import
-from lamella.bridge.hf_to_module.nodes import Context, Weight, skeleton_of
+from lamella.bridge.hf_to_module.weights import MappingContext, Weight, WeightImport, skeleton_of
 
 __all__ = [
     "Checkpoint",
-    "Context",
-    "Entry",
+    "CheckpointTensor",
     "Folder",
     "ImportPlan",
-    "Item",
+    "MappingContext",
     "ReadConfig",
     "Weight",
+    "WeightImport",
     "find_architecture",
     "is_model_folder",
     "open_folder",

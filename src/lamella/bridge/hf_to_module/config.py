@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dtype import LANGUAGES, name_in
+from lamella.base.errors import Malformed
 from lamella.base.limits import in_range
 from lamella.base.source import Span
 from lamella.base.suggest import nearest
-from lamella.bridge.hf_to_module.keys import MISSING, find_value, mapped_keys
 from lamella.lang.module.instantiate.nodes import Known, Value
 from lamella.lang.module.nodes import (
     Bool,
+    Call,
     ConfigParam,
     ConfigType,
     Expr,
     Field,
     Integer,
     List,
+    Member,
+    Name,
     Null,
     Real,
     Rest,
@@ -30,6 +33,103 @@ from lamella.lang.module.nodes import (
     Unary,
 )
 from lamella.lang.module.rules import mappings as rules
+
+# --- keys of `config.json`, and how versions of transformers spell them -------------------------------------
+
+
+FIRST_OF = "first_of"
+_NESTED, _SCALING = "rope_parameters", "rope_scaling"
+_MOVED = ("rope_theta", "partial_rotary_factor")
+"""What stood at the top before version 5 of transformers, and beside the other RoPE values since then."""
+_RENAMED = MappingProxyType({"dtype": "torch_dtype", "torch_dtype": "dtype"})
+
+
+class _Missing:
+    """The type of what is not there, which None cannot say: null is a value."""
+
+
+MISSING = _Missing()
+
+
+def text_of(fields: tuple[Field, ...], name: str) -> str:
+    """A text of `hf_config:`, empty where it is not given."""
+    found = next((item.value for item in fields if item.name == name), "")
+    return found.value if isinstance(found, Text) else ""
+
+
+def mapped_keys(fields: tuple[Field, ...]) -> Iterator[tuple[Field, tuple[str, ...]]]:
+    """The entries of `param_mapping:`, each with its keys, the first to be tried first."""
+    for item in fields:
+        if item.name == "param_mapping" and isinstance(item.value, tuple):
+            yield from ((entry, keys_of(entry.value)) for entry in item.value)
+
+
+def keys_of(value: Expr | str | tuple[Field, ...]) -> tuple[str, ...]:
+    """The keys that an entry names: one, or those of `first_of(…)`; none where it is no such thing."""
+    match value:
+        case Call(Name(called), arguments) if called == FIRST_OF and arguments:
+            found = [key_of(item.value) for item in arguments if item.name is None]
+        case List(items):
+            found = ["" if isinstance(item, Rest) else key_of(item) for item in items]
+        case str() | tuple():
+            found = [value] if isinstance(value, str) else [""]
+        case _:
+            found = [key_of(value)]
+    return tuple(found) if all(found) else ()
+
+
+def key_of(value: Expr) -> str:
+    """A key or a dotted path of keys, empty where an expression is neither."""
+    fields: list[str] = []
+    while isinstance(value, Member):
+        fields.append(value.field)
+        value = value.operand
+    if isinstance(value, Text) and not fields:
+        return value.value
+    return ".".join([value.id, *reversed(fields)]) if isinstance(value, Name) else ""
+
+
+def spellings(key: str) -> Iterator[str]:
+    """A key as newer and older files spell it, newer ones first."""
+    head, _, field = key.partition(".")
+    if key in _MOVED:
+        yield f"{_NESTED}.{key}"
+        yield key
+    elif head in (_NESTED, _SCALING) and field:
+        yield f"{_NESTED}.{'rope_type' if field == 'type' else field}"
+        yield from (field,) if field in _MOVED else (f"{_SCALING}.{field}",)
+        if field == "rope_type":
+            yield f"{_SCALING}.type"
+    else:
+        yield key
+        if key in _RENAMED:
+            yield _RENAMED[key]
+
+
+def look_up(config: Mapping[str, object], key: str) -> object:
+    """The value at a dotted path of keys, or MISSING; a key that holds a dot itself is found too."""
+    if key in config:
+        return config[key]
+    found: object = config
+    for part in key.split("."):
+        if not isinstance(found, Mapping) or part not in found:
+            return MISSING
+        found = found[part]
+    return found
+
+
+def find_value(config: Mapping[str, object], keys: tuple[str, ...]) -> tuple[str, object]:
+    """The first key that has a value, and the value; null only where no other has one."""
+    empty: tuple[str, object] = ("", MISSING)
+    for key in keys:
+        for spelled in spellings(key):
+            found = look_up(config, spelled)
+            if found is not MISSING and found is not None:
+                return spelled, found
+            if found is None:
+                empty = (spelled, None)
+    return empty
+
 
 FILE = "config.json"
 _PLURALS = MappingProxyType({"int": "integers", "float": "numbers", "string": "texts"})
@@ -40,10 +140,6 @@ class ReadConfig(NamedTuple):
 
     values: Mapping[str, Known]
     findings: tuple[Diagnostic, ...] = ()
-
-
-class _WrongError(Exception):
-    """Says what a value should be; never leaves this module."""
 
 
 def find_architecture(config: Mapping[str, object]) -> tuple[str, ...]:
@@ -76,7 +172,7 @@ def read_config(
         key, found = find_value(config, keys)
         try:
             values |= _value(declared[entry.name], key, found, entry.span)
-        except _WrongError as problem:
+        except Malformed as problem:
             findings.append(_wrong(entry.span, key, found, problem))
     return ReadConfig(values, tuple(findings))
 
@@ -97,18 +193,19 @@ def _nearest(name: str, declared: Mapping[str, ConfigParam]) -> str:
     return f"did you mean '{close[0]}'?" if close else ""
 
 
-def _wrong(span: Span, key: str, found: object, problem: _WrongError) -> Diagnostic:
+def _wrong(span: Span, key: str, found: object, problem: Malformed) -> Diagnostic:
     wanted, repair = problem.args[0], ""
     if isinstance(found, str) and wanted.endswith(("integer", "number")):
         repair = "write it without quotes"
-    return rules.CONFIG.at(span, key=key, file=FILE, found=_tell(found), wanted=wanted, repair=repair)
+    return rules.CONFIG.at(span, key=key, file=FILE, found=_shown(found), wanted=wanted, repair=repair)
 
 
-def _tell(value: object) -> str:
+def _shown(value: object) -> str:
     """A value of JSON as a message names it."""
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "an object"
     if isinstance(value, int) and not isinstance(value, bool) and not in_range(value):
+        # Its digits could fill the message, and Python refuses to print very many.
         return f"a {value.bit_length()}-bit number"
     return json.dumps(value, ensure_ascii=False)[:80]
 
@@ -144,7 +241,7 @@ def _name_of(default: Expr | None) -> str:
 
 
 def _may_be_negative(default: Expr | None) -> bool:
-    """Whether a parameter is no size, which its default tells."""
+    """Whether a parameter is no size, which its default shows."""
     return isinstance(default, Unary) and isinstance(default.operand, Integer)
 
 
@@ -152,7 +249,7 @@ def _listed(kind: ConfigType, found: object, negative: bool) -> Value:
     if not kind.listed:
         return _one(kind, found, negative)
     if not isinstance(found, list):
-        raise _WrongError(f"a list of {_PLURALS.get(kind.name, kind.name)}")
+        raise Malformed(f"a list of {_PLURALS.get(kind.name, kind.name)}")
     return tuple(_item(kind, item, negative) for item in found)
 
 
@@ -160,8 +257,8 @@ def _item(kind: ConfigType, found: object, negative: bool) -> Value:
     """An item of a list; one that is wrong is named itself."""
     try:
         return _one(kind, found, negative)
-    except _WrongError as problem:
-        raise _WrongError(f"a list in which {_tell(found)} is {problem.args[0]}") from None
+    except Malformed as problem:
+        raise Malformed(f"a list in which {_shown(found)} is {problem.args[0]}") from None
 
 
 def _one(kind: ConfigType, found: object, negative: bool) -> Value:
@@ -179,24 +276,25 @@ def _one(kind: ConfigType, found: object, negative: bool) -> Value:
 
 
 def _integer(found: object, negative: bool) -> int:
+    # Not isinstance: true and false are integers in Python.
     if type(found) is not int or not in_range(found):
-        raise _WrongError("a 64-bit integer" if type(found) is int else "an integer")
+        raise Malformed("a 64-bit integer" if type(found) is int else "an integer")
     if found < 0 and not negative:
-        raise _WrongError("a number that is not negative")
+        raise Malformed("a number that is not negative")
     return found
 
 
 def _number(found: object) -> float:
     if isinstance(found, bool) or not isinstance(found, int | float):
-        raise _WrongError("a number")
+        raise Malformed("a number")
     if (isinstance(found, int) and not in_range(found)) or not math.isfinite(found):
-        raise _WrongError("a finite number")
+        raise Malformed("a finite number")
     return float(found)
 
 
 def _truth(found: object) -> bool:
     if not isinstance(found, bool):
-        raise _WrongError("true or false")
+        raise Malformed("true or false")
     return found
 
 
@@ -206,13 +304,13 @@ def _dtype(found: object) -> str:
     element = LANGUAGES["nac"].get(plain) or LANGUAGES["module"].get(plain)
     word = name_in("module", element) if element is not None else None
     if word is None:
-        raise _WrongError("the name of an element type")
+        raise Malformed("the name of an element type")
     return word
 
 
 def _word(kind: ConfigType, found: object) -> str:
     if not isinstance(found, str):
-        raise _WrongError("a text")
+        raise Malformed("a text")
     if kind.choices and found not in kind.choices:
-        raise _WrongError(f"one of {', '.join(kind.choices)}")
+        raise Malformed(f"one of {', '.join(kind.choices)}")
     return found

@@ -1,29 +1,39 @@
-"""The road from an instance of the Module DSL to a composed graph."""
+"""The lowering of an instance of the Module DSL to a composed graph."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from lamella.base import dim
 from lamella.base.diagnostic import errors
+from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import I64, find_in
-from lamella.bridge.module_to_graph.annotating.annotate import annotate_port
-from lamella.bridge.module_to_graph.frames import Frame, graph_name
-from lamella.bridge.module_to_graph.nodes import Bound, Compiled, Mark, Settings, Weight
-from lamella.bridge.module_to_graph.road import Road
-from lamella.bridge.module_to_graph.shapes import declare_dimension, declare_shape, element_of
-from lamella.bridge.module_to_graph.walk import (
-    find_forward,
-    find_inputs,
-    find_outputs,
-    order_flows,
-    run_graph,
+from lamella.base.source import Span
+from lamella.bridge.module_to_graph.annotations import annotate_port
+from lamella.bridge.module_to_graph.lowering import (
+    OPEN,
+    GraphLowering,
+    element_of,
+    evaluate_extent,
+    unbound_names,
 )
+from lamella.bridge.module_to_graph.nodes import (
+    Bound,
+    Compiled,
+    InstanceFrame,
+    Mark,
+    Settings,
+    Weight,
+    graph_name,
+)
+from lamella.bridge.module_to_graph.statements import find_forward, find_inputs, find_outputs, order_flows
+from lamella.bridge.module_to_graph.walk import run_graph
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Tensor
 from lamella.graph.rewrite import rename
 from lamella.lang.module.instantiate.evaluate import Problem
-from lamella.lang.module.instantiate.nodes import Instance
+from lamella.lang.module.instantiate.nodes import Instance, Known
 from lamella.lang.module.nodes import (
     Expr,
     Flow,
@@ -33,19 +43,160 @@ from lamella.lang.module.nodes import (
     Port,
     Primitive,
     ScalarType,
+    Star,
     TensorType,
+    Unchanged,
 )
 from lamella.lang.module.rules.constants import MISSING_SECTION
 
-# --- whether an input without a type of its own holds indices: what reads it tells --------------------------
-
-
-DEEPEST = 8
+__all__ = ["Compiled", "Mark", "Settings", "Weight", "graph_name", "module_to_graph"]
+_LONGEST = (1 << 31) - 1
+"""The largest extent of a dimension that is known only at run time."""
+_DEEPEST = 8
 """Calls that are followed; a deeper chain of modules that only pass an input on is not looked through."""
-SUGAR = {"Embedding": "embedding"}
+_SUGAR = {"Embedding": "embedding"}
 
 
-def is_integer(name: str, flows: Sequence[Flow], instance: Instance, depth: int = DEEPEST) -> bool:
+def module_to_graph(instance: Instance, settings: Settings | None = None) -> Compiled:
+    """The forward graph of an instance, all that it calls written in place; without a model where it is wrong."""
+    settings = settings or Settings()
+    lowering = GraphLowering(settings, instance.name)
+    frame = InstanceFrame(instance)
+    try:
+        graph = _build(frame, lowering)
+    except Problem as problem:
+        lowering.report(problem.finding)
+        graph = None
+    if errors(lowering.findings):
+        graph = None
+    model = None if graph is None else Model(graph, settings.library)
+    weights = tuple(lowering.weights.values())
+    return Compiled(
+        model,
+        weights,
+        tuple(lowering.marks),
+        lowering.constants,
+        tuple(lowering.findings),
+        tuple(lowering.names),
+    )
+
+
+def _build(frame: InstanceFrame, lowering: GraphLowering) -> Graph | None:
+    results = build_whole(frame, lowering)
+    tensors = {name: item for name, item in results.items() if isinstance(item, Tensor)}
+    if len(tensors) != len(results) or not tensors:
+        return None
+    return finish(tensors, lowering)
+
+
+def build_whole(frame: InstanceFrame, lowering: GraphLowering) -> dict[str, Bound]:
+    """Build the instance that nothing calls: its inputs are those of the graph; its outputs by name."""
+    forward = find_forward(frame)
+    inputs = find_inputs(frame, forward)
+    # A throwaway lowering: `run_graph` orders the statements again, and reports what is wrong with them.
+    flows = order_flows(InstanceFrame(frame.instance), forward, GraphLowering(lowering.settings, ""))
+    for port in inputs:
+        _declare(port, flows, frame, lowering)
+    results = lowering.visit(frame, lambda: run_graph(frame, forward, lowering))
+    names = [name for name, _ in find_outputs(forward, flows)]
+    return dict(zip(names, results, strict=True))
+
+
+def finish(outputs: Mapping[str, Tensor], lowering: GraphLowering) -> Graph:
+    """The graph with these outputs, each under its name."""
+    lowering.builder.origin = None
+    named = [
+        item if item.name == name else lowering.builder.call("math.iden", item, results=(name,))
+        for name, item in outputs.items()
+    ]
+    graph = replace(lowering.builder.finish(*named), checks=tuple(dict.fromkeys(lowering.checks)))
+    return _call_by_name(graph, tuple(outputs), lowering)
+
+
+def _call_by_name(graph: Graph, names: Sequence[str], lowering: GraphLowering) -> Graph:
+    """The graph whose outputs have these names, also those that something on the way to them took."""
+    kept = {item.name for item in (*graph.inputs, *graph.variables) if isinstance(item, Tensor)}
+    found = zip(graph.outputs, names, strict=True)
+    changes = {
+        item.name: name for item, name in found if isinstance(item, Tensor) and name not in (item.name, *kept)
+    }
+    if not changes:
+        return graph
+    # What has the name of an output now makes way for it.
+    changes |= {name: lowering.builder.fresh(name) for name in changes.values() if name not in changes}
+    lowering.marks = [replace(item, tensor=_renamed(item.tensor, changes)) for item in lowering.marks]
+    lowering.names = [(path, _renamed(tensor, changes)) for path, tensor in lowering.names]
+    return rename(graph, changes)
+
+
+def _renamed(tensor: Tensor, names: Mapping[str, str]) -> Tensor:
+    return replace(tensor, name=names.get(tensor.name, tensor.name))
+
+
+def _declare(port: Port, flows: Sequence[Flow], frame: InstanceFrame, lowering: GraphLowering) -> None:
+    """An input of the whole model; an optional one is left out."""
+    name, type = port.name or "in", port.type
+    if isinstance(type, TensorType) and type.optional:
+        frame.bound[name] = None
+        return
+    if isinstance(type, ScalarType) and type.name == "int":
+        _declare_dimension(name, frame, port.span, lowering.settings.extents)
+        return
+    if not isinstance(type, TensorType):
+        repair = f"declare it: in: {name}: [B, …]"
+        raise Problem(
+            MISSING_SECTION.at(
+                port.span, module=frame.name, section=f"type for its input '{name}'", repair=repair
+            )
+        )
+    element = element_of(type, lowering.settings.element)
+    if type.dtype is None and _holds_indices(name, flows, frame.instance):
+        element = I64
+    given = lowering.builder.input(name, element, _declare_shape(type, frame, lowering.settings.extents))
+    frame.bound[name] = annotate_port(given, port, name, frame, lowering)
+
+
+def _declare_shape(type: TensorType, frame: InstanceFrame, extents: Mapping[str, int]) -> tuple[Extent, ...]:
+    """The shape of an input of the whole model: names that are not known yet are open extents, or what is given."""
+    found: list[Extent] = []
+    for item in type.dims:
+        if isinstance(item, Star | Unchanged):
+            found.append(_open(frame, "N", item.span, extents))
+            continue
+        for name in unbound_names(item, frame):
+            _open(frame, name, item.span, extents)
+        found.append(evaluate_extent(item, frame))
+    return tuple(found)
+
+
+def _declare_dimension(name: str, frame: InstanceFrame, span: Span, extents: Mapping[str, int]) -> None:
+    """A dimension that an input of the whole model names on its own; the shapes of the others bind it."""
+    if name not in frame.known:
+        _open(frame, name, span, extents)
+
+
+def _open(frame: InstanceFrame, name: str, span: Span, extents: Mapping[str, int]) -> Extent:
+    if name in extents:
+        frame.dims[name] = Known(extents[name], "--shape", span)
+        return extents[name]
+    found = dim.symbol(name, _LONGEST)
+    frame.dims.setdefault(name, Known(found if isinstance(found, Dim) else _LONGEST, OPEN, span))
+    return found
+
+
+def is_complete(instance: Instance) -> bool:
+    """Whether an instance has a graph, or a pattern that means one, and all types of its inputs: it stands alone."""
+    try:
+        forward = find_forward(InstanceFrame(instance))
+    except Problem:
+        return False
+    return forward.inputs is not None and all(isinstance(port.type, TensorType) for port in forward.inputs)
+
+
+# --- whether an input without a type of its own holds indices: inferred from what reads it ------------------
+
+
+def _holds_indices(name: str, flows: Sequence[Flow], instance: Instance, depth: int = _DEEPEST) -> bool:
     """Whether a statement passes this name to an operand that is declared as an integer tensor."""
     if depth == 0:
         return False
@@ -69,7 +220,7 @@ def _takes_integer(step: Operation, number: int, instance: Instance, depth: int)
     if child is not None:
         return _passes_on(child, number, depth)
     name = step.callee.id if isinstance(step.callee, Name) else ""
-    declared = instance.scope.find(SUGAR.get(name, name)) if name else None
+    declared = instance.scope.find(_SUGAR.get(name, name)) if name else None
     if declared is None or not isinstance(declared.declaration, Primitive):
         return False
     forward = declared.declaration.forward
@@ -91,114 +242,10 @@ def _passes_on(child: Instance, number: int, depth: int) -> bool:
         return False
     port = forward.inputs[number]
     flows = [item for item in forward.graph or () if isinstance(item, Flow)]
-    return _is_integer_port(port) or is_integer(port.name or "in", flows, child, depth - 1)
+    return _is_integer_port(port) or _holds_indices(port.name or "in", flows, child, depth - 1)
 
 
 def _is_integer_port(port: Port) -> bool:
     type = port.type
     element = find_in("module", type.dtype) if isinstance(type, TensorType) and type.dtype else None
     return element is not None and element.is_integer
-
-
-__all__ = ["Compiled", "Mark", "Settings", "Weight", "graph_name", "module_to_graph"]
-
-
-def module_to_graph(instance: Instance, settings: Settings | None = None) -> Compiled:
-    """The forward graph of an instance, all that it calls written in place; without a model where it is wrong."""
-    settings = settings or Settings()
-    road = Road(settings, instance.name)
-    frame = Frame(instance)
-    try:
-        graph = _build(frame, road)
-    except Problem as problem:
-        road.report(problem.finding)
-        graph = None
-    if errors(road.findings):
-        graph = None
-    model = None if graph is None else Model(graph, settings.library)
-    weights = tuple(road.weights.values())
-    return Compiled(
-        model, weights, tuple(road.marks), road.constants, tuple(road.findings), tuple(road.names)
-    )
-
-
-def _build(frame: Frame, road: Road) -> Graph | None:
-    results = build_whole(frame, road)
-    tensors = {name: item for name, item in results.items() if isinstance(item, Tensor)}
-    if len(tensors) != len(results) or not tensors:
-        return None
-    return finish(tensors, road)
-
-
-def build_whole(frame: Frame, road: Road) -> dict[str, Bound]:
-    """Build the instance that nothing calls: its inputs are those of the graph; its outputs by name."""
-    forward = find_forward(frame)
-    inputs = find_inputs(frame, forward)
-    flows = order_flows(Frame(frame.instance), forward, Road(road.settings, ""))
-    for port in inputs:
-        _declare(port, flows, frame, road)
-    results = road.visit(frame, lambda: run_graph(frame, forward, road))
-    names = [name for name, _ in find_outputs(forward, flows)]
-    return dict(zip(names, results, strict=True))
-
-
-def finish(outputs: Mapping[str, Tensor], road: Road) -> Graph:
-    """The graph with these outputs, each under its name."""
-    road.builder.origin = None
-    named = [
-        item if item.name == name else road.builder.call("math.iden", item, results=(name,))
-        for name, item in outputs.items()
-    ]
-    graph = replace(road.builder.finish(*named), checks=tuple(dict.fromkeys(road.checks)))
-    return _call_by_name(graph, tuple(outputs), road)
-
-
-def _call_by_name(graph: Graph, names: Sequence[str], road: Road) -> Graph:
-    """The graph whose outputs have these names, also those that something on the way to them took."""
-    kept = {item.name for item in (*graph.inputs, *graph.variables) if isinstance(item, Tensor)}
-    found = zip(graph.outputs, names, strict=True)
-    changes = {
-        item.name: name for item, name in found if isinstance(item, Tensor) and name not in (item.name, *kept)
-    }
-    if not changes:
-        return graph
-    changes |= {name: road.builder.fresh(name) for name in changes.values() if name not in changes}
-    road.marks = [replace(item, tensor=_renamed(item.tensor, changes)) for item in road.marks]
-    road.names = [(path, _renamed(tensor, changes)) for path, tensor in road.names]
-    return rename(graph, changes)
-
-
-def _renamed(tensor: Tensor, names: Mapping[str, str]) -> Tensor:
-    return replace(tensor, name=names.get(tensor.name, tensor.name))
-
-
-def _declare(port: Port, flows: Sequence[Flow], frame: Frame, road: Road) -> None:
-    """An input of the whole model; an optional one is left out."""
-    name, type = port.name or "in", port.type
-    if isinstance(type, TensorType) and type.optional:
-        frame.bound[name] = None
-        return
-    if isinstance(type, ScalarType) and type.name == "int":
-        declare_dimension(name, frame, port.span, road.settings.extents)
-        return
-    if not isinstance(type, TensorType):
-        repair = f"declare it: in: {name}: [B, …]"
-        raise Problem(
-            MISSING_SECTION.at(
-                port.span, module=frame.name, section=f"type for its input '{name}'", repair=repair
-            )
-        )
-    element = element_of(type, road.settings.element)
-    if type.dtype is None and is_integer(name, flows, frame.instance):
-        element = I64
-    given = road.builder.input(name, element, declare_shape(type, frame, road.settings.extents))
-    frame.bound[name] = annotate_port(given, port, name, frame, road)
-
-
-def is_complete(instance: Instance) -> bool:
-    """Whether an instance has a graph, or a pattern that means one, and all types of its inputs: it stands alone."""
-    try:
-        forward = find_forward(Frame(instance))
-    except Problem:
-        return False
-    return forward.inputs is not None and all(isinstance(port.type, TensorType) for port in forward.inputs)

@@ -1,18 +1,23 @@
-"""What the road from a module to a graph takes and gives."""
+"""What the lowering from a module to a graph takes and gives, and the frame of one instance in it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dtype import F32, ElementType
+from lamella.base.origin import Origin
+from lamella.base.source import Span
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.annotations import ArgumentValue
-from lamella.lang.module.instantiate.nodes import BuiltConstant, Instance, TensorSlot
-from lamella.lang.module.nodes import Annotation
+from lamella.lang.module.instantiate.nodes import BuiltConstant, Instance, Known, TensorSlot
+from lamella.lang.module.nodes import (
+    Annotation,
+)
 from lamella.ops.library import Library
 
 
@@ -109,3 +114,56 @@ class Unknown:
 
 Bound: TypeAlias = Tensor | tuple[Tensor, ...] | int | float | Members | Unknown | None
 """What a name of the data world means; a number is a scalar that broadcasts."""
+
+
+# --- frames: what the names of one instance mean, as constants and as tensors -------------------------------
+
+
+class InstanceFrame:
+    """An instance at its place in the model, with the tensors that are bound so far."""
+
+    def __init__(self, instance: Instance, path: str = "", origin: Origin | None = None) -> None:
+        self.instance = instance
+        self.path = path
+        self.origin = origin
+        """What called the instance."""
+        self.bound: dict[str, Bound] = {}
+        self.given: dict[str, Bound] = {}
+        """Parameters that the caller passes instead of storage of their own."""
+        self.dims: dict[str, Known] = {}
+        self._values = dict(instance.values)
+        self.saved: Mapping[str, Bound] = {}
+        """The forward tensors that a backward graph may read."""
+
+    @property
+    def name(self) -> str:
+        """What the declaration is called."""
+        return self.instance.module.name
+
+    @property
+    def known(self) -> Mapping[str, Known]:
+        """The constant world: config parameters, let names, and the dimensions that the inputs bound."""
+        return ChainMap(self.dims, self._values)
+
+    def place(self, name: str) -> str:
+        """The path of something in this declaration."""
+        return f"{self.path}.{name}" if self.path else name
+
+    def at(self, what: str, span: Span) -> Origin:
+        """The origin of what a statement of this declaration makes."""
+        return Origin(f"{self.place(what)}", span, self.origin)
+
+    def data_names(self) -> Iterator[str]:
+        """Every name of the data world, for hints about misspelt ones."""
+        yield from self.bound
+        yield from self.instance.tensors
+        yield from self.instance.children
+        yield from self.instance.constants
+
+
+def graph_name(path: str) -> str:
+    """The path of a parameter as graphs name it: `blocks[3].mlp.up` is `blocks.3.mlp.up`."""
+    return path.replace("][", ".").replace("[", ".").replace("]", "")
+
+
+UNKNOWN = Unknown()

@@ -10,14 +10,11 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import TypeVar, get_args, get_origin, get_type_hints
 
+from lamella.base.errors import Malformed
 from lamella.base.limits import in_range
 
 Item = TypeVar("Item")
 _WORDS = {str: "a text", int: "an integer", float: "a number", bool: "true or false", tuple: "a list"}
-
-
-class MisfitError(Exception):
-    """A value of a file is not what stands there in a unit; the reader of the file makes it a finding."""
 
 
 # --- writing ----------------------------------------------------------------------------------------------------
@@ -61,15 +58,15 @@ def _dump(value: object) -> str:
 
 
 def decode(kind: type[Item], value: object, place: str) -> Item:
-    """The node of a kind that a value of JSON is; MisfitError where it is none."""
+    """The node of a kind that a value of JSON is; Malformed where it is none."""
     found = _decode(kind, value, place)
     if not isinstance(found, kind):
         raise _misfit(place, kind.__name__)
     return found
 
 
-def _misfit(place: str, wanted: str) -> MisfitError:
-    return MisfitError(f"'{place[:200]}' is not {wanted}")
+def _misfit(place: str, wanted: str) -> Malformed:
+    return Malformed(f"'{place[:200]}' is not {wanted}")
 
 
 def _decode(kind: object, value: object, place: str) -> object:
@@ -173,8 +170,8 @@ def _node(kind: type, value: object, place: str) -> object:
     schema, free = _schema(kind)
     unknown = next((key for key in value if key not in schema), None)
     if unknown is not None:
-        raise MisfitError(f"'{place[:200]}' has the unknown field '{str(unknown)[:100]}'")
+        raise Malformed(f"'{place[:200]}' has the unknown field '{str(unknown)[:100]}'")
     missing = next((key for key in schema if key not in value and key not in free), None)
     if missing is not None:
-        raise MisfitError(f"'{place[:200]}' lacks the field '{missing}'")
+        raise Malformed(f"'{place[:200]}' lacks the field '{missing}'")
     return kind(**{key: _decode(schema[key], item, f"{place}.{key}") for key, item in value.items()})

@@ -9,19 +9,16 @@ from typing import TypeVar
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import Malformed
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import is_there
 from lamella.base.writer import make_folder, remove_file, write_text
-from lamella.bridge.hf_to_module.documents import read_object, wrong_file
+from lamella.bridge.hf_to_module.folder import read_object, wrong_file
 from lamella.bridge.module_to_ir import codec
 from lamella.bridge.module_to_ir import nodes as ir
-from lamella.bridge.module_to_ir.codec import MisfitError
-from lamella.bridge.module_to_ir.describing import CONFIG_FORMAT
-from lamella.bridge.module_to_ir.describing import FORMAT as METADATA_FORMAT
-from lamella.bridge.module_to_ir.expressions import Meanings
-from lamella.bridge.module_to_ir.graph import FORMAT as GRAPH_FORMAT
-from lamella.bridge.module_to_ir.schedule import FORMAT as SCHEDULE_FORMAT
-from lamella.bridge.module_to_ir.weights import FORMAT as WEIGHTS_FORMAT
+from lamella.bridge.module_to_ir.graph import GRAPH_FORMAT, SymbolValues
+from lamella.bridge.module_to_ir.schedule import SCHEDULE_FORMAT
+from lamella.bridge.module_to_ir.schemas import CONFIG_FORMAT, METADATA_FORMAT, WEIGHTS_FORMAT
 from lamella.graph.data import write_safetensors
 
 GRAPH, SCHEDULE, WEIGHTS = "graph.json", "schedule.json", "weights.json"
@@ -45,7 +42,7 @@ OPTIONAL = (TRAINING, TRAINING_SCHEDULE, NUMBERS)
 Kind = TypeVar("Kind")
 
 
-def write_ir(unit: ir.Unit, folder: Path, numbers: Mapping[str, Array] | None = None) -> tuple[Path, ...]:
+def write_ir(unit: ir.UnitIR, folder: Path, numbers: Mapping[str, Array] | None = None) -> tuple[Path, ...]:
     """Write the files of a unit into a folder, and give their paths; the same unit gives the same bytes.
 
     With `numbers`, by the names that the graph has for its variables, those of the parameters are written too.
@@ -79,10 +76,10 @@ def is_unit(folder: Path) -> bool:
     return all(is_there(folder / name) for name in (GRAPH, SCHEDULE, METADATA))
 
 
-def read_unit(folder: Path, limits: Limits = DEFAULT) -> ir.Unit:
+def read_unit(folder: Path, limits: Limits = DEFAULT) -> ir.UnitIR:
     """The unit of a folder; LamellaError says what is wrong with a file."""
     graph = read_part(folder, GRAPH, ir.GraphIR, limits)
-    return ir.Unit(
+    return ir.UnitIR(
         graph,
         _read_schedule(folder, SCHEDULE, graph, limits),
         read_part(folder, WEIGHTS, ir.WeightSchema, limits),
@@ -92,18 +89,18 @@ def read_unit(folder: Path, limits: Limits = DEFAULT) -> ir.Unit:
     )
 
 
-def _read_training(folder: Path, limits: Limits) -> ir.Training | None:
+def _read_training(folder: Path, limits: Limits) -> ir.TrainingParts | None:
     if not is_there(folder / TRAINING):
         return None
     graph = read_part(folder, TRAINING, ir.GraphIR, limits)
-    return ir.Training(graph, _read_schedule(folder, TRAINING_SCHEDULE, graph, limits))
+    return ir.TrainingParts(graph, _read_schedule(folder, TRAINING_SCHEDULE, graph, limits))
 
 
 def _read_schedule(folder: Path, name: str, graph: ir.GraphIR, limits: Limits) -> ir.ScheduleIR:
     schedule = read_part(folder, name, ir.ScheduleIR, limits)
     try:
         check_schedule(schedule, graph)
-    except MisfitError as problem:
+    except Malformed as problem:
         raise LamellaError([wrong_file(folder / name, str(problem))]) from None
     return schedule
 
@@ -117,29 +114,29 @@ def read_part(folder: Path, name: str, kind: type[Kind], limits: Limits = DEFAUL
         raise LamellaError([wrong_file(folder / name, f"its format is {shown}, not '{wanted}'")])
     try:
         return codec.decode(kind, value, name.removesuffix(".json"))
-    except MisfitError as problem:
+    except Malformed as problem:
         raise LamellaError([wrong_file(folder / name, str(problem))]) from None
 
 
 def check_schedule(schedule: ir.ScheduleIR, graph: ir.GraphIR) -> None:
-    """Whether a plan is one of a graph, and speaks only of buffers and pools that it has; MisfitError where not."""
-    meanings = Meanings(schedule.symbols)
+    """Whether a plan is one of a graph, and speaks only of buffers and pools that it has; Malformed where not."""
+    meanings = SymbolValues(schedule.symbols)
     buffers = {item.id: item for item in schedule.buffers}
     pools = {item.name for item in schedule.pools}
     if [item.node for item in schedule.ops] != [item.id for item in graph.nodes]:
-        raise MisfitError("the ops are not the nodes of the graph")
+        raise Malformed("the ops are not the nodes of the graph")
     if [item.order for item in schedule.ops] != list(range(len(schedule.ops))):
-        raise MisfitError("the ops do not count")
+        raise Malformed("the ops do not count")
     if len(buffers) != len(schedule.buffers):
-        raise MisfitError("a buffer stands there twice")
+        raise Malformed("a buffer stands there twice")
     for buffer in schedule.buffers:
         if buffer.pool not in pools or not -1 <= buffer.first <= buffer.last < max(len(schedule.ops), 1):
-            raise MisfitError(f"the buffer '{buffer.id[:100]}' has no pool or no time")
+            raise Malformed(f"the buffer '{buffer.id[:100]}' has no pool or no time")
     used = [item for op in schedule.ops for item in (*op.inputs, *op.outputs)]
     named = [item.buffer for item in used] + [of.buffer for item in schedule.buffers for of in item.aliases]
     unknown = next((name for name in named if name not in buffers), None)
     if unknown is not None:
-        raise MisfitError(f"there is no buffer '{unknown[:100]}'")
+        raise Malformed(f"there is no buffer '{unknown[:100]}'")
     sizes = [size for item in schedule.buffers for size in (item.bytes, item.offset)]
     sizes += [size for item in used for size in (item.offset, item.size)]
     for size in dict.fromkeys(sizes):

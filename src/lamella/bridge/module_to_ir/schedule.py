@@ -1,132 +1,31 @@
-"""A graph as Schedule IR: its ops in order, with streams, and with a place in memory for every tensor."""
+"""A graph as Schedule IR: its ops in order, with streams, and an offset in an arena for every tensor."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
 from lamella.base import dim
 from lamella.base.dim import Extent, TooComplex
 from lamella.bridge.module_to_ir import nodes as ir
-from lamella.bridge.module_to_ir.annotating import Marks
-from lamella.bridge.module_to_ir.expressions import Table
-from lamella.bridge.module_to_ir.graph import dtype_name, layer_of, members, operations
-from lamella.bridge.module_to_ir.lifetimes import (
-    Seat,
-    Span,
+from lamella.bridge.module_to_ir.annotations import KEPT, Marks
+from lamella.bridge.module_to_ir.graph import SymbolTable, dtype_name, layer_of, members, operations
+from lamella.bridge.module_to_ir.liveness import (
+    ALIGNMENT,
+    Allocation,
+    Arena,
+    LiveRange,
+    Storage,
+    allocate,
+    allocate_in_order,
     bytes_of,
-    find_seats,
-    find_spans,
+    find_live_ranges,
+    find_storage,
     find_waits,
     is_collective,
 )
-from lamella.bridge.module_to_ir.memory import KEPT
 from lamella.graph.nodes import Graph, Operation, Tensor
 
-# --- where buffers lie in a pool: no two that are in use at once share a byte -------------------------------
-
-
-ALIGNMENT = 64
-"""Every buffer begins at a multiple of so many bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Life:
-    """A piece of memory and the ops, both included, between which it is in use."""
-
-    name: str
-    bytes: Extent
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """Where each piece lies, and how large the pool must be."""
-
-    offsets: dict[str, Extent]
-    total: Extent
-
-
-def aligned(size: Extent) -> Extent:
-    """A size rounded up to the next place where a buffer may begin."""
-    return dim.mul(dim.ceil_divide(size, ALIGNMENT), ALIGNMENT)
-
-
-def line_up(lives: Iterable[Life]) -> Placed:
-    """Each piece behind the one before it: for what stays to the end."""
-    offsets: dict[str, Extent] = {}
-    total: Extent = 0
-    for life in lives:
-        offsets[life.name] = total
-        total = dim.add(total, aligned(life.bytes))
-    return Placed(offsets, total)
-
-
-def place(lives: Sequence[Life]) -> Placed:
-    """Pieces in the order in which they begin, each where it fits between those that are in use then."""
-    ordered = sorted(lives, key=lambda item: item.first)
-    known = [(item, item.bytes) for item in ordered if isinstance(item.bytes, int)]
-    return _fit(known) if len(known) == len(ordered) else _share(ordered)
-
-
-def _fit(lives: Sequence[tuple[Life, int]]) -> Placed:
-    """Sizes are known: the smallest gap that is large enough."""
-    offsets: dict[str, Extent] = {}
-    used: list[tuple[int, int, int]] = []
-    total = 0
-    for life, size in lives:
-        length = -(-size // ALIGNMENT) * ALIGNMENT
-        used = [item for item in used if item[2] >= life.first]
-        start = _gap(used, length)
-        offsets[life.name] = start
-        used.append((start, start + length, life.last))
-        used.sort()
-        total = max(total, start + length)
-    return Placed(offsets, total)
-
-
-def _gap(used: Sequence[tuple[int, int, int]], length: int) -> int:
-    """The start of the smallest gap for so many bytes, behind all where there is none."""
-    best, start, end = -1, -1, 0
-    for begin, stop, _ in used:
-        gap = begin - end
-        if gap >= length and (start < 0 or gap < best):
-            best, start = gap, end
-        end = max(end, stop)
-    return end if start < 0 else start
-
-
-@dataclass(slots=True)
-class _Slot:
-    size: Extent
-    offset: Extent
-    last: int
-
-
-def _share(lives: Sequence[Life]) -> Placed:
-    """Sizes are expressions: a piece takes the place of one that is over, where it is never larger."""
-    offsets: dict[str, Extent] = {}
-    slots: list[_Slot] = []
-    total: Extent = 0
-    for life in lives:
-        size = aligned(life.bytes)
-        free = [item for item in slots if item.last < life.first]
-        fits = [item for item in free if item.size == size] or [
-            item for item in free if dim.less_equal(size, item.size) is True
-        ]
-        if fits:
-            slot = fits[0]
-            slot.last = life.last
-        else:
-            slot = _Slot(size, total, life.last)
-            slots.append(slot)
-            total = dim.add(total, size)
-        offsets[life.name] = slot.offset
-    return Placed(offsets, total)
-
-
-FORMAT = "lamella.schedule 1"
+SCHEDULE_FORMAT = "lamella.schedule 1"
 ACTIVATION, GRADIENT, WEIGHT, WORKSPACE = "activation", "gradient", "weight", "workspace"
 KINDS = (ACTIVATION, GRADIENT, WEIGHT, WORKSPACE)
 CALLER, WEIGHTS, SAVED, GRADIENTS, SCRATCH = "caller", "weights", "saved", "gradients", "scratch"
@@ -149,18 +48,18 @@ class _Scheduling:
     def __init__(self, graph: Graph, marks: Marks, modes: Mapping[str, str], lasting: bool) -> None:
         self.graph, self.marks = graph, marks
         self.nodes = operations(graph)
-        self.table = Table()
+        self.table = SymbolTable()
         self.given = [item for argument in graph.inputs for item in members(argument)]
         self.lasting = [*graph.variables, *(item.tensor for item in graph.constants)]
         made = [item for node in self.nodes for argument in node.outputs for item in members(argument)]
         self.tensors = {item.name: item for item in (*self.given, *self.lasting, *made)}
         self.bytes = {name: bytes_of(item) for name, item in self.tensors.items()}
         self.kept = {name for name in self.tensors if modes.get(name) in KEPT}
-        self.seats = {name: Seat(name, 0) for name in self.tensors} | find_seats(graph, marks)
-        self.spans = find_spans(graph, self.kept if lasting else ())
-        self.whole = self._whole()
+        self.storage = {name: Storage(name, 0) for name in self.tensors} | find_storage(graph, marks)
+        self.live_ranges = find_live_ranges(graph, self.kept if lasting else ())
+        self.owner_ranges = self._owner_ranges()
         self.pools = self._pools()
-        self.placed = {name: self._place(name) for name in POOLS}
+        self.arenas = {name: self._place(name) for name in POOLS}
 
     def run(self) -> ir.ScheduleIR:
         buffers = tuple(map(self._buffer, self.tensors.values()))
@@ -169,15 +68,17 @@ class _Scheduling:
         saved = [self.tensors[name] for name in self.tensors if self._is_saved(name)]
         gradients = [self.tensors[name] for name, pool in self.pools.items() if pool == GRADIENTS]
         return ir.ScheduleIR(
-            format=FORMAT,
+            format=SCHEDULE_FORMAT,
             name=self.graph.name,
             alignment=ALIGNMENT,
             ops=ops,
             buffers=buffers,
-            pools=tuple(ir.Pool(name, self._size(item.total)) for name, item in self.placed.items()),
+            pools=tuple(ir.Pool(name, self._size(item.total)) for name, item in self.arenas.items()),
             sync_points=tuple(self._sync_points()),
-            activation_layout=ir.ActivationLayout(self._fields(saved), self._size(self.placed[SAVED].total)),
-            gradient_layout=ir.Layout(self._fields(gradients), self._size(self.placed[GRADIENTS].total)),
+            activation_layout=ir.ActivationLayout(self._fields(saved), self._size(self.arenas[SAVED].total)),
+            gradient_layout=ir.MemoryLayout(
+                self._fields(gradients), self._size(self.arenas[GRADIENTS].total)
+            ),
             peaks=peaks,
             symbols=self.table.symbols,
         )
@@ -187,59 +88,59 @@ class _Scheduling:
 
     # --- memory ---------------------------------------------------------------------------------------------
 
-    def _whole(self) -> dict[str, Span]:
+    def _owner_ranges(self) -> dict[str, LiveRange]:
         """When the memory of each owner is in use, by itself or by a part of it."""
-        found: dict[str, Span] = {}
-        for name, seat in self.seats.items():
-            span = self.spans[name]
-            found[seat.owner] = found[seat.owner].joined(span) if seat.owner in found else span
+        found: dict[str, LiveRange] = {}
+        for name, storage in self.storage.items():
+            live = self.live_ranges[name]
+            found[storage.owner] = found[storage.owner].joined(live) if storage.owner in found else live
         return found
 
     def _pools(self) -> dict[str, str]:
         """The pool of each tensor that owns its memory."""
         outputs = {item.name for argument in self.graph.outputs for item in members(argument)}
-        kept = {self.seats[name].owner for name in self.kept}
-        pools = {name: SAVED if name in kept else SCRATCH for name in self.whole}
-        pools |= {name: GRADIENTS for name in self.whole if name in outputs and is_gradient(name)}
+        kept = {self.storage[name].owner for name in self.kept}
+        pools = {name: SAVED if name in kept else SCRATCH for name in self.owner_ranges}
+        pools |= {name: GRADIENTS for name in self.owner_ranges if name in outputs and is_gradient(name)}
         pools |= {item.name: CALLER for item in self.given}
         return pools | {item.name: WEIGHTS for item in self.lasting}
 
-    def _place(self, pool: str) -> Placed:
-        lives = [
-            Life(name, self.bytes[name], self.whole[name].first, self.whole[name].last)
-            for name, home in self.pools.items()
-            if home == pool
+    def _place(self, pool: str) -> Arena:
+        blocks = [
+            Allocation(name, self.bytes[name], self.owner_ranges[name].first, self.owner_ranges[name].last)
+            for name, other in self.pools.items()
+            if other == pool
         ]
-        return place(lives) if pool == SCRATCH else line_up(lives)
+        return allocate(blocks) if pool == SCRATCH else allocate_in_order(blocks)
 
     def _offset(self, name: str) -> Extent:
         """Where a tensor lies in its pool."""
-        seat = self.seats[name]
-        return dim.add(self.placed[self.pools[seat.owner]].offsets[seat.owner], seat.offset)
+        storage = self.storage[name]
+        return dim.add(self.arenas[self.pools[storage.owner]].offsets[storage.owner], storage.offset)
 
     def _is_saved(self, name: str) -> bool:
-        return name in self.kept and self.pools[self.seats[name].owner] == SAVED
+        return name in self.kept and self.pools[self.storage[name].owner] == SAVED
 
     def _kind(self, name: str) -> str:
-        if self.pools[self.seats[name].owner] == WEIGHTS:
+        if self.pools[self.storage[name].owner] == WEIGHTS:
             return WEIGHT
         return GRADIENT if is_gradient(name) else ACTIVATION
 
-    def _buffer(self, tensor: Tensor) -> ir.Buffer:
+    def _buffer(self, tensor: Tensor) -> ir.ScheduleBuffer:
         name = tensor.name
-        seat = self.seats[name]
-        part = seat.owner != name
-        span = self.spans[name] if part else self.whole[name]
-        aliases = (ir.BufferAlias(seat.owner, self._size(seat.offset)),) if part else ()
-        return ir.Buffer(
+        storage = self.storage[name]
+        part = storage.owner != name
+        live = self.live_ranges[name] if part else self.owner_ranges[name]
+        aliases = (ir.BufferAlias(storage.owner, self._size(storage.offset)),) if part else ()
+        return ir.ScheduleBuffer(
             id=name,
             tensor=name,
             kind=self._kind(name),
             dtype=dtype_name(tensor.element),
             bytes=self._size(self.bytes[name]),
-            first=span.first,
-            last=span.last,
-            pool=self.pools[seat.owner],
+            first=live.first,
+            last=live.last,
+            pool=self.pools[storage.owner],
             offset=self._size(self._offset(name)),
             aliases=aliases,
         )
@@ -259,7 +160,7 @@ class _Scheduling:
 
     def _op(self, number: int, node: Operation) -> ir.ScheduledOp:
         made = [item.name for argument in node.outputs for item in members(argument)]
-        moved = any(self.seats[name].owner == name for name in made)
+        moved = any(self.storage[name].owner == name for name in made)
         hooks = [self.marks.argument(name, "hook", "point") for name in made]
         path = node.origin.what if node.origin is not None else ""
         return ir.ScheduledOp(
@@ -275,8 +176,8 @@ class _Scheduling:
 
     def _refs(self, names: Iterator[str]) -> Iterator[ir.BufferRef]:
         for name in names:
-            seat = self.seats[name]
-            yield ir.BufferRef(seat.owner, self._size(seat.offset), self._size(self.bytes[name]))
+            storage = self.storage[name]
+            yield ir.BufferRef(storage.owner, self._size(storage.offset), self._size(self.bytes[name]))
 
     def _sync_points(self) -> Iterator[ir.SyncPoint]:
         """A collective waits for all before it; what needs its result, or the end, waits for the collective."""
@@ -300,21 +201,22 @@ class _Scheduling:
 
     # --- peaks ----------------------------------------------------------------------------------------------
 
-    def _peak(self, kind: str) -> ir.Peak:
-        owners = [name for name in self.whole if self._kind(name) == kind]
+    def _peak(self, kind: str) -> ir.PeakMemory:
+        owners = [name for name in self.owner_ranges if self._kind(name) == kind]
         unshared: Extent = 0
         for name in owners:
             unshared = dim.add(unshared, self.bytes[name])
         most = largest(self._sums(owners), unshared)
-        return ir.Peak(kind, self._size(most), self._size(unshared))
+        return ir.PeakMemory(kind, self._size(most), self._size(unshared))
 
     def _sums(self, owners: Sequence[str]) -> Iterator[Extent]:
         """The bytes that are in use at each op, and before the first."""
         changes: dict[int, Extent] = {}
         for name in owners:
-            span, size = self.whole[name], self.bytes[name]
-            changes[span.first] = dim.add(changes.get(span.first, 0), size)
-            changes[span.last + 1] = dim.sub(changes.get(span.last + 1, 0), size)
+            live, size = self.owner_ranges[name], self.bytes[name]
+            changes[live.first] = dim.add(changes.get(live.first, 0), size)
+            # A buffer is in use to the end of its last op.
+            changes[live.last + 1] = dim.sub(changes.get(live.last + 1, 0), size)
         total: Extent = 0
         for _, change in sorted(changes.items()):
             total = dim.add(total, change)
@@ -322,7 +224,7 @@ class _Scheduling:
 
 
 def is_gradient(name: str) -> bool:
-    """Whether a tensor is a gradient, which its name tells: `d_blocks.0.weight`, `blocks.0.d_x`."""
+    """Whether a tensor is a gradient, which its name shows: `d_blocks.0.weight`, `blocks.0.d_x`."""
     return name.startswith("d_") or name.rpartition(".")[2].startswith("d_")
 
 
@@ -332,6 +234,7 @@ def largest(sums: Iterator[Extent], otherwise: Extent) -> Extent:
     for item in dict.fromkeys(sums):
         if not any(dim.less_equal(item, other) is True for other in found):
             found = [other for other in found if dim.less_equal(other, item) is not True] + [item]
+        # The maximum of many incomparable sums is an expression nobody reads; the plain sum bounds it.
         if len(found) > MOST_SUMS:
             return otherwise
     most: Extent = 0

@@ -2,29 +2,147 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from lamella.base.arrays import Array, cast, element_type_of, to_memory
+from lamella.base.arrays import Array, cast, element_type_of, numpy_dtype, to_memory
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dtype import F32, ElementType
 from lamella.base.limits import Limits
 from lamella.base.shape import element_count
-from lamella.bridge.nac_to_graph.nodes import FAILED, UNTYPED, InputType, State, Value
+from lamella.base.source import Span
+from lamella.bridge.nac_to_graph.builder import UndoBuilder
+from lamella.bridge.nac_to_graph.nodes import (
+    FAILED,
+    UNTYPED,
+    InputType,
+    KeptState,
+    Value,
+    describe,
+    find_excess,
+)
 from lamella.bridge.nac_to_graph.notes import Notes
-from lamella.bridge.nac_to_graph.recorder import Recorder
-from lamella.bridge.nac_to_graph.states import begin, find_misfit
-from lamella.bridge.nac_to_graph.weights import Weights, original_shape, read_weight
-from lamella.graph.nodes import Single
+from lamella.bridge.nac_to_graph.weights import StoredWeights, original_shape, read_weight
+from lamella.graph.nodes import Single, Tensor
 from lamella.graph.nodes import Tensor as Variable
-from lamella.lang.nac.check.tables import Tables
-from lamella.lang.nac.check.tensors import DTYPES
-from lamella.lang.nac.nodes import INPUT, File, Instruction, Method, Tensor, Unscaled
+from lamella.lang.nac.check.data import DTYPES
+from lamella.lang.nac.check.memory.flow import is_state
+from lamella.lang.nac.check.tables import SymbolTables
+from lamella.lang.nac.nodes import INPUT, File, Instruction, Method, Unscaled
+from lamella.lang.nac.nodes import Tensor as StoredTensor
 from lamella.lang.nac.operations import LIFTED, PARAMETER, USER
-from lamella.lang.nac.rules import reading as rules
-from lamella.lang.nac.rules.flow import STATE_INITIAL
+from lamella.lang.nac.rules import graphs
+from lamella.lang.nac.rules import instructions as rules
+from lamella.lang.nac.rules.instructions import STATE_INITIAL
+
+# --- states: whether their notes fit the file, and the numbers of the first run -----------------------------
+
+
+MOST_NAMES = 16
+
+
+def state_id(item: Instruction) -> int | str:
+    """The id of the state that an instruction loads."""
+    return item.constants[0] if item.constants else "without a number"
+
+
+def find_misfits(file: File, notes: Notes, limits: Limits) -> Iterator[Diagnostic]:
+    """What of the notes on states does not fit the file or themselves; what cannot be read has findings already."""
+    if notes.states is None or notes.findings:
+        return
+    yield from _find_twice(notes.states, notes.span)
+    yield from _find_places(notes.states, file.header.outputs, notes.span)
+    yield from _find_sizes(notes.states, limits, notes.span)
+    yield from _find_undescribed(file, notes.states)
+
+
+def _find_twice(states: Sequence[KeptState], span: Span) -> Iterator[Diagnostic]:
+    """Two states with one id, one name or one output."""
+    seen: dict[tuple[str, int | str], KeptState] = {}
+    for item in states:
+        parts: Mapping[str, int | str] = {
+            "the id": item.id,
+            "the name": item.name,
+            "the output": item.update,
+        }
+        for what, value in parts.items():
+            first = seen.setdefault((what, value), item)
+            if first is not item:
+                yield rules.STATE_TWICE.at(span, id=item.id, name=item.name, what=what, first=first.name)
+                break
+
+
+def _find_places(states: Sequence[KeptState], count: int, span: Span) -> Iterator[Diagnostic]:
+    """New values that do not stand behind the outputs of the caller."""
+    places = range(max(count - len(states), 0), count)
+    counted = f"{len(states)} state{'s' * (len(states) != 1)}"
+    wanted = f"{places.start} to {count - 1}" if len(places) > 1 else str(places.start)
+    for item in states:
+        if item.update not in places:
+            yield rules.STATE_UPDATE.at(
+                span, name=item.name, update=item.update, states=counted, wanted=wanted if places else "none"
+            )
+
+
+def _find_sizes(states: Sequence[KeptState], limits: Limits, span: Span) -> Iterator[Diagnostic]:
+    """States that are too large, each or all together."""
+    total = 0
+    for item in states:
+        tensor = Tensor(item.name, item.element, item.shape)
+        excess = find_excess(tensor, limits)
+        problem = "" if excess is None else excess.problem
+        if not problem:
+            total += tensor_bytes(item)
+            problem = limits.excess("max_total_bytes", total, "the size in bytes of the states so far") or ""
+        if problem:
+            sentence = f"state '{item.name}' is {describe(tensor)}: {problem}"
+            yield graphs.NOTES_MALFORMED.at(span, problem=sentence)
+            return
+
+
+def tensor_bytes(state: KeptState) -> int:
+    """The bytes of a state in memory."""
+    size = int(numpy_dtype(state.element).itemsize)
+    for extent in state.shape:
+        size *= extent
+    return size
+
+
+def _find_undescribed(file: File, states: Sequence[KeptState]) -> Iterator[Diagnostic]:
+    known = {item.id for item in states}
+    shown = ", ".join(map(str, sorted(known)[:MOST_NAMES])) or "none"
+    for index, item in enumerate(file.instructions):
+        if is_state(item) and state_id(item) not in known:
+            yield rules.STATE_UNDESCRIBED.at(item.span, index=index, id=state_id(item), known=shown)
+
+
+def find_misfit(
+    state: KeptState, element: ElementType, shape: Sequence[int], span: Span
+) -> Diagnostic | None:
+    """Why numbers of a type cannot be the first of a state; real ones may be stored in fewer bits."""
+    alike = element == state.element or (element.is_float and state.element.is_float)
+    if alike and tuple(shape) == state.shape:
+        return None
+    found = f"is {element}[{', '.join(map(str, shape))}]"
+    return rules.STATE_INITIAL.at(span, name=state.name, type=state.type, id=state.initial, problem=found)
+
+
+def check_update(state: KeptState, value: Value, span: Span) -> Diagnostic | None:
+    """Whether an output is something that a state can become."""
+    if isinstance(value, Tensor) and (value.element, value.shape) == (state.element, state.shape):
+        return None
+    return rules.STATE_TYPE.at(
+        span, name=state.name, type=state.type, update=state.update, found=describe(value)
+    )
+
+
+def begin(state: KeptState, values: Array | None) -> Array:
+    """The numbers that a state begins with: zeros where there are none, else in the element type of the state."""
+    if values is None:
+        return np.zeros(state.shape, numpy_dtype(state.element))
+    return values if element_type_of(values.dtype) == state.element else cast(values, state.element)
 
 
 class LazyData(Mapping[str, "Array"]):
@@ -32,9 +150,9 @@ class LazyData(Mapping[str, "Array"]):
 
     def __init__(
         self,
-        tensors: Mapping[str, Tensor | None],
-        source: Source,
-        states: Mapping[str, State],
+        tensors: Mapping[str, StoredTensor | None],
+        source: LoadSource,
+        states: Mapping[str, KeptState],
         elements: Mapping[str, ElementType],
     ) -> None:
         self._tensors = tensors
@@ -64,7 +182,7 @@ def _as(values: Array, element: ElementType) -> Array:
     return values if element_type_of(values.dtype) == element else cast(values, element)
 
 
-def element_read(tensor: Tensor, method: Method) -> ElementType:
+def element_read(tensor: StoredTensor, method: Method) -> ElementType:
     """The element type that a tensor has when it is read."""
     element = DTYPES[tensor.dtype][1]
     if not isinstance(tensor.quantization, Unscaled):
@@ -74,13 +192,13 @@ def element_read(tensor: Tensor, method: Method) -> ElementType:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LoadSource:
     """Where inputs and weights come from."""
 
     file: File
-    tables: Tables
+    tables: SymbolTables
     notes: Notes
-    weights: Weights | None
+    weights: StoredWeights | None
     inputs: Mapping[str, InputType]
     limits: Limits
     numbers: bool = True
@@ -105,15 +223,15 @@ class Loads:
     findings: list[Diagnostic] = field(default_factory=list)
 
 
-def make_loads(builder: Recorder, source: Source) -> Loads:
+def make_loads(builder: UndoBuilder, source: LoadSource) -> Loads:
     """Declare inputs in the order of instructions, then variables, then constants in the order of parameters."""
-    return _Maker(builder, source).make()
+    return _LoadMaker(builder, source).make()
 
 
-class _Maker:
+class _LoadMaker:
     """Declares what a program takes in."""
 
-    def __init__(self, builder: Recorder, source: Source) -> None:
+    def __init__(self, builder: UndoBuilder, source: LoadSource) -> None:
         self._builder = builder
         self._source = source
         self._found = Loads()
@@ -122,9 +240,9 @@ class _Maker:
     def make(self) -> Loads:
         """Inputs, variables, constants."""
         self._make_inputs()
-        tensors: dict[str, Tensor | None] = {}
+        tensors: dict[str, StoredTensor | None] = {}
         elements: dict[str, ElementType] = {}
-        constants: list[tuple[int, Tensor]] = []
+        constants: list[tuple[int, StoredTensor]] = []
         initial = self._initial()
         for item in self._source.file.parameters:
             tensor = self._tensor(item.id, item.name)
@@ -147,7 +265,7 @@ class _Maker:
         self._found.data = LazyData(tensors, self._source, states, elements)
         return self._found
 
-    def _element(self, name: str, tensor: Tensor) -> ElementType:
+    def _element(self, name: str, tensor: StoredTensor) -> ElementType:
         """What a parameter is once it is read; a quantised one may have been of another type than float32."""
         read = element_read(tensor, self._source.file.header.method)
         return self._source.notes.elements.get(name, read) if read == F32 else read
@@ -161,7 +279,7 @@ class _Maker:
         states = self._source.notes.states or []
         return {item.initial for item in states if item.initial is not None} - loaded
 
-    def _make_states(self, tensors: dict[str, Tensor | None]) -> Iterator[tuple[str, State]]:
+    def _make_states(self, tensors: dict[str, StoredTensor | None]) -> Iterator[tuple[str, KeptState]]:
         """Declare the states, each with the tensor that it begins with."""
         for state in self._source.notes.states or []:
             found = self._begins(state)
@@ -173,7 +291,7 @@ class _Maker:
             tensors[variable.name] = found
             yield variable.name, state
 
-    def _begins(self, state: State) -> Tensor | Diagnostic | None:
+    def _begins(self, state: KeptState) -> StoredTensor | Diagnostic | None:
         """The tensor that a state begins with, none for zeros."""
         if state.initial is None:
             return None
@@ -187,15 +305,15 @@ class _Maker:
 
     # --- parameters and inputs ------------------------------------------------------------------------------
 
-    def _tensor(self, id_: int, name: str) -> Tensor | None:
+    def _tensor(self, id_: int, name: str) -> StoredTensor | None:
         weights = self._source.weights
         found = None if weights is None else weights.tensors.get(name)
         return found or self._own.get(id_)
 
-    def _is_short(self, tensor: Tensor) -> bool:
+    def _is_short(self, tensor: StoredTensor) -> bool:
         return self._source.numbers and element_count(original_shape(tensor)) <= self._source.limits.max_pack
 
-    def _make_constant(self, id_: int, tensor: Tensor) -> None:
+    def _make_constant(self, id_: int, tensor: StoredTensor) -> None:
         try:
             values = read_weight(tensor, self._source.file.header.method)
         except LamellaError as problem:
@@ -217,7 +335,7 @@ class _Maker:
         for index, item in enumerate(self._source.file.instructions):
             if item.operation == INPUT and item.variant == LIFTED:
                 known |= self._make_lifted(index, item, names.get(index, f"constant_{index}"))
-        self._tell_strangers(list(known))
+        self._report_unknown_inputs(list(known))
 
     def _unnamed(self, number: int, count: int) -> str:
         """The name of an input that DATA does not name."""
@@ -232,7 +350,7 @@ class _Maker:
             return UNTYPED
         if found is None:
             span = self._source.file.instructions[index].span
-            self._found.findings.append(rules.INPUT_TYPE_MISSING.at(span, name=name))
+            self._found.findings.append(graphs.INPUT_TYPE_MISSING.at(span, name=name))
             return FAILED
         return self._builder.input(name, found.element, found.shape)
 
@@ -246,13 +364,13 @@ class _Maker:
         self._found.inputs[index] = self._input(index, name)
         return {name: None}
 
-    def _tell_strangers(self, known: list[str]) -> None:
+    def _report_unknown_inputs(self, known: list[str]) -> None:
         shown = ", ".join(known[:16]) or "none"
         taken = set(known)
         for name in dict.fromkeys((*self._source.inputs, *self._source.notes.inputs)):
             if name not in taken:
                 span = self._source.file.header.span
-                self._found.findings.append(rules.INPUT_UNKNOWN.at(span, name=name, known=shown))
+                self._found.findings.append(graphs.INPUT_UNKNOWN.at(span, name=name, known=shown))
 
 
 def _is_user(item: Instruction) -> bool:

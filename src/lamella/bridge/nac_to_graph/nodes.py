@@ -1,4 +1,4 @@
-"""What the road from NAC to graphs takes and gives."""
+"""What the bridge from NAC to graphs takes and gives."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.base.dim import Extent
+from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import ElementType
+from lamella.base.limits import Limits, OutOfRange, in_range, mul
+from lamella.base.shape import element_count
+from lamella.base.source import Span
 from lamella.bridge.aten.nodes import Operand, Result
 from lamella.graph.model import Model
 from lamella.graph.nodes import Operation, Tensor
+from lamella.lang.nac.rules import graphs as rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,7 @@ class InputType:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class KeptState:
     """What a file keeps between runs: it begins as a parameter, or as zeros, and becomes one of the outputs."""
 
     id: int
@@ -50,13 +54,13 @@ class Translation:
     steps: tuple[tuple[Operation, ...], ...]
     results: tuple[Result, ...]
     findings: tuple[Diagnostic, ...] = ()
-    states: tuple[tuple[State, Tensor], ...] = ()
+    states: tuple[tuple[KeptState, Tensor], ...] = ()
     """What is kept between runs, each with its variable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What stands where an instruction gave no value; a reason is told at the first use."""
+    """What stands where an instruction gave no value; a reason is reported at the first use."""
 
     reason: str = ""
 
@@ -76,7 +80,7 @@ Value: TypeAlias = "Operand | Failure | Untyped"
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class CallArgument:
     """One argument of an instruction, and whether another instruction computes it."""
 
     value: Operand
@@ -112,3 +116,51 @@ def first_tensor(value: Value) -> Tensor | None:
     if isinstance(value, tuple):
         return value[0] if value and isinstance(value[0], Tensor) else None
     return value if isinstance(value, Tensor) else None
+
+
+# --- bounds on the sizes of results -------------------------------------------------------------------------
+#
+# Only shapes are computed here, and a few bytes of a file must not promise what no machine has.
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """A result that passes a limit, or a size that no integer holds."""
+
+    what: str
+    problem: str
+    limit: str
+
+    def at(self, span: Span, index: int, name: str) -> Diagnostic:
+        """The finding about the instruction that gives it."""
+        if self.limit:
+            return rules.TOO_LARGE.at(
+                span, index=index, name=name, what=self.what, problem=self.problem, limit=self.limit
+            )
+        return rules.CALL_REFUSED.at(span, index=index, name=name, problem=self.problem)
+
+
+def find_excess(value: Value, limits: Limits) -> Excess | None:
+    """The first part of a result that is too large."""
+    if isinstance(value, tuple):
+        return next((found for item in value if (found := find_excess(item, limits)) is not None), None)
+    if isinstance(value, Tensor):
+        return _of_tensor(value, limits)
+    sizes = [factor for _, factor in value.terms] if isinstance(value, Dim) else [value]
+    if any(isinstance(item, int) and not in_range(item) for item in sizes):
+        return Excess("", "a size leaves the signed 64-bit range", "")
+    return None
+
+
+def _of_tensor(tensor: Tensor, limits: Limits) -> Excess | None:
+    what = describe(tensor)
+    problem = limits.excess("max_rank", len(tensor.shape), "its rank")
+    if problem:
+        return Excess(what, problem, "max_rank")
+    known = [item for item in tensor.shape if isinstance(item, int)]
+    try:
+        size = mul(element_count(known), max(tensor.element.bits // 8, 1))
+    except OutOfRange:
+        return Excess(what, "its size leaves the signed 64-bit range", "max_total_bytes")
+    problem = limits.excess("max_total_bytes", size, "its size in bytes")
+    return Excess(what, problem, "max_total_bytes") if problem else None

@@ -16,11 +16,11 @@ from lamella.base.dim import Extent, Truth
 from lamella.base.dtype import ElementType, find, find_in
 from lamella.base.limits import DEFAULT, LARGEST, Limits
 from lamella.base.source import NOWHERE, Span
-from lamella.bridge.nac_to_graph.nodes import InputType, State
+from lamella.bridge.nac_to_graph.nodes import InputType, KeptState
 from lamella.lang.nac.check.tables import LAST_CONSTANT
 from lamella.lang.nac.nodes import File, Resource
-from lamella.lang.nac.notes import FORMAT, NAME
-from lamella.lang.nac.rules import reading as rules
+from lamella.lang.nac.notes import FORMAT, NAME, read_object
+from lamella.lang.nac.rules import graphs as rules
 from lamella.ops.instance import Check
 from lamella.ops.library import DIALECTS, SPECIFICATION
 
@@ -52,7 +52,7 @@ def read_extent(text: str, ranges: Ranges) -> Extent:
         return _symbol(text, ranges)
     if len(text) > LONGEST:
         raise ValueError("too long")
-    reader = _extents_Reader(text, ranges)
+    reader = _ExtentReader(text, ranges)
     found = reader.sum(0)
     if reader.next:
         raise ValueError(f"unexpected '{reader.next}'")
@@ -64,7 +64,7 @@ def _symbol(name: str, ranges: Ranges) -> Extent:
     return dim.symbol(name, high, low)
 
 
-class _extents_Reader:
+class _ExtentReader:
     """Reads an extent word by word."""
 
     def __init__(self, text: str, ranges: Ranges) -> None:
@@ -145,7 +145,7 @@ class Notes:
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
     branches: dict[int, int] = field(default_factory=dict)
     """By the instructions of branches how many results their blocks hand over."""
-    states: list[State] | None = None
+    states: list[KeptState] | None = None
     """What is kept between runs; None where the file does not speak of it."""
     checks: list[Check] = field(default_factory=list)
     """What a run tests of the extents of its inputs."""
@@ -160,11 +160,11 @@ def read_notes(file: File, limits: Limits = DEFAULT) -> Notes:
     if resource is None:
         return Notes()
     most = len(file.instructions) + sum(len(item.offsets) for item in file.instructions)
-    return _Reader(resource, limits, most).read()
+    return _NotesReader(resource, limits, most).read()
 
 
-class _Reader:
-    """Reads the resource key by key; unknown keys are left, malformed ones are told.
+class _NotesReader:
+    """Reads the resource key by key; unknown keys are left, malformed ones are findings.
 
     No list describes more things than the instructions of the file make and take.
     """
@@ -210,11 +210,8 @@ class _Reader:
         if problem:
             self._report(problem)
             return None
-        try:
-            content = json.loads(bytes(self._resource.data).decode("utf-8"))
-        except (ValueError, RecursionError):
-            content = None
-        if not isinstance(content, dict):
+        content = read_object(self._resource, self._limits.max_file_bytes)
+        if content is None:
             self._report("it is no JSON object")
             return None
         return content
@@ -309,25 +306,25 @@ class _Reader:
     def _check(self, item: object) -> Check | None:
         """A comparison of two extents with the sentence for when it is false; None where it is none."""
         match item:
-            case {"test": [str(left), str(sign), str(right)], "message": str(told)} if sign in COMPARISONS:
+            case {"test": [str(left), str(sign), str(right)], "message": str(message)} if sign in COMPARISONS:
                 try:
                     sides = read_extent(left, self._notes.ranges), read_extent(right, self._notes.ranges)
                     truth = COMPARISONS[sign](*sides)
                 except (ValueError, ArithmeticError):
                     return None
-                return Check(truth, printable(told[: self._limits.max_name]), NOWHERE)
+                return Check(truth, printable(message[: self._limits.max_name]), NOWHERE)
         return None
 
     def _states(self, value: object) -> None:
         self._notes.states = []
         for name, item in self._described(value, "states"):
             found = self._state(name, item)
-            if isinstance(found, State):
+            if isinstance(found, KeptState):
                 self._notes.states.append(found)
             else:
                 self._report(f"state '{name}' has {found} {_shown(item.get(found))}")
 
-    def _state(self, name: str, item: Mapping[str, object]) -> State | str:
+    def _state(self, name: str, item: Mapping[str, object]) -> KeptState | str:
         """A state, or the key whose value is no such thing."""
         element, shape = _element(item.get("dtype")), self._shape(item.get("shape"))
         id_, update, initial = (item.get(key) for key in ("id", "update", "initial"))
@@ -342,7 +339,7 @@ class _Reader:
             return "update"
         if initial is not None and not _is_id(initial):
             return "initial"
-        return State(id_, name, element, known, initial, update)
+        return KeptState(id_, name, element, known, initial, update)
 
     def _outputs(self, value: object) -> None:
         self._notes.outputs = [name for name, _ in self._described(value, "outputs")]

@@ -9,7 +9,7 @@ from lamella.base.limits import Limits
 from lamella.base.source import Source
 from lamella.lang.nac.nodes import File, Resource
 from lamella.lang.nac.notes import operators_module
-from lamella.lang.nac.rules.reading import OPERATOR_SHADOWS, OPERATORS_MALFORMED
+from lamella.lang.nac.rules.graphs import OPERATOR_SHADOWS, OPERATORS_MALFORMED
 from lamella.lang.skriptnd import check
 from lamella.ops.instance import Definition
 from lamella.ops.library import SPECIFICATION, Library
@@ -30,7 +30,7 @@ def read_operators(
     }
     if not resources:
         return library, []
-    wrong = _Reading(library, resources).read()
+    wrong = _OperatorsReading(library, resources).read()
     return Library(dialect, limits=limits) if wrong else library, wrong
 
 
@@ -47,7 +47,7 @@ def shadows(definition: Definition, library: Library) -> bool:
     return definition.module in library.standard and not is_shipped(definition, library)
 
 
-class _Reading:
+class _OperatorsReading:
     """Reads the modules of one file into a library."""
 
     def __init__(self, library: Library, resources: Mapping[str, Resource]) -> None:
@@ -70,7 +70,7 @@ class _Reading:
         if not errors(found_wrong):
             for module, document in self._library.documents.items():
                 found_wrong += check(document, module, self._library.find_operator, self._library.operators)
-        return [*self._find_graphs(), *map(self._told, errors(found_wrong)[:MOST_FINDINGS])]
+        return [*self._find_graphs(), *map(self._at_resource, errors(found_wrong)[:MOST_FINDINGS])]
 
     def _text(self, module: str, item: Resource) -> Source | Diagnostic:
         if module in self._library.standard:
@@ -92,7 +92,7 @@ class _Reading:
                 place = f", line {line}"
                 yield OPERATORS_MALFORMED.at(item.span, name=item.name, place=place, problem=problem)
 
-    def _told(self, finding: Diagnostic) -> Diagnostic:
+    def _at_resource(self, finding: Diagnostic) -> Diagnostic:
         """A finding of SkriptND at the resource that it is about."""
         name = finding.span.source.name
         item = next(item for item in self._resources.values() if item.name == name)

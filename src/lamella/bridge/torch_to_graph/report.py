@@ -1,4 +1,4 @@
-"""What is wrong with an export, told once for each operation; where operations come from: modules and lines."""
+"""Findings about an export, one for each kind of call, and the origins of nodes: modules and lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lamella.base.diagnostic import Diagnostic, Rule
 from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE, Source, Span
-from lamella.bridge.torch_to_graph.program import Node
+from lamella.bridge.torch_to_graph.program import FxNode
 from lamella.lang.skriptnd.rules import exports
 
 _FRAME = re.compile(r'File "([^"\n]*)", line (\d{1,6}), in [^\n]*(?:\n[ \t]+([^\n]*))?')
@@ -19,13 +19,13 @@ _OWN = re.compile(r"(?:^|/)torch/|^<")
 _HOOK = "_empty_nn_module_stack_from_metadata_hook"
 
 
-class Places:
-    """The places of nodes; a line that many operations share is told once."""
+class NodeOrigins:
+    """The spans and origins of nodes; operations of one line share its span."""
 
     def __init__(self) -> None:
         self._spans: dict[tuple[str, int], Span] = {}
 
-    def span(self, node: Node) -> Span:
+    def span(self, node: FxNode) -> Span:
         """The innermost line that is not PyTorch's own."""
         frames = _FRAME.findall(str(node.meta.get("stack_trace") or ""))
         chosen = next((item for item in reversed(frames) if not _OWN.search(item[0])), None)
@@ -37,7 +37,7 @@ class Places:
             self._spans[key] = line_of(*key, code)
         return self._spans[key]
 
-    def origin(self, node: Node) -> Origin:
+    def origin(self, node: FxNode) -> Origin:
         """The line of an operation, then the modules around it, innermost first."""
         above: Origin | None = None
         for path, kind in modules_of(node):
@@ -52,7 +52,7 @@ def line_of(name: str, number: int, code: str) -> Span:
     return Span(Source(name, "\n" * start + code), start, start + len(code))
 
 
-def modules_of(node: Node) -> list[tuple[str, str]]:
+def modules_of(node: FxNode) -> list[tuple[str, str]]:
     """The modules that a node was called in, outermost first: the path of each and its class."""
     stack = node.meta.get("nn_module_stack")
     found = list(stack.values()) if isinstance(stack, Mapping) else []
@@ -64,7 +64,7 @@ def _class_name(kind: object) -> str:
     return (kind.__name__ if isinstance(kind, type) else str(kind)).rpartition(".")[2]
 
 
-def module_of(node: Node) -> str:
+def module_of(node: FxNode) -> str:
     """The path of the module that calls a node."""
     found = modules_of(node)
     if not found:
@@ -73,7 +73,7 @@ def module_of(node: Node) -> str:
     return f"'{path}' ({kind})" if path else f"the module itself ({kind})"
 
 
-def operation_of(node: Node) -> str:
+def operation_of(node: FxNode) -> str:
     """What a node calls, in PyTorch's words: `aten.add.Tensor`, `higher_order.cond`, `floordiv`."""
     if hasattr(node.target, "_schema"):
         return str(node.target)
@@ -89,38 +89,38 @@ class _Case:
     """One kind of fault and the first node that has it."""
 
     rule: Rule
-    node: Node
+    node: FxNode
     reason: str
     hint: str | None
 
 
-class Report:
+class ExportReport:
     """Collects faults of nodes; equal ones are counted."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: NodeOrigins) -> None:
         self.places = places
-        self.refused: list[Node] = []
+        self.refused: list[FxNode] = []
         """The nodes whose calls our operators did not take; simpler operations may say them."""
         self._plain: list[Diagnostic] = []
         self._cases: dict[tuple[str, str, str], tuple[_Case, int]] = {}
 
-    def tell(self, finding: Diagnostic) -> None:
+    def add(self, finding: Diagnostic) -> None:
         """A finding that belongs to no node."""
         self._plain.append(finding)
 
-    def missing(self, node: Node) -> None:
+    def missing(self, node: FxNode) -> None:
         """An operation that we lack."""
         self._count(_Case(exports.NO_OPERATION, node, "", None))
 
-    def data_dependent(self, node: Node) -> None:
-        """An operation whose result only the numbers tell."""
+    def data_dependent(self, node: FxNode) -> None:
+        """An operation whose result depends on numbers of a run."""
         self._count(_Case(exports.DATA_DEPENDENT, node, "", None))
 
-    def refused_flow(self, node: Node, reason: str) -> None:
+    def refused_flow(self, node: FxNode, reason: str) -> None:
         """Control flow that a graph cannot say."""
         self._count(_Case(exports.REFUSED_FLOW, node, reason, None))
 
-    def refused_call(self, node: Node, reason: str, hint: str | None = None) -> None:
+    def refused_call(self, node: FxNode, reason: str, hint: str | None = None) -> None:
         """A call that the operator does not take."""
         self.refused.append(node)
         self._count(_Case(exports.REFUSED_CALL, node, reason, hint))

@@ -1,27 +1,261 @@
-"""The lines of an exported graph one by one, each as operations of a graph under construction."""
+"""Translates the nodes of an exported graph, one by one, into operations of a graph under construction."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from typing import TypeAlias, cast
 
+from lamella.base.arrays import Array
 from lamella.base.dim import TooComplex
+from lamella.base.dtype import BOOL, ElementType, Kind
+from lamella.base.errors import Unsupported
+from lamella.base.source import NOWHERE
 from lamella.bridge.aten.build import build_call
-from lamella.bridge.aten.nodes import Result
+from lamella.bridge.aten.nodes import AtenCall, AtenSchema, Operand, Result
 from lamella.bridge.aten.sizes import compute_size
-from lamella.bridge.aten.table import DROP, REFUSE, Row, rows
-from lamella.bridge.torch_to_graph.elements import Numbers, element_of, is_tensor
-from lamella.bridge.torch_to_graph.extents import Symbols, is_unbacked
-from lamella.bridge.torch_to_graph.flow import Misshapen, translate_flow
-from lamella.bridge.torch_to_graph.operands import LOST, Unsaid, Value, call_of, operand
-from lamella.bridge.torch_to_graph.program import Body, Item, Node, is_node
-from lamella.bridge.torch_to_graph.report import Report, operation_of
-from lamella.bridge.torch_to_graph.stores import Stores
+from lamella.bridge.aten.table import DROP, REFUSE, OverloadRow, rows
+from lamella.bridge.torch_to_graph.program import (
+    ExportedProgram,
+    FxArgument,
+    FxModule,
+    FxNode,
+    OpenExtents,
+    TorchTensor,
+    array_of,
+    element_of,
+    expression_of,
+    is_node,
+    is_tensor,
+    is_type,
+    memory_of,
+    why_unreadable,
+)
+from lamella.bridge.torch_to_graph.report import ExportReport, operation_of
 from lamella.graph.build import Builder
 from lamella.graph.nodes import Tensor
+from lamella.lang.skriptnd.rules import exports
 from lamella.ops.problem import Problem
+
+# --- the arguments of a node as operands of a call, by the names of ATen's parameters -----------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A value that could not be computed, because of something that is reported already."""
+
+
+LOST = Lost()
+NodeValue: TypeAlias = "Result | float | bool | str | Lost"
+"""What a node gives in translation."""
+_KINDS = ("Device", "Layout", "MemoryFormat", "Generator")
+"""Parameters that say where and how a tensor lies, which a graph does not."""
+
+
+def _call_of(schema: AtenSchema, node: FxNode, value: Callable[[FxNode], NodeValue]) -> AtenCall:
+    """The call that a node is; Unsupported where an argument cannot be one of a graph."""
+    names = [item.name for item in schema.parameters if not item.keyword]
+    given: dict[str, FxArgument] = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    kept = {name: item if _is_wanted(schema, name) else None for name, item in given.items()}
+    return AtenCall(schema, {name: operand(item, value) for name, item in kept.items()})
+
+
+def _is_wanted(schema: AtenSchema, name: str) -> bool:
+    parameter = schema.find(name)
+    return parameter is None or not (parameter.type.startswith(_KINDS) or name == "pin_memory")
+
+
+def operand(item: FxArgument, value: Callable[[FxNode], NodeValue]) -> Operand:
+    """One argument; lists are taken item by item."""
+    if item is None or isinstance(item, int | float | str):
+        return item
+    if is_node(item):
+        found = value(cast("FxNode", item))
+        if isinstance(found, Lost):
+            raise Unsupported
+        return found
+    if isinstance(item, list | tuple):
+        return tuple(operand(part, value) for part in item)
+    if is_type(item):
+        element = element_of(item)
+        if element is None:
+            raise Unsupported(f"there is no element type {item}")
+        return element
+    if isinstance(item, Mapping):
+        raise Unsupported("an argument is a dictionary")
+    raise Unsupported(f"an argument is of type {type(item).__name__}")
+
+
+# --- graphs that a program calls: branches, loops, and those that only set a mode ---------------------------
+
+
+INLINED = frozenset(("wrap_with_set_grad_enabled", "wrap_with_autocast"))
+"""Graphs that run where they stand; the operations in them already have what a mode changes."""
+
+
+def _translate_flow(walk: NodeTranslator, node: FxNode, name: str) -> NodeValue:
+    """What an operator of higher order gives; Unsupported where a graph cannot say it."""
+    if name in INLINED:
+        place = next(index for index, item in enumerate(node.args) if walk.body(item) is not None)
+        return _tuple(walk.inline(_body(walk, node.args[place]), _given(walk, node.args[place + 1 :])))
+    if name == "cond":
+        return _branch(walk, *node.args)
+    if name == "while_loop":
+        return _loop(walk, *node.args)
+    raise Unsupported("there is nothing like it here")
+
+
+def _given(walk: NodeTranslator, items: Sequence[FxArgument]) -> list[NodeValue]:
+    return [walk.value_of(item) for item in items]
+
+
+def _tuple(values: Sequence[NodeValue]) -> NodeValue:
+    return cast("NodeValue", tuple(values))
+
+
+def _body(walk: NodeTranslator, item: FxArgument) -> FxModule:
+    found = walk.body(item)
+    if found is None:
+        raise Unsupported("one of its graphs is missing")
+    return found
+
+
+def _tensors(values: Sequence[NodeValue]) -> tuple[Tensor, ...]:
+    if any(isinstance(item, Lost) for item in values):
+        raise Unsupported
+    found = tuple(item for item in values if isinstance(item, Tensor))
+    if len(found) != len(values):
+        raise Unsupported("it takes or gives something that is no tensor")
+    return found
+
+
+def _branch(
+    walk: NodeTranslator,
+    condition: FxArgument,
+    then: FxArgument,
+    otherwise: FxArgument,
+    items: FxArgument = (),
+) -> NodeValue:
+    bodies = _body(walk, then), _body(walk, otherwise)
+    given = _given(walk, cast("Sequence[FxArgument]", items))
+    asked = walk.value_of(condition)
+    if isinstance(asked, bool):
+        return _tuple(walk.inline(bodies[0 if asked else 1], given))
+    (tensor,) = _tensors([asked])
+    results: list[tuple[Tensor, ...]] = []
+
+    def run(body: FxModule) -> Sequence[Tensor]:
+        results.append(_tensors(walk.inline(body, given)))
+        if [_type(item) for item in results[0]] != [_type(item) for item in results[-1]]:
+            raise Unsupported("its branches give tensors of different types or shapes")
+        return results[-1]
+
+    return walk.builder.branch(_single(walk, tensor), lambda: run(bodies[0]), lambda: run(bodies[1]))
+
+
+def _type(tensor: Tensor) -> tuple[object, object]:
+    return tensor.element, tensor.shape
+
+
+def _single(walk: NodeTranslator, condition: Tensor) -> Tensor:
+    """A condition of one element as a tensor without dimensions."""
+    if condition.element != BOOL:
+        raise Unsupported(f"its condition is of type {condition.element}")
+    return condition if not condition.shape else walk.builder.call("aten.view", condition, size=())
+
+
+def _loop(
+    walk: NodeTranslator,
+    condition: FxArgument,
+    body: FxArgument,
+    carried: FxArgument,
+    others: FxArgument = (),
+) -> NodeValue:
+    start = _tensors(_given(walk, cast("Sequence[FxArgument]", carried)))
+    outer = _given(walk, cast("Sequence[FxArgument]", others))
+    test, step = _body(walk, condition), _body(walk, body)
+
+    def run(*state: Tensor) -> Sequence[Tensor]:
+        found = _tensors(walk.inline(step, [*state, *outer]))
+        if [_type(item) for item in found] != [_type(item) for item in start]:
+            raise Unsupported("what it carries changes its type or shape")
+        return found
+
+    def ask(*state: Tensor) -> Tensor:
+        (found,) = _tensors(walk.inline(test, [*state, *outer]))
+        return _single(walk, found)
+
+    # Carried tensors lose their origins: the loop is the origin of what leaves it.
+    plain = [replace(item, origin=None) for item in start]
+    return cast("NodeValue", walk.builder.fold(plain, run, condition=ask))
+
+
+# --- variables: parameters, buffers and constants; their numbers are not copied -----------------------------
+
+
+SMALL = 16
+"""A constant of the code with at most so many elements stands in the graph itself."""
+
+
+class VariableStore:
+    """The tensors of a program; those that share their memory are one variable, under the first of their names."""
+
+    def __init__(self, program: ExportedProgram, builder: Builder, report: ExportReport) -> None:
+        self.data: dict[str, Array] = {}
+        self._found: dict[str, object] = {**program.constants, **program.state_dict}
+        self._first = _first_names(self._found)
+        self._builder = builder
+        self._report = report
+        self._variables: dict[object, Tensor | None] = {}
+
+    def find(self, name: str) -> TorchTensor | None:
+        """The tensor of a name in the module."""
+        found = self._found.get(name)
+        if is_tensor(found):
+            return cast("TorchTensor", found)
+        reason = "is missing" if found is None else f"is an object of class {type(found).__name__}, no tensor"
+        self._report.add(exports.NO_NUMBERS.at(NOWHERE, name=name, reason=reason))
+        return None
+
+    def variable(self, name: str, tensor: TorchTensor) -> Tensor | None:
+        """The variable that a tensor is; None, and a finding, where it has no numbers."""
+        key = memory_of(tensor)
+        if key not in self._variables:
+            self._variables[key] = self._made(self._first.get(key, name), tensor)
+        return self._variables[key]
+
+    def constant(self, name: str, tensor: TorchTensor) -> Tensor | None:
+        """A constant of the code: its values stand in the graph where they are few."""
+        if why_unreadable(tensor) is None and tensor.numel() <= SMALL:
+            element = cast("ElementType", element_of(tensor.dtype))
+            values = tuple(array_of(tensor).reshape(-1).tolist())
+            if values and element.kind is not Kind.COMPLEX and all(map(isfinite, values)):
+                shape = tuple(int(str(item)) for item in tensor.shape)
+                # By repr: 0.0 equals -0.0, and they are not one value.
+                value = values[0] if len(set(map(repr, values))) == 1 else values
+                return self._builder.constant(value, element, shape)
+        return self.variable(name, tensor)
+
+    def _made(self, name: str, tensor: TorchTensor) -> Tensor | None:
+        reason = why_unreadable(tensor)
+        if reason is not None:
+            self._report.add(exports.NO_NUMBERS.at(NOWHERE, name=name, reason=reason))
+            return None
+        array = array_of(tensor)
+        found = self._builder.variable(name, cast("ElementType", element_of(tensor.dtype)), array.shape)
+        self.data[found.name] = array
+        return found
+
+
+def _first_names(found: Mapping[str, object]) -> dict[object, str]:
+    first: dict[object, str] = {}
+    for name, item in found.items():
+        if is_tensor(item):
+            first.setdefault(memory_of(cast("TorchTensor", item)), name)
+    return first
+
 
 TESTS = frozenset(("and_", "or_", "not_", "sym_not", "is_", "is_not"))
 """Questions about several sizes, which only the checks of an export ask."""
@@ -33,18 +267,18 @@ DROPOUT = re.compile(r"aten\.(?:feature_)?(?:alpha_)?dropout\.default")
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class NodeTranslator:
     """What the nodes of a program became so far."""
 
     builder: Builder
-    symbols: Symbols
-    report: Report
-    stores: Stores
-    values: dict[Node, Value | Body] = field(default_factory=dict)
+    symbols: OpenExtents
+    report: ExportReport
+    stores: VariableStore
+    values: dict[FxNode, NodeValue | FxModule] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     """Tensors that operations give, and what the export calls them."""
 
-    def run(self, body: Body) -> list[Value]:
+    def run(self, body: FxModule) -> list[NodeValue]:
         """Translate all lines, whose inputs are known; gives what the last one returns."""
         for node in body.graph.nodes:
             if node.op == "output":
@@ -58,34 +292,34 @@ class Walk:
                 self.values[node] = self._translated(node)
         return []
 
-    def inline(self, body: Body, given: Sequence[Value]) -> list[Value]:
+    def inline(self, body: FxModule, given: Sequence[NodeValue]) -> list[NodeValue]:
         """Translate a graph that another one calls, in its place."""
         nodes = [node for node in body.graph.nodes if node.op == "placeholder"]
         self.values.update(zip(nodes, given, strict=False))
         return self.run(body)
 
-    def body(self, item: Item) -> Body | None:
+    def body(self, item: FxArgument) -> FxModule | None:
         """The graph that an argument is."""
-        found = self.values.get(cast("Node", item)) if is_node(item) else None
-        return cast("Body", found) if hasattr(found, "graph") else None
+        found = self.values.get(cast("FxNode", item)) if is_node(item) else None
+        return cast("FxModule", found) if hasattr(found, "graph") else None
 
-    def value_of(self, item: Item) -> Value:
+    def value_of(self, item: FxArgument) -> NodeValue:
         """What an argument is: the result of a node, or a number."""
         if is_node(item):
-            found = self.values.get(cast("Node", item), LOST)
+            found = self.values.get(cast("FxNode", item), LOST)
             return LOST if hasattr(found, "graph") else found
         return item if item is None or isinstance(item, int | float | str) else LOST
 
-    def _attribute(self, body: Body, name: str) -> Value | Body:
+    def _attribute(self, body: FxModule, name: str) -> NodeValue | FxModule:
         """A graph or a tensor that a graph refers to by name."""
         found: object = body
         for word in name.split("."):
             found = getattr(found, word, None)
         if is_tensor(found):
-            return self.stores.constant(name, cast("Numbers", found)) or LOST
-        return cast("Body", found) if hasattr(found, "graph") else LOST
+            return self.stores.constant(name, cast("TorchTensor", found)) or LOST
+        return cast("FxModule", found) if hasattr(found, "graph") else LOST
 
-    def _translated(self, node: Node) -> Value:
+    def _translated(self, node: FxNode) -> NodeValue:
         name = operation_of(node)
         row = rows().get(name)
         if (row is not None and row.how == DROP) or name in TESTS:
@@ -96,16 +330,18 @@ class Walk:
             return LOST
         try:
             return self._called(node, name, row)
-        except Misshapen as reason:
-            self.report.refused_flow(node, str(reason))
-        except Unsaid as unsaid:
-            if unsaid.reason:
-                self.report.refused_call(node, unsaid.reason)
+        except Unsupported as problem:
+            reason = str(problem)
+            # Without a reason an operand is lost, and what lost it is reported already.
+            if reason and name.startswith(HIGHER):
+                self.report.refused_flow(node, reason)
+            elif reason:
+                self.report.refused_call(node, reason)
         return LOST
 
-    def _called(self, node: Node, name: str, row: Row | None) -> Value:
+    def _called(self, node: FxNode, name: str, row: OverloadRow | None) -> NodeValue:
         if name.startswith(HIGHER):
-            return translate_flow(self, node, name.removeprefix(HIGHER))
+            return _translate_flow(self, node, name.removeprefix(HIGHER))
         if not hasattr(node.target, "_schema"):
             return self._size(node, name)
         if self._is_same(node, name, row):
@@ -113,7 +349,7 @@ class Walk:
         if row is None:
             self.report.missing(node)
             return LOST
-        call = call_of(row.schema, node, self.value_of)
+        call = _call_of(row.schema, node, self.value_of)
         try:
             found = build_call(self.builder, call, self.report.places.origin(node))
         except Problem as problem:
@@ -125,7 +361,7 @@ class Walk:
         self._keep_name(node, found)
         return found
 
-    def _is_same(self, node: Node, name: str, row: Row | None) -> bool:
+    def _is_same(self, node: FxNode, name: str, row: OverloadRow | None) -> bool:
         """Whether an operation gives what it takes."""
         if row is not None and row.schema.operator in CONVERSIONS:
             given = self.value_of(node.args[0])
@@ -133,7 +369,7 @@ class Walk:
             return isinstance(given, Tensor) and given.element == element_of(wanted)
         return bool(SAME.fullmatch(name) or (DROPOUT.fullmatch(name) and node.args[2:] == (False,)))
 
-    def _size(self, node: Node, name: str) -> Value:
+    def _size(self, node: FxNode, name: str) -> NodeValue:
         """Arithmetic of sizes, or an item of a tuple."""
         operands = [operand(item, self.value_of) for item in node.args]
         try:
@@ -146,29 +382,39 @@ class Walk:
             return LOST
         return LOST if found is None else found
 
-    def _refuse(self, node: Node, problem: Problem | TooComplex) -> None:
+    def _refuse(self, node: FxNode, problem: Problem | TooComplex) -> None:
         if isinstance(problem, Problem):
             for item in problem.findings:
                 self.report.refused_call(node, item.message, item.hint)
         else:
             self.report.refused_call(node, str(problem))
 
-    def _keep_name(self, node: Node, found: Result) -> None:
+    def _keep_name(self, node: FxNode, found: Result) -> None:
         """Call a tensor after the line that gives it; an item of a pack has the name of the pack."""
         if isinstance(found, Tensor) and found.name not in self.names and ":" not in found.name:
             self.names[found.name] = node.name
 
 
-def _nodes_in(items: Iterable[Item]) -> Iterator[Node]:
+def _nodes_in(items: Iterable[FxArgument]) -> Iterator[FxNode]:
     for item in items:
         if is_node(item):
-            yield cast("Node", item)
+            yield cast("FxNode", item)
         elif isinstance(item, list | tuple):
             yield from _nodes_in(item)
 
 
-def _is_data_dependent(node: Node) -> bool:
+def _is_unbacked(size: object) -> bool:
+    """Whether a size depends on the numbers in a tensor: no input of the graph binds its symbols."""
+    expression = expression_of(size)
+    return expression is not None and any(
+        # PyTorch numbers unbacked integers u0, u1, … and unbacked floats zuf0, zuf1, …
+        str(item).startswith(("u", "zu"))
+        for item in expression.free_symbols
+    )
+
+
+def _is_data_dependent(node: FxNode) -> bool:
     """Whether a size in what a node gives, or a number that it is, depends on the numbers in a tensor."""
     value = node.meta.get("val")
     parts = value if isinstance(value, list | tuple) else (value,)
-    return any(is_unbacked(size) for part in parts for size in getattr(part, "shape", None) or (part,))
+    return any(_is_unbacked(size) for part in parts for size in getattr(part, "shape", None) or (part,))

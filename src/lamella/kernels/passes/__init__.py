@@ -39,7 +39,7 @@ from lamella.lang.tensor.nodes import (
     CoopInsert,
     Coopmatrix,
     Dictionary,
-    Entry,
+    DictionaryEntry,
     For,
     Foreach,
     Function,
@@ -208,7 +208,7 @@ def _placed(statement: Statement, offsets: dict[str, int]) -> Statement:
     given = Dictionary() if alloca.attributes is None else alloca.attributes
     kept = [entry for entry in given.entries if entry.key != STACK_OFFSET]
     entries = sorted(
-        [*kept, Entry(STACK_OFFSET, offsets[statement.results[0].name])], key=lambda item: item.key
+        [*kept, DictionaryEntry(STACK_OFFSET, offsets[statement.results[0].name])], key=lambda item: item.key
     )
     return replace(statement, instruction=replace(alloca, attributes=replace(given, entries=tuple(entries))))
 
@@ -443,8 +443,8 @@ def write_sizes(function: Function, target: Target) -> Function:
     sizes = choose_sizes(function, target)
     given = Dictionary() if function.attributes is None else function.attributes
     chosen = (
-        Entry("subgroup_size", sizes.subgroup_size),
-        Entry("work_group_size", sizes.work_group_size),
+        DictionaryEntry("subgroup_size", sizes.subgroup_size),
+        DictionaryEntry("work_group_size", sizes.work_group_size),
     )
     kept = [entry for entry in given.entries if entry.key not in ("subgroup_size", "work_group_size")]
     entries = tuple(sorted([*kept, *chosen], key=lambda entry: entry.key))

@@ -22,7 +22,7 @@ _USER, _PARAMETER, _CONSTANT = 0, 1, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class PlanBlock:
     """The instructions from `first` to `last`, both included.
 
     `takes` are the instructions whose results it is given: user inputs in its midst and what stands before it, but
@@ -48,7 +48,7 @@ def block_problem(file: File, first: int, last: int) -> str:
     return ""
 
 
-def find_block(file: File, first: int, last: int) -> Block:
+def find_block(file: File, first: int, last: int) -> PlanBlock:
     """What a block takes and gives; there is no problem with it."""
     before = {
         source for index in range(first, last + 1) for source in _sources(file, index) if source < first
@@ -62,7 +62,7 @@ def find_block(file: File, first: int, last: int) -> Block:
     gives = (
         index for index in range(first, last + 1) if index in used and _computes(file.instructions[index])
     )
-    return Block(first, last, takes, tuple(gives), loads)
+    return PlanBlock(first, last, takes, tuple(gives), loads)
 
 
 def extract_block(file: File, first: int, last: int) -> File:
@@ -93,7 +93,7 @@ def extract_block(file: File, first: int, last: int) -> File:
     )
 
 
-def _count_before(block: Block) -> int:
+def _count_before(block: PlanBlock) -> int:
     return sum(index < block.first for index in block.takes)
 
 

@@ -18,7 +18,7 @@ from lamella.lang.nac.nodes import (
     V1_7,
     V1_8,
 )
-from lamella.lang.nac.signatures import has_constants
+from lamella.lang.nac.operations import CONSTANT_CODES
 
 MAGIC = b"NAC"
 TABLE = 12
@@ -71,7 +71,7 @@ WRITTEN = ("MMAP", "OPS ", "CMAP", "CNST", "PERM", "DATA", "PROC", "RSRC", "ORCH
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class FieldLayout:
     """What fields C and D of an instruction consist of.
 
     C is a prefix and so many `constants`, or nothing at all where that is None; `counted` says that the prefix is
@@ -84,20 +84,20 @@ class Fields:
     counted: bool = False
 
 
-_EMPTY = Fields()
-_ONE = Fields(1, prefixes=(1, 2))
-_SYSTEM: Mapping[tuple[int, int], Fields] = MappingProxyType(
+_EMPTY = FieldLayout()
+_ONE = FieldLayout(1, prefixes=(1, 2))
+_SYSTEM: Mapping[tuple[int, int], FieldLayout] = MappingProxyType(
     {
         (NONE, 0): _EMPTY,
         (INPUT, 0): _EMPTY,
         **{(INPUT, variant): _ONE for variant in (1, 2, 3, 4, 5)},
-        (OUTPUT, 3): Fields(1, 2, (1, 2)),
-        (OUTPUT, 4): Fields(None, 1),
+        (OUTPUT, 3): FieldLayout(1, 2, (1, 2)),
+        (OUTPUT, 4): FieldLayout(None, 1),
     }
 )
 
 
-def fields_of(operation: int, variant: int, signature: str | None, outputs: int) -> Fields | None:
+def fields_of(operation: int, variant: int, signature: str | None, outputs: int) -> FieldLayout | None:
     """The fields of an instruction, or None where nobody knows them.
 
     `signature` is that of the variant, where there is one; `outputs` is the count in the header.
@@ -105,11 +105,13 @@ def fields_of(operation: int, variant: int, signature: str | None, outputs: int)
     if operation >= FIRST_REGULAR:
         if not signature or not variant:
             return _EMPTY
-        return Fields(0 if has_constants(signature) else None, len(signature), counted=True)
+        return FieldLayout(
+            0 if any(code in CONSTANT_CODES for code in signature) else None, len(signature), counted=True
+        )
     if operation == OUTPUT and variant in (0, 1):
-        return Fields(outputs, outputs, (outputs, outputs + 1))
+        return FieldLayout(outputs, outputs, (outputs, outputs + 1))
     if operation == CONTROL_FLOW:
-        return Fields(2, 1, (3, 2))
+        return FieldLayout(2, 1, (3, 2))
     if operation == CONVERGENCE:
-        return Fields(0, 1, counted=True)
+        return FieldLayout(0, 1, counted=True)
     return _SYSTEM.get((operation, variant))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from lamella.lang.nac.assembly.describe.code import CodeDescriber
-from lamella.lang.nac.assembly.nodes import Argument, Call, Line, Raw, System
+from lamella.lang.nac.assembly.describe import CodeDescriber
+from lamella.lang.nac.assembly.nodes import Argument, Line, OperationCall, Raw, System
 from lamella.lang.nac.assembly.words import DTYPES
 from lamella.lang.nac.assembly.write import write_operand
 from lamella.lang.nac.nodes import Action, Command, File, Instruction, Tensor, Tick
@@ -60,15 +60,15 @@ class _Lister:
         match line.body:
             case Raw(operation, variant, constants, offsets):
                 return f"<{operation}> B={variant} C={list(constants)} D={list(offsets)}"
-            case Call(operation, _, arguments):
+            case OperationCall(operation, _, arguments):
                 return f"{write_operand(operation)}({_joined(arguments)})"
             case System() as system:
                 return self._system(system, int(line.label.name))
 
     def _typed(self, index: int, line: Line) -> str:
-        """What an instruction gives; of parameters that is told already."""
-        told = isinstance(line.body, System) and line.body.word == "parameter"
-        return f": {self._types[index]}" if index in self._types and not told else ""
+        """What an instruction gives; the line of a parameter has it already."""
+        typed = isinstance(line.body, System) and line.body.word == "parameter"
+        return f": {self._types[index]}" if index in self._types and not typed else ""
 
     def _system(self, body: System, index: int) -> str:
         if body.word == "input":

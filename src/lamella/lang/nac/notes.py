@@ -10,6 +10,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lamella.base.errors import InputError
+from lamella.base.jsontext import parse_json
+from lamella.base.source import Source
 from lamella.lang.nac.nodes import File, Resource
 
 NAME = "lamella.json"
@@ -34,9 +37,16 @@ def find_notes(file: File) -> dict[str, object] | None:
     resource = next((item for item in file.resources if item.name == NAME), None)
     if resource is None:
         return {}
+    return read_object(resource)
+
+
+def read_object(resource: Resource, most: int = _LONGEST) -> dict[str, object] | None:
+    """The JSON object of a resource, read without trust: bounded length and nesting, each key once; else None."""
+    if len(resource.data) > most:
+        return None
     try:
-        found = json.loads(bytes(resource.data)) if len(resource.data) <= _LONGEST else None
-    except (ValueError, RecursionError):
+        found = parse_json(Source(resource.name, bytes(resource.data).decode("utf-8")))
+    except (InputError, UnicodeDecodeError):
         return None
     return found if isinstance(found, dict) else None
 

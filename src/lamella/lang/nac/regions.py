@@ -1,4 +1,4 @@
-"""Blocks: the runs of instructions that belong to a branch or to a convergence.
+"""Blocks: the runs of instructions that belong to a branch or to a convergence, as regions nested in each other.
 
 They stand behind their instruction, one after the other; the first instruction behind the last of them is the join.
 """
@@ -18,7 +18,7 @@ MOST_NESTED = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class InstructionBlock:
     """The instructions from `start` to before `stop`; `around` is the place of the block around it, or PROGRAM."""
 
     owner: int
@@ -34,7 +34,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class MisplacedBlocks:
     """An instruction whose blocks do not fit behind it, and where the block around it ends."""
 
     index: int
@@ -42,24 +42,24 @@ class Misfit:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class InstructionBlocks:
     """All blocks in the order of their owners; for each instruction the innermost one; what fits nowhere."""
 
-    found: list[Block] = field(default_factory=list)
+    found: list[InstructionBlock] = field(default_factory=list)
     inside: list[int] = field(default_factory=list)
-    owned: dict[int, tuple[Block, ...]] = field(default_factory=dict)
-    misfits: list[Misfit] = field(default_factory=list)
+    owned: dict[int, tuple[InstructionBlock, ...]] = field(default_factory=dict)
+    misfits: list[MisplacedBlocks] = field(default_factory=list)
 
-    def at(self, index: int) -> Block | None:
+    def at(self, index: int) -> InstructionBlock | None:
         """The innermost block of an instruction; None in the program itself."""
         place = self.inside[index]
         return None if place == PROGRAM else self.found[place]
 
-    def around(self, block: Block) -> Block | None:
+    def around(self, block: InstructionBlock) -> InstructionBlock | None:
         """The block around another one."""
         return None if block.around == PROGRAM else self.found[block.around]
 
-    def handing(self, instructions: Sequence[Instruction], block: Block) -> range:
+    def handing(self, instructions: Sequence[Instruction], block: InstructionBlock) -> range:
         """The instructions at the end of a block that hand its results over."""
         first, place = block.stop, self.inside[block.stop - 1] if block.stop > block.start else PROGRAM
         if place == PROGRAM or self.found[place] is not block:
@@ -101,9 +101,9 @@ def is_handing(item: Instruction) -> bool:
     return (item.operation, item.variant) == (OUTPUT, SUBGRAPH)
 
 
-def read_blocks(instructions: Sequence[Instruction]) -> Blocks:
-    """The blocks of a program; those that do not fit are none, and told."""
-    blocks = Blocks()
+def read_blocks(instructions: Sequence[Instruction]) -> InstructionBlocks:
+    """The blocks of a program; those that do not fit are in `misfits`."""
+    blocks = InstructionBlocks()
     open_: list[int] = []  # blocks that are not over yet, the next one last
     for index, item in enumerate(instructions):
         while open_ and blocks.found[open_[-1]].stop <= index:
@@ -115,15 +115,15 @@ def read_blocks(instructions: Sequence[Instruction]) -> Blocks:
     return blocks
 
 
-def _open(blocks: Blocks, index: int, lengths: tuple[int, ...], end: int) -> list[int]:
+def _open(blocks: InstructionBlocks, index: int, lengths: tuple[int, ...], end: int) -> list[int]:
     """Add the blocks of an instruction; their places, the last one first."""
     if min(lengths, default=0) < 0 or index + 1 + sum(lengths) > end:
-        blocks.misfits.append(Misfit(index, end))
+        blocks.misfits.append(MisplacedBlocks(index, end))
         return []
     around, start, first = blocks.inside[index], index + 1, len(blocks.found)
     depth = 1 if around == PROGRAM else blocks.found[around].depth + 1
     for number, length in enumerate(lengths):
-        blocks.found.append(Block(index, number, start, start + length, around, depth))
+        blocks.found.append(InstructionBlock(index, number, start, start + length, around, depth))
         start += length
     blocks.owned[index] = tuple(blocks.found[first:])
     return list(range(len(blocks.found) - 1, first - 1, -1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from lamella.lang.nem.device import FamilyVariant, Given, ResolvedDevice, ResolvedTopology, VariantId
+from lamella.lang.nem.device import FamilyVariant, InheritedValue, ResolvedDevice, ResolvedTopology, VariantId
 from lamella.lang.nem.families import Variants, variants_of
 from lamella.lang.nem.registry import load_registry
 
@@ -89,7 +89,7 @@ def _counts(units: Mapping[str, int]) -> str:
 
 
 def _characteristics(device: ResolvedDevice) -> Iterator[str]:
-    rows: list[tuple[str, Given]] = [
+    rows: list[tuple[str, InheritedValue]] = [
         (f"{unit}.{key}", given)
         for unit, values in device.characteristics.items()
         for key, given in values.items()

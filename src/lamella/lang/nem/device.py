@@ -9,7 +9,7 @@ from lamella.base.source import NOWHERE, Span
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class InheritedValue:
     """A value of a device and the device of the chain that gave it."""
 
     value: int
@@ -60,7 +60,7 @@ class ResolvedDevice:
     chain: tuple[str, ...]
     spec_version: str
     topology: ResolvedTopology | None
-    characteristics: Mapping[str, Mapping[str, Given]]
+    characteristics: Mapping[str, Mapping[str, InheritedValue]]
     mandatory: Mapping[VariantId, str]
     extended: Mapping[VariantId, str]
     span: Span = field(default=NOWHERE, compare=False, repr=False)

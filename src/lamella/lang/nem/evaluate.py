@@ -1,4 +1,4 @@
-"""Constant expressions as 64-bit integers, without recursion."""
+"""Constant folding of expressions to 64-bit integers, without recursion."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from lamella.base import limits
-from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import Found
 from lamella.base.limits import DividedByZero, OutOfRange
 from lamella.base.source import NOWHERE, Span
 from lamella.lang.nem import rules
@@ -25,16 +25,8 @@ OPERATIONS = MappingProxyType(
 _LONGEST_QUOTE = 80
 
 
-class Problem(Exception):
-    """An expression has no value; carries the finding and never leaves the language's own functions."""
-
-    def __init__(self, finding: Diagnostic) -> None:
-        super().__init__(finding.message)
-        self.finding = finding
-
-
 Lookup: TypeAlias = Callable[[Name], int]
-"""The value of a name; raises Problem where it has none."""
+"""The value of a name; raises Found where it has none."""
 
 _Step: TypeAlias = tuple[str, Span]
 """An operator to be applied to the values found so far, and the text that it completes."""
@@ -42,6 +34,7 @@ _Step: TypeAlias = tuple[str, Span]
 
 def evaluate(expr: Expr, lookup: Lookup, what: str = "this place") -> int:
     """The value of an expression, without recursion; `what` names the thing that needs an integer."""
+    # A stack machine: however deep an expression is, Python's stack does not grow.
     values: list[int] = []
     todo: list[Expr | _Step] = [expr]
     while todo:
@@ -50,6 +43,7 @@ def evaluate(expr: Expr, lookup: Lookup, what: str = "this place") -> int:
             right, left = values.pop(), values.pop()
             values.append(apply(item[0], left, right, item[1]))
         elif isinstance(item, Negate):
+            # `-x` is `0 - x`, so that the negative of the smallest integer is out of range.
             values.append(0)
             todo += [("-", item.span), item.operand]
         elif isinstance(item, Chain):
@@ -72,17 +66,17 @@ def _value(expr: Integer | Real | Name, lookup: Lookup, what: str) -> int:
         return expr.value
     if isinstance(expr, Name):
         return lookup(expr)
-    raise Problem(rules.FLOAT_HERE.at(expr.span, what=what))
+    raise Found(rules.FLOAT_HERE.at(expr.span, what=what))
 
 
 def apply(sign: str, left: int, right: int, span: Span = NOWHERE) -> int:
-    """One operator on two values; Problem where it divides by zero or leaves the 64-bit integers."""
+    """One operator on two values; raises Found where it divides by zero or leaves the 64-bit integers."""
     try:
         return OPERATIONS[sign](left, right)
     except DividedByZero:
-        raise Problem(rules.DIVISION_BY_ZERO.at(span, text=_quote(span, sign, left, right))) from None
+        raise Found(rules.DIVISION_BY_ZERO.at(span, text=_quote(span, sign, left, right))) from None
     except OutOfRange:
-        raise Problem(rules.OUT_OF_RANGE.at(span, text=_quote(span, sign, left, right))) from None
+        raise Found(rules.OUT_OF_RANGE.at(span, text=_quote(span, sign, left, right))) from None
 
 
 def _quote(span: Span, sign: str, left: int, right: int) -> str:

@@ -65,7 +65,7 @@ class _Attribute(TypedDict):
     default: NotRequired[object]
 
 
-class _Entry(TypedDict):
+class _OpcodeEntry(TypedDict):
     inputs: list[_Operand]
     outputs: list[_Operand]
     attributes: dict[str, _Attribute]
@@ -80,7 +80,7 @@ class _Entry(TypedDict):
 @cache
 def load_registry() -> Mapping[str, Opcode]:
     """All opcodes by name, in the order of the registry; read once."""
-    entries: dict[str, _Entry] = json.loads(read_shipped("lang/nem/opcodes.json"))["opcodes"]
+    entries: dict[str, _OpcodeEntry] = json.loads(read_shipped("lang/nem/opcodes.json"))["opcodes"]
     return MappingProxyType({name: _opcode(name, entry) for name, entry in entries.items()})
 
 
@@ -89,7 +89,7 @@ def opcode(name: str) -> Opcode | None:
     return load_registry().get(name)
 
 
-def _opcode(name: str, entry: _Entry) -> Opcode:
+def _opcode(name: str, entry: _OpcodeEntry) -> Opcode:
     attributes = {key: AttributeSpec(name=key, **item) for key, item in entry["attributes"].items()}
     return Opcode(
         name=name,
@@ -105,5 +105,6 @@ def _opcode(name: str, entry: _Entry) -> Opcode:
 
 def _operands(items: Sequence[_Operand], variadic: bool) -> tuple[OperandSpec, ...]:
     """The operands in their order; of a variadic list the last one may be repeated."""
+    # Only the last operand of a list may repeat: positions decide which operand is which.
     *first, last = (OperandSpec(**item) for item in items)
     return (*first, replace(last, variadic=variadic))

@@ -35,7 +35,7 @@ LATE_INCLUDE = Rule(
     "NEM010", "Document Model", "an include stands after other declarations; includes come first"
 )
 UNREADABLE_INCLUDE = Rule("NEM011", "Include Semantics", "cannot read '{path}': {cause}")
-INCLUDE_CYCLE = Rule("NEM012", "Include Semantics", "include of '{path}' closes a circle: {chain}")
+INCLUDE_CYCLE = Rule("NEM012", "Include Semantics", "include of '{path}' closes a cycle: {chain}")
 DUPLICATE_DEVICE = Rule("NEM013", "Include Semantics", "device '{name}' is defined twice")
 DUPLICATE_FAMILY = Rule("NEM014", "Include Semantics", "type family '{name}' is defined twice")
 UNKNOWN_DEVICE = Rule(

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from lamella.base.source import NOWHERE, Span
-from lamella.lang.tensor.check.context import defined_values, regions_of
+from lamella.lang.tensor.check.context import defined_values
+from lamella.lang.tensor.check.roles import regions_of
 from lamella.lang.tensor.nodes import (
     INDEX,
     Arith,
@@ -120,19 +121,19 @@ class _Lowering:
 
     def name(self, wanted: str) -> str:
         """A name that no value has."""
-        found, number = wanted, 0
-        while found in self.used:
+        name, number = wanted, 0
+        while name in self.used:
             number += 1
-            found = f"{wanted}{number}"
-        self.used.add(found)
-        return found
+            name = f"{wanted}{number}"
+        self.used.add(name)
+        return name
 
     def region(self, region: Region) -> Region:
         """A region without extensions."""
-        found: list[Statement] = []
+        statements: list[Statement] = []
         for statement in region.statements:
-            found += self._statement(statement)
-        return replace(region, statements=tuple(found))
+            statements += self._statement(statement)
+        return replace(region, statements=tuple(statements))
 
     def _statement(self, statement: Statement) -> Sequence[Statement]:
         match statement.instruction:
@@ -163,6 +164,7 @@ class _Lowering:
         ends = [inner.index(value, loop.type) for value in loop.ends]
         subgroup = inner.put(Cast(inner.put(Builtin("subgroup_id", I32)), INDEX))
         count = inner.put(Cast(inner.put(Builtin("num_subgroups", I32)), INDEX))
+        # The first variable becomes the innermost loop; subgroups take its tiles in turns.
         first = inner.arith("mul", subgroup, tile[0])
         begins[0] = inner.arith("add", begins[0], first)
         steps = [inner.arith("mul", count, tile[0]), *tile[1:]]
@@ -199,6 +201,7 @@ class _Lowering:
     def _axis(self, statement: Statement, builtin: Builtin) -> Sequence[Statement]:
         """The number along one axis, from the number of the work-group, or of all of them."""
         name, _, axis = builtin.name.partition(".")
+        # The number of a work-group is x + wide * (y + high * z).
         wide, high = (Value(item) for item in self.counts)
         out = _Writer(self, statement.span)
         result = statement.results[0] if statement.results else None

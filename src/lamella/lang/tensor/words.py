@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lamella.lang.tensor.nodes.attributes import KEYS
-from lamella.lang.tensor.nodes.types import COMPLEX, FLOATS, INTEGERS, USES
+from lamella.lang.tensor.nodes.types import COMPLEX, FLOATS, INTEGERS, KEYS, USES
 
 SCALARS = (*INTEGERS, *FLOATS, *COMPLEX)
 """Types that an element of a memref may have."""

@@ -14,17 +14,17 @@ from numpy.lib.stride_tricks import as_strided
 
 from lamella.backend.arguments import verify_arguments
 from lamella.backend.cpu import compile_program
-from lamella.backend.cpu.graphs import KernelExecutable, Specialise, Specialised
 from lamella.backend.cpu.host import host_like
 from lamella.backend.cpu.run.launch import know_sizes
 from lamella.backend.cpu.run.proof import find_open, specialise
 from lamella.backend.drawing import Drawn, refuse_missing, types_of
-from lamella.backend.interpreter import Step
+from lamella.backend.executor.kernels import KernelExecutable, Specialise, Specialised
+from lamella.backend.interpreter import ExecutedStatement
 from lamella.backend.interpreter import compile_program as interpret
-from lamella.backend.interpreter.memory import Reference, References
+from lamella.backend.interpreter.memory import GroupReference, MemrefReference
 from lamella.backend.interpreter.state import RunValue
 from lamella.backend.named import NamedKernels
-from lamella.backend.watch import Watch, unwatched
+from lamella.backend.progress import Progress, no_progress
 from lamella.base import dtype
 from lamella.base.arrays import Array, DType, numpy_dtype
 from lamella.base.diagnostic import Diagnostic, printable
@@ -140,7 +140,7 @@ class KernelRun:
 
     def __init__(self, model: KernelFile, backend: str | None, options: Options) -> None:
         self.findings: list[Diagnostic] = []
-        self.watch: Watch = unwatched
+        self.watch: Progress = no_progress
         self.draws = options.draws
         """Whether arrays that a call does not give are random; where not, they are missing."""
         self.drawn = Drawn()
@@ -301,7 +301,7 @@ class Tracer:
         self._left = most
         self._most = most
 
-    def __call__(self, step: Step) -> None:
+    def __call__(self, step: ExecutedStatement) -> None:
         """Write the line of a statement."""
         if self._left > 0:
             self._write(trace_line(step))
@@ -310,7 +310,7 @@ class Tracer:
         self._left -= 1
 
 
-def trace_line(step: Step) -> str:
+def trace_line(step: ExecutedStatement) -> str:
     """`line 12 of @kernel, work-group 0, work-item 3: %r = arith.add %a, %b : f32 ; 3.5`."""
     item = "" if step.item is None else f", work-item {step.item}"
     values = ", ".join(map(_value, step.results))
@@ -330,9 +330,9 @@ def _statement(statement: Statement) -> str:
 
 
 def _value(value: RunValue) -> str:
-    if isinstance(value, References):
+    if isinstance(value, GroupReference):
         return f"group of {len(value.items)}"
-    if isinstance(value, Reference):
+    if isinstance(value, MemrefReference):
         shape, stride = ("x".join(map(str, item)) or "1" for item in (value.shape, value.stride))
         return f"memref {shape}, strides {stride}, from element {value.offset}"
     if not isinstance(value, np.ndarray) or not value.ndim:

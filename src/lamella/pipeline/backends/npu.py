@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lamella.backend.npu import Executable, compile_plan
+from lamella.backend.npu import PlanExecutable, compile_plan
 from lamella.backend.npu.stream import compile_stream
 from lamella.pipeline.nem.program import Program, plan_of
 from lamella.pipeline.options import Options
@@ -14,7 +14,7 @@ def missing(backend: str) -> str | None:
     return None
 
 
-def compile(model: Program | Stream, backend: str, options: Options) -> Executable:
+def compile(model: Program | Stream, backend: str, options: Options) -> PlanExecutable:
     """Make a plan or a stream executable."""
     seed, order, limits = options.start_seed, options.order, options.limits
     executable = (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lamella.backend.reference import Executable, compile_model
+from lamella.backend.executor import GraphExecutable
+from lamella.backend.reference import compile_model
 from lamella.base.errors import InputError
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, tensors, walk
@@ -14,7 +15,7 @@ def missing(backend: str) -> str | None:
     return None
 
 
-def compile(model: Model, backend: str, options: Options) -> Executable:
+def compile(model: Model, backend: str, options: Options) -> GraphExecutable:
     """Make a graph executable."""
     require_quantization(model.graph, options)
     executable = compile_model(

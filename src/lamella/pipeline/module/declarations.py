@@ -8,7 +8,7 @@ from dataclasses import replace
 from lamella.base.diagnostic import Diagnostic, errors
 from lamella.bridge.module_to_graph import Compiled, Settings, is_complete, module_to_graph
 from lamella.bridge.module_to_graph.backward import declares_gradients, differentiate
-from lamella.lang.module.check.precedence import is_of
+from lamella.lang.module.check import is_of
 from lamella.lang.module.check.settings import check_devices, read_settings
 from lamella.lang.module.instantiate import Instance, Known, instantiate
 from lamella.lang.module.instantiate.evaluate import Problem

@@ -11,16 +11,14 @@ from pathlib import Path
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.paths import is_folder, is_there, shown
 from lamella.bridge.hf_to_module import Folder, find_architecture, open_folder
-from lamella.bridge.hf_to_module.checkpoint import INDEX, SINGLE
-from lamella.bridge.hf_to_module.folder import CONFIG
+from lamella.bridge.hf_to_module.folder import CONFIG, INDEX, SINGLE
 from lamella.lang.module.check.settings import read_settings
 from lamella.lang.module.instantiate import Instance, Known, instantiate, walk
+from lamella.lang.module.instantiate.messages import show
 from lamella.lang.module.instantiate.nodes import TensorSlot
-from lamella.lang.module.instantiate.telling import show
 from lamella.lang.module.nodes import Module, Port, Preset, Primitive, Recipe
 from lamella.lang.module.rules.mappings import ARCHITECTURE
-from lamella.lang.module.write.expressions import write_expression
-from lamella.lang.module.write.types import write_type
+from lamella.lang.module.write.expressions import write_expression, write_type
 from lamella.pipeline.languages import Description
 from lamella.pipeline.module.folders import Source, read_folder, recipe_lines
 from lamella.pipeline.module.program import Program, choose, configure, read_program

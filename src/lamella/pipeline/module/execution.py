@@ -16,7 +16,7 @@ from lamella.base.paths import is_folder, map_bytes
 from lamella.base.safetensors import StoreError, read_index
 from lamella.bridge.hf_to_module import Folder, ImportPlan, is_model_folder, open_folder
 from lamella.bridge.module_to_graph import Compiled, Settings, graph_name, module_to_graph
-from lamella.bridge.module_to_graph.numbers.tables import compute
+from lamella.bridge.module_to_graph.constant_tables import compute_table
 from lamella.graph.data import read_weights
 from lamella.graph.model import Model
 from lamella.lang.module.instantiate import Instance
@@ -116,7 +116,7 @@ def _known(model: Model, compiled: Compiled, options: Options) -> dict[str, Arra
     """The variables that are no weights: built constants, and caches, which begin with zeros."""
     real = np.float64 if options.dtype == "f64" else np.float32
     known: dict[str, Array] = {
-        name: compute(built).astype(real) for name, built in compiled.constants.items()
+        name: compute_table(built).astype(real) for name, built in compiled.constants.items()
     }
     for update in model.graph.updates:
         variable = update.variable

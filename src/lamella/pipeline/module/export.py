@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lamella.backend.reference import Executable, compile_model
+from lamella.backend.executor import GraphExecutable
+from lamella.backend.reference import compile_model
 from lamella.base import dim
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
@@ -18,14 +19,22 @@ from lamella.base.dim import Extent
 from lamella.base.errors import InputError
 from lamella.base.paths import Mapped as MappedFile
 from lamella.bridge.hf_to_module import Folder, is_model_folder, open_folder, plan_import, read_config
-from lamella.bridge.hf_to_module.checkpoint import Checkpoint, Entry
+from lamella.bridge.hf_to_module.folder import Checkpoint
+from lamella.bridge.hf_to_module.folder import CheckpointTensor as Entry
 from lamella.bridge.module_to_graph import Compiled, Settings, graph_name, module_to_graph
-from lamella.bridge.module_to_graph.numbers.tables import compute
-from lamella.bridge.module_to_hf import Export, ExportPlan, Mapped, export_folder, plan_export, write_config
-from lamella.bridge.module_to_hf.store import Numbers
+from lamella.bridge.module_to_graph.constant_tables import compute_table as compute
+from lamella.bridge.module_to_hf import (
+    Export,
+    ExportPlan,
+    export_folder,
+    plan_export,
+    write_config,
+)
+from lamella.bridge.module_to_hf import ExportMapping as Mapped
+from lamella.bridge.module_to_hf import TensorEncoder as Numbers
 from lamella.graph.nodes import Graph, Operation, Tensor
 from lamella.lang.module.instantiate import Instance
-from lamella.lang.module.instantiate.telling import show
+from lamella.lang.module.instantiate.messages import show
 from lamella.lang.module.nodes import Module
 from lamella.lang.module.rules.mappings import UNFAITHFUL
 from lamella.ops.library import Library
@@ -172,7 +181,7 @@ class _Pair:
         )
 
 
-def _run(executable: Executable, graph: Graph) -> list[Array]:
+def _run(executable: GraphExecutable, graph: Graph) -> list[Array]:
     rng = np.random.default_rng(0)
     inputs: dict[str, Array] = {}
     for item in graph.inputs:

@@ -19,7 +19,7 @@ from lamella.base.source import Source as source_Source
 from lamella.base.source import Span
 from lamella.base.suggest import nearest
 from lamella.bridge.hf_to_module import Folder, find_architecture, open_folder, read_config, text_of
-from lamella.bridge.hf_to_module.keys import mapped_keys
+from lamella.bridge.hf_to_module.config import mapped_keys
 from lamella.lang.module.instantiate import Instance, Known
 from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.nodes import Field, Module

@@ -8,14 +8,14 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from lamella.backend.reference import Executable
-from lamella.backend.reference.inputs import input_type, list_parts
+from lamella.backend.executor import GraphExecutable
+from lamella.backend.executor.inputs import input_type, list_parts
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.optional import need
 from lamella.base.paths import is_there, shown
-from lamella.bridge.hf_to_module.documents import read_object
+from lamella.bridge.hf_to_module.folder import read_object
 from lamella.bridge.module_to_graph import Settings
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
@@ -71,7 +71,7 @@ class Generator:
         model = build(source, options, settings)
         self._input, self._output = _ends(model)
         # All backends of graphs keep their variables alike.
-        self.executable = cast("Executable", make_executable(model, backend, options))
+        self.executable = cast("GraphExecutable", make_executable(model, backend, options))
         kept = [item.variable.name for item in model.graph.updates]
         self._empty = {name: self.executable.state[name] for name in kept}
         self.stops = (

@@ -9,11 +9,14 @@ from lamella.base.errors import InputError
 from lamella.lang.module.nodes import ConfigParam, Export, Module, Param, Port, Preset, Primitive, Recipe
 from lamella.lang.module.resolve import Declared, Workspace
 from lamella.lang.module.resolve.lineage import trace_lineage
-from lamella.lang.module.resolve.locate import Located, locate
-from lamella.lang.module.resolve.near import guess
-from lamella.lang.module.resolve.places import Place
-from lamella.lang.module.write.expressions import write_expression
-from lamella.lang.module.write.types import write_config_param, write_param, write_port
+from lamella.lang.module.resolve.workspace import Located, SearchFolder, locate
+from lamella.lang.module.suggest import suggest
+from lamella.lang.module.write.expressions import (
+    write_config_param,
+    write_expression,
+    write_param,
+    write_port,
+)
 from lamella.pipeline.languages import Description
 from lamella.pipeline.module.program import Program, read_program
 from lamella.pipeline.options import Options
@@ -32,7 +35,7 @@ def find_standard(name: str, options: Options) -> Located:
     found = locate((STD, *parts), None, [place]) if all(parts) else None
     if isinstance(found, Located):
         return found
-    hint = guess(name, _names(place)) or f"lamella show {STD} lists what there is"
+    hint = suggest(name, _names(place)) or f"lamella show {STD} lists what there is"
     raise InputError(f"there is no '{name[:200]}' in the standard library", hint=hint)
 
 
@@ -46,7 +49,7 @@ def find_file(name: str, options: Options) -> Path:
     return found.place.root / found.file.below
 
 
-def _names(place: Place) -> list[str]:
+def _names(place: SearchFolder) -> list[str]:
     """All dotted names of the library."""
     found: list[str] = []
     waiting: list[tuple[str, ...]] = [(folder,) for folder in place.folders]

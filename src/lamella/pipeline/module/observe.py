@@ -20,7 +20,7 @@ from lamella.bridge.module_to_graph import Compiled, Mark
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import copy_of
-from lamella.lang.module.annotations.conditions import tensors_in
+from lamella.lang.module.annotations.arguments import tensors_in
 from lamella.lang.module.instantiate import Instance, children_at
 from lamella.lang.module.nodes import Bool, Call, Chain, Expr, Index, Integer, Member, Name, Real, Unary
 from lamella.lang.module.rules.annotated import ASSERTION

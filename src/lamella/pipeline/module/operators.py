@@ -10,7 +10,7 @@ from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findi
 from lamella.base.paths import is_there, shown
 from lamella.base.source import Span
 from lamella.lang.module.nodes import Primitive
-from lamella.lang.module.resolve import Unit
+from lamella.lang.module.resolve import SourceUnit
 from lamella.lang.module.rules.graphs import OPERATOR_CLASH
 from lamella.lang.module.rules.names import HIDDEN_BY_LIBRARY
 from lamella.lang.skriptnd import check as check_operators
@@ -54,7 +54,7 @@ def read_operators(program: Program, options: Options) -> tuple[Library, list[Di
     return library, sort_findings(findings)
 
 
-def own_units(program: Program) -> list[Unit]:
+def own_units(program: Program) -> list[SourceUnit]:
     """The files of a program that are not of the library, its main file first."""
     main = program.resolved.unit
     others = (unit for unit in program.resolved.scope.scopes if unit is not main)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
-from lamella.base.errors import InputError
+from lamella.base.errors import Found, InputError
 from lamella.base.paths import is_there, read_text, read_text_in, shown
 from lamella.base.source import Source
 from lamella.base.writer import write_text
@@ -29,8 +29,7 @@ from lamella.lang.module.resolve import (
 )
 from lamella.lang.module.resolve.lineage import config_params, trace_lineage
 from lamella.lang.module.resolve.lock import FILE_NAME
-from lamella.lang.module.resolve.near import guess
-from lamella.lang.module.resolve.problem import Problem as problem_Problem
+from lamella.lang.module.suggest import suggest
 from lamella.pipeline.options import Options
 
 # --- values of config parameters as a user gives them: Python objects, or text in the language --------------
@@ -45,7 +44,7 @@ def given_values(config: Mapping[str, object], params: Sequence[ConfigParam], mo
     known = [item.name for item in params]
     unknown = next((name for name in config if name not in known), None)
     if unknown is not None:
-        hint = guess(unknown, known) or f"'{model}' has: {', '.join(known) or 'no parameters'}"
+        hint = suggest(unknown, known) or f"'{model}' has: {', '.join(known) or 'no parameters'}"
         raise InputError(f"'{model}' has no parameter '{unknown[:SHOWN]}'", hint=hint)
     return {name: Known(value_of(name, value), GIVEN) for name, value in config.items()}
 
@@ -62,7 +61,7 @@ def require_known(config: Mapping[str, object], declared: Sequence[Declared]) ->
     known = {item.name for module in modules for item in module.params or ()}
     unknown = next((name for name in config if name not in known), None)
     if unknown is not None:
-        hint = guess(unknown, known) or f"there is: {', '.join(sorted(known)) or 'none'}"
+        hint = suggest(unknown, known) or f"there is: {', '.join(sorted(known)) or 'none'}"
         raise InputError(f"there is no parameter '{unknown[:SHOWN]}'", hint=hint)
 
 
@@ -204,7 +203,7 @@ def params_of(program: Program, declared: Declared) -> tuple[ConfigParam, ...]:
     """The config parameters of a declaration, its own or those that it inherits."""
     try:
         return config_params(trace_lineage(declared, program.resolved.scope))
-    except problem_Problem:  # what is wrong with the lineage is found when it is built
+    except Found:  # what is wrong with the lineage is found when it is built
         module = declared.declaration
         return (module.params or ()) if isinstance(module, Module) else ()
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.errors import InputError
-from lamella.bridge.hf_to_module import Context, Folder, ImportPlan, Weight, plan_import
-from lamella.bridge.hf_to_module.keys import text_of
-from lamella.bridge.hf_to_module.strangers import Patterns
+from lamella.bridge.hf_to_module import Folder, ImportPlan, Weight, plan_import
+from lamella.bridge.hf_to_module import MappingContext as Context
+from lamella.bridge.hf_to_module.config import text_of
+from lamella.bridge.hf_to_module.mapping import NamePatterns as Patterns
 from lamella.lang.module.instantiate import Instance, walk
 from lamella.lang.module.instantiate.evaluate import evaluate
 from lamella.lang.module.nodes import Expr

@@ -17,25 +17,26 @@ from lamella.base.limits import Limits
 from lamella.base.paths import map_bytes, read_bytes, shown
 from lamella.base.source import NOWHERE, Source
 from lamella.bridge.graph_to_nac import Writing, graph_to_nac
-from lamella.bridge.nac_to_graph.notes import Notes, read_notes
-from lamella.bridge.nac_to_graph.training import has_training
-from lamella.bridge.nac_to_graph.weights import (
-    Report,
-    companion,
+from lamella.bridge.nac_to_graph.convert_weights import (
+    QuantisationReport,
     quantise_file,
     report_lines,
     with_external,
     with_internal,
 )
+from lamella.bridge.nac_to_graph.notes import Notes, read_notes
+from lamella.bridge.nac_to_graph.training import has_training
+from lamella.bridge.nac_to_graph.weights import companion
 from lamella.bridge.tokenizer_to_nac import tokenizer_to_nac
 from lamella.graph.model import Model as GraphModel
 from lamella.graph.passes.optimise import Optimised, optimise
-from lamella.lang.nac import assemble, check, restate
-from lamella.lang.nac.check.sections.entry import GRAPH, NOTES, read_entry
-from lamella.lang.nac.check.sections.resources import check_resources
+from lamella.lang.nac import assemble, check
+from lamella.lang.nac.check.data import check_resources
+from lamella.lang.nac.check.training import GRAPH, NOTES, read_entry
 from lamella.lang.nac.nodes import File, Method, Resource
 from lamella.lang.nac.notes import NAME, find_notes, with_notes
-from lamella.lang.nac.rules.roads import LEFT_OUT
+from lamella.lang.nac.rules.graphs import LEFT_OUT
+from lamella.lang.nac.upgrade_version import upgrade_version
 from lamella.ops.problem import Problem
 from lamella.pipeline.generate import stop_tokens
 from lamella.pipeline.languages import Conversion
@@ -271,7 +272,7 @@ class OutputError:
 class Cost:
     """The errors of a quantised file: of its tensors, and of its outputs or why they are not known."""
 
-    report: Report
+    report: QuantisationReport
     outputs: tuple[OutputError, ...]
     unknown: str = ""
 
@@ -344,7 +345,7 @@ def carry_training(made: Model, before: File) -> Model:
     """The file with the training graph of the one that it was made from; a note where it does not fit any more."""
     if not has_training(before):
         return made
-    older = restate(before)
+    older = upgrade_version(before)
     kept = tuple(item for item in older.resources if item.name in (NOTES, GRAPH))
     file = replace(made.file, resources=(*made.file.resources, *kept))
     entry, _ = read_entry(file, check)

@@ -16,11 +16,9 @@ from lamella.base.limits import DEFAULT
 from lamella.base.paths import shown
 from lamella.base.writer import make_folder, write_pieces, write_text
 from lamella.lang.nac import check as nac_check
-from lamella.lang.nac.assembly.numbers import write_single
-from lamella.lang.nac.check.sections.entry import GRAPH, has_entry, read_entry
-from lamella.lang.nac.check.sections.resources import check_resources
-from lamella.lang.nac.check.sections.training import is_target, is_update
-from lamella.lang.nac.check.tensors import DTYPES
+from lamella.lang.nac.assembly.words import write_single
+from lamella.lang.nac.check.data import DTYPES, check_resources
+from lamella.lang.nac.check.training import GRAPH, has_entry, is_target, is_update, read_entry
 from lamella.lang.nac.layout import CONTAINERS, TABLE, WRITTEN
 from lamella.lang.nac.listing import listing
 from lamella.lang.nac.nodes import (
@@ -38,14 +36,13 @@ from lamella.lang.nac.nodes import (
 )
 from lamella.lang.nac.notes import NAME
 from lamella.lang.nac.operations import SYSTEM_NAMES, standard_operations
-from lamella.lang.nac.parse.header import read_header
-from lamella.lang.nac.parse.reading import Reading
+from lamella.lang.nac.parse import ContainerReading, read_header
 from lamella.pipeline.languages import Description, nac_results
 from lamella.pipeline.nac.model import Model, is_described, read_model
 from lamella.pipeline.options import Options
 
 if TYPE_CHECKING:
-    from lamella.bridge.nac_to_graph.nodes import State
+    from lamella.bridge.nac_to_graph.nodes import KeptState
     from lamella.pipeline.nac.results import Results
 
 
@@ -71,7 +68,7 @@ def find_sections(model: Model) -> list[Section]:
     content = {tag: ", ".join(words) for tag, words in _contents(model.file).items()}
     if model.mapped is None:
         return [Section(tag.strip(), content[tag]) for tag in ORDER if content[tag]]
-    table = read_header(Reading(model.mapped.data, "", DEFAULT))
+    table = read_header(ContainerReading(model.mapped.data, "", DEFAULT))
     places = sorted(table.places.items(), key=lambda item: item[1]) if table is not None else []
     return [Section(tag.strip(), content[tag] or "empty", start, end - start) for tag, (start, end) in places]
 
@@ -298,7 +295,7 @@ def _blocks(model: Model) -> Iterator[tuple[str, str, Sequence[tuple[str, ...]]]
     yield "resources", "<>", [(printable(item.name), _size(item)) for item in file.resources]
 
 
-def _states(file: File) -> Sequence[State]:
+def _states(file: File) -> Sequence[KeptState]:
     """What a file keeps between runs, by its notes."""
     noted = next((bytes(item.data) for item in file.resources if item.name == NAME), b"")
     if b'"states"' not in noted:
@@ -306,7 +303,7 @@ def _states(file: File) -> Sequence[State]:
     return nac_results().find_states(file)
 
 
-def _state_row(item: State) -> tuple[str, ...]:
+def _state_row(item: KeptState) -> tuple[str, ...]:
     start = "from zeros" if item.initial is None else f"from parameter {item.initial}"
     return (str(item.id), printable(item.name), item.type, start, f"becomes output {item.update}")
 
@@ -454,7 +451,7 @@ def _section_to_json(item: Section) -> Mapping[str, object]:
     return {"name": item.name, "offset": item.offset, "bytes": item.size, "content": item.content}
 
 
-def _state_to_json(item: State) -> Mapping[str, object]:
+def _state_to_json(item: KeptState) -> Mapping[str, object]:
     facts = {"id": item.id, "name": item.name, "dtype": str(item.element), "shape": list(item.shape)}
     return {**facts, "initial": item.initial, "update": item.update}
 

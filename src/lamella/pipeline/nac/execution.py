@@ -7,8 +7,8 @@ from pathlib import Path
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.paths import is_folder
-from lamella.lang.nac import restate, save_file
-from lamella.lang.nac.assembly.files import save_assembly
+from lamella.lang.nac import save_file, upgrade_version
+from lamella.lang.nac.files import save_assembly
 from lamella.pipeline import languages
 from lamella.pipeline.languages import SKRIPTND, nac_graphs
 from lamella.pipeline.nac.model import BINARY, TEXT, Model, read_checked
@@ -41,7 +41,7 @@ def save(model: Model, path: Path, options: Options | None = None) -> None:
     if model.mapped is not None:
         model.mapped.check_whole()
     if ending == BINARY:
-        save_file(path, restate(model.file))
+        save_file(path, upgrade_version(model.file))
     else:
         save_assembly(path, model.file)
 

@@ -12,16 +12,16 @@ from lamella.base.limits import Limits
 from lamella.base.paths import STANDARD_INPUT, is_there, shown
 from lamella.bridge.nac_to_graph import InputType, Translation, check_translation, find_unknown, nac_to_graph
 from lamella.bridge.nac_to_graph.training import check_training, has_training
-from lamella.bridge.nac_to_graph.weights import Weights, companion, find_weights, read_external
+from lamella.bridge.nac_to_graph.weights import StoredWeights, companion, find_weights, read_external
 from lamella.graph.model import Model as GraphModel
 from lamella.lang.nac.nodes import File
-from lamella.lang.nac.rules.reading import INPUT_TYPE_MISSING
+from lamella.lang.nac.rules.graphs import INPUT_TYPE_MISSING
 from lamella.pipeline.nac.model import Model, is_described
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.specialise import with_extents
 
 
-def weights_of(model: Model, options: Options) -> Weights:
+def weights_of(model: Model, options: Options) -> StoredWeights:
     """The weights of a file: where the user says, else in it or beside it; LamellaError holds what is wrong."""
     file, limits = model.file, options.limits
     if options.weights is not None and not file.parameters:
@@ -57,7 +57,9 @@ def find_foreign(model: Model, limits: Limits) -> list[Diagnostic]:
     return find_unknown(model.file, limits)
 
 
-def refuse_wrong(model: Model, known: Mapping[str, InputType], weights: Weights, limits: Limits) -> None:
+def refuse_wrong(
+    model: Model, known: Mapping[str, InputType], weights: StoredWeights, limits: Limits
+) -> None:
     """What is wrong with a file although some of its inputs are described by nobody yet; LamellaError holds it."""
     found = errors(check_translation(model.file, known, weights, limits, partial=True))
     if found:
@@ -89,7 +91,7 @@ def _lacks_weights(model: Model, options: Options) -> bool:
 
 
 def _check_training(
-    model: Model, known: Mapping[str, InputType], weights: Weights, options: Options
+    model: Model, known: Mapping[str, InputType], weights: StoredWeights, options: Options
 ) -> list[Diagnostic]:
     """What keeps the training graph of a file from being a step, where it is known what its targets are."""
     if not has_training(model.file):

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lamella.backend.mep import Budget, HostError, Outcome, patch_constants, run_plan
-from lamella.backend.mep import Tokenizer as PlanTokenizer
+from lamella.backend.mep import Outcome, PlanBudget, patch_constants, run_plan
+from lamella.backend.mep import PlanTokenizer as PlanTokenizer
 from lamella.backend.tisa import load_tokenizer
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError, errors
@@ -56,7 +56,7 @@ def _call(run: Executable, values: Sequence[Array]) -> list[Array]:
     if len(values) != len(run.inputs):
         names = ", ".join(run.inputs) or "none"
         reason = f"it takes {len(run.inputs)} inputs ({names}), and {len(values)} are given"
-        raise HostError(reason, "give one slot for each input of the model")
+        raise InputError(reason, hint="give one slot for each input of the model")
     found = run(**dict(zip(run.inputs, values, strict=True)))
     return list(found.values())
 
@@ -108,7 +108,7 @@ class FileHost:
 
     def read_image(self, path: str, height: int, width: int, /) -> Array:
         """Pictures need a library that reads them."""
-        raise HostError("pictures cannot be read here", "give the picture as an array in a .npy file")
+        raise InputError("pictures cannot be read here", hint="give the picture as an array in a .npy file")
 
     def print_text(self, stream: str, text: str, /) -> None:
         """Print for a person."""
@@ -119,7 +119,7 @@ class FileHost:
         folder = self._folder("write")
         target = folder / path
         if any(parent.is_symlink() for parent in target.parents if parent not in folder.parents):
-            raise HostError(f"a link leads to '{path}'", "write into a folder without links")
+            raise InputError(f"a link leads to '{path}'", hint="write into a folder without links")
         old = read_bytes_in(folder, path, self.options.limits) if append and target.exists() else b""
         write_pieces(target, (old, data), through_links=False)
 
@@ -152,7 +152,7 @@ def execute(
         raise InputError(f"'{shown(model.path)}' has no plan", path=shown(model.path), hint=hint)
     folders = dict(allowed or {})
     host = FileHost(model, options, console, folders)
-    budget = Budget.of(options.limits)
+    budget = PlanBudget.of(options.limits)
     return run_plan(
         model.file, host, answers=answers, grants=tuple(folders), budget=budget, seed=options.start_seed
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lamella.backend.nacvm.program import Result, size_of
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dim import Dim
-from lamella.bridge.nac_to_graph.nodes import State
+from lamella.bridge.nac_to_graph.nodes import KeptState
 from lamella.bridge.nac_to_graph.notes import read_notes
 from lamella.graph.nodes import Tensor
 from lamella.lang.nac.nodes import File
@@ -41,7 +41,7 @@ def find_results(model: Model, options: Options) -> Results:
     return Results(types, describe_schedule(model.file, sizes))
 
 
-def find_states(file: File) -> list[State]:
+def find_states(file: File) -> list[KeptState]:
     """What a file keeps between runs, as far as its notes can be read."""
     return read_notes(file).states or []
 

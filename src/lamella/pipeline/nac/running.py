@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.backend.drawing import Drawn, refuse_missing
-from lamella.backend.nacvm import Machine, Program, State, compile_program
-from lamella.backend.reference.checks import require_checks
-from lamella.backend.reference.findings import told
-from lamella.backend.reference.inputs import choose_extent
-from lamella.backend.reference.symbols import Extents
-from lamella.backend.watch import Watch, unwatched
+from lamella.backend.executor.extents import Extents, require_checks
+from lamella.backend.executor.findings import findings_at
+from lamella.backend.executor.inputs import choose_extent
+from lamella.backend.nacvm import NacMachine, NacProgram, ProgramState, compile_program
+from lamella.backend.progress import Progress, no_progress
 from lamella.base.arrays import Array, element_type_of
 from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError
 from lamella.base.dim import symbols
@@ -28,10 +27,17 @@ from lamella.base.limits import Limits
 from lamella.base.placement import Placed, placement_of
 from lamella.base.source import NOWHERE
 from lamella.bridge.nac_to_graph import InputType, Translation, nac_to_graph
+from lamella.bridge.nac_to_graph.builder import output_names
+from lamella.bridge.nac_to_graph.convert_weights import with_external, with_internal
 from lamella.bridge.nac_to_graph.notes import read_notes
-from lamella.bridge.nac_to_graph.outputs import output_names
-from lamella.bridge.nac_to_graph.training import Step, has_training, no_training, step_of, translate_step
-from lamella.bridge.nac_to_graph.weights import Weights, read_weight, with_external, with_internal
+from lamella.bridge.nac_to_graph.training import (
+    TrainingStep,
+    has_training,
+    no_training,
+    step_of,
+    translate_step,
+)
+from lamella.bridge.nac_to_graph.weights import StoredWeights, read_weight
 from lamella.lang.nac import plan_memory
 from lamella.lang.nac.nodes import File
 from lamella.lang.skriptnd.rules.data import EXTENT_OUT_OF_BOUND
@@ -44,7 +50,7 @@ from lamella.pipeline.nac.model import Model
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.specialise import with_extents
 
-Translate = Callable[[File, Weights, Mapping[str, InputType], Limits], Translation]
+Translate = Callable[[File, StoredWeights, Mapping[str, InputType], Limits], Translation]
 """How a file becomes a graph."""
 UNTYPED = "of a type that the file does not say"
 MOST_MACHINES = 4
@@ -83,7 +89,7 @@ class Specialised:
     ) -> None:
         self.findings: list[Diagnostic] = [item for item in model.findings if item.severity != NOTE]
         """What the last call found."""
-        self.watch: Watch = unwatched
+        self.watch: Progress = no_progress
         """Wraps the steps of a call, for a progress bar."""
         self.inputs = tuple(item.name for item in model.file.inputs)
         """The names of the inputs, in order."""
@@ -134,13 +140,13 @@ class Executable:
         self._warnings = [item for item in model.findings if item.severity != NOTE]
         self.findings: list[Diagnostic] = self._warnings
         """What the last call found."""
-        self.watch: Watch = unwatched
+        self.watch: Progress = no_progress
         """Wraps the instructions of a call, for a progress bar."""
         self.draws = options.draws
         """Whether inputs that a call does not give are random; where not, they are missing."""
         self.drawn = Drawn()
         """What the last call drew."""
-        self.machine: Machine | None = None
+        self.machine: NacMachine | None = None
         """The machine of the last call, with what it measured."""
         self._model = model
         self._options = options
@@ -152,7 +158,7 @@ class Executable:
         count = max(model.file.header.outputs - len(notes.states or ()), 0)
         self._outputs = tuple(output_names(notes.outputs, count))
         self._state: dict[str, Array] = {}
-        self._machines: dict[tuple[tuple[str, InputType], ...], Machine] = {}
+        self._machines: dict[tuple[tuple[str, InputType], ...], NacMachine] = {}
         if not any(_is_open(self._declared.get(name)) for name in self.inputs):
             self._prepare({})
         elif any(name not in self._declared for name in self.inputs) and translate is nac_to_graph:
@@ -209,7 +215,7 @@ class Executable:
         self.findings = [*self._warnings, *machine.findings]
         return outputs
 
-    def _prepare(self, given: Mapping[str, Array]) -> Machine:
+    def _prepare(self, given: Mapping[str, Array]) -> NacMachine:
         """The machine for the shapes of a call."""
         types = self._types(given)
         key = tuple(sorted(types.items(), key=lambda item: item[0]))
@@ -220,7 +226,7 @@ class Executable:
         self.machine = self._machines[key]
         return self.machine
 
-    def _compile(self, types: Mapping[str, InputType]) -> Machine:
+    def _compile(self, types: Mapping[str, InputType]) -> NacMachine:
         file, options = self._model.file, self._options
         found = self._translate(file, self._weights, types, options.limits)
         names = {item.id: item.name for item in file.parameters}
@@ -232,7 +238,7 @@ class Executable:
             name = names[parameter]
             return data[name] if name in data else read_weight(tensors[name], method)
 
-        program = Program(
+        program = NacProgram(
             file,
             found.steps,
             found.results,
@@ -252,7 +258,7 @@ class Executable:
         extents = Extents(dict(self._options.shape))
         for name, array in given.items():
             if name in self._declared:
-                with told(name, None, self._model.file.span):
+                with findings_at(name, None, self._model.file.span):
                     extents.bind(name, self._declared[name].shape, array.shape)
         found = {name: self._type(name, given, extents) for name in self.inputs}
         require_checks(self._checks, extents)
@@ -266,11 +272,11 @@ class Executable:
         return None if element is None else InputType(element, given[name].shape)
 
 
-def _states(found: Translation) -> Iterator[State]:
+def _states(found: Translation) -> Iterator[ProgramState]:
     """What is kept between runs; the first numbers are read when a machine asks for them."""
     data = found.model.data or {}
     for state, variable in found.states:
-        yield State(state.id, variable, state.update, partial(data.__getitem__, variable.name))
+        yield ProgramState(state.id, variable, state.update, partial(data.__getitem__, variable.name))
 
 
 def _require_extents(declared: Mapping[str, InputType], options: Options) -> None:
@@ -327,7 +333,12 @@ class Training:
     """
 
     def __init__(
-        self, model: Model, step: Step, weights: Weights, backend: Backend | None, options: Options
+        self,
+        model: Model,
+        step: TrainingStep,
+        weights: StoredWeights,
+        backend: Backend | None,
+        options: Options,
     ) -> None:
         self._model, self._step, self._weights, self._options = model, step, weights, options
         self._variables = {item.name: item.name for item in step.trained}
@@ -345,7 +356,7 @@ class Training:
         return cast(Keeping, backend.compile(graph, self._options))
 
     def _translate(
-        self, file: File, weights: Weights, inputs: Mapping[str, InputType], limits: Limits
+        self, file: File, weights: StoredWeights, inputs: Mapping[str, InputType], limits: Limits
     ) -> Translation:
         found = translate_step(replace(self._step, file=file), weights, inputs, limits)
         self._variables |= {state.name: variable.name for state, variable in found.states}
@@ -386,12 +397,12 @@ class Training:
         return placement_of(self._run)
 
     @property
-    def watch(self) -> Watch:
+    def watch(self) -> Progress:
         """Wraps the steps of a call, for a progress bar."""
         return self._run.watch
 
     @watch.setter
-    def watch(self, value: Watch) -> None:
+    def watch(self, value: Progress) -> None:
         self._run.watch = value
 
     @property

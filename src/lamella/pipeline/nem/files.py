@@ -16,8 +16,7 @@ from lamella.lang.nem import check as nem_check
 from lamella.lang.nem.describe import describe_device, device_to_json
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.devices import resolve_device
-from lamella.lang.nem.documents import SHIPPED, Library
-from lamella.lang.nem.documents.library import device_hint
+from lamella.lang.nem.documents import SHIPPED, DeviceLibrary, device_hint
 from lamella.lang.nem.nodes import TypeFamily
 from lamella.lang.nem.resolved import Loop, Plan, Region, Wait
 from lamella.pipeline.languages import Description, is_stream, language_of, standard_modules
@@ -48,14 +47,14 @@ def read_library(path: Path, limits: Limits) -> Checked:
     return nem_check(read_source(path, limits), path, None, limits)
 
 
-def devices_of(library: Library, only: str = "") -> list[ResolvedDevice]:
+def devices_of(library: DeviceLibrary, only: str = "") -> list[ResolvedDevice]:
     """The devices that a document declares itself, resolved."""
     names = [item.name.id for item in library.own_devices if only in ("", item.name.id)]
     resolved = [resolve_device(library, name)[0] for name in names]
     return [device for device in resolved if device is not None]
 
 
-def describe_library(library: Library, plan: Plan | None, only: str = "") -> str:
+def describe_library(library: DeviceLibrary, plan: Plan | None, only: str = "") -> str:
     """A configuration's families and devices, or a program's buffers, loops and tasks."""
     if plan is not None:
         return describe_plan(plan)
@@ -67,7 +66,7 @@ def describe_library(library: Library, plan: Plan | None, only: str = "") -> str
     return "\n\n".join(parts)
 
 
-def library_to_json(library: Library, plan: Plan | None, only: str = "") -> dict[str, object]:
+def library_to_json(library: DeviceLibrary, plan: Plan | None, only: str = "") -> dict[str, object]:
     """The same as data."""
     if plan is not None:
         return _plan_to_json(plan)

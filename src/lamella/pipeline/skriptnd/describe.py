@@ -13,8 +13,8 @@ from lamella.base.paths import is_there, shown
 from lamella.base.suggest import nearest
 from lamella.graph.nodes import Argument, Branch, Graph, Loop, Operation, Pack, Tensor, Value, tensors, walk
 from lamella.lang.skriptnd.nodes import Document, Operator
+from lamella.lang.skriptnd.write import type_text as write_type
 from lamella.lang.skriptnd.write import write, write_expression
-from lamella.lang.skriptnd.write.statements import type_text as write_type
 from lamella.ops.instance import Repeated, singles
 from lamella.ops.library import SPECIFICATION, Library
 from lamella.pipeline.languages import Description

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from lamella.backend.reference import Executable, compile_model
+from lamella.backend.executor import GraphExecutable
+from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
@@ -36,7 +37,7 @@ def apply_pass(model: Model, name: str, limits: Limits = DEFAULT) -> Model:
 
 def evaluator(library: Library, limits: Limits = DEFAULT) -> Evaluate:
     """What computes one operation on known arrays: the reference backend, which keeps equal operations compiled."""
-    known: dict[str, Executable] = {}
+    known: dict[str, GraphExecutable] = {}
 
     def evaluate(operation: Operation, arrays: Mapping[str, Array]) -> tuple[Array, ...]:
         names, plain = _numbered(operation)

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lamella.backend.cpu.fingerprint import fingerprint
+from lamella.backend.cpu.compile import fingerprint
 from lamella.backend.cpu.jit import open_cache
 from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import LamellaError, errors, sort_findings

@@ -12,7 +12,7 @@ import numpy as np
 from lamella.backend.cpu.convention import calling_convention
 from lamella.backend.cpu.emission import emit
 from lamella.backend.cpu.host import host_target
-from lamella.backend.cpu.jit import Machine, readable_assembly
+from lamella.backend.cpu.jit import Processor, readable_assembly
 from lamella.backend.cpu.run.proof import find_open
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
@@ -110,7 +110,7 @@ def _stages(program: Program, to: str, after: str | None, target: Target) -> Ite
     compiled = emit(program, target)
     yield Stage("emit", "llvm", compiled.text)
     if to != "llvm":
-        machine = Machine(target.triple, target.cpu, target.features)
+        machine = Processor(target.triple, target.cpu, target.features)
         head = f"{calling_convention(compiled)}\n" if to == "ptx" else ""
         yield Stage("assemble", to, head + readable_assembly(compiled.text, machine))
 

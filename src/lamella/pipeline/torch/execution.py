@@ -19,7 +19,8 @@ from lamella.base.optional import need
 from lamella.base.paths import map_bytes, shown
 from lamella.base.source import Binary, Span
 from lamella.bridge.torch_to_graph import torch_to_graph
-from lamella.bridge.torch_to_graph.faults import faults, first_line
+from lamella.bridge.torch_to_graph.program import first_line
+from lamella.bridge.torch_to_graph.program import torch_errors as faults
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.lang.skriptnd.rules import exports

@@ -18,7 +18,7 @@ from lamella.base.limits import DEFAULT
 from lamella.base.optional import need
 from lamella.base.source import NOWHERE, Span
 from lamella.bridge.torch_to_graph import torch_to_graph
-from lamella.bridge.torch_to_graph.faults import faults
+from lamella.bridge.torch_to_graph.program import torch_errors as faults
 from lamella.bridge.torch_to_graph.report import line_of
 from lamella.graph.model import Model
 from lamella.lang.skriptnd.rules.exports import EXPORT_FAILED

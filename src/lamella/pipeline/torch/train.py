@@ -10,7 +10,7 @@ from typing import Protocol, cast
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT
 from lamella.base.optional import need
-from lamella.bridge.graph_to_nac.training import TrainingGraph, with_training
+from lamella.bridge.graph_to_nac.file import TrainingGraph, with_training
 from lamella.bridge.torch_to_graph import torch_to_graph
 from lamella.graph.model import Model as GraphModel
 from lamella.graph.nodes import tensors

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias
 
+from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT, Limits
 from lamella.lang.nem import nodes
-from lamella.lang.nem.evaluate import Problem, evaluate
+from lamella.lang.nem.evaluate import evaluate
 from lamella.lang.nem.nodes import Document
 from lamella.lang.nem.resolved import Loop, Plan, Task
 from lamella.lang.nem.rules import UNDEFINED
@@ -70,12 +71,12 @@ class _Deepening:
     def _value(self, expr: nodes.Expr) -> int | None:
         try:
             return evaluate(expr, self._look_up)
-        except Problem:
+        except Found:
             return None
 
     def _look_up(self, name: nodes.Name) -> int:
         if name.id not in self._values:
-            raise Problem(UNDEFINED.at(name.span, name=name.id))
+            raise Found(UNDEFINED.at(name.span, name=name.id))
         return self._values[name.id]
 
     def apply(self, rings: Sequence[Ring]) -> nodes.Document | None:

@@ -14,8 +14,13 @@ from lamella.base.quant import Quant, quant_problems
 from lamella.base.shape import MOST_AXES, element_count, row_major_strides
 from lamella.base.source import NOWHERE
 from lamella.lang.nem import nodes as text
-from lamella.lang.nem.check.attributes import check_attributes
-from lamella.lang.nem.check.operands import check_counts, check_layouts, check_ranks, read_call
+from lamella.lang.nem.check.operands import (
+    check_attributes,
+    check_counts,
+    check_layouts,
+    check_ranks,
+    read_call,
+)
 from lamella.lang.nem.check.shapes import check_shapes
 from lamella.lang.nem.registry import Opcode, opcode
 from lamella.lang.nem.resolved import AttributeValue, Buffer, Index, Region, Task, TensorType

@@ -10,16 +10,16 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from lamella.backend.cpu.emit.here import Here
-from lamella.backend.cpu.emit.text import Writer
-from lamella.backend.cpu.emit.values import LLVM, Lanes, RunValue, llvm
+from lamella.backend.cpu.emit.context import EmitContext
+from lamella.backend.cpu.emit.text import IrWriter
+from lamella.backend.cpu.emit.values import LLVM, RunValue, ScalarValue, llvm
 from lamella.backend.cpu.jit.engine import assemble, assembly, load
-from lamella.backend.cpu.jit.machine import Machine, host_machine
+from lamella.backend.cpu.jit.machine import Processor, host_machine
 from lamella.kernels.target import find_target
 from lamella.lang.tensor.nodes import Statement
 
 Array = npt.NDArray[Any]
-Emit = Callable[..., Lanes]
+Emit = Callable[..., ScalarValue]
 SIGNATURE = "define void @kernel_0(ptr %args, i64 %first, i64 %last, i64 %groups, ptr %scratch) {\nentry:"
 DTYPES = {
     "bool": np.dtype(np.bool_),
@@ -41,14 +41,14 @@ FLOATS = ("bf16", "f16", "f32", "f64")
 COMPLEX = ("c32", "c64")
 
 
-def here_with(lanes: int, target: str = "cpu-avx512") -> Here:
+def here_with(lanes: int, target: str = "cpu-avx512") -> EmitContext:
     """A place to emit at, with so many lanes."""
-    here = Here(Writer(), find_target(target), _walk, lanes=lanes, subgroup_size=lanes)
-    here.collective = False
-    return here
+    context = EmitContext(IrWriter(), find_target(target), _walk, lanes=lanes, subgroup_size=lanes)
+    context.collective = False
+    return context
 
 
-def _walk(here: Here, statements: Sequence[Statement]) -> tuple[RunValue, ...]:
+def _walk(context: EmitContext, statements: Sequence[Statement]) -> tuple[RunValue, ...]:
     raise AssertionError("no scalar has a region")
 
 
@@ -59,20 +59,20 @@ def write_kernel(
 
     Arrays come in the order of the operands, the result last; the parts of a complex one are arrays of their own.
     """
-    here = here_with(lanes, target)
-    out = here.out
+    context = here_with(lanes, target)
+    out = context.out
     loop, after, begin = out.label("loop"), out.label("after"), out.block
     out.jump(loop)
     out.begin(loop)
     index, hole = out.name(), out.hole()
     slot, operands = 0, []
     for element in elements:
-        parts = tuple(_load(here, slot + n, element, index) for n in range(2 if element in PARTS else 1))
+        parts = tuple(_load(context, slot + n, element, index) for n in range(2 if element in PARTS else 1))
         slot += len(parts)
-        operands.append(Lanes(element, parts, lanes))
-    found = emit(here, *operands)
+        operands.append(ScalarValue(element, parts, lanes))
+    found = emit(context, *operands)
     for n, part in enumerate(found.parts):
-        _store(here, slot + n, Lanes(found.element, (part,), found.count), index)
+        _store(context, slot + n, ScalarValue(found.element, (part,), found.count), index)
     following = out.value(f"add i64 {index}, 1")
     more = out.value(f"icmp slt i64 {following}, %last")
     out.fill(hole, f"{index} = phi i64 [ %first, %{begin} ], [ {following}, %{out.block} ]")
@@ -87,11 +87,11 @@ def _kind(element: str) -> str:
     return "i8" if element == "bool" else LLVM[element]
 
 
-def _place(here: Here, slot: int, element: str, index: str) -> str:
-    out = here.out
+def _place(context: EmitContext, slot: int, element: str, index: str) -> str:
+    out = context.out
     address = out.value(f"getelementptr i64, ptr %args, i64 {slot}")
     pointer = out.value(f"load ptr, ptr {address}")
-    offset = out.value(f"mul i64 {index}, {here.lanes}")
+    offset = out.value(f"mul i64 {index}, {context.lanes}")
     return out.value(f"getelementptr {_kind(element)}, ptr {pointer}, i64 {offset}")
 
 
@@ -99,20 +99,20 @@ def _wide(element: str, count: int) -> str:
     return _kind(element) if count == 1 else f"<{count} x {_kind(element)}>"
 
 
-def _load(here: Here, slot: int, element: str, index: str) -> str:
-    kind = _wide(element, here.lanes)
-    found = here.out.value(f"load {kind}, ptr {_place(here, slot, element, index)}, align 1")
+def _load(context: EmitContext, slot: int, element: str, index: str) -> str:
+    kind = _wide(element, context.lanes)
+    found = context.out.value(f"load {kind}, ptr {_place(context, slot, element, index)}, align 1")
     if element != "bool":
         return found
-    return here.out.value(f"trunc {kind} {found} to {llvm('bool', here.lanes)}")
+    return context.out.value(f"trunc {kind} {found} to {llvm('bool', context.lanes)}")
 
 
-def _store(here: Here, slot: int, value: Lanes, index: str) -> None:
+def _store(context: EmitContext, slot: int, value: ScalarValue, index: str) -> None:
     kind, operand = _wide(value.element, value.count), value.operand
     if value.element == "bool":
-        operand = here.out.value(f"zext {llvm('bool', value.count)} {operand} to {kind}")
-    place = _place(here, slot, value.element, index)
-    here.out.line(f"store {kind} {operand}, ptr {place}, align 1")
+        operand = context.out.value(f"zext {llvm('bool', value.count)} {operand} to {kind}")
+    place = _place(context, slot, value.element, index)
+    context.out.line(f"store {kind} {operand}, ptr {place}, align 1")
 
 
 def run_text(text: str, arrays: Sequence[Array], groups: int) -> None:
@@ -156,4 +156,4 @@ def _split(array: Array) -> list[Array]:
 def assembly_for(text: str, target: str) -> str:
     """The assembly of a kernel for a target that need not be this machine."""
     found = find_target(target)
-    return assembly(text, Machine(found.triple, found.cpu, found.features))
+    return assembly(text, Processor(found.triple, found.cpu, found.features))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.backend.cpu.emission import emit_for
-from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.matrices import (
     constant_matrix,
     emit_coop_load,
@@ -21,9 +21,9 @@ from lamella.backend.cpu.emit.matrices import (
 )
 from lamella.backend.cpu.emit.memory import load_parameter
 from lamella.backend.cpu.emit.scalars import emit_arith, emit_cast, emit_constant
-from lamella.backend.cpu.emit.text import Writer
+from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.values import RunValue
-from lamella.backend.cpu.jit import Loaded, build
+from lamella.backend.cpu.jit import LoadedCode, build
 from lamella.base.source import Source
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import parse
@@ -63,35 +63,35 @@ def read(text: str) -> Program:
     return parsed.program
 
 
-def walk(here: Here, statements: Sequence[Statement]) -> tuple[RunValue, ...]:
+def walk(context: EmitContext, statements: Sequence[Statement]) -> tuple[RunValue, ...]:
     """Emit statements of the kinds that these tests use."""
     for statement in statements:
         node, names = statement.instruction, [item.name for item in statement.results]
         match node:
             case Yield():
-                return tuple(here.values[item.name] for item in node.values)
+                return tuple(context.values[item.name] for item in node.values)
             case Parallel():
-                walk(here, node.body.statements)
+                walk(context, node.body.statements)
             case For():
-                values = emit_for(here, node, statement.results)
-                here.values.update(zip(names, values, strict=False))
+                values = emit_for(context, node, statement.results)
+                context.values.update(zip(names, values, strict=False))
             case Constant():
                 make = constant_matrix if isinstance(node.type, Coopmatrix) else emit_constant
-                here.values[names[0]] = make(here, node)
+                context.values[names[0]] = make(context, node)
             case _:
-                found = EMIT[type(node)](here, node)
-                here.values.update(zip(names, [found], strict=False))
+                found = EMIT[type(node)](context, node)
+                context.values.update(zip(names, [found], strict=False))
     return ()
 
 
 def emit(function: Function, target: str = "cpu-avx512") -> str:
     """The module of a function, for one subgroup."""
-    out = Writer()
-    here = Here(out, find_target(target), walk, lanes=16)
+    out = IrWriter()
+    context = EmitContext(out, find_target(target), walk, lanes=16)
     slot = 0
     for parameter in function.parameters:
-        here.values[parameter.value.name], slot = load_parameter(here, parameter, slot)
-    walk(here, function.body.statements)
+        context.values[parameter.value.name], slot = load_parameter(context, parameter, slot)
+    walk(context, function.body.statements)
     out.line("ret void")
     head = "define void @kernel_0(ptr %args, i64 %first, i64 %last, i64 %groups, ptr %scratch) nounwind {"
     return "\n".join([head, "entry:", out.body(), "}", *out.declarations, ""])
@@ -103,7 +103,7 @@ class Kernel:
     def __init__(self, text: str, target: str = "cpu-avx512", translate: Callable[[str], str] = str) -> None:
         self.function = read(text).functions[0]
         self.text = translate(emit(self.function, target))
-        self.code: Loaded = build(self.text, ["kernel_0"])
+        self.code: LoadedCode = build(self.text, ["kernel_0"])
         kinds = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
         self.call = ctypes.CFUNCTYPE(None, *kinds)(self.code.address("kernel_0"))
 

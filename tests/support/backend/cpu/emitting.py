@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from lamella.backend.arguments.elements import dtype_of
-from lamella.backend.cpu.emit.here import Here
+from lamella.backend.arguments import dtype_of
+from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.memory import load_parameter
-from lamella.backend.cpu.emit.text import Writer
-from lamella.backend.cpu.emit.values import LLVM, Lanes, RunValue
+from lamella.backend.cpu.emit.text import IrWriter
+from lamella.backend.cpu.emit.values import LLVM, RunValue, ScalarValue
 from lamella.backend.cpu.jit import build
-from lamella.backend.interpreter.numbers import is_complex
+from lamella.backend.interpreter.arithmetic import is_complex
 from lamella.base.arrays import Array
 from lamella.kernels.target import find_target
 from lamella.lang.tensor.nodes import Parameter, Statement, Type, Value
@@ -24,65 +24,65 @@ ROOM = 2 * PAGE
 Call = Callable[..., None]
 
 
-def _walk(here: Here, statements: Sequence[Statement]) -> tuple[RunValue, ...]:
+def _walk(context: EmitContext, statements: Sequence[Statement]) -> tuple[RunValue, ...]:
     raise AssertionError("there are no regions here")
 
 
-def make_here(lanes: int = 1, items: int = 1) -> Here:
+def make_here(lanes: int = 1, items: int = 1) -> EmitContext:
     """A place to emit to, in an SPMD region where there are lanes."""
-    here = Here(Writer(), find_target("cpu-avx512"), _walk)
-    here.lanes, here.subgroup_size, here.items = lanes, lanes, items
-    here.collective, here.scratch = lanes == 1, "%scratch"
-    return here
+    context = EmitContext(IrWriter(), find_target("cpu-avx512"), _walk)
+    context.lanes, context.subgroup_size, context.items = lanes, lanes, items
+    context.collective, context.scratch = lanes == 1, "%scratch"
+    return context
 
 
-def read_slot(here: Here, slot: int, kind: str = "ptr") -> str:
+def read_slot(context: EmitContext, slot: int, kind: str = "ptr") -> str:
     """The operand in a slot of the arguments."""
-    pointer = here.out.value(f"getelementptr i64, ptr %args, i64 {slot}")
-    return here.out.value(f"load {kind}, ptr {pointer}")
+    pointer = context.out.value(f"getelementptr i64, ptr %args, i64 {slot}")
+    return context.out.value(f"load {kind}, ptr {pointer}")
 
 
-def read_lanes(here: Here, element: str, slot: int) -> Lanes:
+def read_lanes(context: EmitContext, element: str, slot: int) -> ScalarValue:
     """A vector of whole lanes behind the pointer in a slot; parts of complex numbers one after the other."""
-    pointer, kind = read_slot(here, slot), f"<{here.lanes} x {LLVM[element]}>"
-    kind = LLVM[element] if here.lanes == 1 else kind
+    pointer, kind = read_slot(context, slot), f"<{context.lanes} x {LLVM[element]}>"
+    kind = LLVM[element] if context.lanes == 1 else kind
     parts = []
     for part in range(2 if is_complex(dtype_of(element)) else 1):
-        place = here.out.value(f"getelementptr {kind}, ptr {pointer}, i64 {part}")
-        parts.append(here.out.value(f"load {kind}, ptr {place}, align 1"))
-    return Lanes(element, tuple(parts), here.lanes)
+        place = context.out.value(f"getelementptr {kind}, ptr {pointer}, i64 {part}")
+        parts.append(context.out.value(f"load {kind}, ptr {place}, align 1"))
+    return ScalarValue(element, tuple(parts), context.lanes)
 
 
-def read_mask(here: Here, slot: int) -> None:
+def read_mask(context: EmitContext, slot: int) -> None:
     """Let only those lanes run whose bit is set in a slot."""
-    bits = read_slot(here, slot, f"i{here.lanes}")
-    here.mask = here.out.value(f"bitcast i{here.lanes} {bits} to <{here.lanes} x i1>")
+    bits = read_slot(context, slot, f"i{context.lanes}")
+    context.mask = context.out.value(f"bitcast i{context.lanes} {bits} to <{context.lanes} x i1>")
 
 
-def write_lanes(here: Here, value: Lanes, slot: int) -> None:
+def write_lanes(context: EmitContext, value: ScalarValue, slot: int) -> None:
     """Write whole lanes to the pointer in a slot; a value that all lanes share is written once."""
-    pointer = read_slot(here, slot)
+    pointer = read_slot(context, slot)
     kind = LLVM[value.element] if value.count == 1 else f"<{value.count} x {LLVM[value.element]}>"
     for part, operand in enumerate(value.parts):
-        place = here.out.value(f"getelementptr {kind}, ptr {pointer}, i64 {part}")
-        here.out.line(f"store {kind} {operand}, ptr {place}, align 1")
+        place = context.out.value(f"getelementptr {kind}, ptr {pointer}, i64 {part}")
+        context.out.line(f"store {kind} {operand}, ptr {place}, align 1")
 
 
-def add_parameter(here: Here, name: str, kind: Type, slot: int = 0) -> int:
+def add_parameter(context: EmitContext, name: str, kind: Type, slot: int = 0) -> int:
     """Read a parameter from a slot on; gives the slot behind."""
-    here.values[name], slot = load_parameter(here, Parameter(Value(name), kind), slot)
+    context.values[name], slot = load_parameter(context, Parameter(Value(name), kind), slot)
     return slot
 
 
-def module_text(here: Here) -> str:
+def module_text(context: EmitContext) -> str:
     """The module of a kernel that has been written."""
     head = "define void @kernel_0(ptr %args, i64 %first, i64 %last, i64 %groups, ptr %scratch) {\nentry:\n"
-    return f"{head}{here.out.body()}\n  ret void\n}}\n" + "\n".join(here.out.declarations) + "\n"
+    return f"{head}{context.out.body()}\n  ret void\n}}\n" + "\n".join(context.out.declarations) + "\n"
 
 
-def compile_kernel(here: Here) -> Call:
+def compile_kernel(context: EmitContext) -> Call:
     """A function that calls the kernel with slots: arrays are pointers, the rest are the bits of a slot."""
-    loaded = build(module_text(here), ["kernel_0"])
+    loaded = build(module_text(context), ["kernel_0"])
     kinds = [ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p]
     entry = ctypes.CFUNCTYPE(None, *kinds)(loaded.address("kernel_0"))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lamella.backend.cpu.compile import load_kernels
-from lamella.backend.cpu.compiled import Compiled, Entry
-from lamella.backend.cpu.run.kernels import Kernels
+from lamella.backend.cpu.compiled import Compiled, KernelSymbol
+from lamella.backend.cpu.run.kernels import CompiledKernels
 from lamella.base.source import Source
 from lamella.lang.tensor import parse
 
@@ -37,12 +37,12 @@ def write_kernel(symbol: str, before: str, inside: str) -> str:
     return HEAD.format(symbol=symbol, body=LOOP.format(before=before, inside=inside))
 
 
-def make_kernels(program: str, texts: list[str], local_bytes: int = 0, threads: int = 1) -> Kernels:
+def make_kernels(program: str, texts: list[str], local_bytes: int = 0, threads: int = 1) -> CompiledKernels:
     """Kernels of a program whose machine code is given, in the order of its functions."""
     parsed = parse(Source("test.tensor", program))
     assert not [item for item in parsed.findings if item.severity == "error"], parsed.findings
     names = [function.name for function in parsed.program.functions]
-    entries = tuple(Entry(name, f"kernel_{index}", local_bytes) for index, name in enumerate(names))
+    entries = tuple(KernelSymbol(name, f"kernel_{index}", local_bytes) for index, name in enumerate(names))
     compiled = Compiled("\n".join(texts), entries, parsed.program, parsed.program)
     return load_kernels(compiled, threads=threads)
 

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from lamella.backend.interpreter import Kernels, Trace, compile_program
+from lamella.backend.interpreter import InterpretedKernels, Trace, compile_program
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import Source
 from lamella.lang.tensor import parse
@@ -47,7 +47,7 @@ def compile_text(
     check_bounds: bool = False,
     seed: int | None = None,
     trace: Trace | None = None,
-) -> Kernels:
+) -> InterpretedKernels:
     """The kernels of a text that has no errors."""
     parsed = parse(Source("kernels.tensor", text))
     assert not [item for item in parsed.findings if item.severity == "error"], parsed.findings

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lamella.backend.mep import CAPABILITIES, Budget, Outcome, Value, run_plan
-from lamella.backend.mep.host import HostError, Model
+from lamella.backend.mep import CAPABILITIES, Outcome, PlanBudget, Value, run_plan
+from lamella.backend.mep.state import PlanModel
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError, errors
+from lamella.base.errors import InputError
 from lamella.base.source import Source
 from lamella.lang.nac import assemble
 from lamella.lang.nac.nodes import File
@@ -55,7 +56,7 @@ class CountingModel:
         """A block, as the test wants it."""
         self.touched.append(f"block {first} {last}")
         if self.block is None:
-            raise HostError("this model has no blocks")
+            raise InputError("this model has no blocks")
         return self.block(first, last, values)
 
 
@@ -66,13 +67,13 @@ class RecordingHost:
     files: dict[str, Array] = field(default_factory=dict)
     replies: list[str] = field(default_factory=list)
     block: Callable[[int, int, Sequence[Array]], Sequence[Array]] | None = None
-    models: Callable[[str], Model] | None = None
+    models: Callable[[str], PlanModel] | None = None
     own_names: tuple[str, ...] = ("own.nac",)
     touched: list[str] = field(default_factory=list)
     printed: dict[str, str] = field(default_factory=lambda: {"stdout": "", "stderr": ""})
     written: dict[str, bytes] = field(default_factory=dict)
 
-    def load_model(self, path: str, /) -> Model:
+    def load_model(self, path: str, /) -> PlanModel:
         """A model that counts, unless the test has others."""
         if path != "self":
             self.touched.append(f"model {path}")
@@ -86,21 +87,21 @@ class RecordingHost:
         """The next reply."""
         self.touched.append(f"prompt {question}")
         if not self.replies:
-            raise HostError("nobody answers")
+            raise InputError("nobody answers")
         return self.replies.pop(0)
 
     def read_array(self, path: str, /) -> Array:
         """An array by its name."""
         self.touched.append(f"read {path}")
         if path not in self.files:
-            raise HostError("there is no such file", "name a file that is there")
+            raise InputError("there is no such file", hint="name a file that is there")
         return self.files[path]
 
     def read_image(self, path: str, height: int, width: int, /) -> Array:
         """A picture by its name, where it has the size that is asked for."""
         self.touched.append(f"image {path} {height} {width}")
         if path not in self.files:
-            raise HostError("no package reads pictures here", "install Pillow")
+            raise InputError("no package reads pictures here", hint="install Pillow")
         return self.files[path]
 
     def print_text(self, stream: str, text: str, /) -> None:
@@ -126,11 +127,11 @@ def run(plan: str, host: RecordingHost | None = None, **options: object) -> Outc
     """Run a plan that is given as text, with everything granted."""
     version, more = str(options.pop("version", "1.8")), str(options.pop("more", ""))
     answers, grants = options.pop("answers", ()), options.pop("grants", ALL)
-    budget, seed = options.pop("budget", Budget()), options.pop("seed", 0)
+    budget, seed = options.pop("budget", PlanBudget()), options.pop("seed", 0)
     assert not options
     assert isinstance(answers, tuple)
     assert isinstance(grants, frozenset | tuple)
-    assert isinstance(budget, Budget)
+    assert isinstance(budget, PlanBudget)
     assert isinstance(seed, int)
     file = assembled(plan, version, more)
     return run_plan(file, host or RecordingHost(), answers=answers, grants=grants, budget=budget, seed=seed)
@@ -145,7 +146,7 @@ def give(plan: str, host: RecordingHost | None = None, **options: object) -> Val
 def codes(file: File, host: RecordingHost | None = None, grants: frozenset[str] = ALL) -> list[str]:
     """The codes of what stops a plan, before or while it runs."""
     try:
-        run_plan(file, host or RecordingHost(), grants=grants, budget=Budget(2000, 1 << 20))
+        run_plan(file, host or RecordingHost(), grants=grants, budget=PlanBudget(2000, 1 << 20))
     except LamellaError as problem:
         return [item.code for item in problem.findings]
     return []

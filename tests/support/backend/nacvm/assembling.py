@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from lamella.backend.nacvm.program import Program, Result
+from lamella.backend.nacvm.program import NacProgram, Result
 from lamella.base.arrays import Array
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Constant, Operation, Tensor, tensors
@@ -87,7 +87,7 @@ class Assembly:
         constants: Sequence[Constant] = (),
         load: Callable[[int], Array] | None = None,
         schedule: Mapping[int, Sequence[tuple[Action, int]]] | None = None,
-    ) -> Program:
+    ) -> NacProgram:
         """The program, with commands by tick."""
         ticks = tuple(
             Tick(index, tuple(Command(action, target) for action, target in commands))
@@ -102,7 +102,7 @@ class Assembly:
             parameters=tuple(self.parameters),
             inputs=tuple(self.inputs),
         )
-        return Program(
+        return NacProgram(
             file, tuple(self.steps), tuple(self.results), tuple(constants), self.library, load or _nothing
         )
 
@@ -111,7 +111,7 @@ def _nothing(parameter: int) -> Array:
     return np.zeros(0)
 
 
-def assemble(model: Model, load: Callable[[int], Array] | None = None) -> Program:
+def assemble(model: Model, load: Callable[[int], Array] | None = None) -> NacProgram:
     """A graph of plain operations as a program: inputs, then each operation, weights in front of their first user."""
     assembly = Assembly(model.library)
     for argument in model.graph.inputs:
@@ -132,6 +132,6 @@ def _flat(arguments: Sequence[Argument]) -> list[Tensor]:
     return [item for argument in arguments for item in tensors(argument)]
 
 
-def with_schedule(program: Program, schedule: Sequence[Tick]) -> Program:
+def with_schedule(program: NacProgram, schedule: Sequence[Tick]) -> NacProgram:
     """The program under another schedule."""
     return replace(program, file=replace(program.file, schedule=tuple(schedule)))

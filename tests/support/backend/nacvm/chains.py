@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from lamella.backend.nacvm import Program, Result
+from lamella.backend.nacvm import NacProgram, Result
 from lamella.base.arrays import Array
 from lamella.base.dtype import F32
 from lamella.graph.build import Builder
@@ -23,7 +23,7 @@ def weights(parameter: int) -> Array:
     return np.full(LENGTH, parameter, np.float32)
 
 
-def give_meaning(file: File, load: Callable[[int], Array] = weights, length: int = LENGTH) -> Program:
+def give_meaning(file: File, load: Callable[[int], Array] = weights, length: int = LENGTH) -> NacProgram:
     """A file of inputs, loads, negations and sums, with what it means."""
     builder = Builder(LIBRARY, "G")
     results: list[Result] = []
@@ -41,7 +41,7 @@ def give_meaning(file: File, load: Callable[[int], Array] = weights, length: int
         item.outputs[0]: item for item in builder.finish().operations() if isinstance(item.outputs[0], Tensor)
     }
     steps = tuple(_step(made, result) for result in results)
-    return Program(file, steps, tuple(results), (), LIBRARY, load)
+    return NacProgram(file, steps, tuple(results), (), LIBRARY, load)
 
 
 def _step(made: Mapping[Tensor, Operation], result: Result) -> tuple[Operation, ...]:

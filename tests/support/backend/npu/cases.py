@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lamella.backend.npu.opcodes import Operand
+from lamella.backend.npu.opcodes import OpcodeInput
 from lamella.base import arrays, dtype
 from lamella.base.quant import PerTensor, Quant
 from lamella.lang.nem.resolved import AttributeValue, TensorType
@@ -34,7 +34,7 @@ def float_elements(draw: Draw, opcode: str) -> Case:
     type = tensor(draw.one_of(*FLOATS), draw.shape())
     inputs = [draw.operand(type) for _ in range(2 if opcode in BINARY else 1)]
     if opcode in ("log", "sqrt", "pow"):
-        inputs[0] = Operand(np.abs(inputs[0].array), type)
+        inputs[0] = OpcodeInput(np.abs(inputs[0].array), type)
     return Case(opcode, inputs, [type], _element_attributes(draw, opcode))
 
 
@@ -43,7 +43,7 @@ def plain_elements(draw: Draw, opcode: str) -> Case:
     type = tensor(draw.one_of(*INTEGERS), draw.shape())
     inputs = [draw.operand(type) for _ in range(2 if opcode in BINARY else 1)]
     if opcode == "div":
-        inputs[1] = Operand(
+        inputs[1] = OpcodeInput(
             np.where(inputs[1].array == 0, inputs[1].array.dtype.type(3), inputs[1].array), type
         )
     if opcode == "pow":
@@ -333,5 +333,5 @@ def conversion(draw: Draw, opcode: str) -> Case:
     if source.elem in FLOATS:
         factor = draw.one_of(1.0, 100.0, 50000.0)
         element = dtype.LANGUAGES["nem"][source.elem]
-        operand = Operand(arrays.cast(operand.array.astype(np.float32) * factor, element), source)
+        operand = OpcodeInput(arrays.cast(operand.array.astype(np.float32) * factor, element), source)
     return Case(opcode, [operand], [target])

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from hypothesis import strategies as st
 
-from lamella.backend.npu.opcodes import Operand, apply
+from lamella.backend.npu.opcodes import OpcodeInput, apply
 from lamella.base import arrays, dtype
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Rule
@@ -32,7 +32,7 @@ class Case:
     """One call, and what it reported."""
 
     opcode: str
-    inputs: list[Operand]
+    inputs: list[OpcodeInput]
     outputs: list[TensorType]
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
     reported: list[tuple[str, dict[str, object]]] = field(default_factory=list)
@@ -73,15 +73,15 @@ class Draw:
         """A small shape."""
         return tuple(self.integer(1, 4) for _ in range(self.integer(least, most)))
 
-    def operand(self, type: TensorType, low: int | None = None, high: int | None = None) -> Operand:
+    def operand(self, type: TensorType, low: int | None = None, high: int | None = None) -> OpcodeInput:
         """An operand: normal floats, or integers over the whole range or a given one."""
         element = dtype.LANGUAGES["nem"][type.elem]
         if element.is_float:
-            return Operand(arrays.cast(self.random.standard_normal(type.shape), element), type)
+            return OpcodeInput(arrays.cast(self.random.standard_normal(type.shape), element), type)
         first = element.minimum if low is None else low
         last = element.maximum if high is None else high
         values = self.random.integers(first, last, type.shape, np.int64, endpoint=True)
-        return Operand(arrays.cast(values, element), type)
+        return OpcodeInput(arrays.cast(values, element), type)
 
     def scale(self) -> float:
         """A scale; powers of two make halves, which show how ties are rounded."""

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from lamella.backend.npu.opcodes import Operand
+from lamella.backend.npu.opcodes import OpcodeInput
 from lamella.base.quant import PerGroup, PerTensor, Quant
 from lamella.lang.nem.resolved import TensorType
 from tests.support.backend.npu.drawing import Case
@@ -47,17 +47,17 @@ def quant_at(type: TensorType, place: Place) -> tuple[float, int]:
     return quant.scales[group], quant.zero_points[group]
 
 
-def integer_at(operand: Operand, place: Place) -> int:
+def integer_at(operand: OpcodeInput, place: Place) -> int:
     """A stored integer."""
     return int(operand.array[place])
 
 
-def centred_at(operand: Operand, place: Place) -> int:
+def centred_at(operand: OpcodeInput, place: Place) -> int:
     """A stored integer less its zero point."""
     return integer_at(operand, place) - quant_at(operand.type, place)[1]
 
 
-def real_at(operand: Operand, place: Place) -> float:
+def real_at(operand: OpcodeInput, place: Place) -> float:
     """The number that an element stands for."""
     if operand.type.elem in PRECISION:
         return float(operand.array[place])
@@ -118,7 +118,7 @@ def gemm(case: Case) -> Results:
     return [{place: _product(case, place, terms(place)) for place in places(y.shape)}]
 
 
-def _spread(operand: Operand, place: Place) -> Place:
+def _spread(operand: OpcodeInput, place: Place) -> Place:
     """The leading indices of an operand whose leading axes broadcast."""
     sizes = operand.type.shape[:-2]
     leading = place[:-2][len(place) - 2 - len(sizes) :]
@@ -152,7 +152,7 @@ def _product(case: Case, place: Place, terms: list[Pair]) -> float:
     return _integer_product(case, place, terms)
 
 
-def _bias(case: Case, place: Place, read: Callable[[Operand, Place], float]) -> float:
+def _bias(case: Case, place: Place, read: Callable[[OpcodeInput, Place], float]) -> float:
     if len(case.inputs) < 3:
         return 0
     bias = case.inputs[2]
@@ -221,7 +221,7 @@ def _grouped_product(case: Case, place: Place, terms: list[Pair], along: tuple[b
     return store(total + _bias(case, place, real_at), y, place)
 
 
-def _key(case: Case, operand: Operand, at: Place, tap: Place) -> int:
+def _key(case: Case, operand: OpcodeInput, at: Place, tap: Place) -> int:
     """The group of a term; scales along a spatial axis of X make one group per kernel place."""
     axis, group = group_at(operand.type.quant, len(at), at)
     spatial = operand is case.inputs[0] and case.opcode.endswith(("1d", "2d", "3d")) and axis < len(at) - 1

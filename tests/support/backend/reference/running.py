@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy.typing as npt
 
-from lamella.backend.reference import Executable, compile_model
+from lamella.backend.executor import GraphExecutable
+from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import errors
 from lamella.base.limits import DEFAULT, Limits
@@ -38,7 +39,7 @@ def ready(
     dtype: str = "f32",
     quantized: bool = False,
     limits: Limits = DEFAULT,
-) -> Executable:
+) -> GraphExecutable:
     """A text that can be called."""
     return compile_model(model_of(text, data), seed=seed, dtype=dtype, quantized=quantized, limits=limits)
 

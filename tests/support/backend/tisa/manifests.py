@@ -6,8 +6,8 @@ import json
 import struct
 from collections.abc import Sequence
 
-from lamella.backend.tisa import Tokenizer, load_tokenizer
-from lamella.lang.nac.assembly.nodes import Step, StepOperand
+from lamella.backend.tisa import ManifestTokenizer, load_tokenizer
+from lamella.lang.nac.assembly.nodes import ProgramStep, StepOperand
 from lamella.lang.nac.assembly.programs import encode_manifest
 from lamella.lang.nac.nodes import File, Resource
 
@@ -16,18 +16,18 @@ Given = tuple[str, *tuple[StepOperand, ...]]
 
 def file_of(steps: Sequence[Given], ids: dict[str, int], merges: Sequence[str] = ()) -> File:
     """A file with a manifest, `vocab.json` and `merges.txt`."""
-    manifest = encode_manifest([Step(name, tuple(operands)) for name, *operands in steps])
+    manifest = encode_manifest([ProgramStep(name, tuple(operands)) for name, *operands in steps])
     resources = [Resource("vocab.json", json.dumps(ids).encode())]
     resources += [Resource("merges.txt", "\n".join(["#version: 0.2", *merges]).encode())] if merges else []
     return File(manifest=manifest, resources=tuple(resources))
 
 
-def tokenizer(steps: Sequence[Given], words: str, merges: Sequence[str] = ()) -> Tokenizer:
+def tokenizer(steps: Sequence[Given], words: str, merges: Sequence[str] = ()) -> ManifestTokenizer:
     """A tokenizer whose tokens are these words, with ids in order."""
     return load_tokenizer(file_of(steps, {word: place for place, word in enumerate(words.split())}, merges))
 
 
-def tokens(made: Tokenizer, text: str) -> list[str | None]:
+def tokens(made: ManifestTokenizer, text: str) -> list[str | None]:
     """The tokens of a text."""
     return [made.token_of(number) for number in made.encode(text)]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
-from lamella.bridge.aten.nodes import Schema
+from lamella.bridge.aten.nodes import AtenSchema
 from tests.support.bridge.aten.draws import ANY, REALS, Case, number, shape, tensor
 from tests.support.bridge.aten.judge import torch
 
 
-def created(random: Random, schema: Schema) -> Case:
+def created(random: Random, schema: AtenSchema) -> Case:
     found: Case = {}
     for item in schema.parameters:
         if item.name == "size":
@@ -25,7 +25,7 @@ def created(random: Random, schema: Schema) -> Case:
     return found
 
 
-def ranged(random: Random, schema: Schema) -> Case:
+def ranged(random: Random, schema: AtenSchema) -> Case:
     found: Case = {}
     whole = random.random() < 0.6
     for item in schema.parameters:
@@ -39,18 +39,18 @@ def ranged(random: Random, schema: Schema) -> Case:
     return found
 
 
-def identity(random: Random, schema: Schema) -> Case:
+def identity(random: Random, schema: AtenSchema) -> Case:
     found: Case = {"n": random.randint(1, 4)} | ({"m": random.randint(1, 4)} if schema.find("m") else {})
     return found | ({"dtype": random.choice(ANY)} if random.random() < 0.5 else {})
 
 
-def spaced(random: Random, schema: Schema) -> Case:
+def spaced(random: Random, schema: AtenSchema) -> Case:
     found: Case = {"start": random.choice((0, -1.5)), "end": random.choice((2, 2.5))}
     found["steps"] = random.randint(1, 5)
     return found | ({"dtype": random.choice((torch.float32, torch.float16))} if random.random() < 0.5 else {})
 
 
-def strode(random: Random, schema: Schema) -> Case:
+def strode(random: Random, schema: AtenSchema) -> Case:
     found = created(random, schema)
     if schema.find("stride"):
         found |= {"size": [2, 3], "stride": [3, 1]}

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, TypeAlias
 
-from lamella.bridge.aten.nodes import Schema
+from lamella.bridge.aten.nodes import AtenSchema
 from tests.support.bridge.aten.judge import torch
 
 Case: TypeAlias = dict[str, Any]
-Draw: TypeAlias = Callable[[Random, Schema], Case]
+Draw: TypeAlias = Callable[[Random, AtenSchema], Case]
 
 REALS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 WHOLE = (torch.int64, torch.int32, torch.int8, torch.uint8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from lamella.bridge.aten.nodes import Schema
+from lamella.bridge.aten.nodes import AtenSchema
 from tests.support.bridge.aten.draws import (
     ANY,
     FLOATING,
@@ -20,7 +20,7 @@ from tests.support.bridge.aten.draws import (
 from tests.support.bridge.aten.judge import torch
 
 
-def single(random: Random, schema: Schema) -> Case:
+def single(random: Random, schema: AtenSchema) -> Case:
     """One tensor, and numbers for the other parameters."""
     low, high = (0.25, 4) if random.random() < 0.5 else (-4, 4)
     types = REALS if schema.operator in FLOATING else ANY
@@ -33,7 +33,7 @@ def single(random: Random, schema: Schema) -> Case:
     return found
 
 
-def pair(random: Random, schema: Schema) -> Case:
+def pair(random: Random, schema: AtenSchema) -> Case:
     """Two operands that broadcast, of two types; numbers where the overload takes them or torch puts them."""
     whole = shape(random)
     found: Case = {}
@@ -56,7 +56,7 @@ def pair(random: Random, schema: Schema) -> Case:
     return found
 
 
-def replace(random: Random, schema: Schema) -> Case:
+def replace(random: Random, schema: AtenSchema) -> Case:
     whole = shape(random)
     dtype = random.choice(ANY)
     found: Case = {"self": tensor(random, whole, dtype)}
@@ -67,7 +67,7 @@ def replace(random: Random, schema: Schema) -> Case:
     return found
 
 
-def clamp(random: Random, schema: Schema) -> Case:
+def clamp(random: Random, schema: AtenSchema) -> Case:
     whole = shape(random)
     found: Case = {"self": tensor(random, whole, random.choice(ANY))}
     for item in schema.parameters[1:]:
@@ -78,7 +78,7 @@ def clamp(random: Random, schema: Schema) -> Case:
     return found
 
 
-def fused(random: Random, schema: Schema) -> Case:
+def fused(random: Random, schema: AtenSchema) -> Case:
     whole, dtype = shape(random), random.choice(ANY)
     alike = random.random() < 0.5
     found: Case = {}
@@ -87,13 +87,13 @@ def fused(random: Random, schema: Schema) -> Case:
     return found | ({"value": random.choice((2, 0.5))} if random.random() < 0.5 else {})
 
 
-def lerp(random: Random, schema: Schema) -> Case:
+def lerp(random: Random, schema: AtenSchema) -> Case:
     whole, dtype = shape(random), random.choice(REALS)
     ends = {name: tensor(random, broadcast(random, whole), dtype) for name in ("self", "end")}
     return ends | {"weight": random.choice((0.25, 1, 2))}
 
 
-def prelu(random: Random, schema: Schema) -> Case:
+def prelu(random: Random, schema: AtenSchema) -> Case:
     whole = shape(random, 2, 4)
     dtype = random.choice(REALS)
     kernel = "kernel" in schema.name
@@ -101,11 +101,11 @@ def prelu(random: Random, schema: Schema) -> Case:
     return {"self": tensor(random, whole, dtype), "weight": tensor(random, weight, dtype)}
 
 
-def dropout(random: Random, schema: Schema) -> Case:
+def dropout(random: Random, schema: AtenSchema) -> Case:
     return {"input": tensor(random, [2, random.randint(1, 3)], random.choice(ANY)), "p": 0.25, "train": False}
 
 
-def convert(random: Random, schema: Schema) -> Case:
+def convert(random: Random, schema: AtenSchema) -> Case:
     found: Case = {"self": tensor(random, shape(random), random.choice(ANY), 0)}
     if schema.find("other"):
         found["other"] = tensor(random, shape(random), random.choice(ANY))
@@ -116,7 +116,7 @@ def convert(random: Random, schema: Schema) -> Case:
     return found
 
 
-def gated(random: Random, schema: Schema) -> Case:
+def gated(random: Random, schema: AtenSchema) -> Case:
     whole = shape(random, 1, 4)
     dim = axis(random, len(whole))
     whole[dim] *= 2

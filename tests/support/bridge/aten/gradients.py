@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from lamella.bridge.aten.nodes import Schema
+from lamella.bridge.aten.nodes import AtenSchema
 from tests.support.bridge.aten.draws import USUAL, Case, axis, shape, tensor
 from tests.support.bridge.aten.judge import torch
 
@@ -13,7 +13,7 @@ WIDE = (torch.float32, torch.float64)
 MASK = [True, True, True]
 
 
-def returned(random: Random, schema: Schema) -> Case:
+def returned(random: Random, schema: AtenSchema) -> Case:
     """What comes back and one tensor of the same shape and type, and numbers."""
     whole, dtype = shape(random), random.choice(USUAL)
     found: Case = {}
@@ -29,13 +29,13 @@ def returned(random: Random, schema: Schema) -> Case:
     return found
 
 
-def softened_back(random: Random, schema: Schema) -> Case:
+def softened_back(random: Random, schema: AtenSchema) -> Case:
     whole, dtype = shape(random, 0, 3), random.choice(WIDE)
     found: Case = {name: tensor(random, whole, dtype, -2, 2) for name in ("grad_output", "output")}
     return found | {"dim": axis(random, len(whole)), "input_dtype": dtype}
 
 
-def _normalised_back(random: Random, schema: Schema) -> Case:
+def _normalised_back(random: Random, schema: AtenSchema) -> Case:
     dtype, whole = random.choice(WIDE), [2, 4, 3]
     found: Case = {name: tensor(random, whole, dtype, -2, 2) for name in ("grad_out", "input")}
     scaled = random.random() < 0.7
@@ -53,12 +53,12 @@ def _normalised_back(random: Random, schema: Schema) -> Case:
     return found | moments | scales | {"normalized_shape": whole[-count:]}
 
 
-def returned_all(random: Random, schema: Schema) -> Case:
+def returned_all(random: Random, schema: AtenSchema) -> Case:
     """Operands of what gives several gradients, of which some are asked for."""
     return (_convolved_back if schema.find("stride") else _normalised_back)(random, schema)
 
 
-def embedded_back(random: Random, schema: Schema) -> Case:
+def embedded_back(random: Random, schema: AtenSchema) -> Case:
     places = shape(random, 1, 2)
     return {
         "grad_output": tensor(random, [*places, 3], random.choice(WIDE)),
@@ -69,7 +69,7 @@ def embedded_back(random: Random, schema: Schema) -> Case:
     }
 
 
-def lost(random: Random, schema: Schema) -> Case:
+def lost(random: Random, schema: AtenSchema) -> Case:
     """Numbers and what they should be: classes or other numbers."""
     dtype, whole, reduction = random.choice(WIDE), [3, 4], random.randint(0, 2)
     classes = schema.find("ignore_index") is not None
@@ -85,7 +85,7 @@ def lost(random: Random, schema: Schema) -> Case:
     return found
 
 
-def _convolved_back(random: Random, schema: Schema) -> Case:
+def _convolved_back(random: Random, schema: AtenSchema) -> Case:
     dtype, rank, groups = random.choice(WIDE), random.randint(1, 2), random.randint(1, 2)
     image, weight = [2, 4, *[6] * rank], [4, 4 // groups, *[random.randint(1, 3) for _ in range(rank)]]
     found: Case = {
@@ -100,7 +100,7 @@ def _convolved_back(random: Random, schema: Schema) -> Case:
     return found | {"bias_sizes": [4], "output_mask": random.choice((MASK, [False, True, True]))}
 
 
-def pooled_back(random: Random, schema: Schema) -> Case:
+def pooled_back(random: Random, schema: AtenSchema) -> Case:
     dtype, image = random.choice(WIDE), [2, 3, 6, 5]
     operand = tensor(random, image, dtype)
     if not schema.find("kernel_size"):

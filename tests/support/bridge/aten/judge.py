@@ -16,7 +16,7 @@ from lamella.base.arrays import element_type_of
 from lamella.base.dtype import ElementType, find_in, name_in
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.describe import describe
-from lamella.bridge.aten.nodes import Call, Operand, Result
+from lamella.bridge.aten.nodes import AtenCall, Operand, Result
 from lamella.bridge.aten.table import find_schema
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
@@ -91,7 +91,7 @@ class Judged:
         schema = find_schema(name)
         assert schema is not None, name
         operands = {key: self._operand(key, value) for key, value in given.items()}
-        self.result = build_call(self.builder, Call(schema, operands))
+        self.result = build_call(self.builder, AtenCall(schema, operands))
 
     def _operand(self, name: str, value: Given) -> Operand:
         if isinstance(value, torch.Tensor):
@@ -178,7 +178,7 @@ def describe_again(operation: Operation, constants: Mapping[str, Constant]) -> N
     assert shape_of(found[0]) == shape_of(operation), call
 
 
-def _keep_order(call: Call) -> None:
+def _keep_order(call: AtenCall) -> None:
     """Operands stand in the order of the schema, and positional ones have no gaps."""
     names = [item.name for item in call.schema.parameters]
     assert list(call.operands) == [name for name in names if name in call.operands]

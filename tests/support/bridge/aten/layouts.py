@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from lamella.bridge.aten.nodes import Schema
+from lamella.bridge.aten.nodes import AtenSchema
 from tests.support.bridge.aten.draws import (
     ANY,
     REALS,
@@ -21,7 +21,7 @@ from tests.support.bridge.aten.draws import (
 from tests.support.bridge.aten.judge import torch
 
 
-def viewed(random: Random, schema: Schema) -> Case:
+def viewed(random: Random, schema: AtenSchema) -> Case:
     whole = shape(random, 0, 4)
     found: Case = {"self": tensor(random, whole, random.choice(ANY))}
     total = found["self"].numel()
@@ -38,7 +38,7 @@ def viewed(random: Random, schema: Schema) -> Case:
     return found
 
 
-def dims_of(random: Random, schema: Schema) -> Case:
+def dims_of(random: Random, schema: AtenSchema) -> Case:
     """A tensor and dimensions of it, whatever they are called."""
     whole = shape(random, 0 if "squeeze" in schema.name else 1, 4)
     found: Case = {"self": tensor(random, whole, random.choice(ANY))}
@@ -58,7 +58,7 @@ def dims_of(random: Random, schema: Schema) -> Case:
     return found
 
 
-def unflattened(random: Random, schema: Schema) -> Case:
+def unflattened(random: Random, schema: AtenSchema) -> Case:
     whole = [*shape(random, 0, 2), 6]
     return {
         "self": tensor(random, whole, random.choice(ANY)),
@@ -67,13 +67,13 @@ def unflattened(random: Random, schema: Schema) -> Case:
     }
 
 
-def copied(random: Random, schema: Schema) -> Case:
+def copied(random: Random, schema: AtenSchema) -> Case:
     whole = shape(random)
     source = tensor(random, broadcast(random, whole), random.choice(ANY), 0)
     return {"self": tensor(random, whole, random.choice(ANY)), "src": source}
 
 
-def repeated(random: Random, schema: Schema) -> Case:
+def repeated(random: Random, schema: AtenSchema) -> Case:
     whole = shape(random)
     found: Case = {"self": tensor(random, whole, random.choice(ANY))}
     if schema.find("dim"):
@@ -83,33 +83,33 @@ def repeated(random: Random, schema: Schema) -> Case:
     return found | {"repeats": [random.randint(1, 3) for _ in range(len(whole) + extra)]}
 
 
-def rolled(random: Random, schema: Schema) -> Case:
+def rolled(random: Random, schema: AtenSchema) -> Case:
     whole = shape(random, 1, 3)
     dims = axes(random, len(whole)) if random.random() < 0.7 else []
     shifts = [random.randint(-4, 4) for _ in dims] or [random.randint(-4, 4)]
     return {"self": tensor(random, whole, random.choice(ANY)), "shifts": shifts, "dims": dims}
 
 
-def differing(random: Random, schema: Schema) -> Case:
+def differing(random: Random, schema: AtenSchema) -> Case:
     whole = shape(random, 1, 3)
     found: Case = {"self": tensor(random, whole, random.choice(ANY))}
     return found | ({"dim": axis(random, len(whole))} if random.random() < 0.7 else {})
 
 
-def crossed(random: Random, schema: Schema) -> Case:
+def crossed(random: Random, schema: AtenSchema) -> Case:
     return {name: tensor(random, [3], random.choice(ANY)) for name in ("self", "vec2")}
 
 
-def tiled(random: Random, schema: Schema) -> Case:
+def tiled(random: Random, schema: AtenSchema) -> Case:
     dims = [random.randint(1, 3) for _ in range(random.randint(0, 3))]
     return {"self": tensor(random, shape(random), random.choice(ANY)), "dims": dims}
 
 
-def classed(random: Random, schema: Schema) -> Case:
+def classed(random: Random, schema: AtenSchema) -> Case:
     return {"self": tensor(random, shape(random), torch.int64, 0, 3), "num_classes": random.randint(4, 6)}
 
 
-def joined(random: Random, schema: Schema) -> Case:
+def joined(random: Random, schema: AtenSchema) -> Case:
     whole = shape(random, 1, 3)
     stacks = "stack" in schema.name
     dim = axis(random, len(whole) + 1) if stacks else axis(random, len(whole))
@@ -124,7 +124,7 @@ def joined(random: Random, schema: Schema) -> Case:
     return {"tensors": found, "dim": dim}
 
 
-def parted(random: Random, schema: Schema) -> Case:
+def parted(random: Random, schema: AtenSchema) -> Case:
     whole = shape(random, 1, 3)
     dim = axis(random, len(whole))
     whole[dim] = random.randint(3, 6)
@@ -154,12 +154,12 @@ def parted(random: Random, schema: Schema) -> Case:
     return found
 
 
-def triangle(random: Random, schema: Schema) -> Case:
+def triangle(random: Random, schema: AtenSchema) -> Case:
     found: Case = {"self": tensor(random, shape(random, 2, 4), random.choice(ANY))}
     return found | ({"diagonal": random.randint(-2, 2)} if schema.find("diagonal") else {})
 
 
-def picked(random: Random, schema: Schema) -> Case:
+def picked(random: Random, schema: AtenSchema) -> Case:
     """Tensors of places."""
     if "index_fill" in schema.name:
         return numbered(random, schema)
@@ -184,7 +184,7 @@ def picked(random: Random, schema: Schema) -> Case:
     return found
 
 
-def indexed(random: Random, schema: Schema) -> Case:
+def indexed(random: Random, schema: AtenSchema) -> Case:
     whole = shape(random, 1, 4)
     places = broadcastable = shape(random, 0, 2)
     found: list[Any] = []
@@ -196,19 +196,19 @@ def indexed(random: Random, schema: Schema) -> Case:
     return {"self": tensor(random, whole, random.choice(ANY)), "indices": found}
 
 
-def strided(random: Random, schema: Schema) -> Case:
+def strided(random: Random, schema: AtenSchema) -> Case:
     operand = tensor(random, [3, 4], random.choice(ANY))
     found: Case = {"self": operand, "size": random.choice(([2, 2], [3, 3])), "stride": [4, 1]}
     return found | ({"storage_offset": 1} if random.random() < 0.5 else {})
 
 
-def diagonal(random: Random, schema: Schema) -> Case:
+def diagonal(random: Random, schema: AtenSchema) -> Case:
     first, second = random.sample(range(3), 2)
     operand = tensor(random, [3, 4, 2], random.choice(ANY))
     return {"self": operand, "offset": random.randint(-1, 1), "dim1": first, "dim2": second}
 
 
-def put(random: Random, schema: Schema) -> Case:
+def put(random: Random, schema: AtenSchema) -> Case:
     """Places that all differ: torch does not say which of several values stays."""
     operand = tensor(random, [4, 3], random.choice((*REALS, *WHOLE)))
     rows = torch.tensor(random.sample(range(-4, 0), 2))
@@ -219,7 +219,7 @@ def put(random: Random, schema: Schema) -> Case:
     return {"self": operand, "indices": indices, "values": values, "accumulate": random.random() < 0.5}
 
 
-def scattered(random: Random, schema: Schema) -> Case:
+def scattered(random: Random, schema: AtenSchema) -> Case:
     operand = tensor(random, [3, 4], random.choice((torch.float32, torch.float64, torch.int64)), 1, 3)
     found: Case = {"self": operand, "dim": random.choice((0, 1, -1)), "src": operand + 1}
     found["index"] = tensor(random, [2, 3], torch.int64, 0, 2)
@@ -227,18 +227,18 @@ def scattered(random: Random, schema: Schema) -> Case:
     return found | {"include_self": random.random() < 0.5}
 
 
-def masked(random: Random, schema: Schema) -> Case:
+def masked(random: Random, schema: AtenSchema) -> Case:
     operand = tensor(random, [3, 4], random.choice(ANY))
     mask = tensor(random, random.choice(([3, 4], [4])), torch.bool)
     return {"self": operand, "mask": mask, "source": tensor(random, [12], operand.dtype)}
 
 
-def unfolded(random: Random, schema: Schema) -> Case:
+def unfolded(random: Random, schema: AtenSchema) -> Case:
     operand = tensor(random, [3, 6], random.choice(ANY))
     return {"self": operand, "dimension": random.choice((1, -1)), "size": 3, "step": random.randint(1, 2)}
 
 
-def numbered(random: Random, schema: Schema) -> Case:
+def numbered(random: Random, schema: AtenSchema) -> Case:
     """Rows that all differ."""
     dtype = random.choice((*REALS, *WHOLE))
     found: Case = {"self": tensor(random, [4, 3], dtype), "dim": random.choice((0, -2))}

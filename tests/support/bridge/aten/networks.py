@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
-from lamella.bridge.aten.nodes import Schema
+from lamella.bridge.aten.nodes import AtenSchema
 from tests.support.bridge.aten.draws import ANY, REALS, USUAL, Case, axis, shape, tensor
 from tests.support.bridge.aten.judge import torch
 
 
-def multiplied(random: Random, schema: Schema) -> Case:
+def multiplied(random: Random, schema: AtenSchema) -> Case:
     dtype = random.choice(USUAL)
     b, n, k, m = (random.randint(1, 4) for _ in range(4))
     shapes = {
@@ -31,7 +31,7 @@ def multiplied(random: Random, schema: Schema) -> Case:
     return found
 
 
-def softened(random: Random, schema: Schema) -> Case:
+def softened(random: Random, schema: AtenSchema) -> Case:
     whole = shape(random, 0, 3)
     found: Case = {"self": tensor(random, whole, random.choice(USUAL)), "dim": axis(random, len(whole))}
     if schema.find("half_to_float"):
@@ -39,7 +39,7 @@ def softened(random: Random, schema: Schema) -> Case:
     return found | ({"dtype": random.choice(REALS)} if random.random() < 0.4 else {})
 
 
-def attended(random: Random, schema: Schema) -> Case:
+def attended(random: Random, schema: AtenSchema) -> Case:
     dtype = random.choice((torch.float32, torch.float64))
     n, m, e = (random.randint(1, 4) for _ in range(3))
     found: Case = {
@@ -59,7 +59,7 @@ def attended(random: Random, schema: Schema) -> Case:
     return found | ({"scale": 0.5} if random.random() < 0.5 else {})
 
 
-def normalised(random: Random, schema: Schema) -> Case:
+def normalised(random: Random, schema: AtenSchema) -> Case:
     dtype = random.choice((torch.float32, torch.float64))
     whole = [2, 4, *[random.randint(2, 4) for _ in range(random.randint(1, 2))]]
     found: Case = {"input": tensor(random, whole, dtype)}
@@ -90,7 +90,7 @@ def normalised(random: Random, schema: Schema) -> Case:
     return found
 
 
-def convolved(random: Random, schema: Schema) -> Case:
+def convolved(random: Random, schema: AtenSchema) -> Case:
     dtype = random.choice((torch.float32, torch.float64))
     rank = int(next((item for item in schema.name if item.isdigit()), "0")) or random.randint(1, 3)
     transposed = "transpose" in schema.name
@@ -127,7 +127,7 @@ def convolved(random: Random, schema: Schema) -> Case:
     return found | ({"transposed": transposed} if schema.find("transposed") else {})
 
 
-def pooled(random: Random, schema: Schema) -> Case:
+def pooled(random: Random, schema: AtenSchema) -> Case:
     dtype = random.choice((torch.float32, torch.float64))
     rank = int(next(item for item in schema.name if item.isdigit()))
     whole = [*random.choice(([2, 3], [3])), *[random.randint(5, 7) for _ in range(rank)]]
@@ -156,7 +156,7 @@ def pooled(random: Random, schema: Schema) -> Case:
     return found
 
 
-def resized(random: Random, schema: Schema) -> Case:
+def resized(random: Random, schema: AtenSchema) -> Case:
     rank = int(next(item for item in schema.name if item.isdigit()))
     extents = [2, 3, *[3, 4, 2][:rank]]
     image = tensor(random, extents, random.choice((torch.float32, torch.float64)))
@@ -173,11 +173,11 @@ def resized(random: Random, schema: Schema) -> Case:
     return found | (dict.fromkeys(scales, 2.0) if random.random() < 0.5 else {})
 
 
-def shuffled(random: Random, schema: Schema) -> Case:
+def shuffled(random: Random, schema: AtenSchema) -> Case:
     return {"self": tensor(random, [2, 8, 2, 3], random.choice(ANY)), "upscale_factor": 2}
 
 
-def padded(random: Random, schema: Schema) -> Case:
+def padded(random: Random, schema: AtenSchema) -> Case:
     rank = int(next((item for item in schema.name if item.isdigit()), "0"))
     whole = [random.randint(3, 5) for _ in range(rank + 2 if rank else 3)]
     found: Case = {"self": tensor(random, whole, random.choice(USUAL if rank else ANY))}
@@ -193,7 +193,7 @@ def padded(random: Random, schema: Schema) -> Case:
     return found
 
 
-def distant(random: Random, schema: Schema) -> Case:
+def distant(random: Random, schema: AtenSchema) -> Case:
     power = random.choice((1.0, 2.0, 3.0))
     if schema.find("x1") is None:
         return {"self": tensor(random, [4, 3], torch.float32), "p": power}
@@ -202,17 +202,17 @@ def distant(random: Random, schema: Schema) -> Case:
     return pair | {"p": power, "compute_mode": None}
 
 
-def weighted(random: Random, schema: Schema) -> Case:
+def weighted(random: Random, schema: AtenSchema) -> Case:
     dtype = random.choice((torch.float32, torch.float64))
     return {"v": tensor(random, [3, 4], dtype, 1, 4), "g": tensor(random, [3, 1], dtype), "dim": 0}
 
 
-def counted(random: Random, schema: Schema) -> Case:
+def counted(random: Random, schema: AtenSchema) -> Case:
     bins = random.randint(1, 6)
     return {"self": tensor(random, [4, 5], torch.float32), "bins": bins, "min": -2, "max": 2}
 
 
-def grouped(random: Random, schema: Schema) -> Case:
+def grouped(random: Random, schema: AtenSchema) -> Case:
     ends = torch.tensor([2, 5, 8], dtype=torch.int32)
     dtype = torch.bfloat16
     return {
@@ -222,19 +222,19 @@ def grouped(random: Random, schema: Schema) -> Case:
     }
 
 
-def columned(random: Random, schema: Schema) -> Case:
+def columned(random: Random, schema: AtenSchema) -> Case:
     sizes: Case = {"kernel_size": [2, 3], "dilation": [1, 1], "padding": [1, 0], "stride": [2, 1]}
     if schema.find("output_size"):
         return sizes | {"self": tensor(random, [2, 12, 9], torch.float32), "output_size": [4, 5]}
     return sizes | {"self": tensor(random, [2, 3, 4, 5], random.choice((torch.float32, torch.float64)))}
 
 
-def sampled(random: Random, schema: Schema) -> Case:
+def sampled(random: Random, schema: AtenSchema) -> Case:
     grid = tensor(random, [2, 3, 2, 2], torch.float32, -1, 1) * 0.9
     found: Case = {"input": tensor(random, [2, 3, 4, 5], torch.float32), "grid": grid}
     found |= {"interpolation_mode": random.choice((0, 1)), "padding_mode": random.choice((0, 1))}
     return found | {"align_corners": random.random() < 0.5}
 
 
-def unshuffled(random: Random, schema: Schema) -> Case:
+def unshuffled(random: Random, schema: AtenSchema) -> Case:
     return {"self": tensor(random, [2, 2, 4, 6], random.choice(ANY)), "downscale_factor": 2}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
-from lamella.bridge.aten.nodes import Schema
+from lamella.bridge.aten.nodes import AtenSchema
 from tests.support.bridge.aten.draws import ANY, REALS, Case, axes, axis, shape, tensor
 from tests.support.bridge.aten.judge import torch
 
 
-def reduced(random: Random, schema: Schema) -> Case:
+def reduced(random: Random, schema: AtenSchema) -> Case:
     whole = shape(random)
     found: Case = {"self": tensor(random, whole, random.choice(ANY))}
     for item in schema.parameters[1:]:
@@ -33,7 +33,7 @@ def reduced(random: Random, schema: Schema) -> Case:
     return found
 
 
-def ordered(random: Random, schema: Schema) -> Case:
+def ordered(random: Random, schema: AtenSchema) -> Case:
     """As above with elements that all differ: torch does not say where equal ones go."""
     found = reduced(random, schema)
     found.pop("k", None)
@@ -51,13 +51,13 @@ def ordered(random: Random, schema: Schema) -> Case:
     return found
 
 
-def running(random: Random, schema: Schema) -> Case:
+def running(random: Random, schema: AtenSchema) -> Case:
     found = reduced(random, schema)
     found["self"] = found["self"].clamp(-1, 1) if found["self"].dtype != torch.bool else found["self"]
     return found
 
 
-def searched(random: Random, schema: Schema) -> Case:
+def searched(random: Random, schema: AtenSchema) -> Case:
     dtype = random.choice((torch.float32, torch.int64, torch.int32))
     found: Case = {"self": tensor(random, [2, 3], dtype), "right": random.random() < 0.5}
     among = torch.sort(tensor(random, [5], dtype))[0]

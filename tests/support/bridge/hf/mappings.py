@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lamella.base.diagnostic import errors
 from lamella.base.source import Source
-from lamella.bridge.hf_to_module import Context
+from lamella.bridge.hf_to_module import MappingContext
 from lamella.lang.module.instantiate.evaluate import evaluate
 from lamella.lang.module.instantiate.nodes import Known
 from lamella.lang.module.nodes import Expr, Module
@@ -139,7 +139,7 @@ def read_model(mapping: str = "", export: str = "", config: str = "", params: st
     return found
 
 
-def context(values: Mapping[str, int | bool] | None = None, prefix: str = "") -> Context:
+def context(values: Mapping[str, int | bool] | None = None, prefix: str = "") -> MappingContext:
     """A context in which these names have values."""
     known = {name: Known(value, "argument") for name, value in (values or {}).items()}
 
@@ -148,9 +148,9 @@ def context(values: Mapping[str, int | bool] | None = None, prefix: str = "") ->
         assert isinstance(found, int)
         return found
 
-    return Context("Small", find, prefix=prefix)
+    return MappingContext("Small", find, prefix=prefix)
 
 
-def with_head(given: Context, head_dim: int) -> Context:
+def with_head(given: MappingContext, head_dim: int) -> MappingContext:
     """The same context with heads of some rows."""
     return replace(given, head_dim=head_dim)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lamella.backend.cpu import compile_program
-from lamella.backend.cpu.graphs import compile_graph
+from lamella.backend.executor.kernels import compile_graph
 from lamella.backend.reference import compile_model
 from lamella.base import dtype
 from lamella.base.arrays import Array, numpy_dtype

@@ -10,7 +10,7 @@ from lamella.base.diagnostic import errors
 from lamella.base.limits import Limits
 from lamella.base.source import Source
 from lamella.lang.module import nodes as n
-from lamella.lang.module.parse import Parsed, parse
+from lamella.lang.module.parse import ParsedModule, parse
 
 HERE = Path(__file__).parents[3] / "lang" / "module"
 GOOD = sorted((HERE / "good").glob("*.module"))
@@ -19,7 +19,7 @@ BAD = sorted((HERE / "bad").glob("e001_*.module"))
 EXPECT = re.compile(r"#\s*expect\s+((?:[EW]\d{3}[ ,]*)+)")
 
 
-def read(text: str, limits: Limits | None = None) -> Parsed:
+def read(text: str, limits: Limits | None = None) -> ParsedModule:
     """Parse a text."""
     return parse(Source("text.module", text), limits or Limits())
 

@@ -22,7 +22,7 @@ from lamella.bridge.nac_to_graph import check_translation
 from lamella.bridge.nac_to_graph.training import check_training
 from lamella.lang.nac.assembly import assemble
 from lamella.lang.nac.check import check
-from lamella.lang.nac.check.sections.training import is_target
+from lamella.lang.nac.check.training import is_target
 from lamella.lang.nac.layout import CONTAINERS, SLOT, TABLE
 from lamella.lang.nac.nodes import V1_6, File
 from lamella.lang.nac.parse import parse

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Writer:
+class IrWriter:
     """A function of LLVM text that grows; names of values and labels are numbers of ours, never words of a file."""
 
     lines: list[str] = field(default_factory=list)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lamella.backend.cpu.emit import integers, subgroups
-from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.context import EmitContext, Emitters
 from lamella.backend.cpu.emit.scalars import combine, identity
-from lamella.backend.cpu.emit.values import LLVM, Lanes
+from lamella.backend.cpu.emit.values import LLVM, ScalarValue
 from lamella.lang.tensor.check.kinds import BYTES, part_of
 from lamella.lang.tensor.nodes import Builtin, SubgroupBroadcast, SubgroupOperation
 
@@ -20,134 +20,145 @@ ALL = "-1"
 REGISTER = "llvm.nvvm.read.ptx.sreg"
 
 
-def enter_thread(here: Here, rows: int, local_bytes: int) -> None:
+def enter_thread(context: EmitContext, rows: int, local_bytes: int) -> None:
     """Find out which work-item this is: its group, subgroup and lane, and where the local memory of the group lies."""
-    out = here.out
+    out = context.out
     block = out.intrinsic("i32", f"{REGISTER}.ctaid.x", "")
-    here.group_id = out.value(f"zext i32 {block} to i64")
+    context.group_id = out.value(f"zext i32 {block} to i64")
     row, column = (out.intrinsic("i32", f"{REGISTER}.tid.{axis}", "") for axis in "xy")
-    here.lane = out.value(f"and i32 {row}, {WARP - 1}")
+    context.lane = out.value(f"and i32 {row}, {WARP - 1}")
     tile = out.value(f"lshr i32 {row}, 5")
     before = out.value(f"mul i32 {column}, {rows // WARP}")
-    here.subgroup_id = out.value(f"add i32 {before}, {tile}")
+    context.subgroup_id = out.value(f"add i32 {before}, {tile}")
     if local_bytes:
         memory = f"@local_{local_bytes}"
         out.need(f"{memory} = internal addrspace(3) global [{local_bytes} x i8] undef, align 128")
-        here.scratch = out.value(f"addrspacecast ptr addrspace(3) {memory} to ptr")
+        context.scratch = out.value(f"addrspacecast ptr addrspace(3) {memory} to ptr")
 
 
-def wait_for_group(here: Here) -> None:
+def wait_for_group(context: EmitContext) -> None:
     """All work-items of the group come here before one goes on."""
-    here.out.need("declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)")
-    here.out.line("call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)")
+    context.out.need("declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)")
+    context.out.line("call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)")
 
 
-def wait_for_subgroup(here: Here) -> None:
+def wait_for_subgroup(context: EmitContext) -> None:
     """All work-items of the subgroup come here before one goes on."""
-    here.out.need("declare void @llvm.nvvm.bar.warp.sync(i32)")
-    here.out.line(f"call void @llvm.nvvm.bar.warp.sync(i32 {ALL})")
+    context.out.need("declare void @llvm.nvvm.bar.warp.sync(i32)")
+    context.out.line(f"call void @llvm.nvvm.bar.warp.sync(i32 {ALL})")
 
 
-def is_first_lane(here: Here) -> str:
+def is_first_lane(context: EmitContext) -> str:
     """Whether this is the first work-item of its subgroup, an i1."""
-    return here.out.value(f"icmp eq i32 {here.lane}, 0")
+    return context.out.value(f"icmp eq i32 {context.lane}, 0")
 
 
-def emit_builtin(here: Here, instruction: Builtin) -> Lanes:
+def emit_builtin(context: EmitContext, instruction: Builtin) -> ScalarValue:
     """Give the number that a builtin stands for; a work-item knows itself which one it is."""
-    own = {"subgroup_id": here.subgroup_id, "subgroup_local_id": here.lane}
+    own = {"subgroup_id": context.subgroup_id, "subgroup_local_id": context.lane}
     if instruction.name in own:
         return integers.dynamic(own[instruction.name], "i32")
-    return subgroups.emit_builtin(here, instruction)
+    return subgroups.emit_builtin(context, instruction)
 
 
 # --- what the work-items of a subgroup do together ----------------------------------------------------------
 
 
-def emit_broadcast(here: Here, instruction: SubgroupBroadcast) -> Lanes:
+def emit_broadcast(context: EmitContext, instruction: SubgroupBroadcast) -> ScalarValue:
     """Emit the value of one lane for all."""
-    lane = here.scalar(instruction.lane.name)
-    return _shuffle(here, "idx", here.scalar(instruction.operand.name), lane.operand)
+    lane = context.scalar(instruction.lane.name)
+    return _shuffle(context, "idx", context.scalar(instruction.operand.name), lane.operand)
 
 
-def of_lane(here: Here, value: Lanes, lane: int) -> Lanes:
+def of_lane(context: EmitContext, value: ScalarValue, lane: int) -> ScalarValue:
     """The value of one work-item of the subgroup, for all of them."""
-    return _shuffle(here, "idx", value, str(lane))
+    return _shuffle(context, "idx", value, str(lane))
 
 
-def choose_lane(here: Here, element: str, parts: Sequence[Sequence[str]]) -> Lanes:
+def choose_lane(context: EmitContext, element: str, parts: Sequence[Sequence[str]]) -> ScalarValue:
     """Of the values for each work-item of a subgroup, part by part, the one of this work-item."""
-    found = Lanes(element, tuple(part[0] for part in parts))
+    found = ScalarValue(element, tuple(part[0] for part in parts))
     for lane in range(1, len(parts[0])):
-        own = Lanes(element, tuple(part[lane] for part in parts))
-        found = _select(here, f"icmp eq i32 {here.lane}, {lane}", own, found)
+        own = ScalarValue(element, tuple(part[lane] for part in parts))
+        found = _select(context, f"icmp eq i32 {context.lane}, {lane}", own, found)
     return found
 
 
-def emit_operation(here: Here, instruction: SubgroupOperation) -> Lanes:
+def emit_operation(context: EmitContext, instruction: SubgroupOperation) -> ScalarValue:
     """Emit a reduction or a scan: values travel 1, 2, 4, … lanes far."""
-    value, function = here.scalar(instruction.operand.name), instruction.function
+    value, function = context.scalar(instruction.operand.name), instruction.function
     if instruction.form == "reduce":
         for distance in (16, 8, 4, 2, 1):
-            value = combine(here, function, value, _shuffle(here, "bfly", value, str(distance)))
+            value = combine(context, function, value, _shuffle(context, "bfly", value, str(distance)))
         return value
     for distance in (1, 2, 4, 8, 16):
-        below = _shuffle(here, "up", value, str(distance))
+        below = _shuffle(context, "up", value, str(distance))
         value = _select(
-            here, f"icmp uge i32 {here.lane}, {distance}", combine(here, function, below, value), value
+            context,
+            f"icmp uge i32 {context.lane}, {distance}",
+            combine(context, function, below, value),
+            value,
         )
     if instruction.form == "inclusive_scan":
         return value
-    before = _shuffle(here, "up", value, "1")
-    return _select(here, f"icmp eq i32 {here.lane}, 0", identity(function, value.element), before)
+    before = _shuffle(context, "up", value, "1")
+    return _select(context, f"icmp eq i32 {context.lane}, 0", identity(function, value.element), before)
 
 
-def _select(here: Here, condition: str, then: Lanes, otherwise: Lanes) -> Lanes:
-    test, kind = here.out.value(condition), LLVM[then.element]
+def _select(context: EmitContext, condition: str, then: ScalarValue, otherwise: ScalarValue) -> ScalarValue:
+    test, kind = context.out.value(condition), LLVM[then.element]
     pairs = zip(then.parts, otherwise.parts, strict=True)
-    parts = [here.out.value(f"select i1 {test}, {kind} {one}, {kind} {other}") for one, other in pairs]
-    return Lanes(then.element, tuple(parts))
+    parts = [context.out.value(f"select i1 {test}, {kind} {one}, {kind} {other}") for one, other in pairs]
+    return ScalarValue(then.element, tuple(parts))
 
 
-def _shuffle(here: Here, way: str, value: Lanes, distance: str) -> Lanes:
+def _shuffle(context: EmitContext, way: str, value: ScalarValue, distance: str) -> ScalarValue:
     """The value of another lane, part by part."""
-    parts = [_shuffle_part(here, way, part_of(value.element), part, distance) for part in value.parts]
-    return Lanes(value.element, tuple(parts))
+    parts = [_shuffle_part(context, way, part_of(value.element), part, distance) for part in value.parts]
+    return ScalarValue(value.element, tuple(parts))
 
 
-def _shuffle_part(here: Here, way: str, element: str, operand: str, distance: str) -> str:
-    out, width, kind = here.out, 8 * BYTES[element], LLVM[element]
+def _shuffle_part(context: EmitContext, way: str, element: str, operand: str, distance: str) -> str:
+    out, width, kind = context.out, 8 * BYTES[element], LLVM[element]
     bits = operand if kind.startswith("i") else out.value(f"bitcast {kind} {operand} to i{width}")
     if element == "bool":
         width = 1
-    words = _split(here, bits, width)
-    moved = [_shuffle_word(here, way, word, distance) for word in words]
-    joined = _join(here, moved, width)
+    words = _split(context, bits, width)
+    moved = [_shuffle_word(context, way, word, distance) for word in words]
+    joined = _join(context, moved, width)
     return joined if kind.startswith("i") else out.value(f"bitcast i{width} {joined} to {kind}")
 
 
-def _split(here: Here, bits: str, width: int) -> list[str]:
+def _split(context: EmitContext, bits: str, width: int) -> list[str]:
     """The words of 32 bits of a number."""
     if width == 32:
         return [bits]
     if width < 32:
-        return [here.out.value(f"zext i{width} {bits} to i32")]
-    low = here.out.value(f"trunc i64 {bits} to i32")
-    high = here.out.value(f"lshr i64 {bits}, 32")
-    return [low, here.out.value(f"trunc i64 {high} to i32")]
+        return [context.out.value(f"zext i{width} {bits} to i32")]
+    low = context.out.value(f"trunc i64 {bits} to i32")
+    high = context.out.value(f"lshr i64 {bits}, 32")
+    return [low, context.out.value(f"trunc i64 {high} to i32")]
 
 
-def _join(here: Here, words: Sequence[str], width: int) -> str:
+def _join(context: EmitContext, words: Sequence[str], width: int) -> str:
     if width == 32:
         return words[0]
     if width < 32:
-        return here.out.value(f"trunc i32 {words[0]} to i{width}")
-    low, high = (here.out.value(f"zext i32 {word} to i64") for word in words)
-    moved = here.out.value(f"shl i64 {high}, 32")
-    return here.out.value(f"or i64 {low}, {moved}")
+        return context.out.value(f"trunc i32 {words[0]} to i{width}")
+    low, high = (context.out.value(f"zext i32 {word} to i64") for word in words)
+    moved = context.out.value(f"shl i64 {high}, 32")
+    return context.out.value(f"or i64 {low}, {moved}")
 
 
-def _shuffle_word(here: Here, way: str, word: str, distance: str) -> str:
+def _shuffle_word(context: EmitContext, way: str, word: str, distance: str) -> str:
     bound = "0" if way == "up" else "31"
     operands = f"i32 {ALL}, i32 {word}, i32 {distance}, i32 {bound}"
-    return here.out.intrinsic("i32", f"llvm.nvvm.shfl.sync.{way}.i32", operands)
+    return context.out.intrinsic("i32", f"llvm.nvvm.shfl.sync.{way}.i32", operands)
+
+
+EMITTERS: Emitters = {
+    Builtin: emit_builtin,
+    SubgroupBroadcast: emit_broadcast,
+    SubgroupOperation: emit_operation,
+}
+"""What emits each instruction of this kind."""

@@ -26,7 +26,7 @@ LLVM = {
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class ScalarValue:
     """A value of scalar type: one for all lanes of a subgroup (`count` 1), or one per lane.
 
     `parts` are LLVM operands: one, or the real and the imaginary part of a complex value. An integer of each lane that
@@ -56,17 +56,17 @@ class Lanes:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemrefValue:
     """A memref: element (i, j, …) is at `pointer + (offset + i * strides[0] + …)`, counted in elements.
 
     The pointer is uniform unless it was loaded from a group by an index that is not.
     """
 
     type: Memref
-    pointer: Lanes
-    offset: Lanes
-    sizes: tuple[Lanes, ...]
-    strides: tuple[Lanes, ...]
+    pointer: ScalarValue
+    offset: ScalarValue
+    sizes: tuple[ScalarValue, ...]
+    strides: tuple[ScalarValue, ...]
     alignment: int = 1
     """Bytes that divide the pointer (without the offset)."""
     streamed: bool = False
@@ -74,7 +74,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class GroupValue:
     """A group: pointers in memory, and for each `?` of the memref type an array of numbers in memory."""
 
     type: Group
@@ -82,8 +82,8 @@ class Members:
     sizes: tuple[str | None, ...]
     """For each mode the LLVM pointer to the array of its sizes; None where the size is static."""
     strides: tuple[str | None, ...]
-    count: Lanes
-    offset: Lanes
+    count: ScalarValue
+    offset: ScalarValue
     alignment: int = 1
     size_divisors: tuple[int, ...] = ()
     """Integers that divide the sizes of all members, as far as they are promised, from the first mode on."""
@@ -92,7 +92,7 @@ class Members:
 
 
 @dataclass(frozen=True, slots=True)
-class Matrix:
+class MatrixValue:
     """A cooperative matrix, held for the whole subgroup.
 
     A matrix_a or matrix_acc is a vector per column, `width` lanes long (rows, rounded up to what vectors like; lanes
@@ -105,7 +105,7 @@ class Matrix:
     width: int = 1
 
 
-RunValue: TypeAlias = Lanes | Memory | Members | Matrix
+RunValue: TypeAlias = ScalarValue | MemrefValue | GroupValue | MatrixValue
 
 
 def llvm(element: str, count: int = 1) -> str:

@@ -17,15 +17,15 @@ from pathlib import Path
 
 from lamella.backend.cpu.jit.engine import (
     PASSES,
-    CodeError,
-    Loaded,
+    LoadedCode,
     assemble,
     assembly,
     build,
+    code_error,
     load,
     object_key,
 )
-from lamella.backend.cpu.jit.machine import MACHINES, Machine, find_machine, host_machine
+from lamella.backend.cpu.jit.machine import MACHINES, Processor, find_machine, host_machine
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import MIB, Limits
 from lamella.base.paths import read_bytes_in
@@ -162,7 +162,7 @@ NOISE = re.compile(
 TABLES = re.compile(r'\s*\.section\s+"?\.debug.*')
 
 
-def readable_assembly(text: str, machine: Machine) -> str:
+def readable_assembly(text: str, machine: Processor) -> str:
     """The assembly, or PTX, of a text, each part below the line of the source that it comes from."""
     placed, lines = place_lines(text)
     mark = "#" if machine.triple.startswith("x86") else "//"
@@ -252,7 +252,7 @@ sys.exit(found.raw != bytes.fromhex("00000042") * 256)
 """A process of its own: a product of ones, 32 deep, is 32 everywhere."""
 
 
-def has_tiles(machine: Machine, cache: ObjectCache | None = None) -> bool:
+def has_tiles(machine: Processor, cache: ObjectCache | None = None) -> bool:
     """Whether tile instructions for bf16 and i8 work here; asks the system to grant them to this process."""
     if not (machine.has(*TILES) and _on_linux() and grant_tiles()):
         return False
@@ -285,7 +285,7 @@ def try_tiles() -> bool:
     return done.returncode == 0
 
 
-def _key(machine: Machine) -> bytes:
+def _key(machine: Processor) -> bytes:
     parts = ("tiles", TRIAL, machine.cpu, machine.features, os.uname().release)
     return hashlib.sha256("\0".join(parts).encode()).digest()
 
@@ -293,13 +293,13 @@ def _key(machine: Machine) -> bytes:
 __all__ = [
     "MACHINES",
     "PASSES",
-    "CodeError",
-    "Loaded",
-    "Machine",
+    "LoadedCode",
     "ObjectCache",
+    "Processor",
     "assemble",
     "assembly",
     "build",
+    "code_error",
     "find_machine",
     "has_tiles",
     "host_machine",

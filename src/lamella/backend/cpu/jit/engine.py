@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-from lamella.backend.cpu.jit.machine import Machine, host_machine, llvm
+from lamella.backend.cpu.jit.machine import Processor, host_machine, llvm
 from lamella.base.errors import InputError
 from lamella.base.optional import need
 from lamella.base.reader import Reader
@@ -113,15 +113,13 @@ OWN_NAMES = ("_GLOBAL_OFFSET_TABLE_",)
 MATHEMATICS = "libm.so.6"
 
 
-class CodeError(InputError):
-    """LLVM refuses what we wrote: never the fault of the program that was compiled."""
-
-    def __init__(self, problem: str) -> None:
-        line = " ".join(problem.split())
-        super().__init__(f"the compiler wrote code that LLVM refuses: {line}", hint="please report it")
+def code_error(problem: str) -> InputError:
+    """That LLVM refuses what we wrote: never the fault of the program that was compiled."""
+    line = " ".join(problem.split())
+    return InputError(f"the compiler wrote code that LLVM refuses: {line}", hint="please report it")
 
 
-class Writer(Protocol):
+class TargetMachine(Protocol):
     """What we use of LLVM's TargetMachine."""
 
     target_data: object
@@ -136,16 +134,16 @@ class Writer(Protocol):
         """The assembly of a module."""
 
 
-class Target(Protocol):
+class LlvmTarget(Protocol):
     """What we use of LLVM's Target."""
 
     def create_target_machine(
         self, *, cpu: str, features: str, opt: int, reloc: str, codemodel: str
-    ) -> Writer:
+    ) -> TargetMachine:
         """A writer for one processor."""
 
 
-class Store(Protocol):
+class ObjectStore(Protocol):
     """Where objects are kept between processes."""
 
     def get(self, key: bytes) -> bytes | None:
@@ -155,7 +153,7 @@ class Store(Protocol):
         """Keep bytes under a key."""
 
 
-class Loaded:
+class LoadedCode:
     """Machine code in memory, alive as long as this object."""
 
     def __init__(self, engine: object, addresses: dict[str, int]) -> None:
@@ -166,11 +164,11 @@ class Loaded:
         """Where the code of a symbol begins."""
         found = self._addresses.get(symbol)
         if found is None:
-            raise CodeError(f"there is no symbol '{symbol}'")
+            raise code_error(f"there is no symbol '{symbol}'")
         return found
 
 
-def _make_writer(target: Target, machine: Machine) -> Writer:
+def _make_writer(target: LlvmTarget, machine: Processor) -> TargetMachine:
     """A TargetMachine; code and constants will lie close together, so they find each other by distance."""
     return target.create_target_machine(
         cpu=machine.cpu, features=machine.features, opt=LEVEL, reloc="pic", codemodel="small"
@@ -180,7 +178,7 @@ def _make_writer(target: Target, machine: Machine) -> Writer:
 class _Translation:
     """One text on its way through LLVM; it owns its TargetMachine, since an engine takes that away."""
 
-    def __init__(self, text: str, machine: Machine, passes: Sequence[str]) -> None:
+    def __init__(self, text: str, machine: Processor, passes: Sequence[str]) -> None:
         binding = llvm()
         self._context = binding.create_context()  # the parsed module dies with its context
         try:
@@ -188,7 +186,7 @@ class _Translation:
             self.module = binding.parse_assembly(text, self._context)
             self.module.verify()
         except RuntimeError as problem:
-            raise CodeError(str(problem)) from None
+            raise code_error(str(problem)) from None
         self.writer = _make_writer(target, machine)
         self.writer.set_asm_verbosity(False)
         self.module.triple = machine.triple
@@ -207,23 +205,23 @@ class _Translation:
                 manager.run(function, builder)
 
 
-def assemble(text: str, machine: Machine, passes: Sequence[str] = PASSES) -> bytes:
-    """The object file of a text in LLVM IR; CodeError where LLVM refuses it."""
+def assemble(text: str, machine: Processor, passes: Sequence[str] = PASSES) -> bytes:
+    """The object file of a text in LLVM IR; InputError where LLVM refuses it."""
     translation = _Translation(text, machine, passes)
     return bytes(translation.writer.emit_object(translation.module))
 
 
-def assembly(text: str, machine: Machine, passes: Sequence[str] = PASSES) -> str:
-    """The assembly, or PTX, of a text in LLVM IR; CodeError where LLVM refuses it."""
+def assembly(text: str, machine: Processor, passes: Sequence[str] = PASSES) -> str:
+    """The assembly, or PTX, of a text in LLVM IR; InputError where LLVM refuses it."""
     translation = _Translation(text, machine, passes)
     return str(translation.writer.emit_assembly(translation.module))
 
 
-def load(content: bytes, symbols: Sequence[str]) -> Loaded:
-    """Bring an object of the host into memory and find its symbols; CodeError where it lacks something."""
+def load(content: bytes, symbols: Sequence[str]) -> LoadedCode:
+    """Bring an object of the host into memory and find its symbols; InputError where it lacks something."""
     binding, host = llvm(), host_machine()
     if not is_for(content, host.triple):
-        raise CodeError("the object is for another processor")
+        raise code_error("the object is for another processor")
     library = binding.JITLibraryBuilder().add_object_img(content)
     for name in undefined_symbols(content):
         if name not in OWN_NAMES:
@@ -235,8 +233,8 @@ def load(content: bytes, symbols: Sequence[str]) -> Loaded:
         linker = binding.create_lljit_compiler(writer, use_jit_link=True, suppress_errors=True)
         tracker = library.link(linker, "kernels")
     except RuntimeError as problem:
-        raise CodeError(str(problem)) from None
-    return Loaded((linker, tracker), {name: int(tracker[name]) for name in symbols})
+        raise code_error(str(problem)) from None
+    return LoadedCode((linker, tracker), {name: int(tracker[name]) for name in symbols})
 
 
 def _resolve(name: str) -> int:
@@ -246,10 +244,10 @@ def _resolve(name: str) -> int:
             found = ctypes.cast(getattr(ctypes.CDLL(library), name), ctypes.c_void_p).value
             if found:
                 return found
-    raise CodeError(f"nobody has '{name}'")
+    raise code_error(f"nobody has '{name}'")
 
 
-def object_key(text: str, machine: Machine, passes: Sequence[str] = PASSES) -> bytes:
+def object_key(text: str, machine: Processor, passes: Sequence[str] = PASSES) -> bytes:
     """What an object depends on, as 32 bytes."""
     package = need("llvmlite")
     version = ".".join(map(str, llvm().llvm_version_info))
@@ -259,8 +257,8 @@ def object_key(text: str, machine: Machine, passes: Sequence[str] = PASSES) -> b
 
 
 def build(
-    text: str, symbols: Sequence[str], store: Store | None = None, passes: Sequence[str] = PASSES
-) -> Loaded:
+    text: str, symbols: Sequence[str], store: ObjectStore | None = None, passes: Sequence[str] = PASSES
+) -> LoadedCode:
     """Machine code of the host for a text, from the store if it is there and put there if it is not."""
     machine = host_machine()
     if store is None:

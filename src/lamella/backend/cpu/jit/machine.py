@@ -14,7 +14,7 @@ AVX2 = ("avx2", "fma", "f16c")
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Processor:
     """What LLVM is told about a processor: its triple, its name, and its features as `+a,-b`."""
 
     triple: str
@@ -38,7 +38,7 @@ class Machine:
 
 MACHINES = MappingProxyType(
     {
-        name: Machine(target.triple, target.cpu, target.features)
+        name: Processor(target.triple, target.cpu, target.features)
         for name, target in TARGETS.items()
         if target.triple
     }
@@ -46,7 +46,7 @@ MACHINES = MappingProxyType(
 """The machines of the targets that LLVM writes code for; it can be printed on any host."""
 
 
-def find_machine(name: str | None) -> Machine | None:
+def find_machine(name: str | None) -> Processor | None:
     """The machine of a target by its name, the host for None, or None where nobody is called so."""
     return host_machine() if name is None else MACHINES.get(name)
 
@@ -61,11 +61,11 @@ def llvm() -> ModuleType:
 
 
 @cache
-def host_machine() -> Machine:
+def host_machine() -> Processor:
     """The machine that this process runs on."""
     binding = need("llvmlite.binding")
     features: dict[str, bool] = dict(binding.get_host_cpu_features())
     # LLVM would otherwise keep to half of a register where it chooses the width itself.
     features["prefer-256-bit"] = False
     listed = ",".join(("+" if on else "-") + name for name, on in sorted(features.items()))
-    return Machine(str(binding.get_process_triple()), str(binding.get_host_cpu_name()), listed)
+    return Processor(str(binding.get_process_triple()), str(binding.get_host_cpu_name()), listed)

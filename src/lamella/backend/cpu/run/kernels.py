@@ -24,17 +24,17 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.backend.arguments import verify_arguments
-from lamella.backend.cpu.compiled import Emitted, Entry
+from lamella.backend.cpu.compiled import EmittedProgram, KernelSymbol
 from lamella.backend.cpu.jit import (
-    CodeError,
-    Loaded,
+    LoadedCode,
     ObjectCache,
     build,
+    code_error,
     host_machine,
     open_cache,
     readable_assembly,
 )
-from lamella.backend.cpu.run.launch import Packer
+from lamella.backend.cpu.run.launch import ArgumentPacker
 from lamella.backend.cpu.run.loops import CLOSED, FUTEX, SCRATCH, SETTINGS, STATE, SYMBOLS, write_loops
 from lamella.backend.named import Grid, Groups, NamedKernels, take_grid
 from lamella.base.diagnostic import Diagnostic, LamellaError
@@ -86,7 +86,7 @@ def _allocate(size: int) -> npt.NDArray[np.uint8]:
         raise InputError(f"there are no {size} bytes for the local memory of a work-group") from None
 
 
-class OwnArena(threading.local):
+class ThreadArena(threading.local):
     """The arena of whichever thread asks: each sees its own."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class _Task:
     inside: int = 0
 
 
-class TurnPool:
+class ThreadPool:
     """A pool whose threads wait on a condition."""
 
     def __init__(self, threads: int) -> None:
@@ -214,7 +214,7 @@ _STOP = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _SPIN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
 
-class Pool(Protocol):
+class WorkGroupPool(Protocol):
     """Whoever runs the work-groups of a kernel on several threads."""
 
     def run(self, kernel: int, arguments: bytes, groups: int, local_bytes: int) -> bool:
@@ -224,7 +224,7 @@ class Pool(Protocol):
         """End the threads."""
 
 
-class SleepingPool:
+class FutexPool:
     """A pool whose threads sleep on a word of memory."""
 
     def __init__(self, threads: int, cache: ObjectCache | None) -> None:
@@ -310,20 +310,20 @@ def checked_threads(threads: int) -> int:
     return threads
 
 
-def shared_pool(threads: int) -> Pool | None:
+def shared_pool(threads: int) -> WorkGroupPool | None:
     """The pool of this process for a number of threads; None for one thread, which needs no pool."""
     return None if threads < 2 else _make_pool(os.getpid(), threads)
 
 
 @cache
-def _make_pool(process: int, threads: int) -> Pool:
+def _make_pool(process: int, threads: int) -> WorkGroupPool:
     """A pool for a process: threads do not survive a fork, so a child makes its own."""
     if sys.platform == "linux" and platform.machine() in FUTEX:
-        return SleepingPool(threads, open_cache())
-    return TurnPool(threads)
+        return FutexPool(threads, open_cache())
+    return ThreadPool(threads)
 
 
-class Runner:
+class KernelLauncher:
     """Runs one kernel: on the pool where there is more than one work-group, else here."""
 
     __slots__ = ("_address", "_call", "_local_bytes", "_own", "_threads")
@@ -333,7 +333,7 @@ class Runner:
         self._call = KERNEL(address)
         self._local_bytes = local_bytes
         self._threads = threads
-        self._own = OwnArena()
+        self._own = ThreadArena()
 
     def run(self, arguments: bytes, groups: int) -> None:
         """Run all work-groups, in any order; the arguments are the slots of the calling convention."""
@@ -347,7 +347,7 @@ class Runner:
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class LaunchCompiler:
     """How kernels are made of programs that come up at launch."""
 
     target: Target | None = None
@@ -366,23 +366,23 @@ class _Tested:
     statements: frozenset[int]
 
 
-class Kernels(NamedKernels):
+class CompiledKernels(NamedKernels):
     """The kernels of a program as machine code: `kernels.name(A, B, groups=n)` runs one on NumPy arrays, in place."""
 
     def __init__(
         self,
-        compiled: Emitted,
-        code: Loaded,
+        compiled: EmittedProgram,
+        code: LoadedCode,
         *,
         limits: Limits = DEFAULT,
         threads: int | None = None,
         proved: bool = False,
-        ways: Ways | None = None,
+        ways: LaunchCompiler | None = None,
     ) -> None:
         super().__init__(compiled.program)
         self._proved = proved
         self._compiled = compiled
-        self._ways = ways or Ways()
+        self._ways = ways or LaunchCompiler()
         self._tested: dict[str, _Tested | None] = {}
         """Kernels with bounds checks; None where only the interpreter can test."""
         self._interpreter: NamedKernels | None = None
@@ -397,7 +397,7 @@ class Kernels(NamedKernels):
         """Run a kernel for a number of work-groups, on all threads; arrays are updated in place."""
         found = self._ready.get(name)
         if found is None:
-            raise CodeError(f"there is no code of '{self._find(name).name}'")
+            raise code_error(f"there is no code of '{self._find(name).name}'")
         function, packer, runner = found
         grid = take_grid(function, groups)
         has_axes = len(packer.parameters) > len(function.parameters)
@@ -456,7 +456,7 @@ class Kernels(NamedKernels):
     def _interpret(self) -> NamedKernels:
         if self._interpreter is None:
             if self._ways.interpret is None:
-                raise CodeError("a launch that is not proved needs an interpreter")
+                raise code_error("a launch that is not proved needs an interpreter")
             self._interpreter = self._ways.interpret(self._program)
         return self._interpreter
 
@@ -485,10 +485,14 @@ class Kernels(NamedKernels):
         """The assembly for this machine."""
         return readable_assembly(self._compiled.text, host_machine())
 
-    def _prepare(self, entry: Entry, threads: int) -> tuple[Function, Packer, Runner]:
+    def _prepare(self, entry: KernelSymbol, threads: int) -> tuple[Function, ArgumentPacker, KernelLauncher]:
         function = self._find(entry.name)
-        runner = Runner(self._code.address(entry.symbol), entry.local_bytes, threads)
-        return function, Packer(lower_extensions(function), self._proved, self._sizes(function)), runner
+        runner = KernelLauncher(self._code.address(entry.symbol), entry.local_bytes, threads)
+        return (
+            function,
+            ArgumentPacker(lower_extensions(function), self._proved, self._sizes(function)),
+            runner,
+        )
 
     def _sizes(self, function: Function) -> Sizes:
         """The sizes that the code was made for."""

@@ -6,40 +6,32 @@ what may have changed: addresses, alignment, values of integers, arrays that sha
 
 from __future__ import annotations
 
+import ctypes
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from struct import Struct
-from typing import NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
+import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
 from lamella.backend.arguments import (
     Arrays,
+    dtype_of,
     group_items,
     layout_strides,
     promised,
     verify_arguments,
     written_parameters,
 )
-from lamella.backend.cpu.run.proof import Known, Shape, integers_of, prove
-from lamella.backend.cpu.run.slots import (
-    Argument,
-    BrokenError,
-    Integers,
-    Read,
-    address_of,
-    count_open,
-    fill_table,
-    open_entries,
-    reach_of,
-    scalar_format,
-    scalar_readers,
-)
+from lamella.backend.cpu.run.proof import LaunchFacts, Shape, integers_of, prove
 from lamella.backend.named import MOST_GROUPS
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
+from lamella.base.errors import Malformed
 from lamella.kernels.rewrite import walk
 from lamella.kernels.sizes import Sizes, default_sizes
 from lamella.lang.tensor.check.kinds import BYTES, part_of
@@ -47,11 +39,123 @@ from lamella.lang.tensor.check.memory import Proof
 from lamella.lang.tensor.nodes import Builtin, Function, Group, Memref, Parameter
 from lamella.lang.tensor.rules import running as rules
 
+# --- how one argument becomes slots of 8 bytes, by the calling convention -----------------------------------
+
+
+Argument: TypeAlias = Any
+"""A number whose type was verified when the first of its kind came."""
+Read: TypeAlias = Callable[[Argument], float]
+"""Reads a number off an argument."""
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+from_address = ctypes.c_void_p.from_address
+
+
+def _measure_head() -> int:
+    """Where in an array object its address stands; 0 where it is not found."""
+    trial, size = np.empty(3), object.__basicsize__
+    return size if from_address(id(trial) + size).value == trial.ctypes.data else 0
+
+
+HEAD = _measure_head()
+LARGEST_F32 = float(np.finfo(np.float32).max)
+
+
+# --- scalars ------------------------------------------------------------------------------------------------
+
+
+def scalar_format(element: str) -> str:
+    """The letters of `struct` for the slots of a scalar."""
+    return {"f32": "f4x", "f64": "d", "c32": "ff", "c64": "dd"}.get(element, "q")
+
+
+def scalar_readers(element: str) -> tuple[Read, ...]:
+    """How the numbers that a scalar consists of are read off an argument: two for a complex number, else one."""
+    readers: dict[str, tuple[Read, ...]] = {
+        "bool": (int,),
+        "f16": (_read_f16,),
+        "bf16": (_read_bf16,),
+        "f32": (read_f32,),
+        "f64": (float,),
+        "c32": (lambda argument: read_f32(argument.real), lambda argument: read_f32(argument.imag)),
+        "c64": (lambda argument: float(argument.real), lambda argument: float(argument.imag)),
+    }
+    return readers[element] if element in readers else (_integer_reader(element),)
+
+
+def _integer_reader(element: str) -> Read:
+    bounds = np.iinfo(dtype_of(element))
+    low, high = int(bounds.min), int(bounds.max)
+
+    def read(argument: Argument) -> int:
+        value = int(argument)
+        if not low <= value <= high:
+            raise Malformed("no argument as those before it; verification says why")
+        return value
+
+    return read
+
+
+def read_f32(argument: Argument) -> float:
+    """A number that `struct` takes for f32; what is too large is infinite, as in a cast."""
+    value = float(argument)
+    return value if -LARGEST_F32 <= value <= LARGEST_F32 else ctypes.c_float(value).value
+
+
+def _read_f16(argument: Argument) -> int:
+    with np.errstate(all="ignore"):
+        return int(np.float64(argument).astype(np.float16).view(np.uint16))
+
+
+def _read_bf16(argument: Argument) -> int:
+    """Rounded through f32, as casts of the language are."""
+    single = np.float32(ctypes.c_float(float(argument)).value)
+    return int(single.astype(ml_dtypes.bfloat16).view(np.uint16))
+
+
+# --- arrays -------------------------------------------------------------------------------------------------
+
+
+def open_entries(kind: Memref, array: Array) -> list[int]:
+    """The sizes, then the strides, that the type of a memref leaves open."""
+    sizes = [given for given, known in zip(array.shape, kind.shape, strict=True) if known is None]
+    steps = zip(layout_strides(kind, array), kind.stride, strict=True)
+    return sizes + [given for given, known in steps if known is None]
+
+
+def count_open(kind: Memref) -> int:
+    """How many sizes and strides the type of a memref leaves open."""
+    return (*kind.shape, *kind.stride).count(None)
+
+
+def reach_of(array: Array) -> int:
+    """The bytes from the first element of an array to the end of its last; strides are not negative."""
+    if not array.size:
+        return 0
+    steps = zip(array.shape, array.strides, strict=True)
+    return int(array.itemsize + sum((size - 1) * step for size, step in steps))
+
+
+def address_of(array: Array) -> int:
+    """The address of the first element of an array.
+
+    NumPy's own way takes a microsecond. The address is the first field behind the head of the object; that this is
+    so is tested when the module is loaded.
+    """
+    address: int | None = from_address(id(array) + HEAD).value if HEAD else array.ctypes.data
+    return address or 0
+
+
+def fill_table(rows: Sequence[Sequence[int]]) -> Integers:
+    """Integers of each element of a group, one column for each open entry, each column in one piece."""
+    return np.asfortranarray(np.array(rows, np.int64))
+
+
 # --- arguments that are groups: their tables of addresses and sizes, built at each launch -------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class GroupTables:
     """The arrays of a group with their addresses, and what its memref type leaves open, a column for each."""
 
     given: Arrays
@@ -71,7 +175,7 @@ def group_format(kind: Group) -> str:
     return "q" * (1 + count_open(kind.memref) + (kind.size is None) + (kind.offset is None))
 
 
-def make_tables(kind: Group, argument: object) -> Tables:
+def make_tables(kind: Group, argument: object) -> GroupTables:
     """The tables of an argument whose layouts are verified."""
     given = group_items(kind, argument)
     count = count_open(kind.memref)
@@ -79,10 +183,10 @@ def make_tables(kind: Group, argument: object) -> Tables:
     # One more than there are: where a position leaves an empty group, its first address is read and never used.
     addresses = np.array([*(address_of(item) for item in given.items), 0], np.int64)[:-1]
     entries = fill_table(rows) if rows else np.zeros((max(1, len(addresses)), count), np.int64, order="F")
-    return Tables(given, addresses, entries)
+    return GroupTables(given, addresses, entries)
 
 
-def bounds_of(tables: Tables) -> tuple[Integers, Integers]:
+def bounds_of(tables: GroupTables) -> tuple[Integers, Integers]:
     """Where the arrays of a group begin and end in memory."""
     layouts = {(item.shape, item.strides, item.itemsize): reach_of(item) for item in tables.given.items}
     reaches = [layouts[item.shape, item.strides, item.itemsize] for item in tables.given.items]
@@ -130,7 +234,7 @@ Extent: TypeAlias = tuple[int, int, bool]
 """Where an array begins and ends in memory, and whether it is written."""
 
 
-class Packed(NamedTuple):
+class PackedArguments(NamedTuple):
     """The slots of a call, what must live until it returns, and what is not proved of its accesses."""
 
     slots: bytes
@@ -138,12 +242,12 @@ class Packed(NamedTuple):
     doubts: Proof | None = None
 
 
-def pack_arguments(function: Function, arguments: Sequence[object]) -> Packed:
+def pack_arguments(function: Function, arguments: Sequence[object]) -> PackedArguments:
     """The slots for the arguments of one call, verified; LamellaError tells all that does not fit."""
-    return Packer(function).pack(arguments)
+    return ArgumentPacker(function).pack(arguments)
 
 
-class Packer:
+class ArgumentPacker:
     """Packs the arguments of one kernel, faster when it has seen their layouts before."""
 
     __slots__ = ("_function", "_integers", "_is_counted", "_plans", "_proved", "_sizes", "_written")
@@ -160,7 +264,7 @@ class Packer:
             for item in walk(function.body)
         )
         """Whether the number of work-groups is read, so that fewer of them are no part of more."""
-        self._plans: dict[tuple[object, ...], _Plan] = {}
+        self._plans: dict[tuple[object, ...], _PackingPlan] = {}
 
     @property
     def function(self) -> Function:
@@ -172,7 +276,7 @@ class Packer:
         """What a call packs arguments for."""
         return self._function.parameters
 
-    def pack(self, arguments: Sequence[object], groups: int = 1) -> Packed:
+    def pack(self, arguments: Sequence[object], groups: int = 1) -> PackedArguments:
         """The slots for the arguments of one call, verified; LamellaError tells all that does not fit."""
         arguments = [item if type(item) is np.ndarray else _plain(item) for item in arguments]
         key = tuple(
@@ -186,7 +290,7 @@ class Packer:
         plan = self._plans.get(key) or self._plan(key, arguments)
         try:
             packed, extents = plan.pack(arguments)
-        except (BrokenError, OverflowError):
+        except (Malformed, OverflowError):
             self._refuse(arguments)
             raise
         if plan.writes and len(extents) > 1 and may_share(extents):
@@ -196,15 +300,15 @@ class Packer:
             return packed if doubts is None else packed._replace(doubts=doubts)
         return packed
 
-    def _plan(self, key: tuple[object, ...], arguments: Sequence[object]) -> _Plan:
+    def _plan(self, key: tuple[object, ...], arguments: Sequence[object]) -> _PackingPlan:
         self._refuse(arguments)
         if len(self._plans) >= MOST_PLANS:
             self._plans.clear()
-        plan = self._plans[key] = _Plan(self._function, self._written.keys(), arguments)
+        plan = self._plans[key] = _PackingPlan(self._function, self._written.keys(), arguments)
         plan.proved_groups = MOST_GROUPS if self._proved else 0
         return plan
 
-    def _prove(self, plan: _Plan, arguments: Sequence[object], groups: int) -> Proof | None:
+    def _prove(self, plan: _PackingPlan, arguments: Sequence[object], groups: int) -> Proof | None:
         """What is not proved of a launch; one that leaves its memory for certain is refused.
 
         What holds for all integers is remembered for the layout, else for the integers at hand.
@@ -303,7 +407,7 @@ def _is_fixed(argument: object) -> bool:
     return isinstance(items, list | tuple) and any(not item.flags.writeable for item in items)
 
 
-def know_sizes(function: Function, arguments: Sequence[object]) -> Known:
+def know_sizes(function: Function, arguments: Sequence[object]) -> LaunchFacts:
     """What the arguments of a launch tell about sizes."""
     shapes: dict[str, Shape] = {}
     strides: dict[str, Shape] = {}
@@ -320,7 +424,7 @@ def know_sizes(function: Function, arguments: Sequence[object]) -> Known:
                 groups[name] = len(items), _common([item.shape for item in items])
                 strides[name] = _common([layout_strides(kind.memref, item) for item in items])
                 ends[name] = _ends(items)
-    return Known(shapes, groups, strides, ends)
+    return LaunchFacts(shapes, groups, strides, ends)
 
 
 def _common(rows: Sequence[tuple[int, ...]]) -> Shape:
@@ -338,7 +442,7 @@ def _ends(items: Sequence[Array]) -> tuple[tuple[int, int], ...]:
 # --- plans --------------------------------------------------------------------------------------------------
 
 
-class _Plan:
+class _PackingPlan:
     """How arguments of certain layouts are packed; what never changes already stands in the template."""
 
     __slots__ = (
@@ -398,7 +502,7 @@ class _Plan:
             self._template.append(0)
         return scalar_format(str(kind))
 
-    def pack(self, arguments: Sequence[Argument]) -> tuple[Packed, list[Extent]]:
+    def pack(self, arguments: Sequence[Argument]) -> tuple[PackedArguments, list[Extent]]:
         """The slots, and the memory of all arrays."""
         slots, extents = self._template.copy(), []
         for place, slot, read in self._numbers:
@@ -406,11 +510,11 @@ class _Plan:
         for place, slot, alignment, reach, written in self._arrays:
             slots[slot] = address = address_of(arguments[place])
             if address % alignment and reach:
-                raise BrokenError
+                raise Malformed("no argument as those before it")
             if reach:
                 extents.append((address, address + reach, written))
         kept = [self._pack_group(group, arguments, slots, extents) for group in self._groups]
-        return Packed(self._pack(*slots), (arguments, kept)), extents
+        return PackedArguments(self._pack(*slots), (arguments, kept)), extents
 
     def _pack_group(
         self,
@@ -418,16 +522,18 @@ class _Plan:
         arguments: Sequence[object],
         slots: list[object],
         extents: list[Extent],
-    ) -> Tables:
+    ) -> GroupTables:
         place, slot, kind, alignment, written = group
         tables = make_tables(kind, arguments[place])
         if not all(reaches_offset(item, tables.given.offset) for item in tables.given.items):
-            raise BrokenError  # arrays of one layout may lie in memory of different sizes
+            raise Malformed(
+                "no argument as those before it"
+            )  # arrays of one layout may lie in memory of different sizes
         filled = tables.slots(kind)
         slots[slot : slot + len(filled)] = filled
         lows, highs = bounds_of(tables)
         if (lows[lows < highs] % alignment).any():
-            raise BrokenError
+            raise Malformed("no argument as those before it")
         extents.extend(zip(lows.tolist(), highs.tolist(), repeat(written)))
         return tables
 

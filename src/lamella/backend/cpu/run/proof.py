@@ -15,8 +15,7 @@ import numpy as np
 from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic
 from lamella.kernels.sizes import Sizes
-from lamella.lang.tensor.check.memory import Launch, Proof, check_memory, prove_launch
-from lamella.lang.tensor.check.memory import Sizes as SubgroupSizes
+from lamella.lang.tensor.check.memory import Launch, Proof, SubgroupSizes, check_memory, prove_launch
 from lamella.lang.tensor.nodes import (
     Constant,
     Function,
@@ -40,7 +39,7 @@ Shape: TypeAlias = tuple[Size, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class LaunchFacts:
     """What a launch knows: shapes and strides of arrays; lengths of groups with what their arrays have in common."""
 
     shapes: Mapping[str, Shape]
@@ -58,7 +57,7 @@ def find_open(function: Function) -> list[Diagnostic]:
 
 
 def prove(
-    function: Function, known: Known, arguments: Sequence[object] | None, groups: int, sizes: Sizes
+    function: Function, known: LaunchFacts, arguments: Sequence[object] | None, groups: int, sizes: Sizes
 ) -> Proof:
     """What is proved of a launch; without arguments, for every value of its integers."""
     rows, columns = sizes.work_group_size
@@ -67,7 +66,7 @@ def prove(
         return prove_launch(specialise(function, known, arguments), items, Launch(groups, known.ends))
 
 
-def specialise(function: Function, known: Known, arguments: Sequence[object] | None) -> Function:
+def specialise(function: Function, known: LaunchFacts, arguments: Sequence[object] | None) -> Function:
     """The kernel with the sizes of a launch in its types and, where arguments are given, with its integers known."""
     kept: list[Parameter] = []
     numbers: list[Statement] = []
@@ -91,7 +90,7 @@ def _is_integer(kind: Type) -> bool:
     return isinstance(kind, Scalar) and kind.name in INTEGERS
 
 
-def _known_type(parameter: Parameter, known: Known) -> Type:
+def _known_type(parameter: Parameter, known: LaunchFacts) -> Type:
     name, kind = parameter.value.name, parameter.type
     strides = known.strides.get(name)
     if isinstance(kind, Memref) and name in known.shapes:

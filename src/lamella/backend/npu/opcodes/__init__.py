@@ -12,9 +12,9 @@ from types import MappingProxyType
 import numpy as np
 
 from lamella.backend.npu.opcodes import elementwise, linear
-from lamella.backend.npu.opcodes.call import Call, Operand, Report, element_of
+from lamella.backend.npu.opcodes.call import OpcodeCall, OpcodeInput, OpcodeReport, element_of
 from lamella.backend.npu.opcodes.linear import (
-    Factor,
+    IntegerFactor,
     accumulate,
     finish_float,
     finish_integer,
@@ -33,7 +33,7 @@ from lamella.backend.npu.opcodes.quantised import (
     store_real,
     wrap_integers,
 )
-from lamella.backend.npu.opcodes.windows import Block, Window, blocks, real_elements
+from lamella.backend.npu.opcodes.windows import OutputBlock, SlidingWindow, blocks, real_elements
 from lamella.backend.npu.opcodes.windows import gather as windows_gather
 from lamella.base import arrays
 from lamella.base.arrays import Array, numpy_dtype
@@ -44,36 +44,38 @@ from lamella.lang.nem.rules import GATHER_INDEX, UNSUPPORTED
 # --- convolutions of channels-last tensors: X[N, spatial…, C] with W[kernel…, C / groups, Cout] -------------
 
 
-def convolve(call: Call) -> list[Array]:
+def convolve(call: OpcodeCall) -> list[Array]:
     """Run conv1d, conv2d, conv3d or depthwise_conv2d."""
     shape = call.inputs[1].type.shape
     groups = shape_groups(call)
-    problem = _Problem(call, _window(call, shape[:-2]), groups)
+    problem = _OpcodeProblem(call, _window(call, shape[:-2]), groups)
     return [problem.floats() if is_float(call.outputs[0]) else problem.integers()]
 
 
-def shape_groups(call: Call) -> int:
+def shape_groups(call: OpcodeCall) -> int:
     """The number of groups: as many as channels for a depthwise convolution."""
     return call.inputs[0].type.shape[-1] if call.opcode == "depthwise_conv2d" else call.integer("groups", 1)
 
 
-def _window(call: Call, kernel: tuple[int, ...]) -> Window:
+def _window(call: OpcodeCall, kernel: tuple[int, ...]) -> SlidingWindow:
     rank = len(kernel)
-    return Window(kernel, call.integers("strides"), call.integers("dilations"), call.integers("pads")[:rank])
+    return SlidingWindow(
+        kernel, call.integers("strides"), call.integers("dilations"), call.integers("pads")[:rank]
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Problem:
+class _OpcodeProblem:
     """A convolution, cut into blocks of outputs and groups of channels."""
 
-    call: Call
-    window: Window
+    call: OpcodeCall
+    window: SlidingWindow
     groups: int
 
     def floats(self) -> Array:
         x, w = (singles(item) for item in self.call.inputs[:2])
 
-        def multiply(block: Block, group: int) -> Array:
+        def multiply(block: OutputBlock, group: int) -> Array:
             return sum_products(self.columns(x, block, group, 0.0), self.rows(w, group))
 
         y = self.call.outputs[0]
@@ -86,10 +88,12 @@ class _Problem:
         w_inner = runs_along(w.type.quant, rank, range(rank - 1))
         sides = _centred(x), _centred(w)
 
-        def multiply(block: Block, group: int) -> Array:
+        def multiply(block: OutputBlock, group: int) -> Array:
             columns = self.columns(sides[0], block, group, 0.0)
-            left = self.scaled_columns(columns, block, group) if x_inner else Factor(columns)
-            right = self.scaled_rows(sides[1], group) if w_inner else Factor(self.rows(sides[1], group))
+            left = self.scaled_columns(columns, block, group) if x_inner else IntegerFactor(columns)
+            right = (
+                self.scaled_rows(sides[1], group) if w_inner else IntegerFactor(self.rows(sides[1], group))
+            )
             return accumulate(left, right, self.call.report)
 
         sums = self.assemble(multiply, np.float64 if x_inner or w_inner else np.int64)
@@ -97,7 +101,7 @@ class _Problem:
         w_scale = np.ones(1) if w_inner else scales_of_type(w.type)[0]
         return finish_integer(sums, x_scale * w_scale, self.call.operand(2), y, self.call.report)
 
-    def assemble(self, multiply: Callable[[Block, int], Array], dtype: type[np.generic]) -> Array:
+    def assemble(self, multiply: Callable[[OutputBlock, int], Array], dtype: type[np.generic]) -> Array:
         """The sums of all blocks and groups in the shape of the output."""
         x_shape, y_shape = self.call.inputs[0].type.shape, self.call.outputs[0].shape
         sums = np.zeros(y_shape, dtype)
@@ -109,7 +113,7 @@ class _Problem:
                 part[...] = multiply(block, group).reshape(part.shape)
         return sums
 
-    def columns(self, values: Array, block: Block, group: int, padding: float | None) -> Array:
+    def columns(self, values: Array, block: OutputBlock, group: int, padding: float | None) -> Array:
         """The windows of a block as [outputs, K]."""
         depth = values.shape[-1] // self.groups
         found = windows_gather(values[..., group * depth : (group + 1) * depth], block, padding)
@@ -121,17 +125,17 @@ class _Problem:
         width = values.shape[-1] // self.groups
         return values[..., group * width : (group + 1) * width].reshape(-1, width)
 
-    def scaled_rows(self, values: Array, group: int) -> Factor:
+    def scaled_rows(self, values: Array, group: int) -> IntegerFactor:
         """Weights whose scales run along a kernel axis or the input channels."""
         w = self.call.inputs[1]
         shape = w.type.shape[:-1]
         axis = _quant_axis(w)
         inner = np.broadcast_to(scales_of_type(w.type)[0][..., 0], shape).reshape(1, -1)
-        return Factor(
+        return IntegerFactor(
             self.rows(values, group), _spread(group_numbers(w.type.quant, shape[axis]), axis, shape), inner
         )
 
-    def scaled_columns(self, columns: Array, block: Block, group: int) -> Factor:
+    def scaled_columns(self, columns: Array, block: OutputBlock, group: int) -> IntegerFactor:
         """Windows whose scales run along the channels or a spatial axis (then a group is a kernel position)."""
         x = self.call.inputs[0]
         axis = _quant_axis(x)
@@ -141,14 +145,16 @@ class _Problem:
         if axis == len(shape):
             numbers = group_numbers(x.type.quant, x.type.shape[-1])[group * depth : (group + 1) * depth]
         scales = np.broadcast_to(scales_of_type(x.type)[0], x.type.shape)
-        return Factor(columns, _spread(numbers, axis - 1, shape), self.columns(scales, block, group, None))
+        return IntegerFactor(
+            columns, _spread(numbers, axis - 1, shape), self.columns(scales, block, group, None)
+        )
 
 
-def _centred(operand: Operand) -> Array:
+def _centred(operand: OpcodeInput) -> Array:
     return operand.array.astype(np.int64) - scales_of_type(operand.type)[1]
 
 
-def _quant_axis(operand: Operand) -> int:
+def _quant_axis(operand: OpcodeInput) -> int:
     quant, rank = operand.type.quant, len(operand.type.shape)
     found = None if quant is None or isinstance(quant, PerTensor) else axis_of(quant, rank)
     return found or 0
@@ -163,22 +169,22 @@ def _spread(numbers: Array, axis: int, shape: tuple[int, ...]) -> Array:
 # --- opcodes that move elements without changing them; they follow ONNX -------------------------------------
 
 
-def copy(call: Call) -> list[Array]:
+def copy(call: OpcodeCall) -> list[Array]:
     """Run transfer and store: the bytes of the source, which are read as u8."""
     return [call.inputs[0].array.copy()]
 
 
-def transpose(call: Call) -> list[Array]:
+def transpose(call: OpcodeCall) -> list[Array]:
     """Reorder the axes: axis i of the output is axis perm[i] of the input."""
     return [call.inputs[0].array.transpose(call.integers("perm"))]
 
 
-def reshape(call: Call) -> list[Array]:
+def reshape(call: OpcodeCall) -> list[Array]:
     """Give the same elements, in row-major order, another shape."""
     return [call.inputs[0].array.reshape(call.outputs[0].shape)]
 
 
-def slice_axes(call: Call) -> list[Array]:
+def slice_axes(call: OpcodeCall) -> list[Array]:
     """Take from starts to ends (exclusive, clamped to the axis, negative from the back) in steps."""
     x = call.inputs[0].array
     cuts = [slice(None)] * x.ndim
@@ -194,19 +200,19 @@ def _cut(size: int, start: int, end: int, step: int) -> slice:
     return slice(first, None if stop < 0 else stop, step)
 
 
-def concat(call: Call) -> list[Array]:
+def concat(call: OpcodeCall) -> list[Array]:
     """Join along an axis."""
     return [np.concatenate([item.array for item in call.inputs], axis=call.axis())]
 
 
-def split(call: Call) -> list[Array]:
+def split(call: OpcodeCall) -> list[Array]:
     """Cut along an axis into pieces of the given sizes."""
     ends = np.cumsum(call.integers("split_sizes"))
     pieces: list[Array] = np.split(call.inputs[0].array, ends[:-1], axis=call.axis())
     return pieces
 
 
-def pad(call: Call) -> list[Array]:
+def pad(call: OpcodeCall) -> list[Array]:
     """Surround with a constant, the edge or the reflection; negative pads cut off."""
     (x,), (y,) = call.inputs, call.outputs
     found, mode = x.array, call.word("mode")
@@ -239,7 +245,7 @@ def _extend(values: Array, axis: int, at: Array, constant: Array | None, mode: s
     return np.where(outside, constant.reshape(-1)[0], found)
 
 
-def gather(call: Call) -> list[Array]:
+def gather(call: OpcodeCall) -> list[Array]:
     """Take slices along an axis; an index outside is an error (the nearest slice is then taken)."""
     x, indices = call.inputs[0].array, call.inputs[1].array.astype(np.int64)
     size = x.shape[call.axis()]
@@ -255,7 +261,7 @@ def gather(call: Call) -> list[Array]:
 _SPATIAL = (1, 2)
 
 
-def maxpool(call: Call) -> list[Array]:
+def maxpool(call: OpcodeCall) -> list[Array]:
     """Take the maximum of each window."""
     (x,), (y,) = call.inputs, call.outputs
     kept = _is_kept(call)
@@ -266,7 +272,7 @@ def maxpool(call: Call) -> list[Array]:
     return [arrays.cast(found, element_of(y)) if kept else store_real(found * scale, y)]
 
 
-def avgpool(call: Call) -> list[Array]:
+def avgpool(call: OpcodeCall) -> list[Array]:
     """Take the mean of each window."""
     (x,), (y,) = call.inputs, call.outputs
     real = _counts(call)
@@ -288,19 +294,19 @@ def divide_half_even(sums: Array, counts: Array) -> Array:
     return rounded
 
 
-def _is_kept(call: Call) -> bool:
+def _is_kept(call: OpcodeCall) -> bool:
     """Whether stored elements can be pooled as they are: one descriptor for both, the same in a whole window."""
     x, y = call.inputs[0].type, call.outputs[0]
     return is_float(x) or (x.quant == y.quant and not runs_along(x.quant, 4, _SPATIAL))
 
 
-def _blocks(call: Call) -> list[Block]:
+def _blocks(call: OpcodeCall) -> list[OutputBlock]:
     kernel, strides, pads = (call.integers(name) for name in ("kernel_shape", "strides", "pads"))
-    window = Window(kernel, strides, (1, 1), pads[:2], dense=True)
+    window = SlidingWindow(kernel, strides, (1, 1), pads[:2], dense=True)
     return list(blocks(window, call.inputs[0].type.shape, call.outputs[0].shape[1:-1]))
 
 
-def _sums(call: Call, values: Array) -> Array:
+def _sums(call: OpcodeCall, values: Array) -> Array:
     """The sum of each window in ascending order, in the type of the values."""
     sums = np.zeros(call.outputs[0].shape, values.dtype)
     for block in _blocks(call):
@@ -310,7 +316,7 @@ def _sums(call: Call, values: Array) -> Array:
     return sums
 
 
-def _counts(call: Call) -> Array:
+def _counts(call: OpcodeCall) -> Array:
     """The number of real elements of each window, to be broadcast against the output."""
     shape = call.outputs[0].shape
     counts = np.zeros((1, *shape[1:-1], 1), np.int64)
@@ -325,7 +331,7 @@ def _counts(call: Call) -> Array:
 _EXTREME = {"reduce_max": np.max, "reduce_min": np.min}
 
 
-def reduce_sum(call: Call) -> list[Array]:
+def reduce_sum(call: OpcodeCall) -> list[Array]:
     """Add up along axes."""
     (x,), (y,) = call.inputs, call.outputs
     axes = _axes(call)
@@ -338,7 +344,7 @@ def reduce_sum(call: Call) -> list[Array]:
     return [store_real((_add(values, axes) * scale).reshape(y.shape), y)]
 
 
-def reduce_extreme(call: Call) -> list[Array]:
+def reduce_extreme(call: OpcodeCall) -> list[Array]:
     """Run reduce_max and reduce_min."""
     (x,), (y,) = call.inputs, call.outputs
     values, scale = centre(x, _axes(call))
@@ -346,7 +352,7 @@ def reduce_extreme(call: Call) -> list[Array]:
     return [store_real((found * scale).reshape(y.shape), y)]
 
 
-def find_extreme(call: Call) -> list[Array]:
+def find_extreme(call: OpcodeCall) -> list[Array]:
     """Run argmax and argmin: the first place of the extreme."""
     (x,), (y,) = call.inputs, call.outputs
     values = real_values(x)
@@ -354,7 +360,7 @@ def find_extreme(call: Call) -> list[Array]:
     return [arrays.cast(np.asarray(found, np.int64).reshape(y.shape), element_of(y))]
 
 
-def _axes(call: Call) -> tuple[int, ...]:
+def _axes(call: OpcodeCall) -> tuple[int, ...]:
     """The axes in ascending order; an empty list means none."""
     rank = len(call.inputs[0].type.shape)
     return tuple(sorted({axis % rank for axis in call.integers("axes")}))
@@ -372,13 +378,13 @@ def _add(values: Array, axes: tuple[int, ...]) -> Array:
 # --- softmax and norms along one axis: every step is rounded to f32, sums run in ascending order ------------
 
 
-def softmax(call: Call) -> list[Array]:
+def softmax(call: OpcodeCall) -> list[Array]:
     """Exponentials less the maximum, divided by their sum."""
     powers = _exponentials(_less_maximum(call))
     return [store_float(powers / add_in_order(powers, call.axis()), call.outputs[0])]
 
 
-def log_softmax(call: Call) -> list[Array]:
+def log_softmax(call: OpcodeCall) -> list[Array]:
     """Compute x - max - log(sum)."""
     shifted = _less_maximum(call)
     total = add_in_order(_exponentials(shifted), call.axis())
@@ -386,7 +392,7 @@ def log_softmax(call: Call) -> list[Array]:
     return [store_float(shifted - logarithm, call.outputs[0])]
 
 
-def layernorm(call: Call) -> list[Array]:
+def layernorm(call: OpcodeCall) -> list[Array]:
     """Compute (x - mean) / sqrt(variance + epsilon) * scale + bias, the variance being biased."""
     x, axis = singles(call.inputs[0]), call.axis()
     centred = x - _mean(x, axis)
@@ -394,14 +400,14 @@ def layernorm(call: Call) -> list[Array]:
     return [store_float(_affine(found, call.operand(1), call.operand(2), axis), call.outputs[0])]
 
 
-def rmsnorm(call: Call) -> list[Array]:
+def rmsnorm(call: OpcodeCall) -> list[Array]:
     """Compute x / sqrt(mean(x²) + epsilon) * scale."""
     x, axis = singles(call.inputs[0]), call.axis()
     found = _divide_by_root(x, _mean(x * x, axis), call)
     return [store_float(_affine(found, call.operand(1), None, axis), call.outputs[0])]
 
 
-def _less_maximum(call: Call) -> Array:
+def _less_maximum(call: OpcodeCall) -> Array:
     x = singles(call.inputs[0])
     largest: Array = x.max(axis=call.axis(), keepdims=True)
     return x - largest
@@ -416,11 +422,11 @@ def _mean(values: Array, axis: int) -> Array:
     return add_in_order(values, axis) / np.float32(values.shape[axis])
 
 
-def _divide_by_root(values: Array, square: Array, call: Call) -> Array:
+def _divide_by_root(values: Array, square: Array, call: OpcodeCall) -> Array:
     return values / np.sqrt(square + np.float32(call.number("epsilon")))
 
 
-def _affine(values: Array, scale: Operand | None, bias: Operand | None, axis: int) -> Array:
+def _affine(values: Array, scale: OpcodeInput | None, bias: OpcodeInput | None, axis: int) -> Array:
     along = [-1 if index == axis else 1 for index in range(values.ndim)]
     if scale is not None:
         values = values * singles(scale).reshape(along)
@@ -430,31 +436,31 @@ def _affine(values: Array, scale: Operand | None, bias: Operand | None, axis: in
 # --- explicit conversions between element types -------------------------------------------------------------
 
 
-def cast(call: Call) -> list[Array]:
+def cast(call: OpcodeCall) -> list[Array]:
     """Float to integer truncates to zero then saturates, integers saturate, floats round to nearest even."""
     return [arrays.cast(call.inputs[0].array, element_of(call.outputs[0]))]
 
 
-def quantize(call: Call) -> list[Array]:
+def quantize(call: OpcodeCall) -> list[Array]:
     """Compute clamp(rint(x / scale) + zero_point) with the descriptor of the output."""
     return [store_real(call.inputs[0].array.astype(np.float64), call.outputs[0])]
 
 
-def dequantize(call: Call) -> list[Array]:
+def dequantize(call: OpcodeCall) -> list[Array]:
     """Compute scale * (q - zero_point) in f32, then the type of the output."""
     return [store_float(real_values(call.inputs[0]), call.outputs[0])]
 
 
-__all__ = ["OPCODES", "Call", "Operand", "Report", "apply"]
+__all__ = ["OPCODES", "OpcodeCall", "OpcodeInput", "OpcodeReport", "apply"]
 
 
-def refuse(call: Call) -> list[Array]:
+def refuse(call: OpcodeCall) -> list[Array]:
     """Run the escape hatch: no operation behind it is known here; the results are zero."""
     call.report(UNSUPPORTED, name=call.word("op") or call.opcode)
     return [np.zeros(type.shape, numpy_dtype(element_of(type))) for type in call.outputs]
 
 
-OPCODES: Mapping[str, Callable[[Call], list[Array]]] = MappingProxyType(
+OPCODES: Mapping[str, Callable[[OpcodeCall], list[Array]]] = MappingProxyType(
     {
         **dict.fromkeys(("transfer", "store"), copy),
         **dict.fromkeys(("gemm", "matmul"), linear.gemm),
@@ -479,10 +485,10 @@ OPCODES: Mapping[str, Callable[[Call], list[Array]]] = MappingProxyType(
 
 def apply(
     opcode: str,
-    inputs: Sequence[Operand],
+    inputs: Sequence[OpcodeInput],
     outputs: Sequence[TensorType],
     attributes: Mapping[str, AttributeValue],
-    report: Report,
+    report: OpcodeReport,
 ) -> list[Array]:
     """The results of an opcode, one array per output, of the shape and NumPy type of that output.
 
@@ -491,4 +497,4 @@ def apply(
     an index is moved to the nearest legal one, an unknown operation gives zero.
     """
     with np.errstate(all="ignore"):
-        return OPCODES.get(opcode, refuse)(Call(opcode, inputs, outputs, attributes, report))
+        return OPCODES.get(opcode, refuse)(OpcodeCall(opcode, inputs, outputs, attributes, report))

@@ -13,7 +13,7 @@ from lamella.base.dtype import ElementType
 from lamella.lang.nem.resolved import AttributeValue, TensorType
 
 
-class Report(Protocol):
+class OpcodeReport(Protocol):
     """Takes a rule and the values of its sentence; who asks knows the task and the iteration."""
 
     def __call__(self, rule: Rule, **values: object) -> None:
@@ -21,7 +21,7 @@ class Report(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class OpcodeInput:
     """An input: an array of the type's shape whose NumPy type is `arrays.numpy_dtype` of its element type."""
 
     array: Array
@@ -29,16 +29,16 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OpcodeCall:
     """One execution of an opcode."""
 
     opcode: str
-    inputs: Sequence[Operand]
+    inputs: Sequence[OpcodeInput]
     outputs: Sequence[TensorType]
     attributes: Mapping[str, AttributeValue]
-    report: Report
+    report: OpcodeReport
 
-    def operand(self, index: int) -> Operand | None:
+    def operand(self, index: int) -> OpcodeInput | None:
         """An optional input, or None where it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 

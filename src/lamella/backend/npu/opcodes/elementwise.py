@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from lamella.backend.npu.opcodes.call import Call, element_of
+from lamella.backend.npu.opcodes.call import OpcodeCall, element_of
 from lamella.backend.npu.opcodes.quantised import (
     is_float,
     real_values,
@@ -62,12 +62,12 @@ WHOLE: Mapping[str, Callable[..., Array]] = MappingProxyType(
 """Opcodes whose 64-bit integer result, cut to the type, is the wrapped result."""
 
 
-def map_elements(call: Call) -> list[Array]:
+def map_elements(call: OpcodeCall) -> list[Array]:
     """Run an opcode that only its operands determine."""
     return _dispatch(call, REAL[call.opcode], WHOLE.get(call.opcode))
 
 
-def relu(call: Call) -> list[Array]:
+def relu(call: OpcodeCall) -> list[Array]:
     """Floats and plain integers: max(x, 0); quantised with one descriptor: max(q, zero_point)."""
     (x,), (y,) = call.inputs, call.outputs
     if y.quant is None or y.quant != x.type.quant:
@@ -76,7 +76,7 @@ def relu(call: Call) -> list[Array]:
     return [np.maximum(x.array, zero.astype(x.array.dtype))]
 
 
-def leaky_relu(call: Call) -> list[Array]:
+def leaky_relu(call: OpcodeCall) -> list[Array]:
     """Keep what is not negative, multiply the rest by alpha; plain integers truncate the product to zero."""
     alpha = call.number("alpha")
 
@@ -89,7 +89,7 @@ def leaky_relu(call: Call) -> list[Array]:
     return _dispatch(call, leak, leak_whole)
 
 
-def clamp(call: Call) -> list[Array]:
+def clamp(call: OpcodeCall) -> list[Array]:
     """Compute min(max(x, min_val), max_val); for plain integers the bounds are truncated to zero like a cast."""
     low, high = call.number("min_val"), call.number("max_val")
 
@@ -102,7 +102,7 @@ def clamp(call: Call) -> list[Array]:
     return _dispatch(call, bound, bound_whole)
 
 
-def div(call: Call) -> list[Array]:
+def div(call: OpcodeCall) -> list[Array]:
     """Divide; plain integers truncate to zero, and dividing them by zero is an error (the quotient is then 0)."""
 
     def divide(a: Array, b: Array) -> Array:
@@ -114,7 +114,7 @@ def div(call: Call) -> list[Array]:
     return _dispatch(call, np.divide, divide)
 
 
-def power(call: Call) -> list[Array]:
+def power(call: OpcodeCall) -> list[Array]:
     """Raise to a power; plain integers wrap, a negative exponent is the truncated reciprocal."""
 
     def raise_whole(a: Array, b: Array) -> Array:
@@ -128,7 +128,7 @@ def power(call: Call) -> list[Array]:
     return _dispatch(call, np.power, raise_whole)
 
 
-def _tell_large_powers(call: Call, base: Array, exponent: Array) -> None:
+def _tell_large_powers(call: OpcodeCall, base: Array, exponent: Array) -> None:
     """Report the first power that its type cannot hold; doubles tell which, as they are exact where it matters."""
     element = element_of(call.outputs[0])
     size = np.power(base.astype(np.float64), np.maximum(exponent, 0))
@@ -147,7 +147,9 @@ def _power_of_bits(base: Array, exponent: Array) -> Array:
     return found
 
 
-def _dispatch(call: Call, real: Callable[..., Array], whole: Callable[..., Array] | None) -> list[Array]:
+def _dispatch(
+    call: OpcodeCall, real: Callable[..., Array], whole: Callable[..., Array] | None
+) -> list[Array]:
     """Run the real function, or the integer one where all operands are plain integers."""
     (y,) = call.outputs
     if whole is None or is_float(y) or _any_quant(call):
@@ -156,6 +158,6 @@ def _dispatch(call: Call, real: Callable[..., Array], whole: Callable[..., Array
     return [wrap_integers(whole(*integers), element_of(y), call.report)]
 
 
-def _any_quant(call: Call) -> bool:
+def _any_quant(call: OpcodeCall) -> bool:
     types = [*(item.type for item in call.inputs), *call.outputs]
     return any(type.quant is not None for type in types)

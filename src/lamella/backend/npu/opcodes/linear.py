@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lamella.backend.npu.opcodes.call import Call, Operand, Report, element_of
+from lamella.backend.npu.opcodes.call import OpcodeCall, OpcodeInput, OpcodeReport, element_of
 from lamella.backend.npu.opcodes.quantised import (
     is_float,
     real_values,
@@ -32,7 +32,7 @@ _EXACT_DOUBLE = 1 << 53
 
 
 @dataclass(frozen=True, slots=True)
-class Factor:
+class IntegerFactor:
     """One side of an integer product, the reduction being the last axis on the left and the last but one on the right.
 
     `groups` numbers the group of each reduction index and `inner` holds the scale of each index ([rows or 1, K]);
@@ -44,7 +44,7 @@ class Factor:
     inner: Array | None = None
 
 
-def gemm(call: Call) -> list[Array]:
+def gemm(call: OpcodeCall) -> list[Array]:
     """Multiply A by B and add C; leading axes broadcast."""
     left, right, (y,) = call.inputs[0], call.inputs[1], call.outputs
     bias = call.operand(2)
@@ -55,15 +55,15 @@ def gemm(call: Call) -> list[Array]:
     return [finish_integer(accumulate(a, b, call.report), scale, bias, y, call.report)]
 
 
-def _factor(operand: Operand, axis: int) -> Factor:
+def _factor(operand: OpcodeInput, axis: int) -> IntegerFactor:
     values, (scale, zero) = operand.array.astype(np.int64), scales_of_type(operand.type)
     rank, size = values.ndim, values.shape[axis]
     if not runs_along(operand.type.quant, rank, (rank + axis,)):
-        return Factor(values - zero)
-    return Factor(values - zero, group_numbers(operand.type.quant, size), scale.reshape(1, size))
+        return IntegerFactor(values - zero)
+    return IntegerFactor(values - zero, group_numbers(operand.type.quant, size), scale.reshape(1, size))
 
 
-def _outer(operand: Operand, axis: int) -> Array:
+def _outer(operand: OpcodeInput, axis: int) -> Array:
     """The scale that does not run along the reduction."""
     rank = len(operand.type.shape)
     if runs_along(operand.type.quant, rank, (rank + axis,)):
@@ -76,7 +76,7 @@ def group_numbers(quant: Quant | None, size: int) -> Array:
     return np.arange(size) // (quant.group_size if isinstance(quant, PerGroup) else 1)
 
 
-def accumulate(left: Factor, right: Factor, report: Report) -> Array:
+def accumulate(left: IntegerFactor, right: IntegerFactor, report: OpcodeReport) -> Array:
     """Exact sums as 64-bit integers or, with groups, the scaled sums of all groups as doubles."""
     if left.groups is None and right.groups is None:
         return _multiply(left.values, right.values)
@@ -98,7 +98,7 @@ def _members(left: Array | None, right: Array | None) -> Iterator[Array]:
     yield from np.split(order, starts)
 
 
-def _inner_scale(left: Factor, right: Factor, members: Array) -> Array:
+def _inner_scale(left: IntegerFactor, right: IntegerFactor, members: Array) -> Array:
     """The scale of one group, for each row or for all."""
     scale = np.ones((1, 1))
     for factor in (left, right):
@@ -119,12 +119,14 @@ def _largest(values: Array) -> int:
     return max(abs(int(values.min())), abs(int(values.max()))) if values.size else 0
 
 
-def wrap_i32(sums: Array, report: Report) -> Array:
+def wrap_i32(sums: Array, report: OpcodeReport) -> Array:
     """Sums as an i32 accumulator holds them; one that leaves it is reported."""
     return wrap_integers(sums, dtype.I32, report).astype(np.int64)
 
 
-def finish_integer(sums: Array, scale: Array, bias: Operand | None, y: TensorType, report: Report) -> Array:
+def finish_integer(
+    sums: Array, scale: Array, bias: OpcodeInput | None, y: TensorType, report: OpcodeReport
+) -> Array:
     """Add the bias, rescale and clamp what `accumulate` gave; `scale` is the scale of the sums."""
     if sums.dtype == np.float64:
         real = sums * scale + (real_values(bias) if bias is not None else 0.0)
@@ -150,7 +152,7 @@ def sum_products(left: Array, right: Array) -> Array:
     return total
 
 
-def finish_float(sums: Array, bias: Operand | None, y: TensorType) -> Array:
+def finish_float(sums: Array, bias: OpcodeInput | None, y: TensorType) -> Array:
     """Add the bias in f32 and round once to the type."""
     if bias is not None:
         sums = sums + singles(bias)

@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from lamella.backend.npu.opcodes.call import Operand, Report, element_of
+from lamella.backend.npu.opcodes.call import OpcodeInput, OpcodeReport, element_of
 from lamella.base import arrays, dtype
 from lamella.base.arrays import Array
 from lamella.base.dtype import ElementType
@@ -22,13 +22,13 @@ from lamella.lang.nem.rules import OVERFLOW
 PLAIN = PerTensor(1.0, 0)
 
 
-def real_values(operand: Operand) -> Array:
+def real_values(operand: OpcodeInput) -> Array:
     """The numbers an operand stands for, in double."""
     values, scale = centre(operand, ())
     return values * scale
 
 
-def centre(operand: Operand, axes: Collection[int]) -> tuple[Array, Array]:
+def centre(operand: OpcodeInput, axes: Collection[int]) -> tuple[Array, Array]:
     """Values and scale, both double: exact integers less their zero points, the scale being the same along axes.
 
     Where the descriptor runs along one of the axes, the values are real numbers already and the scale is 1.
@@ -67,7 +67,7 @@ def store_float(values: Array, type: TensorType) -> Array:
     return arrays.cast(values.astype(np.float32, copy=False), element_of(type))
 
 
-def wrap_integers(values: Array, element: ElementType, report: Report) -> Array:
+def wrap_integers(values: Array, element: ElementType, report: OpcodeReport) -> Array:
     """Integers as a type holds them, the low bits of each; the first that does not fit is reported."""
     outside = values[(values < element.minimum) | (values > element.maximum)]
     if outside.size:
@@ -80,7 +80,7 @@ def is_float(type: TensorType) -> bool:
     return element_of(type).is_float
 
 
-def singles(operand: Operand) -> Array:
+def singles(operand: OpcodeInput) -> Array:
     """The numbers of an operand in f32: exact for floats of 16 and 32 bits."""
     if is_float(operand.type):
         return arrays.cast(operand.array, dtype.F32)

@@ -16,7 +16,7 @@ MOST_TAPS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SlidingWindow:
     """Kernel, strides, dilations and leading pads, one number each per spatial axis.
 
     Where padding takes no part, `dense` leaves it out: a window is then as wide as the input at most.
@@ -51,7 +51,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class OutputBlock:
     """Some outputs of one image: where they go, and the taps of their windows."""
 
     image: int
@@ -59,17 +59,17 @@ class Block:
     taps: tuple[Array, ...]
 
 
-def blocks(window: Window, shape: Sequence[int], out: Sequence[int]) -> Iterator[Block]:
+def blocks(window: SlidingWindow, shape: Sequence[int], out: Sequence[int]) -> Iterator[OutputBlock]:
     """Blocks of outputs, in order, for an input [N, spatial…, C] and outputs of these spatial sizes."""
     taps = [window.taps(axis, shape[1 + axis], count) for axis, count in enumerate(out)]
     per_row = int(np.prod([item.size for item in taps[1:]], dtype=np.int64)) * taps[0].shape[1] * shape[-1]
     step = max(1, BLOCK_ELEMENTS // max(per_row, 1))
     for image in range(shape[0]):
         for start in range(0, out[0], step):
-            yield Block(image, slice(start, start + step), (taps[0][start : start + step], *taps[1:]))
+            yield OutputBlock(image, slice(start, start + step), (taps[0][start : start + step], *taps[1:]))
 
 
-def gather(values: Array, block: Block, padding: float | None) -> Array:
+def gather(values: Array, block: OutputBlock, padding: float | None) -> Array:
     """The windows of a block as [outputs…, kernel…, C]; None leaves any value at padded places."""
     found = values[block.image]
     for axis, taps in enumerate(block.taps):
@@ -84,7 +84,7 @@ def gather(values: Array, block: Block, padding: float | None) -> Array:
     return windows
 
 
-def real_elements(block: Block) -> Array:
+def real_elements(block: OutputBlock) -> Array:
     """How many elements of each window are no padding, as [outputs…, 1]."""
     count = np.ones((), np.int64)
     for taps in block.taps:

@@ -5,21 +5,180 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import NamedTuple
 
-from lamella.backend.tisa.patterns.nodes import Begin, Choice, Look, Node, One, PatternError, Repeat, Row
+from lamella.backend.tisa.patterns.nodes import (
+    LAST,
+    LAST_BASIC,
+    Begin,
+    Chars,
+    Choice,
+    Concatenation,
+    Look,
+    Node,
+    One,
+    Repeat,
+)
 from lamella.backend.tisa.patterns.parse import parse_pattern
-from lamella.backend.tisa.patterns.proof import branches_of, least, runs_linear
-from lamella.backend.tisa.patterns.sets import LAST, LAST_BASIC, Chars
+from lamella.base.errors import Malformed
 
-# --- A tree of a pattern as steps of a machine without a stack: ordered threads, as Thompson ran ------------
+# --- proof that a backtracking matcher runs in linear time, by the shape of the branches of a pattern -------
+#
+# A branch is *bounded* where it takes few characters in few ways. It is *sure* where it has a loop behind a bounded
+# part and cannot fail once the loop has what it needs: what it has read, it takes. Another branch with a loop is
+# *covered* where the next sure branch begins alike and takes at least what was read in vain. Then every character
+# is read a fixed number of times.
+
+
+FEW, SHORT_PART = 64, 64
+"""Ways through a bounded part, and characters that it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A branch by its loop; without one it is bounded."""
+
+    sure: bool
+    prefix: tuple[Node, ...] = ()
+    loop: Chars | None = None
+
+
+def runs_linear(rules: Sequence[Node]) -> bool:
+    """Whether a backtracking matcher reads each character of a text a fixed number of times at most."""
+    branches = [branch for rule in rules for branch in branches_of(rule)]
+    shapes = [_shape(branch) for branch in branches]
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) < len(shapes) or any(least(branch) == 0 for branch in branches):
+        return False
+    return all(shape.sure or _covered(known[place:]) for place, shape in enumerate(known))
+
+
+def branches_of(node: Node) -> tuple[Node, ...]:
+    """The branches of a choice, or the one that there is."""
+    return node.options if isinstance(node, Choice) else (node,)
+
+
+def _covered(shapes: Sequence[_Shape]) -> bool:
+    """Whether a sure branch takes what the first branch may have read in vain, with nothing else between."""
+    first = shapes[0]
+    vain = list(takewhile(lambda shape: not shape.sure, shapes))
+    rest = shapes[len(vain) :]
+    return bool(rest) and all(_alike(shape, rest[0]) for shape in [*vain, rest[0]]) and _alike(first, rest[0])
+
+
+def _alike(shape: _Shape, cover: _Shape) -> bool:
+    if shape.loop is None or cover.loop is None or shape.prefix != cover.prefix:
+        return False
+    return shape.loop.within(cover.loop)
+
+
+def _shape(branch: Node) -> _Shape | None:
+    items = branch.items if isinstance(branch, Concatenation) else (branch,)
+    place = next((i for i, item in enumerate(items) if not _bounded([item])), len(items))
+    if not _bounded(items[:place]):
+        return None
+    if place == len(items):
+        return _Shape(True)
+    loop, tail = items[place], items[place + 1 :]
+    if (
+        not isinstance(loop, Repeat)
+        or not isinstance(loop.item, One)
+        or not loop.eager
+        or loop.low > SHORT_PART
+    ):
+        return None
+    if _sure(loop, loop.item.chars, tail):
+        return _Shape(True, items[:place], loop.item.chars)
+    return _Shape(False, items[:place], loop.item.chars) if _ends_soon(tail) else None
+
+
+def _sure(loop: Repeat, chars: Chars, tail: Sequence[Node]) -> bool:
+    """Nothing behind the loop can fail: optional parts, or a look that one step back satisfies."""
+    if len(tail) == 1 and isinstance(tail[0], Look):
+        return not loop.final and chars.within(tail[0].chars)
+    return all(map(_optional, tail))
+
+
+def _optional(node: Node) -> bool:
+    if not isinstance(node, Repeat) or node.low or not node.eager:
+        return False
+    return isinstance(node.item, One) or (node.high == 1 and _bounded([node.item]))
+
+
+def _ends_soon(tail: Sequence[Node]) -> bool:
+    """A bounded part or a second loop, and then nothing that can fail."""
+    first, rest = tail[:1], tail[1:]
+    if _bounded(first):
+        return _bounded(tail) or all(map(_optional, rest))
+    second = first[0]
+    if not isinstance(second, Repeat) or not isinstance(second.item, One):
+        return False
+    return second.eager and second.low <= SHORT_PART and all(map(_optional, rest))
+
+
+def _bounded(items: Sequence[Node]) -> bool:
+    ways = longest = 1
+    for item in items:
+        ways *= _ways(item)
+        longest += _longest(item)
+    return ways <= FEW and longest <= SHORT_PART
+
+
+def _ways(node: Node) -> int:
+    """How many ways lead through a part at most; many where it is nested."""
+    match node:
+        case Concatenation(items):
+            ways = 1
+            for item in items:
+                ways = min(ways * _ways(item), FEW + 1)
+            return ways
+        case Choice(options):
+            return min(sum(map(_ways, options)), FEW + 1)
+        case Repeat(One(), low, high):
+            return FEW + 1 if high is None else high - low + 1
+        case Repeat(item, 0, 1):
+            return 1 + _ways(item)
+        case Repeat():
+            return FEW + 1
+    return 1
+
+
+def _longest(node: Node) -> int:
+    match node:
+        case Concatenation(items):
+            return min(sum(map(_longest, items)), SHORT_PART + 1)
+        case Choice(options):
+            return max(map(_longest, options))
+        case Repeat(item, _, high):
+            return SHORT_PART + 1 if high is None else min(_longest(item) * high, SHORT_PART + 1)
+        case One():
+            return 1
+    return 0
+
+
+def least(node: Node) -> int:
+    """Characters that a part takes at least."""
+    match node:
+        case Concatenation(items):
+            return sum(map(least, items))
+        case Choice(options):
+            return min(map(least, options))
+        case Repeat(item, low, _):
+            return least(item) * low
+        case One():
+            return 1
+    return 0
+
+
+# --- patterns as NFA programs with ordered threads (Thompson) -----------------------------------------------
 
 
 MOST_STEPS = 4000
 TAKE, FORK, LOOK, BEGIN, ACCEPT = range(5)
 
 
-class Step(NamedTuple):
+class ProgramInstruction(NamedTuple):
     """One step: `first` is the next one; of a fork it is preferred to `second`; a set is an index."""
 
     kind: int
@@ -30,17 +189,17 @@ class Step(NamedTuple):
 
 
 @dataclass
-class Program:
+class PatternProgram:
     """The steps of an ordered choice of rules, and the sets that they test."""
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ProgramInstruction] = field(default_factory=list)
     sets: dict[Chars, int] = field(default_factory=dict)
     start: int = 0
 
-    def add(self, step: Step) -> int:
+    def add(self, step: ProgramInstruction) -> int:
         """One more step."""
         if len(self.steps) >= MOST_STEPS:
-            raise PatternError(f"needs more than {MOST_STEPS} steps")
+            raise Malformed(f"needs more than {MOST_STEPS} steps")
         self.steps.append(step)
         return len(self.steps) - 1
 
@@ -52,12 +211,12 @@ class Program:
         """The first step of a part behind which another step comes."""
         match node:
             case One(chars):
-                return self.add(Step(TAKE, after, chars=self.index(chars)))
+                return self.add(ProgramInstruction(TAKE, after, chars=self.index(chars)))
             case Look(chars, end):
-                return self.add(Step(LOOK, after, chars=self.index(chars), end=end))
+                return self.add(ProgramInstruction(LOOK, after, chars=self.index(chars), end=end))
             case Begin():
-                return self.add(Step(BEGIN, after))
-            case Row(items):
+                return self.add(ProgramInstruction(BEGIN, after))
+            case Concatenation(items):
                 for item in reversed(items):
                     after = self.emit(item, after)
                 return after
@@ -69,7 +228,7 @@ class Program:
     def _fork(self, starts: Sequence[int]) -> int:
         start = starts[-1]
         for other in reversed(starts[:-1]):
-            start = self.add(Step(FORK, other, start))
+            start = self.add(ProgramInstruction(FORK, other, start))
         return start
 
     def _repeat(self, node: Repeat, after: int) -> int:
@@ -85,32 +244,32 @@ class Program:
 
     def _maybe(self, node: Repeat, inside: int, leave: int) -> int:
         first, second = (inside, leave) if node.eager else (leave, inside)
-        return self.add(Step(FORK, first, second))
+        return self.add(ProgramInstruction(FORK, first, second))
 
     def _loop(self, node: Repeat, leave: int) -> int:
-        fork = self.add(Step(FORK))
+        fork = self.add(ProgramInstruction(FORK))
         inside = self.emit(node.item, fork)
         first, second = (inside, leave) if node.eager else (leave, inside)
-        self.steps[fork] = Step(FORK, first, second)
+        self.steps[fork] = ProgramInstruction(FORK, first, second)
         return fork
 
 
-def build_program(rules: Sequence[Node]) -> Program:
+def build_program(rules: Sequence[Node]) -> PatternProgram:
     """The steps of rules of which the first that fits is taken; each accepts with its own number."""
-    program = Program()
-    program.add(Step(ACCEPT, -1))
+    program = PatternProgram()
+    program.add(ProgramInstruction(ACCEPT, -1))
     starts = []
     for number, rule in enumerate(rules):
-        accept = program.add(Step(ACCEPT, number))
+        accept = program.add(ProgramInstruction(ACCEPT, number))
         starts.append(program.emit(rule, accept))
     program.start = program._fork(starts) if starts else 0
     return program
 
 
-# --- all matches of a pattern in time that grows with the text alone, whatever the pattern ------------------
+# --- lazily built DFA: all matches in time linear in the text -----------------------------------------------
 
 
-Found = tuple[int, int, int]
+PatternMatch = tuple[int, int, int]
 """Start, end and the number of the rule."""
 
 AT_END = -1
@@ -143,7 +302,7 @@ class _Classes(dict[str, int]):
 class Automaton:
     """A program, and the states that it has needed so far."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: PatternProgram) -> None:
         self._steps = program.steps
         self._classes = _Classes(list(program.sets))
         self._cores: dict[tuple[int, ...], int] = {}
@@ -153,11 +312,11 @@ class Automaton:
         self._starts = self._state((1, program.start)), self._state((0, program.start))
         self._work = 0
 
-    def find(self, text: str) -> list[Found]:
+    def find(self, text: str) -> list[PatternMatch]:
         """The matches from left to right that take a character at least, none within another."""
         classes = [self._classes[item] for item in text]
         self._work = FREE_WORK + WORK_EACH * len(text)
-        found: list[Found] = []
+        found: list[PatternMatch] = []
         vain: set[int] = set()
         position = 0
         while position < len(classes):
@@ -184,7 +343,7 @@ class Automaton:
         if len(trail) > SHORT:
             vain.update(trail)
             if len(vain) > MOST_VAIN:
-                raise PatternError("reads too far ahead in this text")
+                raise Malformed("reads too far ahead in this text")
         return end, rule
 
     def _move(self, state: int, kind: int) -> tuple[int, int]:
@@ -226,7 +385,7 @@ class Automaton:
     def _spend(self, steps: int) -> None:
         self._work -= steps
         if self._work < 0 or len(self._threads) > MOST_STATES:
-            raise PatternError("needs more states for this text than are made")
+            raise Malformed("needs more states for this text than are made")
 
     def _state(self, core: tuple[int, ...]) -> int:
         """The number of a state: whether the text begins here, and its threads in order."""
@@ -237,34 +396,34 @@ class Automaton:
         return number
 
 
-# --- repetitions that keep what they took, where that changes nothing: an automaton has no way back ---------
+# --- possessive repetitions, where they change nothing: an automaton does not backtrack ---------------------
 
 
 def settle(rule: Node) -> Node:
-    """The same pattern without such repetitions; PatternError where one of them matters."""
+    """The same pattern without such repetitions; Malformed where one of them matters."""
     branches = tuple(_settle_row(branch) for branch in branches_of(rule))
     return branches[0] if len(branches) == 1 else Choice(branches)
 
 
 def _settle_row(branch: Node) -> Node:
-    items = branch.items if isinstance(branch, Row) else (branch,)
-    return Row(tuple(_settle_item(item, items[place + 1 :]) for place, item in enumerate(items)))
+    items = branch.items if isinstance(branch, Concatenation) else (branch,)
+    return Concatenation(tuple(_settle_item(item, items[place + 1 :]) for place, item in enumerate(items)))
 
 
 def _settle_item(item: Node, rest: Sequence[Node]) -> Node:
     if isinstance(item, Repeat) and item.final:
         taken = item.item.chars if isinstance(item.item, One) else None
         if rest and (taken is None or _first(rest).meets(taken)):
-            raise PatternError("keeps what a repetition took although the rest could take it")
+            raise Malformed("keeps what a repetition took although the rest could take it")
         item = replace(item, final=False)
     if _keeps(item):
-        raise PatternError("keeps what a repetition within a group took")
+        raise Malformed("keeps what a repetition within a group took")
     return item
 
 
 def _keeps(node: Node) -> bool:
     match node:
-        case Row(items) | Choice(items):
+        case Concatenation(items) | Choice(items):
             return any(map(_keeps, items))
         case Repeat(item):
             return node.final or _keeps(item)
@@ -285,7 +444,7 @@ def _starts(node: Node) -> Chars:
     match node:
         case One(chars) | Look(chars):
             return chars
-        case Row(items):
+        case Concatenation(items):
             return _first(items)
         case Choice(options):
             found = Chars()
@@ -298,7 +457,7 @@ def _starts(node: Node) -> Chars:
             return ~Chars()
 
 
-# --- A tree of a pattern as a pattern of Python's own matcher, for patterns that it runs in linear ----------
+# --- patterns for Python's own matcher, where it runs in linear time ----------------------------------------
 
 
 def translate(node: Node, last: int) -> str:
@@ -311,7 +470,7 @@ def translate(node: Node, last: int) -> str:
             return f"(?!{_set(beyond)})" if end else f"(?={_set(chars.up_to(last))})"
         case Begin():
             return r"\A"
-        case Row(items):
+        case Concatenation(items):
             return "".join(translate(item, last) for item in items)
         case Choice(options):
             return f"(?:{'|'.join(translate(item, last) for item in options)})"
@@ -338,7 +497,7 @@ def _code(code: int) -> str:
     return f"\\U{code:08x}"
 
 
-__all__ = ["Found", "Matcher", "Node", "PatternError", "parse_pattern"]
+__all__ = ["Matcher", "Node", "PatternMatch", "parse_pattern"]
 
 _ASTRAL = re.compile(f"[{chr(LAST_BASIC + 1)}-{chr(LAST)}]")
 MOST_GROUPS = 1000
@@ -354,7 +513,7 @@ class Matcher:
         self._automaton = None if self.linear else Automaton(build_program([settle(rule) for rule in rules]))
         self._compiled: dict[tuple[int, bool], re.Pattern[str]] = {}
 
-    def find(self, text: str) -> list[Found]:
+    def find(self, text: str) -> list[PatternMatch]:
         """The matches from left to right: start, end, number of the pattern."""
         if self._automaton is not None:
             return self._automaton.find(text)

@@ -8,18 +8,15 @@ from types import MappingProxyType
 
 from lamella.backend.tisa.patterns.nodes import (
     END,
+    SPACE,
     Begin,
+    Chars,
     Choice,
+    Concatenation,
     Look,
     Node,
     One,
-    PatternError,
     Repeat,
-    Row,
-)
-from lamella.backend.tisa.patterns.sets import (
-    SPACE,
-    Chars,
     category,
     digit,
     fold,
@@ -28,6 +25,7 @@ from lamella.backend.tisa.patterns.sets import (
     single,
     word,
 )
+from lamella.base.errors import Malformed
 
 DEEPEST = 50
 LONGEST = 20_000
@@ -53,13 +51,13 @@ _ANY_BUT_NEWLINE = ~single("\n")
 
 
 def parse_pattern(text: str) -> Node:
-    """The tree of a pattern; PatternError where it is not one that is taken."""
+    """The tree of a pattern; Malformed where it is not one that is taken."""
     if len(text) > LONGEST:
-        raise PatternError(f"has {len(text)} characters; {LONGEST} are the most")
+        raise Malformed(f"has {len(text)} characters; {LONGEST} are the most")
     parser = _Parser(text)
     node = parser.choice(0)
     if parser.position < len(text):
-        raise PatternError(f"has a ')' without its '(' at character {parser.position}")
+        raise Malformed(f"has a ')' without its '(' at character {parser.position}")
     return node
 
 
@@ -74,7 +72,7 @@ class _Parser:
     def choice(self, depth: int) -> Node:
         """Rows between bars."""
         if depth > DEEPEST:
-            raise PatternError(f"is nested deeper than {DEEPEST} groups")
+            raise Malformed(f"is nested deeper than {DEEPEST} groups")
         folding = self.folding
         options = [self._row(depth)]
         while self._take("|"):
@@ -87,7 +85,7 @@ class _Parser:
         while self.position < len(self.text) and self.text[self.position] not in "|)":
             item = self._item(depth)
             items += [] if item is None else [self._repeated(item)]
-        return items[0] if len(items) == 1 else Row(tuple(items))
+        return items[0] if len(items) == 1 else Concatenation(tuple(items))
 
     def _take(self, words: str) -> bool:
         found = self.text.startswith(words, self.position)
@@ -96,7 +94,7 @@ class _Parser:
 
     def _next(self) -> str:
         if self.position >= len(self.text):
-            raise PatternError("ends in the middle")
+            raise Malformed("ends in the middle")
         self.position += 1
         return self.text[self.position - 1]
 
@@ -116,7 +114,7 @@ class _Parser:
             case "\\":
                 return self._escape()
             case "*" | "+" | "?":
-                raise PatternError(f"repeats nothing at character {self.position - 1}")
+                raise Malformed(f"repeats nothing at character {self.position - 1}")
         return One(self._cased(single(character)))
 
     def _cased(self, chars: Chars) -> Chars:
@@ -139,7 +137,7 @@ class _Parser:
 
     def _close(self) -> None:
         if not self._take(")"):
-            raise PatternError("has a '(' without its ')'")
+            raise Malformed("has a '(' without its ')'")
 
     def _option(self) -> bool:
         """`?:`, `?i:` and `?i)`; True where the rest of the group around is meant."""
@@ -150,7 +148,7 @@ class _Parser:
         if self._take("i)"):
             self.folding = True
             return True
-        raise PatternError(f"has a group that is not taken at character {self.position}")
+        raise Malformed(f"has a group that is not taken at character {self.position}")
 
     def _look(self, depth: int, positive: bool) -> Node:
         node = self.choice(depth + 1)
@@ -163,7 +161,7 @@ class _Parser:
             elif option == END:
                 end = True
             else:
-                raise PatternError("looks further ahead than one character")
+                raise Malformed("looks further ahead than one character")
         return Look(chars, end) if positive else Look(~chars, not end)
 
     # --- single characters ----------------------------------------------------------------------------------
@@ -177,7 +175,7 @@ class _Parser:
                 self.position += 1
                 return END
             case "b" | "B" | "K" | "X" | "R" | "k" | "g":
-                raise PatternError(f"has '\\{self.text[self.position]}', which is not taken")
+                raise Malformed(f"has '\\{self.text[self.position]}', which is not taken")
         return One(self._cased(self._escaped()))
 
     def _escaped(self) -> Chars:
@@ -195,26 +193,26 @@ class _Parser:
         if letter in _CONTROLS:
             return single(_CONTROLS[letter])
         if letter.isalnum():
-            raise PatternError(f"has '\\{letter}', which is not taken")
+            raise Malformed(f"has '\\{letter}', which is not taken")
         return single(letter)
 
     def _code(self, digits: str) -> Chars:
         code = int(digits, 16)
         if code > 0x10FFFF:
-            raise PatternError(f"names the character {code:X}; 10FFFF is the last")
+            raise Malformed(f"names the character {code:X}; 10FFFF is the last")
         return merge([(code, code)])
 
     def _property(self, negative: bool) -> Chars:
         found = _PROPERTY.match(self.text, self.position)
         if not found:
-            raise PatternError("has '\\p' without the name of a class")
+            raise Malformed("has '\\p' without the name of a class")
         self.position = found.end()
         name = found[2] or found[3]
         chars = category(_LONG_NAMES.get(name, name))
         if name.lower() in ("space", "white_space"):
             chars = SPACE
         if chars is None:
-            raise PatternError(f"names the class '{name}'; general categories such as 'Lu' are taken")
+            raise Malformed(f"names the class '{name}'; general categories such as 'Lu' are taken")
         return ~chars if negative != bool(found[1]) else chars
 
     # --- sets -----------------------------------------------------------------------------------------------
@@ -237,15 +235,15 @@ class _Parser:
     def _span(self, start: Chars, end: Chars) -> Chars:
         low, high = start.ranges[0][0], end.ranges[0][1] if len(end) == 1 else -1
         if high < low:
-            raise PatternError(f"has a range without characters at character {self.position}")
+            raise Malformed(f"has a range without characters at character {self.position}")
         return merge([(low, high)])
 
     def _member(self, first: bool) -> Chars:
         if self.text.startswith("&&", self.position) or self.text.startswith("[", self.position):
-            raise PatternError("has a set within a set; a '[' in a set is written '\\['")
+            raise Malformed("has a set within a set; a '[' in a set is written '\\['")
         character = self._next()
         if character == "]" and not first:
-            raise PatternError("has a range without its end")
+            raise Malformed("has a range without its end")
         if character != "\\":
             return single(character)
         if self._take("b"):
@@ -259,11 +257,11 @@ class _Parser:
         if counts is None:
             return item
         if isinstance(item, Look | Begin):
-            raise PatternError("repeats what takes no character")
+            raise Malformed("repeats what takes no character")
         lazy = self._take("?")
         final = not lazy and self._take("+")
         if self._counts() is not None:
-            raise PatternError(f"repeats a repetition at character {self.position - 1}")
+            raise Malformed(f"repeats a repetition at character {self.position - 1}")
         return Repeat(item, *counts, eager=not lazy, final=final)
 
     def _counts(self) -> tuple[int, int | None] | None:
@@ -277,5 +275,5 @@ class _Parser:
         low = int(found[1] or 0)
         high = int(found[3]) if found[3] else None if found[2] else low
         if low > HIGHEST_COUNT or (high is not None and not low <= high <= HIGHEST_COUNT):
-            raise PatternError(f"has the count '{found[0]}'; counts ascend, up to {HIGHEST_COUNT}")
+            raise Malformed(f"has the count '{found[0]}'; counts ascend, up to {HIGHEST_COUNT}")
         return low, high

@@ -1,8 +1,168 @@
-"""Gradients of Module DSL instances: derived from the primitives, or as their backward sections say."""
+"""Reverse-mode autodiff of Module DSL instances: by the backwards of primitives, or as `backward:` sections say."""
 
 from __future__ import annotations
 
-from lamella.bridge.module_to_graph.backward.differentiate import declares_gradients, differentiate
-from lamella.bridge.module_to_graph.backward.nodes import Differentiated
+from dataclasses import replace
+
+from lamella.base.diagnostic import errors
+from lamella.bridge.module_to_graph import build_whole, finish
+from lamella.bridge.module_to_graph.backward.explicit import (
+    run_explicit,
+)
+from lamella.bridge.module_to_graph.backward.reverse_sweep import RequiresGradient, ReverseSweep
+from lamella.bridge.module_to_graph.backward.tape import (
+    Differentiated,
+    RecordedCall,
+    SavedTensors,
+    Tape,
+    Visit,
+    is_trainable,
+    needs_gradient,
+)
+from lamella.bridge.module_to_graph.lowering import CallSite
+from lamella.bridge.module_to_graph.nodes import Compiled, InstanceFrame, Settings, graph_name
+from lamella.graph.model import Model
+from lamella.graph.nodes import Graph, Tensor
+from lamella.lang.module.instantiate.evaluate import Problem
+from lamella.lang.module.instantiate.nodes import Instance
+
+
+def differentiate(instance: Instance, settings: Settings | None = None) -> Differentiated:
+    """The graph of an instance with the gradients of its inputs and trainable parameters.
+
+    Its inputs are those of the forward graph, then `d_<output>` for each floating output; its outputs are those of
+    the forward graph, then `d_<input>` for each floating input without `@gradient(skip)`, then `d_<path>` for each
+    trainable parameter.
+    """
+    # Decode caches are updated from call to call; gradients are those of one whole sequence.
+    settings = replace(settings or Settings(), cached=0)
+    tape = Tape(settings, instance.name)
+    whole = _Whole(tape)
+    graph = None
+    try:
+        graph = whole.build(InstanceFrame(instance))
+    except Problem as problem:
+        tape.report(problem.finding)
+    # Last, so that a wrong list of saved tensors does not hide what the graph itself gets wrong.
+    for finding, origin in tape.late:
+        tape.report(finding, origin)
+    model = None if graph is None or errors(tape.findings) else Model(graph, settings.library)
+    compiled = Compiled(
+        model,
+        tuple(tape.weights.values()),
+        tuple(tape.marks),
+        tape.constants,
+        tuple(tape.findings),
+        tuple(tape.names),
+    )
+    if model is None:
+        return Differentiated(compiled)
+    return Differentiated(compiled, whole.gradients, whole.input_gradients, whole.seeds, whole.saved)
+
+
+def declares_gradients(instance: Instance) -> bool:
+    """Whether a declaration itself says something about its gradients that checking it has to look at."""
+    forward = instance.module.forward
+    lists = forward is not None and (forward.save is not None or forward.recompute is not None)
+    return lists or instance.module.backward is not None
+
+
+class _Whole:
+    """The graph of an instance and back."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.gradients: dict[str, str] = {}
+        self.input_gradients: dict[str, str] = {}
+        self.seeds: dict[str, str] = {}
+        self.saved: tuple[str, ...] = ()
+        self._taken: set[str] = set()
+
+    def build(self, frame: InstanceFrame) -> Graph | None:
+        """Go forward, then back; nothing where the way forward is wrong already."""
+        results = build_whole(frame, self.tape)
+        outputs = {name: item for name, item in results.items() if isinstance(item, Tensor)}
+        root = self.tape.root
+        if root is None or errors(self.tape.findings) or not outputs or len(outputs) != len(results):
+            return None
+        sweep = self._sweep(root)
+        inputs = [value.name for _, value in root.inputs if isinstance(value, Tensor)]
+        variables = [item.tensor.name for item in self.tape.weights.values()]
+        # Inputs, variables and outputs share one space of names in a graph.
+        self._taken = {*outputs, *inputs, *variables, *self.tape.constants}
+        for name, tensor in outputs.items():
+            if tensor.element.is_float:
+                seed = self.tape.builder.input(f"d_{name}", tensor.element, tensor.shape)
+                self.seeds[name] = seed.name
+                self._taken.add(seed.name)
+                sweep.seed(tensor, seed)
+        sweep.run(root)
+        self._report_saving(root)
+        self.saved = tuple(dict.fromkeys(self._saved(root)))
+        found = {**outputs, **self._inputs(root, sweep), **self._parameters(root, sweep)}
+        return finish(found, self.tape)
+
+    def _sweep(self, root: Visit) -> ReverseSweep:
+        parameters = [item.tensor.name for item in self.tape.weights.values() if is_trainable(item)]
+        inputs = [
+            value.name
+            for port, value in root.inputs
+            if isinstance(value, Tensor) and needs_gradient(port, value)
+        ]
+        wanted = RequiresGradient(parameters, inputs)
+        wanted.follow(root.calls())
+        return ReverseSweep(self.tape, wanted, run_explicit, {})
+
+    def _saved(self, root: Visit) -> list[str]:
+        """The tensors of the forward graph that the backward graph reads."""
+        made = [item for call in root.calls() for item in call.tensors()]
+        inputs = [value for _, value in root.inputs if isinstance(value, Tensor)]
+        return [item.name for item in (*inputs, *made) if item.name in root.reads]
+
+    def _inputs(self, root: Visit, sweep: ReverseSweep) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for port, value in root.inputs:
+            if isinstance(value, Tensor) and needs_gradient(port, value):
+                name = self._free(f"d_{value.name}")
+                found[name] = sweep.take(value) or self._zeros(value, root)
+                self.input_gradients[port.name or "in"] = name
+        return found
+
+    def _parameters(self, root: Visit, sweep: ReverseSweep) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for weight in self.tape.weights.values():
+            if is_trainable(weight):
+                name = self._free(f"d_{graph_name(weight.path)}")
+                found[name] = sweep.take(weight.tensor) or self._zeros(weight.tensor, root)
+                self.gradients[weight.path] = name
+        return found
+
+    def _free(self, name: str) -> str:
+        """A name like this that no input, variable or output has."""
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+    def _zeros(self, tensor: Tensor, root: Visit) -> Tensor:
+        return self.tape.zeros_like(tensor, CallSite("zeros", root.forward.span, None))
+
+    def _report_saving(self, visit: Visit) -> None:
+        """What is wrong with the lists of what is saved, here and in all that is called."""
+        forward = visit.forward
+        for step in visit.steps:
+            if not isinstance(step, RecordedCall):
+                self._report_saving(step)
+        if forward.save is None and forward.recompute is None:
+            return
+        saving = SavedTensors(visit, self.tape)
+        findings = []
+        if visit.backward is None:
+            findings = [*saving.check_recomputed(), *saving.check_derived(saving.missing())]
+        if visit.reads:
+            findings += saving.check_used()
+        for finding in findings:
+            self.tape.report(finding, visit.frame.origin)
+
 
 __all__ = ["Differentiated", "declares_gradients", "differentiate"]

@@ -1,4 +1,4 @@
-"""Gradients against central differences of the forward graph, on random numbers in 64 bits."""
+"""Gradient check: adjoints against central differences of the forward graph, on random numbers in 64 bits."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.dtype import F64
 from lamella.bridge.module_to_graph import module_to_graph
-from lamella.bridge.module_to_graph.backward.differentiate import differentiate
-from lamella.bridge.module_to_graph.backward.nodes import Differentiated
+from lamella.bridge.module_to_graph.backward import differentiate
+from lamella.bridge.module_to_graph.backward.tape import Differentiated
+from lamella.bridge.module_to_graph.constant_tables import compute_table
 from lamella.bridge.module_to_graph.nodes import Settings
-from lamella.bridge.module_to_graph.numbers.tables import compute
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate.nodes import Instance
 from lamella.lang.module.rules import gradients
 
 DIRECTIONS = 3
-"""Random directions that each tensor is moved along."""
+"""Random directions that each tensor is moved along; the derivative along one tests all elements at once."""
 SIZES: Mapping[str, int] = {"B": 2, "T": 8}
 OTHER = 4
 """The size of a dimension that nothing else says."""
@@ -39,7 +39,7 @@ class Trial:
     """The sizes of open dimensions by name."""
 
 
-class Executable(Protocol):
+class DifferenceModel(Protocol):
     """A model that can be run."""
 
     @property
@@ -50,12 +50,12 @@ class Executable(Protocol):
         """The outputs for these inputs."""
 
 
-Compile = Callable[[Model], Executable]
+Compile = Callable[[Model], DifferenceModel]
 """Makes a model executable in 64 bits; a backend gives it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ComparedGradient:
     """One gradient: its slope along the direction where it is worst, and that of the differences."""
 
     name: str
@@ -69,7 +69,7 @@ class Judged:
 class Verification:
     """What comparing gradients gave; the worst is the first."""
 
-    judged: tuple[Judged, ...]
+    judged: tuple[ComparedGradient, ...]
     findings: tuple[Diagnostic, ...]
     extents: frozenset[str] = frozenset()
     """The names of the open dimensions."""
@@ -86,13 +86,13 @@ class Verification:
 def verify_backward(instance: Instance, settings: Settings, trial: Trial, compile: Compile) -> Verification:
     """Compare each gradient of an instance with differences of its forward graph along random directions.
 
-    What `@gradient` changes is no derivative any more: then nothing is reported, but the comparison is told still.
+    What `@gradient` changes is no derivative any more: then nothing is reported, but the comparison is still given.
     """
     settings = replace(settings, element=F64)
     found, forward = differentiate(instance, settings), module_to_graph(instance, settings).model
     if found.model is None or forward is None:
         return Verification((), tuple(errors(found.findings)))
-    judge = _Judge(found, compile(found.model), compile(forward), trial)
+    judge = _DifferenceTest(found, compile(found.model), compile(forward), trial)
     judged = tuple(sorted(judge.judge(), key=lambda item: -item.error))
     changed = any(mark.annotation.name == "gradient" for mark in found.compiled.marks)
     span = instance.module.backward.span if instance.module.backward is not None else instance.module.span
@@ -106,10 +106,12 @@ def verify_backward(instance: Instance, settings: Settings, trial: Trial, compil
     return Verification(judged, tuple(findings), judge.extents)
 
 
-class _Judge:
+class _DifferenceTest:
     """A graph with random numbers in all its inputs and parameters."""
 
-    def __init__(self, found: Differentiated, both: Executable, forward: Executable, trial: Trial) -> None:
+    def __init__(
+        self, found: Differentiated, both: DifferenceModel, forward: DifferenceModel, trial: Trial
+    ) -> None:
         self.found, self.both, self.forward = found, both, forward
         self._rng = np.random.default_rng(0)
         self._step = trial.epsilon
@@ -121,7 +123,7 @@ class _Judge:
         for weight in found.compiled.weights:
             self._set(weight.tensor.name, self._draw(weight.tensor))
         for name, built in found.compiled.constants.items():
-            self._set(name, compute(built))
+            self._set(name, compute_table(built))
 
     @property
     def extents(self) -> frozenset[str]:
@@ -152,7 +154,7 @@ class _Judge:
             sum((results[name] * self._inputs[seed]).sum() for name, seed in self.found.seeds.items())
         )
 
-    def judge(self) -> Iterator[Judged]:
+    def judge(self) -> Iterator[ComparedGradient]:
         """Every gradient where it is worst."""
         results = self.both(**self._inputs)
         size = abs(self._loss())
@@ -166,10 +168,11 @@ class _Judge:
 
     def _worst(
         self, name: str, place: MutableMapping[str, Array], key: str, gradient: Array, size: float
-    ) -> Judged:
+    ) -> ComparedGradient:
         start = place[key]
+        # Slopes below this are rounding noise of the loss: relative to them every error would be large.
         least = 1e-6 * max(1.0, size)
-        found: list[Judged] = []
+        found: list[ComparedGradient] = []
         for _ in range(DIRECTIONS):
             direction = self._rng.normal(size=start.shape)
             slopes = []
@@ -178,6 +181,6 @@ class _Judge:
                 slopes.append(self._loss())
             ours, theirs = float((gradient * direction).sum()), (slopes[0] - slopes[1]) / (2 * self._step)
             error = abs(ours - theirs) / max(abs(ours), abs(theirs), least)
-            found.append(Judged(name, ours, theirs, error))
+            found.append(ComparedGradient(name, ours, theirs, error))
         place[key] = start
         return max(found, key=lambda item: item.error)

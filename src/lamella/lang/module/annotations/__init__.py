@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lamella.lang.module.annotations.nodes import ArgumentValue, Kind, Parameter, Reading
-from lamella.lang.module.annotations.reading import read_annotation
-from lamella.lang.module.annotations.table import HOOK_POINTS, KINDS, POLICIES
+from lamella.lang.module.annotations.arguments import read_annotation
+from lamella.lang.module.annotations.table import (
+    HOOK_POINTS,
+    KINDS,
+    POLICIES,
+    AnnotationArguments,
+    AnnotationKind,
+    AnnotationParameter,
+    ArgumentValue,
+)
 from lamella.lang.module.nodes import Annotation, Name, Text
 
 # --- what annotations say about training, before any of their values is needed ------------------------------
@@ -37,10 +44,10 @@ __all__ = [
     "HOOK_POINTS",
     "KINDS",
     "POLICIES",
+    "AnnotationArguments",
+    "AnnotationKind",
+    "AnnotationParameter",
     "ArgumentValue",
-    "Kind",
-    "Parameter",
-    "Reading",
     "gradient_mode",
     "is_frozen",
     "read_annotation",

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Mapping as abc_Mapping
 from itertools import pairwise
 from types import MappingProxyType
 
-from lamella.base.diagnostic import Diagnostic
-from lamella.lang.module.annotations.reading import read_annotation
+from lamella.base.diagnostic import ERROR, Diagnostic
+from lamella.lang.module.annotations.arguments import read_annotation
 from lamella.lang.module.check.annotated import check_annotations
-from lamella.lang.module.check.fields import check_presets, check_recipe, check_types
+from lamella.lang.module.check.declarations import check_declaration, check_presets
 from lamella.lang.module.check.names import check_names
-from lamella.lang.module.check.precedence import settle
-from lamella.lang.module.check.primitives import check_primitive
 from lamella.lang.module.check.settings import check_settings
-from lamella.lang.module.check.spots import spots_of
 from lamella.lang.module.check.views import (
-    View,
-    callee_module,
+    DeclarationView,
     find_module,
     flows_in,
     own_graph,
     root_of,
+    spots_of,
     view_of,
 )
-from lamella.lang.module.instantiate.walk import path_text
 from lamella.lang.module.nodes import (
     Annotation,
     Direct,
@@ -42,21 +38,98 @@ from lamella.lang.module.nodes import (
     Operation,
     Path,
     PathPart,
-    Primitive,
-    Recipe,
     Spec,
     Split,
     SplitPart,
     TiedType,
     Transform,
 )
-from lamella.lang.module.resolve import Scope as resolve_Scope
-from lamella.lang.module.resolve.near import Nearness, guess
 from lamella.lang.module.resolve.nodes import Scope
 from lamella.lang.module.rules import constants
 from lamella.lang.module.rules import mappings as rules
 from lamella.lang.module.rules.annotated import FUSION, STAGES
+from lamella.lang.module.suggest import Suggestions, suggest
 from lamella.lang.module.words import SUGAR
+from lamella.lang.module.write import write_path
+
+__all__ = ["check", "settle"]
+
+
+def check(document: Document, scope: Scope | None = None) -> Iterator[Diagnostic]:
+    """Every finding of the rules that need no values; names of other files are known with a scope only."""
+    yield from settle(_check(document, scope), document.lost)
+
+
+def _check(document: Document, scope: Scope | None) -> Iterator[Diagnostic]:
+    regions = StageRegions()
+    for item in document.items:
+        yield from check_declaration(item)
+        if isinstance(item, Module):
+            view = view_of(item, scope)
+            yield from _check_module(view)
+            yield from check_stages(view, regions)
+    yield from check_presets(document, scope)
+    yield from check_settings(document)
+
+
+def _check_module(view: DeclarationView) -> Iterator[Diagnostic]:
+    for group in (check_names, check_annotations, check_fusion, check_mappings):
+        yield from group(view)
+
+
+# --- which of several findings in one place is said ---------------------------------------------------------
+
+
+ORDER = (
+    ("E001",),
+    ("E009", "E023", "E024"),
+    ("E002", "E014"),
+    ("E012", "E011"),
+    ("E026", "E027"),
+    ("E016",),
+    ("E003",),
+    ("E017",),
+    ("E007",),
+    ("E004",),
+    ("E015",),
+    ("E013", "E008"),
+    ("E005", "E006", "E018", "E019", "E020", "E021", "E022", "E025"),
+)
+"""Errors from the strongest to the weakest: what comes first explains what comes later."""
+UNKNOWN = "E002"
+NAMED = frozenset((UNKNOWN, "E005", "E006", "E010", "E011", "E012", "E014"))
+"""Codes that say of a name that nothing declares it, or that something lacks it."""
+_QUOTED = re.compile(r"'([^']+)'")
+_RANKS = {code: rank for rank, codes in enumerate(ORDER) for code in codes}
+
+
+def rank(finding: Diagnostic) -> int:
+    """The place of a finding in the order; codes of our own come behind the published ones, warnings last."""
+    if finding.severity != ERROR:
+        return len(ORDER) + 1
+    return _RANKS.get(finding.code, len(ORDER))
+
+
+def is_of(finding: Diagnostic, names: Collection[str]) -> bool:
+    """Whether a finding says of one of these names that nothing declares it, or that something lacks it."""
+    return finding.code in NAMED and not set(_QUOTED.findall(finding.message)).isdisjoint(names)
+
+
+def settle(findings: Iterable[Diagnostic], lost: Collection[str] = ()) -> list[Diagnostic]:
+    """Of the errors in one place the strongest, each finding once.
+
+    `lost` are names in lines that could not be read: that nothing declares them follows from that.
+    """
+    kept: dict[tuple[object, ...], Diagnostic] = {}
+    for item in findings:
+        if is_of(item, lost):
+            continue
+        place = (item.span.source.name, item.span.start, item.span.end)
+        key = place if item.severity == ERROR else (*place, item.code)
+        if key not in kept or rank(item) < rank(kept[key]):
+            kept[key] = item
+    return list(kept.values())
+
 
 # --- weight mappings against the parameters that a declaration has: E010 ------------------------------------
 
@@ -82,7 +155,7 @@ _INDEX = re.compile(r"\[[^\]]*\]")
 _Part = Direct | Transform | SplitPart | TiedType
 
 
-def check_mappings(view: View) -> Iterator[Diagnostic]:
+def check_mappings(view: DeclarationView) -> Iterator[Diagnostic]:
     """What is wrong with the entries of `hf_config:`, `hf_mapping:` and `hf_export:` whatever the values are."""
     module = view.module
     if module.hf_config is not None:
@@ -94,10 +167,10 @@ def check_mappings(view: View) -> Iterator[Diagnostic]:
             yield from _check_entry(entry, paths)
 
 
-# --- hf_config --------------------------------------------------------------------------------------------------
+# --- hf_config ----------------------------------------------------------------------------------------------
 
 
-def _check_config(fields: tuple[Field, ...], view: View) -> Iterator[Diagnostic]:
+def _check_config(fields: tuple[Field, ...], view: DeclarationView) -> Iterator[Diagnostic]:
     if view.whole and not any(item.name == ARCHITECTURE for item in _config_fields(view)):
         yield constants.MISSING_SECTION.at(
             fields[0].span if fields else view.module.span,
@@ -109,15 +182,15 @@ def _check_config(fields: tuple[Field, ...], view: View) -> Iterator[Diagnostic]
         if item.name == PARAMETERS and isinstance(item.value, tuple):
             for entry in item.value:
                 if view.whole and entry.name not in view.config:
-                    repair = guess(entry.name, view.config)
+                    repair = suggest(entry.name, view.config)
                     yield rules.PARAMETER.at(entry.span, name=entry.name, repair=repair)
 
 
-def _config_fields(view: View) -> list[Field]:
+def _config_fields(view: DeclarationView) -> list[Field]:
     return [item for module, _ in view.lineage for item in module.hf_config or ()]
 
 
-# --- entries ----------------------------------------------------------------------------------------------------
+# --- entries ------------------------------------------------------------------------------------------------
 
 
 def _check_twice(entries: tuple[Mapping, ...]) -> Iterator[Diagnostic]:
@@ -125,16 +198,16 @@ def _check_twice(entries: tuple[Mapping, ...]) -> Iterator[Diagnostic]:
     seen: set[str] = set()
     for entry in entries:
         if entry.condition is None:
-            path = _PLACEHOLDER.sub("{}", path_text(entry.path))
+            path = _PLACEHOLDER.sub("{}", write_path(entry.path))
             if path in seen:
-                yield rules.TWICE.at(entry.path.span, path=path_text(entry.path))
+                yield rules.TWICE.at(entry.path.span, path=write_path(entry.path))
             seen.add(path)
 
 
 def _check_entry(entry: Mapping, paths: _Paths) -> Iterator[Diagnostic]:
     yield from paths.check(entry.path)
     left = {item for part in entry.path.parts for item in part.indices if isinstance(item, str)}
-    for part in parts_of(entry.spec):
+    for part in _tensors_of(entry.spec):
         yield from _check_part(part, left)
         if isinstance(part, TiedType):
             yield from paths.check(part.path)
@@ -146,9 +219,9 @@ def _check_part(part: _Part, left: set[str]) -> Iterator[Diagnostic]:
     """Functions are known, and placeholders stand on both sides."""
     function = part.function if isinstance(part, Transform) else ""
     if function and function not in TRANSFORMS:
-        repair = guess(function, TRANSFORMS) or f"there are {', '.join(TRANSFORMS)}"
+        repair = suggest(function, TRANSFORMS) or f"there are {', '.join(TRANSFORMS)}"
         yield rules.FUNCTION.at(part.span, name=function, repair=repair)
-    text = path_text(part.path) if isinstance(part, TiedType) else part.name
+    text = write_path(part.path) if isinstance(part, TiedType) else part.name
     right = set(_PLACEHOLDER.findall(text))
     free = right - left
     if function == STACK:
@@ -159,7 +232,7 @@ def _check_part(part: _Part, left: set[str]) -> Iterator[Diagnostic]:
     yield from (rules.PLACEHOLDER.at(part.span, name=name) for name in sorted(free | lost))
 
 
-def parts_of(spec: Spec) -> tuple[_Part, ...]:
+def _tensors_of(spec: Spec) -> tuple[_Part, ...]:
     """The tensors of a checkpoint that an entry speaks of."""
     if isinstance(spec, Fuse):
         return spec.sources
@@ -168,7 +241,7 @@ def parts_of(spec: Spec) -> tuple[_Part, ...]:
 
 def _check_ranges(entry: Mapping, split: Split) -> Iterator[Diagnostic]:
     """Ranges that are numbers follow each other without gaps."""
-    path = path_text(entry.path)
+    path = write_path(entry.path)
     for part in split.parts:
         if (
             isinstance(part.low, Integer)
@@ -189,34 +262,34 @@ def _check_ranges(entry: Mapping, split: Split) -> Iterator[Diagnostic]:
             yield rules.RANGES.at(second.span, path=path, why=why)
 
 
-# --- paths ------------------------------------------------------------------------------------------------------
+# --- paths --------------------------------------------------------------------------------------------------
 
 
 class _Paths:
     """The parameters of a declaration and of all below it, looked up by paths."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: DeclarationView) -> None:
         self._view = view
         tensors = (param for module, _ in view.lineage for param in module.tensors)
-        self._added = {_bare(path_text(param.path)) for param in tensors}
-        self._views: dict[int, View] = {}
-        self._near: dict[int, Nearness] = {}
+        self._added = {_bare(write_path(param.path)) for param in tensors}
+        self._views: dict[int, DeclarationView] = {}
+        self._near: dict[int, Suggestions] = {}
 
     def check(self, path: Path) -> Iterator[Diagnostic]:
         """A path leads to a parameter; one that was added from above is found by its text."""
-        text = path_text(path)
+        text = write_path(path)
         repair = None if _bare(text) in self._added else self._miss(path.parts)
         if repair is not None:
             yield rules.UNKNOWN_PATH.at(path.span, model=self._view.module.name, path=text, repair=repair)
 
     def _miss(self, parts: tuple[PathPart, ...]) -> str | None:
         """What is meant instead of the first part of a path that leads nowhere; None where all parts lead on."""
-        current: View | None = self._view
+        current: DeclarationView | None = self._view
         for number, part in enumerate(parts):
             if current is None or not current.whole:
                 return None
             if part.name not in current.params:
-                return self._nearness(current).guess(part.name)
+                return self._nearness(current).suggest(part.name)
             child = current.child(part.name)
             last = number == len(parts) - 1
             if child is None or last:
@@ -228,14 +301,14 @@ class _Paths:
             current = None if inner is None else self._below(*inner)
         return None
 
-    def _below(self, module: Module, scope: Scope | None) -> View:
+    def _below(self, module: Module, scope: Scope | None) -> DeclarationView:
         if id(module) not in self._views:
             self._views[id(module)] = view_of(module, scope)
         return self._views[id(module)]
 
-    def _nearness(self, view: View) -> Nearness:
+    def _nearness(self, view: DeclarationView) -> Suggestions:
         if id(view) not in self._near:
-            self._near[id(view)] = Nearness(lambda: view.params)
+            self._near[id(view)] = Suggestions(lambda: view.params)
         return self._near[id(view)]
 
 
@@ -252,7 +325,7 @@ DEEPEST = 50
 _Stages = frozenset[int]
 
 
-def check_stages(view: View, regions: Regions) -> Iterator[Diagnostic]:
+def check_stages(view: DeclarationView, regions: StageRegions) -> Iterator[Diagnostic]:
     """Regions that are recomputed as one but belong to several stages."""
     module = view.module
     graph = () if module.forward is None else module.forward.annotations
@@ -280,7 +353,7 @@ def _inner(flow: Flow) -> list[Annotation]:
     return [item for target in flow.targets for item in target.annotations]
 
 
-def _checkpoint(annotations: Sequence[Annotation], view: View) -> Annotation | None:
+def _checkpoint(annotations: Sequence[Annotation], view: DeclarationView) -> Annotation | None:
     """The annotation that makes a region; one of granularity `none` makes none."""
     for item in annotations:
         if item.name == CHECKPOINT:
@@ -289,7 +362,7 @@ def _checkpoint(annotations: Sequence[Annotation], view: View) -> Annotation | N
     return None
 
 
-def _stage(annotations: Sequence[Annotation], view: View) -> _Stages:
+def _stage(annotations: Sequence[Annotation], view: DeclarationView) -> _Stages:
     for item in annotations:
         if item.name == PARTITION:
             stage = read_annotation(item, {}, view.constants).arguments.get("stage")
@@ -297,13 +370,13 @@ def _stage(annotations: Sequence[Annotation], view: View) -> _Stages:
     return frozenset()
 
 
-class Regions:
+class StageRegions:
     """The stages of statements and modules, each looked up once."""
 
     def __init__(self) -> None:
         self._modules: dict[int, _Stages] = {}
 
-    def of_module(self, view: View, depth: int) -> _Stages:
+    def of_module(self, view: DeclarationView, depth: int) -> _Stages:
         """All stages that a declaration speaks of, in its own graph and in what it calls."""
         key = id(view.module)
         if key not in self._modules:
@@ -315,7 +388,7 @@ class Regions:
             self._modules[key] = found
         return self._modules[key]
 
-    def of_flow(self, flow: Flow, view: View, depth: int) -> _Stages:
+    def of_flow(self, flow: Flow, view: DeclarationView, depth: int) -> _Stages:
         """The stages of a statement: its own, those of its operations, those inside what they call."""
         found = _stage((*flow.annotations, *_inner(flow)), view)
         for step in flow.steps:
@@ -323,14 +396,26 @@ class Regions:
                 found |= _stage(step.annotations, view) | self._of_call(step, view, depth)
         return found
 
-    def _of_call(self, step: Operation, view: View, depth: int) -> _Stages:
-        called = callee_module(step, view)
+    def _of_call(self, step: Operation, view: DeclarationView, depth: int) -> _Stages:
+        called = _callee_module(step, view)
         callee = step.callee
         param = view.params.get(callee.id) if isinstance(callee, Name) else None
         found = frozenset() if param is None else _stage(param[0].annotations, view)
         if called is None or depth >= DEEPEST:
             return found
         return found | self.of_module(view_of(*called), depth + 1)
+
+
+def _callee_module(operation: Operation, view: DeclarationView) -> tuple[Module, Scope | None] | None:
+    """The declaration that an operation calls, where it is a module that can be found."""
+    root = root_of(operation.callee)
+    child = view.child(root.id) if isinstance(root, Name) else None
+    if child is not None:
+        if isinstance(operation.callee, Member):
+            return None
+        return find_module(child[0].module, child[1])
+    name = operation.callee.id if isinstance(operation.callee, Name) else operation.callee.span.text
+    return find_module(name, view.scope)
 
 
 # --- fusion patterns against the operations that they speak of: E013 ----------------------------------------
@@ -354,7 +439,7 @@ PATTERNS: abc_Mapping[str, tuple[frozenset[str], ...]] = MappingProxyType(
 """The operations of each pattern, one behind the other; each may be one of several."""
 
 
-def check_fusion(view: View) -> Iterator[Diagnostic]:
+def check_fusion(view: DeclarationView) -> Iterator[Diagnostic]:
     """Whether the operations of a statement are those that its `@fuse` names."""
     for spot in spots_of(view.module):
         for annotation in spot.annotations:
@@ -371,7 +456,7 @@ def _mistakes(arguments: abc_Mapping[str, object], chain: Sequence[str]) -> Iter
     if isinstance(pattern, str):
         wanted = PATTERNS.get(pattern)
         if wanted is None:
-            repair = guess(pattern, PATTERNS) or f"there are {', '.join(PATTERNS)}"
+            repair = suggest(pattern, PATTERNS) or f"there are {', '.join(PATTERNS)}"
             yield "there is no pattern of that name", pattern, repair
         elif not holds(chain, wanted):
             yield has, pattern, f"it fuses {', '.join(_shown(item) for item in wanted)}"
@@ -391,7 +476,7 @@ def holds(chain: Sequence[str], wanted: Sequence[frozenset[str]]) -> bool:
     return any(all(chain[start + number] in item for number, item in enumerate(wanted)) for start in starts)
 
 
-def name_of(operation: Operation, view: View) -> str:
+def name_of(operation: Operation, view: DeclarationView) -> str:
     """What an operation is called by patterns: the primitive, or the module of an instance."""
     root = root_of(operation.callee)
     child = view.child(root.id) if isinstance(root, Name) else None
@@ -406,33 +491,3 @@ def plain(name: str) -> str:
     last = name.rpartition(".")[2]
     last = SUGAR.get(last, last).lower()
     return "matmul" if last in _LINEAR else last
-
-
-__all__ = ["check", "settle"]
-
-
-def check(document: Document, scope: resolve_Scope | None = None) -> Iterator[Diagnostic]:
-    """Every finding of the rules that need no values; names of other files are known with a scope only."""
-    yield from settle(_check(document, scope), document.lost)
-
-
-def _check(document: Document, scope: resolve_Scope | None) -> Iterator[Diagnostic]:
-    regions = Regions()
-    for item in document.items:
-        if isinstance(item, Module | Primitive):
-            yield from check_types(item.params or ())
-        if isinstance(item, Module):
-            view = view_of(item, scope)
-            yield from _check_module(view)
-            yield from check_stages(view, regions)
-        elif isinstance(item, Primitive):
-            yield from check_primitive(item)
-        elif isinstance(item, Recipe):
-            yield from check_recipe(item)
-    yield from check_presets(document, scope)
-    yield from check_settings(document)
-
-
-def _check_module(view: View) -> Iterator[Diagnostic]:
-    for group in (check_names, check_annotations, check_fusion, check_mappings):
-        yield from group(view)

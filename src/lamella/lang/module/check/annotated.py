@@ -7,20 +7,19 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.lang.module.annotations.conditions import tensors_in
-from lamella.lang.module.annotations.nodes import (
+from lamella.lang.module.annotations.arguments import read_annotation, tensors_in
+from lamella.lang.module.annotations.table import (
     DECLARATION,
     GRAPH,
     INSTANCE,
+    KINDS,
     OPERATION,
     PARAMETER,
+    PARAMETER_MODES,
+    AnnotationKind,
     ArgumentValue,
-    Kind,
 )
-from lamella.lang.module.annotations.reading import read_annotation
-from lamella.lang.module.annotations.table import KINDS, PARAMETER_MODES
-from lamella.lang.module.check.spots import Spot, spots_of
-from lamella.lang.module.check.views import View, flows_in, operations_of
+from lamella.lang.module.check.views import DeclarationView, Spot, flows_in, operations_of, spots_of
 from lamella.lang.module.nodes import (
     Annotation,
     Argument,
@@ -36,12 +35,12 @@ from lamella.lang.module.nodes import (
     Text,
     Unary,
 )
-from lamella.lang.module.resolve.near import Nearness, guess
 from lamella.lang.module.rules import annotated as rules
 from lamella.lang.module.rules import names as name_rules
 from lamella.lang.module.rules.annotated import INERT as RULE
+from lamella.lang.module.suggest import Suggestions, suggest
 
-# --- annotations that are read, checked and kept, and that nothing here obeys yet: the one table of ---------
+# --- annotations without effect: read, checked and kept, and obeyed by nothing yet --------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,18 +121,18 @@ ADAPTER_ARGUMENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "adapter": ("bottleneck_dim", "activation"),
     }
 )
-"""What each kind of adapter is told."""
+"""The arguments that each kind of adapter takes."""
 _EXPRESSIONS = Name | Member | Index | Call | Chain | Unary | Select | List
 
 
-def check_annotations(view: View) -> Iterator[Diagnostic]:
+def check_annotations(view: DeclarationView) -> Iterator[Diagnostic]:
     """What is wrong with the annotations of a declaration."""
     names = _names(view)
     for spot in spots_of(view.module):
         yield from _check_spot(spot, view, names)
 
 
-def _check_spot(spot: Spot, view: View, names: _Names) -> Iterator[Diagnostic]:
+def _check_spot(spot: Spot, view: DeclarationView, names: _AnnotationNames) -> Iterator[Diagnostic]:
     seen: list[str] = []
     for annotation in spot.annotations:
         reading = read_annotation(annotation, {}, view.constants)
@@ -155,10 +154,10 @@ def _check_spot(spot: Spot, view: View, names: _Names) -> Iterator[Diagnostic]:
             yield from _check_condition(annotation, reading.arguments.get("condition"), view, names)
 
 
-# --- places -----------------------------------------------------------------------------------------------------
+# --- places -------------------------------------------------------------------------------------------------
 
 
-def _fits(kind: Kind, spot: Spot) -> bool:
+def _fits(kind: AnnotationKind, spot: Spot) -> bool:
     if kind.name == "alias" and spot.operations:
         return _last_name(spot) in VIEWS
     return spot.place in kind.places
@@ -172,7 +171,7 @@ def _last_name(spot: Spot) -> str:
     return spot.operations[-1].callee.span.text
 
 
-def _check_clash(annotation: Annotation, kind: Kind, seen: list[str]) -> Iterator[Diagnostic]:
+def _check_clash(annotation: Annotation, kind: AnnotationKind, seen: list[str]) -> Iterator[Diagnostic]:
     """Annotations of one spot that cannot both hold."""
     for other in seen:
         if other == kind.name and not kind.repeated:
@@ -182,11 +181,11 @@ def _check_clash(annotation: Annotation, kind: Kind, seen: list[str]) -> Iterato
             yield rules.CLASH.at(annotation.span, name=other, other=kind.name)
 
 
-# --- values -----------------------------------------------------------------------------------------------------
+# --- values -------------------------------------------------------------------------------------------------
 
 
 def _check_values(
-    annotation: Annotation, spot: Spot, arguments: Mapping[str, ArgumentValue], view: View
+    annotation: Annotation, spot: Spot, arguments: Mapping[str, ArgumentValue], view: DeclarationView
 ) -> Iterator[Diagnostic]:
     """Values that depend on the place or on other declarations."""
     span, name = annotation.span, annotation.name
@@ -226,7 +225,7 @@ def _check_adapter(annotation: Annotation, type_: str) -> Iterator[Diagnostic]:
 
 
 def _check_lifetime(
-    annotation: Annotation, arguments: Mapping[str, ArgumentValue], names: _Names
+    annotation: Annotation, arguments: Mapping[str, ArgumentValue], names: _AnnotationNames
 ) -> Iterator[Diagnostic]:
     """A lifetime begins and ends at operations of the same declaration."""
     for name in ("start", "end"):
@@ -238,17 +237,17 @@ def _check_lifetime(
                 argument=name,
                 found=f"'{found}'",
                 wanted="an operation of this declaration",
-                repair=names.near.guess(found),
+                repair=names.near.suggest(found),
             )
 
 
-def _check_recipe(annotation: Annotation, name: str, view: View) -> Iterator[Diagnostic]:
+def _check_recipe(annotation: Annotation, name: str, view: DeclarationView) -> Iterator[Diagnostic]:
     if view.scope is None:
         return
     found = view.scope.find(name)
     if found is None:
         known = (item for item, other in view.scope.local.items() if isinstance(other.declaration, Recipe))
-        yield name_rules.UNKNOWN.at(annotation.span, name=name, where="here", repair=guess(name, known))
+        yield name_rules.UNKNOWN.at(annotation.span, name=name, where="here", repair=suggest(name, known))
     elif not isinstance(found.declaration, Recipe):
         yield rules.VALUE.at(
             annotation.span,
@@ -261,7 +260,7 @@ def _check_recipe(annotation: Annotation, name: str, view: View) -> Iterator[Dia
 
 
 def _check_condition(
-    annotation: Annotation, condition: ArgumentValue, view: View, names: _Names
+    annotation: Annotation, condition: ArgumentValue, view: DeclarationView, names: _AnnotationNames
 ) -> Iterator[Diagnostic]:
     """The names that a condition reads."""
     if not isinstance(condition, _EXPRESSIONS):
@@ -271,20 +270,20 @@ def _check_condition(
         if name.id not in names.tensors and name.id not in view.constants:
             # A condition in a string is a text of its own: the place that counts is that of the annotation.
             span = annotation.span if quoted else name.span
-            where, repair = f"in '{view.module.name}'", names.near.guess(name.id)
+            where, repair = f"in '{view.module.name}'", names.near.suggest(name.id)
             yield name_rules.UNKNOWN.at(span, name=name.id, where=where, repair=repair)
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
+class _AnnotationNames:
     """The tensors that conditions may speak of, and the operations that lifetimes may."""
 
     tensors: frozenset[str]
     operations: frozenset[str]
-    near: Nearness
+    near: Suggestions
 
 
-def _names(view: View) -> _Names:
+def _names(view: DeclarationView) -> _AnnotationNames:
     tensors = view.data_names() | {port.name or "out" for port in view.outputs or ()}
     operations: set[str] = set()
     for part in (view.module.forward, view.module.backward):
@@ -295,4 +294,6 @@ def _names(view: View) -> _Names:
         for flow in flows_in(part.graph or ()):
             tensors |= {target.name for target in flow.targets}
             operations |= {item.callee.span.text for item in operations_of(flow)}
-    return _Names(frozenset(tensors), frozenset(operations), Nearness(lambda: tensors | operations))
+    return _AnnotationNames(
+        frozenset(tensors), frozenset(operations), Suggestions(lambda: tensors | operations)
+    )

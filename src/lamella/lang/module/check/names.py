@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from lamella.base.diagnostic import Diagnostic
-from lamella.lang.module.check.rebinding import find_rebound
+from lamella.base.diagnostic import Diagnostic, Label
 from lamella.lang.module.check.views import (
-    View,
+    DeclarationView,
     bodies_in,
     flows_in,
     operations_of,
@@ -15,7 +15,7 @@ from lamella.lang.module.check.views import (
     root_of,
 )
 from lamella.lang.module.nodes import (
-    Call,
+    Bool,
     Conditional,
     Expr,
     Flow,
@@ -27,16 +27,63 @@ from lamella.lang.module.nodes import (
     Select,
     Slice,
     Statement,
-    Subscript,
+    name_nodes,
 )
-from lamella.lang.module.resolve.near import Nearness, guess
 from lamella.lang.module.rules import annotated, constants, gradients, graphs, names
+from lamella.lang.module.rules.graphs import REBOUND
+from lamella.lang.module.suggest import Suggestions, suggest
 from lamella.lang.module.words import STACKED, SUGAR
+
+# --- names that statements bind a second time: E017 ---------------------------------------------------------
+
+
+DROPPED = "_"
+"""The name of a result that is not kept."""
+
+
+def find_rebound(flows: Iterable[Flow], taken: set[str]) -> Iterator[Diagnostic]:
+    """Violations of single static assignment: names bound a second time; a gradient of a parameter may be added to."""
+    first: dict[str, Flow] = {}
+    for flow in flows:
+        for target in flow.targets:
+            name = target.name
+            if name == DROPPED or (name in first and accumulates(flow)):
+                continue
+            if name in first or name in taken:
+                labels = [Label(first[name].span, "bound here first")] if name in first else []
+                yield REBOUND.at(target.span, labels=labels, name=name)
+            first.setdefault(name, flow)
+
+
+def drop_rebound(flows: Sequence[Flow], found: Iterable[Diagnostic]) -> list[Flow]:
+    """The statements without the bindings that were found to be second ones: each name has one maker."""
+    places = {(item.span.start, item.span.end) for item in found}
+    if not places:
+        return list(flows)
+    return [
+        replace(
+            flow,
+            targets=tuple(
+                replace(target, name=DROPPED) if (target.span.start, target.span.end) in places else target
+                for target in flow.targets
+            ),
+        )
+        for flow in flows
+    ]
+
+
+def accumulates(flow: Flow) -> bool:
+    """Whether a statement adds to the gradient that it writes."""
+    last = flow.steps[-1] if flow.steps else None
+    if not isinstance(last, Operation) or not flow.targets[0].name.startswith("d_"):
+        return False
+    return any(argument.name == "accumulate" and argument.value != Bool(False) for argument in last.arguments)
+
 
 PATTERNS = ("sequential_residual", "parallel_residual")
 
 
-def check_names(view: View) -> Iterator[Diagnostic]:
+def check_names(view: DeclarationView) -> Iterator[Diagnostic]:
     """What the graphs of a declaration name."""
     graph = own_graph(view.module)
     yield from _check_pattern(view)
@@ -50,10 +97,10 @@ def check_names(view: View) -> Iterator[Diagnostic]:
         yield from _check_sources(graph, view)
 
 
-# --- patterns ---------------------------------------------------------------------------------------------------
+# --- patterns -----------------------------------------------------------------------------------------------
 
 
-def _check_pattern(view: View) -> Iterator[Diagnostic]:
+def _check_pattern(view: DeclarationView) -> Iterator[Diagnostic]:
     pattern = view.module.sublayers
     if pattern is None:
         return
@@ -62,15 +109,15 @@ def _check_pattern(view: View) -> Iterator[Diagnostic]:
         yield annotated.RESIDUAL.at(pattern.span, name=pattern.pattern, repair=repair)
     for name in (name for chain in pattern.sublayers for name in chain):
         if view.whole and name not in view.params:
-            where, repair = f"in '{view.module.name}'", guess(name, view.params)
+            where, repair = f"in '{view.module.name}'", suggest(name, view.params)
             yield names.UNKNOWN.at(pattern.span, name=name, where=where, repair=repair)
             return
 
 
-# --- guards and indices -----------------------------------------------------------------------------------------
+# --- guards and indices -------------------------------------------------------------------------------------
 
 
-def _check_guards(graph: tuple[Statement, ...], view: View) -> Iterator[Diagnostic]:
+def _check_guards(graph: tuple[Statement, ...], view: DeclarationView) -> Iterator[Diagnostic]:
     """Guards and indices are constants: they read no tensor."""
     tensors = (view.data_names() | set(_bound(graph))) - view.constants
     for body in bodies_in(graph):
@@ -109,35 +156,19 @@ def _bounds(index: Index) -> Iterator[Expr]:
             yield item
 
 
-def name_nodes(expr: Subscript) -> Iterator[Name]:
-    """The names that an expression uses, from left to right; the callee of a call is none of them."""
-    todo: list[object] = [expr]
-    while todo:
-        item = todo.pop()
-        if isinstance(item, Name):
-            yield item
-        elif isinstance(item, Call):
-            todo += [argument.value for argument in reversed(item.arguments)]
-        elif isinstance(item, tuple):
-            todo += reversed(item)
-        else:
-            fields = getattr(item, "__match_args__", ())
-            todo += reversed([getattr(item, name) for name in fields if name != "span"])
+# --- operations ---------------------------------------------------------------------------------------------
 
 
-# --- operations -------------------------------------------------------------------------------------------------
-
-
-def _check_operations(graph: tuple[Statement, ...], view: View) -> Iterator[Diagnostic]:
+def _check_operations(graph: tuple[Statement, ...], view: DeclarationView) -> Iterator[Diagnostic]:
     if view.scope is None or not view.whole:
         return
-    near = Nearness(lambda: _operation_names(view))
+    near = Suggestions(lambda: _operation_names(view))
     for flow in flows_in(graph):
         for operation in operations_of(flow):
             yield from _check_operation(operation, view, near)
 
 
-def _check_backward(graph: tuple[Statement, ...], view: View) -> Iterator[Diagnostic]:
+def _check_backward(graph: tuple[Statement, ...], view: DeclarationView) -> Iterator[Diagnostic]:
     """What a backward graph names wrongly whatever is wrong with the forward one, without which it is not built.
 
     Operations that go back (`silu_backward`, `StackedBlocksBackward`) are known once there are values.
@@ -145,7 +176,7 @@ def _check_backward(graph: tuple[Statement, ...], view: View) -> Iterator[Diagno
     backward = view.module.backward
     if backward is None or not backward.graph or not graph or not view.whole:
         return
-    near = Nearness(lambda: _operation_names(view))
+    near = Suggestions(lambda: _operation_names(view))
     known = view.data_names() | set(_bound(graph))
     for flow in flows_in(backward.graph):
         for operation in operations_of(flow):
@@ -155,19 +186,19 @@ def _check_backward(graph: tuple[Statement, ...], view: View) -> Iterator[Diagno
         for source in flow.sources:
             match source:
                 case Member(Name("saved"), field) if field not in known:
-                    repair = guess(field, known) or f"'{view.module.name}' computes no '{field}'"
+                    repair = suggest(field, known) or f"'{view.module.name}' computes no '{field}'"
                     yield gradients.NOT_SAVED.at(
                         source.span, name=field, module=view.module.name, repair=repair
                     )
 
 
-def _operation_names(view: View) -> Iterator[str]:
+def _operation_names(view: DeclarationView) -> Iterator[str]:
     yield from (item for item in view.params if view.child(item) is not None)
     if view.scope is not None:
         yield from view.scope.names()
 
 
-def _check_operation(operation: Operation, view: View, near: Nearness) -> Iterator[Diagnostic]:
+def _check_operation(operation: Operation, view: DeclarationView, near: Suggestions) -> Iterator[Diagnostic]:
     callee, scope = operation.callee, view.scope
     root = root_of(callee)
     if scope is None or (isinstance(root, Name) and view.child(root.id) is not None):
@@ -179,28 +210,27 @@ def _check_operation(operation: Operation, view: View, near: Nearness) -> Iterat
         repair = f"a tensor is an operand: (x, {name}) -> operation()"
         yield graphs.NOT_AN_OPERATION.at(callee.span, name=name, found="a tensor", repair=repair)
     elif isinstance(callee, Name | Member):
-        yield graphs.UNKNOWN_OPERATION.at(callee.span, name=name, repair=near.guess(name))
+        yield graphs.UNKNOWN_OPERATION.at(callee.span, name=name, repair=near.suggest(name))
 
 
-# --- tensors ----------------------------------------------------------------------------------------------------
+# --- tensors ------------------------------------------------------------------------------------------------
 
 
-def _check_sources(graph: tuple[Statement, ...], view: View) -> Iterator[Diagnostic]:
+def _check_sources(graph: tuple[Statement, ...], view: DeclarationView) -> Iterator[Diagnostic]:
     """Sources that nothing gives; those in arms are left to the values, which may switch an arm off."""
     known = view.data_names() | view.constants | set(_bound(graph))
-    near = Nearness(lambda: known)
-    inputs, told = {port.name or "in" for port in view.inputs or ()}, set[str]()
+    near = Suggestions(lambda: known)
+    inputs, reported = {port.name or "in" for port in view.inputs or ()}, set[str]()
     bodies = ((item for item in body if isinstance(item, Flow)) for body in bodies_in(graph))
     is_rebound = any(True for body in bodies for _ in find_rebound(body, inputs))
     flows = (item for item in graph if isinstance(item, Flow))
     for name in (name for flow in flows for source in flow.sources for name in _read_names(source)):
-        if name.id in known or name.id in told:
+        if name.id in known or name.id in reported:
             continue
-        where, repair = f"in '{view.module.name}'", near.guess(name.id)
-        if (
-            repair or not is_rebound
-        ):  # what is bound a second time was probably meant to be a name without a near one
-            told.add(name.id)
+        where, repair = f"in '{view.module.name}'", near.suggest(name.id)
+        # Without a near name, what is bound a second time somewhere was probably meant to be this one.
+        if repair or not is_rebound:
+            reported.add(name.id)
             yield names.UNKNOWN.at(name.span, name=name.id, where=where, repair=repair)
 
 

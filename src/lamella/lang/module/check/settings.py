@@ -7,27 +7,28 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import Found
 from lamella.lang.module.annotations import ArgumentValue
-from lamella.lang.module.annotations.nodes import Parameter
-from lamella.lang.module.annotations.reading import accepts, read_annotation, show_value, wanted
-from lamella.lang.module.check.spots import spots_of
-from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
-from lamella.lang.module.instantiate.nodes import Record, Value
-from lamella.lang.module.instantiate.telling import names_in, show
-from lamella.lang.module.nodes import Annotation, Document, Field, Module, Setting, TensorType
-from lamella.lang.module.resolve.near import guess
+from lamella.lang.module.annotations.arguments import accepts, read_annotation, show_value, wanted
+from lamella.lang.module.annotations.table import AnnotationParameter
+from lamella.lang.module.check.views import spots_of
+from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
+from lamella.lang.module.instantiate.messages import show
+from lamella.lang.module.instantiate.nodes import DictValue, Value
+from lamella.lang.module.nodes import Annotation, Document, Field, Module, Setting, TensorType, names_in
 from lamella.lang.module.rules import annotated as rules
+from lamella.lang.module.suggest import suggest
 
 VERIFY, TOPOLOGY, GROUPS = "verify_backward", "topology", "groups"
 SIZES = ("dp_size", "tp_size", "pp_size", "ep_size")
-FIELDS: Mapping[str, Mapping[str, Parameter]] = MappingProxyType(
+FIELDS: Mapping[str, Mapping[str, AnnotationParameter]] = MappingProxyType(
     {
         VERIFY: {
-            "epsilon": Parameter("epsilon", "float", least=1e-12),
-            "tolerance": Parameter("tolerance", "float", least=0.0),
-            "shapes": Parameter("shapes", "sizes"),
+            "epsilon": AnnotationParameter("epsilon", "float", least=1e-12),
+            "tolerance": AnnotationParameter("tolerance", "float", least=0.0),
+            "shapes": AnnotationParameter("shapes", "sizes"),
         },
-        TOPOLOGY: {name: Parameter(name, "int", least=1) for name in SIZES},
+        TOPOLOGY: {name: AnnotationParameter(name, "int", least=1) for name in SIZES},
     }
 )
 """What the blocks of settings may say."""
@@ -47,9 +48,9 @@ class Settings:
 
     def lines(self) -> Iterator[str]:
         """The settings as `show` prints them."""
-        told = {**self.verify, **({"shapes": Record(tuple(self.shapes.items()))} if self.shapes else {})}
-        if told:
-            yield f"{VERIFY} {', '.join(f'{name} = {show(value)}' for name, value in told.items())}"
+        verify = {**self.verify, **({"shapes": DictValue(tuple(self.shapes.items()))} if self.shapes else {})}
+        if verify:
+            yield f"{VERIFY} {', '.join(f'{name} = {show(value)}' for name, value in verify.items())}"
         if self.topology:
             devices = 1
             for name in SIZES[:3]:
@@ -75,13 +76,13 @@ def read_settings(document: Document) -> Settings:
     shapes = values[VERIFY].pop("shapes", None)
     return Settings(
         {name: value for name, value in values[VERIFY].items() if isinstance(value, int | float)},
-        dict(_sizes(shapes)) if isinstance(shapes, Record) else {},
+        dict(_sizes(shapes)) if isinstance(shapes, DictValue) else {},
         {name: value for name, value in values[TOPOLOGY].items() if isinstance(value, int)},
         groups,
     )
 
 
-def _sizes(shapes: Record) -> Iterator[tuple[str, int]]:
+def _sizes(shapes: DictValue) -> Iterator[tuple[str, int]]:
     return ((name, value) for name, value in shapes.entries if isinstance(value, int))
 
 
@@ -89,13 +90,13 @@ def _read(entry: Field, kind: str) -> tuple[Value] | Diagnostic:
     """The value of a field in a tuple of its own, or what is wrong with it."""
     parameter = FIELDS[kind].get(entry.name)
     if parameter is None:
-        repair = guess(entry.name, FIELDS[kind]) or f"it has {', '.join(FIELDS[kind])}"
+        repair = suggest(entry.name, FIELDS[kind]) or f"it has {', '.join(FIELDS[kind])}"
         return rules.SETTING.at(entry.span, kind=kind, field=entry.name, repair=repair)
     found = "no value"
     if not isinstance(entry.value, str | tuple):
         try:
             value = evaluate(entry.value, {}, Surroundings(where=f"in '{kind}:'"))
-        except Problem as problem:
+        except Found as problem:
             return problem.finding
         if _accepts(parameter, value):
             return (value,)
@@ -104,10 +105,10 @@ def _read(entry: Field, kind: str) -> tuple[Value] | Diagnostic:
     return rules.SETTING_VALUE.at(entry.span, kind=kind, field=entry.name, found=found, wanted=need)
 
 
-def _accepts(parameter: Parameter, value: Value) -> bool:
+def _accepts(parameter: AnnotationParameter, value: Value) -> bool:
     if parameter.kind != "sizes":
         return value is not None and accepts(parameter, value)
-    sizes = [item for _, item in value.entries] if isinstance(value, Record) else [None]
+    sizes = [item for _, item in value.entries] if isinstance(value, DictValue) else [None]
     return all(isinstance(item, int) and not isinstance(item, bool) and item > 0 for item in sizes)
 
 
@@ -122,7 +123,7 @@ def check_settings(document: Document) -> Iterator[Diagnostic]:
             found = _read(entry, block.kind)
             if isinstance(found, Diagnostic):
                 yield found
-            elif isinstance(found[0], Record):
+            elif isinstance(found[0], DictValue):
                 yield from _unused(entry, found[0], modules)
     settings = read_settings(document)
     if settings.topology or settings.groups is not None:
@@ -133,7 +134,7 @@ def check_settings(document: Document) -> Iterator[Diagnostic]:
         yield from check_devices(known, settings)
 
 
-def _unused(entry: Field, shapes: Record, modules: Iterable[Module]) -> Iterator[Diagnostic]:
+def _unused(entry: Field, shapes: DictValue, modules: Iterable[Module]) -> Iterator[Diagnostic]:
     """Names in `shapes` that are no dimension and no config parameter of the file."""
     known: set[str] = set()
     for module in modules:
@@ -142,7 +143,7 @@ def _unused(entry: Field, shapes: Record, modules: Iterable[Module]) -> Iterator
             known |= set(names_in(*port.type.dims)) if isinstance(port.type, TensorType) else set()
     for name in shapes.names():
         if name not in known:
-            yield rules.UNUSED_SIZE.at(entry.span, name=name, repair=guess(name, sorted(known)))
+            yield rules.UNUSED_SIZE.at(entry.span, name=name, repair=suggest(name, sorted(known)))
 
 
 def check_devices(

@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from lamella.base.errors import Found
+from lamella.lang.module.annotations.table import (
+    DECLARATION,
+    GRAPH,
+    IDENTITY,
+    INSTANCE,
+    OPERATION,
+    PARAMETER,
+    PORT,
+)
 from lamella.lang.module.nodes import (
+    Annotation,
     ArrayType,
+    Backward,
     Call,
     Conditional,
     ConfigParam,
@@ -18,7 +30,6 @@ from lamella.lang.module.nodes import (
     Let,
     Member,
     Module,
-    Name,
     Operation,
     Param,
     Port,
@@ -28,11 +39,10 @@ from lamella.lang.module.nodes import (
 )
 from lamella.lang.module.resolve.lineage import trace_lineage
 from lamella.lang.module.resolve.nodes import Declared, Scope
-from lamella.lang.module.resolve.problem import Problem
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class View:
+class DeclarationView:
     """A declaration, its ancestors with the scopes they are read in, and the names of its two worlds."""
 
     module: Module
@@ -81,7 +91,7 @@ def _latest(found: Iterator[tuple[Port, ...] | None]) -> tuple[Port, ...] | None
     return given[-1] if given else None
 
 
-def view_of(module: Module, scope: Scope | None) -> View:
+def view_of(module: Module, scope: Scope | None) -> DeclarationView:
     """The view of a declaration; without a scope nothing that it inherits is known."""
     lineage, whole = _lineage(module, scope)
     heads = [item.params for item, _ in lineage if item.params is not None]
@@ -94,7 +104,9 @@ def view_of(module: Module, scope: Scope | None) -> View:
         constants |= {entry.name for entry in item.bindings if isinstance(entry, Let | RuntimeDim)}
         built |= {entry.name for entry in item.constants}
         params |= {param.path.parts[0].name: (param, place) for param in item.tensors if is_plain(param)}
-    return View(module, tuple(lineage), scope, whole, config, frozenset(constants), params, frozenset(built))
+    return DeclarationView(
+        module, tuple(lineage), scope, whole, config, frozenset(constants), params, frozenset(built)
+    )
 
 
 def is_plain(param: Param) -> bool:
@@ -109,12 +121,12 @@ def _lineage(module: Module, scope: Scope | None) -> tuple[list[tuple[Module, Sc
         return [(module, scope)], False
     try:
         found = trace_lineage(Declared(scope.unit, module), scope)
-    except Problem:
+    except Found:
         return [(module, scope)], False
     return [(item.module, item.scope) for item in found], True
 
 
-# --- walking ----------------------------------------------------------------------------------------------------
+# --- walking ------------------------------------------------------------------------------------------------
 
 
 def own_graph(module: Module) -> tuple[Statement, ...]:
@@ -161,21 +173,72 @@ def root_of(expr: Expr) -> Expr:
     return expr
 
 
-def callee_module(operation: Operation, view: View) -> tuple[Module, Scope | None] | None:
-    """The declaration that an operation calls, where it is a module that can be found."""
-    root = root_of(operation.callee)
-    child = view.child(root.id) if isinstance(root, Name) else None
-    if child is not None:
-        if isinstance(operation.callee, Member):
-            return None
-        return find_module(child[0].module, child[1])
-    name = operation.callee.id if isinstance(operation.callee, Name) else operation.callee.span.text
-    return find_module(name, view.scope)
-
-
 def find_module(name: str, scope: Scope | None) -> tuple[Module, Scope | None] | None:
     """A module by its name, with the scope of its file."""
     declared = None if scope is None else scope.find(name)
     if scope is None or declared is None or not isinstance(declared.declaration, Module):
         return None
     return declared.declaration, scope.of(declared)
+
+
+# --- every place of a declaration where annotations stand ---------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Annotations that stand together, and on what.
+
+    Of a statement: the operations that flow into the annotated tensor.
+    """
+
+    annotations: tuple[Annotation, ...]
+    place: str
+    operations: tuple[Operation, ...] = ()
+    flow: Flow | None = None
+
+
+def spots_of(module: Module) -> Iterator[Spot]:
+    """All spots of a declaration that have annotations."""
+    yield from (spot for spot in _all(module) if spot.annotations)
+
+
+def _all(module: Module) -> Iterator[Spot]:
+    yield Spot(module.annotations, DECLARATION)
+    yield from (Spot(param.annotations, _place_of(param)) for param in module.tensors)
+    for part in (module.forward, module.backward):
+        if part is not None:
+            yield Spot(part.annotations, GRAPH)
+            yield from _ports(part)
+            yield from _statements(part.graph or ())
+
+
+def _ports(part: Forward | Backward) -> Iterator[Spot]:
+    gradients = part.gradients if isinstance(part, Backward) else ()
+    for port in (*(part.inputs or ()), *(part.outputs or ()), *gradients):
+        yield Spot(port.annotations, PORT)
+
+
+def _place_of(param: Param) -> str:
+    kind = param.type.element if isinstance(param.type, ArrayType) else param.type
+    return INSTANCE if isinstance(kind, InstanceType) else PARAMETER
+
+
+def _statements(graph: tuple[Statement, ...]) -> Iterator[Spot]:
+    for flow in flows_in(graph):
+        operations = operations_before(flow, len(flow.steps))
+        place = OPERATION if operations else IDENTITY
+        yield Spot(flow.annotations, place, operations, flow)
+        yield from (Spot(target.annotations, place, operations, flow) for target in flow.targets)
+        for number, step in enumerate(flow.steps):
+            if isinstance(step, Operation) and step.annotations:
+                yield Spot(step.annotations, OPERATION, operations_before(flow, number + 1), flow)
+
+
+def operations_before(flow: Flow, end: int) -> tuple[Operation, ...]:
+    """The operations of the first steps of a statement; sources that are calls come first."""
+    made = [
+        Operation(item.callee, item.arguments, span=item.span)
+        for item in flow.sources
+        if isinstance(item, Call)
+    ]
+    return (*made, *(step for step in flow.steps[:end] if isinstance(step, Operation)))

@@ -1,5 +1,6 @@
-"""Declarations with values: constant expressions, configs, inheritance, parameters."""
+"""Specialisation of declarations by values: constant expressions, configs, inheritance, parameters."""
 
+from lamella.lang.module.instantiate.bind import find_presets, read_preset
 from lamella.lang.module.instantiate.build import instantiate
 from lamella.lang.module.instantiate.nodes import (
     BuiltConstant,
@@ -9,8 +10,7 @@ from lamella.lang.module.instantiate.nodes import (
     TensorSlot,
     Value,
 )
-from lamella.lang.module.instantiate.presets import find_presets, read_preset
-from lamella.lang.module.instantiate.walk import children, children_at, slot_at, walk
+from lamella.lang.module.instantiate.tree import children, children_at, slot_at, walk
 
 __all__ = [
     "BuiltConstant",

@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Dim, Extent, symbol
+from lamella.base.errors import Found
 from lamella.base.limits import LARGEST
-from lamella.base.source import Span
-from lamella.lang.module.instantiate.collecting import Findings
-from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
-from lamella.lang.module.instantiate.nodes import Items, Known, Record, Value
-from lamella.lang.module.instantiate.telling import describe, names_in, quote, tell
+from lamella.base.source import NOWHERE, Span
+from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
+from lamella.lang.module.instantiate.inherit import Merged
+from lamella.lang.module.instantiate.messages import describe, format_values, quote
+from lamella.lang.module.instantiate.nodes import DictValue, Items, Known, Value
 from lamella.lang.module.nodes import (
-    Argument,
     Binding,
     Bool,
     ConfigParam,
@@ -22,21 +23,62 @@ from lamella.lang.module.nodes import (
     Constraint,
     Dict,
     Expr,
+    Field,
     Integer,
     Let,
     List,
     Module,
     Name,
     Null,
+    Preset,
     Real,
     RuntimeDim,
+    ScalarType,
+    TensorType,
     Text,
+    names_in,
 )
-from lamella.lang.module.resolve.near import guess
+from lamella.lang.module.resolve.nodes import Scope
 from lamella.lang.module.rules import constants as rules
 from lamella.lang.module.rules import names as name_rules
 from lamella.lang.module.rules import syntax
+from lamella.lang.module.suggest import suggest
 from lamella.lang.module.words import DTYPES
+
+# --- findings of one instantiation: each place once, and nothing that follows from an earlier mistake -------
+
+
+Result = TypeVar("Result")
+
+
+class Findings:
+    """The findings so far, in order."""
+
+    __slots__ = ("_seen", "items")
+
+    def __init__(self) -> None:
+        self.items: list[Diagnostic] = []
+        self._seen: set[tuple[str, str, int, int]] = set()
+
+    def add(self, *findings: Diagnostic) -> None:
+        """Keep findings, unless the same was said of the same place before."""
+        for finding in findings:
+            span = finding.span
+            # Findings without a place differ only by their sentence.
+            key = (finding.code, finding.message if span is NOWHERE else "", span.start, span.end)
+            place = (key[0], f"{key[1]} {id(span.source)}", key[2], key[3])
+            if place not in self._seen:
+                self._seen.add(place)
+                self.items.append(finding)
+
+    def attempt(self, compute: Callable[[], Result]) -> Result | None:
+        """The result of a computation, or None with its finding kept."""
+        try:
+            return compute()
+        except Found as problem:
+            self.add(problem.finding)
+            return None
+
 
 # --- types of config parameters: what they take, and what it becomes ----------------------------------------
 
@@ -79,7 +121,7 @@ def takes_words(kind: ConfigType) -> bool:
 
 
 def fit(known: Known, kind: ConfigType, what: str) -> Known:
-    """A value as a parameter of some type holds it; Problem where it does not fit."""
+    """A value as a parameter of some type holds it; raises Found where it does not fit."""
     value = _convert(known.value, kind, what, known.span)
     return replace(known, value=value, choices=kind.choices)
 
@@ -105,7 +147,7 @@ def _single(value: Value, kind: ConfigType, what: str, span: Span) -> Value:
         "string": isinstance(value, str),
         "dtype": isinstance(value, str) and value in DTYPES,
         "enum": isinstance(value, str) and value in kind.choices,
-        "dict": isinstance(value, Record),
+        "dict": isinstance(value, DictValue),
     }
     if fits.get(kind.name, True):
         return value
@@ -120,20 +162,20 @@ def _wanted(kind: ConfigType) -> str:
 
 def _repair(value: Value, kind: ConfigType) -> str:
     if isinstance(value, str) and kind.name in ("enum", "dtype"):
-        return guess(value, kind.choices if kind.name == "enum" else DTYPES)
+        return suggest(value, kind.choices if kind.name == "enum" else DTYPES)
     return "None is taken by a type with '?'" if value is None else ""
 
 
-def _wrong(what: str, value: Value, wanted: str, span: Span, repair: str = "") -> Problem:
-    return Problem(rules.KIND.at(span, what=what, found=describe(value), wanted=wanted, repair=repair))
+def _wrong(what: str, value: Value, wanted: str, span: Span, repair: str = "") -> Found:
+    return Found(rules.KIND.at(span, what=what, found=describe(value), wanted=wanted, repair=repair))
 
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Names:
-    """The constant world of one instance: values so far, and names whose value could not be found.
+class ConstantScope:
+    """The symbol table of the constants of one instance: values so far, and names whose value could not be found.
 
     What uses such a name is left out without a second finding.
     """
@@ -178,54 +220,46 @@ def runtime_dimension(name: str) -> Extent:
     return symbol(name, LARGEST)
 
 
-def evaluate_argument(argument: Expr, param: ConfigParam, names: Names) -> Known:
-    """The value of an argument in the world of the caller, with the source that it has for the callee."""
-    around = Surroundings(where=f"in '{names.module}'", words=takes_words(type_of(param)))
-    return Known(evaluate(argument, names.known, around), _source(argument, names), argument.span)
+def bind_constants(
+    merged: Merged, given: Mapping[str, Known], span: Span, findings: Findings
+) -> ConstantScope:
+    """The constant scope of an instance: config parameters, inherited defaults, lets and constraints in order."""
+    module = merged.module
+    params = [param.name for param in module.params or ()]
+    # A dimension of the inputs may have the name of a tensor: in a constant it is the dimension.
+    runtime = _runtime_names(module)
+    names = ConstantScope(module.name, findings, runtime=runtime, tensors=_tensor_names(module) - runtime)
+    for name in given:
+        if name not in params:
+            repair = suggest(name, params)
+            place = given[name].span
+            findings.add(name_rules.UNKNOWN_ARGUMENT.at(place, module=module.name, name=name, repair=repair))
+    _bind_params(module, given, names, span)
+    _bind_missing(merged.missing, names, span)
+    reserved = frozenset((*params, *(param.name for param in merged.missing)))
+    _run_bindings(module.bindings, names, reserved)
+    return names
 
 
-def _source(argument: Expr, names: Names) -> str:
-    """A name that is handed on keeps where its value came from."""
-    before = names.known.get(argument.id) if isinstance(argument, Name) else None
-    if before is None or before.source in ("", "let", "argument"):
-        return "argument"
-    if before.source == "default":
-        return f"argument from the default of '{names.module}'"
-    return before.source if before.source.startswith("argument") else f"argument from {before.source}"
+def _runtime_names(module: Module) -> frozenset[str]:
+    """Names in the shapes of inputs that are neither parameters nor lets."""
+    inputs = module.forward.inputs if module.forward is not None else None
+    types = [port.type for port in inputs or ()]
+    used = {name for kind in types if isinstance(kind, TensorType) for name in names_in(*kind.dims)}
+    lets = {item.name for item in module.bindings if isinstance(item, Let | RuntimeDim)}
+    return frozenset(used - lets - {param.name for param in module.params or ()})
 
 
-def match_arguments(
-    module: str, params: tuple[ConfigParam, ...], arguments: Iterable[Argument], findings: Findings
-) -> dict[str, Argument]:
-    """Arguments by the names of the parameters that take them: positional ones in order, then by name."""
-    places = {param.name: param for param in params}
-    found: dict[str, Argument] = {}
-    for index, argument in enumerate(arguments):
-        name = argument.name if argument.name is not None else _name_at(index, params)
-        if name is None:
-            what, wanted = f"the call of '{module}'", f"at most {len(params)}"
-            findings.add(rules.LENGTH.at(argument.span, what=what, found=index + 1, wanted=wanted, repair=""))
-        elif name not in places:
-            repair = guess(name, places)
-            findings.add(
-                name_rules.UNKNOWN_ARGUMENT.at(argument.span, module=module, name=name, repair=repair)
-            )
-        elif name in found:
-            findings.add(
-                name_rules.DUPLICATE.at(
-                    argument.span, kind="argument", name=name, where=f"a call of '{module}'"
-                )
-            )
-        else:
-            found[name] = argument
-    return found
+def _tensor_names(module: Module) -> frozenset[str]:
+    """Names of parameters, constants, inputs and outputs."""
+    forward = module.forward
+    ports = (*(forward.inputs or ()), *(forward.outputs or ())) if forward is not None else ()
+    named = [port.name for port in ports if port.name is not None and not isinstance(port.type, ScalarType)]
+    params = [param.path.parts[0].name for param in module.tensors]
+    return frozenset((*named, *params, *(item.name for item in module.constants)))
 
 
-def _name_at(index: int, params: tuple[ConfigParam, ...]) -> str | None:
-    return params[index].name if index < len(params) else None
-
-
-def bind_params(module: Module, given: Mapping[str, Known], names: Names, span: Span) -> None:
+def _bind_params(module: Module, given: Mapping[str, Known], names: ConstantScope, span: Span) -> None:
     """Give every config parameter the value that was given, or its default."""
     for param in module.params or ():
         known = given.get(param.name)
@@ -235,18 +269,18 @@ def bind_params(module: Module, given: Mapping[str, Known], names: Names, span: 
         )
 
 
-def _fit(param: ConfigParam, known: Known, names: Names) -> Known | None:
+def _fit(param: ConfigParam, known: Known, names: ConstantScope) -> Known | None:
     what = f"'{param.name}' of '{names.module}'"
     return names.findings.attempt(lambda: fit(known, type_of(param), what))
 
 
-def bind_missing(missing: Iterable[ConfigParam], names: Names, span: Span) -> None:
+def _bind_missing(missing: Iterable[ConfigParam], names: ConstantScope, span: Span) -> None:
     """Give the parameters that only an ancestor has their defaults."""
     for param in missing:
         names.bind(param.name, _default(param, names, "inherited default", span))
 
 
-def _default(param: ConfigParam, names: Names, source: str, span: Span) -> Known | None:
+def _default(param: ConfigParam, names: ConstantScope, source: str, span: Span) -> Known | None:
     default, kind = param.default, type_of(param)
     if default is None:
         repair = f"give it as {param.name}=…, or give the parameter a default"
@@ -260,7 +294,7 @@ def _default(param: ConfigParam, names: Names, source: str, span: Span) -> Known
     )
 
 
-def run_bindings(bindings: Iterable[Binding], names: Names, reserved: frozenset[str]) -> None:
+def _run_bindings(bindings: Iterable[Binding], names: ConstantScope, reserved: frozenset[str]) -> None:
     """Lets and constraints from top to bottom; `reserved` are the config parameters, which no let may be."""
     for binding in bindings:
         match binding:
@@ -279,7 +313,7 @@ def run_bindings(bindings: Iterable[Binding], names: Names, reserved: frozenset[
                 names.findings.add(syntax.STUB.at(binding.span, name=names.module))
 
 
-def _run_let(let: Let, names: Names) -> Known | None:
+def _run_let(let: Let, names: ConstantScope) -> Known | None:
     same = names.known.get(let.value.id) if isinstance(let.value, Name) else None
     choices = () if same is None else same.choices
     return names.attempt(
@@ -287,14 +321,14 @@ def _run_let(let: Let, names: Names) -> Known | None:
     )
 
 
-def _check_constraint(constraint: Constraint, names: Names) -> None:
+def _check_constraint(constraint: Constraint, names: ConstantScope) -> None:
     condition = constraint.condition
     if not names.is_usable(condition):
         return
     text = quote(condition.span, "condition")
     try:
         value = evaluate(condition, names.known, names.around)
-    except Problem as problem:
+    except Found as problem:
         finding = problem.finding
         if finding.code == rules.NOT_CONSTANT.code:
             finding = rules.CONSTRAINT_FORM.at(condition.span, text=text, found="not constant")
@@ -303,7 +337,37 @@ def _check_constraint(constraint: Constraint, names: Names) -> None:
     if not isinstance(value, bool):
         names.findings.add(rules.CONSTRAINT_FORM.at(condition.span, text=text, found=describe(value)))
     elif not value:
-        values = tell(names_in(condition), names.known)
+        values = format_values(names_in(condition), names.known)
         names.findings.add(
             rules.CONSTRAINT.at(condition.span, message=constraint.message, text=text, values=values)
         )
+
+
+# --- presets: named sets of config values -------------------------------------------------------------------
+
+
+def find_presets(scope: Scope) -> dict[str, Preset]:
+    """The presets of a file, by name: its own, and those that it imports."""
+    found = {**scope.imported, **scope.local}
+    items = (declared.declaration for declared in found.values())
+    return {item.name: item for item in items if isinstance(item, Preset)}
+
+
+def read_preset(preset: Preset) -> tuple[dict[str, Known], tuple[Diagnostic, ...]]:
+    """The config values of a preset; a value may use those above it."""
+    findings = Findings()
+    config: dict[str, Known] = {}
+    for item in preset.fields:
+        try:
+            config[item.name] = _preset_value(item, preset.name, config)
+        except Found as problem:
+            findings.add(problem.finding)
+    return config, tuple(findings.items)
+
+
+def _preset_value(item: Field, preset: str, config: dict[str, Known]) -> Known:
+    if isinstance(item.value, str | tuple):
+        what, found = f"'{item.name}' of the preset '{preset}'", "no value"
+        raise Found(rules.KIND.at(item.span, what=what, found=found, wanted="a constant", repair=""))
+    around = Surroundings(where=f"in the preset '{preset}'", words=True)
+    return Known(evaluate(item.value, config, around), f"preset '{preset}'", item.span)

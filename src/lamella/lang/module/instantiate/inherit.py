@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from lamella.lang.module.instantiate.overrides import is_override
+from lamella.lang.module.instantiate.tree import is_override
 from lamella.lang.module.nodes import (
     Backward,
     ConfigParam,

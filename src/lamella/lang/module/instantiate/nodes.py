@@ -12,7 +12,7 @@ from lamella.base.source import Span, where
 from lamella.lang.module.nodes import Annotation, Module
 from lamella.lang.module.resolve.nodes import Declared, Scope
 
-Value: TypeAlias = "int | float | bool | str | Dim | tuple[Value, ...] | Record | None"
+Value: TypeAlias = "int | float | bool | str | Dim | tuple[Value, ...] | DictValue | None"
 """What a constant expression is; `Dim` where it depends on a dimension that only the inputs bind."""
 
 
@@ -35,7 +35,7 @@ class Items(tuple["Value", ...]):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class DictValue:
     """A dict that was computed: values by their keys, in the order of the text."""
 
     entries: tuple[tuple[str, Value], ...]
@@ -59,7 +59,7 @@ def _held(value: Value) -> tuple[int, int]:
     """How many values stand in a value, and how deep."""
     if isinstance(value, Items):
         return value.size, value.depth
-    if isinstance(value, Record):
+    if isinstance(value, DictValue):
         return value.held
     return (0, 0) if not isinstance(value, tuple) else _held(Items.of(value))
 

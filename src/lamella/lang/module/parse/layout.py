@@ -1,4 +1,4 @@
-"""Layout: which newlines end a line, and where blocks begin and end."""
+"""The offside rule: which newlines end a line, and where blocks begin and end by indentation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLOSING = {"(": ")", "[": "]", "{": "}"}
 _NESTING = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 
 
-class Layout:
+class IndentationLayout:
     """Turns the newlines of a text into the ends of lines, and changes of indentation into tokens without text.
 
     A newline means nothing inside brackets, before `->`, and before `@` behind a data-flow statement. Lines with
@@ -142,7 +142,9 @@ class Layout:
         """Whether the line whose first token this is goes on with the line before it."""
         text = self._tokens.texts[ahead]
         if self._depth:
+            # Else a bracket that is never closed would swallow the rest of the file.
             return not self._begins_anew(ahead, lead)
+        # No statement begins with an arrow.
         if text == "->":
             return bool(self._found.kinds)
         if text != "@" or not self._found.kinds:

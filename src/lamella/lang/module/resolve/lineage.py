@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import Span
 from lamella.lang.module.nodes import ConfigParam, InstanceType, Module, Preset, Primitive, Recipe
-from lamella.lang.module.resolve.near import guess
 from lamella.lang.module.resolve.nodes import Declared, Scope
-from lamella.lang.module.resolve.problem import Problem
 from lamella.lang.module.rules import constants, syntax
 from lamella.lang.module.rules import inheritance as rules
 from lamella.lang.module.rules import names as name_rules
+from lamella.lang.module.suggest import suggest
 
 _KINDS = {Primitive: "a primitive", Recipe: "a recipe", Preset: "a preset"}
 
@@ -28,21 +28,21 @@ class Generation:
 
 
 def trace_lineage(declared: Declared, scope: Scope, limits: Limits = DEFAULT) -> list[Generation]:
-    """A declaration and those that it extends, the first ancestor first; Problem where one is none."""
+    """A declaration and those that it extends, the first ancestor first; raises Found where one is none."""
     found: list[Generation] = []
     seen: set[int] = set()
     while True:
         module = declared.declaration
         if not isinstance(module, Module):
-            raise Problem(_not_a_module(found[-1].module, module))
+            raise Found(_not_a_module(found[-1].module, module))
         if id(module) in seen:
             cycle = " -> ".join([*(item.module.name for item in found), module.name])
-            raise Problem(rules.CYCLE.at(found[0].module.span, name=found[0].module.name, cycle=cycle))
+            raise Found(rules.CYCLE.at(found[0].module.span, name=found[0].module.name, cycle=cycle))
         seen.add(id(module))
         found.append(Generation(declared, module, scope))
         if len(found) > limits.max_depth:
             what = f"the number of ancestors of '{found[0].module.name}'"
-            raise Problem(
+            raise Found(
                 syntax.LIMIT.at(found[0].module.span, what=what, limit=limits.max_depth, option="max_depth")
             )
         if module.extends is None:
@@ -60,8 +60,8 @@ def _find(name: str, scope: Scope, span: Span) -> Declared:
     if found is not None:
         return found
     home = scope.library.home(name)
-    repair = f"import {home}" if home else guess(name, scope.names())
-    raise Problem(name_rules.UNKNOWN.at(span, name=name, where="here", repair=repair))
+    repair = f"import {home}" if home else suggest(name, scope.names())
+    raise Found(name_rules.UNKNOWN.at(span, name=name, where="here", repair=repair))
 
 
 def _not_a_module(child: Module, found: Primitive | Recipe | Preset) -> Diagnostic:
@@ -75,11 +75,11 @@ def config_params(lineage: list[Generation]) -> tuple[ConfigParam, ...]:
 
 
 def find_module(kind: InstanceType, scope: Scope) -> Declared:
-    """The module that a parameter names; Problem where there is none of that name."""
+    """The module that a parameter names; raises Found where there is none of that name."""
     found = _find(kind.module, scope, kind.span)
     if not isinstance(found.declaration, Module):
         what, kind_found = f"'{kind.module}'", _KINDS[type(found.declaration)]
-        raise Problem(
+        raise Found(
             constants.KIND.at(
                 kind.span, what=what, found=kind_found, wanted="a module, block or model", repair=""
             )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lamella.base.diagnostic import Diagnostic, Label
 from lamella.base.source import Source, Span
-from lamella.lang.module.resolve.nodes import Resolved, Unit
+from lamella.lang.module.resolve.nodes import Resolved, SourceUnit
 from lamella.lang.module.rules import names as rules
 
 FILE_NAME = "module.lock"
@@ -44,7 +44,7 @@ def write_lock(resolved: Resolved) -> str:
     return "\n".join([_HEAD, "version: 1", "resolved_modules:", *lines, ""])
 
 
-def _state(unit: Unit) -> str:
+def _state(unit: SourceUnit) -> str:
     """A file of the standard library by its version, another by its text."""
     return f"v{unit.version}" if unit.standard else f"local@{unit.digest[:_DIGITS]}"
 
@@ -97,6 +97,6 @@ def check_lock(resolved: Resolved, lock: Lock) -> tuple[Diagnostic, ...]:
     return tuple({item.span: item for item in reversed(findings)}.values())[::-1]
 
 
-def _agrees(found: str, unit: Unit) -> bool:
+def _agrees(found: str, unit: SourceUnit) -> bool:
     digest = found.removeprefix("local@")
     return unit.digest.startswith(digest) and not unit.standard if digest != found else found == _state(unit)

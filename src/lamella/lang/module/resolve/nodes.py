@@ -13,7 +13,7 @@ from lamella.lang.module.nodes import Declaration, Document
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Unit:
+class SourceUnit:
     """A file: the dotted name it is imported by, its text as nodes, its version and the digest of its text."""
 
     name: str
@@ -29,7 +29,7 @@ class Unit:
 class Declared:
     """A declaration and the file that holds it; two are the same where their declarations are one object."""
 
-    unit: Unit
+    unit: SourceUnit
     declaration: Declaration
 
     @property
@@ -42,7 +42,7 @@ class Declared:
         return self.declaration is other.declaration
 
 
-class Library(Protocol):
+class StandardLibrary(Protocol):
     """The standard library as a scope sees it: found by name, read when asked for."""
 
     def primitive(self, name: str) -> Declared | None:
@@ -92,15 +92,15 @@ class NoLibrary:
 
 @dataclass(slots=True, eq=False)
 class Scope:
-    """What the names in one file mean: its own declarations, then imported ones, then the primitives."""
+    """The symbol table of one file: its own declarations, then imported ones, then the primitives."""
 
-    unit: Unit
+    unit: SourceUnit
     local: Mapping[str, Declared]
     imported: Mapping[str, Declared] = field(default_factory=dict)
     spaces: Mapping[str, Namespace] = field(default_factory=dict)
     """Namespaces by the dotted prefix that qualified names write."""
-    library: Library = field(default_factory=NoLibrary)
-    scopes: dict[Unit, Scope] = field(default_factory=dict)
+    library: StandardLibrary = field(default_factory=NoLibrary)
+    scopes: dict[SourceUnit, Scope] = field(default_factory=dict)
     """The scopes of all files of the program."""
 
     def find(self, name: str) -> Declared | None:
@@ -132,11 +132,11 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class ResolvedImport:
     """An import as it was resolved: the path that was written, and the file it led to."""
 
     path: str
-    unit: Unit
+    unit: SourceUnit
     span: Span = where()
 
 
@@ -144,7 +144,7 @@ class Use:
 class Resolved:
     """A file with all it imports: its scope, the imports of the whole program, and what is wrong with them."""
 
-    unit: Unit
+    unit: SourceUnit
     scope: Scope
-    uses: tuple[Use, ...] = ()
+    uses: tuple[ResolvedImport, ...] = ()
     findings: tuple[Diagnostic, ...] = ()

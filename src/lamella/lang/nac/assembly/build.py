@@ -1,4 +1,4 @@
-"""Assembly nodes to a file: tables, header and data."""
+"""The assembler: nodes of a text to a file, with its tables, header and data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from lamella.base.cursor import SHOWN
 from lamella.base.diagnostic import Diagnostic, sort_findings
-from lamella.base.errors import InputError
+from lamella.base.errors import InputError, Malformed
 from lamella.base.limits import DEFAULT, Limits, hint_for
 from lamella.base.source import Span
 from lamella.lang.nac.assembly import words
@@ -18,33 +18,31 @@ from lamella.lang.nac.assembly.nodes import (
     Assembly,
     Blob,
     Bytes,
-    Call,
+    FileSlice,
     Id,
-    Item,
+    InlineBytes,
+    InlineConstant,
     Label,
     Line,
+    MemoryOrder,
     Moment,
-    Order,
+    OperationCall,
+    ProgramStep,
     Raw,
+    RowItem,
     Scaled,
-    Slice,
-    Step,
     System,
-    Value,
-    Weights,
-    Written,
+    WeightRow,
     Zeros,
 )
-from lamella.lang.nac.assembly.numbers import pack_singles, write_string, write_value
 from lamella.lang.nac.assembly.programs import (
-    StepProblem,
     encode_manifest_step,
     encode_plan_step,
     resolve_jumps,
 )
-from lamella.lang.nac.assembly.tables import Table, Tables
-from lamella.lang.nac.assembly.words import SYSTEM
-from lamella.lang.nac.check.sections.manifest import MAGIC
+from lamella.lang.nac.assembly.tables import AssemblyTable, AssemblyTables
+from lamella.lang.nac.assembly.words import SYSTEM, pack_singles, write_string, write_value
+from lamella.lang.nac.check.manifest import MAGIC
 from lamella.lang.nac.nodes import (
     CONVERGENCE,
     INPUT,
@@ -97,7 +95,7 @@ _CODES: Mapping[ConstantType, str] = MappingProxyType(
 class Encoder:
     """Turns the lines of one section into instructions; what is missing in the tables is added to them."""
 
-    tables: Tables
+    tables: AssemblyTables
     indices: Mapping[str, int]
     findings: list[Diagnostic] = field(default_factory=list)
 
@@ -108,7 +106,7 @@ class Encoder:
                 return Instruction(operation, variant, constants, offsets, line.span)
             case System() as system:
                 return self._system(index, line, system)
-            case Call() as call:
+            case OperationCall() as call:
                 return self._call(index, line, call)
 
     # --- system operations ----------------------------------------------------------------------------------
@@ -122,7 +120,7 @@ class Encoder:
             constants = tuple(lengths)
         return Instruction(operation, variant, constants, offsets, line.span)
 
-    def _operand(self, operand: int | str | Value | Id, span: Span) -> int:
+    def _operand(self, operand: int | str | InlineConstant | Id, span: Span) -> int:
         match operand:
             case int():
                 return operand
@@ -133,7 +131,7 @@ class Encoder:
 
     # --- regular operations ---------------------------------------------------------------------------------
 
-    def _call(self, index: int, line: Line, body: Call) -> Instruction:
+    def _call(self, index: int, line: Line, body: OperationCall) -> Instruction:
         operation = self._operation(body.operation, line.span)
         variant = self._variant(body, line.span)
         constants = tuple(self._constant(item) for item in body.arguments if not isinstance(item, Label))
@@ -150,7 +148,7 @@ class Encoder:
             return found
         return self._full(self.tables.operations.last, "operation", write_string(operation), span)
 
-    def _variant(self, body: Call, span: Span) -> int:
+    def _variant(self, body: OperationCall, span: Span) -> int:
         """The id of the signature; an operation without signature and arguments has none."""
         codes = body.signature
         if codes is None:
@@ -167,9 +165,9 @@ class Encoder:
     def _code(self, argument: Argument) -> str:
         if isinstance(argument, Label):
             return "T"
-        return _CODES[argument.type] if isinstance(argument, Value) else "c"
+        return _CODES[argument.type] if isinstance(argument, InlineConstant) else "c"
 
-    def _constant(self, constant: Value | Id) -> int:
+    def _constant(self, constant: InlineConstant | Id) -> int:
         if isinstance(constant, Id):
             return constant.number
         type_, value, span = constant.type, constant.value, constant.span
@@ -178,7 +176,9 @@ class Encoder:
             return found
         return self._full(self.tables.constants.last, "constant", write_value(type_, value), span)
 
-    def _known(self, table: Table[Parameter] | Table[Signature], meaning: str, span: Span, what: str) -> int:
+    def _known(
+        self, table: AssemblyTable[Parameter] | AssemblyTable[Signature], meaning: str, span: Span, what: str
+    ) -> int:
         found = table.id_of(meaning, span)
         return self._full(table.last, what, write_string(meaning), span) if found is None else found
 
@@ -208,7 +208,7 @@ class Encoder:
         span = item.orders[0].span.to(item.orders[-1].span) if item.orders else item.span
         return Tick(index, tuple(self._commands(item.orders)), span)
 
-    def _commands(self, orders: Sequence[Order]) -> Iterable[Command]:
+    def _commands(self, orders: Sequence[MemoryOrder]) -> Iterable[Command]:
         for order in orders:
             for target in order.targets:
                 index = target if isinstance(target, int) else self._index(target)
@@ -281,7 +281,7 @@ class _Builder:
         )
         return self._with_data(self._with_code(file))
 
-    def _items(self, section: str) -> Iterator[Item]:
+    def _items(self, section: str) -> Iterator[RowItem]:
         for item in self._assembly.sections:
             if item.name == section:
                 yield from (row.item for row in item.rows)
@@ -292,7 +292,7 @@ class _Builder:
     # --- instructions ---------------------------------------------------------------------------------------
 
     def _with_code(self, file: File) -> File:
-        tables = Tables(str(self._fields.get("nac", V1_6)))
+        tables = AssemblyTables(str(self._fields.get("nac", V1_6)))
         tables.fill(file)
         lines = self._rows(words.CODE, Line)
         encoder = self._encoder(tables, lines)
@@ -314,7 +314,7 @@ class _Builder:
             training=backward,
         )
 
-    def _encoder(self, tables: Tables, lines: tuple[Line, ...]) -> Encoder:
+    def _encoder(self, tables: AssemblyTables, lines: tuple[Line, ...]) -> Encoder:
         indices, findings = index_labels(lines)
         self.findings += findings
         return Encoder(tables, indices)
@@ -347,11 +347,11 @@ class _Builder:
     # --- data -----------------------------------------------------------------------------------------------
 
     def _with_data(self, file: File) -> File:
-        manifest = self._rows(words.MANIFEST, Blob) + self._rows(words.MANIFEST, Step)
+        manifest = self._rows(words.MANIFEST, Blob) + self._rows(words.MANIFEST, ProgramStep)
         return replace(
             file,
-            tensors=tuple(self._tensor(item) for item in self._rows(words.TENSORS, Weights)),
-            arrays=tuple(self._array(item) for item in self._rows(words.ARRAYS, Weights)),
+            tensors=tuple(self._tensor(item) for item in self._rows(words.TENSORS, WeightRow)),
+            arrays=tuple(self._array(item) for item in self._rows(words.ARRAYS, WeightRow)),
             manifest=self._program(manifest, MAGIC, encode_manifest_step),
             manifest_span=manifest[0].span.to(manifest[-1].span) if manifest else self._assembly.span,
             orchestrator=self._orchestrator(),
@@ -361,12 +361,12 @@ class _Builder:
             ),
         )
 
-    def _tensor(self, item: Weights) -> Tensor:
+    def _tensor(self, item: WeightRow) -> Tensor:
         quantization = self._quantization(item.scaled)
         data = self._bytes(item.data)
         return Tensor(int(item.key), item.dtype, item.shape, quantization, data, item.span)
 
-    def _array(self, item: Weights) -> Array:
+    def _array(self, item: WeightRow) -> Array:
         return Array(str(item.key), item.dtype, item.shape, self._bytes(item.data), item.span)
 
     def _quantization(self, scaled: Scaled | None) -> Quantization:
@@ -384,13 +384,15 @@ class _Builder:
 
     def _orchestrator(self) -> Orchestrator:
         constants = self._rows(words.ORCHESTRATOR, Constant)
-        steps = resolve_jumps(self._rows(words.ORCHESTRATOR, Step))
-        rows: tuple[Blob | Step, ...] = (*self._rows(words.ORCHESTRATOR, Blob), *steps)
+        steps = resolve_jumps(self._rows(words.ORCHESTRATOR, ProgramStep))
+        rows: tuple[Blob | ProgramStep, ...] = (*self._rows(words.ORCHESTRATOR, Blob), *steps)
         places = [item.span for item in rows or constants] or [self._assembly.span]
         span, lines = places[0].to(places[-1]), tuple(item.span for item in steps)
         return Orchestrator(self._program(rows, b"", encode_plan_step), constants, span, lines)
 
-    def _program(self, rows: Sequence[Blob | Step], head: bytes, encode: Callable[[Step], bytes]) -> Data:
+    def _program(
+        self, rows: Sequence[Blob | ProgramStep], head: bytes, encode: Callable[[ProgramStep], bytes]
+    ) -> Data:
         """The bytes of a manifest or a plan, given as bytes or as instructions."""
         found = [head] if rows else []
         for item in rows:
@@ -398,17 +400,17 @@ class _Builder:
                 return self._bytes(item.data)
             try:
                 found.append(encode(item))
-            except StepProblem as problem:
-                self.findings.append(rules.STEP.at(item.span, name=item.name, reason=problem.reason))
+            except Malformed as problem:
+                self.findings.append(rules.STEP.at(item.span, name=item.name, reason=str(problem)))
         return b"".join(found)
 
     def _bytes(self, data: Bytes) -> Data:
         match data:
-            case Written():
+            case InlineBytes():
                 return data.data
             case Zeros():
                 return self._zero_bytes(data)
-            case Slice():
+            case FileSlice():
                 return self._slice(data)
 
     def _zero_bytes(self, data: Zeros) -> Data:
@@ -427,7 +429,7 @@ class _Builder:
         self.findings.append(rules.LIMIT.at(data.span, what=what, limit=limit, repair=repair))
         return b""
 
-    def _slice(self, data: Slice) -> Data:
+    def _slice(self, data: FileSlice) -> Data:
         whole = self._file(data)
         if whole is None:
             return b""
@@ -438,12 +440,12 @@ class _Builder:
             return b""
         return whole[data.offset : end]
 
-    def _file(self, data: Slice) -> memoryview | None:
+    def _file(self, data: FileSlice) -> memoryview | None:
         if data.name not in self._files:
             self._files[data.name] = self._open(data)
         return self._files[data.name]
 
-    def _open(self, data: Slice) -> memoryview | None:
+    def _open(self, data: FileSlice) -> memoryview | None:
         """The bytes of a file beside the text, each read once; a finding says why there are none."""
         if not _is_plain(data.name):
             self._refuse(data, "it is not the name of a file in the folder of the text", "")
@@ -456,7 +458,7 @@ class _Builder:
                 self._refuse(data, problem.message, problem.hint)
         return None
 
-    def _refuse(self, data: Slice, reason: str, repair: str) -> None:
+    def _refuse(self, data: FileSlice, reason: str, repair: str) -> None:
         self.findings.append(rules.COMPANION.at(data.span, name=data.name, reason=reason, repair=repair))
 
 

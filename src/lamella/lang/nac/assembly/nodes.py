@@ -28,7 +28,7 @@ class Zeros:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class InlineBytes:
     """`hex(…)`, `base64(…)` or `text(…)`: bytes that stand in the text."""
 
     encoding: Encoding
@@ -37,7 +37,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class FileSlice:
     """`file(NAME, OFFSET, SIZE)`: bytes of a file in the same folder."""
 
     name: str
@@ -46,7 +46,7 @@ class Slice:
     span: Span = where()
 
 
-Bytes = Zeros | Written | Slice
+Bytes = Zeros | InlineBytes | FileSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Scaled:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class WeightRow:
     """A row of `.tensors`, with a parameter id, or of `.arrays`, with a name."""
 
     key: int | str
@@ -90,7 +90,7 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class InlineConstant:
     """A constant by its value."""
 
     type: ConstantType
@@ -106,7 +106,7 @@ class Id:
     span: Span = where()
 
 
-Argument = Label | Value | Id
+Argument = Label | InlineConstant | Id
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +114,12 @@ class System:
     """An instruction without signature: what it names, and the results it takes."""
 
     word: str
-    operands: tuple[int | str | Value | Id, ...] = ()
+    operands: tuple[int | str | InlineConstant | Id, ...] = ()
     labels: tuple[Label, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OperationCall:
     """A regular operation; where the signature is left out it follows from the arguments."""
 
     operation: str | Id
@@ -138,7 +138,7 @@ class Raw:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class MemoryOrder:
     """`@free(%1, %2)`: commands of one action in a row."""
 
     action: int
@@ -151,8 +151,8 @@ class Line:
     """One instruction with its memory commands."""
 
     label: Label
-    body: System | Call | Raw
-    orders: tuple[Order, ...] = ()
+    body: System | OperationCall | Raw
+    orders: tuple[MemoryOrder, ...] = ()
     span: Span = where()
 
 
@@ -161,7 +161,7 @@ class Moment:
     """A row of `.schedule`: the commands of a tick."""
 
     index: int
-    orders: tuple[Order, ...]
+    orders: tuple[MemoryOrder, ...]
     span: Span = where()
 
 
@@ -169,7 +169,7 @@ StepOperand = int | str | tuple[int | str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProgramStep:
     """One instruction of the manifest or of the orchestrator's plan."""
 
     name: str
@@ -177,23 +177,25 @@ class Step:
     span: Span = where()
 
 
-Item = Operation | Signature | Constant | Parameter | Input | Weights | Blob | Line | Moment | Step
+RowItem = (
+    Operation | Signature | Constant | Parameter | Input | WeightRow | Blob | Line | Moment | ProgramStep
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AssemblyRow:
     """An entry of a section with the comments around it."""
 
-    item: Item
+    item: RowItem
     notes: Notes = beside()
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class AssemblySection:
     """`.name` and its rows."""
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[AssemblyRow, ...]
     span: Span = where()
     notes: Notes = beside()
 
@@ -213,6 +215,6 @@ class Assembly:
     """A whole text: the fields of the header, the first of them `nac`, and the sections."""
 
     fields: tuple[Field, ...]
-    sections: tuple[Section, ...]
+    sections: tuple[AssemblySection, ...]
     span: Span = where()
     end: Notes = beside()

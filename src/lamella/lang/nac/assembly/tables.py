@@ -1,4 +1,4 @@
-"""The tables of a file as the text uses them: names and values stand for ids wherever that is exact."""
+"""Symbol tables of the assembly text: names and values stand for ids wherever that is exact."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LAST_CONSTANT = 32767
 """The largest id of a constant or a parameter that field C can hold."""
 
 
-class Table(Generic[R]):
+class AssemblyTable(Generic[R]):
     """Records with ids and meanings; a meaning stands for the first record that has it.
 
     A meaning without a record gets one, under the next id that is free.
@@ -84,16 +84,16 @@ def constant_key(type_: ConstantType, value: ConstantValue) -> str:
     return f"{type_.value} {value!r}"
 
 
-class Tables:
+class AssemblyTables:
     """The four tables that instructions refer to, and the standard operations of the file's version."""
 
     def __init__(self, version: str) -> None:
-        self.operations = Table(FIRST_CUSTOM, LAST, Operation)
-        self.signatures = Table(1, LAST, Signature)
-        self.parameters = Table(1, LAST_CONSTANT, Parameter)
+        self.operations = AssemblyTable(FIRST_CUSTOM, LAST, Operation)
+        self.signatures = AssemblyTable(1, LAST, Signature)
+        self.parameters = AssemblyTable(1, LAST_CONSTANT, Parameter)
         self.values: dict[str, ConstantValue] = {}
         self.types: dict[str, ConstantType] = {}
-        self.constants = Table(2, LAST_CONSTANT, self._constant)
+        self.constants = AssemblyTable(2, LAST_CONSTANT, self._constant)
         self.standard: Mapping[int, str] = standard_names(version)
         self._standard_ids = {name: number for number, name in self.standard.items()}
 

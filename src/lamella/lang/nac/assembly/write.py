@@ -12,27 +12,27 @@ from lamella.lang.nac.assembly import words
 from lamella.lang.nac.assembly.nodes import (
     Argument,
     Assembly,
+    AssemblySection,
     Blob,
     Bytes,
-    Call,
+    FileSlice,
     Id,
-    Item,
+    InlineConstant,
     Label,
     Line,
+    MemoryOrder,
     Moment,
-    Order,
+    OperationCall,
+    ProgramStep,
     Raw,
+    RowItem,
     Scaled,
-    Section,
-    Slice,
-    Step,
     StepOperand,
     System,
-    Value,
-    Weights,
+    WeightRow,
     Zeros,
 )
-from lamella.lang.nac.assembly.numbers import (
+from lamella.lang.nac.assembly.words import (
     write_integers,
     write_name,
     write_single,
@@ -62,7 +62,7 @@ def write_assembly(assembly: Assembly) -> str:
     return lines.text()
 
 
-def _write_section(lines: Lines, section: Section) -> None:
+def _write_section(lines: Lines, section: AssemblySection) -> None:
     lines.open_block(section.notes, f".{section.name}", apart=True)
     for index, row in enumerate(section.rows):
         notes = Notes(row.notes.above, row.notes.behind) if index == 0 else row.notes
@@ -70,7 +70,7 @@ def _write_section(lines: Lines, section: Section) -> None:
     lines.level -= 1
 
 
-def write_item(item: Item) -> list[str]:
+def write_item(item: RowItem) -> list[str]:
     """The lines of a row; only data takes more than one."""
     match item:
         case Operation(id, name) | Parameter(id, name) | Input(id, name):
@@ -82,20 +82,20 @@ def write_item(item: Item) -> list[str]:
         case Line():
             head = f"%{item.label.name} = {write_body(item.body)}"
             return [" ".join([head, *map(write_order, item.orders)])]
-        case Step(name, operands):
+        case ProgramStep(name, operands):
             return [f"{name}({', '.join(map(_step_operand, operands))})"]
         case Moment():
             return [" ".join([f"{item.index} =", *map(write_order, item.orders)])]
         case Blob():
             return _with_data("" if item.name is None else f"{write_name(item.name)} = ", item.data)
-        case Weights():
+        case WeightRow():
             return _weights(item)
 
 
 # --- instructions -------------------------------------------------------------------------------------------
 
 
-def write_body(body: System | Call | Raw) -> str:
+def write_body(body: System | OperationCall | Raw) -> str:
     """What stands behind the label of an instruction."""
     match body:
         case Raw(operation, variant, constants, offsets):
@@ -104,7 +104,7 @@ def write_body(body: System | Call | Raw) -> str:
             return f"{word}({_joined(labels)}, {_joined(operands)})"
         case System(word, operands, labels):
             return f"{word}({_joined([*operands, *labels])})"
-        case Call(operation, signature, arguments):
+        case OperationCall(operation, signature, arguments):
             codes = "" if signature is None else f":{write_name(signature)}"
             return f"{_operation(operation)}{codes}({_joined(arguments)})"
 
@@ -124,7 +124,7 @@ def write_operand(operand: Argument | int | str, sigil: str = "%") -> str:
     match operand:
         case Label(name):
             return f"{sigil}{name}"
-        case Value(type_, value):
+        case InlineConstant(type_, value):
             return write_value(type_, value)
         case Id(number):
             return f"#{number}"
@@ -134,7 +134,7 @@ def write_operand(operand: Argument | int | str, sigil: str = "%") -> str:
             return write_name(operand)
 
 
-def write_order(order: Order) -> str:
+def write_order(order: MemoryOrder) -> str:
     """Memory commands of one action."""
     return f"@{_ACTION_WORDS.get(order.action, order.action)}({_joined(order.targets)})"
 
@@ -152,7 +152,7 @@ def _atom(atom: int | str) -> str:
 # --- data ---------------------------------------------------------------------------------------------------
 
 
-def _weights(item: Weights) -> list[str]:
+def _weights(item: WeightRow) -> list[str]:
     key = item.key if isinstance(item.key, int) else write_name(item.key)
     dtype = words.DTYPES[item.dtype] if 0 <= item.dtype < len(words.DTYPES) else f"#{item.dtype}"
     lines = [f"{key} = {dtype}{write_integers(item.shape)} "]
@@ -196,7 +196,7 @@ def _with_data(head: str, data: Bytes) -> list[str]:
     match data:
         case Zeros(size):
             return [f"{head}zeros({size})"]
-        case Slice(name, offset, size):
+        case FileSlice(name, offset, size):
             return [f"{head}file({write_string(name)}, {offset}, {size})"]
     pieces = list(_pieces(data.encoding, data.data)) or [""]
     written = [write_string(piece) for piece in pieces]

@@ -7,19 +7,23 @@ from collections.abc import Iterable, Iterator
 
 from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, sort_findings
-from lamella.lang.nac.check.data import check_arrays, check_inputs, check_parameters, check_tensors
+from lamella.lang.nac.check.data import (
+    check_arrays,
+    check_inputs,
+    check_parameters,
+    check_resources,
+    check_tensors,
+)
 from lamella.lang.nac.check.instructions import check_instructions, check_training
-from lamella.lang.nac.check.memory.peak import Peak, peak_bytes
+from lamella.lang.nac.check.manifest import check_manifest
+from lamella.lang.nac.check.memory.peak import PeakMemory, peak_bytes
 from lamella.lang.nac.check.memory.schedule import check_schedule
-from lamella.lang.nac.check.sections.entry import check_entry
-from lamella.lang.nac.check.sections.manifest import check_manifest
-from lamella.lang.nac.check.sections.plan import check_plan
-from lamella.lang.nac.check.sections.resources import check_resources
-from lamella.lang.nac.check.sections.training import check_steps
+from lamella.lang.nac.check.plan import check_plan
 from lamella.lang.nac.check.tables import check_constants, check_operations, check_signatures, read_tables
+from lamella.lang.nac.check.training import check_steps, read_entry
 from lamella.lang.nac.nodes import File
 
-__all__ = ["Peak", "check", "peak_bytes"]
+__all__ = ["PeakMemory", "check", "peak_bytes"]
 
 
 MOST_FINDINGS = 1000
@@ -46,7 +50,7 @@ def _groups(file: File) -> Iterator[Iterator[Diagnostic]]:
     yield check_tensors(file, tables)
     yield check_arrays(file)
     yield check_resources(file)
-    yield check_entry(file, check)
+    yield iter(read_entry(file, check)[1])
     yield check_manifest(file)
     yield check_plan(file)
 

@@ -1,4 +1,4 @@
-"""The tables that instructions refer to: operations, signatures, constants, parameters; their ids mean one thing."""
+"""Symbol tables of a file: operations, signatures, constants, parameters by id; an id means one thing."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 from lamella.base.diagnostic import Diagnostic, Label
 from lamella.lang.nac.nodes import FIRST_REGULAR, Constant, File, Operation, Parameter, Signature
-from lamella.lang.nac.operations import LAST, Standard, standard_operations
-from lamella.lang.nac.rules import tables as rules
-from lamella.lang.nac.signatures import CONSTANT_CODES, TENSOR_CODES
+from lamella.lang.nac.operations import CONSTANT_CODES, LAST, TENSOR_CODES, Standard, standard_operations
+from lamella.lang.nac.rules import data as rules
 
 LAST_CONSTANT = 32767
 """The largest id that the signed entries of field C can name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class SymbolTables:
     """What the ids of a file stand for; of records with one id the first counts."""
 
     standard: Mapping[int, Standard]
@@ -38,9 +37,9 @@ class Tables:
         return known if known is not None and known.name == name else None
 
 
-def read_tables(file: File) -> Tables:
+def read_tables(file: File) -> SymbolTables:
     """The tables of a file."""
-    return Tables(
+    return SymbolTables(
         standard_operations(file.header.version),
         {item.id: item for item in reversed(file.operations)},
         {item.id: item for item in reversed(file.signatures)},
@@ -49,7 +48,7 @@ def read_tables(file: File) -> Tables:
     )
 
 
-def check_operations(file: File, tables: Tables) -> Iterator[Diagnostic]:
+def check_operations(file: File, tables: SymbolTables) -> Iterator[Diagnostic]:
     """Operations have ids that instructions can name, and one name each."""
     names: dict[str, Operation] = {}
     for item in file.operations:
@@ -73,7 +72,7 @@ def check_operations(file: File, tables: Tables) -> Iterator[Diagnostic]:
             )
 
 
-def check_signatures(file: File, tables: Tables) -> Iterator[Diagnostic]:
+def check_signatures(file: File, tables: SymbolTables) -> Iterator[Diagnostic]:
     """Signatures have ids that instructions can name, one meaning each, and known codes."""
     for item in file.signatures:
         first = tables.signatures[item.id]
@@ -91,7 +90,7 @@ def check_signatures(file: File, tables: Tables) -> Iterator[Diagnostic]:
             yield rules.SIGNATURE_CODE.at(item.span, code=wrong[0], codes=item.codes)
 
 
-def check_constants(file: File, tables: Tables) -> Iterator[Diagnostic]:
+def check_constants(file: File, tables: SymbolTables) -> Iterator[Diagnostic]:
     """Constants have ids that instructions can name, and one value each."""
     for item in file.constants:
         first = tables.constants[item.id]

@@ -3,45 +3,13 @@
 from __future__ import annotations
 
 from lamella.base.diagnostic import Rule
-from lamella.lang.nac.rules import (
-    assembly,
-    container,
-    data,
-    flow,
-    instructions,
-    planning,
-    reading,
-    roads,
-    running,
-    schedule,
-    sections,
-    tables,
-    tokenizing,
-    weights,
-    writing,
-)
+from lamella.lang.nac.rules import assembly, container, data, graphs, instructions, schedule, sections
 
 RULES: tuple[Rule, ...] = tuple(
     sorted(
         (
             rule
-            for module in (
-                container,
-                tables,
-                instructions,
-                schedule,
-                data,
-                weights,
-                sections,
-                assembly,
-                writing,
-                roads,
-                reading,
-                running,
-                tokenizing,
-                flow,
-                planning,
-            )
+            for module in (container, instructions, schedule, data, sections, assembly, graphs)
             for rule in vars(module).values()
             if isinstance(rule, Rule)
         ),

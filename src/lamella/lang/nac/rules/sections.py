@@ -1,8 +1,147 @@
-"""Resources, the tokenizer manifest, the orchestrator and arrays: NAC160 to NAC179; training: NAC176 to NAC288."""
+"""Rules of resources, manifests, plans, training, tokenizers: NAC160 to NAC179, NAC240 to 259, NAC275 to 286."""
 
 from __future__ import annotations
 
-from lamella.base.diagnostic import WARNING, Rule
+from lamella.base.diagnostic import NOTE, WARNING, Rule
+
+# --- plans of the orchestrator, verified and run: NAC240 to NAC249 ------------------------------------------
+
+
+# Before a plan runs
+CONSTANT_USE = Rule(
+    "NAC240",
+    "9 ORCH",
+    "{name} at byte {offset} of the plan cannot use constant {id}: {problem}",
+    hint="{repair}",
+)
+UNWRITTEN = Rule(
+    "NAC241",
+    "9 ORCH",
+    "{name} at byte {offset} of the plan reads slot {slot}, which is not written on every way to it",
+    hint="write the slot before the branch or the loop that may leave it empty",
+)
+RUN = Rule(
+    "NAC242",
+    "9 ORCH",
+    "{name} at byte {offset} of the plan {problem}",
+    hint="{repair}",
+)
+UNREACHED = Rule(
+    "NAC243",
+    "9 ORCH",
+    "{name} at byte {offset} of the plan is never reached, and {count} behind it",
+    WARNING,
+    "remove what no way leads to",
+)
+UNBOUNDED = Rule(
+    "NAC244",
+    "9 ORCH",
+    "{name} at byte {offset} of the plan {reason}, so that the number of its steps has no bound",
+    NOTE,
+    "a run ends at its budget of steps",
+)
+
+# While it runs
+NOT_ALLOWED = Rule(
+    "NAC245",
+    "9 ORCH",
+    "{name} at byte {offset} of the plan {action}, which is not allowed",
+    hint="allow it with --allow {flag}",
+)
+FAULT = Rule(
+    "NAC246",
+    "9 ORCH",
+    "{name} at byte {offset} of the plan {problem}",
+    hint="{repair}",
+)
+BUDGET = Rule(
+    "NAC247",
+    "9 ORCH",
+    "{name} at byte {offset} of the plan {problem}",
+    hint="raise it with --limit {limit}=N",
+)
+REFUSED = Rule(
+    "NAC248",
+    "9 ORCH",
+    "{name} at byte {offset} of the plan {problem}",
+    hint="{repair}",
+)
+PATCH = Rule(
+    "NAC249",
+    "9 ORCH",
+    "constant '{key}' of the plan cannot become {value}: {problem}",
+    hint="{repair}",
+)
+
+
+# --- what goes wrong where tokenizers are read, run or made: NAC250 to NAC259 -------------------------------
+
+
+PATTERN = Rule(
+    "NAC250",
+    "6.2 PROC",
+    "the pattern '{pattern}' {reason}",
+    hint="patterns have classes, groups, choices, counts and a look at the next character; they run in linear time",
+)
+NO_MANIFEST = Rule(
+    "NAC251",
+    "6.2 PROC",
+    "the file has no manifest of a tokenizer",
+    hint="a manifest stands in section PROC",
+)
+NO_VOCABULARY = Rule(
+    "NAC252",
+    "6.3 RSRC",
+    "{name} needs a vocabulary, and the file has none",
+    hint="a vocabulary is the resource 'vocab.b', 'tokenizer.json' or 'vocab.json'",
+)
+VOCABULARY = Rule(
+    "NAC253",
+    "6.3 RSRC",
+    "resource '{name}' {problem}",
+    hint="resources of tokenizers are written together with their manifest",
+)
+ORDER = Rule(
+    "NAC254",
+    "6.2 PROC",
+    "{name} at place {place} of the manifest {problem}",
+    hint="texts are changed, then split, then one instruction encodes them; a template and the ways back follow",
+)
+TOKEN = Rule(
+    "NAC255",
+    "6.2 PROC",
+    "{name} names the token '{token}', which the vocabulary does not have",
+    hint="tokens of a manifest are tokens of its vocabulary",
+)
+DOCUMENT = Rule(
+    "NAC256",
+    "6.2 PROC",
+    "{place} of the tokenizer {problem}",
+    hint="a tokenizer is the JSON text that the package 'tokenizers' saves",
+)
+NO_INSTRUCTION = Rule(
+    "NAC257",
+    "6.2 PROC",
+    "{place} of the tokenizer is {what}, which no instruction says",
+    hint="the page on tokenizers lists what manifests can say",
+)
+LEFT_OUT = Rule(
+    "NAC258",
+    "6.2 PROC",
+    "{place} of the tokenizer is left out: {reason}",
+    WARNING,
+    hint="ids of single texts are the same without it",
+)
+GROWTH = Rule(
+    "NAC259",
+    "6.2 PROC",
+    "{name} at place {place} of the manifest lets a text grow more than {most} times",
+    hint="put shorter texts into it, or fewer",
+)
+
+
+# --- resources, manifests, plans and training: NAC160 to NAC179, NAC275 to NAC286 ---------------------------
+
 
 # Resources
 RESOURCE_NAME = Rule(

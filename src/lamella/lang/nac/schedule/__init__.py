@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from lamella.lang.nac.check.memory.flow import Flow, is_load, read_flow
-from lamella.lang.nac.check.memory.peak import Peak, peak_bytes
+from lamella.lang.nac.check.memory.flow import UseRanges, is_load, read_flow
+from lamella.lang.nac.check.memory.peak import PeakMemory, peak_bytes
 from lamella.lang.nac.check.memory.schedule import LAST_TICK
 from lamella.lang.nac.nodes import INPUT, Action, Command, File, Tick
-from lamella.lang.nac.regions import Block
+from lamella.lang.nac.regions import InstructionBlock
 
 # --- A complete memory schedule, as version 1.6 words it: no FREE and no PRELOAD is lost --------------------
 
@@ -20,7 +20,7 @@ from lamella.lang.nac.regions import Block
 # --- how early a weight may be preloaded: as long as the program needs no more memory for it than -----------
 
 
-class Lives:
+class LiveRanges:
     """When results are alive, in moments: each tick has one while it executes and one after its commands."""
 
     __slots__ = ("begin", "end")
@@ -40,12 +40,12 @@ class Lives:
         return 2 * tick + 1
 
 
-class Memory:
+class LiveBytes:
     """The bytes that are alive at each moment."""
 
     __slots__ = ("alive", "most", "sizes")
 
-    def __init__(self, sizes: Mapping[int, int], lives: Lives) -> None:
+    def __init__(self, sizes: Mapping[int, int], lives: LiveRanges) -> None:
         changes = [0] * (2 * len(lives.begin) + 1)
         for index, (begin, end) in enumerate(zip(lives.begin, lives.end, strict=True)):
             size = sizes.get(index, 0)
@@ -60,7 +60,7 @@ class Memory:
         size = sum(self.sizes.get(load, 0) for load in run)
         chosen = window[0]
         for tick in window[1:]:
-            between = range(Lives.settled(tick), Lives.settled(chosen))
+            between = range(LiveRanges.settled(tick), LiveRanges.settled(chosen))
             if any(self.alive[moment] + size > self.most for moment in between):
                 break
             for moment in between:
@@ -82,11 +82,13 @@ def plan_memory(file: File, sizes: Mapping[int, int] | None = None) -> tuple[Tic
     """
     if len(file.instructions) > LAST_TICK + 1:
         return ()
-    program = _Program(file, read_flow(file.instructions), [is_load(item) for item in file.instructions])
-    plan = _Plan()
+    program = _ScheduledProgram(
+        file, read_flow(file.instructions), [is_load(item) for item in file.instructions]
+    )
+    plan = _CommandPlan()
     program.keep(plan)
     program.free(plan)
-    program.preload(plan, Memory(stored_sizes(file) if sizes is None else sizes, program.lives(plan)))
+    program.preload(plan, LiveBytes(stored_sizes(file) if sizes is None else sizes, program.lives(plan)))
     return plan.ticks()
 
 
@@ -99,7 +101,7 @@ def stored_sizes(file: File) -> dict[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _CommandPlan:
     """The commands so far, by tick; `kept` has the one that says where a tick's own result goes."""
 
     kept: dict[int, Command] = field(default_factory=dict)
@@ -131,11 +133,11 @@ class _Waiting:
     """Results that wait for a FREE: those from before a block wait behind it, since it may not run."""
 
     def __init__(self) -> None:
-        self.open: list[Block] = []
+        self.open: list[InstructionBlock] = []
         self.starts: list[int] = [0]
         self.results: list[list[int]] = [[]]
 
-    def enter(self, block: Block | None) -> None:
+    def enter(self, block: InstructionBlock | None) -> None:
         """Come to an instruction of a block: others end before it, and it may begin."""
         while self.open and self.open[-1] is not block and not _holds(self.open[-1], block):
             self.open.pop()
@@ -159,20 +161,20 @@ class _Waiting:
         return found
 
 
-def _holds(outer: Block, inner: Block | None) -> bool:
+def _holds(outer: InstructionBlock, inner: InstructionBlock | None) -> bool:
     return inner is not None and outer.start <= inner.start and inner.stop <= outer.stop
 
 
 @dataclass(frozen=True, slots=True)
-class _Program:
+class _ScheduledProgram:
     """A program and who uses what in it."""
 
     file: File
-    flow: Flow
+    flow: UseRanges
     loads: Sequence[bool]
     """Whether an instruction loads a parameter."""
 
-    def keep(self, plan: _Plan) -> None:
+    def keep(self, plan: _CommandPlan) -> None:
         """FORWARD or SAVE_RESULT for each computed result that is used."""
         computing = -1  # the next tick behind this one that does not load
         for index in reversed(range(len(self.loads))):
@@ -183,7 +185,7 @@ class _Program:
                 plan.kept[index] = Command(action, target)
             computing = computing if self.loads[index] else index
 
-    def free(self, plan: _Plan) -> None:
+    def free(self, plan: _CommandPlan) -> None:
         """FREE for all that is saved or loaded and no output, in the order of last uses."""
         due: defaultdict[int, list[int]] = defaultdict(list)
         for index in range(len(self.loads)):
@@ -199,13 +201,13 @@ class _Program:
                 room = plan.room(tick) - any(self.loads[tick + 1 : tick + 2])
                 plan.freed[tick] = waiting.take(room)
 
-    def _is_owned(self, plan: _Plan, index: int) -> bool:
+    def _is_owned(self, plan: _CommandPlan, index: int) -> bool:
         """Whether the memory of a result is the schedule's to free."""
         kept = plan.kept.get(index)
         saved = kept is not None and kept.action == Action.SAVE_RESULT
         return (saved or self.loads[index]) and index not in self.flow.outputs
 
-    def preload(self, plan: _Plan, memory: Memory) -> None:
+    def preload(self, plan: _CommandPlan, memory: LiveBytes) -> None:
         """PRELOAD for each run of loads behind the first computing tick."""
         before: dict[int, int] = {}  # by blocks the last tick that carries a PRELOAD
         for run in self._runs():
@@ -247,26 +249,26 @@ class _Program:
         inside = self.flow.blocks.inside
         return not self.loads[tick] and inside[tick] == inside[load]
 
-    def lives(self, plan: _Plan) -> Lives:
+    def lives(self, plan: _CommandPlan) -> LiveRanges:
         """When each result begins and ends, each run preloaded as late as can be."""
-        lives = Lives(len(self.loads))
+        lives = LiveRanges(len(self.loads))
         for run in self._runs():
             window = self._window(run.start, -1)
             for load in run if window else ():
-                lives.begin[load] = Lives.settled(window[0])
+                lives.begin[load] = LiveRanges.settled(window[0])
         for index, command in plan.kept.items():
             if command.action == Action.FORWARD:
-                lives.end[index] = Lives.settled(command.target)
+                lives.end[index] = LiveRanges.settled(command.target)
         for tick, targets in plan.freed.items():
             for target in targets:
-                lives.end[target] = Lives.settled(tick)
+                lives.end[target] = LiveRanges.settled(tick)
         for index, last in enumerate(self.flow.last):
             if last < 0:
-                lives.end[index] = Lives.executing(index + 1)
+                lives.end[index] = LiveRanges.executing(index + 1)
         return lives
 
 
-def _place(plan: _Plan, run: range, ticks: Sequence[int]) -> int:
+def _place(plan: _CommandPlan, run: range, ticks: Sequence[int]) -> int:
     """Put the PRELOADs of a run at the first of these ticks that have room; the last tick that got one."""
     place = 0
     for load in run:
@@ -289,7 +291,7 @@ class ScheduleReport:
     `distances` counts, by ticks, how far PRELOADs stand before their loads.
     """
 
-    peak: Peak
+    peak: PeakMemory
     unscheduled: int
     commands: Mapping[Action, int]
     distances: Mapping[int, int]

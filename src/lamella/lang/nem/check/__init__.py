@@ -11,22 +11,23 @@ from lamella.base.diagnostic import Diagnostic, sort_findings
 from lamella.base.dtype import find_in
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.quant import PerTensor, axis_of
+from lamella.base.shape import element_count
 from lamella.base.source import Source
-from lamella.lang.nem.check.attributes import check_attributes
 from lamella.lang.nem.check.operands import (
     MOVES,
-    Call,
+    TaskCall,
+    check_attributes,
     check_counts,
     check_layouts,
-    check_move,
     check_ranks,
+    place_of_operand,
     read_call,
     spec_of,
 )
 from lamella.lang.nem.check.shapes import check_shapes
 from lamella.lang.nem.device import FamilyVariant, ResolvedDevice
 from lamella.lang.nem.devices import check_devices, pick_target
-from lamella.lang.nem.documents import Library, load
+from lamella.lang.nem.documents import DeviceLibrary, load
 from lamella.lang.nem.families import variants_of
 from lamella.lang.nem.registry import Opcode, load_registry
 from lamella.lang.nem.resolve import resolve
@@ -41,6 +42,8 @@ from lamella.lang.nem.rules import (
     INTEGER_FUNCTION,
     KEPT_TYPE,
     MISSING_QUANT,
+    MOVE_SIZE,
+    MOVE_TYPE,
     NO_VARIANT,
     OUTPUT_QUANT,
     VIEW_QUANT,
@@ -83,7 +86,7 @@ def scaled_along_reduction(opcode: str, weight: TensorType) -> bool:
 
 
 def check_types(
-    call: Call, variants: Sequence[FamilyVariant], device: ResolvedDevice | None
+    call: TaskCall, variants: Sequence[FamilyVariant], device: ResolvedDevice | None
 ) -> tuple[list[Diagnostic], str]:
     """Findings about the element types of a task, and the variant that it matches ("" for none)."""
     opcode = call.opcode
@@ -97,6 +100,7 @@ def check_types(
     findings = [*_weigh_quant(call, legal[0]), *_check_view(call)]
     if not opcode.families:
         return findings, ""
+    # Legality is a matter of the families alone; what the device offers is a second question.
     offered = [item for item in legal if device is None or _offers(device, item)]
     if device is not None and not offered:
         findings.append(_not_offered(call, legal[0], variants, device))
@@ -106,12 +110,15 @@ def check_types(
 # --- matching -----------------------------------------------------------------------------------------------
 
 
-def _match(call: Call, variants: Sequence[FamilyVariant]) -> tuple[list[Diagnostic], Sequence[FamilyVariant]]:
+def _match(
+    call: TaskCall, variants: Sequence[FamilyVariant]
+) -> tuple[list[Diagnostic], Sequence[FamilyVariant]]:
     """The variants that an instance matches, or the findings of the nearest it fails."""
     fitting = [item for item in variants if next(_differences(call, item), None) is None]
     if not fitting:
         return [_no_variant(call, variants)], ()
     accum = call.value("accum_type")
+    # The accumulator is judged after the operands, as a finding about it names the variant that else fits.
     summing = [item for item in fitting if accum is None or not item.accum or item.accum == accum]
     if not summing:
         return [_wrong_accum(call, fitting[0])], ()
@@ -120,7 +127,7 @@ def _match(call: Call, variants: Sequence[FamilyVariant]) -> tuple[list[Diagnost
     return ([], legal) if legal else (min((findings for findings, _ in judged), key=len), ())
 
 
-def _differences(call: Call, variant: FamilyVariant) -> Iterator[str]:
+def _differences(call: TaskCall, variant: FamilyVariant) -> Iterator[str]:
     """The operands that are of another type than in a variant, missing or too many."""
     bound = variant.operands
     for types, generic in ((call.inputs, GENERIC_INPUTS), (call.outputs, GENERIC_OUTPUTS)):
@@ -141,16 +148,16 @@ def _generic_binding(bound: Mapping[str, str], operand: str, generic: Sequence[s
     return ABSENT
 
 
-def _is_free(call: Call, operand: str) -> bool:
+def _is_free(call: TaskCall, operand: str) -> bool:
     """Whether the families do not speak of an operand."""
     return operand == "indices" and call.opcode.name == "gather"
 
 
-def _count_differences(call: Call, variant: FamilyVariant) -> int:
+def _count_differences(call: TaskCall, variant: FamilyVariant) -> int:
     return sum(1 for _ in _differences(call, variant))
 
 
-def _no_variant(call: Call, variants: Sequence[FamilyVariant]) -> Diagnostic:
+def _no_variant(call: TaskCall, variants: Sequence[FamilyVariant]) -> Diagnostic:
     hint = (
         f"the nearest is {_nearest(call, variants)}" if variants else "no type family of it is visible here"
     )
@@ -162,13 +169,13 @@ def _no_variant(call: Call, variants: Sequence[FamilyVariant]) -> Diagnostic:
     return KEPT_TYPE.at(call.span, opcode=call.opcode.name, problem=problem, hint=hint)
 
 
-def _wrong_accum(call: Call, variant: FamilyVariant) -> Diagnostic:
+def _wrong_accum(call: TaskCall, variant: FamilyVariant) -> Diagnostic:
     found, place = call.value("accum_type"), call.place_of("accum_type")
     return ACCUM_TYPE.at(place, found=found, family=variant.id.family, wanted=variant.accum)
 
 
 def _not_offered(
-    call: Call, variant: FamilyVariant, variants: Sequence[FamilyVariant], device: ResolvedDevice
+    call: TaskCall, variant: FamilyVariant, variants: Sequence[FamilyVariant], device: ResolvedDevice
 ) -> Diagnostic:
     offered = [item for item in variants if _offers(device, item)]
     hint = f"device '{device.name}' has no variant of {call.opcode.name}"
@@ -188,7 +195,7 @@ def _offers(device: ResolvedDevice, variant: FamilyVariant) -> bool:
     return variant.id in device.mandatory or variant.id in device.extended
 
 
-def _nearest(call: Call, variants: Sequence[FamilyVariant]) -> str:
+def _nearest(call: TaskCall, variants: Sequence[FamilyVariant]) -> str:
     """The variant with the fewest differing operands, with its operand types."""
     variant = min(variants, key=lambda item: _count_differences(call, item))
     words = [f"{name} {kind}" for name, kind in variant.operands.items() if kind != ABSENT]
@@ -196,7 +203,7 @@ def _nearest(call: Call, variants: Sequence[FamilyVariant]) -> str:
     return f"{variant.id}: {', '.join(words)}"
 
 
-def _spell_types(call: Call, most: int = 8) -> str:
+def _spell_types(call: TaskCall, most: int = 8) -> str:
     """The operand types of an instance, `A i8, B f16, Y f16`; a long list is cut."""
     words = [f"{name} {kind.elem}" for name, kind in {**call.inputs, **call.outputs}.items()]
     return ", ".join(words if len(words) <= most else [*words[: most - 1], "…", words[-1]])
@@ -205,7 +212,7 @@ def _spell_types(call: Call, most: int = 8) -> str:
 # --- quantisation -------------------------------------------------------------------------------------------
 
 
-def _check_quant(call: Call, variant: FamilyVariant) -> Iterator[Diagnostic]:
+def _check_quant(call: TaskCall, variant: FamilyVariant) -> Iterator[Diagnostic]:
     """Operands carry quant where the family requires it, and only where it means something."""
     opcode, types = call.opcode.name, {**call.inputs, **call.outputs}
     for name in _requiring(call, variant):
@@ -217,7 +224,7 @@ def _check_quant(call: Call, variant: FamilyVariant) -> Iterator[Diagnostic]:
             yield EXTRA_QUANT.at(call.places[name], operand=name, opcode=opcode, family=variant.id)
 
 
-def _requiring(call: Call, variant: FamilyVariant) -> list[str]:
+def _requiring(call: TaskCall, variant: FamilyVariant) -> list[str]:
     """The operands that need quant: those named behind `on`, else every input that is not optional."""
     if variant.quant[:1] != ("required",):
         return []
@@ -229,7 +236,7 @@ def _requiring(call: Call, variant: FamilyVariant) -> list[str]:
     return [*found, *(call.outputs if set(named) & set(GENERIC_OUTPUTS) else ())]
 
 
-def _weigh_quant(call: Call, variant: FamilyVariant) -> Iterator[Diagnostic]:
+def _weigh_quant(call: TaskCall, variant: FamilyVariant) -> Iterator[Diagnostic]:
     """Warnings where a product of quantised operands is legal but rarely meant."""
     if variant.quant != ("required",) or "accum_type" not in call.opcode.attributes:
         return
@@ -248,7 +255,7 @@ def _weigh_quant(call: Call, variant: FamilyVariant) -> Iterator[Diagnostic]:
 # --- beyond the families ------------------------------------------------------------------------------------
 
 
-def _check_indices(call: Call) -> Iterator[Diagnostic]:
+def _check_indices(call: TaskCall) -> Iterator[Diagnostic]:
     """Gather looks up integers."""
     indices = call.inputs.get("indices")
     if indices is not None and not _is_integer(indices.elem):
@@ -256,7 +263,7 @@ def _check_indices(call: Call) -> Iterator[Diagnostic]:
         yield KEPT_TYPE.at(call.places["indices"], opcode=call.opcode.name, problem=problem)
 
 
-def _check_view(call: Call) -> Iterator[Diagnostic]:
+def _check_view(call: TaskCall) -> Iterator[Diagnostic]:
     """View tasks move integers as they are stored; only the axis of a descriptor may move along with them."""
     if "view" not in call.opcode.families:
         return
@@ -267,7 +274,7 @@ def _check_view(call: Call) -> Iterator[Diagnostic]:
                 yield VIEW_QUANT.at(call.places[name], opcode=call.opcode.name, input=other, output=name)
 
 
-def _check_function(call: Call) -> Iterator[Diagnostic]:
+def _check_function(call: TaskCall) -> Iterator[Diagnostic]:
     """A function of real numbers needs integers that stand for real numbers, at both ends."""
     if call.opcode.name not in FUNCTIONS:
         return
@@ -276,7 +283,7 @@ def _check_function(call: Call) -> Iterator[Diagnostic]:
             yield INTEGER_FUNCTION.at(call.places[name], opcode=call.opcode.name, elem=kind.elem)
 
 
-def _check_kept(call: Call) -> Iterator[Diagnostic]:
+def _check_kept(call: TaskCall) -> Iterator[Diagnostic]:
     """Reductions keep the element type; argmax and argmin give an index."""
     check = _KEPT.get(call.opcode.name)
     if check is None:
@@ -323,12 +330,26 @@ def check_task(
     findings = list(_check_status(task, opcode))
     wrong = list(check_counts(task, opcode))
     if wrong or opcode.name in MOVES:
-        return findings + (wrong or list(check_move(task))), ""
+        return findings + (wrong or list(_check_move(task))), ""
     call, untyped = read_call(task, opcode)
     if call is None:
         return findings + untyped, ""
     types, variant = check_types(call, variants, device)
     return [*findings, *_check_geometry(call), *types], variant
+
+
+def _check_move(task: Task) -> Iterator[Diagnostic]:
+    """The source of a transfer or store fits into its destination, and typed ends agree."""
+    source, target = task.inputs[0], task.outputs[0]
+    place = place_of_operand(task.node.outputs, 0, task.node.opcode.span)
+    if target.extent < source.extent:
+        yield MOVE_SIZE.at(place, opcode=task.opcode, source=source.extent, target=target.extent)
+    elif source.type and target.type and not _same_elements(source.type, target.type):
+        yield MOVE_TYPE.at(place, opcode=task.opcode, source=source.type, target=target.type)
+
+
+def _same_elements(source: TensorType, target: TensorType) -> bool:
+    return source.elem == target.elem and element_count(source.shape) == element_count(target.shape)
 
 
 def _check_status(task: Task, opcode: Opcode) -> Iterator[Diagnostic]:
@@ -340,7 +361,7 @@ def _check_status(task: Task, opcode: Opcode) -> Iterator[Diagnostic]:
         yield GENERIC_OPERATION.at(span, name=task.attributes["op"])
 
 
-def _check_geometry(call: Call) -> list[Diagnostic]:
+def _check_geometry(call: TaskCall) -> list[Diagnostic]:
     """Ranks and layouts, then attribute values, then shapes: the first that is wrong silences the rest."""
     return (
         [*check_ranks(call), *check_layouts(call)] or list(check_attributes(call)) or list(check_shapes(call))
@@ -351,7 +372,7 @@ def _check_geometry(call: Call) -> list[Diagnostic]:
 class Checked:
     """A document with what was found in it; `plan` is None unless it holds a program that could be read whole."""
 
-    library: Library
+    library: DeviceLibrary
     findings: tuple[Diagnostic, ...]
     plan: Plan | None = None
     complete: bool = False
@@ -383,7 +404,7 @@ def check(
 class _Types:
     """The family variants of each opcode, looked up once."""
 
-    def __init__(self, library: Library, device: ResolvedDevice | None) -> None:
+    def __init__(self, library: DeviceLibrary, device: ResolvedDevice | None) -> None:
         self.device = device
         self._library = library
         self._variants: dict[str, tuple[FamilyVariant, ...]] = {}

@@ -13,15 +13,14 @@ from typing import TypeAlias
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.limits import OutOfRange, add, mul, sub
 from lamella.base.shape import element_count
-from lamella.lang.nem.check.attributes import count_axis, show_shape
-from lamella.lang.nem.check.operands import Call
+from lamella.lang.nem.check.operands import TaskCall, count_axis, show_shape
 from lamella.lang.nem.rules import OUTPUT_SHAPE, SHAPE_MISMATCH
 
 Shape: TypeAlias = tuple[int, ...]
 Derived: TypeAlias = tuple[Shape, ...] | Diagnostic
 
 
-def check_shapes(call: Call) -> Iterator[Diagnostic]:
+def check_shapes(call: TaskCall) -> Iterator[Diagnostic]:
     """The outputs have the shapes that inputs and attributes give."""
     derived = derive_shapes(call)
     if isinstance(derived, Diagnostic):
@@ -37,7 +36,7 @@ def check_shapes(call: Call) -> Iterator[Diagnostic]:
             )
 
 
-def derive_shapes(call: Call) -> Derived | None:
+def derive_shapes(call: TaskCall) -> Derived | None:
     """The shapes of the outputs, or why there are none; None where they are left open."""
     derive = _DERIVE.get(call.opcode.name)
     if derive is None or any(call.value(name) is None for name in _shaping(call)):
@@ -48,21 +47,21 @@ def derive_shapes(call: Call) -> Derived | None:
         return _refuse(call, str(error))
 
 
-def _shaping(call: Call) -> list[str]:
+def _shaping(call: TaskCall) -> list[str]:
     """The attributes that decide shapes: those that are integers, lists of them or flags."""
     kinds = ("int", "int_list", "bool")
     return [name for name, spec in call.opcode.attributes.items() if spec.type in kinds]
 
 
-def _refuse(call: Call, problem: str, operand: str = "") -> Diagnostic:
+def _refuse(call: TaskCall, problem: str, operand: str = "") -> Diagnostic:
     return SHAPE_MISMATCH.at(call.places.get(operand, call.span), opcode=call.opcode.name, problem=problem)
 
 
-def _shape(call: Call, operand: str) -> Shape:
+def _shape(call: TaskCall, operand: str) -> Shape:
     return call.inputs[operand].shape
 
 
-def _same(call: Call) -> Derived:
+def _same(call: TaskCall) -> Derived:
     """The output is shaped like the inputs, which are shaped alike."""
     (first, kind), *others = call.inputs.items()
     for name, other in others:
@@ -75,7 +74,7 @@ def _same(call: Call) -> Derived:
 # --- products and windows -----------------------------------------------------------------------------------
 
 
-def _gemm(call: Call) -> Derived:
+def _gemm(call: TaskCall) -> Derived:
     """[…, M, K] times […, K, N]; the leading dimensions are equal, or B has none."""
     a, b = _shape(call, "A"), _shape(call, "B")
     if a[-1] != b[-2]:
@@ -98,7 +97,7 @@ def _broadcasts(shape: Shape, target: Shape) -> bool:
     return all(size in (1, whole) for size, whole in zip(shape[::-1], target[::-1], strict=False))
 
 
-def _conv(call: Call) -> Derived:
+def _conv(call: TaskCall) -> Derived:
     """[N, spatial…, Cin] by [kernel…, Cin / groups, Cout] gives [N, spatial…, Cout]."""
     x, w = _shape(call, "X"), _shape(call, "W")
     groups = call.integer("groups") if "groups" in call.opcode.attributes else x[-1]
@@ -109,7 +108,7 @@ def _conv(call: Call) -> Derived:
     return spatial if isinstance(spatial, Diagnostic) else ((x[0], *spatial, w[-1]),)
 
 
-def _channels(call: Call, cin: int, kernel: Shape, groups: int) -> Diagnostic | None:
+def _channels(call: TaskCall, cin: int, kernel: Shape, groups: int) -> Diagnostic | None:
     """Groups divide the channels, the kernel takes its share of them, a bias has one value for each output."""
     taken, cout = kernel
     if cin % groups or cout % groups:
@@ -123,7 +122,7 @@ def _channels(call: Call, cin: int, kernel: Shape, groups: int) -> Diagnostic | 
     return None
 
 
-def _windows(call: Call, sizes: Shape, kernel: Shape, dilations: Sequence[int]) -> Shape | Diagnostic:
+def _windows(call: TaskCall, sizes: Shape, kernel: Shape, dilations: Sequence[int]) -> Shape | Diagnostic:
     """How many windows fit along each spatial axis: floor((padded - reach) / stride) + 1."""
     pads, found = call.integers("pads"), []
     for axis, (size, taps, step) in enumerate(zip(sizes, kernel, dilations, strict=True)):
@@ -136,7 +135,7 @@ def _windows(call: Call, sizes: Shape, kernel: Shape, dilations: Sequence[int]) 
     return tuple(found)
 
 
-def _pool(call: Call) -> Derived:
+def _pool(call: TaskCall) -> Derived:
     """[N, H, W, C] gives [N, windows, windows, C]."""
     x, kernel = _shape(call, "X"), call.integers("kernel_shape")
     spatial = _windows(call, x[1:-1], kernel, (1,) * len(kernel))
@@ -146,12 +145,12 @@ def _pool(call: Call) -> Derived:
 # --- views --------------------------------------------------------------------------------------------------
 
 
-def _transpose(call: Call) -> Derived:
+def _transpose(call: TaskCall) -> Derived:
     x = _shape(call, "X")
     return (tuple(x[axis] for axis in call.integers("perm")),)
 
 
-def _reshape(call: Call) -> Derived:
+def _reshape(call: TaskCall) -> Derived:
     """The same number of elements; a dimension -1 takes what the others leave."""
     target, count = call.integers("target_shape"), element_count(_shape(call, "X"))
     known = element_count([size for size in target if size != -1])
@@ -161,7 +160,7 @@ def _reshape(call: Call) -> Derived:
     return (tuple(count // known if size == -1 else size for size in target),)
 
 
-def _slice(call: Call) -> Derived:
+def _slice(call: TaskCall) -> Derived:
     """Bounds are clamped to the axis, negative ones count from its end, steps may be negative."""
     shape = list(_shape(call, "X"))
     names = ("axes", "starts", "ends", "steps")
@@ -174,7 +173,7 @@ def _slice(call: Call) -> Derived:
     return (tuple(shape),)
 
 
-def _concat(call: Call) -> Derived:
+def _concat(call: TaskCall) -> Derived:
     """Dimensions agree but for one axis, along which they add up."""
     (first, kind), *others = call.inputs.items()
     axis = count_axis(call.integer("axis"), len(kind.shape))
@@ -194,18 +193,18 @@ def _alike_but(axis: int, one: Shape, other: Shape) -> bool:
     return len(one) == len(other) and one[:axis] + one[axis + 1 :] == other[:axis] + other[axis + 1 :]
 
 
-def _split(call: Call) -> Derived:
+def _split(call: TaskCall) -> Derived:
     x = _shape(call, "X")
     axis = count_axis(call.integer("axis"), len(x))
     return tuple((*x[:axis], size, *x[axis + 1 :]) for size in call.integers("split_sizes"))
 
 
-def _pad(call: Call) -> Derived:
+def _pad(call: TaskCall) -> Derived:
     x, pads = _shape(call, "X"), call.integers("pads")
     return (tuple(add(add(size, pads[i]), pads[i + len(x)]) for i, size in enumerate(x)),)
 
 
-def _gather(call: Call) -> Derived:
+def _gather(call: TaskCall) -> Derived:
     """The axis gives way to the axes of the indices."""
     x = _shape(call, "X")
     axis = count_axis(call.integer("axis"), len(x))
@@ -215,15 +214,15 @@ def _gather(call: Call) -> Derived:
 # --- reductions and norms -----------------------------------------------------------------------------------
 
 
-def _reduce(call: Call) -> Derived:
+def _reduce(call: TaskCall) -> Derived:
     return (_reduced(call, call.integers("axes")),)
 
 
-def _argument(call: Call) -> Derived:
+def _argument(call: TaskCall) -> Derived:
     return (_reduced(call, (call.integer("axis"),)),)
 
 
-def _reduced(call: Call, axes: Sequence[int]) -> Shape:
+def _reduced(call: TaskCall, axes: Sequence[int]) -> Shape:
     """The reduced axes become 1 with keepdims and vanish without."""
     x = _shape(call, "X")
     gone = {count_axis(axis, len(x)) for axis in axes}
@@ -232,7 +231,7 @@ def _reduced(call: Call, axes: Sequence[int]) -> Shape:
     return tuple(size for axis, size in enumerate(x) if axis not in gone) or (1,)
 
 
-def _norm(call: Call) -> Derived:
+def _norm(call: TaskCall) -> Derived:
     """Scale and bias have one value for each element along the axis."""
     x = _shape(call, "X")
     size = x[call.integer("axis")]
@@ -247,7 +246,7 @@ _UNARY = "relu sigmoid tanh exp log sqrt abs neg gelu silu leaky_relu clamp"
 _BINARY = "add sub mul div min max pow"
 _UNSHAPED = "softmax log_softmax cast quantize dequantize"
 
-_DERIVE: Mapping[str, Callable[[Call], Derived]] = MappingProxyType(
+_DERIVE: Mapping[str, Callable[[TaskCall], Derived]] = MappingProxyType(
     {
         **dict.fromkeys(f"{_UNARY} {_BINARY} {_UNSHAPED}".split(), _same),
         **dict.fromkeys(("gemm", "matmul"), _gemm),

@@ -1,4 +1,4 @@
-"""From nodes to numbers: names looked up, constants evaluated, regions, tasks and loops made into a plan."""
+"""Name resolution and constant folding: regions, tasks and loops of the text made into a plan."""
 
 from __future__ import annotations
 
@@ -6,16 +6,32 @@ from dataclasses import dataclass
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dtype import find_in
+from lamella.base.errors import Found
 from lamella.base.source import Source
 from lamella.base.suggest import nearest
 from lamella.lang.nem import nodes
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.registry import AttributeSpec, Opcode, load_registry
 from lamella.lang.nem.resolve.arithmetic import Loops
-from lamella.lang.nem.resolve.decorators import LOOP, MOVE, TASK, Decorators
-from lamella.lang.nem.resolve.expressions import Expressions, Failed, is_float, literal_kind
-from lamella.lang.nem.resolve.regions import resolve_buffer, resolve_operand, resolve_region
-from lamella.lang.nem.resolve.scope import POISON, Meaning, Number, Poison, Scope, Token, Written
+from lamella.lang.nem.resolve.expressions import ExpressionResolver, is_float, literal_kind
+from lamella.lang.nem.resolve.regions import (
+    LOOP,
+    MOVE,
+    TASK,
+    Decorators,
+    resolve_buffer,
+    resolve_operand,
+    resolve_region,
+)
+from lamella.lang.nem.resolve.scope import (
+    POISON,
+    IntegerMeaning,
+    LiteralMeaning,
+    Meaning,
+    NemScope,
+    Poison,
+    TokenMeaning,
+)
 from lamella.lang.nem.resolved import (
     AttributeValue,
     Buffer,
@@ -49,9 +65,6 @@ from lamella.lang.nem.rules import (
     WRITE_READONLY,
 )
 
-# --- task statements: operands, attributes, placement and unit requests -------------------------------------
-
-
 # --- compute attributes of the text as values, by the types the registry gives them -------------------------
 
 
@@ -68,7 +81,9 @@ BOOLEANS: dict[str | int, bool] = {"true": True, "false": False, 1: True, 0: Fal
 GENERIC = "compute"
 
 
-def resolve_attributes(values: Expressions, task: nodes.Task, opcode: Opcode) -> dict[str, AttributeValue]:
+def _resolve_attributes(
+    values: ExpressionResolver, task: nodes.Task, opcode: Opcode
+) -> dict[str, AttributeValue]:
     """The attributes of a task, defaults filled in; what is in error is reported and left out."""
     found: dict[str, AttributeValue] = {}
     seen: set[str] = set()
@@ -80,7 +95,7 @@ def resolve_attributes(values: Expressions, task: nodes.Task, opcode: Opcode) ->
         seen.add(name)
         try:
             found[name] = _resolve_one(values, item, opcode)
-        except Failed:
+        except Found:
             continue
     for spec in opcode.attributes.values():
         if spec.name not in seen:
@@ -89,7 +104,7 @@ def resolve_attributes(values: Expressions, task: nodes.Task, opcode: Opcode) ->
 
 
 def _fill_default(
-    values: Expressions, task: nodes.Task, spec: AttributeSpec, found: dict[str, AttributeValue]
+    values: ExpressionResolver, task: nodes.Task, spec: AttributeSpec, found: dict[str, AttributeValue]
 ) -> None:
     if spec.required:
         opcode = task.opcode
@@ -98,7 +113,7 @@ def _fill_default(
         found[spec.name] = spec.default
 
 
-def _resolve_one(values: Expressions, item: nodes.Attribute, opcode: Opcode) -> AttributeValue:
+def _resolve_one(values: ExpressionResolver, item: nodes.Attribute, opcode: Opcode) -> AttributeValue:
     spec = opcode.attributes.get(item.name.id)
     if spec is not None:
         return _typed(values, item, spec, opcode)
@@ -111,7 +126,9 @@ def _resolve_one(values: Expressions, item: nodes.Attribute, opcode: Opcode) -> 
     raise values.fail(finding)
 
 
-def _typed(values: Expressions, item: nodes.Attribute, spec: AttributeSpec, opcode: Opcode) -> AttributeValue:
+def _typed(
+    values: ExpressionResolver, item: nodes.Attribute, spec: AttributeSpec, opcode: Opcode
+) -> AttributeValue:
     """The value of an attribute in the type of its specification."""
     value = _plain(values, item.value, spec.type)
     result: AttributeValue | None = None
@@ -136,7 +153,7 @@ def _typed(values: Expressions, item: nodes.Attribute, spec: AttributeSpec, opco
     return result
 
 
-def _plain(values: Expressions, value: nodes.Value, wanted: str) -> AttributeValue:
+def _plain(values: ExpressionResolver, value: nodes.Value, wanted: str) -> AttributeValue:
     """A value as a number, a word or a tuple of integers; names are looked up where a number or list is wanted."""
     if isinstance(value, nodes.Name) and wanted in ("elem_type", "bool", "id"):
         return value.id
@@ -147,20 +164,20 @@ def _plain(values: Expressions, value: nodes.Value, wanted: str) -> AttributeVal
     return values.number(value, "an attribute")
 
 
-def _member(values: Expressions, value: nodes.Value) -> int:
+def _member(values: ExpressionResolver, value: nodes.Value) -> int:
     if isinstance(value, nodes.Text | nodes.Items):
         values.number(value, "an integer")
-        raise Failed
+        raise Found
     return values.integer(value, "a list of integers")
 
 
-def _untyped(values: Expressions, value: nodes.Value) -> AttributeValue:
+def _untyped(values: ExpressionResolver, value: nodes.Value) -> AttributeValue:
     """An attribute of a generic operation: kept as it is written."""
     if isinstance(value, nodes.Name):
         meaning = values.scope.find(value.id)
-        if isinstance(meaning, Number):
+        if isinstance(meaning, IntegerMeaning):
             return values.integer(value, "an attribute")
-        if isinstance(meaning, Written):
+        if isinstance(meaning, LiteralMeaning):
             return _untyped(values, meaning.value)
         return value.id
     return _plain(values, value, "any")
@@ -169,21 +186,23 @@ def _untyped(values: Expressions, value: nodes.Value) -> AttributeValue:
 MOVES = ("transfer", "store")
 
 
-def resolve_task(values: Expressions, node: nodes.Task, number: int, device: ResolvedDevice | None) -> Task:
-    """A task with everything looked up; Failed when a part of it is in error."""
+def _resolve_task(
+    values: ExpressionResolver, node: nodes.Task, number: int, device: ResolvedDevice | None
+) -> Task:
+    """A task with everything looked up; Found when a part of it is in error."""
     opcode = load_registry().get(node.opcode.id)
     if opcode is None:
-        resolve_deps(values, node.deps)
+        _resolve_deps(values, node.deps)
         close = nearest(node.opcode.id, load_registry())
         hint = f"did you mean '{close[0]}'?" if close else None
         raise values.fail(UNKNOWN_OPCODE.at(node.opcode.span, name=node.opcode.id, hint=hint))
     marks = Decorators(values, MOVE if opcode.name in MOVES else TASK, node.decorators)
-    attributes = resolve_attributes(values, node, opcode)
-    deps = resolve_deps(values, node.deps)
+    attributes = _resolve_attributes(values, node, opcode)
+    deps = _resolve_deps(values, node.deps)
     inputs, outputs = _operands(values, node.inputs), _operands(values, node.outputs)
     resource = marks.resource()
     if len(inputs) != len(node.inputs) or len(outputs) != len(node.outputs):
-        raise Failed
+        raise Found
     _check_access(values, node, inputs, outputs)
     task = Task(
         number,
@@ -206,30 +225,30 @@ def resolve_task(values: Expressions, node: nodes.Task, number: int, device: Res
     return task
 
 
-def resolve_deps(values: Expressions, names: tuple[nodes.Name, ...]) -> tuple[int, ...]:
+def _resolve_deps(values: ExpressionResolver, names: tuple[nodes.Name, ...]) -> tuple[int, ...]:
     """The tasks whose tokens are named; unknown ones are reported and left out."""
     found: list[int] = []
     for name in names:
         meaning = values.meaning(name)
-        if isinstance(meaning, Token):
+        if isinstance(meaning, TokenMeaning):
             found.append(meaning.task)
         elif not isinstance(meaning, Poison):
             values.wrong(name, meaning, "a token")
     return tuple(dict.fromkeys(found))
 
 
-def _operands(values: Expressions, operands: tuple[nodes.Operand, ...]) -> tuple[Region, ...]:
+def _operands(values: ExpressionResolver, operands: tuple[nodes.Operand, ...]) -> tuple[Region, ...]:
     found: list[Region] = []
     for operand in operands:
         try:
             found.append(resolve_operand(values, operand))
-        except Failed:
+        except Found:
             continue
     return tuple(found)
 
 
 def _check_access(
-    values: Expressions, node: nodes.Task, inputs: tuple[Region, ...], outputs: tuple[Region, ...]
+    values: ExpressionResolver, node: nodes.Task, inputs: tuple[Region, ...], outputs: tuple[Region, ...]
 ) -> None:
     for operand, region in zip(node.inputs, inputs, strict=True):
         if region.writeonly:
@@ -240,7 +259,7 @@ def _check_access(
 
 
 def _engine(
-    values: Expressions,
+    values: ExpressionResolver,
     node: nodes.Task,
     regions: tuple[Region, ...],
     marks: Decorators,
@@ -278,7 +297,9 @@ def eligible_units(task: Task, opcode: Opcode) -> tuple[str, ...]:
     return (*units, *(() if "VPU" in units else ("VPU",)))
 
 
-def _check_unit(values: Expressions, task: Task, opcode: Opcode, device: ResolvedDevice | None) -> None:
+def _check_unit(
+    values: ExpressionResolver, task: Task, opcode: Opcode, device: ResolvedDevice | None
+) -> None:
     eligible = eligible_units(task, opcode)
     wanted: Resource | None = task.resource
     if wanted is not None and wanted.unit not in eligible:
@@ -292,16 +313,16 @@ def _check_unit(values: Expressions, task: Task, opcode: Opcode, device: Resolve
     values.findings.append(finding)
 
 
-# --- statement lists: declarations give names their meaning, tasks, waits and loops become items of ---------
+# --- statement lists: declarations give names their meaning; tasks, waits and loops become items ------------
 
 
-class Statements:
-    """Walks a program once; collects buffers, regions and findings on the way."""
+class StatementResolver:
+    """Resolves a program in one walk; collects buffers, regions and findings on the way."""
 
     def __init__(self, device: ResolvedDevice | None) -> None:
         self.findings: list[Diagnostic] = []
-        self.scope = Scope()
-        self.values = Expressions(self.scope, self.findings)
+        self.scope = NemScope()
+        self.values = ExpressionResolver(self.scope, self.findings)
         self.device = device
         self.buffers: list[Buffer] = []
         self.regions: dict[str, Region] = {}
@@ -324,7 +345,7 @@ class Statements:
         for statement in statements:
             try:
                 item = self._statement(statement)
-            except Failed:
+            except Found:
                 self.complete = False
                 continue
             if item is not None:
@@ -335,14 +356,14 @@ class Statements:
         if isinstance(statement, nodes.Task):
             return self._task(statement)
         if isinstance(statement, nodes.Wait):
-            return Wait(resolve_deps(self.values, statement.tokens), statement.span)
+            return Wait(_resolve_deps(self.values, statement.tokens), statement.span)
         if isinstance(statement, nodes.Loop):
             return self._loop(statement)
         if isinstance(statement, nodes.Broken):
             self._broken = True
             for name in statement.names:
                 self._declare(name, POISON)
-            raise Failed
+            raise Found
         self._declaration(statement)
         return None
 
@@ -355,7 +376,7 @@ class Statements:
         """Declare a name; when its value is in error the name is poison."""
         try:
             meaning = self._meaning(statement)
-        except Failed:
+        except Found:
             self._declare(statement.name, POISON)
             raise
         self._declare(statement.name, meaning)
@@ -364,7 +385,7 @@ class Statements:
         if isinstance(statement, nodes.Const):
             if self._inside_loop():
                 self.findings.append(CONST_IN_LOOP.at(statement.span, name=statement.name.id))
-            return Number(self.values.constant(statement), "a constant", True)
+            return IntegerMeaning(self.values.constant(statement), "a constant", True)
         if isinstance(statement, nodes.Let):
             return self._let(statement)
         if isinstance(statement, nodes.RegionDef):
@@ -376,16 +397,16 @@ class Statements:
 
     def _let(self, statement: nodes.Let) -> Meaning:
         if isinstance(statement.value, nodes.Text):
-            return Written(statement.value, "a string")
+            return LiteralMeaning(statement.value, "a string")
         if isinstance(statement.value, nodes.Items):
-            return Written(statement.value, "a list")
+            return LiteralMeaning(statement.value, "a list")
         if is_float(statement.value):
             return self._float(statement.value)
-        return Number(self.values.index(statement.value, "a let"), "an integer", False)
+        return IntegerMeaning(self.values.index(statement.value, "a let"), "an integer", False)
 
-    def _float(self, expr: nodes.Expr) -> Written:
+    def _float(self, expr: nodes.Expr) -> LiteralMeaning:
         value = float(self.values.number(expr, "a let"))
-        return Written(nodes.Real(value, expr.span), "a float")
+        return LiteralMeaning(nodes.Real(value, expr.span), "a float")
 
     def _region(self, statement: nodes.RegionDef) -> Region:
         name = statement.name.id
@@ -418,13 +439,13 @@ class Statements:
         number = len(self._tasks)
         self._tasks.append(statement)
         try:
-            task = resolve_task(self.values, statement, number, self.device)
-        except Failed:
+            task = _resolve_task(self.values, statement, number, self.device)
+        except Found:
             if statement.token is not None:
                 self._declare(statement.token, POISON)
             raise
         if statement.token is not None:
-            self._declare(statement.token, Token(number))
+            self._declare(statement.token, TokenMeaning(number))
         return task
 
     def _loop(self, statement: nodes.Loop) -> Loop:
@@ -434,10 +455,13 @@ class Statements:
         number = self._loops
         self._loops += 1
         outer = self.values.loops
+        # An empty loop has a range of one value, so that its body is judged as if it ran.
         self.values.loops = Loops({**outer.ranges, number: (first, max(first, last))})
         self.scope.enter(statement.body, statement.span.line)
         variable = Variable(number, statement.variable.id)
-        self._declare(statement.variable, Number(Index(0, ((variable, 1),)), "a loop variable", False))
+        self._declare(
+            statement.variable, IntegerMeaning(Index(0, ((variable, 1),)), "a loop variable", False)
+        )
         body = self.body(statement.body)
         self.scope.leave()
         self.values.loops = outer
@@ -449,7 +473,7 @@ class Statements:
         try:
             first = self.values.integer(statement.first, "a loop bound")
             last = self.values.integer(statement.last, "a loop bound")
-        except Failed:
+        except Found:
             self.complete = False
             return 0, 0
         if last < first - 1:
@@ -462,11 +486,12 @@ class Statements:
     def _report_unused(self) -> None:
         """Buffers and tokens that nothing uses; an unreadable statement or name may have meant them."""
         for symbol in self.scope.all:
+            # What could not be read or found may have used any of them.
             if symbol.used or self._broken or self.scope.missing:
                 continue
             if isinstance(symbol.meaning, Buffer):
                 self.findings.append(UNUSED_BUFFER.at(symbol.span, name=symbol.name))
-            elif isinstance(symbol.meaning, Token) and self._tasks[symbol.meaning.task].form != "sync":
+            elif isinstance(symbol.meaning, TokenMeaning) and self._tasks[symbol.meaning.task].form != "sync":
                 self.findings.append(UNUSED_TOKEN.at(symbol.span, name=symbol.name))
 
 
@@ -481,7 +506,7 @@ class Resolution:
 
 def resolve(document: nodes.Document, source: Source, device: ResolvedDevice | None) -> Resolution:
     """The plan that a program's text says; `device` is the target, where one is known."""
-    statements = Statements(device)
+    statements = StatementResolver(device)
     body = statements.program(document.statements)
     plan = Plan(
         document.name.id if document.name else "",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import Found
 from lamella.base.limits import DividedByZero, OutOfRange
 from lamella.base.source import Span
 from lamella.lang.nem import nodes
 from lamella.lang.nem.resolve.arithmetic import DEEPEST, MOST_OPERATIONS, Loops, TooComplex, combine, negate
-from lamella.lang.nem.resolve.scope import Meaning, Number, Poison, Scope, Written, kind_of
+from lamella.lang.nem.resolve.scope import IntegerMeaning, LiteralMeaning, Meaning, NemScope, Poison, kind_of
 from lamella.lang.nem.resolved import Index, Variable
 from lamella.lang.nem.rules import (
     DIVISION_BY_ZERO,
@@ -20,14 +21,10 @@ from lamella.lang.nem.rules import (
 )
 
 
-class Failed(Exception):
-    """Leaves the expression being evaluated; its finding, if any, has been recorded."""
-
-
-class Expressions:
+class ExpressionResolver:
     """Evaluates expressions in a scope; findings are collected."""
 
-    def __init__(self, scope: Scope, findings: list[Diagnostic]) -> None:
+    def __init__(self, scope: NemScope, findings: list[Diagnostic]) -> None:
         self.scope = scope
         self.findings = findings
         self.loops = Loops({})
@@ -40,15 +37,15 @@ class Expressions:
         self.met_poison = self.met_poison or isinstance(meaning, Poison)
         return meaning
 
-    def fail(self, finding: Diagnostic) -> Failed:
+    def fail(self, finding: Diagnostic) -> Found:
         """Record a finding and give the exception that leaves the expression."""
         self.findings.append(finding)
-        return Failed()
+        return Found()
 
-    def wrong(self, name: nodes.Name, meaning: Meaning, wanted: str) -> Failed:
+    def wrong(self, name: nodes.Name, meaning: Meaning, wanted: str) -> Found:
         """A name of another kind than the place needs; poison stays silent."""
         if isinstance(meaning, Poison):
-            return Failed()
+            return Found()
         return self.fail(WRONG_KIND.at(name.span, name=name.id, kind=kind_of(meaning), wanted=wanted))
 
     # --- integers -------------------------------------------------------------------------------------------
@@ -61,7 +58,7 @@ class Expressions:
             raise self.fail(FLOAT_HERE.at(expr.span, what=what))
         if isinstance(expr, nodes.Name):
             meaning = self.meaning(expr)
-            if isinstance(meaning, Number):
+            if isinstance(meaning, IntegerMeaning):
                 return meaning.index
             raise self.wrong(expr, meaning, "an integer")
         if isinstance(expr, nodes.Negate):
@@ -96,17 +93,20 @@ class Expressions:
         for expr in exprs:
             try:
                 values.append(self.integer(expr, what))
-            except Failed:
+            except Found:
                 failed = True
+        # The findings of all are recorded; the exception only leaves the expression.
         if failed:
-            raise Failed
+            raise Found
         return tuple(values)
 
     def constant(self, const: nodes.Const) -> Index:
         """The value of a `const`: literals and earlier constants only."""
         for name in _names(const.value):
             meaning = self.meaning(name)
-            if not (isinstance(meaning, Number) and meaning.constant) and not isinstance(meaning, Poison):
+            if not (isinstance(meaning, IntegerMeaning) and meaning.constant) and not isinstance(
+                meaning, Poison
+            ):
                 raise self.fail(NOT_CONSTANT.at(name.span, name=const.name.id, used=name.id))
         return self.index(const.value, "a constant")
 
@@ -120,7 +120,7 @@ class Expressions:
             return -self.number(expr.operand, what)
         if isinstance(expr, nodes.Name):
             meaning = self.meaning(expr)
-            if isinstance(meaning, Written) and isinstance(meaning.value, nodes.Real):
+            if isinstance(meaning, LiteralMeaning) and isinstance(meaning.value, nodes.Real):
                 return meaning.value.value
         if isinstance(expr, nodes.Chain) and is_float(expr):
             return self._float_chain(expr, what)
@@ -143,7 +143,7 @@ class Expressions:
         """The members of a list, written in place or named by `let`."""
         if isinstance(value, nodes.Name):
             meaning = self.meaning(value)
-            if isinstance(meaning, Written) and isinstance(meaning.value, nodes.Items):
+            if isinstance(meaning, LiteralMeaning) and isinstance(meaning.value, nodes.Items):
                 return meaning.value.values
             raise self.wrong(value, meaning, "a list")
         if isinstance(value, nodes.Items):
@@ -158,7 +158,7 @@ class Expressions:
             return value.value
         if isinstance(value, nodes.Name):
             meaning = self.meaning(value)
-            if isinstance(meaning, Written) and isinstance(meaning.value, nodes.Text):
+            if isinstance(meaning, LiteralMeaning) and isinstance(meaning.value, nodes.Text):
                 return meaning.value.value
             raise self.wrong(value, meaning, "a string")
         raise self.fail(

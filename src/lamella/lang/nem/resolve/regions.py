@@ -6,18 +6,23 @@ import math
 from dataclasses import replace
 
 from lamella.base.dtype import ElementType, find_in
+from lamella.base.errors import Found
 from lamella.base.limits import OutOfRange
 from lamella.base.quant import PerChannel, PerGroup, PerTensor, Quant, axis_of, expected_count
 from lamella.base.shape import MOST_AXES, bytes_for, element_count, row_major_strides, span_of
+from lamella.base.source import Span
+from lamella.base.suggest import nearest
 from lamella.lang.nem import nodes
-from lamella.lang.nem.resolve.decorators import Decorators
-from lamella.lang.nem.resolve.expressions import Expressions, Failed
+from lamella.lang.nem.resolve.expressions import ExpressionResolver
 from lamella.lang.nem.resolve.scope import Poison
-from lamella.lang.nem.resolved import Buffer, Index, Region, TensorType
+from lamella.lang.nem.resolved import Buffer, Index, Region, Resource, TensorType
 from lamella.lang.nem.rules import (
     BAD_ALIGNMENT,
     BAD_DIMENSION,
+    BAD_WINDOW,
+    DECORATOR_ARGUMENTS,
     DOUBLE_TYPE,
+    DUPLICATE_DECORATOR,
     EMPTY_BUFFER,
     EMPTY_EXTENT,
     ENGINE_RANGE,
@@ -25,6 +30,7 @@ from lamella.lang.nem.rules import (
     INCOMPLETE_TYPE,
     LAYOUT_RANK,
     LIMIT,
+    MISPLACED_DECORATOR,
     OUT_OF_RANGE,
     QUANT_AXIS,
     QUANT_FIELDS,
@@ -32,10 +38,130 @@ from lamella.lang.nem.rules import (
     QUANT_LENGTH,
     QUANT_SCALE,
     QUANT_ZERO,
+    RESOURCE_TARGET,
     STRIDE_COUNT,
     STRIDES_LEAVE,
+    UNKNOWN_DECORATOR,
     WRONG_KIND,
 )
+
+# --- decorators: which are known, where each may stand, and what its arguments are --------------------------
+
+
+TASK, MOVE, REGION, LOOP, BUFFER = "a task", "a move", "a region", "a loop", "a buffer"
+TARGETS = {
+    "materialized": (REGION,),
+    "readonly": (REGION,),
+    "writeonly": (REGION,),
+    "deterministic": (TASK, MOVE),
+    "memmove": (MOVE,),
+    "resource": (TASK, MOVE),
+    "seq_engine": (TASK, MOVE),
+    "max_in_flight": (LOOP,),
+    "debug": (TASK, MOVE, REGION, LOOP, BUFFER),
+    "profile": (TASK, MOVE, REGION, LOOP, BUFFER),
+}
+ARGUMENTS = {
+    "resource": "one unit instance, like CSTL[0]",
+    "seq_engine": "one engine index",
+    "max_in_flight": "one integer",
+    "debug": "one name",
+    "profile": "one tag",
+}
+RESOURCE_UNITS = ("NMU", "CSTL", "DMA", "VPU")
+ALL_UNITS = (*RESOURCE_UNITS, "SEQ", "sDMA", "WDM")
+
+
+class Decorators:
+    """The decorators of one object, validated; those in error are left out."""
+
+    def __init__(self, values: ExpressionResolver, target: str, found: tuple[nodes.Decorator, ...]) -> None:
+        self._values = values
+        self._by_name: dict[str, nodes.Decorator] = {}
+        for decorator in found:
+            self._admit(decorator, target)
+
+    def _admit(self, decorator: nodes.Decorator, target: str) -> None:
+        name, findings = decorator.name, self._values.findings
+        if name not in TARGETS:
+            close = nearest(name, TARGETS)
+            hint = f"did you mean @{close[0]}?" if close else f"decorators are: {', '.join(TARGETS)}"
+            findings.append(UNKNOWN_DECORATOR.at(decorator.span, name=name, hint=hint))
+        elif target not in TARGETS[name]:
+            wanted = " or ".join(TARGETS[name])
+            findings.append(MISPLACED_DECORATOR.at(decorator.span, name=name, wanted=wanted, found=target))
+        elif name in self._by_name:
+            findings.append(DUPLICATE_DECORATOR.at(decorator.span, name=name))
+        elif len(decorator.arguments) != (name in ARGUMENTS):
+            self._bad_arguments(decorator)
+        else:
+            self._by_name[name] = decorator
+
+    def _bad_arguments(self, decorator: nodes.Decorator) -> Found:
+        wanted = ARGUMENTS.get(decorator.name, "no argument")
+        finding = DECORATOR_ARGUMENTS.at(decorator.span, name=decorator.name, wanted=wanted)
+        return self._values.fail(finding)
+
+    def has(self, name: str) -> bool:
+        """Whether the object carries this decorator."""
+        return name in self._by_name
+
+    def word(self, name: str) -> str:
+        """The name or tag of @debug and @profile; empty where absent."""
+        decorator = self._by_name.get(name)
+        if decorator is None:
+            return ""
+        argument = decorator.arguments[0]
+        if isinstance(argument, nodes.Name):
+            return argument.id
+        if isinstance(argument, nodes.Text):
+            return argument.value
+        self._bad_arguments(decorator)
+        return ""
+
+    def integer(self, name: str) -> int | None:
+        """The integer argument of @seq_engine and @max_in_flight; None where absent or in error."""
+        decorator = self._by_name.get(name)
+        if decorator is None:
+            return None
+        argument = decorator.arguments[0]
+        if isinstance(argument, nodes.Text | nodes.Items | nodes.UnitRef):
+            self._bad_arguments(decorator)
+            return None
+        try:
+            return self._values.integer(argument, f"@{name}")
+        except Found:
+            return None
+
+    def window(self) -> int:
+        """The @max_in_flight of a loop; 1 where absent."""
+        count = self.integer("max_in_flight")
+        if count is not None and count < 1:
+            span = self._by_name["max_in_flight"].span
+            self._values.findings.append(BAD_WINDOW.at(span, count=count))
+        return max(1, count or 1)
+
+    def resource(self) -> Resource | None:
+        """The @resource of a task; None where absent or in error."""
+        decorator = self._by_name.get("resource")
+        if decorator is None:
+            return None
+        unit = decorator.arguments[0]
+        if not isinstance(unit, nodes.UnitRef) or unit.unit not in ALL_UNITS:
+            self._bad_arguments(decorator)
+            return None
+        if unit.unit not in RESOURCE_UNITS:
+            self._values.findings.append(RESOURCE_TARGET.at(unit.span, unit=unit.unit))
+            return None
+        try:
+            return Resource(unit.unit, self._values.index(unit.index, "a unit index"), decorator.span)
+        except Found:
+            return None
+
+    def span(self, name: str) -> Span:
+        """Where a decorator stands."""
+        return self._by_name[name].span
+
 
 # --- quantisation descriptors of the text as values ---------------------------------------------------------
 
@@ -47,7 +173,7 @@ FIELDS = {
 }
 
 
-def resolve_quant(values: Expressions, node: nodes.Quant, elem: str, shape: tuple[int, ...]) -> Quant:
+def resolve_quant(values: ExpressionResolver, node: nodes.Quant, elem: str, shape: tuple[int, ...]) -> Quant:
     """The descriptor of a region, checked against its element type and shape."""
     fields = _fields(values, node)
     quant: Quant
@@ -60,7 +186,7 @@ def resolve_quant(values: Expressions, node: nodes.Quant, elem: str, shape: tupl
     return quant
 
 
-def _fields(values: Expressions, node: nodes.Quant) -> dict[str, nodes.Value]:
+def _fields(values: ExpressionResolver, node: nodes.Quant) -> dict[str, nodes.Value]:
     """The fields by name: each known, none twice, none missing."""
     wanted = FIELDS[node.form]
     found: dict[str, nodes.Value] = {}
@@ -77,7 +203,7 @@ def _fields(values: Expressions, node: nodes.Quant) -> dict[str, nodes.Value]:
 
 
 def _along_axis(
-    values: Expressions, node: nodes.Quant, fields: dict[str, nodes.Value], elem: str
+    values: ExpressionResolver, node: nodes.Quant, fields: dict[str, nodes.Value], elem: str
 ) -> PerChannel | PerGroup:
     axis = _integer(values, fields["axis"], "an axis")
     scales = tuple(_scale(values, item) for item in values.items(fields["scales"], "a list of scales"))
@@ -92,7 +218,7 @@ def _along_axis(
 
 
 def _check_axis(
-    values: Expressions, node: nodes.Quant, quant: PerChannel | PerGroup, shape: tuple[int, ...]
+    values: ExpressionResolver, node: nodes.Quant, quant: PerChannel | PerGroup, shape: tuple[int, ...]
 ) -> None:
     axis = axis_of(quant, len(shape))
     if axis is None:
@@ -112,14 +238,14 @@ def _check_axis(
             raise values.fail(finding)
 
 
-def _scale(values: Expressions, value: nodes.Value) -> float:
+def _scale(values: ExpressionResolver, value: nodes.Value) -> float:
     scale = float(values.number(value, "a scale"))
     if not (math.isfinite(scale) and scale > 0):
         raise values.fail(QUANT_SCALE.at(value.span, scale=scale))
     return scale
 
 
-def _zero_point(values: Expressions, value: nodes.Value, elem: str) -> int:
+def _zero_point(values: ExpressionResolver, value: nodes.Value, elem: str) -> int:
     zero = _integer(values, value, "a zero point")
     element = find_in("nem", elem)
     if element is not None and element.is_integer and not element.minimum <= zero <= element.maximum:
@@ -128,10 +254,10 @@ def _zero_point(values: Expressions, value: nodes.Value, elem: str) -> int:
     return zero
 
 
-def _integer(values: Expressions, value: nodes.Value, what: str) -> int:
+def _integer(values: ExpressionResolver, value: nodes.Value, what: str) -> int:
     if isinstance(value, nodes.Text | nodes.Items):
         values.number(value, what)
-        raise Failed
+        raise Found
     return values.integer(value, what)
 
 
@@ -139,10 +265,10 @@ LARGEST_ALIGNMENT = 1 << 30
 NAMED_LAYOUTS = ("NHWC", "NCHW", "HWIO")
 
 
-def resolve_buffer(values: Expressions, node: nodes.Buffer) -> Buffer:
+def resolve_buffer(values: ExpressionResolver, node: nodes.Buffer) -> Buffer:
     """A buffer with its size, alignment and engine."""
     if node.size is None:
-        raise Failed
+        raise Found
     size = values.integer(node.size, "a buffer size")
     if size <= 0:
         raise values.fail(EMPTY_BUFFER.at(node.size.span, name=node.name.id, size=size))
@@ -170,7 +296,7 @@ def resolve_buffer(values: Expressions, node: nodes.Buffer) -> Buffer:
     )
 
 
-def resolve_operand(values: Expressions, operand: nodes.Operand) -> Region:
+def resolve_operand(values: ExpressionResolver, operand: nodes.Operand) -> Region:
     """The region an operand names or writes in place, with the decorators behind it."""
     if isinstance(operand.value, nodes.Region):
         return resolve_region(values, operand.value, "", operand.decorators)
@@ -184,7 +310,7 @@ def resolve_operand(values: Expressions, operand: nodes.Operand) -> Region:
 
 
 def resolve_region(
-    values: Expressions, node: nodes.Region, name: str, decorators: tuple[nodes.Decorator, ...]
+    values: ExpressionResolver, node: nodes.Region, name: str, decorators: tuple[nodes.Decorator, ...]
 ) -> Region:
     """A region with its buffer looked up and its numbers evaluated."""
     buffer = values.meaning(node.buffer)
@@ -196,11 +322,11 @@ def resolve_region(
         raise values.fail(EMPTY_EXTENT.at(node.extent.span, extent=extent))
     tensor = None if node.type is None else resolve_type(values, node.type, extent)
     if isinstance(buffer, Poison):
-        raise Failed
+        raise Found
     return decorate(values, Region(name, buffer, offset, extent, tensor, node.span), decorators)
 
 
-def decorate(values: Expressions, region: Region, decorators: tuple[nodes.Decorator, ...]) -> Region:
+def decorate(values: ExpressionResolver, region: Region, decorators: tuple[nodes.Decorator, ...]) -> Region:
     """A region with its decorators applied."""
     if not decorators:
         return region
@@ -215,7 +341,7 @@ def decorate(values: Expressions, region: Region, decorators: tuple[nodes.Decora
     )
 
 
-def resolve_type(values: Expressions, node: nodes.TypeAttributes, extent: int) -> TensorType:
+def resolve_type(values: ExpressionResolver, node: nodes.TypeAttributes, extent: int) -> TensorType:
     """The tensor type of a region, checked against its extent."""
     if node.elem is None or node.shape is None or (node.layout is None and node.strides is None):
         parts = (
@@ -244,7 +370,7 @@ def resolve_type(values: Expressions, node: nodes.TypeAttributes, extent: int) -
     return TensorType(node.elem.id, shape, node.layout.id if node.layout else None, strides, quant)
 
 
-def _shape(values: Expressions, exprs: tuple[nodes.Expr, ...]) -> tuple[int, ...]:
+def _shape(values: ExpressionResolver, exprs: tuple[nodes.Expr, ...]) -> tuple[int, ...]:
     if len(exprs) > MOST_AXES:
         where, what = exprs[0].span.to(exprs[-1].span), f"a shape of rank {len(exprs)}"
         raise values.fail(
@@ -257,7 +383,9 @@ def _shape(values: Expressions, exprs: tuple[nodes.Expr, ...]) -> tuple[int, ...
     return shape
 
 
-def _strides(values: Expressions, node: nodes.TypeAttributes, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _strides(
+    values: ExpressionResolver, node: nodes.TypeAttributes, shape: tuple[int, ...]
+) -> tuple[int, ...]:
     if node.strides is None:
         layout = node.layout.id if node.layout else ""
         if layout in NAMED_LAYOUTS and len(shape) != 4:
@@ -270,7 +398,7 @@ def _strides(values: Expressions, node: nodes.TypeAttributes, shape: tuple[int, 
 
 
 def _check_extent(
-    values: Expressions,
+    values: ExpressionResolver,
     node: nodes.TypeAttributes,
     element: ElementType,
     shape: tuple[int, ...],

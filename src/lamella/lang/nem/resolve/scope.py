@@ -1,4 +1,4 @@
-"""Names of a program: what each means, where it is visible, and which were declared badly."""
+"""The symbol table of a program: what each name means, where it is visible, and which were declared badly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lamella.lang.nem.rules import DUPLICATE_NAME, FORWARD, TOKEN_SCOPE, UNDEFIN
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class IntegerMeaning:
     """A constant, an integer `let` or a loop variable."""
 
     index: Index
@@ -23,7 +23,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class LiteralMeaning:
     """A `let` that names a string or a list."""
 
     value: nodes.Value
@@ -31,7 +31,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class TokenMeaning:
     """The token of a task."""
 
     task: int
@@ -42,20 +42,20 @@ class Poison:
     """A name whose declaration is in error: every use stays silent."""
 
 
-Meaning = Number | Written | Token | Buffer | Region | Poison
+Meaning = IntegerMeaning | LiteralMeaning | TokenMeaning | Buffer | Region | Poison
 POISON = Poison()
 
 
 def kind_of(meaning: Meaning) -> str:
     """What a name stands for, with its article, for messages."""
-    if isinstance(meaning, Number | Written):
+    if isinstance(meaning, IntegerMeaning | LiteralMeaning):
         return meaning.kind
-    words = {Token: "a token", Buffer: "a buffer", Region: "a region", Poison: "undefined"}
+    words = {TokenMeaning: "a token", Buffer: "a buffer", Region: "a region", Poison: "undefined"}
     return words[type(meaning)]
 
 
 @dataclass(slots=True)
-class Symbol:
+class NemSymbol:
     """A declared name with its place and whether anything used it."""
 
     name: str
@@ -65,20 +65,20 @@ class Symbol:
 
 
 @dataclass(slots=True)
-class Level:
+class ScopeLevel:
     """The names of one statement list; `loop_line` is 0 for the program itself."""
 
     loop_line: int
     later: dict[str, Span]
-    symbols: dict[str, Symbol] = field(default_factory=dict)
+    symbols: dict[str, NemSymbol] = field(default_factory=dict)
 
 
-class Scope:
-    """The open levels, outermost first."""
+class NemScope:
+    """The symbol table as a stack of open levels, outermost first."""
 
     def __init__(self) -> None:
-        self.levels: list[Level] = []
-        self.all: list[Symbol] = []
+        self.levels: list[ScopeLevel] = []
+        self.all: list[NemSymbol] = []
         self._closed: dict[str, int] = {}
         self.missing: set[str] = set()
 
@@ -88,7 +88,7 @@ class Scope:
         for statement in body:
             for name in declared_names(statement):
                 later.setdefault(name.id, name.span)
-        self.levels.append(Level(loop_line, later))
+        self.levels.append(ScopeLevel(loop_line, later))
 
     def leave(self) -> None:
         """Leave a statement list; its names are gone."""
@@ -104,10 +104,11 @@ class Scope:
                 yield DUPLICATE_NAME.at(
                     name.span, name=name.id, labels=[Label(earlier.span, "declared here")]
                 )
+            # Of two declarations of one kind the first serves; of two kinds every use would be judged by the wrong one.
             earlier.meaning = POISON if type(earlier.meaning) is not type(meaning) else earlier.meaning
             earlier.used = True
             return
-        symbol = Symbol(name.id, meaning, name.span)
+        symbol = NemSymbol(name.id, meaning, name.span)
         self.levels[-1].symbols[name.id] = symbol
         self.all.append(symbol)
 
@@ -127,7 +128,7 @@ class Scope:
         symbol = self._visible(name)
         return None if symbol is None else symbol.meaning
 
-    def _visible(self, name: str) -> Symbol | None:
+    def _visible(self, name: str) -> NemSymbol | None:
         for level in reversed(self.levels):
             symbol = level.symbols.get(name)
             if symbol is not None:

@@ -6,18 +6,22 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from lamella.base.diagnostic import Diagnostic, Label, sort_findings
 from lamella.base.source import Notes, Span
-from lamella.lang.skriptnd.check.composition import Edge, check_composition
-from lamella.lang.skriptnd.check.context import Context, Entry, Find, Place, excerpt
-from lamella.lang.skriptnd.check.declare import declare
-from lamella.lang.skriptnd.check.declare.patterns import names_of
-from lamella.lang.skriptnd.check.declare.tensors import declare_index, declare_indices
-from lamella.lang.skriptnd.check.declare.usings import infer_value
+from lamella.lang.skriptnd.check.composition import check_composition
+from lamella.lang.skriptnd.check.context import (
+    CheckedBlock,
+    DeclaredName,
+    Find,
+    OperatorContext,
+    excerpt,
+    names_in,
+)
+from lamella.lang.skriptnd.check.declare import declare, declare_index, declare_indices, infer_value
 from lamella.lang.skriptnd.check.definitions import Definitions, Listed, Qualify, invoked, qualified_name
 from lamella.lang.skriptnd.check.expressions import infer
-from lamella.lang.skriptnd.check.expressions.packs import infer_integer
-from lamella.lang.skriptnd.check.kinds import Kind, agrees, belongs, family, is_type
-from lamella.lang.skriptnd.check.lengths import number_of, shown
-from lamella.lang.skriptnd.check.names import names_in
+from lamella.lang.skriptnd.check.invocations import InvocationEdge
+from lamella.lang.skriptnd.check.kinds import ValueKind, agrees, belongs, family, is_type, number_of, shown
+from lamella.lang.skriptnd.check.packs import infer_integer
+from lamella.lang.skriptnd.check.shapes import names_of
 from lamella.lang.skriptnd.nodes import (
     Access,
     Document,
@@ -43,7 +47,7 @@ from lamella.lang.skriptnd.rules import types
 ACCUMULATIONS = {"+=": "num", "*=": "num", "<=": "num", ">=": "num", "&=": "bool", "|=": "bool"}
 
 
-def check_lowering(context: Context, operator: Operator) -> None:
+def check_lowering(context: OperatorContext, operator: Operator) -> None:
     """Check the formulas of an operator."""
     outputs = list(operator.parameters("output"))
     formulas = [item for item in operator.items("lower") if isinstance(item, Lowering)]
@@ -53,7 +57,10 @@ def check_lowering(context: Context, operator: Operator) -> None:
     later = dict.fromkeys(names)
     for formula in formulas:
         later.pop(formula.target.tensor, None)
-        with context.inner(), context.at(Place("lower", accesses=True, limits=_limits(formula, types_of))):
+        with (
+            context.inner(),
+            context.at(CheckedBlock("lower", accesses=True, limits=_limits(formula, types_of))),
+        ):
             _check_formula(context, formula, names)
             for name in later:
                 if _reads(name, formula):
@@ -64,20 +71,20 @@ def check_lowering(context: Context, operator: Operator) -> None:
 
 def _limits(formula: Lowering, declared: Mapping[str, TypeSpec]) -> dict[str, str]:
     """What the indices of a formula run up to by the tensors that they index: the extent at the same place."""
-    found: dict[str, str] = {}
+    limits: dict[str, str] = {}
     stack: list[object] = [formula.condition, formula.value, formula.locals, formula.target]
     while stack:
         node = stack.pop()
         if isinstance(node, Access) and node.tensor in declared:
             for name, limit in _indexed(node, declared[node.tensor]):
-                found.setdefault(name, limit)
+                limits.setdefault(name, limit)
         if isinstance(node, Span | Notes):
             continue
         if isinstance(node, tuple):
             stack.extend(node)
         elif hasattr(node, "__dataclass_fields__"):
             stack.extend(getattr(node, field) for field in node.__dataclass_fields__)
-    return found
+    return limits
 
 
 def _indexed(access: Access, declared: TypeSpec) -> Iterator[tuple[str, str]]:
@@ -120,7 +127,7 @@ def _key(target: Access) -> str:
     )
 
 
-def _check_formula(context: Context, formula: Lowering, outputs: set[str]) -> None:
+def _check_formula(context: OperatorContext, formula: Lowering, outputs: set[str]) -> None:
     _declare_unroll(context, formula)
     declare_indices(context, formula.bounds)
     _declare_locals(context, formula)
@@ -144,7 +151,7 @@ def _reads(name: str, formula: Lowering) -> bool:
     return any(item == name for item in names_in(read))
 
 
-def _declare_unroll(context: Context, formula: Lowering) -> None:
+def _declare_unroll(context: OperatorContext, formula: Lowering) -> None:
     unroll = formula.unroll
     if unroll is None:
         return
@@ -153,11 +160,11 @@ def _declare_unroll(context: Context, formula: Lowering) -> None:
     else:
         infer_integer(context, unroll.count, "the count of 'unroll'")
     if unroll.index is not None:
-        kind = Kind("int", value=number_of(unroll.index))
+        kind = ValueKind("int", value=number_of(unroll.index))
         declare_index(context, unroll.index, kind, unroll.count or formula.target)
 
 
-def _declare_locals(context: Context, formula: Lowering) -> None:
+def _declare_locals(context: OperatorContext, formula: Lowering) -> None:
     """Local values may hold guards: they may be used as indices."""
     context.place.guards = True
     for item in formula.locals:
@@ -165,11 +172,11 @@ def _declare_locals(context: Context, formula: Lowering) -> None:
         earlier = context.scope.find(item.name)
         if earlier is not None:
             context.report(rules.INDEX_TWICE.at(item.span, name=item.name, what=earlier.what))
-        context.scope.names[item.name] = Entry(kind, "a local value", item.span)
+        context.scope.names[item.name] = DeclaredName(kind, "a local value", item.span)
     context.place.guards = False
 
 
-def _check_condition(context: Context, formula: Lowering) -> None:
+def _check_condition(context: OperatorContext, formula: Lowering) -> None:
     if formula.condition is None:
         return
     kind = infer_value(context, formula.condition, "a condition")
@@ -179,7 +186,9 @@ def _check_condition(context: Context, formula: Lowering) -> None:
         context.report(rules.CONDITION_PACK.at(formula.condition.span))
 
 
-def _check_assignment(context: Context, formula: Lowering, target: Kind, value: Kind) -> None:
+def _check_assignment(
+    context: OperatorContext, formula: Lowering, target: ValueKind, value: ValueKind
+) -> None:
     name = formula.target.tensor
     if not agrees(target, value):
         context.report(rules.RIGHT_TYPE.at(formula.value.span, name=name, left=target.type, right=value.type))
@@ -192,7 +201,7 @@ def _check_assignment(context: Context, formula: Lowering, target: Kind, value: 
         context.report(rules.PACKED_LENGTH.at(formula.value.span, name=name, left=left, right=right))
 
 
-def _check_sign(context: Context, formula: Lowering, name: str) -> None:
+def _check_sign(context: OperatorContext, formula: Lowering, name: str) -> None:
     base = ACCUMULATIONS.get(formula.sign)
     if base is None:
         return
@@ -252,17 +261,18 @@ def _shown(size: Expr | Omitted | None) -> str:
     return "" if size is None else "~" if isinstance(size, Omitted) else excerpt(size)
 
 
-# --- operators that compose themselves: a circle of calls without a condition has no end --------------------
+# --- operators that compose themselves: a cycle of calls without a condition has no end ---------------------
 
 
 LONGEST = 6
 
 
-def check_recursion(calls: Mapping[str, Sequence[Edge]]) -> Iterator[Diagnostic]:
-    """One finding for each call that closes a circle; a walk in depth without recursion."""
+def check_recursion(calls: Mapping[str, Sequence[InvocationEdge]]) -> Iterator[Diagnostic]:
+    """One finding for each call that closes a cycle: depth-first search without recursion."""
+    # `path` holds the operators that are open, in their order; `done` those that no cycle starts from any more.
     done: set[str] = set()
     for start in calls:
-        path: dict[str, Iterator[Edge]] = {} if start in done else {start: iter(calls[start])}
+        path: dict[str, Iterator[InvocationEdge]] = {} if start in done else {start: iter(calls[start])}
         while path:
             name = next(reversed(path))
             edge = next(path[name], None)
@@ -275,11 +285,11 @@ def check_recursion(calls: Mapping[str, Sequence[Edge]]) -> Iterator[Diagnostic]
                 path[edge.operator] = iter(calls[edge.operator])
 
 
-def _finding(edge: Edge, path: list[str]) -> Diagnostic:
-    circle = [*path[path.index(edge.operator) :], edge.operator]
-    if len(circle) > LONGEST:
-        circle = [*circle[: LONGEST - 2], "…", circle[-1]]
-    return names_rules.RECURSION.at(edge.span, name=edge.operator, chain=" -> ".join(circle))
+def _finding(edge: InvocationEdge, path: list[str]) -> Diagnostic:
+    cycle = [*path[path.index(edge.operator) :], edge.operator]
+    if len(cycle) > LONGEST:
+        cycle = [*cycle[: LONGEST - 2], "…", cycle[-1]]
+    return names_rules.RECURSION.at(edge.span, name=edge.operator, chain=" -> ".join(cycle))
 
 
 __all__ = ["Find", "check", "check_operator"]
@@ -308,7 +318,7 @@ def check(
     definitions = Definitions(module, operators, find, frozenset(document.modules), listed, qualify)
     definitions.lost = lost
     called = {name for item in document.declarations for name in invoked(item)}
-    calls: dict[str, Sequence[Edge]] = {}
+    calls: dict[str, Sequence[InvocationEdge]] = {}
     for item in document.declarations:
         edges = _check_definition(item, definitions, findings)
         calls.setdefault(item.name, edges)
@@ -338,10 +348,10 @@ def check_operator(
 
 def _check_definition(
     operator: Operator, definitions: Definitions, findings: list[Diagnostic]
-) -> Sequence[Edge]:
+) -> Sequence[InvocationEdge]:
     """Check one operator or graph; the invocations it always makes are returned."""
     findings += _check_sections(operator)
-    context = Context(infer, findings)
+    context = OperatorContext(infer, findings)
     declare(context, operator)
     if any(section.name == "lower" for section in operator.sections):
         check_lowering(context, operator)

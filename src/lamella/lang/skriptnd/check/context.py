@@ -1,4 +1,4 @@
-"""Where a check stands: the names it sees, what is allowed here, what was found."""
+"""Context of a check: scopes of names, what the block at hand allows, findings."""
 
 from __future__ import annotations
 
@@ -9,41 +9,83 @@ from functools import partial
 from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic, Label
-from lamella.base.source import NOWHERE, Span
+from lamella.base.source import NOWHERE, Notes, Span
 from lamella.base.suggest import MOST_GUESSES, did_you_mean
-from lamella.lang.skriptnd.check.kinds import UNKNOWN, Kind
-from lamella.lang.skriptnd.check.lengths import Algebra
-from lamella.lang.skriptnd.nodes import Expand, Expr, Item, Omitted, Operator, Range, Zip
+from lamella.lang.skriptnd.affine import read_affine
+from lamella.lang.skriptnd.check.kinds import UNKNOWN, Algebra, ValueKind
+from lamella.lang.skriptnd.nodes import (
+    Access,
+    Expand,
+    Expr,
+    Item,
+    Member,
+    Name,
+    NullTest,
+    Omitted,
+    Operator,
+    Range,
+    Zip,
+)
 from lamella.lang.skriptnd.rules import names as rules
 
+# --- the names in a piece of syntax, and the extents that declare one ---------------------------------------
+
+
+def names_in(node: object) -> Iterator[str]:
+    """The names that a node uses, possibly several times; a walk without recursion."""
+    stack = [node]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Name):
+            yield item.id
+        elif isinstance(item, Member | NullTest):
+            yield item.name
+        elif isinstance(item, tuple):
+            if not isinstance(item, Span):
+                stack.extend(item)
+        # A span is a tuple, notes are a dataclass: neither is syntax.
+        elif hasattr(item, "__dataclass_fields__") and not isinstance(item, Notes):
+            if isinstance(item, Access):
+                yield item.tensor
+            stack.extend(getattr(item, field) for field in item.__dataclass_fields__)
+
+
+def affine_in(node: object, known: Collection[str]) -> str | None:
+    """The new name that an extent declares: the only one in it, multiplied and moved by numbers."""
+    affine = read_affine(node)
+    if affine is None or affine.name is None or affine.name in known or affine.factor == 0:
+        return None
+    return affine.name
+
+
 Find: TypeAlias = Callable[[str], Operator | None]
-Infer: TypeAlias = "Callable[[Context, Expr], Kind]"
+Infer: TypeAlias = "Callable[[OperatorContext, Expr], ValueKind]"
 Node: TypeAlias = Expr | Item | Omitted | Range | Expand | Zip
 
 SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DeclaredName:
     """What a name stands for: its kind, what it is in words, where it was declared."""
 
-    kind: Kind
+    kind: ValueKind
     what: str
     span: Span = NOWHERE
 
 
-class Scope:
-    """The names of one level, and the level around it."""
+class NameScope:
+    """A scope of the symbol table: the names of one level, and the level around it."""
 
     __slots__ = ("names", "outer")
 
-    def __init__(self, outer: Scope | None = None) -> None:
-        self.names: dict[str, Entry] = {}
+    def __init__(self, outer: NameScope | None = None) -> None:
+        self.names: dict[str, DeclaredName] = {}
         self.outer = outer
 
-    def find(self, name: str) -> Entry | None:
+    def find(self, name: str) -> DeclaredName | None:
         """What a name stands for here."""
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             entry = scope.names.get(name)
             if entry is not None:
@@ -53,14 +95,14 @@ class Scope:
 
     def visible(self) -> Iterator[str]:
         """The names that have a meaning here, the nearest level first."""
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             yield from scope.names
             scope = scope.outer
 
     def hides(self, name: str) -> bool:
         """Whether a level inside the outermost gives a name a meaning of its own."""
-        scope: Scope = self
+        scope: NameScope = self
         while scope.outer is not None:
             if name in scope.names:
                 return True
@@ -69,7 +111,7 @@ class Scope:
 
 
 @dataclass(slots=True)
-class Place:
+class CheckedBlock:
     """What the block being checked is called and what it allows."""
 
     block: str = ""
@@ -83,38 +125,38 @@ class Place:
     """What an index of the formula being checked runs up to, should it not be declared."""
 
 
-class Context:
+class OperatorContext:
     """The state of checking one operator."""
 
     def __init__(self, infer: Infer, findings: list[Diagnostic]) -> None:
         self.findings = findings
         self.algebra = Algebra()
-        self.scope = Scope()
+        self.scope = NameScope()
         self.generics: dict[str, str] = {}
         """The generic types with what restricts them; empty where a finding leaves that open."""
-        self.place = Place()
+        self.place = CheckedBlock()
         self.bounds: dict[str, Expr] = {}
         """The upper bounds of dynamic extents, by name."""
-        self.infer: Callable[[Expr], Kind] = partial(infer, self)
+        self.infer: Callable[[Expr], ValueKind] = partial(infer, self)
         self._unknown: set[str] = set()
 
-    def report(self, finding: Diagnostic) -> Kind:
+    def report(self, finding: Diagnostic) -> ValueKind:
         """Keep a finding; what it is about is not known from here on."""
         self.findings.append(finding)
         return UNKNOWN
 
     @contextmanager
-    def inner(self) -> Iterator[Scope]:
+    def inner(self) -> Iterator[NameScope]:
         """A level of names inside the present one."""
         outer = self.scope
-        self.scope = Scope(outer)
+        self.scope = NameScope(outer)
         try:
             yield self.scope
         finally:
             self.scope = outer
 
     @contextmanager
-    def at(self, place: Place) -> Iterator[None]:
+    def at(self, place: CheckedBlock) -> Iterator[None]:
         """Check at another place for a while."""
         outer, self.place = self.place, place
         try:
@@ -122,7 +164,7 @@ class Context:
         finally:
             self.place = outer
 
-    def declare(self, name: str, entry: Entry) -> None:
+    def declare(self, name: str, entry: DeclaredName) -> None:
         """Give a name a meaning; a second meaning on the same level is a finding."""
         earlier = self.scope.names.get(name)
         if earlier is not None:
@@ -132,7 +174,7 @@ class Context:
             self.report(rules.DUPLICATE.at(entry.span, name=name, what="a generic type"))
         self.scope.names[name] = entry
 
-    def lookup(self, name: str, span: Span) -> Kind:
+    def lookup(self, name: str, span: Span) -> ValueKind:
         """The kind of a name that is used."""
         entry = self.scope.find(name)
         unseen = name in self.place.later or name in self.place.hidden
@@ -164,10 +206,10 @@ class Context:
         for name in names:
             entry = self.scope.find(name)
             if entry is not None:
-                self.scope.names[name] = Entry(entry.kind.present(), entry.what, entry.span)
+                self.scope.names[name] = DeclaredName(entry.kind.present(), entry.what, entry.span)
 
 
-def duplicate(name: str, entry: Entry, earlier: Entry) -> Diagnostic:
+def duplicate(name: str, entry: DeclaredName, earlier: DeclaredName) -> Diagnostic:
     """The finding that a name has two meanings."""
     label = Label(earlier.span, f"'{name}' is declared here")
     return rules.DUPLICATE.at(entry.span, name=name, what=earlier.what, labels=[label])

@@ -9,10 +9,10 @@ from typing import TypeAlias
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.source import Span
 from lamella.base.suggest import MOST_GUESSES, did_you_mean, nearest
-from lamella.lang.skriptnd.check.context import Context, Find
+from lamella.lang.skriptnd.check.context import Find, OperatorContext
 from lamella.lang.skriptnd.check.declare import declare
 from lamella.lang.skriptnd.check.expressions import infer
-from lamella.lang.skriptnd.check.kinds import Kind
+from lamella.lang.skriptnd.check.kinds import ValueKind
 from lamella.lang.skriptnd.nodes import Component, Dtype, Invocation, Operator, Parameter
 from lamella.lang.skriptnd.rules import names as rules
 
@@ -28,14 +28,14 @@ def qualified_name(name: str, module: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class OperatorSignature:
     """What a call sees of an operator."""
 
     operator: Operator
     generics: Mapping[str, Dtype]
-    attributes: Mapping[str, tuple[Parameter, Kind]]
-    inputs: tuple[tuple[Parameter, Kind], ...]
-    outputs: tuple[tuple[Parameter, Kind], ...]
+    attributes: Mapping[str, tuple[Parameter, ValueKind]]
+    inputs: tuple[tuple[Parameter, ValueKind], ...]
+    outputs: tuple[tuple[Parameter, ValueKind], ...]
 
 
 class Definitions:
@@ -59,7 +59,7 @@ class Definitions:
         self.lost: Collection[str] = ()
         """Modules that could not be read: nothing is known about what they define."""
         self._guesses = 0
-        self._signatures: dict[str, Signature] = {}
+        self._signatures: dict[str, OperatorSignature] = {}
         self._stateful: dict[str, bool] = {}
 
     def resolve(self, name: str, span: Span) -> Operator | Diagnostic | None:
@@ -116,10 +116,10 @@ class Definitions:
         hint = did_you_mean(module, sorted(self._imports or ())) if self._guesses <= MOST_GUESSES else ""
         return rules.NOT_IMPORTED.at(span, module=module, hint=hint or None)
 
-    def signature(self, name: str, operator: Operator) -> Signature:
+    def signature(self, name: str, operator: Operator) -> OperatorSignature:
         """What a call sees of an operator; what is wrong with the operator itself is not said here."""
         if name not in self._signatures:
-            context = Context(infer, [])
+            context = OperatorContext(infer, [])
             declare(context, operator)
             self._signatures[name] = _signature(context, operator)
         return self._signatures[name]
@@ -131,28 +131,29 @@ class Definitions:
         return self._stateful[name]
 
     def _find_variables(self, name: str, operator: Operator) -> None:
-        """Decide for all that can be reached: first no one has variables, then those who do tell their callers."""
+        """Decide for all that can be reached: a worklist over the call graph, then one over its reverse."""
+        # All begin without variables; those that have some pass it on to their callers, so that cycles need no care.
         pending, callers = [(name, operator)], dict[str, list[str]]()
-        told: list[str] = []
+        stateful: list[str] = []
         while pending:
             key, item = pending.pop()
             if key in self._stateful:
                 continue
             self._stateful[key] = False
             if next(item.parameters("variable"), None) is not None:
-                told.append(key)
+                stateful.append(key)
             for called in dict.fromkeys(invoked(item)):
                 qualified, found = self._called(key, called)
                 callers.setdefault(qualified, []).append(key)
                 if self._stateful.get(qualified):
-                    told.append(key)
+                    stateful.append(key)
                 elif found is not None:
                     pending.append((qualified, found))
-        while told:
-            key = told.pop()
+        while stateful:
+            key = stateful.pop()
             if not self._stateful.get(key):
                 self._stateful[key] = True
-                told += callers.get(key, ())
+                stateful += callers.get(key, ())
 
     def _called(self, caller: str, name: str) -> tuple[str, Operator | None]:
         """An operator that another one invokes; names without a module are of the caller's module."""
@@ -178,10 +179,10 @@ def invoked(operator: Operator) -> list[str]:
     return found
 
 
-def _signature(context: Context, operator: Operator) -> Signature:
-    def kinds(section: str) -> list[tuple[Parameter, Kind]]:
+def _signature(context: OperatorContext, operator: Operator) -> OperatorSignature:
+    def kinds(section: str) -> list[tuple[Parameter, ValueKind]]:
         return [(item, context.scope.names[item.name].kind) for item in operator.parameters(section)]
 
     generics = {item.name: item for item in operator.items("dtype") if isinstance(item, Dtype)}
     attributes = {item.name: (item, kind) for item, kind in kinds("attrib")}
-    return Signature(operator, generics, attributes, tuple(kinds("input")), tuple(kinds("output")))
+    return OperatorSignature(operator, generics, attributes, tuple(kinds("input")), tuple(kinds("output")))

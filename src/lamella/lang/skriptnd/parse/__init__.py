@@ -12,9 +12,9 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import Source, Span
 from lamella.lang.skriptnd.nodes import Document, Operator
-from lamella.lang.skriptnd.parse.document import DocumentParser
+from lamella.lang.skriptnd.parse.document import SkriptndParser
 
-# --- what a module holds, told without reading the operators ------------------------------------------------
+# --- the outline of a module: its definitions, found without parsing the operators --------------------------
 
 
 SPACE = r"(?:[ \t\r\n]++|#[^\r\n]*+)*+"
@@ -34,7 +34,7 @@ MARK = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class OutlineEntry:
     """An operator or a graph that has not been read: its name and its place."""
 
     name: str
@@ -49,11 +49,11 @@ class Outline:
     """What a module imports and defines."""
 
     modules: tuple[str, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[OutlineEntry, ...]
     regular: bool
     """Whether nothing else stands at the top level; a text that is not regular is to be read whole."""
 
-    def find(self, name: str) -> Entry | None:
+    def find(self, name: str) -> OutlineEntry | None:
         """The first operator or graph of a name."""
         return next((entry for entry in self.entries if entry.name == name), None)
 
@@ -62,58 +62,59 @@ def outline(source: Source) -> Outline:
     """The imports and definitions of a module, found by their braces alone; never raises."""
     text = source.text
     modules: list[str] = []
-    entries: list[Entry] = []
+    entries: list[OutlineEntry] = []
     position = 0
     regular = True
-    while regular and (found := HEAD.match(text, position)) is not None:
-        position = found.end()
-        if found["name"] is None:
-            regular = not entries and MODULES.fullmatch(found["modules"]) is not None
-            modules += ["".join(name.split()) for name in found["modules"].split(",")]
+    while regular and (head := HEAD.match(text, position)) is not None:
+        position = head.end()
+        if head["name"] is None:
+            regular = not entries and MODULES.fullmatch(head["modules"]) is not None
+            modules += ["".join(name.split()) for name in head["modules"].split(",")]
             continue
-        start = found.start("public") if found["public"] else found.start("kind")
+        start = head.start("public") if head["public"] else head.start("kind")
         position, regular = _closing(text, position)
-        graph, public = found["kind"] == "graph", bool(found["public"])
-        entries.append(Entry(found["name"], graph, public, Span(source, start, position)))
+        graph, public = head["kind"] == "graph", bool(head["public"])
+        entries.append(OutlineEntry(head["name"], graph, public, Span(source, start, position)))
     regular = regular and TAIL.match(text, position) is not None
     return Outline(tuple(modules), tuple(entries), regular)
 
 
 def _closing(text: str, position: int) -> tuple[int, bool]:
     """Where the brace ends that was opened just before, and whether it does."""
+    # Strings and comments are matched whole, so that braces within them do not count.
     opened = 1
-    for found in MARK.finditer(text, position):
-        if found["brace"] is not None:
-            opened += 1 if found["brace"] == "{" else -1
+    for mark in MARK.finditer(text, position):
+        if mark["brace"] is not None:
+            opened += 1 if mark["brace"] == "{" else -1
             if opened == 0:
-                return found.end(), True
+                return mark.end(), True
     return len(text), False
 
 
-__all__ = ["Entry", "Outline", "Parsed", "outline", "parse", "parse_operator"]
+__all__ = ["Outline", "OutlineEntry", "ParsedSkriptnd", "outline", "parse", "parse_operator"]
 
 
-class Parsed(NamedTuple):
+class ParsedSkriptnd(NamedTuple):
     """A document and what was found wrong with its text; what could not be read is not in it."""
 
     document: Document
     findings: tuple[Diagnostic, ...]
 
 
-def parse(source: Source, limits: Limits = DEFAULT) -> Parsed:
+def parse(source: Source, limits: Limits = DEFAULT) -> ParsedSkriptnd:
     """The document of a text; never raises, whatever the text is."""
     with collector_paused():
-        parser = DocumentParser(source, limits)
+        parser = SkriptndParser(source, limits)
         document = parser.document()
-    return Parsed(document, tuple(parser.findings))
+    return ParsedSkriptnd(document, tuple(parser.findings))
 
 
 def parse_operator(
-    source: Source, entry: Entry, limits: Limits = DEFAULT
+    source: Source, entry: OutlineEntry, limits: Limits = DEFAULT
 ) -> tuple[Operator | None, list[Diagnostic]]:
     """One operator of an outline, with its findings; None where it cannot be read at all."""
     with collector_paused():
-        parser = DocumentParser(source, limits, entry.span.start, entry.span.end)
+        parser = SkriptndParser(source, limits, entry.span.start, entry.span.end)
         try:
             operator = parser.definition()
             if parser.kind != END:

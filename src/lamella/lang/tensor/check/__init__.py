@@ -8,30 +8,30 @@ from dataclasses import dataclass, field
 from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, Label, errors, sort_findings
 from lamella.base.source import Span
-from lamella.lang.tensor.check.attributes import (
-    check_for_attributes,
-    check_function_attributes,
-    check_parameter_attributes,
-)
-from lamella.lang.tensor.check.context import Context, Entry
-from lamella.lang.tensor.check.here import Here
+from lamella.lang.tensor.check.arithmetic import LANE
+from lamella.lang.tensor.check.context import FunctionContext, StatementContext, ValueDefinition
 from lamella.lang.tensor.check.instructions import check_instruction
-from lamella.lang.tensor.check.instructions.cooperative import LANE, check_apply
 from lamella.lang.tensor.check.memory import check_memory
 from lamella.lang.tensor.check.roles import (
     cut_before,
     is_collective,
     is_cooperative,
-    is_spmd,
-    parameter_type_span,
     result_types,
+    type_span,
 )
-from lamella.lang.tensor.check.types import check_type, warn_of_layout
+from lamella.lang.tensor.check.types import (
+    check_attributes,
+    check_type,
+    warn_of_layout,
+)
 from lamella.lang.tensor.nodes import (
     BOOL,
+    AtomicUpdate,
     Barrier,
+    Builtin,
     Constant,
     CoopApply,
+    CoopExtract,
     Coopmatrix,
     For,
     Foreach,
@@ -39,6 +39,7 @@ from lamella.lang.tensor.nodes import (
     Function,
     Group,
     If,
+    Instruction,
     Memref,
     Parallel,
     Parameter,
@@ -53,20 +54,20 @@ from lamella.lang.tensor.nodes import (
 )
 from lamella.lang.tensor.rules import types as type_rules
 from lamella.lang.tensor.rules import values as rules
-from lamella.lang.tensor.write.types import write_type, write_types
+from lamella.lang.tensor.write import write_type, write_types
 
 # --- loops, conditions and what their regions yield ---------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class YieldTarget:
     """What a region is in words and the types of the values it yields; None where it may not yield."""
 
     where: str
     types: tuple[Type, ...] | None = None
 
 
-def check_for(here: Here, loop: For) -> None:
+def check_for(here: StatementContext, loop: For) -> None:
     """Check the head of a for."""
     bounds = [loop.begin, loop.end, *([] if loop.step is None else [loop.step])]
     _check_bounds(here, bounds, loop.variable, loop.type)
@@ -80,11 +81,10 @@ def check_for(here: Here, loop: For) -> None:
         if type_ is not None and type_ != wanted:
             words = {"name": start.name, "type": write_type(type_), "wanted": write_type(wanted)}
             here.say(rules.CARRIED_TYPE, start.span, [start], **words)
-    if loop.attributes is not None:
-        here.say_all(check_for_attributes(loop.attributes))
+    here.say_all(check_attributes(loop))
 
 
-def _check_step(here: Here, step: Value | None) -> None:
+def _check_step(here: StatementContext, step: Value | None) -> None:
     entry = None if step is None else here.context.find(step)
     if step is None or entry is None or entry.type is None:
         return
@@ -92,7 +92,7 @@ def _check_step(here: Here, step: Value | None) -> None:
         here.say(rules.STEP, step.span, [step], name=step.name, step=entry.constant)
 
 
-def _check_bounds(here: Here, values: Iterable[Value], variable: Value, wanted: Scalar) -> None:
+def _check_bounds(here: StatementContext, values: Iterable[Value], variable: Value, wanted: Scalar) -> None:
     for value in values:
         type_ = here.context.type_of(value)
         if type_ is not None and type_ != wanted:
@@ -105,7 +105,7 @@ def _check_bounds(here: Here, values: Iterable[Value], variable: Value, wanted: 
             here.say(rules.BOUND_TYPE, value.span, [value], **words)
 
 
-def _check_returned(here: Here, types: tuple[Type, ...]) -> None:
+def _check_returned(here: StatementContext, types: tuple[Type, ...]) -> None:
     for type_ in types:
         wrong = list(check_type(type_, here.span))
         here.say_all(wrong)
@@ -113,7 +113,7 @@ def _check_returned(here: Here, types: tuple[Type, ...]) -> None:
             here.say(rules.RETURNED_TYPE, here.span, type=write_type(type_))
 
 
-def check_foreach(here: Here, loop: Foreach) -> None:
+def check_foreach(here: StatementContext, loop: Foreach) -> None:
     """Check the head of a foreach."""
     counts = (len(loop.variables), len(loop.begins), len(loop.ends))
     if len(set(counts)) > 1 or not all(counts):
@@ -123,7 +123,7 @@ def check_foreach(here: Here, loop: Foreach) -> None:
         _check_bounds(here, (*loop.begins, *loop.ends), loop.variables[0], loop.type)
 
 
-def check_foreach_tile(here: Here, loop: ForeachTile) -> None:
+def check_foreach_tile(here: StatementContext, loop: ForeachTile) -> None:
     """Check the head of a foreach_tile."""
     here.context.note_extension(here.span, "'foreach_tile'", "foreach, and parallel with loops over tiles")
     lists = {name: len(getattr(loop, name)) for name in ("variables", "begins", "ends", "sizes", "tile")}
@@ -136,7 +136,7 @@ def check_foreach_tile(here: Here, loop: ForeachTile) -> None:
             here.say(rules.TILE_SIZE, here.span, size=size)
 
 
-def check_if(here: Here, choice: If) -> None:
+def check_if(here: StatementContext, choice: If) -> None:
     """Check the head of an if."""
     type_ = here.context.type_of(choice.condition)
     if type_ is not None and type_ != BOOL:
@@ -147,17 +147,17 @@ def check_if(here: Here, choice: If) -> None:
         here.say(rules.ELSE_MISSING, here.span, types=write_types(choice.types))
 
 
-def check_yield(here: Here, given: Yield, target: Target) -> None:
+def check_yield(here: StatementContext, node: Yield, target: YieldTarget) -> None:
     """Check that a yield gives what the region around it is to give."""
-    types = [here.context.type_of(value) for value in given.values]
+    types = [here.context.type_of(value) for value in node.values]
     if target.types is None:
         here.say(rules.YIELD_OUTSIDE, here.span, where=target.where)
         return
     if len(types) != len(target.types):
         words = {"found": len(types), "where": target.where, "types": write_types(target.types)}
-        here.say(rules.YIELD_COUNT, here.span, given.values, **words)
+        here.say(rules.YIELD_COUNT, here.span, node.values, **words)
         return
-    for position, (value, type_, wanted) in enumerate(zip(given.values, types, target.types, strict=True)):
+    for position, (value, type_, wanted) in enumerate(zip(node.values, types, target.types, strict=True)):
         if type_ is not None and type_ != wanted:
             words = {"position": position, "type": write_type(type_), "wanted": write_type(wanted)}
             here.say(rules.YIELD_TYPE, value.span, [value], **words)
@@ -172,35 +172,34 @@ def closing_brace(span: Span) -> Span:
 
 
 @dataclass(slots=True)
-class Frame:
+class CheckedRegion:
     """A region that is being walked, how far, and what is done when it ends."""
 
     region: Region
     spmd: bool
-    target: Target
+    target: YieldTarget
     locals: list[tuple[Value, Type | None]] = field(default_factory=list)
     """What the region is entered with: loop variables and carried values."""
     finish: Callable[[], None] | None = None
     alone: str = ""
     """Who executes the region on its own: a subgroup, or a work-item, which has nobody to meet at all."""
     position: int = -1
-    defined: list[tuple[str, Entry | None]] = field(default_factory=list)
+    defined: list[tuple[str, ValueDefinition | None]] = field(default_factory=list)
 
 
 def check_function(function: Function) -> list[Diagnostic]:
     """What is wrong in a function."""
     findings: list[Diagnostic] = []
-    context = Context(function, findings)
-    if function.attributes is not None:
-        findings += check_function_attributes(function.attributes)
+    context = FunctionContext(function, findings)
+    findings += check_attributes(function)
     for parameter in function.parameters:
         _check_parameter(context, parameter)
-    _Walk(context).run(Frame(function.body, False, Target("the body of a function")))
+    _FunctionWalk(context).run(CheckedRegion(function.body, False, YieldTarget("the body of a function")))
     return findings
 
 
-def _check_parameter(context: Context, parameter: Parameter) -> None:
-    span, type_, name = parameter_type_span(parameter), parameter.type, parameter.value.name
+def _check_parameter(context: FunctionContext, parameter: Parameter) -> None:
+    span, type_, name = type_span(parameter), parameter.type, parameter.value.name
     before = context.errors
     for finding in check_type(type_, span):
         context.report(finding)
@@ -213,29 +212,29 @@ def _check_parameter(context: Context, parameter: Parameter) -> None:
     if usable:
         for finding in warn_of_layout(type_, span):
             context.report(finding)
-    if parameter.attributes is not None:
-        for finding in check_parameter_attributes(parameter.attributes, type_):
-            context.report(finding)
-    context.define(parameter.value, Entry(type_ if usable else None, parameter.value.span))
+    for finding in check_attributes(parameter):
+        context.report(finding)
+    context.define(parameter.value, ValueDefinition(type_ if usable else None, parameter.value.span))
 
 
-class _Walk:
+class _FunctionWalk:
     """Visits the statements of a function in order."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: FunctionContext) -> None:
         self._context = context
-        self._frames: list[Frame] = []
+        self._frames: list[CheckedRegion] = []
 
-    def run(self, frame: Frame) -> None:
+    def run(self, frame: CheckedRegion) -> None:
         """Walk a region and all regions inside it."""
+        # A stack of our own: how deep a program nests must not meet the limit of Python's.
         self._frames.append(frame)
         while self._frames:
             self._step(self._frames[-1])
 
-    def _step(self, frame: Frame) -> None:
+    def _step(self, frame: CheckedRegion) -> None:
         if frame.position < 0:
             for value, type_ in frame.locals:
-                self._define(frame, value, Entry(type_, value.span))
+                self._define(frame, value, ValueDefinition(type_, value.span))
         frame.position += 1
         if frame.position < len(frame.region.statements):
             self._visit(frame, frame.region.statements[frame.position])
@@ -243,7 +242,7 @@ class _Walk:
             self._frames.pop()
             self._leave(frame)
 
-    def _leave(self, frame: Frame) -> None:
+    def _leave(self, frame: CheckedRegion) -> None:
         types, statements = frame.target.types, frame.region.statements
         if types and not (statements and isinstance(statements[-1].instruction, Yield)):
             span = closing_brace(frame.region.span)
@@ -254,11 +253,11 @@ class _Walk:
         if frame.finish is not None:
             frame.finish()
 
-    def _define(self, frame: Frame, value: Value, entry: Entry) -> None:
+    def _define(self, frame: CheckedRegion, value: Value, entry: ValueDefinition) -> None:
         frame.defined.append(self._context.define(value, entry))
 
-    def _visit(self, frame: Frame, statement: Statement) -> None:
-        here = Here(self._context, statement)
+    def _visit(self, frame: CheckedRegion, statement: Statement) -> None:
+        here = StatementContext(self._context, statement)
         instruction = statement.instruction
         self._check_placement(here, frame)
         before = self._context.errors
@@ -274,23 +273,23 @@ class _Walk:
                     check_instruction(here, instruction)
         self._define_results(frame, here, self._context.errors == before)
 
-    def _check_yield(self, here: Here, frame: Frame, instruction: Yield) -> None:
+    def _check_yield(self, here: StatementContext, frame: CheckedRegion, instruction: Yield) -> None:
         last = frame.position == len(frame.region.statements) - 1
         if frame.target.types is not None and not last:
             here.say(rules.YIELD_NOT_LAST, here.span)
         else:
             check_yield(here, instruction, frame.target)
 
-    def _check_result_types(self, here: Here) -> None:
+    def _check_result_types(self, here: StatementContext) -> None:
         for type_ in result_types(here.statement.instruction):
             if not isinstance(type_, Scalar):
                 here.say_all(check_type(type_, here.type_span))
 
-    def _check_placement(self, here: Here, frame: Frame) -> None:
+    def _check_placement(self, here: StatementContext, frame: CheckedRegion) -> None:
         instruction = here.statement.instruction
         if frame.spmd and is_collective(instruction):
             here.say(rules.COLLECTIVE_IN_SPMD, here.span)
-        elif not frame.spmd and is_spmd(instruction):
+        elif not frame.spmd and _is_spmd(instruction):
             here.say(rules.SPMD_IN_COLLECTIVE, here.span)
         elif not frame.spmd and isinstance(instruction, Store):
             here.say(rules.COLLECTIVE_STORE, here.span)
@@ -300,7 +299,10 @@ class _Walk:
             here.say(rules.NOT_ALONE, here.span, where=where, who=frame.alone)
 
     def _enter(
-        self, here: Here, frame: Frame, instruction: For | Foreach | ForeachTile | Parallel | If | CoopApply
+        self,
+        here: StatementContext,
+        frame: CheckedRegion,
+        instruction: For | Foreach | ForeachTile | Parallel | If | CoopApply,
     ) -> None:
         """Check the head of an instruction with regions and walk them next; its results are defined behind them."""
         before = self._context.errors
@@ -318,10 +320,10 @@ class _Walk:
                 frames[0].alone = "subgroup"
             case CoopApply():
                 self._check_result_types(here)
-                check_apply(here, instruction)
+                check_instruction(here, instruction)
                 frames = [_apply_frame(instruction)]
             case Parallel():
-                frames = [Frame(instruction.body, True, Target("a parallel region"))]
+                frames = [CheckedRegion(instruction.body, True, YieldTarget("a parallel region"))]
             case If():
                 check_if(here, instruction)
                 frames = _if_frames(instruction, frame.spmd)
@@ -331,39 +333,46 @@ class _Walk:
         frames[-1].finish = lambda: self._define_results(frame, here, usable)
         self._frames += reversed(frames)
 
-    def _define_results(self, frame: Frame, here: Here, usable: bool) -> None:
+    def _define_results(self, frame: CheckedRegion, here: StatementContext, usable: bool) -> None:
         instruction, results = here.statement.instruction, here.statement.results
         # the parser has counted the names; where they are too many, nothing is known of those
         types: list[Type | None] = [*result_types(instruction), *(None for _ in results)]
         constant = instruction.value if isinstance(instruction, Constant) else None
         for position, value in enumerate(results):
             type_ = types[position] if usable else None
-            self._define(frame, value, Entry(type_, value.span, constant))
+            self._define(frame, value, ValueDefinition(type_, value.span, constant))
 
 
-def _spmd_frame(body: Region, where: str, names: Iterable[Value], type_: Type) -> Frame:
+def _is_spmd(instruction: Instruction) -> bool:
+    """Whether each work-item does an instruction on its own."""
+    if isinstance(instruction, Builtin):
+        return instruction.name.startswith(("subgroup_id", "subgroup_local_id", "subgroup_linear_id"))
+    return is_cooperative(instruction) or isinstance(instruction, CoopExtract | AtomicUpdate)
+
+
+def _spmd_frame(body: Region, where: str, names: Iterable[Value], type_: Type) -> CheckedRegion:
     """A region that work-items execute, with what it is entered with."""
-    return Frame(body, True, Target(where), [(value, type_) for value in names])
+    return CheckedRegion(body, True, YieldTarget(where), [(value, type_) for value in names])
 
 
-def _apply_frame(apply: CoopApply) -> Frame:
+def _apply_frame(apply: CoopApply) -> CheckedRegion:
     element = Scalar(apply.type.element)
     known: list[tuple[Value, Type | None]] = [(apply.row, LANE), (apply.column, LANE), (apply.value, element)]
-    return Frame(apply.body, True, Target("the apply", (element,)), known, alone="work-item")
+    return CheckedRegion(apply.body, True, YieldTarget("the apply", (element,)), known, alone="work-item")
 
 
-def _for_frame(loop: For, spmd: bool) -> Frame:
+def _for_frame(loop: For, spmd: bool) -> CheckedRegion:
     known = len(loop.carried) == len(loop.types)
     locals_: list[tuple[Value, Type | None]] = [(loop.variable, loop.type)]
     for position, (value, _) in enumerate(loop.carried):
         locals_.append((value, loop.types[position] if known else None))
-    return Frame(loop.body, spmd, Target("the for", loop.types), locals_)
+    return CheckedRegion(loop.body, spmd, YieldTarget("the for", loop.types), locals_)
 
 
-def _if_frames(choice: If, spmd: bool) -> list[Frame]:
-    frames = [Frame(choice.then, spmd, Target("the first branch of the if", choice.types))]
+def _if_frames(choice: If, spmd: bool) -> list[CheckedRegion]:
+    frames = [CheckedRegion(choice.then, spmd, YieldTarget("the first branch of the if", choice.types))]
     if choice.otherwise is not None:
-        frames.append(Frame(choice.otherwise, spmd, Target("the else branch", choice.types)))
+        frames.append(CheckedRegion(choice.otherwise, spmd, YieldTarget("the else branch", choice.types)))
     return frames
 
 
@@ -378,9 +387,9 @@ def check(program: Program, *, memory: bool = True) -> list[Diagnostic]:
     findings = list(_check_names(program))
     with collector_paused():
         for function in program.functions:
-            found = check_function(function)
-            findings += found
-            if memory and not errors(found):
+            own = check_function(function)
+            findings += own
+            if memory and not errors(own):
                 findings += check_memory(function)
     return sort_findings(findings)
 

@@ -1,39 +1,41 @@
-"""Where a check stands: the values it sees, the kind of the region, what was found."""
+"""Context of a check: the symbol table of a function, and the statement at hand."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
-from lamella.base.diagnostic import ERROR, Diagnostic, Label
+from lamella.base.diagnostic import ERROR, Diagnostic, Label, Rule
 from lamella.base.source import Span
 from lamella.base.suggest import nearest
+from lamella.lang.tensor.check.kinds import ATOMIC
+from lamella.lang.tensor.check.roles import header_span, regions_of, type_span, word_of
 from lamella.lang.tensor.nodes import (
+    INDEX,
     CoopApply,
     For,
     Foreach,
     ForeachTile,
     Function,
-    If,
     Number,
-    Parallel,
     Region,
     Statement,
     Type,
     Value,
 )
+from lamella.lang.tensor.rules import instructions as operand_rules
 from lamella.lang.tensor.rules import values as rules
 from lamella.lang.tensor.rules.syntax import EXTENSION
-from lamella.lang.tensor.write.types import write_type
+from lamella.lang.tensor.write import write_type
 
 MOST_GUESSES = 20
 COMPARED_NAMES = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ValueDefinition:
     """What a value is: its type (None where a finding leaves it open), its constant, where it is defined."""
 
     type: Type | None
@@ -41,12 +43,12 @@ class Entry:
     constant: Number | None = None
 
 
-class Context:
-    """The state of checking one function."""
+class FunctionContext:
+    """The symbol table of the function that is checked: the values in scope, those whose region has ended, findings."""
 
     def __init__(self, function: Function, findings: list[Diagnostic]) -> None:
         self.errors = 0
-        self.names: dict[str, Entry] = {}
+        self.names: dict[str, ValueDefinition] = {}
         self._findings = findings
         self._function = function
         self._ended: dict[str, Span] = {}
@@ -68,17 +70,17 @@ class Context:
         self._findings.append(finding)
         self.errors += finding.severity == ERROR
 
-    def define(self, value: Value, entry: Entry) -> tuple[str, Entry | None]:
+    def define(self, value: Value, entry: ValueDefinition) -> tuple[str, ValueDefinition | None]:
         """Give a name its meaning; returned is what `forget` needs to take it back."""
         earlier = self.names.get(value.name)
         if earlier is not None:
             label = Label(earlier.span, "defined here first")
             self.report(rules.REDEFINED.at(value.span, name=value.name, labels=[label]))
-            entry = Entry(None, value.span)
+            entry = ValueDefinition(None, value.span)
         self.names[value.name] = entry
         return value.name, earlier
 
-    def forget(self, name: str, earlier: Entry | None) -> None:
+    def forget(self, name: str, earlier: ValueDefinition | None) -> None:
         """The region that defined a name has ended."""
         self._ended[name] = self.names[name].span
         if earlier is None:
@@ -86,7 +88,7 @@ class Context:
         else:
             self.names[name] = earlier
 
-    def find(self, value: Value) -> Entry | None:
+    def find(self, value: Value) -> ValueDefinition | None:
         """What a value is; an unknown one is a finding, the first time."""
         entry = self.names.get(value.name)
         if entry is None and value.name not in self._unknown:
@@ -101,9 +103,9 @@ class Context:
 
     def types_of(self, *values: Value) -> tuple[Type, ...] | None:
         """The types of values; None where one of them is in error, all of them looked up."""
-        found = [self.type_of(value) for value in values]
-        known = tuple(item for item in found if item is not None)
-        return known if len(known) == len(found) else None
+        types = [self.type_of(value) for value in values]
+        known = tuple(item for item in types if item is not None)
+        return known if len(known) == len(types) else None
 
     def labels(self, *values: Value) -> list[Label]:
         """The places where values are defined, with their types."""
@@ -134,10 +136,86 @@ class Context:
     @cached_property
     def _definitions(self) -> Mapping[str, Span]:
         """Every name that the function defines, with its first place."""
-        found: dict[str, Span] = {}
+        definitions: dict[str, Span] = {}
         for value in defined_values(self._function.body):
-            found.setdefault(value.name, value.span)
-        return found
+            definitions.setdefault(value.name, value.span)
+        return definitions
+
+
+@dataclass(frozen=True, slots=True)
+class StatementContext:
+    """A statement in its function: what is said about it, and what its operands and results are to be."""
+
+    context: FunctionContext
+    statement: Statement
+
+    @property
+    def word(self) -> str:
+        """What the instruction is called."""
+        return word_of(self.statement.instruction)
+
+    @property
+    def span(self) -> Span:
+        """The place of the instruction, without its regions."""
+        return header_span(self.statement)
+
+    @property
+    def type_span(self) -> Span:
+        """The place of the type of what the instruction gives."""
+        return type_span(self.statement)
+
+    def say(self, rule: Rule, span: Span, about: Iterable[Value] = (), **words: object) -> None:
+        """Report a finding, with the places where the values it is about are defined."""
+        labels = self.context.labels(*about)
+        self.context.report(rule.at(span, hint=None, labels=labels, **{"instruction": self.word, **words}))
+
+    def say_all(self, findings: Iterable[Diagnostic]) -> None:
+        """Report findings that others made."""
+        for finding in findings:
+            self.context.report(finding)
+
+    def expect(self, value: Value, type_: Type, fits: bool, wanted: str) -> bool:
+        """Whether an operand is of the kind that is wanted; that it is not is a finding."""
+        if not fits:
+            self.say(
+                operand_rules.OPERAND_KIND,
+                value.span,
+                [value],
+                name=value.name,
+                type=write_type(type_),
+                wanted=wanted,
+            )
+        return fits
+
+    def expect_result(self, type_: Type, wanted: Type, about: Iterable[Value] = ()) -> None:
+        """The type that is written behind the instruction is the one it gives."""
+        if type_ != wanted:
+            self.say(
+                operand_rules.RESULT_TYPE,
+                self.type_span,
+                about,
+                wanted=write_type(wanted),
+                type=write_type(type_),
+            )
+
+    def expect_indices(self, values: Iterable[Value], what: str) -> None:
+        """Indices, offsets and sizes are of type index."""
+        for value in values:
+            type_ = self.context.type_of(value)
+            if type_ is not None and type_ != INDEX:
+                self.say(
+                    operand_rules.INDEX_TYPE,
+                    value.span,
+                    [value],
+                    name=value.name,
+                    type=write_type(type_),
+                    what=what,
+                )
+
+    def expect_atomic(self, element: str, flag: str | bool) -> None:
+        """Atomic updates exist for some types only."""
+        if flag and element not in ATOMIC:
+            self.say(operand_rules.ATOMIC_TYPE, self.span, element=element)
 
 
 def defined_values(region: Region) -> Iterator[Value]:
@@ -161,16 +239,5 @@ def _loop_values(statement: Statement) -> tuple[Value, ...]:
             return (*variables, *sizes)
         case CoopApply(row=row, column=column, value=value):
             return (row, column, value)
-        case _:
-            return ()
-
-
-def regions_of(statement: Statement) -> tuple[Region, ...]:
-    """The regions that an instruction contains, in order."""
-    match statement.instruction:
-        case For() | Foreach() | ForeachTile() | Parallel() | CoopApply():
-            return (statement.instruction.body,)
-        case If(then=then, otherwise=otherwise):
-            return (then,) if otherwise is None else (then, otherwise)
         case _:
             return ()

@@ -1,11 +1,10 @@
-"""What scalar types are, which of them are promotable or castable, and how shapes are shown."""
+"""What scalar types are: their bytes, and which of them are promotable or castable to which."""
 
 from __future__ import annotations
 
-from lamella.lang.tensor.nodes import Coopmatrix, Scalar, Size, Type
+from lamella.lang.tensor.nodes import Coopmatrix, Scalar, Type
 from lamella.lang.tensor.nodes.types import COMPLEX, FLOATS, INTEGERS
 from lamella.lang.tensor.words import SCALARS
-from lamella.lang.tensor.write.types import write_size
 
 BYTES = {
     "bool": 1,
@@ -38,6 +37,7 @@ def is_promotable(source: str, target: str) -> bool:
         return False
     if source in FLOATS and source == part_of(target):
         return True
+    # An integer of fewer bytes is exact in a float: i8 in bf16 (8 significant bits), i16 in f32, i32 in f64.
     return BYTES[part_of(source)] < BYTES[part_of(target)]
 
 
@@ -65,6 +65,11 @@ def component(type_: Type) -> str | None:
     return type_.element if isinstance(type_, Coopmatrix) else None
 
 
-def spell_shape(shape: tuple[Size, ...]) -> str:
-    """A shape as sentences show it: 4x5."""
-    return "x".join(map(write_size, shape)) if shape else "(order 0)"
+def can_cast(source: Type, target: Type) -> bool:
+    """Whether a cast leads from one type to another; matrices keep their shape and use."""
+    left, right = component(source), component(target)
+    if left not in SCALARS or right not in SCALARS or not is_castable(left, right):
+        return False
+    if isinstance(source, Coopmatrix) and isinstance(target, Coopmatrix):
+        return (source.rows, source.columns, source.use) == (target.rows, target.columns, target.use)
+    return scalar_name(source) is not None and scalar_name(target) is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from lamella.base.source import Span
-from lamella.lang.tensor.check.context import regions_of
 from lamella.lang.tensor.nodes import (
     INDEX,
     Alloca,
@@ -35,6 +34,7 @@ from lamella.lang.tensor.nodes import (
     Math,
     Parallel,
     Parameter,
+    Region,
     SizeOf,
     Statement,
     Store,
@@ -102,13 +102,6 @@ def is_collective(instruction: Instruction) -> bool:
     return isinstance(instruction, Alloca | LifetimeStop | Foreach | ForeachTile | Parallel | Blas)
 
 
-def is_spmd(instruction: Instruction) -> bool:
-    """Whether each work-item does an instruction on its own."""
-    if isinstance(instruction, Builtin):
-        return instruction.name.startswith(("subgroup_id", "subgroup_local_id", "subgroup_linear_id"))
-    return is_cooperative(instruction) or isinstance(instruction, CoopExtract | AtomicUpdate)
-
-
 def is_cooperative(instruction: Instruction) -> bool:
     """Whether the work-items of a subgroup do an instruction together."""
     matrices = CoopLoad | CoopMulAdd | CoopScale | CoopStore | CoopConstruct | CoopInsert | CoopApply
@@ -130,6 +123,17 @@ def result_types(instruction: Instruction) -> tuple[Type, ...]:
             return (instruction.type,)
 
 
+def regions_of(statement: Statement) -> tuple[Region, ...]:
+    """The regions that an instruction contains, in order."""
+    match statement.instruction:
+        case For() | Foreach() | ForeachTile() | Parallel() | CoopApply():
+            return (statement.instruction.body,)
+        case If(then=then, otherwise=otherwise):
+            return (then,) if otherwise is None else (then, otherwise)
+        case _:
+            return ()
+
+
 def header_span(statement: Statement) -> Span:
     """The place of an instruction, up to its first region."""
     regions = regions_of(statement)
@@ -144,19 +148,16 @@ def cut_before(whole: Span, inner: Span) -> Span:
     return Span(whole.source, whole.start, whole.start + max(1, len(text.rstrip())))
 
 
-def type_span(statement: Statement) -> Span:
-    """The place of the type that an instruction ends with."""
-    span = header_span(statement)
-    colon = span.text.rfind(":")
-    return span if colon < 0 else _without_blanks(span, colon + 1, span.end - span.start)
-
-
-def parameter_type_span(parameter: Parameter) -> Span:
-    """The place of a parameter's type."""
-    span = parameter.span
+def type_span(item: Statement | Parameter) -> Span:
+    """The place of a parameter's type, or of the type that an instruction ends with."""
+    span = item.span if isinstance(item, Parameter) else header_span(item)
     text = span.text
-    colon, brace = text.find(":"), text.find("{")
-    return span if colon < 0 else _without_blanks(span, colon + 1, brace if brace > colon else len(text))
+    if isinstance(item, Parameter):
+        colon, brace = text.find(":"), text.find("{")
+        end = brace if brace > colon else len(text)
+    else:
+        colon, end = text.rfind(":"), len(text)
+    return span if colon < 0 else _without_blanks(span, colon + 1, end)
 
 
 def _without_blanks(span: Span, first: int, last: int) -> Span:

@@ -1,9 +1,46 @@
-"""Types of the tensor language: scalars, memrefs, groups, cooperative matrices."""
+"""Types and attributes of the tensor language: scalars, memrefs, groups, cooperative matrices, dictionaries."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from lamella.base.source import Span, where
+
+# --- attributes: what a program adds to a parameter, a function or an instruction ---------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DictionaryEntry:
+    """`key = value` of a dictionary; a key that is not one of the language's words was written as a string."""
+
+    key: str
+    value: Attribute
+    span: Span = where()
+
+
+@dataclass(frozen=True, slots=True)
+class Dictionary:
+    """`{key = value, …}`; the order of the text means nothing, so the parser sorts the entries by key."""
+
+    entries: tuple[DictionaryEntry, ...] = ()
+    span: Span = where()
+
+    def find(self, key: str) -> Attribute | None:
+        """The value of a key; None where it is absent."""
+        return next((item.value for item in self.entries if item.key == key), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string."""
+
+    value: str
+
+
+Attribute: TypeAlias = bool | int | Text | tuple["Attribute", ...] | Dictionary
+KEYS = ("alignment", "shape_gcd", "stride_gcd", "subgroup_size", "unroll", "work_group_size")
+
 
 Size: TypeAlias = int | None
 """A size or stride; None is `?`, known only at run time."""
@@ -68,12 +105,12 @@ USES = ("matrix_a", "matrix_b", "matrix_acc")
 
 def packed_stride(shape: tuple[Size, ...]) -> tuple[Size, ...]:
     """The strides of the packed layout, first mode fastest; behind a mode of unknown size none is known."""
-    found: list[Size] = []
+    strides: list[Size] = []
     distance: Size = 1
     for size in shape:
-        found.append(distance)
+        strides.append(distance)
         distance = None if distance is None or size is None else distance * size
-    return tuple(found)
+    return tuple(strides)
 
 
 def make_memref(

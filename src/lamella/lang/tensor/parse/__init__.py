@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from lamella.base.collector import collector_paused
@@ -12,6 +13,7 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NO_NOTES, Notes, Source, Span
 from lamella.lang.tensor.nodes import (
     INDEX,
+    Alloca,
     CoopApply,
     Dictionary,
     For,
@@ -29,19 +31,26 @@ from lamella.lang.tensor.nodes import (
     Type,
     Value,
 )
-from lamella.lang.tensor.nodes.attributes import KEYS
-from lamella.lang.tensor.parse.lexis import LOCAL, STRING, WORD
-from lamella.lang.tensor.parse.statements import Statements
+from lamella.lang.tensor.nodes.types import KEYS
+from lamella.lang.tensor.parse.instructions import TensorInstructions
+from lamella.lang.tensor.parse.tokens import LOCAL, STRING, WORD
 from lamella.lang.tensor.rules import syntax
-from lamella.lang.tensor.words import INSTRUCTIONS, OTHER_NAMES, WORDS
-
-# --- statements, regions, the instructions that hold regions, and how reading goes on after an error --------
-
+from lamella.lang.tensor.words import (
+    ALIASES,
+    DOTTED,
+    INSTRUCTIONS,
+    NEWER,
+    OTHER_NAMES,
+    REDUCTIONS,
+    TRANSPOSES,
+    VALUELESS,
+    WORDS,
+)
 
 I32 = Scalar("i32")
 
 
-class Body(NamedTuple):
+class _RegionBody(NamedTuple):
     """The statements of a region, and the tokens of its braces."""
 
     statements: tuple[Statement, ...]
@@ -49,13 +58,46 @@ class Body(NamedTuple):
     close: int
 
 
-class Regions(Statements):
-    """The rules of the grammar from `region` to `foreach`."""
+class TensorParser(TensorInstructions):
+    """The rules of the grammar from `program` to `statement`, and the instructions that hold regions."""
 
     def __init__(self, source: Source, limits: Limits) -> None:
         super().__init__(source, limits)
-        self._count = 0
-        holders: dict[str, Callable[[str], Instruction]] = {
+        self._statement_count = 0
+        self.first = 0
+        """The first token of the statement that is being read."""
+        self.head: Notes | None = None
+        """The notes of an instruction that holds a region: they are those of the line that opens it."""
+        families: dict[str, Callable[[str], Instruction]] = {
+            "arith": self.arith,
+            "cmp": self.compare,
+            "math": self.math,
+            "builtin": self.builtin,
+        }
+        self._readers: dict[str, Callable[[str], Instruction]] = {
+            **{word: families.get(word.partition(".")[0], self.subgroup_operation) for word in DOTTED},
+            **dict.fromkeys(TRANSPOSES, self.blas),
+            **dict.fromkeys(("store", "store.atomic", "store.atomic_add"), self.store),
+            **{f"cooperative_matrix_store{flag}": self.coop_store for flag in ("", ".atomic", ".atomic_add")},
+            **{f"atomic_{name}": self.atomic for name in REDUCTIONS},
+            "alloca": self.alloca,
+            "barrier": self.barrier,
+            "cast": self.cast,
+            "constant": self.constant,
+            "cooperative_matrix_construct": self.coop_construct,
+            "cooperative_matrix_extract": self.coop_extract,
+            "cooperative_matrix_insert": self.coop_insert,
+            "cooperative_matrix_load": self.coop_load,
+            "cooperative_matrix_mul_add": self.coop_mul_add,
+            "cooperative_matrix_scale": self.coop_scale,
+            "expand": self.expand,
+            "fuse": self.fuse,
+            "lifetime_stop": self.lifetime_stop,
+            "load": self.load,
+            "size": self.size_instruction,
+            "subgroup_broadcast": self.subgroup_broadcast,
+            "subview": self.subview,
+            "yield": self.yield_values,
             "for": self.for_loop,
             "foreach": self.foreach_loop,
             "foreach_tile": self.foreach_tile,
@@ -63,7 +105,127 @@ class Regions(Statements):
             "if": self.branch,
             "parallel": self.parallel,
         }
-        self.openers.update(holders)
+
+    # --- programs and functions -----------------------------------------------------------------------------
+
+    def program(self) -> Program:
+        """`function+`."""
+        functions: list[Function] = []
+        if self.kind == END:
+            self.problem("'func'", "at the beginning of a program")
+        while self.kind != END:
+            try:
+                functions.append(self.function())
+            except SyntaxProblem:
+                self._leave()
+        end = len(self.source.text)
+        return Program(tuple(functions), Span(self.source, 0, end), self.margin.close(end, end, end + 1))
+
+    def _leave(self) -> None:
+        """Go on with the next function; the body of this one is read for what is wrong in it."""
+        self.depth_left = self._deepest
+        self.open_braces = 0
+        while self.kind != END and self.text != "func":
+            if self.text == "{" and not self.at_dictionary():
+                self.body(self.next())
+                return
+            self.next()
+
+    def function(self) -> Function:
+        """`'func' name '(' parameter,* ')' ('attributes' dictionary)? region`."""
+        first = self.expect("func", "here")
+        name = self.global_name("the name of a function", "after 'func'")
+        opened = self.expect("(", "after the name of a function")
+        inside = self.end_of(opened)
+        head = self.margin.take(self.starts[first], inside, inside)
+        # Names are local to a function: what an earlier one called %a says nothing of this one's.
+        self.types_of.clear()
+        parameters = [] if self.text == ")" else self.parameters()
+        close = self.expect(")", "after the parameters")
+        attributes = self.dictionary("after 'attributes'") if self.accept("attributes") else None
+        brace, tail = self.opened(close, "before the body of a function")
+        body = self.body(brace)
+        region = self.region(body)
+        between = tuple(line for line in tail.above if line)
+        notes = Notes(head.above + between, tail.behind, head.blank)
+        return Function(name, tuple(parameters), region, attributes, self.span_from(first), notes)
+
+    def parameters(self) -> list[Parameter]:
+        """`parameter,+`."""
+        items = [self.parameter()]
+        while self.texts[self.index - 1] == ",":
+            items.append(self.parameter())
+        return items
+
+    def parameter(self) -> Parameter:
+        """`value ':' type dictionary?`, with the comma behind it, so that a comment there is the parameter's."""
+        first = self.index
+        value = self.local("a parameter", "in '(…)'")
+        self.expect(":", "after a parameter")
+        type_ = self.type("after ':'")
+        attributes = self.dictionary("here") if self.text == "{" else None
+        self.types_of[value.name] = type_
+        span = self.span_from(first)
+        self.accept(",")
+        end = self.end_of(self.index - 1)
+        notes = self.margin.take(span.start, end, self.starts[self.index])
+        return Parameter(value, type_, attributes, span, notes)
+
+    # --- statements -----------------------------------------------------------------------------------------
+
+    def statement(self) -> Statement:
+        """`(value,+ '=')? instruction`."""
+        first = self.index
+        results: tuple[Value, ...] = ()
+        if self.kind == LOCAL:
+            results = self.locals("a value", "before '='")
+            self.expect("=", "after the names of the results")
+        self.first = first
+        token = self.index
+        word = self.instruction_word()
+        instruction = self._readers[word](word)
+        self.check_results(token, word.partition(".")[0], results, instruction)
+        self.types_of.update(
+            (value.name, kind) for value, kind in zip(results, _types(instruction), strict=False)
+        )
+        span, head = self.span_from(first), self.head
+        self.head = None
+        return Statement(results, instruction, span, self.settle(first)[1] if head is None else head)
+
+    def instruction_word(self) -> str:
+        """Take the word that begins an instruction; the specification's name for it."""
+        text, span = self.text, self.span(self.index)
+        word = ALIASES.get(text) or NEWER.get(text, text)
+        if self.kind != WORD or word not in self._readers:
+            raise self.problem("an instruction", "here")
+        self.next()
+        if text == "group_id":
+            self.note(syntax.BARE_GROUP_ID, span)
+        elif text in NEWER:
+            self.note(syntax.NEWER_NAME, span, word=text, repair=word)
+        return word
+
+    def check_results(
+        self, token: int, word: str, results: tuple[Value, ...], instruction: Instruction
+    ) -> None:
+        """Report where not as many values are named as an instruction produces; loops and branches may name none."""
+        is_multiple = isinstance(instruction, (For, If))
+        produced = 0 if word in VALUELESS else len(_types(instruction))
+        if len(results) == produced or (is_multiple and not results):
+            return
+        repair = "name each of them" if produced else "leave out what stands before it"
+        given = f"{_counted(len(results))} {'is' if len(results) == 1 else 'are'}"
+        span, name, counted = self.span(token), self.texts[token], _counted(produced)
+        self.report(syntax.RESULTS.at(span, instruction=name, produced=counted, given=given, repair=repair))
+
+    def led_by_hoisted(self, statement: Statement, statements: list[Statement]) -> Statement:
+        """Put the instructions that a statement needs before it; comments above it stand above them."""
+        notes = statement.notes
+        above = Notes(above=notes.above, blank=notes.blank)
+        statements.append(replace(self.hoisted[0], notes=above))
+        statements += self.hoisted[1:]
+        self.hoisted.clear()
+        return replace(statement, notes=Notes(behind=notes.behind))
 
     # --- regions --------------------------------------------------------------------------------------------
 
@@ -72,19 +234,20 @@ class Regions(Statements):
         brace = self.expect("{", where)
         return brace, self.margin.take(self.starts[first], self.end_of(brace), self.starts[self.index])
 
-    def body(self, brace: int) -> Body:
+    def body(self, brace: int) -> _RegionBody:
         """The statements of a region up to its closing brace, as many of them as can be read."""
         known = self.error_count
         if self.depth_left == 0:
             self.too_deep("of regions")
             self._pass_inside()
-            return Body((), brace, self._closed(brace, known - 1))
+            # One error less than there are: that the brace is missing is not reported as well.
+            return _RegionBody((), brace, self._closed(brace, known - 1))
         self.depth_left -= 1
-        found: list[Statement] = []
+        statements: list[Statement] = []
         while not self._at_end():
-            self._one_more(found)
+            self._one_more(statements)
         self.depth_left += 1
-        return Body(tuple(found), brace, self._closed(brace, known))
+        return _RegionBody(tuple(statements), brace, self._closed(brace, known))
 
     def _at_end(self) -> bool:
         return self.kind == END or self.text in ("}", "func")
@@ -103,8 +266,8 @@ class Regions(Statements):
         if self.hoisted:
             statement = self.led_by_hoisted(statement, found)
         found.append(statement)
-        self._count += 1
-        if self._count == self.limits.max_statements + 1:
+        self._statement_count += 1
+        if self._statement_count == self.limits.max_statements + 1:
             limit = self.limits.max_statements
             self.exceed(self.index - 1, "the number of statements", limit, "max_statements")
             self.move_to(self.end)
@@ -117,7 +280,7 @@ class Regions(Statements):
             self.unclosed(brace)
         return self.index - 1
 
-    def region(self, body: Body) -> Region:
+    def region(self, body: _RegionBody) -> Region:
         """A region that has been read with all that stands behind it on its last line."""
         return Region(body.statements, self.span(body.open, body.close), self.end_notes(body.close))
 
@@ -232,9 +395,9 @@ class Regions(Statements):
     def value_list(self, what: str) -> tuple[Value, ...]:
         """`'(' value,+ ')'`."""
         self.expect("(", f"before {what}")
-        found = self.locals(what, "in '(…)'")
+        values = self.locals(what, "in '(…)'")
         self.expect(")", f"after {what}")
-        return found
+        return values
 
     def branch(self, word: str) -> If:
         """`'if' value ('->' '(' type,* ')')? region ('else' region)?`."""
@@ -274,6 +437,7 @@ class Regions(Statements):
 
         A region that is met on the way is read for what is wrong in it.
         """
+        # Braces of dictionaries are not those of regions: they are counted before a '}' ends the region.
         opened, self.open_braces = self.open_braces, 0
         while self.kind != END and self.text != "func":
             if self.index > start and self.at_statement():
@@ -322,85 +486,30 @@ class Regions(Statements):
         return word == "}" or (is_key and self.ahead(2) == "=")
 
 
-# --- programs and functions ---------------------------------------------------------------------------------
+def _types(instruction: Instruction) -> tuple[Type, ...]:
+    """The types of the values that an instruction produces."""
+    if isinstance(instruction, (For, If)):
+        return instruction.types
+    if isinstance(instruction, Alloca):
+        return (instruction.type,)
+    type_: Type | None = getattr(instruction, "type", None)
+    return () if type_ is None else (type_,)
 
 
-class ProgramParser(Regions):
-    """The rules of the grammar from `program` to `parameter`."""
-
-    def program(self) -> Program:
-        """`function+`."""
-        found: list[Function] = []
-        if self.kind == END:
-            self.problem("'func'", "at the beginning of a program")
-        while self.kind != END:
-            try:
-                found.append(self.function())
-            except SyntaxProblem:
-                self._leave()
-        end = len(self.source.text)
-        return Program(tuple(found), Span(self.source, 0, end), self.margin.close(end, end, end + 1))
-
-    def _leave(self) -> None:
-        """Go on with the next function; the body of this one is read for what is wrong in it."""
-        self.depth_left = self._deepest
-        self.open_braces = 0
-        while self.kind != END and self.text != "func":
-            if self.text == "{" and not self.at_dictionary():
-                self.body(self.next())
-                return
-            self.next()
-
-    def function(self) -> Function:
-        """`'func' name '(' parameter,* ')' ('attributes' dictionary)? region`."""
-        first = self.expect("func", "here")
-        name = self.global_name("the name of a function", "after 'func'")
-        opened = self.expect("(", "after the name of a function")
-        inside = self.end_of(opened)
-        head = self.margin.take(self.starts[first], inside, inside)
-        self.types_of.clear()
-        parameters = [] if self.text == ")" else self.parameters()
-        close = self.expect(")", "after the parameters")
-        attributes = self.dictionary("after 'attributes'") if self.accept("attributes") else None
-        brace, tail = self.opened(close, "before the body of a function")
-        body = self.body(brace)
-        region = self.region(body)
-        between = tuple(line for line in tail.above if line)
-        notes = Notes(head.above + between, tail.behind, head.blank)
-        return Function(name, tuple(parameters), region, attributes, self.span_from(first), notes)
-
-    def parameters(self) -> list[Parameter]:
-        """`parameter,+`."""
-        found = [self.parameter()]
-        while self.texts[self.index - 1] == ",":
-            found.append(self.parameter())
-        return found
-
-    def parameter(self) -> Parameter:
-        """`value ':' type dictionary?`, with the comma behind it, so that a comment there is the parameter's."""
-        first = self.index
-        value = self.local("a parameter", "in '(…)'")
-        self.expect(":", "after a parameter")
-        type_ = self.type("after ':'")
-        attributes = self.dictionary("here") if self.text == "{" else None
-        self.types_of[value.name] = type_
-        span = self.span_from(first)
-        self.accept(",")
-        end = self.end_of(self.index - 1)
-        notes = self.margin.take(span.start, end, self.starts[self.index])
-        return Parameter(value, type_, attributes, span, notes)
+def _counted(number: int) -> str:
+    return f"{number or 'no'} value{'s' * (number != 1)}"
 
 
-class Parsed(NamedTuple):
+class ParsedTensor(NamedTuple):
     """A program and what was found wrong with its text; what could not be read is not in it."""
 
     program: Program
     findings: tuple[Diagnostic, ...]
 
 
-def parse(source: Source, limits: Limits = DEFAULT) -> Parsed:
+def parse(source: Source, limits: Limits = DEFAULT) -> ParsedTensor:
     """The program of a text; never raises, whatever the text is."""
     with collector_paused():
-        parser = ProgramParser(source, limits)
+        parser = TensorParser(source, limits)
         program = parser.program()
-    return Parsed(program, tuple(sort_findings(parser.findings)))
+    return ParsedTensor(program, tuple(sort_findings(parser.findings)))

@@ -5,36 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.integers import dynamic, spread
-from lamella.backend.cpu.emit.values import Lanes, Matrix, Memory, RunValue, llvm
+from lamella.backend.cpu.emit.values import MatrixValue, MemrefValue, RunValue, ScalarValue, llvm
 
 
-def settle(here: Here, value: RunValue, varying: bool) -> RunValue:
+def settle(context: EmitContext, value: RunValue, varying: bool) -> RunValue:
     """A value in the form in which it is carried: nothing is known of it but its operands."""
-    if not isinstance(value, Lanes):
+    if not isinstance(value, ScalarValue):
         return value
-    if varying and here.lanes > 1:
-        wide = spread(here, value)
-        return Lanes(wide.element, wide.parts, here.lanes)
+    if varying and context.lanes > 1:
+        wide = spread(context, value)
+        return ScalarValue(wide.element, wide.parts, context.lanes)
     if value.is_uniform:
-        return Lanes(value.element, value.parts)
-    wide = spread(here, value)
-    kind = llvm(value.element, here.lanes)
-    parts = tuple(here.out.value(f"extractelement {kind} {part}, i64 0") for part in wide.parts)
-    return Lanes(value.element, parts)
+        return ScalarValue(value.element, value.parts)
+    wide = spread(context, value)
+    kind = llvm(value.element, context.lanes)
+    parts = tuple(context.out.value(f"extractelement {kind} {part}, i64 0") for part in wide.parts)
+    return ScalarValue(value.element, parts)
 
 
 def operands_of(value: RunValue) -> Iterator[tuple[str, str]]:
     """The LLVM type and operand of everything that a value is at run time."""
-    if isinstance(value, Lanes):
+    if isinstance(value, ScalarValue):
         yield from ((llvm(value.element, value.count), part) for part in value.parts)
         if not value.parts and value.base is not None:
             yield llvm(value.element), value.base
-    elif isinstance(value, Matrix):
+    elif isinstance(value, MatrixValue):
         kind = llvm(value.type.element, value.width)
         yield from ((kind, item) for part in value.parts for item in part)
-    elif isinstance(value, Memory):
+    elif isinstance(value, MemrefValue):
         for item in (value.pointer, value.offset, *value.sizes, *value.strides):
             if item.constant is None:
                 yield from operands_of(item)
@@ -46,12 +46,12 @@ def with_operands(value: RunValue, operands: Sequence[str]) -> RunValue:
 
 
 def _rebuild(value: RunValue, operands: Iterator[str]) -> RunValue:
-    if isinstance(value, Lanes):
+    if isinstance(value, ScalarValue):
         return _rebuild_lanes(value, operands)
-    if isinstance(value, Matrix):
+    if isinstance(value, MatrixValue):
         parts = tuple(tuple(next(operands) for _ in part) for part in value.parts)
         return replace(value, parts=parts)
-    if isinstance(value, Memory):
+    if isinstance(value, MemrefValue):
         pointer = _rebuild_known(value.pointer, operands)
         offset = _rebuild_known(value.offset, operands)
         sizes = tuple(_rebuild_known(item, operands) for item in value.sizes)
@@ -60,11 +60,11 @@ def _rebuild(value: RunValue, operands: Iterator[str]) -> RunValue:
     return value
 
 
-def _rebuild_known(value: Lanes, operands: Iterator[str]) -> Lanes:
+def _rebuild_known(value: ScalarValue, operands: Iterator[str]) -> ScalarValue:
     return value if value.constant is not None else _rebuild_lanes(value, operands)
 
 
-def _rebuild_lanes(value: Lanes, operands: Iterator[str]) -> Lanes:
+def _rebuild_lanes(value: ScalarValue, operands: Iterator[str]) -> ScalarValue:
     if value.parts:
         return replace(
             value, parts=tuple(next(operands) for _ in value.parts), constant=None, base=None, step=0
@@ -72,16 +72,16 @@ def _rebuild_lanes(value: Lanes, operands: Iterator[str]) -> Lanes:
     return replace(value, base=next(operands))
 
 
-def choose(here: Here, mask: str, new: RunValue, old: RunValue) -> RunValue:
+def choose(context: EmitContext, mask: str, new: RunValue, old: RunValue) -> RunValue:
     """The new value in lanes of a mask, the old one elsewhere; both are settled."""
-    if isinstance(new, Matrix) or not isinstance(new, Lanes):
+    if isinstance(new, MatrixValue) or not isinstance(new, ScalarValue):
         return new
     if new.is_uniform:
         return new
-    kind = f"<{here.lanes} x i1>"
+    kind = f"<{context.lanes} x i1>"
     pairs = zip(operands_of(new), operands_of(old), strict=True)
     chosen = [
-        here.out.value(f"select {kind} {mask}, {one} {first}, {one} {second}")
+        context.out.value(f"select {kind} {mask}, {one} {first}, {one} {second}")
         for (one, first), (_, second) in pairs
     ]
     return with_operands(new, chosen)
@@ -90,8 +90,8 @@ def choose(here: Here, mask: str, new: RunValue, old: RunValue) -> RunValue:
 class Merge:
     """Phis of a set of values, opened before what comes into them is known."""
 
-    def __init__(self, here: Here, values: Sequence[RunValue]) -> None:
-        self._here = here
+    def __init__(self, context: EmitContext, values: Sequence[RunValue]) -> None:
+        self._here = context
         self._holes: list[tuple[int, str, str]] = []
         self._incoming: list[list[str]] = []
         self.values = [self._open(value) for value in values]
@@ -123,6 +123,6 @@ class Merge:
         return self.values
 
 
-def index(operand: str, like: Lanes, divisor: int = 1) -> Lanes:
+def index(operand: str, like: ScalarValue, divisor: int = 1) -> ScalarValue:
     """A uniform integer of the type of another."""
     return dynamic(operand, like.element, divisor)

@@ -5,41 +5,41 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.integers import spread
-from lamella.backend.cpu.emit.values import Lanes, llvm
+from lamella.backend.cpu.emit.values import ScalarValue, llvm
 
 
-def kind(here: Here) -> str:
+def kind(context: EmitContext) -> str:
     """The LLVM type of a mask."""
-    return f"<{here.lanes} x i1>"
+    return f"<{context.lanes} x i1>"
 
 
-def both(here: Here, left: str | None, right: str) -> str:
+def both(context: EmitContext, left: str | None, right: str) -> str:
     """The lanes that are in two masks; None has all."""
-    return right if left is None else here.out.value(f"and {kind(here)} {left}, {right}")
+    return right if left is None else context.out.value(f"and {kind(context)} {left}, {right}")
 
 
-def others(here: Here, mask: str) -> str:
+def others(context: EmitContext, mask: str) -> str:
     """The lanes that are not in a mask."""
-    return here.out.value(f"xor {kind(here)} {mask}, splat (i1 true)")
+    return context.out.value(f"xor {kind(context)} {mask}, splat (i1 true)")
 
 
-def any_lane(here: Here, mask: str) -> str:
+def any_lane(context: EmitContext, mask: str) -> str:
     """Whether a mask has a lane, as an i1."""
-    bits = here.out.value(f"bitcast {kind(here)} {mask} to i{here.lanes}")
-    return here.out.value(f"icmp ne i{here.lanes} {bits}, 0")
+    bits = context.out.value(f"bitcast {kind(context)} {mask} to i{context.lanes}")
+    return context.out.value(f"icmp ne i{context.lanes} {bits}, 0")
 
 
-def less(here: Here, left: Lanes, right: Lanes) -> str:
+def less(context: EmitContext, left: ScalarValue, right: ScalarValue) -> str:
     """The lanes in which one integer is less than another."""
-    first, second = (spread(here, item).operand for item in (left, right))
-    return here.out.value(f"icmp slt {llvm(left.element, here.lanes)} {first}, {second}")
+    first, second = (spread(context, item).operand for item in (left, right))
+    return context.out.value(f"icmp slt {llvm(left.element, context.lanes)} {first}, {second}")
 
 
 @contextmanager
-def masked(here: Here, mask: str | None) -> Iterator[None]:
+def masked(context: EmitContext, mask: str | None) -> Iterator[None]:
     """Run some lanes only."""
-    before, here.mask = here.mask, mask
+    before, context.mask = context.mask, mask
     yield
-    here.mask = before
+    context.mask = before

@@ -9,18 +9,18 @@ from math import inf, nan, sqrt
 from types import MappingProxyType
 from typing import TypeAlias
 
-from lamella.backend.cpu.emit.here import Here
-from lamella.backend.cpu.emit.mathematics import circles, errors, exponentials, rounding
-from lamella.backend.cpu.emit.mathematics.circles import HALF_PI, cos, sin
+from lamella.backend.cpu.emit.context import EmitContext
+from lamella.backend.cpu.emit.mathematics import erf, exponentials, rounding, trigonometric
 from lamella.backend.cpu.emit.mathematics.exponentials import LN2 as exponentials_LN2
 from lamella.backend.cpu.emit.mathematics.exponentials import exp as exponentials_exp
 from lamella.backend.cpu.emit.mathematics.exponentials import near_exp, reduced
 from lamella.backend.cpu.emit.mathematics.polynomials import FRACTION, clamp, polynomial, scale, with_sign
+from lamella.backend.cpu.emit.mathematics.trigonometric import HALF_PI, cos, sin
 from lamella.backend.cpu.emit.scalars.complexes import Pair
 from lamella.backend.cpu.emit.scalars.floats import change
 from lamella.backend.cpu.emit.scalars.lanes import lanes_of, level, vectors_of
 from lamella.backend.cpu.emit.scalars.vectors import Operand, Vector
-from lamella.backend.cpu.emit.values import Lanes
+from lamella.backend.cpu.emit.values import ScalarValue
 from lamella.lang.tensor.check.kinds import PARTS
 from lamella.lang.tensor.nodes import Math
 
@@ -100,7 +100,7 @@ def finish(x: Vector, found: Vector) -> Vector:
     return (x < 0.0).choose(x.like(nan), found)
 
 
-def log(here: Here, x: Vector) -> Vector:
+def log(context: EmitContext, x: Vector) -> Vector:
     """The natural logarithm."""
     parts = split(x)
     high, low = exponentials_LN2[x.kind]
@@ -120,7 +120,7 @@ def _slope(rest: Vector, half: Vector) -> Vector:
     return s * (half + square * polynomial(square, LOG_DOUBLE))
 
 
-def log2(here: Here, x: Vector) -> Vector:
+def log2(context: EmitContext, x: Vector) -> Vector:
     """The logarithm to the base 2; of powers of two it is exact."""
     parts = split(x)
     if x.kind == "float":
@@ -135,37 +135,37 @@ def log2(here: Here, x: Vector) -> Vector:
     return finish(x, total + ((parts.exponent - total) + product + error))
 
 
-def log1p(here: Here, x: Vector) -> Vector:
+def log1p(context: EmitContext, x: Vector) -> Vector:
     """log(1 + x), with what the sum loses given back."""
     whole = x + 1.0
     lost = (x - (whole - 1.0)) / whole
-    found = log(here, whole)
+    found = log(context, whole)
     return (whole < inf).choose(found + lost, found)
 
 
-def asinh(here: Here, x: Vector) -> Vector:
+def asinh(context: EmitContext, x: Vector) -> Vector:
     """The inverse of the hyperbolic sine: log1p(a + a² / (1 + √(a² + 1))) for a = |x|."""
     size = abs(x)
     huge = size > HUGE
     square = huge.choose(size.like(0.0), size) * size
-    found = log1p(here, huge.choose(size, size + square / ((square + 1.0).call("sqrt") + 1.0)))
+    found = log1p(context, huge.choose(size, size + square / ((square + 1.0).call("sqrt") + 1.0)))
     return with_sign(huge.choose(found + exponentials_LN2["double"][0], found), x)
 
 
-def acosh(here: Here, x: Vector) -> Vector:
+def acosh(context: EmitContext, x: Vector) -> Vector:
     """The inverse of the hyperbolic cosine: log1p(t + √(2t + t²)) for t = x - 1."""
     less = x - 1.0
     huge = x > HUGE
     root = (huge.choose(less.like(1.0), less) * (less + 2.0)).call("sqrt")
-    found = log1p(here, huge.choose(x, less + root))
+    found = log1p(context, huge.choose(x, less + root))
     found = huge.choose(found + exponentials_LN2["double"][0], found)
     return (x < 1.0).choose(x.like(nan), found)
 
 
-def atanh(here: Here, x: Vector) -> Vector:
+def atanh(context: EmitContext, x: Vector) -> Vector:
     """The inverse of the hyperbolic tangent: log1p(2a / (1 - a)) / 2 for a = |x|."""
     size = abs(x)
-    return with_sign(log1p(here, (size + size) / (1.0 - size)) * 0.5, x)
+    return with_sign(log1p(context, (size + size) / (1.0 - size)) * 0.5, x)
 
 
 # --- powers: x to the y, the logarithm with twice the precision so that large exponents lose nothing --------
@@ -189,17 +189,17 @@ FAR = 2048.0
 TWO_THIRDS = 2 / 3, 2.0**-54 * 2 / 3
 
 
-def power(here: Here, x: Vector, y: Vector) -> Vector:
+def power(context: EmitContext, x: Vector, y: Vector) -> Vector:
     """Powers `x^y` in double precision, with the special cases of C's pow."""
     high, low = _logarithm(abs(x))
     product = high * y
     rest = high.fma(y, -product) + low * y
-    return _finish(x, y, exponentials_exp(here, product, (abs(product) < FAR).choose(rest, 0.0)))
+    return _finish(x, y, exponentials_exp(context, product, (abs(product) < FAR).choose(rest, 0.0)))
 
 
-def short_power(here: Here, x: Vector, y: Vector) -> Vector:
+def short_power(context: EmitContext, x: Vector, y: Vector) -> Vector:
     """Powers `x^y` in double precision, as exact as single precision needs."""
-    return _finish(x, y, exponentials_exp(here, log(here, abs(x)) * y))
+    return _finish(x, y, exponentials_exp(context, log(context, abs(x)) * y))
 
 
 def _finish(x: Vector, y: Vector, size: Vector) -> Vector:
@@ -310,7 +310,7 @@ EIGHTH = 0.41421356237309503
 THREE_EIGHTHS = 2.414213562373095
 
 
-def asin(here: Here, x: Vector) -> Vector:
+def asin(context: EmitContext, x: Vector) -> Vector:
     """The inverse of the sine; NaN outside of [-1, 1]."""
     size = abs(x)
     large = size > 0.5
@@ -319,7 +319,7 @@ def asin(here: Here, x: Vector) -> Vector:
     return with_sign(large.choose(found, t + tail), x)
 
 
-def acos(here: Here, x: Vector) -> Vector:
+def acos(context: EmitContext, x: Vector) -> Vector:
     """The inverse of the cosine; NaN outside of [-1, 1]."""
     size = abs(x)
     large = size > 0.5
@@ -338,7 +338,7 @@ def _arc(size: Vector, large: Vector) -> tuple[Vector, Vector]:
     return t, t * square * polynomial(square, ASIN)
 
 
-def atan(here: Here, x: Vector) -> Vector:
+def atan(context: EmitContext, x: Vector) -> Vector:
     """The inverse of the tangent."""
     size = abs(x)
     far, middle = size > THREE_EIGHTHS, size > EIGHTH
@@ -358,16 +358,16 @@ def atan(here: Here, x: Vector) -> Vector:
 LN2 = 0.6931471805599453
 
 
-def exp(here: Here, value: Pair) -> Pair:
+def exp(context: EmitContext, value: Pair) -> Pair:
     """exp(re) (cos im, sin im); a part overflows or is denormal only where the product is."""
     rest, exponent = reduced(clamp(value[0], -1400.0, 1400.0))
     size = near_exp(rest)
-    return tuple(scale(here, size * turn(here, value[1]), exponent) for turn in (cos, sin))
+    return tuple(scale(context, size * turn(context, value[1]), exponent) for turn in (cos, sin))
 
 
-def exp2(here: Here, value: Pair) -> Pair:
+def exp2(context: EmitContext, value: Pair) -> Pair:
     """2 to the power of a complex number: exp of its product with ln 2."""
-    return exp(here, tuple(_times(part) for part in value))
+    return exp(context, tuple(_times(part) for part in value))
 
 
 def _times(part: Vector) -> Vector:
@@ -385,12 +385,12 @@ SINGLE: Mapping[str, Function] = MappingProxyType(
         "log2": log2,
         "tanh": exponentials.tanh,
         "sigmoid": exponentials.sigmoid,
-        "erf": errors.erf,
-        "sqrt": rounding.instruction("sqrt"),
+        "erf": erf.erf,
+        "sqrt": rounding.machine_instruction("sqrt"),
         "rsqrt": rounding.rsqrt,
-        "floor": rounding.instruction("floor"),
-        "ceil": rounding.instruction("ceil"),
-        "trunc": rounding.instruction("trunc"),
+        "floor": rounding.machine_instruction("floor"),
+        "ceil": rounding.machine_instruction("ceil"),
+        "trunc": rounding.machine_instruction("trunc"),
         "round": rounding.round_away,
         "sign": rounding.sign,
     }
@@ -398,9 +398,9 @@ SINGLE: Mapping[str, Function] = MappingProxyType(
 """Functions in single and in double precision."""
 DOUBLE: Mapping[str, Function] = MappingProxyType(
     {
-        "sin": circles.sin,
-        "cos": circles.cos,
-        "tan": circles.tan,
+        "sin": trigonometric.sin,
+        "cos": trigonometric.cos,
+        "tan": trigonometric.tan,
         "asin": asin,
         "acos": acos,
         "atan": atan,
@@ -416,9 +416,9 @@ DOUBLE: Mapping[str, Function] = MappingProxyType(
 SHORT: Mapping[str, Function] = MappingProxyType(
     {
         **DOUBLE,
-        "sin": partial(circles.sin, short=True),
-        "cos": partial(circles.cos, short=True),
-        "tan": partial(circles.tan, short=True),
+        "sin": partial(trigonometric.sin, short=True),
+        "cos": partial(trigonometric.cos, short=True),
+        "tan": partial(trigonometric.tan, short=True),
         "pow": short_power,
     }
 )
@@ -426,22 +426,22 @@ SHORT: Mapping[str, Function] = MappingProxyType(
 COMPLEX = MappingProxyType({"exp": exp, "exp2": exp2})
 
 
-def emit_math(here: Here, instruction: Math) -> Lanes:
+def emit_math(context: EmitContext, instruction: Math) -> ScalarValue:
     """`math.exp %a : f32`; a `native_` function is the one without the word before it."""
     function = instruction.function.removeprefix("native_")
-    operands = level(here, *(here.scalar(value.name) for value in instruction.operands))
-    return compute(here, function, *operands)
+    operands = level(context, *(context.scalar(value.name) for value in instruction.operands))
+    return compute(context, function, *operands)
 
 
-def compute(here: Here, function: str, *operands: Lanes) -> Lanes:
+def compute(context: EmitContext, function: str, *operands: ScalarValue) -> ScalarValue:
     """A function of values with as many lanes each."""
     element = operands[0].element
     if element in PARTS:
         part = PARTS[element]
-        wide = tuple(change(item, part, "f64") for item in vectors_of(here, operands[0]))
-        return lanes_of(element, *(change(item, "f64", part) for item in COMPLEX[function](here, wide)))
+        wide = tuple(change(item, part, "f64") for item in vectors_of(context, operands[0]))
+        return lanes_of(element, *(change(item, "f64", part) for item in COMPLEX[function](context, wide)))
     wanted = "f64" if function in DOUBLE or element == "f64" else "f32"
-    values = [change(vectors_of(here, item)[0], element, wanted) for item in operands]
+    values = [change(vectors_of(context, item)[0], element, wanted) for item in operands]
     functions = DOUBLE if element == "f64" else SHORT
-    found = (functions.get(function) or SINGLE[function])(here, *values)
+    found = (functions.get(function) or SINGLE[function])(context, *values)
     return lanes_of(element, change(found, wanted, element))

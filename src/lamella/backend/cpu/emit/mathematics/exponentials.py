@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.mathematics.polynomials import (
     at_most,
     clamp,
@@ -98,17 +98,17 @@ def near_exp(rest: Vector) -> Vector:
     return polynomial(rest, (1.0, 1.0, *EXP[rest.kind]))
 
 
-def exp(here: Here, x: Vector, low: Vector | None = None) -> Vector:
+def exp(context: EmitContext, x: Vector, low: Vector | None = None) -> Vector:
     """The exponential function; denormal results are rounded once, NaN stays NaN."""
     rest, exponent = reduced(clamp(x, *RANGE[x.kind]), low)
-    return scale(here, near_exp(rest), exponent)
+    return scale(context, near_exp(rest), exponent)
 
 
-def exp2(here: Here, x: Vector) -> Vector:
+def exp2(context: EmitContext, x: Vector) -> Vector:
     """2 to the power of x."""
     inside = clamp(x, *POWERS[x.kind])
     count, exponent = nearest(inside, 1.0)
-    return scale(here, near_exp2(inside - count), exponent)
+    return scale(context, near_exp2(inside - count), exponent)
 
 
 def near_exp2(rest: Vector) -> Vector:
@@ -124,33 +124,33 @@ def expm1(x: Vector) -> Vector:
     return factor.fma(less, factor - 1.0)
 
 
-def tanh(here: Here, x: Vector) -> Vector:
+def tanh(context: EmitContext, x: Vector) -> Vector:
     """The hyperbolic tangent: e / (e + 2) with e = exp(2|x|) - 1."""
     less = expm1(at_most(abs(x) + abs(x), 44.0))
     return with_sign(less / (less + 2.0), x)
 
 
-def sigmoid(here: Here, x: Vector) -> Vector:
+def sigmoid(context: EmitContext, x: Vector) -> Vector:
     """1 / (1 + exp(-x)), by exp(-|x|), which never overflows."""
-    small = exp(here, -abs(x))
+    small = exp(context, -abs(x))
     return (x < 0.0).choose(small, 1.0) / (small + 1.0)
 
 
-def cosh(here: Here, x: Vector) -> Vector:
+def cosh(context: EmitContext, x: Vector) -> Vector:
     """The hyperbolic cosine."""
-    half = _half_exp(here, x)
+    half = _half_exp(context, x)
     return half + 0.25 / half
 
 
-def sinh(here: Here, x: Vector) -> Vector:
+def sinh(context: EmitContext, x: Vector) -> Vector:
     """The hyperbolic sine; below 1 by exp(|x|) - 1, where the difference of two exponentials would cancel."""
-    half = _half_exp(here, x)
+    half = _half_exp(context, x)
     less = expm1(at_most(abs(x), 2.0))
     small = (less + less / (less + 1.0)) * 0.5
     return with_sign((abs(x) < 1.0).choose(small, half - 0.25 / half), x)
 
 
-def _half_exp(here: Here, x: Vector) -> Vector:
+def _half_exp(context: EmitContext, x: Vector) -> Vector:
     """exp(|x|) / 2, which overflows only where the hyperbolic functions do."""
     rest, exponent = reduced(at_most(abs(x), RANGE[x.kind][1] + 2.0))
-    return scale(here, near_exp(rest), exponent - 1)
+    return scale(context, near_exp(rest), exponent - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.scalars.vectors import Vector, shaped
 
 FRACTION = {"float": 23, "double": 52}
@@ -37,9 +37,9 @@ def power_of_two(exponent: Vector, kind: str) -> Vector:
     return ((exponent + BIAS[kind]) << FRACTION[kind]).cast("bitcast", kind)
 
 
-def scale(here: Here, value: Vector, exponent: Vector) -> Vector:
+def scale(context: EmitContext, value: Vector, exponent: Vector) -> Vector:
     """`value * 2^exponent`, rounded once; the exponent may lead to infinity or to denormal numbers."""
-    if "+avx512f" in here.target.features.split(","):
+    if "+avx512f" in context.target.features.split(","):
         return _scale_at_once(value, exponent)
     half = exponent >> 1
     return value * power_of_two(half, value.kind) * power_of_two(exponent - half, value.kind)

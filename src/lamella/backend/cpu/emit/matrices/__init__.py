@@ -6,36 +6,44 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lamella.backend.cpu.emit import integers, threads
-from lamella.backend.cpu.emit.here import Here
-from lamella.backend.cpu.emit.matrices.bounds import (
+from lamella.backend.cpu.emit.context import EmitContext, Emitters
+from lamella.backend.cpu.emit.matrices.access import (
+    assemble,
     guard,
     inside,
+    load_grid,
     load_lanes,
+    load_transposed,
     mask_lanes,
     or_aside,
+    part_count,
     restrict,
     run_place,
+    shuffle,
+    splat,
+    store_grid,
     store_lanes,
+    store_transposed,
 )
-from lamella.backend.cpu.emit.matrices.grids import load_grid, store_grid
-from lamella.backend.cpu.emit.matrices.multiply import constant_matrix, emit_mul_add, emit_scale
-from lamella.backend.cpu.emit.matrices.places import Layout, component, find_layout, uniform
-from lamella.backend.cpu.emit.matrices.shapes import (
+from lamella.backend.cpu.emit.matrices.layout import (
+    MatrixLayout,
     column_width,
+    component,
+    find_layout,
     is_grid,
     named_matrix,
+    uniform,
     value_count,
     width_of,
 )
+from lamella.backend.cpu.emit.matrices.multiply import constant_matrix, emit_mul_add, emit_scale
 from lamella.backend.cpu.emit.matrices.tiles import emit_tile_loop
-from lamella.backend.cpu.emit.matrices.turning import load_turned, store_turned
-from lamella.backend.cpu.emit.matrices.vectors import assemble, part_count, shuffle, splat
+from lamella.backend.cpu.emit.memory import add_in_turn, store_in_turn
 from lamella.backend.cpu.emit.memory.addresses import part_bytes, part_pointers, unit
-from lamella.backend.cpu.emit.memory.atomics import add_in_turn, store_in_turn
 from lamella.backend.cpu.emit.memory.lanes import each_lane
-from lamella.backend.cpu.emit.memory.vectors import Place, gather, scatter
+from lamella.backend.cpu.emit.memory.vectors import VectorAddress, gather, scatter
 from lamella.backend.cpu.emit.scalars import make_constant
-from lamella.backend.cpu.emit.values import LLVM, Lanes, Matrix, llvm
+from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue, llvm
 from lamella.base.diagnostic import Diagnostic
 from lamella.kernels.rewrite import walk
 from lamella.lang.tensor.layout import component_place
@@ -46,6 +54,7 @@ from lamella.lang.tensor.nodes import (
     CoopLoad,
     Coopmatrix,
     CoopMulAdd,
+    CoopScale,
     CoopStore,
     Function,
     Instruction,
@@ -53,7 +62,7 @@ from lamella.lang.tensor.nodes import (
 )
 from lamella.lang.tensor.rules import running as rules
 
-# --- matrices of which nothing is contiguous in memory, and atomic stores: each lane goes its own -----------
+# --- matrices of which nothing is contiguous, and atomic stores: lane by lane --------------------------------
 
 
 WORD = 4
@@ -61,118 +70,122 @@ LONGEST = 64
 """Lanes from which on a loop is shorter than instructions side by side."""
 
 
-def load_scattered(here: Here, place: Layout, type_: Coopmatrix) -> Matrix:
+def load_scattered(context: EmitContext, place: MatrixLayout, type_: Coopmatrix) -> MatrixValue:
     """Gather each column."""
     width = width_of(type_)
     columns = [
         tuple(
-            _scattered_read(here, item, mask)
-            for item in _scattered_places(here, type_.element, pointers, width)
+            _scattered_read(context, item, mask)
+            for item in _scattered_places(context, type_.element, pointers, width)
         )
-        for pointers, mask in _columns(here, place, type_, width)
+        for pointers, mask in _columns(context, place, type_, width)
     ]
-    return Matrix(type_, tuple(zip(*columns, strict=True)), width)
+    return MatrixValue(type_, tuple(zip(*columns, strict=True)), width)
 
 
-def store_scattered(here: Here, place: Layout, matrix: Matrix) -> None:
+def store_scattered(context: EmitContext, place: MatrixLayout, matrix: MatrixValue) -> None:
     """Scatter each column."""
-    columns = _columns(here, place, matrix.type, matrix.width)
+    columns = _columns(context, place, matrix.type, matrix.width)
     for parts, (pointers, mask) in zip(zip(*matrix.parts, strict=True), columns, strict=True):
-        places = _scattered_places(here, place.element, pointers, matrix.width)
+        places = _scattered_places(context, place.element, pointers, matrix.width)
         for vector, item in zip(parts, places, strict=True):
-            _write(here, item, vector, mask)
+            _write(context, item, vector, mask)
 
 
-def _scattered_places(here: Here, element: str, pointers: str, width: int) -> list[Place]:
+def _scattered_places(context: EmitContext, element: str, pointers: str, width: int) -> list[VectorAddress]:
     """Where the parts of a column are."""
-    found = part_pointers(here, element, pointers, width)
-    return [Place(LLVM[element], width, item, part_bytes(element)) for item in found]
+    found = part_pointers(context, element, pointers, width)
+    return [VectorAddress(LLVM[element], width, item, part_bytes(element)) for item in found]
 
 
-def _scattered_read(here: Here, place: Place, mask: str | None) -> str:
+def _scattered_read(context: EmitContext, place: VectorAddress, mask: str | None) -> str:
     """Gather a column; in a loop where the target would need code for each lane."""
-    if _is_wide(here, place, "avx2"):
-        return gather(here, place, mask)
-    buffer = here.out.reserve(place.part, place.count)
-    here.out.line(f"store {place.kind} zeroinitializer, ptr {buffer}, align 64")
+    if _is_wide(context, place, "avx2"):
+        return gather(context, place, mask)
+    buffer = context.out.reserve(place.part, place.count)
+    context.out.line(f"store {place.kind} zeroinitializer, ptr {buffer}, align 64")
     lanes = ", ".join(f"i64 {lane}" for lane in range(place.count))
-    own = here.out.value(f"getelementptr {place.part}, ptr {buffer}, <{place.count} x i64> <{lanes}>")
+    own = context.out.value(f"getelementptr {place.part}, ptr {buffer}, <{place.count} x i64> <{lanes}>")
 
     def copy(pointers: list[str]) -> None:
-        found = here.out.value(f"load {place.part}, ptr {pointers[0]}, align {place.alignment}")
-        here.out.line(f"store {place.part} {found}, ptr {pointers[1]}")
+        found = context.out.value(f"load {place.part}, ptr {pointers[0]}, align {place.alignment}")
+        context.out.line(f"store {place.part} {found}, ptr {pointers[1]}")
 
-    each_lane(here, [("ptr", place.pointer), ("ptr", own)], place.count, mask, copy)
-    return here.out.value(f"load {place.kind}, ptr {buffer}, align 64")
+    each_lane(context, [("ptr", place.pointer), ("ptr", own)], place.count, mask, copy)
+    return context.out.value(f"load {place.kind}, ptr {buffer}, align 64")
 
 
-def _write(here: Here, place: Place, vector: str, mask: str | None) -> None:
+def _write(context: EmitContext, place: VectorAddress, vector: str, mask: str | None) -> None:
     """Scatter a column; in a loop where the target would need code for each lane."""
-    if _is_wide(here, place, "avx512f"):
-        scatter(here, place, vector, mask)
+    if _is_wide(context, place, "avx512f"):
+        scatter(context, place, vector, mask)
         return
 
     def put(entries: list[str]) -> None:
-        here.out.line(f"store {place.part} {entries[1]}, ptr {entries[0]}, align {place.alignment}")
+        context.out.line(f"store {place.part} {entries[1]}, ptr {entries[0]}, align {place.alignment}")
 
-    each_lane(here, [("ptr", place.pointer), (place.part, vector)], place.count, mask, put)
+    each_lane(context, [("ptr", place.pointer), (place.part, vector)], place.count, mask, put)
 
 
-def _is_wide(here: Here, place: Place, feature: str) -> bool:
+def _is_wide(context: EmitContext, place: VectorAddress, feature: str) -> bool:
     """Whether an instruction of the target handles the lanes of a vector: never those of less than four bytes."""
-    has = f"+{feature}" in here.target.features.split(",")
+    has = f"+{feature}" in context.target.features.split(",")
     return has and place.alignment >= WORD and place.count <= LONGEST
 
 
-def store_atomically(here: Here, place: Layout, matrix: Matrix, flag: str) -> None:
+def store_atomically(context: EmitContext, place: MatrixLayout, matrix: MatrixValue, flag: str) -> None:
     """Store or add each component as one update; columns one after the other."""
     width = column_width(matrix.type.rows)
     update = add_in_turn if flag == "atomic_add" else store_in_turn
-    columns = _columns(here, place, matrix.type, width)
+    columns = _columns(context, place, matrix.type, width)
     for column, (pointers, mask) in enumerate(columns):
-        parts = tuple(_column(here, matrix, part, column, width) for part in matrix.parts)
+        parts = tuple(_column(context, matrix, part, column, width) for part in matrix.parts)
         if width == 1 and mask is not None:
-            pointers, mask = or_aside(here, pointers, mask), None
-        update(here, Lanes("ptr", (pointers,), width), Lanes(place.element, parts, width), mask)
+            pointers, mask = or_aside(context, pointers, mask), None
+        update(
+            context, ScalarValue("ptr", (pointers,), width), ScalarValue(place.element, parts, width), mask
+        )
 
 
-def _column(here: Here, matrix: Matrix, part: tuple[str, ...], column: int, width: int) -> str:
+def _column(context: EmitContext, matrix: MatrixValue, part: tuple[str, ...], column: int, width: int) -> str:
     """A part of a column as a vector, also of a matrix that is held as scalars."""
     if matrix.type.use != "matrix_b":
         return part[column]
     rows = matrix.type.rows
     scalars = [*part[column * rows : (column + 1) * rows], *["poison"] * (width - rows)]
-    return scalars[0] if width == 1 else assemble(here, matrix.type.element, scalars)
+    return scalars[0] if width == 1 else assemble(context, matrix.type.element, scalars)
 
 
-def _columns(here: Here, place: Layout, type_: Coopmatrix, width: int) -> Iterator[tuple[str, str | None]]:
+def _columns(
+    context: EmitContext, place: MatrixLayout, type_: Coopmatrix, width: int
+) -> Iterator[tuple[str, str | None]]:
     """For each column pointers to all its lanes, and which of them may be accessed."""
     lanes = [row if row < type_.rows else -1 for row in range(width)]
-    mask = mask_lanes(here, guard(here, place.rows, type_.rows), lanes)
-    steps = _steps(here, place, width)
+    mask = mask_lanes(context, guard(context, place.rows, type_.rows), lanes)
+    steps = _steps(context, place, width)
     for column in range(type_.columns):
-        condition = inside(here, place.columns, column // place.pack)
-        start = component(here, place, 0, column)
+        condition = inside(context, place.columns, column // place.pack)
+        start = component(context, place, 0, column)
         if width > 1:
-            start = here.out.value(f"getelementptr {unit(place.element)}, ptr {start}, {steps}")
-        yield start, restrict(here, mask, condition, width)
+            start = context.out.value(f"getelementptr {unit(place.element)}, ptr {start}, {steps}")
+        yield start, restrict(context, mask, condition, width)
 
 
-def _steps(here: Here, place: Layout, width: int) -> str:
+def _steps(context: EmitContext, place: MatrixLayout, width: int) -> str:
     """The distance of each lane from the first of its column."""
     if width == 1:
         return ""
     kind = f"<{width} x i64>"
     listed = ", ".join(f"i64 {row}" for row in range(width))
-    step = splat(here, place.rows.step.operand, "index", width)
-    return f"{kind} " + here.out.value(f"mul {kind} {step}, <{listed}>")
+    step = splat(context, place.rows.step.operand, "index", width)
+    return f"{kind} " + context.out.value(f"mul {kind} {step}, <{listed}>")
 
 
 # --- matrices whose columns are contiguous in memory: a vector for each, or for each pack of them -----------
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ContiguousRun:
     """Contiguous memory: `woven` values lie together for each row (parts of a number, columns of a pack)."""
 
     column: int
@@ -183,18 +196,18 @@ class Run:
     mask: str | None
 
 
-def _runs(here: Here, place: Layout, type_: Coopmatrix) -> Iterator[Run]:
+def _runs(context: EmitContext, place: MatrixLayout, type_: Coopmatrix) -> Iterator[ContiguousRun]:
     woven, width = place.pack * part_count(type_.element), width_of(type_)
-    allowed = guard(here, place.rows, type_.rows)
+    allowed = guard(context, place.rows, type_.rows)
     known: dict[int, str | None] = {}
     for column in range(0, type_.columns, place.pack):
         held = min(place.pack, type_.columns - column)
         if held not in known:
             used = held * part_count(type_.element)
-            known[held] = mask_lanes(here, allowed, _lanes(type_.rows, width, woven, used))
-        condition = inside(here, place.columns, column // place.pack)
-        mask = restrict(here, known[held], condition, width * woven)
-        yield Run(column, held, woven, component(here, place, 0, column), mask)
+            known[held] = mask_lanes(context, allowed, _lanes(type_.rows, width, woven, used))
+        condition = inside(context, place.columns, column // place.pack)
+        mask = restrict(context, known[held], condition, width * woven)
+        yield ContiguousRun(column, held, woven, component(context, place, 0, column), mask)
 
 
 def _lanes(rows: int, width: int, woven: int, used: int) -> list[int]:
@@ -202,66 +215,68 @@ def _lanes(rows: int, width: int, woven: int, used: int) -> list[int]:
     return [row if row < rows and slot < used else -1 for row in range(width) for slot in range(woven)]
 
 
-def load_columns(here: Here, place: Layout, type_: Coopmatrix) -> Matrix:
+def load_columns(context: EmitContext, place: MatrixLayout, type_: Coopmatrix) -> MatrixValue:
     """Load a vector for each column or pack of columns."""
     width, parts = width_of(type_), part_count(type_.element)
     found: list[list[str]] = [[] for _ in range(parts)]
-    for run in _runs(here, place, type_):
+    for run in _runs(context, place, type_):
         held = run_place(type_.element, run.pointer, width * run.woven, place.alignment)
-        whole = load_lanes(here, held, run.mask)
-        slots = [_unweave(here, type_.element, whole, width, run.woven, slot) for slot in range(run.woven)]
+        whole = load_lanes(context, held, run.mask)
+        slots = [_unweave(context, type_.element, whole, width, run.woven, slot) for slot in range(run.woven)]
         for part in range(parts):
             found[part] += slots[part : run.columns * parts : parts]
-    return Matrix(type_, tuple(map(tuple, found)), width)
+    return MatrixValue(type_, tuple(map(tuple, found)), width)
 
 
-def _unweave(here: Here, element: str, whole: str, width: int, woven: int, slot: int) -> str:
+def _unweave(context: EmitContext, element: str, whole: str, width: int, woven: int, slot: int) -> str:
     if woven == 1:
         return whole
-    return shuffle(here, element, (whole,), width * woven, range(slot, width * woven, woven))
+    return shuffle(context, element, (whole,), width * woven, range(slot, width * woven, woven))
 
 
-def store_columns(here: Here, place: Layout, matrix: Matrix) -> None:
+def store_columns(context: EmitContext, place: MatrixLayout, matrix: MatrixValue) -> None:
     """Store a vector for each column or pack of columns."""
     type_ = matrix.type
-    for run in _runs(here, place, type_):
+    for run in _runs(context, place, type_):
         columns = range(run.column, run.column + run.columns)
         slots = [part[column] for column in columns for part in matrix.parts]
         slots += ["poison"] * (run.woven - len(slots))
-        whole = _weave(here, type_.element, slots, matrix.width)
+        whole = _weave(context, type_.element, slots, matrix.width)
         count, streamed = matrix.width * run.woven, place.streamed and run.mask is None
         held = run_place(type_.element, run.pointer, count, place.alignment, streamed)
-        store_lanes(here, held, whole, run.mask)
+        store_lanes(context, held, whole, run.mask)
 
 
-def _weave(here: Here, element: str, slots: Sequence[str], width: int) -> str:
+def _weave(context: EmitContext, element: str, slots: Sequence[str], width: int) -> str:
     """Vectors lane by lane after one another; a power of two of them."""
     if len(slots) == 1:
         return slots[0]
     half = len(slots) // 2
     pairs = zip(slots[:half], slots[half:], strict=True)
     order = [lane + side * width for lane in range(width) for side in (0, 1)]
-    return _weave(here, element, [shuffle(here, element, pair, width, order) for pair in pairs], 2 * width)
+    return _weave(
+        context, element, [shuffle(context, element, pair, width, order) for pair in pairs], 2 * width
+    )
 
 
-# --- components of cooperative matrices: a matrix of one number, a component of each lane, and one ----------
+# --- components of cooperative matrices: splats, extract, insert ---------------------------------------------
 
 
-def emit_construct(here: Here, construct: CoopConstruct) -> Matrix:
+def emit_construct(context: EmitContext, construct: CoopConstruct) -> MatrixValue:
     """A cooperative matrix with one number everywhere."""
     type_ = construct.type
-    number, width = uniform(here, here.scalar(construct.scalar.name)), width_of(type_)
-    parts = [splat(here, part, type_.element, width) for part in number.parts]
-    return Matrix(type_, tuple((part,) * value_count(type_) for part in parts), width)
+    number, width = uniform(context, context.scalar(construct.scalar.name)), width_of(type_)
+    parts = [splat(context, part, type_.element, width) for part in number.parts]
+    return MatrixValue(type_, tuple((part,) * value_count(type_) for part in parts), width)
 
 
-def _places(here: Here, matrix: Matrix, component: int) -> list[tuple[int, int] | None]:
+def _places(context: EmitContext, matrix: MatrixValue, component: int) -> list[tuple[int, int] | None]:
     """The row and column of a component of each lane."""
-    lanes = here.subgroup_size
+    lanes = context.subgroup_size
     return [component_place(matrix.type, lanes, lane, component) for lane in range(lanes)]
 
 
-def _home(matrix: Matrix, place: tuple[int, int]) -> tuple[int, int | None]:
+def _home(matrix: MatrixValue, place: tuple[int, int]) -> tuple[int, int | None]:
     """Which value of a matrix holds a component, and in which of its lanes; None where it is the value."""
     row, column = place
     if matrix.width > 1:
@@ -269,7 +284,7 @@ def _home(matrix: Matrix, place: tuple[int, int]) -> tuple[int, int | None]:
     return column * matrix.type.rows + row, None
 
 
-def _read(here: Here, matrix: Matrix, part: int, place: tuple[int, int] | None) -> str:
+def _read(context: EmitContext, matrix: MatrixValue, part: int, place: tuple[int, int] | None) -> str:
     """A part of a component; behind the last column there is 0."""
     if place is None:
         return make_constant(0, matrix.type.element).parts[part]
@@ -277,54 +292,54 @@ def _read(here: Here, matrix: Matrix, part: int, place: tuple[int, int] | None) 
     value = matrix.parts[part][number]
     if lane is None:
         return value
-    return here.out.value(f"extractelement {llvm(matrix.type.element, matrix.width)} {value}, i64 {lane}")
+    return context.out.value(f"extractelement {llvm(matrix.type.element, matrix.width)} {value}, i64 {lane}")
 
 
-def emit_extract(here: Here, extract: CoopExtract) -> Lanes:
+def emit_extract(context: EmitContext, extract: CoopExtract) -> ScalarValue:
     """A component of each lane."""
-    matrix = named_matrix(here, extract.operand)
-    places, element = _places(here, matrix, extract.component), matrix.type.element
-    cells = [[_read(here, matrix, part, place) for place in places] for part in range(len(matrix.parts))]
+    matrix = named_matrix(context, extract.operand)
+    places, element = _places(context, matrix, extract.component), matrix.type.element
+    cells = [[_read(context, matrix, part, place) for place in places] for part in range(len(matrix.parts))]
     if len(places) == 1:
-        return Lanes(element, tuple(cell[0] for cell in cells))
-    if here.threads:
-        return threads.choose_lane(here, element, cells)
-    return Lanes(element, tuple(assemble(here, element, cell) for cell in cells), len(places))
+        return ScalarValue(element, tuple(cell[0] for cell in cells))
+    if context.threads:
+        return threads.choose_lane(context, element, cells)
+    return ScalarValue(element, tuple(assemble(context, element, cell) for cell in cells), len(places))
 
 
-def emit_insert(here: Here, insert: CoopInsert) -> Matrix:
+def emit_insert(context: EmitContext, insert: CoopInsert) -> MatrixValue:
     """The matrix with a component of each lane replaced."""
-    matrix, scalar = named_matrix(here, insert.operand), here.scalar(insert.scalar.name)
+    matrix, scalar = named_matrix(context, insert.operand), context.scalar(insert.scalar.name)
     element = matrix.type.element
     parts = [list(part) for part in matrix.parts]
-    for lane, place in enumerate(_places(here, matrix, insert.component)):
+    for lane, place in enumerate(_places(context, matrix, insert.component)):
         if place is None:
             continue
         number, row = _home(matrix, place)
-        for part, operand in zip(parts, _of_lane(here, scalar, lane).parts, strict=True):
+        for part, operand in zip(parts, _of_lane(context, scalar, lane).parts, strict=True):
             part[number] = (
-                operand if row is None else _put(here, element, matrix.width, part[number], operand, row)
+                operand if row is None else _put(context, element, matrix.width, part[number], operand, row)
             )
-    return Matrix(matrix.type, tuple(map(tuple, parts)), matrix.width)
+    return MatrixValue(matrix.type, tuple(map(tuple, parts)), matrix.width)
 
 
-def _put(here: Here, element: str, width: int, column: str, operand: str, row: int) -> str:
+def _put(context: EmitContext, element: str, width: int, column: str, operand: str, row: int) -> str:
     """A column with another number in one row."""
-    return here.out.value(
+    return context.out.value(
         f"insertelement {llvm(element, width)} {column}, {LLVM[element]} {operand}, i64 {row}"
     )
 
 
-def _of_lane(here: Here, scalar: Lanes, lane: int) -> Lanes:
+def _of_lane(context: EmitContext, scalar: ScalarValue, lane: int) -> ScalarValue:
     """What one lane has."""
-    if here.threads:
-        return threads.of_lane(here, scalar, lane)
+    if context.threads:
+        return threads.of_lane(context, scalar, lane)
     if scalar.is_uniform:
         return scalar
-    wide = integers.spread(here, scalar)
+    wide = integers.spread(context, scalar)
     kind = llvm(wide.element, wide.count)
-    parts = [here.out.value(f"extractelement {kind} {part}, i64 {lane}") for part in wide.parts]
-    return Lanes(wide.element, tuple(parts))
+    parts = [context.out.value(f"extractelement {kind} {part}, i64 {lane}") for part in wide.parts]
+    return ScalarValue(wide.element, tuple(parts))
 
 
 # --- cooperative matrices that no code is written for, because it would be too long to be compiled ----------
@@ -394,47 +409,60 @@ def _vectors(instruction: Instruction, type_: Coopmatrix, known: dict[str, Coopm
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class AccessPath:
     """How a matrix comes from memory and goes there."""
 
-    load: Callable[[Here, Layout, Coopmatrix], Matrix]
-    store: Callable[[Here, Layout, Matrix], None]
+    load: Callable[[EmitContext, MatrixLayout, Coopmatrix], MatrixValue]
+    store: Callable[[EmitContext, MatrixLayout, MatrixValue], None]
 
 
-GRID = Way(load_grid, store_grid)
-COLUMNS = Way(load_columns, store_columns)
-TURNED = Way(load_turned, store_turned)
-SCATTERED = Way(load_scattered, store_scattered)
+GRID = AccessPath(load_grid, store_grid)
+COLUMNS = AccessPath(load_columns, store_columns)
+TRANSPOSED = AccessPath(load_transposed, store_transposed)
+SCATTERED = AccessPath(load_scattered, store_scattered)
 
 
-def emit_coop_load(here: Here, load: CoopLoad) -> Matrix:
+def emit_coop_load(context: EmitContext, load: CoopLoad) -> MatrixValue:
     """Load a cooperative matrix; what a check leaves out is 0."""
-    place = find_layout(here, load)
-    return choose_way(place, load.type).load(here, place, load.type)
+    place = find_layout(context, load)
+    return choose_way(place, load.type).load(context, place, load.type)
 
 
-def emit_coop_store(here: Here, store: CoopStore) -> None:
+def emit_coop_store(context: EmitContext, store: CoopStore) -> None:
     """Store a cooperative matrix; what a check leaves out stays as it is."""
-    place, matrix = find_layout(here, store), named_matrix(here, store.value)
+    place, matrix = find_layout(context, store), named_matrix(context, store.value)
     if store.flag:
-        store_atomically(here, place, matrix, store.flag)
+        store_atomically(context, place, matrix, store.flag)
     else:
-        choose_way(place, matrix.type).store(here, place, matrix)
+        choose_way(place, matrix.type).store(context, place, matrix)
 
 
-def choose_way(place: Layout, type_: Coopmatrix) -> Way:
-    """Scalars, whole columns, columns turned out of rows, or lanes one by one."""
+def choose_way(place: MatrixLayout, type_: Coopmatrix) -> AccessPath:
+    """Scalars, whole columns, columns transposed from rows, or lanes one by one."""
     if is_grid(type_):
         return GRID
     packed = place.pack > 1
     if place.rows.step.constant == place.pack and (not packed or place.within.constant == 1):
         return COLUMNS
     if place.columns.step.constant == 1 and not packed and part_count(type_.element) == 1:
-        return TURNED
+        return TRANSPOSED
     return SCATTERED
 
 
+EMITTERS: Emitters = {
+    CoopLoad: emit_coop_load,
+    CoopMulAdd: emit_mul_add,
+    CoopScale: emit_scale,
+    CoopStore: emit_coop_store,
+    CoopConstruct: emit_construct,
+    CoopExtract: emit_extract,
+    CoopInsert: emit_insert,
+}
+"""What emits each instruction of this kind."""
+
+
 __all__ = [
+    "EMITTERS",
     "constant_matrix",
     "emit_construct",
     "emit_coop_load",

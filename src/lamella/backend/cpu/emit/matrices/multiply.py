@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lamella.backend.cpu.emit.here import Here
-from lamella.backend.cpu.emit.matrices.places import uniform
-from lamella.backend.cpu.emit.matrices.shapes import named_matrix, value_count, width_of
-from lamella.backend.cpu.emit.matrices.vectors import shuffle, splat
+from lamella.backend.cpu.emit.context import EmitContext
+from lamella.backend.cpu.emit.matrices.access import shuffle, splat
+from lamella.backend.cpu.emit.matrices.layout import named_matrix, uniform, value_count, width_of
 from lamella.backend.cpu.emit.scalars import combine, convert, make_constant
 from lamella.backend.cpu.emit.scalars.lanes import map_columns
 from lamella.backend.cpu.emit.scalars.vectors import Vector
-from lamella.backend.cpu.emit.values import LLVM, Lanes, Matrix, llvm
+from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue, llvm
 from lamella.lang.tensor.nodes import Constant, Coopmatrix, CoopMulAdd, CoopScale
 
 WIDER = {"i8": "i32", "bf16": "f32", "f16": "f32"}
@@ -22,106 +21,108 @@ LEAST = 4
 """Rows from which on short integers are multiplied in pairs."""
 
 
-def constant_matrix(here: Here, constant: Constant) -> Matrix:
+def constant_matrix(context: EmitContext, constant: Constant) -> MatrixValue:
     """A cooperative matrix with the same number everywhere; it writes nothing."""
     type_ = constant.type
     if not isinstance(type_, Coopmatrix):
         raise TypeError("the constant is no cooperative matrix")
     width, number = width_of(type_), make_constant(constant.value, type_.element)
-    parts = [splat(here, part, type_.element, width) for part in number.parts]
-    return Matrix(type_, tuple((part,) * value_count(type_) for part in parts), width)
+    parts = [splat(context, part, type_.element, width) for part in number.parts]
+    return MatrixValue(type_, tuple((part,) * value_count(type_) for part in parts), width)
 
 
-def emit_scale(here: Here, scale: CoopScale) -> Matrix:
+def emit_scale(context: EmitContext, scale: CoopScale) -> MatrixValue:
     """A cooperative matrix times a number."""
-    factor = uniform(here, here.scalar(scale.scalar.name))
-    return map_columns(scale.type, partial(_times, factor), here, named_matrix(here, scale.operand))
+    factor = uniform(context, context.scalar(scale.scalar.name))
+    return map_columns(scale.type, partial(_times, factor), context, named_matrix(context, scale.operand))
 
 
-def _times(factor: Lanes, here: Here, column: Lanes) -> Lanes:
-    return combine(here, "mul", column, factor)
+def _times(factor: ScalarValue, context: EmitContext, column: ScalarValue) -> ScalarValue:
+    return combine(context, "mul", column, factor)
 
 
-def emit_mul_add(here: Here, add: CoopMulAdd) -> Matrix:
+def emit_mul_add(context: EmitContext, add: CoopMulAdd) -> MatrixValue:
     """A B + C, computed in the accumulation type of C, each sum in the order of k, and rounded once to the result."""
-    left, right, added = (named_matrix(here, item) for item in (add.left, add.right, add.accumulator))
+    left, right, added = (named_matrix(context, item) for item in (add.left, add.right, add.accumulator))
     own = WIDER.get(added.type.element, added.type.element)
-    sums = [_value(here, added, place, own) for place in range(added.type.columns)]
-    start = _add_pairs(here, left, right, sums) if _suits_pairs(here, left, right, own) else 0
+    sums = [_value(context, added, place, own) for place in range(added.type.columns)]
+    start = _add_pairs(context, left, right, sums) if _suits_pairs(context, left, right, own) else 0
     for depth in range(start, left.type.columns):
-        column = _value(here, left, depth, own)
+        column = _value(context, left, depth, own)
         for place, total in enumerate(sums):
-            cell = _value(here, right, place * right.type.rows + depth, own)
-            sums[place] = _accumulate(here, column, cell, total)
-    found = [convert(here, total, add.type.element) for total in sums]
-    return Matrix(add.type, tuple(zip(*(item.parts for item in found), strict=True)), added.width)
+            cell = _value(context, right, place * right.type.rows + depth, own)
+            sums[place] = _accumulate(context, column, cell, total)
+    found = [convert(context, total, add.type.element) for total in sums]
+    return MatrixValue(add.type, tuple(zip(*(item.parts for item in found), strict=True)), added.width)
 
 
-def _value(here: Here, matrix: Matrix, place: int, element: str) -> Lanes:
+def _value(context: EmitContext, matrix: MatrixValue, place: int, element: str) -> ScalarValue:
     """One of the values that hold a matrix, in the type in which sums are computed."""
     parts = tuple(part[place] for part in matrix.parts)
-    return convert(here, Lanes(matrix.type.element, parts, matrix.width), element)
+    return convert(context, ScalarValue(matrix.type.element, parts, matrix.width), element)
 
 
-def _suits_pairs(here: Here, left: Matrix, right: Matrix, own: str) -> bool:
+def _suits_pairs(context: EmitContext, left: MatrixValue, right: MatrixValue, own: str) -> bool:
     """Whether an instruction adds two products of short integers at once."""
     short = all(item.type.element in ("i8", "i16") for item in (left, right))
-    return short and own == "i32" and left.width >= LEAST and "+avx2" in here.target.features.split(",")
+    return short and own == "i32" and left.width >= LEAST and "+avx2" in context.target.features.split(",")
 
 
-def _add_pairs(here: Here, left: Matrix, right: Matrix, sums: list[Lanes]) -> int:
+def _add_pairs(context: EmitContext, left: MatrixValue, right: MatrixValue, sums: list[ScalarValue]) -> int:
     """Add products two by two; gives the number of those that are added. The sums wrap as those of single ones do."""
     width, rows = left.width, right.type.rows
     whole = left.type.columns - left.type.columns % 2
     order = [lane + side * width for lane in range(width) for side in (0, 1)]
     for depth in range(0, whole, 2):
-        pair = [_value(here, left, depth + side, "i16").operand for side in (0, 1)]
-        woven = _widened(here, shuffle(here, "i16", pair, width, order), 2 * width)
+        pair = [_value(context, left, depth + side, "i16").operand for side in (0, 1)]
+        woven = _widened(context, shuffle(context, "i16", pair, width, order), 2 * width)
         for place, total in enumerate(sums):
-            cells = [_value(here, right, place * rows + depth + side, "i16").operand for side in (0, 1)]
-            product = woven * _widened(here, _spread_pair(here, cells, width), 2 * width)
+            cells = [_value(context, right, place * rows + depth + side, "i16").operand for side in (0, 1)]
+            product = woven * _widened(context, _spread_pair(context, cells, width), 2 * width)
             first, second = (
-                shuffle(here, "i32", (product.operand,), 2 * width, range(side, 2 * width, 2))
+                shuffle(context, "i32", (product.operand,), 2 * width, range(side, 2 * width, 2))
                 for side in (0, 1)
             )
-            both = here.out.value(f"add {llvm('i32', width)} {first}, {second}")
-            sum_ = here.out.value(f"add {llvm('i32', width)} {total.operand}, {both}")
-            sums[place] = Lanes("i32", (sum_,), width)
+            both = context.out.value(f"add {llvm('i32', width)} {first}, {second}")
+            sum_ = context.out.value(f"add {llvm('i32', width)} {total.operand}, {both}")
+            sums[place] = ScalarValue("i32", (sum_,), width)
     return whole
 
 
-def _widened(here: Here, operand: str, count: int) -> Vector:
-    return Vector(here.out, "i16", count, operand).cast("sext", "i32")
+def _widened(context: EmitContext, operand: str, count: int) -> Vector:
+    return Vector(context.out, "i16", count, operand).cast("sext", "i32")
 
 
-def _spread_pair(here: Here, cells: Sequence[str], width: int) -> str:
+def _spread_pair(context: EmitContext, cells: Sequence[str], width: int) -> str:
     """Two numbers of 16 bits in turn, in all lanes."""
-    low, high = (here.out.value(f"zext i16 {cell} to i32") for cell in cells)
-    moved = here.out.value(f"shl i32 {high}, 16")
-    whole = splat(here, here.out.value(f"or i32 {low}, {moved}"), "i32", width)
-    return here.out.value(f"bitcast {llvm('i32', width)} {whole} to {llvm('i16', 2 * width)}")
+    low, high = (context.out.value(f"zext i16 {cell} to i32") for cell in cells)
+    moved = context.out.value(f"shl i32 {high}, 16")
+    whole = splat(context, context.out.value(f"or i32 {low}, {moved}"), "i32", width)
+    return context.out.value(f"bitcast {llvm('i32', width)} {whole} to {llvm('i16', 2 * width)}")
 
 
-def _accumulate(here: Here, column: Lanes, cell: Lanes, total: Lanes) -> Lanes:
+def _accumulate(
+    context: EmitContext, column: ScalarValue, cell: ScalarValue, total: ScalarValue
+) -> ScalarValue:
     """`total + column * cell`, the cell spread over the lanes of the column."""
-    product = _Product(here, column.element, column.count)
-    spread = [splat(here, part, column.element, column.count) for part in cell.parts]
+    product = _Product(context, column.element, column.count)
+    spread = [splat(context, part, column.element, column.count) for part in cell.parts]
     if len(spread) == 1:
         parts = (product.add(column.operand, spread[0], total.operand),)
-        return Lanes(column.element, parts, column.count)
+        return ScalarValue(column.element, parts, column.count)
     (real, imaginary), (first, second) = column.parts, spread
     low = product.add(real, first, total.parts[0])
     low = product.add(product.negate(imaginary), second, low)
     high = product.add(real, second, total.parts[1])
     high = product.add(imaginary, first, high)
-    return Lanes(column.element, (low, high), column.count)
+    return ScalarValue(column.element, (low, high), column.count)
 
 
 @dataclass(frozen=True, slots=True)
 class _Product:
     """Multiplication and addition of parts of one type."""
 
-    here: Here
+    context: EmitContext
     element: str
     count: int
 
@@ -136,4 +137,4 @@ class _Product:
         return (-self._vector(operand)).operand
 
     def _vector(self, operand: str) -> Vector:
-        return Vector(self.here.out, LLVM[self.element], self.count, operand)
+        return Vector(self.context.out, LLVM[self.element], self.count, operand)

@@ -5,42 +5,42 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lamella.backend.cpu.emit import integers
-from lamella.backend.cpu.emit.here import Here
-from lamella.backend.cpu.emit.values import Lanes, llvm
+from lamella.backend.cpu.emit.context import EmitContext
+from lamella.backend.cpu.emit.values import ScalarValue, llvm
 
 
-def last_lane(here: Here) -> str:
+def last_lane(context: EmitContext) -> str:
     """The number of the last lane that runs, an i64."""
-    if here.mask is None:
-        return str(here.lanes - 1)
-    leading = _count_zeros(here, "ctlz")
-    return here.out.value(f"sub i64 {here.lanes - 1}, {leading}")
+    if context.mask is None:
+        return str(context.lanes - 1)
+    leading = _count_zeros(context, "ctlz")
+    return context.out.value(f"sub i64 {context.lanes - 1}, {leading}")
 
 
-def first_lane(here: Here) -> str:
+def first_lane(context: EmitContext) -> str:
     """The number of the first lane that runs, an i64."""
-    return "0" if here.mask is None else _count_zeros(here, "cttz")
+    return "0" if context.mask is None else _count_zeros(context, "cttz")
 
 
-def _count_zeros(here: Here, name: str) -> str:
+def _count_zeros(context: EmitContext, name: str) -> str:
     """How many lanes at one end do not run; there is one that does."""
-    kind = f"i{here.lanes}"
-    bits = here.out.value(f"bitcast <{here.lanes} x i1> {here.mask} to {kind}")
-    found = here.out.intrinsic(kind, f"llvm.{name}.{kind}", f"{kind} {bits}, i1 true")
-    return found if kind == "i64" else here.out.value(f"zext {kind} {found} to i64")
+    kind = f"i{context.lanes}"
+    bits = context.out.value(f"bitcast <{context.lanes} x i1> {context.mask} to {kind}")
+    found = context.out.intrinsic(kind, f"llvm.{name}.{kind}", f"{kind} {bits}, i1 true")
+    return found if kind == "i64" else context.out.value(f"zext {kind} {found} to i64")
 
 
-def pick_lane(here: Here, value: Lanes, lane: str) -> Lanes:
+def pick_lane(context: EmitContext, value: ScalarValue, lane: str) -> ScalarValue:
     """The value of one lane, for all lanes; the number of the lane is an i64 within range."""
-    value = value if value.parts else integers.spread(here, value)
+    value = value if value.parts else integers.spread(context, value)
     kind = llvm(value.element, value.count)
-    parts = [here.out.value(f"extractelement {kind} {part}, i64 {lane}") for part in value.parts]
-    return Lanes(value.element, tuple(parts))
+    parts = [context.out.value(f"extractelement {kind} {part}, i64 {lane}") for part in value.parts]
+    return ScalarValue(value.element, tuple(parts))
 
 
-def repeat(here: Here, count: int, body: Callable[[str], None]) -> None:
+def repeat(context: EmitContext, count: int, body: Callable[[str], None]) -> None:
     """Write a loop that runs its body so many times, at least once; the body gets the number of the trip, an i64."""
-    out = here.out
+    out = context.out
     before, head, end = out.block, out.label("trip"), out.label("done")
     out.jump(head)
     out.begin(head)
@@ -54,7 +54,7 @@ def repeat(here: Here, count: int, body: Callable[[str], None]) -> None:
 
 
 def each_lane(
-    here: Here,
+    context: EmitContext,
     vectors: Sequence[tuple[str, str]],
     count: int,
     mask: str | None,
@@ -64,38 +64,38 @@ def each_lane(
 
     A vector is the LLVM type of one lane and the operand. A loop, because the code for 64 lanes would be long.
     """
-    arrays = [(kind, _spill(here, kind, operand, count)) for kind, operand in vectors]
-    asked = None if mask is None else _spill(here, "i8", _as_bytes(here, mask, count), count)
+    arrays = [(kind, _spill(context, kind, operand, count)) for kind, operand in vectors]
+    asked = None if mask is None else _spill(context, "i8", _as_bytes(context, mask, count), count)
 
     def trip(lane: str) -> None:
         def run() -> None:
-            body([_entry(here, kind, array, lane) for kind, array in arrays])
+            body([_entry(context, kind, array, lane) for kind, array in arrays])
 
         if asked is None:
             run()
         else:
-            _run_where(here, _entry(here, "i8", asked, lane), run)
+            _run_where(context, _entry(context, "i8", asked, lane), run)
 
-    repeat(here, count, trip)
-
-
-def _as_bytes(here: Here, mask: str, count: int) -> str:
-    return here.out.value(f"zext <{count} x i1> {mask} to <{count} x i8>")
+    repeat(context, count, trip)
 
 
-def _spill(here: Here, kind: str, operand: str, count: int) -> str:
-    array = here.out.reserve(kind, count)
-    here.out.line(f"store <{count} x {kind}> {operand}, ptr {array}, align 64")
+def _as_bytes(context: EmitContext, mask: str, count: int) -> str:
+    return context.out.value(f"zext <{count} x i1> {mask} to <{count} x i8>")
+
+
+def _spill(context: EmitContext, kind: str, operand: str, count: int) -> str:
+    array = context.out.reserve(kind, count)
+    context.out.line(f"store <{count} x {kind}> {operand}, ptr {array}, align 64")
     return array
 
 
-def _entry(here: Here, kind: str, array: str, lane: str) -> str:
-    pointer = here.out.value(f"getelementptr {kind}, ptr {array}, i64 {lane}")
-    return here.out.value(f"load {kind}, ptr {pointer}")
+def _entry(context: EmitContext, kind: str, array: str, lane: str) -> str:
+    pointer = context.out.value(f"getelementptr {kind}, ptr {array}, i64 {lane}")
+    return context.out.value(f"load {kind}, ptr {pointer}")
 
 
-def _run_where(here: Here, byte: str, run: Callable[[], None]) -> None:
-    out = here.out
+def _run_where(context: EmitContext, byte: str, run: Callable[[], None]) -> None:
+    out = context.out
     then, after = out.label("lane"), out.label("next")
     out.branch(out.value(f"icmp ne i8 {byte}, 0"), then, after)
     out.begin(then)

@@ -10,7 +10,7 @@ from math import gcd
 from types import MappingProxyType
 
 from lamella.backend.cpu.emit import integers
-from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.context import EmitContext, Emitters
 from lamella.backend.cpu.emit.integers import WIDTHS
 from lamella.backend.cpu.emit.scalars.arith import combine, compute_unary, emit_arith, select
 from lamella.backend.cpu.emit.scalars.constants import (
@@ -23,47 +23,47 @@ from lamella.backend.cpu.emit.scalars.constants import (
 from lamella.backend.cpu.emit.scalars.floats import change, from_float, to_float, widen
 from lamella.backend.cpu.emit.scalars.lanes import element_of, lanes_of, level, map_columns, vectors_of
 from lamella.backend.cpu.emit.scalars.vectors import SUFFIX, Vector, shaped
-from lamella.backend.cpu.emit.values import LLVM, Lanes, Matrix
+from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue
 from lamella.lang.tensor.check.kinds import PARTS, part_of
-from lamella.lang.tensor.nodes import Cast, Compare
+from lamella.lang.tensor.nodes import Arith, Cast, Compare
 
 # --- casts: integers keep their low bits, floats are cut toward zero, bf16 goes through f32 -----------------
 
 
-def emit_cast(here: Here, instruction: Cast) -> Lanes | Matrix:
+def emit_cast(context: EmitContext, instruction: Cast) -> ScalarValue | MatrixValue:
     """`cast %a : f32`, component by component where it is a matrix."""
-    value = here.values[instruction.operand.name]
+    value = context.values[instruction.operand.name]
     element = element_of(instruction.type)
-    if isinstance(value, Matrix):
-        return map_columns(instruction.type, partial(convert, element=element), here, value)
-    return convert(here, here.scalar(instruction.operand.name), element)
+    if isinstance(value, MatrixValue):
+        return map_columns(instruction.type, partial(convert, element=element), context, value)
+    return convert(context, context.scalar(instruction.operand.name), element)
 
 
-def convert(here: Here, value: Lanes, element: str) -> Lanes:
+def convert(context: EmitContext, value: ScalarValue, element: str) -> ScalarValue:
     """A value in another type: what no integer comes near is the nearest one, and NaN is 0."""
     source = value.element
     if source == element:
         return value
     if source in WIDTHS and element in WIDTHS:
-        return _resize(here, value, element)
+        return _resize(context, value, element)
     if isinstance(value.constant, int) and source in WIDTHS and element not in PARTS:
         return (
             make_constant(float(value.constant), element)
             if _is_exact(value.constant)
-            else _cast(here, value, element)
+            else _cast(context, value, element)
         )
     if not value.parts:
-        value = integers.spread(here, value)
-    return _cast(here, value, element)
+        value = integers.spread(context, value)
+    return _cast(context, value, element)
 
 
 def _is_exact(value: int) -> bool:
     return abs(value) <= 1 << 24
 
 
-def _cast(here: Here, value: Lanes, element: str) -> Lanes:
+def _cast(context: EmitContext, value: ScalarValue, element: str) -> ScalarValue:
     part, target = part_of(value.element), part_of(element)
-    parts = [_change(vector, part, target) for vector in vectors_of(here, value)]
+    parts = [_change(vector, part, target) for vector in vectors_of(context, value)]
     found = lanes_of(element, *parts)
     if element not in PARTS or len(parts) == 2:
         return found
@@ -92,7 +92,7 @@ def _to_integer(value: Vector, source: str, target: str) -> Vector:
     return replace(value, kind=kind, operand=found)
 
 
-def _resize(here: Here, value: Lanes, element: str) -> Lanes:
+def _resize(context: EmitContext, value: ScalarValue, element: str) -> ScalarValue:
     """An integer in another integer type, with what is known about it."""
     if isinstance(value.constant, int):
         return integers.number(wrap(value.constant, element), element)
@@ -101,29 +101,29 @@ def _resize(here: Here, value: Lanes, element: str) -> Lanes:
         return replace(value, element=element)
     # The low bits of a multiple of 12 are a multiple of 4 only, and a sum in a narrow type is low bits, too.
     divisor = gcd(value.divisor, 1 << min(bits, wanted))
-    if value.base is not None and (wanted < bits or _stays_inside(here, value)):
-        base = _resize_operand(here, value.base, value.element, element)
-        return integers.affine(here, base, value.step, element, divisor)
-    value = value if value.parts else integers.spread(here, value)
+    if value.base is not None and (wanted < bits or _stays_inside(context, value)):
+        base = _resize_operand(context, value.base, value.element, element)
+        return integers.affine(context, base, value.step, element, divisor)
+    value = value if value.parts else integers.spread(context, value)
     word = "sext" if wanted > bits else "trunc"
     return replace(
-        lanes_of(element, vectors_of(here, value)[0].cast(word, LLVM[element])),
+        lanes_of(element, vectors_of(context, value)[0].cast(word, LLVM[element])),
         divisor=divisor if value.is_uniform else 1,
     )
 
 
-def _stays_inside(here: Here, value: Lanes) -> bool:
+def _stays_inside(context: EmitContext, value: ScalarValue) -> bool:
     """Whether no lane of `base + step * lane` wraps, so that a wider type has the same values."""
     if not _is_number(value.base or ""):
         return False
-    last = int(value.base or 0) + value.step * (here.lanes - 1)
+    last = int(value.base or 0) + value.step * (context.lanes - 1)
     return wrap(last, value.element) == last
 
 
-def _resize_operand(here: Here, operand: str, source: str, target: str) -> str:
+def _resize_operand(context: EmitContext, operand: str, source: str, target: str) -> str:
     if _is_number(operand):
         return str(wrap(int(operand), target))
-    return Vector(here.out, LLVM[source], 1, operand).cast("trunc", LLVM[target]).operand
+    return Vector(context.out, LLVM[source], 1, operand).cast("trunc", LLVM[target]).operand
 
 
 def _is_number(operand: str) -> bool:
@@ -147,40 +147,40 @@ FOLD: Mapping[str, Callable[[int, int], bool]] = MappingProxyType(
 )
 
 
-def emit_compare(here: Here, instruction: Compare) -> Lanes:
+def emit_compare(context: EmitContext, instruction: Compare) -> ScalarValue:
     """`cmp.lt %a, %b : bool`."""
     names = instruction.left.name, instruction.right.name
-    left, right = (here.scalar(name) for name in names)
-    return compare(here, instruction.function, left, right)
+    left, right = (context.scalar(name) for name in names)
+    return compare(context, instruction.function, left, right)
 
 
-def compare(here: Here, function: str, left: Lanes, right: Lanes) -> Lanes:
+def compare(context: EmitContext, function: str, left: ScalarValue, right: ScalarValue) -> ScalarValue:
     """A bool in each lane."""
-    known = _fold(here, function, left, right) if left.element in WIDTHS else None
+    known = _fold(context, function, left, right) if left.element in WIDTHS else None
     if known is not None:
-        return Lanes("bool", (str(known).lower(),), constant=known)
-    left, right = level(here, left, right)
-    pairs = zip(vectors_of(here, left), vectors_of(here, right), strict=True)
+        return ScalarValue("bool", (str(known).lower(),), constant=known)
+    left, right = level(context, left, right)
+    pairs = zip(vectors_of(context, left), vectors_of(context, right), strict=True)
     found = [_compare(function, left.element, *pair) for pair in pairs]
     if len(found) == 2:
         found = [found[0] & found[1] if function == "eq" else found[0] | found[1]]
     return lanes_of("bool", found[0])
 
 
-def _fold(here: Here, function: str, left: Lanes, right: Lanes) -> bool | None:
+def _fold(context: EmitContext, function: str, left: ScalarValue, right: ScalarValue) -> bool | None:
     """The answer of all lanes, where it is known and the same."""
-    pairs = zip(_numbers(here, left), _numbers(here, right), strict=False)
+    pairs = zip(_numbers(context, left), _numbers(context, right), strict=False)
     found = {FOLD[function](*pair) for pair in pairs}
     return found.pop() if len(found) == 1 else None
 
 
-def _numbers(here: Here, value: Lanes) -> list[int]:
+def _numbers(context: EmitContext, value: ScalarValue) -> list[int]:
     """The numbers of all lanes; none where they are not known before the run."""
     if isinstance(value.constant, int):
-        return [value.constant] * here.lanes
+        return [value.constant] * context.lanes
     if value.base is None or not value.base.lstrip("-").isdigit():
         return []
-    return [wrap(int(value.base) + value.step * lane, value.element) for lane in range(here.lanes)]
+    return [wrap(int(value.base) + value.step * lane, value.element) for lane in range(context.lanes)]
 
 
 def _compare(function: str, element: str, left: Vector, right: Vector) -> Vector:
@@ -189,7 +189,16 @@ def _compare(function: str, element: str, left: Vector, right: Vector) -> Vector
     return left.compare((FLOATING if left.is_floating else SIGNED)[function], right)
 
 
+EMITTERS: Emitters = {
+    Arith: emit_arith,
+    Compare: emit_compare,
+    Cast: emit_cast,
+}
+"""What emits each instruction of this kind."""
+
+
 __all__ = [
+    "EMITTERS",
     "combine",
     "compare",
     "compute_unary",

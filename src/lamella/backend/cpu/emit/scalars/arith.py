@@ -9,14 +9,14 @@ from math import gcd
 from types import MappingProxyType
 
 from lamella.backend.cpu.emit import integers
-from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.integers import WIDTHS
 from lamella.backend.cpu.emit.scalars import complexes
 from lamella.backend.cpu.emit.scalars.constants import wrap
 from lamella.backend.cpu.emit.scalars.floats import narrow, widen
 from lamella.backend.cpu.emit.scalars.lanes import lanes_of, level, map_columns, vector_of, vectors_of
 from lamella.backend.cpu.emit.scalars.vectors import BITS, Vector
-from lamella.backend.cpu.emit.values import Lanes, Matrix
+from lamella.backend.cpu.emit.values import MatrixValue, ScalarValue
 from lamella.lang.tensor.check.kinds import PARTS
 from lamella.lang.tensor.nodes import Arith
 
@@ -26,7 +26,9 @@ from lamella.lang.tensor.nodes import Arith
 WIDEST = max(integers.WIDTHS.values())
 
 
-def combine_integers(here: Here, function: str, left: Lanes, right: Lanes) -> Lanes:
+def combine_integers(
+    context: EmitContext, function: str, left: ScalarValue, right: ScalarValue
+) -> ScalarValue:
     """`left FUNCTION right` on integers of one type, with what is known about them."""
     if isinstance(left.constant, int) and isinstance(right.constant, int):
         folded = _fold(function, left.constant, right.constant, integers.WIDTHS[left.element])
@@ -34,33 +36,33 @@ def combine_integers(here: Here, function: str, left: Lanes, right: Lanes) -> La
             return integers.number(wrap(folded, left.element), left.element)
     if function == "rem" and left.is_uniform and _is_multiple(left, right.constant):
         return integers.number(0, left.element)
-    if _is_plain(here, left, right):
+    if _is_plain(context, left, right):
         if function in EVEN:
-            return EVEN[function](here, left, right)
+            return EVEN[function](context, left, right)
         if function == "shl" and _shifts(right, left.element):
             factor = wrap(1 << int(right.constant or 0), left.element)
-            return integers.multiply(here, left, integers.number(factor, left.element))
-    found = apply_integers(here, function, *level(here, left, right))
+            return integers.multiply(context, left, integers.number(factor, left.element))
+    found = apply_integers(context, function, *level(context, left, right))
     return replace(found, divisor=_divisor(function, left, right)) if found.is_uniform else found
 
 
-def apply_integers(here: Here, function: str, left: Lanes, right: Lanes) -> Lanes:
+def apply_integers(context: EmitContext, function: str, left: ScalarValue, right: ScalarValue) -> ScalarValue:
     """`left FUNCTION right`, lane by lane."""
-    return lanes_of(left.element, WRITE[function](vector_of(here, left), vector_of(here, right)))
+    return lanes_of(left.element, WRITE[function](vector_of(context, left), vector_of(context, right)))
 
 
-def _is_plain(here: Here, *values: Lanes) -> bool:
+def _is_plain(context: EmitContext, *values: ScalarValue) -> bool:
     """Whether values belong to lanes of work-items (not to columns of a matrix), and one is more than a vector."""
     known = any(value.is_uniform or value.base is not None for value in values)
-    return known and all(value.count in (1, here.lanes) for value in values)
+    return known and all(value.count in (1, context.lanes) for value in values)
 
 
-def _shifts(amount: Lanes, element: str) -> bool:
+def _shifts(amount: ScalarValue, element: str) -> bool:
     constant = amount.constant
     return isinstance(constant, int) and 0 <= constant < integers.WIDTHS[element]
 
 
-def _divisor(function: str, left: Lanes, right: Lanes) -> int:
+def _divisor(function: str, left: ScalarValue, right: ScalarValue) -> int:
     """What divides the result, as far as it follows from what divides the operands."""
     if function in ("min", "max", "rem"):
         return gcd(left.divisor, right.divisor)
@@ -72,7 +74,7 @@ def _divisor(function: str, left: Lanes, right: Lanes) -> int:
     return 1
 
 
-def _is_multiple(value: Lanes, number: object) -> bool:
+def _is_multiple(value: ScalarValue, number: object) -> bool:
     """Whether a number is known and divides a value.
 
     What wrapped in a narrow type is a multiple of the power of two in its divisor, of nothing else.
@@ -100,7 +102,7 @@ def _cut(left: int, right: int) -> int:
     return whole if (left < 0) == (right < 0) else -whole
 
 
-EVEN: Mapping[str, Callable[[Here, Lanes, Lanes], Lanes]] = MappingProxyType(
+EVEN: Mapping[str, Callable[[EmitContext, ScalarValue, ScalarValue], ScalarValue]] = MappingProxyType(
     {"add": integers.add, "sub": integers.subtract, "mul": integers.multiply}
 )
 FOLD: Mapping[str, Callable[[int, int], int]] = MappingProxyType(
@@ -180,46 +182,52 @@ WRITE: Mapping[str, Callable[[Vector, Vector], Vector]] = MappingProxyType(
 )
 
 
-def emit_arith(here: Here, instruction: Arith) -> Lanes | Matrix:
+def emit_arith(context: EmitContext, instruction: Arith) -> ScalarValue | MatrixValue:
     """`arith.FUNCTION %a, … : T`."""
-    values = [here.values[value.name] for value in instruction.operands]
-    matrices = [value for value in values if isinstance(value, Matrix)]
-    scalars = [value for value in values if isinstance(value, Lanes)]
+    values = [context.values[value.name] for value in instruction.operands]
+    matrices = [value for value in values if isinstance(value, MatrixValue)]
+    scalars = [value for value in values if isinstance(value, ScalarValue)]
     if matrices:
-        return _compute_matrix(here, instruction, scalars, matrices)
+        return _compute_matrix(context, instruction, scalars, matrices)
     if instruction.function == "select":
-        return select(here, *scalars)
+        return select(context, *scalars)
     if len(scalars) == 1:
-        return compute_unary(here, instruction.function, scalars[0])
-    return combine(here, instruction.function, *scalars)
+        return compute_unary(context, instruction.function, scalars[0])
+    return combine(context, instruction.function, *scalars)
 
 
-def _compute_matrix(here: Here, instruction: Arith, scalars: list[Lanes], matrices: list[Matrix]) -> Matrix:
+def _compute_matrix(
+    context: EmitContext, instruction: Arith, scalars: list[ScalarValue], matrices: list[MatrixValue]
+) -> MatrixValue:
     """All components alike; what chooses between matrices is the same for the whole subgroup."""
     if instruction.function == "select":
-        return map_columns(instruction.type, partial(_pick, _first_lane(here, scalars[0])), here, *matrices)
+        return map_columns(
+            instruction.type, partial(_pick, _first_lane(context, scalars[0])), context, *matrices
+        )
     operate = compute_unary if len(matrices) == 1 else combine
-    return map_columns(instruction.type, partial(_named, operate, instruction.function), here, *matrices)
+    return map_columns(instruction.type, partial(_named, operate, instruction.function), context, *matrices)
 
 
-def _named(operate: Callable[..., Lanes], function: str, here: Here, *columns: Lanes) -> Lanes:
-    return operate(here, function, *columns)
+def _named(
+    operate: Callable[..., ScalarValue], function: str, context: EmitContext, *columns: ScalarValue
+) -> ScalarValue:
+    return operate(context, function, *columns)
 
 
 # --- two operands -------------------------------------------------------------------------------------------
 
 
-def combine(here: Here, function: str, left: Lanes, right: Lanes) -> Lanes:
+def combine(context: EmitContext, function: str, left: ScalarValue, right: ScalarValue) -> ScalarValue:
     """`left FUNCTION right` for any function of two operands and any type that it takes.
 
     The operands have as many lanes each, any number, or one of them is uniform.
     """
     if left.element in WIDTHS:
-        return combine_integers(here, function, left, right)
-    left, right = level(here, left, right)
+        return combine_integers(context, function, left, right)
+    left, right = level(context, left, right)
     if left.element == "bool":
-        return apply_integers(here, function, left, right)
-    operands = vectors_of(here, left), vectors_of(here, right)
+        return apply_integers(context, function, left, right)
+    operands = vectors_of(context, left), vectors_of(context, right)
     if left.element in PARTS:
         return lanes_of(left.element, *complexes.BINARY[function](*operands))
     return lanes_of(left.element, _combine_floats(function, left.element, operands[0][0], operands[1][0]))
@@ -242,11 +250,11 @@ WORDS = MappingProxyType({"add": "add", "sub": "sub", "mul": "mul", "div": "sdiv
 # --- one operand --------------------------------------------------------------------------------------------
 
 
-def compute_unary(here: Here, function: str, value: Lanes) -> Lanes:
+def compute_unary(context: EmitContext, function: str, value: ScalarValue) -> ScalarValue:
     """`FUNCTION value` for any function of one operand and any type that it takes."""
     if value.element in WIDTHS:
-        return _compute_integer(here, function, value)
-    parts = vectors_of(here, value)
+        return _compute_integer(context, function, value)
+    parts = vectors_of(context, value)
     if value.element == "bool":
         return lanes_of("bool", parts[0] ^ 1)
     if value.element in PARTS:
@@ -257,16 +265,16 @@ def compute_unary(here: Here, function: str, value: Lanes) -> Lanes:
     return lanes_of(value.element, abs(parts[0]) if function == "abs" else -parts[0])
 
 
-def _compute_integer(here: Here, function: str, value: Lanes) -> Lanes:
+def _compute_integer(context: EmitContext, function: str, value: ScalarValue) -> ScalarValue:
     if function in ("neg", "not"):
         whole = integers.number(0 if function == "neg" else -1, value.element)
-        return combine_integers(here, "sub", whole, value)
+        return combine_integers(context, "sub", whole, value)
     if isinstance(value.constant, int):
         return combine_integers(
-            here, "mul", value, integers.number(-1 if value.constant < 0 else 1, value.element)
+            context, "mul", value, integers.number(-1 if value.constant < 0 else 1, value.element)
         )
-    value = value if value.parts else integers.spread(here, value)
-    return lanes_of(value.element, abs(vector_of(here, value)))
+    value = value if value.parts else integers.spread(context, value)
+    return lanes_of(value.element, abs(vector_of(context, value)))
 
 
 COMPLEX: Mapping[str, Callable[[complexes.Pair], tuple[Vector, ...]]] = MappingProxyType(
@@ -283,25 +291,29 @@ COMPLEX: Mapping[str, Callable[[complexes.Pair], tuple[Vector, ...]]] = MappingP
 # --- select -------------------------------------------------------------------------------------------------
 
 
-def select(here: Here, condition: Lanes, then: Lanes, otherwise: Lanes) -> Lanes:
+def select(
+    context: EmitContext, condition: ScalarValue, then: ScalarValue, otherwise: ScalarValue
+) -> ScalarValue:
     """`then` where the condition holds, else `otherwise`."""
     if condition.constant is not None:
         return then if condition.constant else otherwise
     if condition.is_uniform:
-        found = _pick(condition, here, *level(here, then, otherwise))
+        found = _pick(condition, context, *level(context, then, otherwise))
         divisor = gcd(then.divisor, otherwise.divisor) if found.is_uniform else 1
         return replace(found, divisor=max(1, divisor))
-    return _pick(condition, here, *level(here, condition, then, otherwise)[1:])
+    return _pick(condition, context, *level(context, condition, then, otherwise)[1:])
 
 
-def _pick(condition: Lanes, here: Here, then: Lanes, otherwise: Lanes) -> Lanes:
-    chosen = vector_of(here, condition)
-    pairs = zip(vectors_of(here, then), vectors_of(here, otherwise), strict=True)
+def _pick(
+    condition: ScalarValue, context: EmitContext, then: ScalarValue, otherwise: ScalarValue
+) -> ScalarValue:
+    chosen = vector_of(context, condition)
+    pairs = zip(vectors_of(context, then), vectors_of(context, otherwise), strict=True)
     return lanes_of(then.element, *(chosen.choose(*pair) for pair in pairs))
 
 
-def _first_lane(here: Here, value: Lanes) -> Lanes:
+def _first_lane(context: EmitContext, value: ScalarValue) -> ScalarValue:
     if value.is_uniform:
         return value
-    vector = vector_of(here, value)
-    return replace(value, count=1, parts=(here.out.value(f"extractelement {vector.typed}, i64 0"),))
+    vector = vector_of(context, value)
+    return replace(value, count=1, parts=(context.out.value(f"extractelement {vector.typed}, i64 0"),))

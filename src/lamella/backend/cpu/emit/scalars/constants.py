@@ -6,30 +6,30 @@ import math
 import struct
 
 from lamella.backend.cpu.emit import integers
-from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.scalars.lanes import element_of
 from lamella.backend.cpu.emit.scalars.vectors import literal, round_single
-from lamella.backend.cpu.emit.values import LLVM, Lanes
+from lamella.backend.cpu.emit.values import LLVM, ScalarValue
 from lamella.lang.tensor.check.kinds import PARTS
 from lamella.lang.tensor.nodes import Constant, Number
 
 
-def emit_constant(here: Here, instruction: Constant) -> Lanes:
+def emit_constant(context: EmitContext, instruction: Constant) -> ScalarValue:
     """`constant 1.0 : f32` of a scalar type; it writes nothing."""
     return make_constant(instruction.value, element_of(instruction.type))
 
 
-def make_constant(value: Number, element: str) -> Lanes:
+def make_constant(value: Number, element: str) -> ScalarValue:
     """A value that is known; integers wrap, floating-point numbers are rounded once, bf16 through f32."""
     if isinstance(value, tuple):
-        return Lanes(element, tuple(spell_constant(part, PARTS[element]) for part in value))
+        return ScalarValue(element, tuple(spell_constant(part, PARTS[element]) for part in value))
     if isinstance(value, bool):
-        return Lanes(element, (str(value).lower(),), constant=value)
+        return ScalarValue(element, (str(value).lower(),), constant=value)
     if isinstance(value, int) and element in integers.WIDTHS:
         return integers.number(wrap(value, element), element)
     if element in PARTS:
         return make_constant((float(value), 0.0), element)
-    return Lanes(element, (spell_constant(value, element),), constant=float(value))
+    return ScalarValue(element, (spell_constant(value, element),), constant=float(value))
 
 
 def spell_constant(value: float, element: str, count: int = 1) -> str:
@@ -53,7 +53,7 @@ def bf16_bits(value: float) -> int:
     return found - (found >> 15 << 16)
 
 
-def identity(function: str, element: str) -> Lanes:
+def identity(function: str, element: str) -> ScalarValue:
     """The value that `add`, `mul`, `max` or `min` does not change another by."""
     if function in ("add", "mul"):
         return make_constant(1 if function == "mul" else 0, element)

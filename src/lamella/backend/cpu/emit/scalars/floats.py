@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lamella.backend.cpu.emit.here import Here
+from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.scalars.vectors import Vector
 from lamella.backend.cpu.emit.values import LLVM
 
@@ -11,14 +11,14 @@ LOST = 29
 """Bits of a double's fraction that single precision has no place for."""
 
 
-def to_float(here: Here, operand: str, count: int = 1) -> str:
+def to_float(context: EmitContext, operand: str, count: int = 1) -> str:
     """bf16 bits as numbers of single precision; exact."""
-    return widen(Vector(here.out, "i16", count, operand)).operand
+    return widen(Vector(context.out, "i16", count, operand)).operand
 
 
-def from_float(here: Here, operand: str, count: int = 1) -> str:
+def from_float(context: EmitContext, operand: str, count: int = 1) -> str:
     """Numbers of single precision as bf16 bits, to nearest, ties to even; NaN stays NaN."""
-    return narrow(Vector(here.out, "float", count, operand)).operand
+    return narrow(Vector(context.out, "float", count, operand)).operand
 
 
 def widen(bits: Vector) -> Vector:

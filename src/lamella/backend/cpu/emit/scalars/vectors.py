@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
-from lamella.backend.cpu.emit.text import Writer
+from lamella.backend.cpu.emit.text import IrWriter
 
 WORDS = MappingProxyType({"add": "fadd", "sub": "fsub", "mul": "fmul", "sdiv": "fdiv", "srem": "frem"})
 """What floating-point kinds call the operations of integers."""
@@ -57,7 +57,7 @@ def literal(kind: str, value: float, count: int) -> str:
 class Vector:
     """An operand of `count` lanes of an LLVM kind, with the writer that its uses go to."""
 
-    out: Writer
+    out: IrWriter
     kind: str
     count: int
     operand: str

@@ -1,1 +1,1 @@
-"""What the memory schedule keeps, and for how long."""
+"""Liveness of results under a memory schedule, and its checks."""

@@ -1,4 +1,4 @@
-"""Who uses the result of which instruction."""
+"""Uses of results: the first and the last instruction that reads each one, from which live ranges follow."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 
 from lamella.lang.nac.nodes import INPUT, OUTPUT, Instruction
 from lamella.lang.nac.operations import PARAMETER, STATE, SUBGRAPH
-from lamella.lang.nac.regions import Blocks, read_blocks
+from lamella.lang.nac.regions import InstructionBlocks, read_blocks
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class UseRanges:
     """The uses of each result: the first and the last instruction that takes it, -1 where none does."""
 
     first: list[int]
     last: list[int]
     outputs: set[int]
     """Results that the program gives to its caller."""
-    blocks: Blocks
+    blocks: InstructionBlocks
 
 
-def read_flow(instructions: Sequence[Instruction]) -> Flow:
+def read_flow(instructions: Sequence[Instruction]) -> UseRanges:
     """The uses in a program; offsets that lead nowhere are none."""
-    flow = Flow([-1] * len(instructions), [-1] * len(instructions), set(), read_blocks(instructions))
+    flow = UseRanges([-1] * len(instructions), [-1] * len(instructions), set(), read_blocks(instructions))
     for index, item in enumerate(instructions):
         for offset in item.offsets:
             source = index + offset

@@ -1,4 +1,4 @@
-"""The largest number of bytes that a memory schedule keeps at once."""
+"""Peak memory: the most bytes of live results while a schedule is followed."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from lamella.lang.nac.check.memory.flow import Flow, read_flow
+from lamella.lang.nac.check.memory.flow import UseRanges, read_flow
 from lamella.lang.nac.nodes import Action, Command, File
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
+class PeakMemory:
     """The most bytes that are alive at once, and the first tick at which they are."""
 
     bytes: int
     tick: int
 
 
-def peak_bytes(file: File, sizes: Mapping[int, int]) -> Peak:
+def peak_bytes(file: File, sizes: Mapping[int, int]) -> PeakMemory:
     """Follow the schedule of a checked file, where the result of each instruction has a size in bytes.
 
     A result lives from its instruction on, a preloaded parameter from its PRELOAD on. It ends with its FREE, with its
@@ -26,19 +26,19 @@ def peak_bytes(file: File, sizes: Mapping[int, int]) -> Peak:
     the instruction of their tick. Instructions without a size take no memory.
     """
     commands: dict[int, tuple[Command, ...]] = {tick.index: tick.commands for tick in file.schedule}
-    memory = _Memory(sizes, read_flow(file.instructions))
+    memory = _LiveResults(sizes, read_flow(file.instructions))
     for index in range(len(file.instructions)):
         memory.execute(index)
         memory.obey(index, commands.get(index, ()))
-    return Peak(memory.most, memory.tick)
+    return PeakMemory(memory.most, memory.tick)
 
 
 @dataclass(slots=True)
-class _Memory:
+class _LiveResults:
     """What is alive while the schedule is followed."""
 
     sizes: Mapping[int, int]
-    flow: Flow
+    flow: UseRanges
     alive: set[int] = field(default_factory=set)
     arriving: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     """For an instruction, the results that are forwarded to it."""

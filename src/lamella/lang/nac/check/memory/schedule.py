@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.lang.nac.check.memory.flow import Flow, is_end, is_load, read_flow
+from lamella.lang.nac.check.memory.flow import UseRanges, is_end, is_load, read_flow
 from lamella.lang.nac.nodes import INPUT, V1_5, V1_6, Action, Command, File, Tick
-from lamella.lang.nac.rules import flow as blocks
+from lamella.lang.nac.rules import instructions as blocks
 from lamella.lang.nac.rules import schedule as rules
 
 LAST_TICK = 65535
@@ -17,11 +17,11 @@ LAST_TICK = 65535
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ScheduleState:
     """What the commands so far have done to each instruction's result."""
 
     file: File
-    flow: Flow
+    flow: UseRanges
     actions: frozenset[int]
     saved: set[int] = field(default_factory=set)
     forwarded: set[int] = field(default_factory=set)
@@ -31,7 +31,9 @@ class Memory:
 
 def check_schedule(file: File) -> Iterator[Diagnostic]:
     """The commands in their order, then what no command says; a file without a schedule is right."""
-    memory = Memory(file, read_flow(file.instructions), _TRAINING_ACTIONS if file.training else _ACTIONS)
+    memory = ScheduleState(
+        file, read_flow(file.instructions), _TRAINING_ACTIONS if file.training else _ACTIONS
+    )
     before = -1
     for tick in file.schedule:
         if tick.index <= before:
@@ -42,7 +44,7 @@ def check_schedule(file: File) -> Iterator[Diagnostic]:
         yield from _check_left(memory)
 
 
-def _check_tick(memory: Memory, tick: Tick) -> Iterator[Diagnostic]:
+def _check_tick(memory: ScheduleState, tick: Tick) -> Iterator[Diagnostic]:
     count = len(memory.file.instructions)
     if tick.index >= count:
         yield rules.TICK_RANGE.at(tick.span, tick=tick.index, count=count)
@@ -68,7 +70,7 @@ _ACTIONS: frozenset[int] = frozenset({Action.SAVE_RESULT, Action.FREE, Action.FO
 _TRAINING_ACTIONS: frozenset[int] = frozenset(Action)
 
 
-def _save(memory: Memory, tick: int, command: Command) -> Iterator[Diagnostic]:
+def _save(memory: ScheduleState, tick: int, command: Command) -> Iterator[Diagnostic]:
     if command.target != tick:
         name = Action(command.action).name
         yield rules.SAVE_ELSEWHERE.at(command.span, action=name, tick=tick, target=command.target)
@@ -76,7 +78,7 @@ def _save(memory: Memory, tick: int, command: Command) -> Iterator[Diagnostic]:
         memory.saved.add(tick)
 
 
-def _forward(memory: Memory, tick: int, command: Command) -> Iterator[Diagnostic]:
+def _forward(memory: ScheduleState, tick: int, command: Command) -> Iterator[Diagnostic]:
     target, flow = command.target, memory.flow
     memory.forwarded.add(tick)
     if tick - target not in memory.file.instructions[target].offsets or target <= tick:
@@ -86,7 +88,7 @@ def _forward(memory: Memory, tick: int, command: Command) -> Iterator[Diagnostic
         yield rules.FORWARD_SHARED.at(command.span, tick=tick, target=target, other=other)
 
 
-def _preload(memory: Memory, tick: int, command: Command) -> Iterator[Diagnostic]:
+def _preload(memory: ScheduleState, tick: int, command: Command) -> Iterator[Diagnostic]:
     target = command.target
     if not is_load(memory.file.instructions[target]):
         yield rules.PRELOAD_TARGET.at(command.span, target=target)
@@ -97,7 +99,7 @@ def _preload(memory: Memory, tick: int, command: Command) -> Iterator[Diagnostic
     memory.preloaded.add(target)
 
 
-def _free(memory: Memory, tick: int, command: Command) -> Iterator[Diagnostic]:
+def _free(memory: ScheduleState, tick: int, command: Command) -> Iterator[Diagnostic]:
     target, last = command.target, memory.flow.last[command.target]
     if target > tick:
         yield rules.FREE_EARLY.at(command.span, tick=tick, target=target)
@@ -117,14 +119,14 @@ def _free(memory: Memory, tick: int, command: Command) -> Iterator[Diagnostic]:
     memory.freed.add(target)
 
 
-def _free_later(memory: Memory, tick: int, command: Command) -> Iterator[Diagnostic]:
+def _free_later(memory: ScheduleState, tick: int, command: Command) -> Iterator[Diagnostic]:
     """What is freed after training is free of the program's order."""
     if command.target in memory.freed:
         yield rules.FREE_TWICE.at(command.span, target=command.target)
     memory.freed.add(command.target)
 
 
-_FOLLOW: Mapping[int, Callable[[Memory, int, Command], Iterator[Diagnostic]]] = MappingProxyType(
+_FOLLOW: Mapping[int, Callable[[ScheduleState, int, Command], Iterator[Diagnostic]]] = MappingProxyType(
     {
         Action.SAVE_RESULT: _save,
         Action.SAVE_FOR_GRAD: _save,
@@ -136,7 +138,7 @@ _FOLLOW: Mapping[int, Callable[[Memory, int, Command], Iterator[Diagnostic]]] = 
 )
 
 
-def _check_left(memory: Memory) -> Iterator[Diagnostic]:
+def _check_left(memory: ScheduleState) -> Iterator[Diagnostic]:
     """Results that are used without being kept, kept without being freed, loaded without being preloaded."""
     computed = False  # whether a tick came in this block that does not load
     blocks = memory.flow.blocks
@@ -152,14 +154,14 @@ def _check_left(memory: Memory) -> Iterator[Diagnostic]:
         computed = computed or not load
 
 
-def _is_lost(memory: Memory, index: int) -> bool:
+def _is_lost(memory: ScheduleState, index: int) -> bool:
     """Whether a later operation uses a result that no command keeps; outputs are kept without one."""
     first = memory.flow.first[index]
     kept = index in memory.saved or index in memory.forwarded
     return first >= 0 and not kept and not is_end(memory.file.instructions[first])
 
 
-def _leaks(memory: Memory, index: int) -> bool:
+def _leaks(memory: ScheduleState, index: int) -> bool:
     """Whether something is kept to the end although a tick comes at which it could be freed."""
     kept = index in memory.saved or index in memory.preloaded
     freed = index in memory.freed or index in memory.flow.outputs

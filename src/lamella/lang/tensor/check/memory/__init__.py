@@ -14,11 +14,20 @@ from lamella.lang.tensor.check.memory.bounds import shape_pairs, show_shapes
 from lamella.lang.tensor.check.memory.forms.affine import ONE, ZERO, Affine
 from lamella.lang.tensor.check.memory.forms.integers import type_range
 from lamella.lang.tensor.check.memory.forms.symbols import NOBODY, RANGED, UNKNOWN, Symbol
-from lamella.lang.tensor.check.memory.known import Condition, Facts, Known, Number
 from lamella.lang.tensor.check.memory.scalars import MOST_ITEMS, evaluate_scalar, unknown_value
-from lamella.lang.tensor.check.memory.state import Guard, Launch, Loop, Sizes, Spmd, State
-from lamella.lang.tensor.check.memory.statements import Statements
-from lamella.lang.tensor.check.memory.views import make_parameter
+from lamella.lang.tensor.check.memory.state import (
+    AbstractValue,
+    ConditionGuard,
+    Facts,
+    KnownCondition,
+    KnownScalar,
+    Launch,
+    MemoryState,
+    OpenLoop,
+    SpmdRegion,
+    SubgroupSizes,
+)
+from lamella.lang.tensor.check.memory.statements import MemoryStatements
 from lamella.lang.tensor.extensions import lower_extensions
 from lamella.lang.tensor.nodes import (
     Arith,
@@ -50,30 +59,28 @@ MOST_NARROW = (1 << 31) - 1
 
 
 @dataclass(slots=True)
-class Frame:
+class WalkedRegion:
     """A region that is being walked, and what is done when it begins and ends."""
 
     region: Region
     enter: Callable[[], None]
-    leave: Callable[[list[Known]], None]
+    leave: Callable[[list[AbstractValue]], None]
     next: int = -1
-    yielded: list[Known] = field(default_factory=list)
+    yielded: list[AbstractValue] = field(default_factory=list)
 
 
-class Walk:
+class MemoryWalk:
     """Visits the statements of a function in order."""
 
-    def __init__(self, function: Function, sizes: Sizes, launch: Launch | None = None) -> None:
-        self.state = State(sizes, launch=launch)
-        self._statements = Statements(self.state, function.name)
-        self._frames: list[Frame] = []
+    def __init__(self, function: Function, sizes: SubgroupSizes, launch: Launch | None = None) -> None:
+        self.state = MemoryState(sizes, launch=launch)
+        self._statements = MemoryStatements(self.state, function)
+        self._frames: list[WalkedRegion] = []
         self._guards = 0
-        for parameter in function.parameters:
-            self.state.values[parameter.value.name] = make_parameter(self.state, parameter)
 
     def run(self, region: Region) -> list[Diagnostic]:
         """Walk a region and those inside it."""
-        self._frames.append(Frame(region, lambda: None, lambda _: None))
+        self._frames.append(WalkedRegion(region, lambda: None, lambda _: None))
         while self._frames:
             frame = self._frames[-1]
             if frame.next < 0:
@@ -88,7 +95,7 @@ class Walk:
                 frame.leave(frame.yielded)
         return [*self.state.findings, *self._statements.local.findings()]
 
-    def _visit(self, frame: Frame, statement: Statement) -> None:
+    def _visit(self, frame: WalkedRegion, statement: Statement) -> None:
         state, item = self.state, statement.instruction
         state.position += 1
         state.current = statement
@@ -97,7 +104,7 @@ class Walk:
                 self._bind(statement, evaluate_scalar(state, item))
             case Yield(values=values):
                 known = (state.values.get(value.name) for value in values)
-                frame.yielded = [Number() if value is None else value for value in known]
+                frame.yielded = [KnownScalar() if value is None else value for value in known]
             case For():
                 self._enter_for(statement, item)
             case If():
@@ -105,15 +112,15 @@ class Walk:
             case Foreach():
                 self._enter_foreach(item)
             case Parallel(body=body):
-                self._frames.append(Frame(body, self._begin_parallel, lambda _: self._end_spmd()))
+                self._frames.append(WalkedRegion(body, self._begin_parallel, lambda _: self._end_spmd()))
             case _:
                 self._statements.visit(statement)
 
-    def _bind(self, statement: Statement, known: Known) -> None:
+    def _bind(self, statement: Statement, known: AbstractValue) -> None:
         """Name a result."""
         for value in statement.results[:1]:
             self.state.values[value.name] = known
-            if isinstance(known, Number) and known.form is not None:
+            if isinstance(known, KnownScalar) and known.form is not None:
                 self.state.symbols.name(known.form, f"%{value.name}")
 
     # --- loops ----------------------------------------------------------------------------------------------
@@ -123,31 +130,32 @@ class Walk:
         step = ONE if loop.step is None else self.state.form(loop.step)
         depends = self.state.symbols.depends((begin, end, step))
         starts = [self._known(start) for _, start in loop.carried]
-        around = Loop([], depends, (end - ONE - begin,), 0, 0)
+        around = OpenLoop([], depends, (end - ONE - begin,), 0, 0)
 
         def enter() -> None:
             self._open_loop(around)
             around.trips.append(self._define_trip(loop.variable, (begin, end, step), loop.type.name))
+            # Carried values change from trip to trip: of them the type alone is known inside.
             for (value, _), start, type_ in zip(loop.carried, starts, loop.types, strict=True):
                 depends = self.state.depends_of(start)
                 self.state.values[value.name] = unknown_value(self.state, type_, depends, f"%{value.name}")
 
-        def leave(yielded: list[Known]) -> None:
+        def leave(yielded: list[AbstractValue]) -> None:
             self._close_loop(around)
             self._define_results(statement, loop.types, [starts, yielded], depends)
 
-        self._frames.append(Frame(loop.body, enter, leave))
+        self._frames.append(WalkedRegion(loop.body, enter, leave))
 
-    def _known(self, value: Value) -> Known:
-        return self.state.values.get(value.name, Number())
+    def _known(self, value: Value) -> AbstractValue:
+        return self.state.values.get(value.name, KnownScalar())
 
-    def _open_loop(self, loop: Loop) -> None:
+    def _open_loop(self, loop: OpenLoop) -> None:
         loop.start, loop.depth = self.state.position, self.state.depth
         loop.dead = self._is_never(loop.needed)
         self.state.dead += loop.dead
         self.state.loops.append(loop)
 
-    def _close_loop(self, loop: Loop) -> None:
+    def _close_loop(self, loop: OpenLoop) -> None:
         loop.end = self.state.position
         self.state.loops.pop()
         self.state.dead -= loop.dead
@@ -169,6 +177,7 @@ class Walk:
         number = len(state.symbols.table)
         trip = Affine(0, ((number, 1),))
         fact = (end - ONE - begin).plus(trip, -step.constant).tightened()
+        # The fact was divided by its common factor; the last trip is exact only where that leaves the trip alone.
         exact = fact.coefficient(number) == -1
         high = state.symbols.interval(end - ONE - begin)[1]
         most = None if high is None else max(0, high) // step.constant
@@ -178,7 +187,7 @@ class Walk:
         kind = RANGED if exact else UNKNOWN
         state.symbols.add(Symbol(name, kind, 0, most, ZERO, last, depends=own, shown=shown))
         state.symbols.state(fact)
-        state.values[variable.name] = Number(shown, own | depends)
+        state.values[variable.name] = KnownScalar(shown, own | depends)
         return number
 
     def _wraps(self, bounds: tuple[Affine, Affine, Affine], most: int, spread: bool) -> bool:
@@ -207,32 +216,32 @@ class Walk:
             most = type_range(type_)[1]
             why = f"it may step past {most}" if grows else "its step may be less than 1"
             state.report(rules.MAY_NOT_END.at(variable.span, name=variable.name, why=why))
-        state.values[variable.name] = Number(form, state.symbols.depends([form]))
+        state.values[variable.name] = KnownScalar(form, state.symbols.depends([form]))
 
     def _enter_foreach(self, loop: Foreach) -> None:
         pairs = [
             (self.state.form(a), self.state.form(b)) for a, b in zip(loop.begins, loop.ends, strict=True)
         ]
-        around = Loop([], NOBODY, tuple(end - ONE - begin for begin, end in pairs), 0, 0)
+        around = OpenLoop([], NOBODY, tuple(end - ONE - begin for begin, end in pairs), 0, 0)
 
         def enter() -> None:
             self._open_loop(around)
             for variable, (begin, end) in zip(loop.variables, pairs, strict=True):
                 around.trips.append(self._define_trip(variable, (begin, end, ONE), loop.type.name, True))
             items = [trip for trip in around.trips if trip is not None]
-            self.state.spmd = Spmd(items, True, len(self.state.guards))
+            self.state.spmd = SpmdRegion(items, True, len(self.state.guards))
 
-        def leave(_: list[Known]) -> None:
+        def leave(_: list[AbstractValue]) -> None:
             self._close_loop(around)
             self._end_spmd()
 
-        self._frames.append(Frame(loop.body, enter, leave))
+        self._frames.append(WalkedRegion(loop.body, enter, leave))
 
     def _begin_parallel(self) -> None:
         state = self.state
         for name in ("subgroup_id", "subgroup_local_id"):
             evaluate_scalar(state, Builtin(name, Scalar("i32")))
-        state.spmd = Spmd(state.item_symbols(), False, len(state.guards))
+        state.spmd = SpmdRegion(state.item_symbols(), False, len(state.guards))
 
     def _end_spmd(self) -> None:
         self.state.spmd = None
@@ -240,16 +249,16 @@ class Walk:
     # --- conditions -----------------------------------------------------------------------------------------
 
     def _enter_if(self, statement: Statement, choice: If) -> None:
-        found = self.state.values.get(choice.condition.name)
-        condition = found if isinstance(found, Condition) else Condition()
-        results: list[list[Known]] = []
+        known = self.state.values.get(choice.condition.name)
+        condition = known if isinstance(known, KnownCondition) else KnownCondition()
+        results: list[list[AbstractValue]] = []
         frames = [self._branch(choice.then, condition.holds, (condition, condition.parameter), results)]
         if choice.otherwise is not None:
             opposite = "!" + condition.parameter if condition.parameter else ""
             frames.append(self._branch(choice.otherwise, condition.fails, (condition, opposite), results))
         last, ending = frames[-1], frames[-1].leave
 
-        def leave(yielded: list[Known]) -> None:
+        def leave(yielded: list[AbstractValue]) -> None:
             ending(yielded)
             self._define_results(statement, choice.types, results, condition.depends, len(frames) == 2)
 
@@ -257,9 +266,13 @@ class Walk:
         self._frames += reversed(frames)
 
     def _branch(
-        self, region: Region, facts: Facts, told: tuple[Condition, str], results: list[list[Known]]
-    ) -> Frame:
-        state, (condition, parameter) = self.state, told
+        self,
+        region: Region,
+        facts: Facts,
+        decided: tuple[KnownCondition, str],
+        results: list[list[AbstractValue]],
+    ) -> WalkedRegion:
+        state, (condition, parameter) = self.state, decided
 
         never = False
 
@@ -268,24 +281,25 @@ class Walk:
             self._guards += 1
             never = self._is_never(facts.forms)
             state.dead += never
-            state.guards.append(Guard(self._guards, facts, condition.depends, parameter))
+            state.guards.append(ConditionGuard(self._guards, facts, condition.depends, parameter))
             for form in facts.forms:
                 state.symbols.assume(form)
 
-        def leave(yielded: list[Known]) -> None:
+        def leave(yielded: list[AbstractValue]) -> None:
             state.guards.pop()
+            # What was assumed last is retracted first.
             for form in reversed(facts.forms):
                 state.symbols.retract(form)
             state.dead -= never
             results.append(yielded)
 
-        return Frame(region, enter, leave)
+        return WalkedRegion(region, enter, leave)
 
     def _define_results(
         self,
         statement: Statement,
         types: tuple[Type, ...],
-        sources: list[list[Known]],
+        sources: list[list[AbstractValue]],
         depends: frozenset[int],
         one_of_them: bool = False,
     ) -> None:
@@ -294,9 +308,11 @@ class Walk:
         for position, (value, type_) in enumerate(zip(statement.results, types, strict=False)):
             known = [source[position] for source in sources if position < len(source)]
             everybody = depends.union(*(state.depends_of(item) for item in known))
-            forms = tuple(item.form for item in known if isinstance(item, Number) and item.form is not None)
+            forms = tuple(
+                item.form for item in known if isinstance(item, KnownScalar) and item.form is not None
+            )
             if one_of_them and forms and len(forms) == len(sources):
-                state.values[value.name] = Number(state.integers.choice(forms, everybody), everybody)
+                state.values[value.name] = KnownScalar(state.integers.choice(forms, everybody), everybody)
             else:
                 state.values[value.name] = unknown_value(state, type_, everybody, f"%{value.name}")
 
@@ -308,11 +324,12 @@ def _may_wrap(bounds: tuple[Affine, Affine, Affine], most: int) -> bool:
         return False
     if begin.terms or step.terms or step.constant < 1:
         return end.constant - 1 + step.constant > most
+    # ceil((end - begin) / step), as the trips leave the loop at the first value that is not below the end.
     trips = max(0, -((begin.constant - end.constant) // step.constant))
     return begin.constant + trips * step.constant > most
 
 
-__all__ = ["Launch", "Proof", "Sizes", "check_memory", "prove_launch", "shape_pairs", "show_shapes"]
+__all__ = ["Launch", "Proof", "SubgroupSizes", "check_memory", "prove_launch", "shape_pairs", "show_shapes"]
 
 _ACCESSES = (rules.LEAVES, rules.CAN_LEAVE, rules.UNPROVED)
 ACCESSES = frozenset(rule.code for rule in (*_ACCESSES, running.SHAPES_DISAGREE, running.WRONG_EXPANSION))
@@ -321,7 +338,7 @@ ACCESSES = frozenset(rule.code for rule in (*_ACCESSES, running.SHAPES_DISAGREE,
 def check_memory(function: Function) -> list[Diagnostic]:
     """What is wrong or doubtful with the memory of a function that has no errors."""
     function = lower_extensions(function)
-    return Walk(function, _sizes(function)).run(function.body)
+    return MemoryWalk(function, _sizes(function)).run(function.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,22 +360,22 @@ class Proof:
         return not self.open and not self.opaque
 
 
-def prove_launch(function: Function, sizes: Sizes, launch: Launch) -> Proof:
+def prove_launch(function: Function, sizes: SubgroupSizes, launch: Launch) -> Proof:
     """Prove the accesses of a function whose types have the sizes and strides of a launch; no integer is too large."""
-    walk = Walk(function, sizes, launch)
-    found = [item for item in walk.run(function.body) if item.code in ACCESSES]
-    wrong = tuple(item for item in found if item.severity == ERROR)
-    doubts = tuple(item for item in found if item.severity != ERROR)
+    walk = MemoryWalk(function, sizes, launch)
+    findings = [item for item in walk.run(function.body) if item.code in ACCESSES]
+    wrong = tuple(item for item in findings if item.severity == ERROR)
+    doubts = tuple(item for item in findings if item.severity != ERROR)
     return Proof(wrong, doubts, tuple(walk.state.open.values()), walk.state.opaque)
 
 
-def _sizes(function: Function) -> Sizes:
+def _sizes(function: Function) -> SubgroupSizes:
     attributes = function.attributes
     if attributes is None:
-        return Sizes(least=2)
+        return SubgroupSizes(least=2)
     subgroup, whole = attributes.find("subgroup_size"), attributes.find("work_group_size")
     size = subgroup if isinstance(subgroup, int) else None
     items = [item for item in whole if isinstance(item, int)] if isinstance(whole, tuple) else []
     if len(items) != 2:
-        return Sizes(size, None, 1 if whole is not None else 2)
-    return Sizes(size, None if size is None else items[0] // size * items[1])
+        return SubgroupSizes(size, None, 1 if whole is not None else 2)
+    return SubgroupSizes(size, None if size is None else items[0] // size * items[1])

@@ -10,8 +10,7 @@ from typing import TypeVar
 from lamella.base.source import Span
 from lamella.lang.tensor.check.memory.forms.affine import ONE, ZERO, Affine
 from lamella.lang.tensor.check.memory.forms.symbols import FREE, GROUP, RANGED, Symbols
-from lamella.lang.tensor.check.memory.known import Family, View
-from lamella.lang.tensor.check.memory.state import State
+from lamella.lang.tensor.check.memory.state import MemoryState, MemrefGroup, MemrefView
 from lamella.lang.tensor.nodes import (
     Blas,
     CoopLoad,
@@ -48,7 +47,7 @@ class Violation:
         return form
 
 
-def find_violation(state: State, form: Affine) -> Violation | None:
+def find_violation(state: MemoryState, form: Affine) -> Violation | None:
     """Values for which a form is less than 0; a doubtful one is preferred to none, a certain one to both."""
     doubtful = None
     for values in _assignments(state, form):
@@ -63,7 +62,7 @@ def find_violation(state: State, form: Affine) -> Violation | None:
     return doubtful
 
 
-def _assignments(state: State, form: Affine) -> Iterator[tuple[tuple[int, Affine], ...]]:
+def _assignments(state: MemoryState, form: Affine) -> Iterator[tuple[tuple[int, Affine], ...]]:
     """Choices of trips and work-items, those first for which the form is least."""
     waiting: list[tuple[Affine, tuple[tuple[int, Affine], ...], frozenset[int]]] = [(form, (), frozenset())]
     others = _choosable(state)
@@ -71,6 +70,7 @@ def _assignments(state: State, form: Affine) -> Iterator[tuple[tuple[int, Affine
         if not waiting:
             return
         rest, values, done = waiting.pop(0)
+        # The newest first: its range may speak of older symbols, which are replaced after it.
         symbol = max((item for item in others - done), default=None)
         if symbol is None:
             yield values
@@ -80,7 +80,7 @@ def _assignments(state: State, form: Affine) -> Iterator[tuple[tuple[int, Affine
         del waiting[MOST_TRIES:]
 
 
-def _choosable(state: State) -> set[int]:
+def _choosable(state: MemoryState) -> set[int]:
     """The symbols that a counter-example chooses: work-items, trips and, of a launch, work-groups."""
     groups = state.builtins.get("group_id", ZERO).symbols if state.launch is not None else frozenset()
     return {*groups, *state.item_symbols(), *(trip for trip in state.trips() if trip is not None)}
@@ -103,7 +103,7 @@ def _values(symbols: Symbols, form: Affine, number: int) -> list[Affine]:
     return list(dict.fromkeys(ends if wanted else ends[:1] + ends[2:]))
 
 
-def _executes(state: State, tried: Violation) -> bool | None:
+def _executes(state: MemoryState, tried: Violation) -> bool | None:
     """Whether the statement is executed for certain (True), for some launch (False), or nobody knows (None)."""
     symbols = state.symbols
     needed = [form for loop in state.loops for form in loop.needed]
@@ -159,7 +159,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AccessSite:
     """Where findings are: the function, the statement, the memref."""
 
     function: str
@@ -167,9 +167,11 @@ class Place:
     name: str
 
 
-def positions_of_indices(state: State, memory: View | Family, indices: tuple[Value, ...]) -> list[Position]:
+def positions_of_indices(
+    state: MemoryState, memory: MemrefView | MemrefGroup, indices: tuple[Value, ...]
+) -> list[Position]:
     """What a load or a store takes."""
-    sizes = memory.sizes if isinstance(memory, View) else (memory.size,)
+    sizes = memory.sizes if isinstance(memory, MemrefView) else (memory.size,)
     found = []
     for mode, (index, size) in enumerate(zip(indices, sizes, strict=True)):
         form = state.form(index)
@@ -181,7 +183,7 @@ def _spell(item: IndexOrSize) -> str:
     return str(item) if isinstance(item, int) else f"%{item.name}"
 
 
-def positions_of_slices(state: State, view: View, item: Subview) -> Iterator[Position]:
+def positions_of_slices(state: MemoryState, view: MemrefView, item: Subview) -> Iterator[Position]:
     """What a view takes; what is written in the program has been checked already."""
     for mode, (part, size) in enumerate(zip(item.slices, view.sizes, strict=True)):
         first, count = state.form(part.offset), ONE if part.size == 0 else state.form(part.size)
@@ -207,7 +209,7 @@ def _spell_slice(part: Slice) -> str:
 
 
 def positions_of_matrix(
-    state: State, view: View, item: CoopLoad | CoopStore, matrix: Coopmatrix
+    state: MemoryState, view: MemrefView, item: CoopLoad | CoopStore, matrix: Coopmatrix
 ) -> Iterator[Position]:
     """What a cooperative access takes of the modes that no flag leaves unchecked; a packed one has three."""
     counts = [matrix.rows, matrix.columns]
@@ -226,10 +228,11 @@ def positions_of_matrix(
             yield Position(what, first, first + Affine(count - 1), size)
 
 
-def check_positions(state: State, place: Place, positions: list[Position]) -> None:
+def check_positions(state: MemoryState, place: AccessSite, positions: list[Position]) -> None:
     """Prove that positions lie inside, or report the worst that is known of them."""
     if state.dead:
         return
+    # One finding for an access: what is certain, else what can happen, else what is not proved.
     unproved = []
     is_proved = True
     doubtful: tuple[Position, Affine, Violation] | None = None
@@ -254,7 +257,7 @@ def check_positions(state: State, place: Place, positions: list[Position]) -> No
         _note(state, place, unproved)
 
 
-def _report(state: State, place: Place, found: tuple[Position, Affine, Violation]) -> None:
+def _report(state: MemoryState, place: AccessSite, found: tuple[Position, Affine, Violation]) -> None:
     position, form, violation = found
     reached = position.first if form == position.needed[0] else position.last
     words = {
@@ -268,17 +271,17 @@ def _report(state: State, place: Place, found: tuple[Position, Affine, Violation
     state.report(rule.at(place.span, hint=None, labels=(), **words))
 
 
-def show_size(state: State, size: Affine) -> str:
+def show_size(state: MemoryState, size: Affine) -> str:
     """How many elements a mode has, in words."""
     return "1 element" if size == ONE else f"{_show(state, size)} elements"
 
 
-def _show(state: State, form: Affine) -> str:
+def _show(state: MemoryState, form: Affine) -> str:
     text = state.symbols.show(form)
     return f"'{text}'" if form.terms else text
 
 
-def _example(state: State, form: Affine, violation: Violation) -> str:
+def _example(state: MemoryState, form: Affine, violation: Violation) -> str:
     """The values of the variables on which a form depends."""
     parts = []
     for number in sorted(form.symbols):
@@ -289,7 +292,7 @@ def _example(state: State, form: Affine, violation: Violation) -> str:
     return f" (with {', '.join(parts)})" if parts else ""
 
 
-def _note(state: State, place: Place, unproved: list[tuple[Position, Affine]]) -> None:
+def _note(state: MemoryState, place: AccessSite, unproved: list[tuple[Position, Affine]]) -> None:
     if state.launch is None and all(_is_up_to_launch(state, form) for _, form in unproved):
         if not state.told_of_groups:
             state.told_of_groups = True
@@ -303,7 +306,7 @@ def _note(state: State, place: Place, unproved: list[tuple[Position, Affine]]) -
     state.report(rules.UNPROVED.at(place.span, hint=None, labels=(), **words))
 
 
-def _unknown(state: State, form: Affine) -> str:
+def _unknown(state: MemoryState, form: Affine) -> str:
     """What is not known of a form: its symbols, a variable by what it runs to."""
     names: dict[str, None] = {}
     for number in sorted(form.symbols):
@@ -314,7 +317,7 @@ def _unknown(state: State, form: Affine) -> str:
     return f" for every {listed}" if listed else ""
 
 
-def _is_up_to_launch(state: State, form: Affine) -> bool:
+def _is_up_to_launch(state: MemoryState, form: Affine) -> bool:
     """Whether nothing is open but how many work-groups are launched on memory of which size."""
     symbols = [state.symbols.table[number] for number in form.symbols]
     sizes = [symbol for symbol in symbols if symbol.kind == FREE and not symbol.name.startswith("%")]
@@ -322,7 +325,7 @@ def _is_up_to_launch(state: State, form: Affine) -> bool:
     return known == len(symbols) and any(symbol.name == "group_id" for symbol in symbols)
 
 
-def check_expansion(state: State, place: Place, view: View, item: Expand) -> None:
+def check_expansion(state: MemoryState, place: AccessSite, view: MemrefView, item: Expand) -> None:
     """New sizes that are known to make another size than the mode has."""
     factors = [state.form(size) for size in item.sizes]
     size = view.sizes[item.mode]
@@ -338,7 +341,7 @@ def check_expansion(state: State, place: Place, view: View, item: Expand) -> Non
 
 
 def _prove_expansion(
-    state: State, place: Place, item: Expand, size: Affine, factors: Sequence[Affine]
+    state: MemoryState, place: AccessSite, item: Expand, size: Affine, factors: Sequence[Affine]
 ) -> None:
     """Leave an expanded mode of a launch open whose new sizes are not seen to make the old one."""
     known = not size.terms and not any(factor.terms for factor in factors)
@@ -356,13 +359,13 @@ def _prove_expansion(
         state.report(running.WRONG_EXPANSION.at(place.span, hint=None, labels=(), place="", **words))
 
 
-def _is_executed(state: State) -> bool:
+def _is_executed(state: MemoryState) -> bool:
     """Whether the statement at hand is executed for certain."""
     found = find_violation(state, Affine(-1))
     return found is not None and found.certain
 
 
-def check_fusion(state: State, view: View, item: Fuse) -> None:
+def check_fusion(state: MemoryState, view: MemrefView, item: Fuse) -> None:
     """Leave a launch to the interpreter whose modes are not seen to lie one behind the other: no test could tell."""
     for mode in range(item.first, item.last):
         stride, size, following = view.strides[mode], view.sizes[mode], view.strides[mode + 1]
@@ -374,7 +377,7 @@ def check_fusion(state: State, view: View, item: Fuse) -> None:
             state.give_up()
 
 
-def check_shapes(state: State, place: Place, item: Blas, views: Sequence[View]) -> None:
+def check_shapes(state: MemoryState, place: AccessSite, item: Blas, views: Sequence[MemrefView]) -> None:
     """Leave a collective instruction of a launch open whose shapes are not seen to agree."""
     pairs = shape_pairs(item, [view.sizes for view in views])
     open_ = [
@@ -405,8 +408,8 @@ def shape_pairs(item: Blas, shapes: Sequence[Sequence[Part]]) -> list[tuple[Part
     """The sizes that must be equal for a collective instruction, of the shapes of its memrefs with the result last."""
     *sources, result = shapes
     flags = (*item.transposes, *[False] * len(sources))
-    turned = [shape[::-1] if flag else shape for shape, flag in zip(sources, flags, strict=False)]
-    first, second = turned[0], turned[-1]
+    seen = [shape[::-1] if flag else shape for shape, flag in zip(sources, flags, strict=False)]
+    first, second = seen[0], seen[-1]
     wanted: dict[str, tuple[Sequence[Part], Sequence[Part]]] = {
         "axpby": (first, result),
         "cumsum": (first, result),

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import combinations
 
-from lamella.lang.tensor.check.memory.bounds import Place
+from lamella.lang.tensor.check.memory.bounds import AccessSite
 from lamella.lang.tensor.check.memory.forms.affine import ONE, Affine
 from lamella.lang.tensor.check.memory.forms.symbols import RANGED
-from lamella.lang.tensor.check.memory.known import Number, View
-from lamella.lang.tensor.check.memory.state import Access, Spmd, State
+from lamella.lang.tensor.check.memory.state import (
+    KnownScalar,
+    MemoryAccess,
+    MemoryState,
+    MemrefView,
+    SpmdRegion,
+)
 from lamella.lang.tensor.nodes import CoopStore, Load, Store
 from lamella.lang.tensor.rules import memory as rules
 
@@ -19,16 +24,16 @@ MOST_ITEMS = 64
 MOST_PAIRED = 4
 
 
-def check_access(state: State, place: Place, item: Load | Store, view: View) -> None:
+def check_access(state: MemoryState, place: AccessSite, item: Load | Store, view: MemrefView) -> None:
     """Look for a work-item in whose way an access is; atomic stores are in nobody's way."""
     address = view.locate(tuple(state.form(index) for index in item.indices))
     spmd = state.spmd
     if spmd is None or address is None or (isinstance(item, Store) and item.flag):
         return
-    stored = state.number(item.value) if isinstance(item, Store) else Number()
+    stored = state.number(item.value) if isinstance(item, Store) else KnownScalar()
     guards = tuple(guard.number for guard in state.guards)
     items = tuple(_free_items(state, spmd, address))
-    access = Access(view.name, view.root, address, isinstance(item, Store), stored, guards, items)
+    access = MemoryAccess(view.name, view.root, address, isinstance(item, Store), stored, guards, items)
     seen = spmd.accesses.setdefault(view.root, [])
     if not (access.writes and _check_store(state, place, access)):
         _check_pairs(state, place, access, seen)
@@ -36,7 +41,7 @@ def check_access(state: State, place: Place, item: Load | Store, view: View) -> 
         seen.append(access)
 
 
-def check_matrix_store(state: State, place: Place, item: CoopStore, view: View) -> None:
+def check_matrix_store(state: MemoryState, place: AccessSite, item: CoopStore, view: MemrefView) -> None:
     """A cooperative store is one of the whole subgroup: subgroups must not meet."""
     spmd = state.spmd
     address = view.locate((state.form(item.row), state.form(item.column))) if len(view.sizes) == 2 else None
@@ -46,11 +51,11 @@ def check_matrix_store(state: State, place: Place, item: CoopStore, view: View) 
     lanes = lane.symbols if lane is not None else frozenset()
     items = tuple(one for one in _free_items(state, spmd, address) if one not in lanes)
     _check_store(
-        state, place, Access(view.name, view.root, address, True, state.number(item.value), (), items)
+        state, place, MemoryAccess(view.name, view.root, address, True, state.number(item.value), (), items)
     )
 
 
-def _free_items(state: State, spmd: Spmd, address: Iterable[tuple[int, Affine]]) -> list[int]:
+def _free_items(state: MemoryState, spmd: SpmdRegion, address: Iterable[tuple[int, Affine]]) -> list[int]:
     """Symbols of which two values exist at this place whatever all others are, and that occur in no hidden way."""
     table = state.symbols.table
     bound = frozenset(item for guard in state.guards[spmd.outer_guards :] for item in guard.depends)
@@ -70,9 +75,10 @@ def _free_items(state: State, spmd: Spmd, address: Iterable[tuple[int, Affine]])
 # --- one store ----------------------------------------------------------------------------------------------
 
 
-def _check_store(state: State, place: Place, access: Access) -> bool:
+def _check_store(state: MemoryState, place: AccessSite, access: MemoryAccess) -> bool:
     """Whether two work-items store different values to one element."""
     forms = [form for _, form in access.address]
+    # Work-items that differ in a symbol on which the value depends, but not the address.
     for item in access.items:
         if item in access.stored.depends and not any(form.coefficient(item) for form in forms):
             _report_store(state, place, access, {item: (0, 1)})
@@ -96,16 +102,19 @@ def _steps(forms: list[Affine], one: int, other: int) -> tuple[int, int] | None:
     rates = [rate for rate in rates if rate != (0, 0)]
     if not rates or any(a * rates[0][1] != b * rates[0][0] for a, b in rates) or 0 in rates[0]:
         return None
+    # Divided by their common factor these are the smallest steps that leave every form as it is.
     first = Affine(0, ((0, rates[0][0]), (1, rates[0][1]))).tightened()
     return first.coefficient(1), -first.coefficient(0)
 
 
-def _spans(state: State, item: int, distance: int) -> bool:
+def _spans(state: MemoryState, item: int, distance: int) -> bool:
     symbol = state.symbols.table[item]
     return state.symbols.proves(symbol.last - symbol.first - Affine(distance))
 
 
-def _report_store(state: State, place: Place, access: Access, pairs: dict[int, tuple[int, int]]) -> None:
+def _report_store(
+    state: MemoryState, place: AccessSite, access: MemoryAccess, pairs: dict[int, tuple[int, int]]
+) -> None:
     first, second = (
         ", ".join(_show_item(state, item, values[side]) for item, values in pairs.items()) for side in (0, 1)
     )
@@ -113,7 +122,7 @@ def _report_store(state: State, place: Place, access: Access, pairs: dict[int, t
     state.report(rules.STORE_RACE.at(place.span, hint=None, labels=(), **words))
 
 
-def _show_item(state: State, item: int, value: int) -> str:
+def _show_item(state: MemoryState, item: int, value: int) -> str:
     symbol = state.symbols.table[item]
     shown = Affine(0, ((item, 1),)) if symbol.shown is None else symbol.shown
     return f"{symbol.name}={state.symbols.show(shown.replace(item, Affine(value)))}"
@@ -122,7 +131,9 @@ def _show_item(state: State, item: int, value: int) -> str:
 # --- two accesses -------------------------------------------------------------------------------------------
 
 
-def _check_pairs(state: State, place: Place, access: Access, seen: list[Access]) -> None:
+def _check_pairs(
+    state: MemoryState, place: AccessSite, access: MemoryAccess, seen: list[MemoryAccess]
+) -> None:
     for earlier in seen:
         if earlier.guards != access.guards or not (earlier.writes or access.writes):
             continue
@@ -133,7 +144,7 @@ def _check_pairs(state: State, place: Place, access: Access, seen: list[Access])
                 return
 
 
-def _is_benign(earlier: Access, access: Access, item: int) -> bool:
+def _is_benign(earlier: MemoryAccess, access: MemoryAccess, item: int) -> bool:
     """Whether what is stored is the same for all work-items, so that it does not matter who stored it."""
     same = item not in earlier.stored.depends and item not in access.stored.depends
     if earlier.writes and access.writes:
@@ -142,7 +153,9 @@ def _is_benign(earlier: Access, access: Access, item: int) -> bool:
     return earlier.writes and same and everywhere
 
 
-def _meet(state: State, earlier: Access, access: Access, item: int) -> tuple[int, int] | None:
+def _meet(
+    state: MemoryState, earlier: MemoryAccess, access: MemoryAccess, item: int
+) -> tuple[int, int] | None:
     """Two different values of a symbol for which two accesses are of one element."""
     left, right = dict(earlier.address), dict(access.address)
     rates = []
@@ -154,6 +167,7 @@ def _meet(state: State, earlier: Access, access: Access, item: int) -> tuple[int
         rates.append((one.coefficient(item), other.coefficient(item), rest.constant))
     high = state.symbols.interval(state.symbols.table[item].last)[0]
     count = min(MOST_ITEMS, (high or 0) + 1)
+    # One equation fixes the second value for each first one, so a small range is tried in full.
     for first in range(count):
         for second in _partners(rates, first, count):
             if first != second and all(a * first + c == b * second for a, b, c in rates):
@@ -171,7 +185,11 @@ def _partners(rates: list[tuple[int, int, int]], first: int, count: int) -> tupl
 
 
 def _report_pair(
-    state: State, place: Place, accesses: tuple[Access, Access], item: int, pair: tuple[int, int]
+    state: MemoryState,
+    place: AccessSite,
+    accesses: tuple[MemoryAccess, MemoryAccess],
+    item: int,
+    pair: tuple[int, int],
 ) -> None:
     earlier, access = accesses
     first, second = _show_item(state, item, pair[1]), _show_item(state, item, pair[0])

@@ -5,8 +5,16 @@ from __future__ import annotations
 from lamella.lang.tensor.check.memory.forms.affine import ONE, ZERO, Affine
 from lamella.lang.tensor.check.memory.forms.integers import BITS
 from lamella.lang.tensor.check.memory.forms.symbols import GROUP, NOBODY, RANGED, Symbol
-from lamella.lang.tensor.check.memory.known import ALWAYS, NEVER, NOTHING, Condition, Facts, Known, Number
-from lamella.lang.tensor.check.memory.state import State
+from lamella.lang.tensor.check.memory.state import (
+    ALWAYS,
+    NEVER,
+    NOTHING,
+    AbstractValue,
+    Facts,
+    KnownCondition,
+    KnownScalar,
+    MemoryState,
+)
 from lamella.lang.tensor.nodes import (
     BOOL,
     Arith,
@@ -27,7 +35,9 @@ MOST_FACTS = 16
 """Of a conjunction of conditions."""
 
 
-def evaluate_scalar(state: State, item: Constant | Arith | Compare | Math | Cast | Builtin) -> Known:
+def evaluate_scalar(
+    state: MemoryState, item: Constant | Arith | Compare | Math | Cast | Builtin
+) -> AbstractValue:
     """What is known of the result."""
     match item:
         case Constant(value=value, type=type_):
@@ -40,34 +50,34 @@ def evaluate_scalar(state: State, item: Constant | Arith | Compare | Math | Cast
             return _cast(state, item)
         case Builtin():
             form = _builtin(state, item.name)
-            return Number(form, state.symbols.depends([form]))
+            return KnownScalar(form, state.symbols.depends([form]))
         case Math(operands=operands, type=type_):
             return unknown_value(state, type_, _depends(state, operands))
 
 
-def unknown_value(state: State, type_: Type, depends: frozenset[int], name: str = "") -> Known:
+def unknown_value(state: MemoryState, type_: Type, depends: frozenset[int], name: str = "") -> AbstractValue:
     """A value of which only the type is known."""
     if type_ == BOOL:
-        return Condition(depends=depends)
+        return KnownCondition(depends=depends)
     if isinstance(type_, Scalar) and type_.name in BITS:
-        return Number(state.integers.unknown(type_.name, depends, name), depends)
-    return Number(None, depends, None, type_ if isinstance(type_, Coopmatrix) else None)
+        return KnownScalar(state.integers.unknown(type_.name, depends, name), depends)
+    return KnownScalar(None, depends, None, type_ if isinstance(type_, Coopmatrix) else None)
 
 
-def _depends(state: State, values: tuple[Value, ...]) -> frozenset[int]:
+def _depends(state: MemoryState, values: tuple[Value, ...]) -> frozenset[int]:
     known = (state.values.get(value.name) for value in values)
     return NOBODY.union(*(state.depends_of(item) for item in known if item is not None))
 
 
-def _constant(state: State, value: object, type_: Type) -> Known:
+def _constant(state: MemoryState, value: object, type_: Type) -> AbstractValue:
     if isinstance(value, bool):
-        return Condition(ALWAYS, NEVER) if value else Condition(NEVER, ALWAYS)
+        return KnownCondition(ALWAYS, NEVER) if value else KnownCondition(NEVER, ALWAYS)
     if isinstance(value, int) and isinstance(type_, Scalar) and type_.name in BITS:
-        return Number(state.integers.fit(Affine(value), type_.name))
-    return Number(None, NOBODY, value, type_ if isinstance(type_, Coopmatrix) else None)
+        return KnownScalar(state.integers.fit(Affine(value), type_.name))
+    return KnownScalar(None, NOBODY, value, type_ if isinstance(type_, Coopmatrix) else None)
 
 
-def _arith(state: State, item: Arith) -> Known:
+def _arith(state: MemoryState, item: Arith) -> AbstractValue:
     depends = _depends(state, item.operands)
     if item.type == BOOL:
         return _logic(state, item, depends)
@@ -75,25 +85,25 @@ def _arith(state: State, item: Arith) -> Known:
         return unknown_value(state, item.type, depends)
     if item.function == "select":
         forms = tuple(state.form(value) for value in item.operands[1:])
-        return Number(state.integers.choice(forms, depends), depends)
+        return KnownScalar(state.integers.choice(forms, depends), depends)
     operands = tuple(state.form(value) for value in item.operands)
     found = state.integers.evaluate(item.function, operands, item.type.name)
     if found is None:
         return unknown_value(state, item.type, depends)
-    return Number(found, state.symbols.depends([found]))
+    return KnownScalar(found, state.symbols.depends([found]))
 
 
-def _logic(state: State, item: Arith, depends: frozenset[int]) -> Condition:
+def _logic(state: MemoryState, item: Arith, depends: frozenset[int]) -> KnownCondition:
     known = [_condition(state, value) for value in item.operands]
     match item.function:
         case "not":
-            return Condition(known[0].fails, known[0].holds, depends)
+            return KnownCondition(known[0].fails, known[0].holds, depends)
         case "and":
-            return Condition(_both(known[0].holds, known[1].holds), NOTHING, depends)
+            return KnownCondition(_both(known[0].holds, known[1].holds), NOTHING, depends)
         case "or":
-            return Condition(NOTHING, _both(known[0].fails, known[1].fails), depends)
+            return KnownCondition(NOTHING, _both(known[0].fails, known[1].fails), depends)
         case _:
-            return Condition(depends=depends)
+            return KnownCondition(depends=depends)
 
 
 def _both(left: Facts, right: Facts) -> Facts:
@@ -101,18 +111,18 @@ def _both(left: Facts, right: Facts) -> Facts:
     return Facts(forms[:MOST_FACTS], left.exact and right.exact and len(forms) <= MOST_FACTS)
 
 
-def _condition(state: State, value: Value) -> Condition:
+def _condition(state: MemoryState, value: Value) -> KnownCondition:
     found = state.values.get(value.name)
-    if isinstance(found, Condition):
-        return Condition(found.holds, found.fails, found.depends)
-    return Condition()
+    if isinstance(found, KnownCondition):
+        return KnownCondition(found.holds, found.fails, found.depends)
+    return KnownCondition()
 
 
-def _compare(state: State, item: Compare) -> Condition:
+def _compare(state: MemoryState, item: Compare) -> KnownCondition:
     depends = _depends(state, (item.left, item.right))
     left, right = state.number(item.left).form, state.number(item.right).form
     if left is None or right is None:
-        return Condition(depends=depends)
+        return KnownCondition(depends=depends)
     less, greater = right - left - ONE, left - right - ONE
     equal = Facts((right - left, left - right), True)
     at_most, at_least = Facts((right - left,), True), Facts((left - right,), True)
@@ -125,10 +135,10 @@ def _compare(state: State, item: Compare) -> Condition:
         "ne": (_apart(state, left - right), equal),
     }
     holds, fails = table[item.function]
-    return Condition(holds, fails, depends)
+    return KnownCondition(holds, fails, depends)
 
 
-def _apart(state: State, difference: Affine) -> Facts:
+def _apart(state: MemoryState, difference: Affine) -> Facts:
     """What two different values are known for: where one is never below the other, it is above it."""
     if not difference.terms:
         return ALWAYS if difference.constant else NEVER
@@ -138,20 +148,20 @@ def _apart(state: State, difference: Affine) -> Facts:
     return NOTHING
 
 
-def _cast(state: State, item: Cast) -> Known:
+def _cast(state: MemoryState, item: Cast) -> AbstractValue:
     found = state.number(item.operand)
     if not isinstance(item.type, Scalar) or item.type.name not in BITS:
         return unknown_value(state, item.type, found.depends)
     form = None if found.form is None else state.integers.fit(found.form, item.type.name)
     if form is None:
         return unknown_value(state, item.type, found.depends)
-    return Number(form, state.symbols.depends([form]))
+    return KnownScalar(form, state.symbols.depends([form]))
 
 
 # --- builtins -----------------------------------------------------------------------------------------------
 
 
-def _builtin(state: State, name: str) -> Affine:
+def _builtin(state: MemoryState, name: str) -> Affine:
     """One symbol for each builtin; in a foreach nobody knows which work-item has which indices."""
     if name in ("subgroup_id", "subgroup_local_id") and state.spmd is not None and state.spmd.is_foreach:
         last = _builtin(state, COUNTS[name]) - ONE
@@ -167,7 +177,7 @@ def _builtin(state: State, name: str) -> Affine:
 COUNTS = {"subgroup_id": "num_subgroups", "subgroup_local_id": "subgroup_size", "group_id": "group_size"}
 
 
-def _make_builtin(state: State, name: str) -> Affine:
+def _make_builtin(state: MemoryState, name: str) -> Affine:
     known = {"subgroup_size": state.sizes.subgroup, "num_subgroups": state.sizes.subgroups}
     known["group_size"] = None if state.launch is None else state.launch.groups
     count = known.get(name)

@@ -1,20 +1,110 @@
-"""Where the walk stands: what values are, the loops and conditions around it, the memory it has seen."""
+"""Abstract state of the walk: what is known of values, the loops and conditions around, the memory seen."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.lang.tensor.check.memory.forms.affine import ZERO, Affine
 from lamella.lang.tensor.check.memory.forms.integers import Integers
 from lamella.lang.tensor.check.memory.forms.symbols import FREE, NOBODY, UNKNOWN, Symbol, Symbols
-from lamella.lang.tensor.check.memory.known import Condition, Facts, Known, Number, View
-from lamella.lang.tensor.nodes import IndexOrSize, Memref, Size, Statement, Value
+from lamella.lang.tensor.nodes import Coopmatrix, IndexOrSize, Memref, Size, Statement, Value
+
+# --- abstract values: numbers as affine forms, conditions as facts, memrefs as views ------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class KnownScalar:
+    """A scalar or a cooperative matrix; only integers have a form."""
+
+    form: Affine | None = None
+    depends: frozenset[int] = NOBODY
+    """The symbols that tell work-items apart and on which the value depends."""
+    constant: object = None
+    """Where it is a constant without a form."""
+    matrix: Coopmatrix | None = None
+    """The type of a cooperative matrix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Forms that are 0 or more where a condition has one of its two values; exact where they say all of it."""
+
+    forms: tuple[Affine, ...] = ()
+    exact: bool = False
+
+
+ALWAYS = Facts((), True)
+NEVER = Facts((Affine(-1),), True)
+NOTHING = Facts()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCondition:
+    """A boolean."""
+
+    holds: Facts = NOTHING
+    fails: Facts = NOTHING
+    depends: frozenset[int] = NOBODY
+    parameter: str = ""
+    """The parameter that it is, which whoever launches the kernel chooses."""
+
+
+Address: TypeAlias = tuple[tuple[int, Affine], ...]
+"""Elements from the beginning of the memory: multiples of unknown strides, each a symbol, -1 standing for 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemrefView:
+    """A memref: its memory, where in it it begins, its sizes and strides."""
+
+    name: str
+    root: int
+    type: Memref
+    sizes: tuple[Affine, ...]
+    strides: tuple[Affine | None, ...]
+    address: Address | None = ((-1, ZERO),)
+    """None where it is no multiple of strides."""
+
+    def locate(self, indices: tuple[Affine, ...]) -> Address | None:
+        """The address of an element."""
+        found = None if self.address is None else dict(self.address)
+        for index, stride in zip(indices, self.strides, strict=True):
+            if found is None or stride is None:
+                return None
+            found = _advance(found, index, stride)
+        return None if found is None else tuple(sorted(found.items()))
+
+
+def _advance(address: dict[int, Affine], index: Affine, stride: Affine) -> dict[int, Affine] | None:
+    if not stride.terms:
+        symbol, factor = -1, stride.constant
+    elif len(stride.terms) == 1 and stride.constant == 0:
+        symbol, factor = stride.terms[0]
+    else:
+        return None
+    return address | {symbol: address.get(symbol, ZERO).plus(index, factor)}
+
+
+@dataclass(frozen=True, slots=True)
+class MemrefGroup:
+    """A group of memrefs."""
+
+    name: str
+    root: int
+    type: Memref
+    size: Affine
+    ends: tuple[tuple[int, int], ...] = ()
+    """Where a launch is known, the least and the largest size of each mode of its memrefs."""
+
+
+AbstractValue: TypeAlias = KnownScalar | KnownCondition | MemrefView | MemrefGroup
+
+
+@dataclass(frozen=True, slots=True)
+class SubgroupSizes:
     """The subgroup size and the number of subgroups, where attributes say them."""
 
     subgroup: int | None = None
@@ -33,7 +123,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class ConditionGuard:
     """A condition around a statement: what it says there, who it tells apart."""
 
     number: int
@@ -44,31 +134,31 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class MemoryAccess:
     """A load or a store of one work-item."""
 
     name: str
     root: int
     address: tuple[tuple[int, Affine], ...]
     writes: bool
-    stored: Number
+    stored: KnownScalar
     guards: tuple[int, ...]
     items: tuple[int, ...]
     """The symbols of which any two values do this."""
 
 
 @dataclass(slots=True)
-class Spmd:
+class SpmdRegion:
     """A foreach or a parallel: the symbols that tell its work-items apart, and what they accessed since a barrier."""
 
     items: list[int]
     is_foreach: bool
     outer_guards: int
-    accesses: dict[int, list[Access]] = field(default_factory=dict)
+    accesses: dict[int, list[MemoryAccess]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Loop:
+class OpenLoop:
     """A `for` or `foreach` around a statement: its trip symbols (None where trips are not numbered) and its extent."""
 
     trips: list[int | None]
@@ -83,22 +173,22 @@ class Loop:
 
 
 @dataclass(slots=True)
-class State:
-    """All that is known at a place of a function."""
+class MemoryState:
+    """The abstract state at a place of a function."""
 
-    sizes: Sizes
+    sizes: SubgroupSizes
     symbols: Symbols = field(default_factory=Symbols)
-    values: dict[str, Known] = field(default_factory=dict)
+    values: dict[str, AbstractValue] = field(default_factory=dict)
     findings: list[Diagnostic] = field(default_factory=list)
-    guards: list[Guard] = field(default_factory=list)
-    loops: list[Loop] = field(default_factory=list)
-    spmd: Spmd | None = None
+    guards: list[ConditionGuard] = field(default_factory=list)
+    loops: list[OpenLoop] = field(default_factory=list)
+    spmd: SpmdRegion | None = None
     position: int = 0
     """How many statements were visited."""
     depth: int = 0
     """How many regions are open."""
     builtins: dict[str, Affine] = field(default_factory=dict)
-    members: dict[tuple[int, Affine], View] = field(default_factory=dict)
+    members: dict[tuple[int, Affine], MemrefView] = field(default_factory=dict)
     """The elements of groups that were seen."""
     roots: int = 0
     dead: int = 0
@@ -132,12 +222,12 @@ class State:
         if not self.dead:
             self.findings.append(finding)
 
-    def number(self, value: Value) -> Number:
+    def number(self, value: Value) -> KnownScalar:
         """What is known of a scalar."""
         found = self.values.get(value.name)
-        if isinstance(found, Number):
+        if isinstance(found, KnownScalar):
             return found
-        return Number(None, NOBODY if found is None else self.depends_of(found))
+        return KnownScalar(None, NOBODY if found is None else self.depends_of(found))
 
     def form(self, value: IndexOrSize) -> Affine:
         """The form of an integer; one without a form gets it now."""
@@ -146,21 +236,22 @@ class State:
         found = self.number(value)
         if found.form is not None:
             return found.form
+        # Kept, so that every use of the value is the same symbol.
         form = self.integers.unknown("index", found.depends, f"%{value.name}")
-        self.values[value.name] = Number(form, found.depends)
+        self.values[value.name] = KnownScalar(form, found.depends)
         return form
 
-    def view(self, value: Value) -> View | None:
+    def view(self, value: Value) -> MemrefView | None:
         """What is known of a memref."""
         found = self.values.get(value.name)
-        return found if isinstance(found, View) else None
+        return found if isinstance(found, MemrefView) else None
 
-    def depends_of(self, known: Known) -> frozenset[int]:
+    def depends_of(self, known: AbstractValue) -> frozenset[int]:
         """The symbols that tell work-items apart and on which a value depends."""
         match known:
-            case View(address=address):
+            case MemrefView(address=address):
                 return self.symbols.depends(form for _, form in address or ())
-            case Number(depends=depends) | Condition(depends=depends):
+            case KnownScalar(depends=depends) | KnownCondition(depends=depends):
                 return depends
             case _:
                 return NOBODY
@@ -170,7 +261,7 @@ class State:
         self.roots += 1
         return self.roots
 
-    def make_view(self, name: str, type_: Memref, ends: Sequence[tuple[int, int]] = ()) -> View:
+    def make_view(self, name: str, type_: Memref, ends: Sequence[tuple[int, int]] = ()) -> MemrefView:
         """A memref whose sizes and strides are those of its type, or chosen by who launches the kernel."""
         between = dict(enumerate(ends))
         sizes = tuple(
@@ -180,7 +271,7 @@ class State:
         strides = tuple(
             self.size(stride, f"stride %{name}[{mode}]") for mode, stride in enumerate(type_.stride)
         )
-        return View(name, self.new_root(), type_, sizes, strides)
+        return MemrefView(name, self.new_root(), type_, sizes, strides)
 
     def size(self, size: Size, name: str, divisor: int = 1, ends: tuple[int, int] | None = None) -> Affine:
         """The form of a size or stride; one of several memrefs lies between two ends."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.lang.tensor.check.memory.bounds import (
-    Place,
+    AccessSite,
     check_expansion,
     check_fusion,
     check_positions,
@@ -18,15 +18,23 @@ from lamella.lang.tensor.check.memory.bounds import (
     positions_of_matrix,
     positions_of_slices,
 )
-from lamella.lang.tensor.check.memory.forms.affine import ZERO
-from lamella.lang.tensor.check.memory.forms.symbols import NOBODY
-from lamella.lang.tensor.check.memory.known import Family, Known, Number, View
+from lamella.lang.tensor.check.memory.forms.affine import ZERO, Affine
+from lamella.lang.tensor.check.memory.forms.integers import BITS, assumed_range
+from lamella.lang.tensor.check.memory.forms.symbols import FREE, NOBODY, Symbol
 from lamella.lang.tensor.check.memory.races import check_access, check_matrix_store
 from lamella.lang.tensor.check.memory.scalars import unknown_value
-from lamella.lang.tensor.check.memory.state import Loop, State
-from lamella.lang.tensor.check.memory.views import load_member, make_expand, make_fuse, make_subview
+from lamella.lang.tensor.check.memory.state import (
+    AbstractValue,
+    KnownCondition,
+    KnownScalar,
+    MemoryState,
+    MemrefGroup,
+    MemrefView,
+    OpenLoop,
+)
 from lamella.lang.tensor.check.roles import word_of
 from lamella.lang.tensor.nodes import (
+    BOOL,
     Alloca,
     AtomicUpdate,
     Barrier,
@@ -38,10 +46,16 @@ from lamella.lang.tensor.nodes import (
     CoopMulAdd,
     CoopScale,
     CoopStore,
+    Dictionary,
     Expand,
+    Function,
     Fuse,
+    Group,
     LifetimeStop,
     Load,
+    Memref,
+    Parameter,
+    Scalar,
     SizeOf,
     Statement,
     Store,
@@ -52,11 +66,89 @@ from lamella.lang.tensor.nodes import (
 )
 from lamella.lang.tensor.rules import memory as rules
 
+# --- memrefs as views of memory: parameters, elements of groups, subview, expand and fuse -------------------
+
+
+def _make_parameter(state: MemoryState, parameter: Parameter) -> AbstractValue:
+    """What is known of a parameter: whoever launches the kernel chooses it."""
+    type_, name = parameter.type, parameter.value.name
+    if isinstance(type_, Memref):
+        return _with_divisors(state, state.make_view(name, type_), parameter.attributes)
+    if isinstance(type_, Group):
+        ends = () if state.launch is None else state.launch.members.get(name, ())
+        size = state.size(type_.size, f"size %{name}[0]")
+        return MemrefGroup(name, state.new_root(), type_.memref, size, tuple(ends))
+    if type_ == BOOL:
+        return KnownCondition(parameter=name)
+    if isinstance(type_, Scalar) and type_.name in BITS:
+        low, high = assumed_range(type_.name, state.integers.strict)
+        return KnownScalar(state.integers.new(Symbol(f"%{name}", FREE, low, high)))
+    return KnownScalar()
+
+
+def _with_divisors(state: MemoryState, view: MemrefView, attributes: Dictionary | None) -> MemrefView:
+    """A memref whose unknown sizes are multiples of what `shape_gcd` promises."""
+    promised = None if attributes is None else attributes.find("shape_gcd")
+    if not isinstance(promised, tuple):
+        return view
+    sizes = list(view.sizes)
+    for mode, (divisor, size) in enumerate(zip(promised, view.type.shape, strict=False)):
+        if size is None and isinstance(divisor, int) and divisor > 1:
+            sizes[mode] = state.size(None, f"size %{view.name}[{mode}]", divisor)
+    return replace(view, sizes=tuple(sizes))
+
+
+def _load_member(state: MemoryState, family: MemrefGroup, index: Affine, name: str) -> MemrefView:
+    """An element of a group; the same index gives the same memory."""
+    key = (family.root, index)
+    if key not in state.members:
+        state.members[key] = state.make_view(name, family.type, family.ends)
+    return replace(state.members[key], name=name)
+
+
+def _make_subview(state: MemoryState, view: MemrefView, item: Subview, name: str) -> MemrefView:
+    """A block of each mode; a mode of static size 0 goes away."""
+    offsets = tuple(state.form(part.offset) for part in item.slices)
+    kept = [mode for mode, part in enumerate(item.slices) if part.size != 0]
+    sizes = tuple(state.form(item.slices[mode].size) for mode in kept)
+    strides = tuple(view.strides[mode] for mode in kept)
+    return MemrefView(name, view.root, item.type, sizes, strides, view.locate(offsets))
+
+
+def _make_expand(state: MemoryState, view: MemrefView, item: Expand, name: str) -> MemrefView:
+    """A mode as several, the first of them fastest."""
+    mode, factors = item.mode, tuple(state.form(size) for size in item.sizes)
+    strides: list[Affine | None] = [view.strides[mode]]
+    for factor in factors[:-1]:
+        strides.append(_product(strides[-1], factor))
+    sizes = (*view.sizes[:mode], *factors, *view.sizes[mode + 1 :])
+    steps = (*view.strides[:mode], *strides, *view.strides[mode + 1 :])
+    return MemrefView(name, view.root, item.type, sizes, steps, view.address)
+
+
+def _product(stride: Affine | None, factor: Affine) -> Affine | None:
+    if stride is None or (stride.terms and factor.terms):
+        return None
+    return stride.times(factor.constant) if not factor.terms else factor.times(stride.constant)
+
+
+def _make_fuse(state: MemoryState, view: MemrefView, item: Fuse, name: str) -> MemrefView:
+    """Several modes as one."""
+    size: Affine | None = view.sizes[item.first]
+    for other in view.sizes[item.first + 1 : item.last + 1]:
+        size = None if size is None else _product(size, other)
+    if size is None:
+        size = state.integers.new(Symbol(f"size %{name}[{item.first}]", low=0))
+    sizes = (*view.sizes[: item.first], size, *view.sizes[item.last + 1 :])
+    strides = (*view.strides[: item.first + 1], *view.strides[item.last + 1 :])
+    return MemrefView(name, view.root, item.type, sizes, strides, view.address)
+
+
 # --- local memory that is read before anything was written to it --------------------------------------------
 
 
 @dataclass(slots=True)
-class Allocation:
+class LocalAllocation:
     """Local memory: the loops it stands in, where it was written to."""
 
     loops: int
@@ -67,9 +159,9 @@ class Allocation:
 class EarlyRead:
     """A read that no write precedes in the text."""
 
-    allocation: Allocation
+    allocation: LocalAllocation
     finding: Diagnostic
-    loop: Loop | None
+    loop: OpenLoop | None
     """The outermost loop around it that the memory outlives."""
     is_first: bool
     """Whether its first trip is sure to read."""
@@ -78,21 +170,21 @@ class EarlyRead:
 class LocalMemory:
     """Follows the local memory of a function."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: MemoryState) -> None:
         self._state = state
-        self._allocations: dict[int, Allocation] = {}
+        self._allocations: dict[int, LocalAllocation] = {}
         self._early: list[EarlyRead] = []
 
     def allocate(self, root: int) -> None:
         """Local memory begins undefined."""
-        self._allocations[root] = Allocation(len(self._state.loops))
+        self._allocations[root] = LocalAllocation(len(self._state.loops))
 
     def write(self, root: int) -> None:
         """Something is written; how much of it is not followed."""
         if root in self._allocations:
             self._allocations[root].writes.append(self._state.position)
 
-    def read(self, root: int, place: Place, instruction: str) -> None:
+    def read(self, root: int, place: AccessSite, instruction: str) -> None:
         """Something is read."""
         found = self._allocations.get(root)
         if found is None or found.writes or self._state.dead:
@@ -125,7 +217,7 @@ IN_PLACE = ("axpby", "cumsum", "hadamard")
 MOST_ELEMENTS = 4096
 
 
-def check_aliases(state: State, place: Place, item: Blas) -> None:
+def _check_aliases(state: MemoryState, place: AccessSite, item: Blas) -> None:
     """A collective instruction may not write to what it still has to read."""
     output = state.view(item.operands[-1])
     if output is None:
@@ -140,13 +232,13 @@ def check_aliases(state: State, place: Place, item: Blas) -> None:
             return
 
 
-def _is_in_place(item: Blas, view: View, output: View) -> bool:
+def _is_in_place(item: Blas, view: MemrefView, output: MemrefView) -> bool:
     same = (view.address, view.sizes, view.strides) == (output.address, output.sizes, output.strides)
     moved = any(item.transposes) and len(view.sizes) > 1
     return same and item.function in IN_PLACE and not moved
 
 
-def _overlap(view: View, output: View) -> bool:
+def _overlap(view: MemrefView, output: MemrefView) -> bool:
     """Whether two views of one memory have an element in common for certain, if they have any elements."""
     if view.address is None or output.address is None:
         return False
@@ -161,7 +253,7 @@ def _overlap(view: View, output: View) -> bool:
     return here is not None and there is not None and not here.isdisjoint(there)
 
 
-def _elements(view: View, start: int) -> frozenset[int] | None:
+def _elements(view: MemrefView, start: int) -> frozenset[int] | None:
     """The addresses of all elements; None where that are too many or not known."""
     sizes = [size.constant for size in view.sizes if not size.terms]
     strides = [step.constant for step in view.strides if step is not None and not step.terms]
@@ -173,13 +265,15 @@ def _elements(view: View, start: int) -> frozenset[int] | None:
     return frozenset(start + sum(step) for step in steps)
 
 
-class Statements:
+class MemoryStatements:
     """Visits statements without regions that are about memory."""
 
-    def __init__(self, state: State, function: str) -> None:
+    def __init__(self, state: MemoryState, function: Function) -> None:
         self.local = LocalMemory(state)
         self._state = state
-        self._function = function
+        self._function = function.name
+        for parameter in function.parameters:
+            state.values[parameter.value.name] = _make_parameter(state, parameter)
 
     def visit(self, statement: Statement) -> None:
         """Check a statement and name its result."""
@@ -220,6 +314,7 @@ class Statements:
             case (SubgroupBroadcast() | SubgroupOperation()) as item:
                 self._together(statement, item)
             case Barrier() if self._state.spmd is not None:
+                # A barrier orders what is before it and what is behind it: they do not race.
                 self._state.spmd.accesses.clear()
             case Barrier() | LifetimeStop():
                 return
@@ -232,10 +327,10 @@ class Statements:
         for value in statement.results:
             self._state.values.pop(value.name, None)
 
-    def _place(self, statement: Statement, operand: Value) -> Place:
-        return Place(self._function, statement.span, operand.name)
+    def _place(self, statement: Statement, operand: Value) -> AccessSite:
+        return AccessSite(self._function, statement.span, operand.name)
 
-    def _bind(self, statement: Statement, known: Known) -> None:
+    def _bind(self, statement: Statement, known: AbstractValue) -> None:
         for value in statement.results[:1]:
             self._state.values[value.name] = known
 
@@ -247,14 +342,14 @@ class Statements:
 
     def _load(self, statement: Statement, item: Load) -> None:
         state, memory = self._state, self._state.values.get(item.operand.name)
-        if not isinstance(memory, View | Family):
+        if not isinstance(memory, MemrefView | MemrefGroup):
             self._lose(statement)
             return
         place = self._place(statement, item.operand)
         check_positions(state, place, positions_of_indices(state, memory, item.indices))
         name = _name_of(statement)
-        if isinstance(memory, Family):
-            self._bind(statement, load_member(state, memory, state.form(item.indices[0]), name))
+        if isinstance(memory, MemrefGroup):
+            self._bind(statement, _load_member(state, memory, state.form(item.indices[0]), name))
             return
         check_access(state, place, item, memory)
         self.local.read(memory.root, place, word_of(item))
@@ -285,7 +380,7 @@ class Statements:
         self.local.read(view.root, place, word_of(item))
         self.local.write(view.root)
 
-    def _write(self, view: View, place: Place, item: Store | CoopStore) -> None:
+    def _write(self, view: MemrefView, place: AccessSite, item: Store | CoopStore) -> None:
         """A store; an addition reads as well."""
         if item.flag == "atomic_add":
             self.local.read(view.root, place, word_of(item))
@@ -302,13 +397,13 @@ class Statements:
         match item:
             case Subview():
                 check_positions(state, place, list(positions_of_slices(state, view, item)))
-                self._bind(statement, make_subview(state, view, item, name))
+                self._bind(statement, _make_subview(state, view, item, name))
             case Expand():
                 check_expansion(state, place, view, item)
-                self._bind(statement, make_expand(state, view, item, name))
+                self._bind(statement, _make_expand(state, view, item, name))
             case Fuse():
                 check_fusion(state, view, item)
-                self._bind(statement, make_fuse(state, view, item, name))
+                self._bind(statement, _make_fuse(state, view, item, name))
 
     def _allocate(self, statement: Statement, item: Alloca) -> None:
         view = self._state.make_view(_name_of(statement), item.type)
@@ -317,10 +412,10 @@ class Statements:
 
     def _size(self, statement: Statement, item: SizeOf) -> None:
         memory = self._state.values.get(item.operand.name)
-        if isinstance(memory, View):
-            self._bind(statement, Number(memory.sizes[item.mode]))
-        elif isinstance(memory, Family):
-            self._bind(statement, Number(memory.size))
+        if isinstance(memory, MemrefView):
+            self._bind(statement, KnownScalar(memory.sizes[item.mode]))
+        elif isinstance(memory, MemrefGroup):
+            self._bind(statement, KnownScalar(memory.size))
 
     # --- subgroups ------------------------------------------------------------------------------------------
 
@@ -371,7 +466,7 @@ class Statements:
             return
         if self._state.launch is not None:
             check_shapes(self._state, self._place(statement, output), item, known)
-        check_aliases(self._state, self._place(statement, output), item)
+        _check_aliases(self._state, self._place(statement, output), item)
         for operand in inputs[1:]:
             view = self._state.view(operand)
             if view is not None:

@@ -1,0 +1,238 @@
+"""The executor of graphs, which every backend that runs a graph node by node shares: inputs, states, live tensors.
+
+What runs single operations is an `OperatorRunner`: formulas with NumPy (the reference), or kernels with the
+formulas as their fallback (cpu, interpreter).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from lamella.backend.drawing import Drawn, types_of
+from lamella.backend.executor.extents import Extents, require_checks
+from lamella.backend.executor.findings import findings_at
+from lamella.backend.executor.inputs import (
+    GraphInputs,
+    as_array,
+    draw_variable,
+    find_picks,
+    fit,
+    generator,
+    list_parts,
+    reading,
+)
+from lamella.backend.executor.run import ExecutionContext, GraphRun, OperatorRunner, names_of
+from lamella.backend.formula.storage import Storage, TensorValue, known_shape
+from lamella.backend.progress import Progress, no_progress
+from lamella.base import arrays
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.dim import Extent
+from lamella.base.errors import InputError, Malformed
+from lamella.base.limits import DEFAULT, Limits
+from lamella.base.placement import Placed
+from lamella.base.source import NOWHERE, Span
+from lamella.graph.model import Model
+from lamella.graph.nodes import Operation, Pack, Tensor
+from lamella.lang.skriptnd.rules.data import WRONG_SHAPE, WRONG_TYPE
+from lamella.lang.skriptnd.rules.graphs import RANDOM_WEIGHTS
+from lamella.ops.formula import Contraction
+from lamella.ops.instance import Instance
+from lamella.ops.library import Library
+from lamella.ops.problem import Fault, Problem
+
+PRECISIONS = ("f32", "f64")
+
+
+class MakeRunner(Protocol):
+    """What makes the part that runs single operations."""
+
+    def __call__(self, library: Library, storage: Storage, limits: Limits) -> OperatorRunner:
+        """The runner of a library's operations."""
+
+
+class GraphExecutable:
+    """Runs a graph node by node; `make_runner` makes what runs single operations.
+
+    Its variables keep their values from call to call.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        make_runner: MakeRunner,
+        seed: int = 0,
+        dtype: str = "f32",
+        quantized: bool = False,
+        limits: Limits = DEFAULT,
+    ) -> None:
+        if seed < 0:
+            raise InputError(f"the seed is {seed}; seeds start at 0")
+        if dtype not in PRECISIONS:
+            known = ", ".join(PRECISIONS)
+            raise InputError(f"'{dtype[:40]}' is no precision to run in", hint=f"precisions are: {known}")
+        self.model = model
+        self.findings: list[Diagnostic] = []
+        """What the last call found: that weights are random where the model has none, or rounded."""
+        self.watch: Progress = no_progress
+        """Wraps the nodes of a call, for a progress bar."""
+        self.draws = True
+        """Whether inputs that a call does not give are random; where not, they are missing."""
+        self.drawn = Drawn()
+        """What the last call drew."""
+        self.state: dict[str, Array] = {}
+        """The variables by name, as they are now."""
+        self._seed = seed
+        storage = Storage(dtype == "f64", limits.max_total_bytes)
+        runner = make_runner(model.library, storage, limits)
+        self._context = ExecutionContext(model.library, storage, limits, quantized, runner)
+        self._inputs = GraphInputs(model.graph, storage, seed, self._declaration)
+        self.reset()
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs, in order."""
+        return tuple(item.name for item in list_parts(self.model.graph.inputs))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs, in order."""
+        return tuple(item.name for item in list_parts(self.model.graph.outputs))
+
+    @property
+    def placement(self) -> list[Placed]:
+        """Where each operation ran in the last call; nothing of what has no kernels, or none yet."""
+        return self._context.runner.placement()
+
+    def reset(self) -> None:
+        """Give the variables the values they started with."""
+        for tensor in self.model.graph.variables:
+            with findings_at(tensor.name, tensor.origin, self._declaration(tensor.name)):
+                self.state[tensor.name] = self._start(tensor)
+
+    def __call__(self, /, **inputs: npt.ArrayLike) -> dict[str, Array]:
+        """Run once; inputs that are not given are random from the seed where that is wanted, else missing."""
+        extents, graph = Extents(), self.model.graph
+        self.findings = [*self.model.findings, *self.find_random()]
+        taken = self._inputs.take(inputs, extents, lambda name: self._picks.get(name, ()), self.draws)
+        drawn = types_of({name: item for name, item in taken.items() if name not in inputs})
+        self.drawn = Drawn(drawn, len(self._random), len(graph.variables))
+        self._context.runner.begin(extents)
+        run = GraphRun(self._context, extents, np.random.default_rng(self._seed))
+        self._enter(run, taken)
+        require_checks(graph.checks, run.extents)
+        needed = [*graph.outputs, *(item.value for item in graph.updates)]
+        run.run(graph.nodes, self.inputs, names_of(needed), self.watch)
+        require_checks(graph.checks, run.extents)
+        outputs = {item.name: _leave(run, item) for item in list_parts(graph.outputs)}
+        # All updates at once, from what the run computed.
+        self.state |= {item.variable.name: np.array(run.array(item.value)) for item in graph.updates}
+        return outputs
+
+    def _enter(self, run: GraphRun, taken: Mapping[str, TensorValue]) -> None:
+        graph = self.model.graph
+        for part in list_parts(graph.inputs):
+            with findings_at(part.name, part.origin, self._declaration(part.name)):
+                run.put(part, taken[part.name])
+        for tensor in graph.variables:
+            with findings_at(tensor.name, tensor.origin, self._declaration(tensor.name)):
+                run.put(tensor, self._kept(tensor))
+        for constant in graph.constants:
+            with findings_at(constant.tensor.name, constant.tensor.origin):
+                run.put_constant(constant)
+
+    def _kept(self, tensor: Tensor) -> Array:
+        """A variable as it is now; `state` is open to everybody, so what stands there is tested."""
+        found = self.state.get(tensor.name)
+        if isinstance(found, np.ndarray) and found.dtype == self._context.storage.dtype(tensor.element):
+            return found
+        if found is None:
+            raise InputError(
+                f"'state' has nothing for variable '{tensor.name}'", hint="reset() gives it its start"
+            )
+        try:
+            return fit(as_array(found), tensor.element, self._context.storage)
+        except Malformed as problem:
+            kind = f"{tensor.element}{list(tensor.shape)}"
+            raise Fault(WRONG_TYPE, name=tensor.name, type=kind, found=str(problem)) from None
+
+    def _start(self, tensor: Tensor) -> Array:
+        storage, name = self._context.storage, tensor.name
+        shape = known_shape(tensor.shape, {})
+        given = None if self.model.data is None else self.model.data.get(name)
+        if given is None:
+            return draw_variable(generator(self._seed, name), tensor, shape, storage)
+        kind = f"{tensor.element}{list(shape)}"
+        if tuple(given.shape) != shape:
+            raise Fault(WRONG_SHAPE, name=name, type=kind, found=list(given.shape))
+        try:
+            return fit(given, tensor.element, storage)
+        except Malformed as problem:
+            raise Fault(WRONG_TYPE, name=name, type=kind, found=str(problem)) from None
+
+    def find_random(self) -> list[Diagnostic]:
+        """That variables have random values, where the model has none for them."""
+        graph, names = self.model.graph, self._random
+        if not names:
+            return []
+        found = self.model.library.find(f"main.{graph.name}")
+        span = NOWHERE if found is None else found.operator.span
+        total = len(graph.variables)
+        count = (
+            f"{total} variable{'s' * (total > 1)}"
+            if len(names) == total
+            else f"{len(names)} of {total} variables"
+        )
+        return [RANDOM_WEIGHTS.at(span, name=graph.name, count=count, seed=self._seed)]
+
+    @cached_property
+    def _random(self) -> list[str]:
+        """The variables that the model has no numbers for."""
+        data = self.model.data or {}
+        return [item.name for item in self.model.graph.variables if item.name not in data]
+
+    def _declaration(self, name: str) -> Span:
+        """Where the text declares an input or a variable of the graph."""
+        found = self.model.library.find(f"main.{self.model.graph.name}")
+        if found is not None:
+            for section in ("input", "variable"):
+                for parameter in found.operator.parameters(section):
+                    if parameter.name == name.partition(":")[0]:
+                        return parameter.span
+        return NOWHERE
+
+    @cached_property
+    def _picks(self) -> Mapping[str, Sequence[Extent]]:
+        return find_picks(self.model.graph, self._bound_operations())
+
+    def _bound_operations(self) -> Iterator[tuple[Sequence[str], Instance, Sequence[Contraction]]]:
+        model = self.model
+        for operation in reading(model.library, model.graph, model.graph.operations()):
+            names = [item.name if isinstance(item, Tensor) else "" for item in operation.inputs]
+            prepared = self._prepare(operation)
+            if prepared is not None:
+                yield names, *prepared
+
+    def _prepare(self, operation: Operation) -> tuple[Instance, Sequence[Contraction]] | None:
+        try:
+            return self._context.runner.formulas_of(operation)
+        except (Fault, Problem):
+            return None
+
+
+def _leave(run: GraphRun, part: Tensor | Pack) -> Array:
+    """An output as outsiders read it; the tensors of a pack of unknown length are stacked."""
+    value = run.held[part.name]
+    if isinstance(value, tuple):
+        if not value:
+            shape = known_shape(part.shape, run.extents)
+            return arrays.to_exchange(
+                run.context.storage.allocate((0, *shape), arrays.numpy_dtype(part.element))
+            )
+        value = np.stack(value)
+    return np.array(arrays.to_exchange(value))

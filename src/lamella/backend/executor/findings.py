@@ -1,0 +1,31 @@
+"""Exceptions of a run as findings at the origin of the operation that met them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lamella.base.diagnostic import LamellaError
+from lamella.base.origin import Origin, tell_origin
+from lamella.base.source import NOWHERE, Span
+from lamella.lang.skriptnd.rules.graphs import NO_MEANING, TOO_MUCH_MEMORY
+from lamella.ops.problem import Fault, Problem
+
+
+@contextmanager
+def findings_at(name: str, origin: Origin | None = None, span: Span = NOWHERE) -> Iterator[None]:
+    """Raise what goes wrong as findings that name an operator, at its origin or at a place."""
+    place = origin.span if origin is not None and origin.span is not None else span
+    try:
+        yield
+    except Fault as fault:
+        finding = fault.rule.at(place, hint=None, labels=(), **{"operator": name, **fault.values})
+        raise LamellaError([tell_origin(finding, origin)]) from None
+    except Problem as problem:
+        raise LamellaError([tell_origin(item, origin) for item in problem.findings]) from None
+    except ZeroDivisionError:
+        finding = NO_MEANING.at(place, operator=name, reason="an extent is divided by zero in this run")
+        raise LamellaError([tell_origin(finding, origin)]) from None
+    except MemoryError:
+        finding = TOO_MUCH_MEMORY.at(place, operator=name, needed="more", limit="the memory of this machine")
+        raise LamellaError([tell_origin(finding, origin)]) from None

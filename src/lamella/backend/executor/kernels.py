@@ -1,0 +1,295 @@
+"""Graphs with kernels on the executor: each operation by its kernels, what has none by its formulas."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from lamella.backend.executor import GraphExecutable
+from lamella.backend.formula.storage import Storage, TensorValue
+from lamella.backend.reference.operators import (
+    BoundOperation,
+    CheckedCall,
+    FormulaRunner,
+    Values,
+    dtypes_of,
+    used_values,
+)
+from lamella.base.arrays import Array, DType
+from lamella.base.dim import substitute, symbols
+from lamella.base.dtype import ElementType
+from lamella.base.limits import DEFAULT, Limits
+from lamella.base.placement import REFERENCE, Placed
+from lamella.graph.binding import signature
+from lamella.graph.model import Model
+from lamella.graph.nodes import Operation, Pack, tensors
+from lamella.graph.rewrite import extents, members
+from lamella.kernels.nodes import Call, KernelGraph, Operand
+from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
+from lamella.ops.formula import Contraction
+from lamella.ops.instance import Instance
+from lamella.ops.library import Library
+from lamella.ops.problem import Fault
+
+Launch = Callable[[str, Sequence[object], int], None]
+"""Runs a kernel by its name on arguments, for a number of work-groups."""
+MOST_READY = 16
+"""How many sets of extents stay ready."""
+NO_VALUE = "a step of its kernels had no value"
+STORED = {"i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64}
+"""The types in which arrays of other integers and of bool are handed over, bit for bit."""
+
+
+def compile_graph(
+    program: KernelGraph,
+    launch: Launch,
+    *,
+    seed: int = 0,
+    dtype: str = "f32",
+    quantized: bool = False,
+    limits: Limits = DEFAULT,
+) -> KernelExecutable:
+    """Make a graph of known extents callable whose kernels are launched by a function."""
+
+    def specialise(extents: Mapping[str, int]) -> Specialised:
+        return Specialised(program, launch)
+
+    return KernelExecutable(program.model, specialise, seed, dtype, quantized, limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Specialised:
+    """A graph whose open extents have numbers, with what launches its kernels.
+
+    A `strict` one refuses to run an operation on the reference that has a kernel.
+    """
+
+    program: KernelGraph
+    launch: Launch
+    strict: bool = False
+
+
+Specialise = Callable[[Mapping[str, int]], Specialised]
+"""Gives the open extents of a graph their numbers, and its operations their kernels."""
+
+
+class KernelExecutable(GraphExecutable):
+    """The executor with a runner of kernels: they are made for the open extents of each call."""
+
+    def __init__(
+        self,
+        model: Model,
+        specialise: Specialise,
+        seed: int = 0,
+        dtype: str = "f32",
+        quantized: bool = False,
+        limits: Limits = DEFAULT,
+    ) -> None:
+        inputs = members(model.graph.inputs)
+        names = {symbol.name for item in inputs for extent in extents(item) for symbol in symbols(extent)}
+        runner = partial(KernelRunner, specialise=specialise, open_extents=tuple(sorted(names)))
+        super().__init__(model, runner, seed, dtype, quantized, limits)
+
+
+class KernelRunner:
+    """Runs operations by kernels for the extents of each call; those of the last few sets of extents stay ready."""
+
+    def __init__(
+        self,
+        library: Library,
+        storage: Storage,
+        limits: Limits,
+        *,
+        specialise: Specialise,
+        open_extents: Sequence[str],
+    ) -> None:
+        self._make_formulas = partial(FormulaRunner, library, storage, limits)
+        self._formulas = self._make_formulas()
+        self._specialise = specialise
+        self._open_extents = open_extents
+        self._ready: OrderedDict[tuple[int | None, ...], SpecialisedRunner] = OrderedDict()
+        self._current: SpecialisedRunner | None = None
+        if not open_extents:
+            self.begin({})
+
+    def begin(self, extents: Mapping[str, int]) -> None:
+        """Take the kernels for these extents; they are made where no recent call had them."""
+        key = tuple(extents.get(name) for name in self._open_extents)
+        if key not in self._ready:
+            known = {name: extents[name] for name in self._open_extents if name in extents}
+            made = SpecialisedRunner(self._make_formulas(), self._specialise(known))
+            # Least recently used first: a generation that grows by one token each call would keep all its kernels.
+            while len(self._ready) >= MOST_READY:
+                self._ready.popitem(last=False)
+            self._ready[key] = made
+        self._ready.move_to_end(key)
+        self._current = self._ready[key]
+        self._current.begin()
+
+    def placement(self) -> list[Placed]:
+        """Where each operation ran in the last call; nothing before the call that tells the open extents."""
+        return [] if self._current is None else self._current.placement()
+
+    def formulas_of(self, operation: Operation) -> tuple[Instance, Sequence[Contraction]]:
+        """An operation bound to its definition, with its formulas."""
+        return self._formulas.formulas_of(operation)
+
+    def run(
+        self,
+        operation: Operation,
+        inputs: Sequence[TensorValue],
+        values: Values,
+        random: np.random.Generator,
+    ) -> list[TensorValue] | None:
+        """The outputs of an operation, by the kernels of this call."""
+        runner = self._formulas if self._current is None else self._current
+        return runner.run(operation, inputs, values, random)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelStep:
+    """An operation of known shapes: the names of its inputs, its constants, the outputs to allocate, its kernels."""
+
+    inputs: tuple[str, ...]
+    constants: Mapping[str, Array | tuple[Array, ...]]
+    outputs: tuple[tuple[str, tuple[int, ...], DType], ...]
+    calls: tuple[Call, ...]
+
+
+class SpecialisedRunner:
+    """Runs operations by the kernels of one set of extents, and by formulas what has none.
+
+    Where a step of a kernel had no value, the formulas run the operation: they say why, if anything is wrong.
+    """
+
+    def __init__(self, formulas: FormulaRunner, specialised: Specialised) -> None:
+        self._formulas = formulas
+        self._program, self._launch = specialised.program, specialised.launch
+        self._strict = specialised.strict
+        self._calls = specialised.program.calls
+        self._steps: dict[int, KernelStep | None] = {}
+        """What operations of known shapes do, by the identity of their bound operation, which `formulas` keeps."""
+        self._without_value: set[object] = set()
+        """Operations that the formulas computed although they have kernels."""
+
+    def begin(self) -> None:
+        """Forget where the operations of the last call ran."""
+        self._without_value.clear()
+
+    def placement(self) -> list[Placed]:
+        """Where each operation of the graph runs."""
+        places = []
+        for node, place in self._program.placed():
+            late = isinstance(node, Operation) and signature(node) in self._without_value
+            places.append(Placed(place.operation, REFERENCE, NO_VALUE) if late else place)
+        return places
+
+    def run(
+        self,
+        operation: Operation,
+        inputs: Sequence[TensorValue],
+        values: Values,
+        random: np.random.Generator,
+    ) -> list[TensorValue] | None:
+        """The outputs of an operation; what does not depend on the numbers is found once."""
+        bound = self._formulas.prepare(operation)
+        if id(bound) not in self._steps:
+            self._steps[id(bound)] = self._plan(operation, bound, used_values(operation, values))
+        step = self._steps[id(bound)]
+        results = None if step is None else self._run_step(step, inputs)
+        if results is not None:
+            return results
+        call = self._formulas.check(operation, inputs, values)
+        calls = self._calls.get(signature(call.operation))
+        if call.kind != "lower" or calls is None:
+            return self._formulas.run_checked(call, inputs, random)
+        return self._run_calls(call, calls, inputs)
+
+    def _plan(self, operation: Operation, bound: BoundOperation, values: Values) -> KernelStep | None:
+        """The step of an operation; None where the numbers or the extents of a run have a say in it."""
+        instance, calls = bound.instance, self._calls.get(signature(operation))
+        declared = [item.shape or () for item in instance.outputs if item.items is None]
+        shapes = [[substitute(size, values) for size in shape] for shape in declared]
+        known = all(isinstance(size, int) for shape in shapes for size in shape)
+        if calls is None or instance.checks or not known or len(shapes) < len(instance.outputs):
+            return None
+        storage = self._formulas.storage
+        dtypes = [storage.dtype(item.element) for item in instance.outputs]
+        real = storage.real([*(storage.dtype(item) for item in _elements(operation)), *dtypes])
+        try:
+            constants = self._formulas.tensors(instance, [None] * len(instance.inputs), values)
+            formulas = bound.specialise(values)
+            allocated = [self._formulas.allocate(item, formulas, real, values) for item in instance.outputs]
+        except Fault:
+            return None
+        arrays = [item for item in allocated if isinstance(item, np.ndarray)]
+        if [item.dtype for item in arrays] != dtypes:
+            return None
+        outputs = tuple(
+            (item.name, array.shape, array.dtype)
+            for item, array in zip(instance.outputs, arrays, strict=True)
+        )
+        return KernelStep(tuple(name for name, _ in instance.inputs), constants, outputs, calls)
+
+    def _run_step(self, step: KernelStep, inputs: Sequence[TensorValue]) -> list[TensorValue] | None:
+        """The outputs of a step; None where one had no value."""
+        held = {name: item for name, item in zip(step.inputs, inputs, strict=True) if item is not None}
+        held |= step.constants
+        outputs: list[TensorValue] = []
+        for name, shape, dtype in step.outputs:
+            held[name] = output = np.zeros(shape, dtype)
+            outputs.append(output)
+        return outputs if all(self._run(call, held) for call in step.calls) else None
+
+    def _run_calls(
+        self, call: CheckedCall, calls: Sequence[Call], inputs: Sequence[TensorValue]
+    ) -> list[TensorValue]:
+        """The outputs of an operation whose shapes only this run tells."""
+        formulas, instance, values = self._formulas, call.bound.instance, call.values
+        held = formulas.tensors(instance, inputs, values)
+        stored = [formulas.storage.dtype(item.element) for item in instance.outputs]
+        real = formulas.storage.real([*dtypes_of(inputs), *stored])
+        for declared in instance.outputs:
+            held[declared.name] = formulas.allocate(declared, call.bound.specialise(values), real, values)
+        if all(self._run(item, held) for item in calls):
+            return [formulas.finish(held[item.name], item) for item in instance.outputs]
+        results = formulas.run_formulas(call, inputs)
+        # The formulas found nothing wrong where the kernels had no value.
+        if self._strict:
+            raise Fault(NO_KERNEL, reason=NO_VALUE)
+        self._without_value.add(signature(call.operation))
+        return results
+
+    def _run(self, call: Call, held: Mapping[str, Array | tuple[Array, ...]]) -> bool:
+        """Launch a kernel; whether every step had a value."""
+        arguments: list[object] = [_argument(held, item) for item in call.operands]
+        fault = np.zeros(1, np.int32)
+        if call.has_fault:
+            arguments.append(fault)
+        self._launch(call.kernel, arguments, call.groups)
+        return not fault[0]
+
+
+def _elements(operation: Operation) -> list[ElementType]:
+    """The element types of what goes into an operation."""
+    packs = [item.element for item in operation.inputs if isinstance(item, Pack)]
+    return [
+        *packs,
+        *(part.element for item in operation.inputs if not isinstance(item, Pack) for part in tensors(item)),
+    ]
+
+
+def _argument(held: Mapping[str, Array | tuple[Array, ...]], operand: Operand) -> Array:
+    """An array as a kernel takes it: no copy where it is dense and aligned, dimensions in the order of the modes."""
+    found = held[operand.name]
+    array = found[operand.item or 0] if isinstance(found, tuple) else found
+    # Row-major, then reversed and transposed: the first mode of a memref is the one that runs fastest.
+    dense = np.require(array, requirements=("C", "A"))
+    stored = STORED.get(operand.element)
+    if stored is not None and dense.dtype != stored:
+        dense = dense.view(stored)
+    return dense.reshape(operand.shape[::-1]).T

@@ -1,0 +1,321 @@
+"""Runs the nodes of a graph in order: operations, branches, loops; tensors are freed after their last use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Protocol
+
+import numpy as np
+
+from lamella.backend.executor.extents import Extents, require_checks
+from lamella.backend.executor.findings import findings_at
+from lamella.backend.formula.storage import Storage, TensorValue, known_extent, known_shape, known_single
+from lamella.backend.progress import Progress, no_progress
+from lamella.base.arrays import Array
+from lamella.base.dim import substitute
+from lamella.base.limits import Limits
+from lamella.base.placement import Placed
+from lamella.graph.binding import quantizer_of
+from lamella.graph.compose.decompose import Body, compose_call
+from lamella.graph.nodes import (
+    Argument,
+    Constant,
+    Loop,
+    Node,
+    Operation,
+    Pack,
+    Region,
+    Tensor,
+    regions,
+    tensors,
+)
+from lamella.lang.skriptnd.rules.graphs import LOOP_TOO_LONG, TOO_MUCH_MEMORY
+from lamella.ops.formula import Contraction
+from lamella.ops.instance import Instance
+from lamella.ops.library import Library
+from lamella.ops.problem import Fault
+
+
+class OperatorRunner(Protocol):
+    """Runs single operations: by their formulas, by kernels, or by whatever a backend has."""
+
+    def begin(self, extents: Mapping[str, int], /) -> None:
+        """A call starts in which the open extents of the inputs have these numbers."""
+
+    def formulas_of(self, operation: Operation, /) -> tuple[Instance, Sequence[Contraction]]:
+        """An operation bound to its definition, with its formulas."""
+
+    def run(
+        self,
+        operation: Operation,
+        inputs: Sequence[TensorValue],
+        values: Mapping[str, int],
+        random: np.random.Generator,
+        /,
+    ) -> list[TensorValue] | None:
+        """The outputs of an operation in their stored types; None for one that only its components can run."""
+
+    def placement(self) -> list[Placed]:
+        """Where each operation ran in the last call, where there is a choice."""
+
+
+@dataclass(slots=True)
+class ExecutionContext:
+    """What all runs of one executable share; the caches are by identity of nodes, which the model keeps alive."""
+
+    library: Library
+    storage: Storage
+    limits: Limits
+    quantized: bool
+    runner: OperatorRunner
+    last_uses: dict[int, list[tuple[str, ...]]] = field(default_factory=dict)
+    bodies: dict[int, Body] = field(default_factory=dict)
+    quantizers: dict[str, Operation] = field(default_factory=dict)
+
+
+class GraphRun:
+    """One run of some nodes: the environment of live tensors by name; regions share the one around them."""
+
+    def __init__(self, context: ExecutionContext, extents: Extents, random: np.random.Generator) -> None:
+        self.context = context
+        self.extents = extents
+        self.random = random
+        self.held: dict[str, Array | tuple[Array, ...]] = {}
+        self.late: dict[str, Constant] = {}
+        self.bytes = 0
+        self.steps: Iterator[int] = count()
+
+    # --- tensors --------------------------------------------------------------------------------------------
+
+    def get(self, argument: Argument) -> TensorValue:
+        """The array of a tensor, or those of a pack."""
+        if isinstance(argument, tuple):
+            return tuple(self.array(item) for item in argument)
+        if isinstance(argument, Pack):
+            return self.held[argument.name]
+        return None if argument is None else self.array(argument)
+
+    def array(self, tensor: Tensor) -> Array:
+        """The array of a tensor."""
+        if tensor.name in self.late:
+            return self._fill(self.late[tensor.name])
+        found = self.held[tensor.name]
+        return found[0] if isinstance(found, tuple) else found
+
+    def put(self, argument: Argument, value: TensorValue) -> None:
+        """Hold what a node gave, quantised where the tensor says so; symbols of its shape are bound."""
+        if isinstance(argument, Tensor) and isinstance(value, np.ndarray):
+            self.extents.bind(argument.name, argument.shape, value.shape)
+            self._hold(argument.name, self._quantize(argument, value))
+        elif isinstance(argument, Pack) and isinstance(value, tuple):
+            self.extents.bind_extent(f"the length of '{argument.name}'", argument.size, len(value))
+            self._hold(argument.name, value)
+        elif isinstance(argument, tuple) and isinstance(value, tuple):
+            self.extents.bind_extent("the length of a pack", len(argument), len(value))
+            for item, array in zip(argument, value, strict=True):
+                self.put(item, array)
+
+    def _hold(self, name: str, value: Array | tuple[Array, ...]) -> None:
+        self._drop(name)
+        self.held[name] = value
+        self.reserve(_size(value))
+
+    def reserve(self, size: int) -> None:
+        """Count bytes that are held, or no longer where they are negative."""
+        self.bytes += size
+        if self.bytes > self.context.storage.most_bytes:
+            raise Fault(TOO_MUCH_MEMORY, needed=self.bytes, limit=self.context.storage.most_bytes)
+
+    def _drop(self, name: str) -> None:
+        if name in self.held:
+            self.bytes -= _size(self.held.pop(name))
+
+    def put_constant(self, constant: Constant) -> None:
+        """Hold a constant; one whose extents a node still has to tell is made whenever it is used."""
+        if all(isinstance(substitute(extent, self.extents), int) for extent in constant.tensor.shape):
+            self.put(constant.tensor, self._fill(constant))
+        else:
+            self.late[constant.tensor.name] = constant
+
+    def _fill(self, constant: Constant) -> Array:
+        tensor, value = constant.tensor, constant.value
+        shape = known_shape(tensor.shape, self.extents)
+        several = isinstance(value, tuple)
+        singles = [
+            known_single(item, self.extents) for item in (value if isinstance(value, tuple) else (value,))
+        ]
+        return self.context.storage.constant(tensor.element, shape, singles if several else singles[0])
+
+    def _quantize(self, tensor: Tensor, value: Array) -> Array:
+        if tensor.quantization is None or not self.context.quantized:
+            return value
+        quantizers = self.context.quantizers
+        operation = quantizers.get(tensor.name) or quantizer_of(tensor)
+        if operation is None:
+            return value
+        quantizers[tensor.name] = operation
+        found = self._run(operation, [value])[0]
+        return found if isinstance(found, np.ndarray) else value
+
+    # --- nodes ----------------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        nodes: Sequence[Node],
+        inputs: Iterable[str],
+        kept: Iterable[str],
+        progress: Progress = no_progress,
+    ) -> None:
+        """Run nodes in order and let go of what is not needed any more."""
+        # By identity: hashing a row of nodes would cost more than the run of a small graph.
+        key = id(nodes)
+        if key not in self.context.last_uses:
+            self.context.last_uses[key] = _last_uses(nodes, inputs, kept)
+        for node, unused in zip(progress(nodes, len(nodes)), self.context.last_uses[key], strict=True):
+            with findings_at(node.operator if isinstance(node, Operation) else "the graph", node.origin):
+                for argument, value in zip(node.outputs, self._run_node(node), strict=True):
+                    self.put(argument, value)
+            for name in unused:
+                self._drop(name)
+
+    def _run_node(self, node: Node) -> Sequence[TensorValue]:
+        if isinstance(node, Operation):
+            return self._run(node, [self.get(item) for item in node.inputs])
+        if isinstance(node, Loop):
+            return _run_loop(self, node, self.context.limits.max_steps)
+        chosen = next(
+            (number for number, item in enumerate(node.conditions) if _is_true(self.region(item))), -1
+        )
+        return self.region(node.branches[chosen])
+
+    def _run(self, operation: Operation, inputs: Sequence[TensorValue]) -> list[TensorValue]:
+        found = self.context.runner.run(operation, inputs, self.extents, self.random)
+        return self._compose(operation, inputs) if found is None else found
+
+    def _compose(self, operation: Operation, inputs: Sequence[TensorValue]) -> list[TensorValue]:
+        """Run an operation by its components, in an environment of its own."""
+        key, context = id(operation), self.context
+        if key not in context.bodies:
+            context.bodies[key] = compose_call(context.library, operation, limits=context.limits)
+        body = context.bodies[key]
+        inner = GraphRun(context, Extents(self.extents), self.random)
+        # Memory and steps count on: limits hold for the run, however deep its operators are composed.
+        inner.bytes, inner.steps = self.bytes, self.steps
+        for argument, value in zip(operation.inputs, inputs, strict=True):
+            inner.put(argument, value)
+        for constant in body.constants:
+            inner.put_constant(constant)
+        inner.run(body.nodes, (), names_of(operation.outputs))
+        return [inner.get(item) for item in operation.outputs]
+
+    def region(self, region: Region, values: Sequence[Array] = ()) -> list[Array]:
+        """The outputs of a region for some inputs; extents that are bound inside it stay inside."""
+        # Extents are bound anew in each step of a loop: a symbol of the last step would refuse other shapes in this.
+        before = dict(self.extents)
+        for tensor, value in zip(region.inputs, values, strict=True):
+            self.put(tensor, value)
+        names = [tensor.name for tensor in region.inputs]
+        require_checks(region.checks, self.extents)
+        self.run(region.nodes, names, names_of(region.outputs))
+        require_checks(region.checks, self.extents)
+        for name in self.extents.keys() - before.keys():
+            del self.extents[name]
+        return [self.array(tensor) for tensor in region.outputs]
+
+
+def _size(value: Array | tuple[Array, ...]) -> int:
+    """The bytes of what is held."""
+    return sum(item.nbytes for item in value) if isinstance(value, tuple) else value.nbytes
+
+
+# --- loops ---------------------------------------------------------------------------------------------------
+
+
+def _run_loop(run: GraphRun, loop: Loop, most_steps: int) -> list[TensorValue]:
+    """The outputs of a loop: the carried tensors, then the rows of the scan outputs."""
+    state = [run.array(tensor) for tensor in loop.carried]
+    rows: list[list[Array]] = [[] for _ in range(len(loop.body.outputs) - len(loop.carried))]
+    scans = [item for item in map(run.get, loop.scans) if isinstance(item, tuple)]
+    collected = 0
+    for step in _steps(run, loop, scans, most_steps):
+        local = [scan[step] for scan in scans]
+        local += [np.asarray(step, np.int64)] if loop.index else []
+        if loop.pretest and not _goes_on(run, loop, [*state, *local]):
+            break
+        results = run.region(loop.body, [*state, *local])
+        state = results[: len(state)]
+        for row, value in zip(rows, results[len(state) :], strict=True):
+            row.append(value)
+            run.reserve(value.nbytes)
+            collected += value.nbytes
+        if not loop.pretest and not _goes_on(run, loop, [*state, *local]):
+            break
+    run.reserve(-collected)
+    return [*state, *(tuple(row) for row in rows)]
+
+
+def _goes_on(run: GraphRun, loop: Loop, values: Sequence[Array]) -> bool:
+    return loop.condition is None or _is_true(run.region(loop.condition, values))
+
+
+def _is_true(results: Sequence[Array]) -> bool:
+    """Whether the one result of a condition is true."""
+    return bool(results[0].reshape(-1)[0])
+
+
+def _steps(run: GraphRun, loop: Loop, scans: Sequence[tuple[Array, ...]], most_steps: int) -> Iterator[int]:
+    """The indices of the steps that count and scans allow."""
+    ends = [len(scan) for scan in scans]
+    if isinstance(loop.count, Tensor):
+        ends.append(int(run.array(loop.count).reshape(-1)[0]))
+    elif loop.count is not None:
+        ends.append(known_extent(loop.count, run.extents))
+    end = min(ends) if ends else None
+    for step in count():
+        if end is not None and step >= end:
+            return
+        if next(run.steps) >= most_steps:
+            raise Fault(LOOP_TOO_LONG, limit=most_steps)
+        yield step
+
+
+# --- liveness ------------------------------------------------------------------------------------------------
+
+
+def names_of(arguments: Iterable[Argument]) -> Iterator[str]:
+    """The names under which arguments are held."""
+    for argument in arguments:
+        if isinstance(argument, Pack):
+            yield argument.name
+        else:
+            yield from (item.name for item in tensors(argument))
+
+
+def _uses_of(node: Node) -> Iterator[str]:
+    """The names that a node and everything inside it reads."""
+    if isinstance(node, Operation):
+        yield from names_of(node.inputs)
+    if isinstance(node, Loop):
+        yield from names_of((*node.carried, *node.scans))
+        if isinstance(node.count, Tensor):
+            yield node.count.name
+    for region in regions(node):
+        yield from names_of(region.outputs)
+        for inner in region.nodes:
+            yield from _uses_of(inner)
+
+
+def _last_uses(nodes: Sequence[Node], inputs: Iterable[str], kept: Iterable[str]) -> list[tuple[str, ...]]:
+    """For each node, the names that this row of nodes was given or defined and that nothing after it needs."""
+    place = dict.fromkeys(inputs, 0)
+    for number, node in enumerate(nodes):
+        place.update((name, number) for name in _uses_of(node) if name in place)
+        place.update((name, number) for name in names_of(node.outputs))
+    found: list[list[str]] = [[] for _ in nodes]
+    stay = set(kept)
+    for name, number in place.items():
+        if name not in stay and nodes:
+            found[number].append(name)
+    return [tuple(row) for row in found]

@@ -1,1 +1,0 @@
-"""Formulas that are run at one go: sums of products, searches for an extreme, running sums."""

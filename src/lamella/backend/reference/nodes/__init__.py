@@ -1,1 +1,0 @@
-"""The nodes of a graph, run in order: operations, branches, loops."""

@@ -1,1 +1,0 @@
-"""Calls as instructions: their arguments, their tables, their places."""

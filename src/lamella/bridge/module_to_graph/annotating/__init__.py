@@ -1,1 +1,0 @@
-"""Annotations of tensors and parameters: conversions, storage, and what is kept beside the graph."""

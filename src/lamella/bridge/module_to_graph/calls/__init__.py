@@ -1,1 +1,0 @@
-"""Operations of a graph as calls of operators."""

@@ -1,0 +1,555 @@
+"""The graph under construction: declared shapes and types, parameters, constants, caches, calls of operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from inspect import signature
+from types import MappingProxyType
+
+from lamella.base import dim
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.dim import Dim, Extent
+from lamella.base.dtype import I64, ElementType, find_in, name_in
+from lamella.base.limits import DEFAULT
+from lamella.base.origin import Origin, tell_origin
+from lamella.base.source import NOWHERE, Span
+from lamella.bridge.module_to_graph.nodes import (
+    Bound,
+    InstanceFrame,
+    Mark,
+    Precision,
+    Settings,
+    Weight,
+    graph_name,
+)
+from lamella.graph.build import Builder, Given
+from lamella.graph.nodes import Argument, Tensor
+from lamella.graph.nodes import Value as nodes_Value
+from lamella.lang.module.annotations import read_annotation
+from lamella.lang.module.instantiate.evaluate import Problem, evaluate
+from lamella.lang.module.instantiate.messages import format_values
+from lamella.lang.module.instantiate.nodes import BuiltConstant, Known, TensorSlot, Value
+from lamella.lang.module.instantiate.tree import slot_at
+from lamella.lang.module.nodes import (
+    Annotation,
+    Expr,
+    Name,
+    Operation,
+    Primitive,
+    Star,
+    TensorType,
+    Unchanged,
+)
+from lamella.lang.module.nodes.expressions import names_in
+from lamella.lang.module.rules import graphs, syntax
+from lamella.lang.module.rules.constants import KIND, OUT_OF_RANGE
+from lamella.ops import problem as operators
+from lamella.ops.instance import Check
+
+# --- the shapes of `constants:`; their numbers are computed by `constant_tables`, which needs NumPy ----------
+
+
+_LLAMA3 = frozenset(("low_freq_factor", "high_freq_factor", "original_max_seq"))
+_SCALINGS = ("default", "linear", "llama3")
+MOST_ELEMENTS = DEFAULT.max_total_bytes // 8
+"""Elements of one constant."""
+
+
+def shape_of(name: str, built: BuiltConstant) -> tuple[int, ...]:
+    """The shape of a constant; a Problem says what is wrong with its arguments."""
+    require_call(name, built)
+    try:
+        shape = SHAPES[built.function](*built.positional, **built.named)
+    except (TypeError, ValueError):
+        shape = (-1,)
+    extents = [item for item in shape if isinstance(item, int) and not isinstance(item, bool) and item >= 0]
+    if len(extents) != len(shape):
+        raise _wrong_arguments(name, built)
+    count = math.prod(extents)
+    if count > MOST_ELEMENTS:
+        raise Problem(OUT_OF_RANGE.at(built.span, what=f"the size of '{name}'", found=count, repair=""))
+    return tuple(extents)
+
+
+def require_call(name: str, built: BuiltConstant) -> None:
+    """A Problem says that a function does not take so many arguments, or none of a name or kind."""
+    try:
+        signature(SHAPES[built.function]).bind(*built.positional, **built.named)
+        SHAPES[built.function](*built.positional, **built.named)
+    except ValueError:
+        # It is about one value and not about the call: `shape_of` reports it.
+        return
+    except TypeError:
+        raise _wrong_arguments(name, built) from None
+
+
+def _wrong_arguments(name: str, built: BuiltConstant) -> Problem:
+    found = f"'{built.function}' of values that it does not take"
+    wanted = f"{built.function}({_taken(built.function)})"
+    return Problem(KIND.at(built.span, what=f"'{name}'", found=found, wanted=wanted, repair=_HINT))
+
+
+def _taken(function: str) -> str:
+    """What a function takes, as its text would name it."""
+    items = signature(SHAPES[function]).parameters.values()
+    return ", ".join(
+        str(item).replace(": 'Value'", "").replace(": Value", "").replace(" ", "") for item in items
+    )
+
+
+_HINT = "sizes are whole numbers of 0 or more, dim is even, the other numbers are positive"
+
+
+def _rope(
+    max_seq: Value,
+    dim: Value,
+    theta: Value = 10000.0,
+    scaling: Value = "default",
+    factor: Value = 1.0,
+    **llama3: Value,
+) -> tuple[Value, ...]:
+    if not llama3.keys() <= _LLAMA3:
+        raise TypeError(f"{', '.join(llama3.keys() - _LLAMA3)}")
+    numbers = (theta, factor, *llama3.values())
+    return _angles(max_seq, dim, numbers) if scaling in _SCALINGS else (-1,)
+
+
+def _yarn(
+    max_seq: Value,
+    dim: Value,
+    scale_factor: Value,
+    theta: Value = 10000.0,
+    *,
+    original_max_seq: Value = 4096,
+    beta_fast: Value = 32.0,
+    beta_slow: Value = 1.0,
+) -> tuple[Value, ...]:
+    return _angles(max_seq, dim, (scale_factor, theta, original_max_seq, beta_fast, beta_slow))
+
+
+def _angles(max_seq: Value, dim: Value, numbers: tuple[Value, ...]) -> tuple[Value, ...]:
+    """One cosine and one sine for each position and pair; every number must be positive."""
+    sound = all(isinstance(item, int | float) and item > 0 for item in numbers)
+    half = dim // 2 if sound and isinstance(dim, int) and dim % 2 == 0 else -1
+    return (max_seq, half, 2)
+
+
+def _listed(*shape: Value) -> tuple[Value, ...]:
+    return shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+
+
+def _filled(shape: Value, value: Value) -> tuple[Value, ...]:
+    return shape if isinstance(shape, tuple) else (shape,)
+
+
+def _counted(end: Value) -> tuple[Value, ...]:
+    return (end,)
+
+
+SHAPES: Mapping[str, Callable[..., tuple[Value, ...]]] = MappingProxyType(
+    {
+        "precompute_rope_freqs": _rope,
+        "precompute_yarn_freqs": _yarn,
+        "zeros": _listed,
+        "ones": _listed,
+        "full": _filled,
+        "arange": _counted,
+    }
+)
+"""For each function that `constants:` may name, the shape of what it gives."""
+
+
+# --- the element type of storage ----------------------------------------------------------------------------
+
+
+DTYPE, PRECISION = "dtype", "precision"
+
+
+def element_named(name: object) -> ElementType | None:
+    """The element type of a word; None for everything else."""
+    return find_in("module", name) if isinstance(name, str) else None
+
+
+def dtype_word(element: ElementType) -> str:
+    """What this language calls an element type."""
+    return name_in("module", element) or element.name
+
+
+def _storage_of(slot: TensorSlot, frame: InstanceFrame, precision: Precision | None) -> ElementType | None:
+    """What a parameter itself says: its type, then its annotations, the last first, then the recipe."""
+    if slot.dtype is not None:
+        return element_named(slot.dtype)
+    for item in reversed(slot.annotations):
+        if item.name in (DTYPE, PRECISION):
+            arguments = read_annotation(item, frame.known).arguments
+            found = element_named(arguments.get("type" if item.name == DTYPE else "storage"))
+            if found is not None:
+                return found
+    return None if precision is None else precision.storage
+
+
+def _marks_of(slot: TensorSlot, path: str, tensor: Tensor, frame: InstanceFrame) -> list[Mark]:
+    """The annotations of a parameter on the variable that it is."""
+    return [
+        Mark(path, tensor, item, read_annotation(item, frame.known).arguments) for item in slot.annotations
+    ]
+
+
+# --- decode caches: what earlier calls computed stays in variables ------------------------------------------
+
+
+SEEN = "tokens_seen"
+
+
+class DecodeCaches:
+    """The variables of a graph that generates: how many tokens were seen, and what each layer keeps of them."""
+
+    def __init__(self, builder: Builder, length: int) -> None:
+        self.length = length
+        self._builder = builder
+        self._seen: Tensor | None = None
+        self._positions: dict[Extent, Tensor] = {}
+
+    @property
+    def seen(self) -> Tensor:
+        """How many tokens earlier calls saw."""
+        if self._seen is None:
+            self._seen = self._builder.variable(SEEN, I64, ())
+        return self._seen
+
+    def positions(self, count: Extent) -> Tensor:
+        """The positions of the tokens of this call; the first to ask makes the next call begin behind them."""
+        if count not in self._positions:
+            # Once for the whole graph: every layer asks, but each token is seen once.
+            if not self._positions:
+                self._advance(count)
+            self._positions[count] = self._builder.call(
+                "llm.positions", self.seen, count=count, results=("positions",)
+            )
+        return self._positions[count]
+
+    def _advance(self, count: Extent) -> None:
+        """Make the next call begin behind the tokens of this one; where there is no room for them, the run ends."""
+        builder = self._builder
+        before, builder.origin = (
+            builder.origin,
+            Origin(f"a cache with room for {self.length} tokens (--cache)"),
+        )
+        room = builder.call("layout.range", first=0, last=self.length + 1, results=("tokens_room",))
+        after = builder.call("llm.advance", self.seen, room, count=count, results=("tokens_after",))
+        builder.origin = before
+        builder.update(self.seen, after)
+
+    def remember(self, path: str, tensor: Tensor, origin: Origin | None) -> Tensor:
+        """The vectors of all positions so far, `[batch, heads, length, width]`, with those of this call put in."""
+        batch, heads, count, width = tensor.shape
+        self.positions(count)
+        cache = self._builder.variable(graph_name(path), tensor.element, (batch, heads, self.length, width))
+        self._builder.origin = origin
+        kept = self._builder.call("llm.remember", cache, tensor, self.seen, results=(f"{cache.name}_now",))
+        self._builder.update(cache, kept)
+        return kept
+
+    def keep(self, path: str, element: ElementType, shape: tuple[Extent, ...]) -> Tensor:
+        """A variable for a state of this shape that the graph computes anew in each call."""
+        return self._builder.variable(graph_name(path), element, shape)
+
+
+# --- declared types against the shapes of tensors; a new name binds a dimension -----------------------------
+
+
+OPEN = "open"
+"""The source of a dimension that is known only at run time."""
+
+
+def shape_text(shape: Sequence[Extent]) -> str:
+    """A shape as messages show it."""
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def element_of(type: TensorType, default: ElementType) -> ElementType:
+    """The element type that a declared type asks for."""
+    found = find_in("module", type.dtype) if type.dtype is not None else None
+    return default if found is None else found
+
+
+def evaluate_extent(expr: Expr, frame: InstanceFrame) -> Extent:
+    """A dimension that is not a new name."""
+    value = evaluate(expr, frame.known)
+    if isinstance(value, bool) or not isinstance(value, int | Dim):
+        found = f"'{value}'" if isinstance(value, str) else str(value)
+        raise Problem(KIND.at(expr.span, what="a dimension", found=found, wanted="an integer", repair=""))
+    return value
+
+
+def unbound_names(item: Expr, frame: InstanceFrame) -> list[str]:
+    """The names in a dimension that nothing has bound yet."""
+    return [name for name in dict.fromkeys(names_in(item)) if name not in frame.known]
+
+
+def match_type(
+    what: str, tensor: Tensor, type: TensorType, frame: InstanceFrame, checks: list[Check]
+) -> Iterator[Diagnostic]:
+    """Whether a tensor has its declared type; dimensions that are new get the extents of the tensor.
+
+    What only a run can decide becomes a check of the graph.
+    """
+    dims = [item for item in type.dims if not isinstance(item, Star | Unchanged)]
+    rank = len(tensor.shape)
+    if len(dims) > rank or (len(dims) == len(type.dims) and len(dims) != rank):
+        yield _wrong(what, tensor, type, frame)
+        return
+    for item, extent in zip(dims, tensor.shape[rank - len(dims) :], strict=True):
+        if isinstance(item, Name) and item.id not in frame.known:
+            frame.dims[item.id] = Known(extent, f"'{what}'", item.span)
+        elif unbound_names(item, frame):
+            # A product of new names has no one solution: it says nothing of the tensor.
+            continue
+        else:
+            truth = dim.equal(evaluate_extent(item, frame), extent)
+            if truth is False:
+                yield _wrong(what, tensor, type, frame)
+                return
+            if truth is not True:
+                text = " ".join(type.span.text.split()) or "another shape"
+                message = (
+                    f"'{what}' of '{frame.name}' is declared {text}, its shape is {shape_text(tensor.shape)}"
+                )
+                checks.append(Check(truth, message, type.span, graphs.DECLARED))
+
+
+def format_known(names: Iterable[str], frame: InstanceFrame) -> str:
+    """The values of names and where they came from; open dimensions are left out."""
+    return format_values(
+        (name for name in names if getattr(frame.known.get(name), "source", "") != OPEN), frame.known
+    )
+
+
+def _describe_operands(tensors: Sequence[Tensor], frame: InstanceFrame | None) -> tuple[str, str]:
+    """Tensors with their shapes, parameters with the names of their dimensions too; and what those names are."""
+    declared = {} if frame is None else _declared(frame)
+    shown: list[str] = []
+    names: list[str] = []
+    for tensor in tensors:
+        text = f"{tensor.name.rpartition('.')[2]} {shape_text(tensor.shape)}"
+        type = declared.get(tensor.name)
+        if type is not None and type.span.end > type.span.start:
+            names += names_in(*type.dims)
+            text = f"{tensor.name.rpartition('.')[2]} {type.span.text} = {shape_text(tensor.shape)}"
+        shown.append(text)
+    return ", ".join(shown), "" if frame is None else format_known(names, frame)
+
+
+def _declared(frame: InstanceFrame) -> dict[str, TensorType]:
+    """The types of the parameters of a declaration, by the variables that they are."""
+    return {
+        graph_name(frame.place(item.path.parts[0].name)): item.type
+        for item in frame.instance.module.tensors
+        if isinstance(item.type, TensorType)
+    }
+
+
+def _wrong(what: str, tensor: Tensor, type: TensorType, frame: InstanceFrame) -> Diagnostic:
+    """A tensor whose shape is not the declared one, with what its dimensions are and where that comes from."""
+    wanted = type.span.text if type.span.end > type.span.start else "another"
+    values = format_known(names_in(*type.dims), frame)
+    return graphs.SHAPE.at(
+        type.span, what=f"'{what}'", found=shape_text(tensor.shape), wanted=wanted, values=values, repair=""
+    )
+
+
+ELEMENT_CODES = frozenset(("SKR071", "SKR076", "SKR086", "SKR211", "SKR273", "SKR274"))
+"""Rules of operators that speak of element types, not of shapes."""
+
+
+class GraphLowering:
+    """Everything that the parts of one compilation add to."""
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        self.settings = settings
+        self.builder = Builder(settings.library, name)
+        self.caches = DecodeCaches(self.builder, settings.cached) if settings.cached else None
+        self.depth = 0
+        """How many instances are being built inside each other."""
+        self.findings: list[Diagnostic] = []
+        self.weights: dict[str, Weight] = {}
+        self.marks: list[Mark] = []
+        self.constants: dict[str, BuiltConstant] = {}
+        self.names: list[tuple[str, Tensor]] = []
+        self.precision: Precision | None = None
+        """What the statement or the recipe that is being built says about element types."""
+        self._parameters: set[str] = set()
+        self._tables: dict[object, Tensor] = {}
+        self._seen: set[tuple[str, int, int, str]] = set()
+        self.checks: list[Check] = []
+        """Declared shapes that only the run can test."""
+        self.steps = 0
+        """Operations of the graph so far."""
+
+    def report(self, finding: Diagnostic, origin: Origin | None = None) -> None:
+        """Add a finding, once: elements of an array have the same ones."""
+        # By code and place alone: the elements of an array differ only in their paths.
+        key = (finding.code, finding.span.start, finding.span.end, finding.span.source.name)
+        if key not in self._seen:
+            self._seen.add(key)
+            self.findings.append(tell_origin(finding, origin))
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the graph has more operations than a graph may have."""
+        return self.steps > self.settings.library.limits.max_operations
+
+    def spend(self, count: int, span: Span, frame: InstanceFrame) -> bool:
+        """Whether so many operations may still be built; the first that may not are reported."""
+        limit = self.settings.library.limits.max_operations
+        before, self.steps = self.steps, self.steps + count
+        # Only the step that crosses the limit reports it, however many follow.
+        if before <= limit < self.steps:
+            what = "the number of operations of the graph"
+            finding = syntax.LIMIT.at(span, what=what, limit=limit, option="max_operations")
+            self.report(finding, frame.origin)
+        return self.steps <= limit
+
+    # --- parameters and constants ---------------------------------------------------------------------------
+
+    def parameter(self, frame: InstanceFrame, slot: TensorSlot) -> Bound:
+        """The variable that a parameter is; None where an optional one has no numbers."""
+        path = frame.place(slot.name)
+        if slot.tied is not None:
+            home = slot_at(frame.instance, slot.tied)
+            return None if home is None else self.parameter(frame, replace(home, name=slot.tied))
+        if path not in self.weights:
+            given = self.settings.given
+            if slot.optional and (given is None or not given(path)):
+                return None
+            element = _storage_of(slot, frame, self.precision) or self.settings.element
+            self.builder.origin = frame.at(slot.name, slot.span)
+            tensor = self.builder.variable(graph_name(path), element, slot.dims)
+            self.weights[path] = Weight(path, tensor, slot)
+            self.marks += _marks_of(slot, path, tensor, frame)
+            self._parameters.add(tensor.name)
+        return self.weights[path].tensor
+
+    def constant(self, frame: InstanceFrame, name: str, built: BuiltConstant) -> Tensor:
+        """The variable that holds a built constant; equal ones are one."""
+        # Each of many layers declares the same rotary table; one variable holds it.
+        key = (built.function, built.positional, tuple(sorted(built.named.items())))
+        if key not in self._tables:
+            shape = shape_of(name, built)
+            tensor = self.builder.variable(graph_name(frame.place(name)), self.settings.element, shape)
+            self.constants[tensor.name] = built
+            self._tables[key] = tensor
+        return self._tables[key]
+
+    def is_parameter(self, value: Bound) -> bool:
+        """Whether a tensor is a parameter of the model."""
+        return isinstance(value, Tensor) and value.name in self._parameters
+
+    # --- calls ----------------------------------------------------------------------------------------------
+
+    def call(
+        self,
+        operator: str,
+        inputs: Sequence[Given],
+        attributes: Mapping[str, nodes_Value],
+        results: Sequence[str],
+        place: CallSite,
+    ) -> tuple[Argument, ...]:
+        """Call an operator of the library; its findings are translated to this language."""
+        self.builder.origin = place.origin
+        try:
+            found = self.builder.call_all(
+                operator,
+                *inputs,
+                types=place.types,
+                results=tuple(map(graph_name, results)),
+                **dict(attributes),
+            )
+        except operators.Problem as problem:
+            first, *others = (self._translated(item, place, inputs) for item in problem.findings)
+            for item in others:
+                self.report(item, place.origin)
+            raise Problem(first) from None
+        self.record(operator, inputs, attributes, found, place)
+        return found
+
+    def _translated(self, finding: Diagnostic, place: CallSite, inputs: Sequence[Given]) -> Diagnostic:
+        """A finding of an operator at the statement that called it."""
+        tensors = [item for item in inputs if isinstance(item, Tensor)]
+        if finding.code in ELEMENT_CODES:
+            types = ", ".join(dict.fromkeys(dtype_word(item.element) for item in tensors))
+            return graphs.DTYPE.at(
+                place.span,
+                operation=place.name,
+                found=types,
+                what="an operand",
+                repair="convert it with @dtype",
+            )
+        operands, values = _describe_operands(tensors, place.frame)
+        message = finding.message.partition(": ")[2] or finding.message
+        why = f"{message}; operands {operands}" if operands else message
+        return graphs.OPERANDS.at(
+            place.span, operation=place.name, why=why, values=values, repair=finding.hint
+        )
+
+    def cast(self, tensor: Tensor, element: ElementType, origin: Origin | None) -> Tensor:
+        """The tensor in another element type."""
+        if tensor.element is element:
+            return tensor
+        self.builder.origin = origin
+        found = self.builder.call("layout.cast", tensor, types={"R": element})
+        span = NOWHERE if origin is None or origin.span is None else origin.span
+        # Recorded like any call: its pullback casts the adjoint back.
+        self.record("layout.cast", (tensor,), {}, (found,), CallSite("cast", span, origin))
+        return found
+
+    # --- what a tape adds -------------------------------------------------------------------------------------
+
+    def record(
+        self,
+        operator: str,
+        inputs: Sequence[Given],
+        attributes: Mapping[str, nodes_Value],
+        results: Sequence[Argument],
+        place: CallSite,
+    ) -> None:
+        """See a call that was made; only a tape keeps it."""
+
+    def visit(self, frame: InstanceFrame, build: Callable[[], tuple[Bound, ...]]) -> tuple[Bound, ...]:
+        """Build an instance whose inputs are bound."""
+        return build()
+
+    def apply_backward(
+        self, operation: Operation, values: Sequence[Bound], targets: tuple[str, ...], frame: InstanceFrame
+    ) -> Sequence[Bound] | None:
+        """What an operation of backward graphs gives; None where the operation is none."""
+        return None
+
+    def is_gradient(self, tensor: Tensor) -> bool:
+        """Whether a tensor is a gradient."""
+        return tensor.name.rpartition(".")[2].startswith("d_")
+
+    def control_gradient(self, value: Tensor, annotation: Annotation, frame: InstanceFrame) -> Tensor:
+        """The value with its `@gradient`, which a graph without gradients does not need."""
+        return value
+
+
+class CallSite:
+    """Where a call is written: the name it is called by, its span, its origin, the types that it fixes.
+
+    `primitive` is what is called there, where that is a primitive.
+    """
+
+    __slots__ = ("frame", "name", "origin", "primitive", "span", "types")
+
+    def __init__(
+        self, name: str, span: Span, origin: Origin | None, frame: InstanceFrame | None = None
+    ) -> None:
+        self.name = name
+        self.span = span
+        self.origin = origin
+        self.frame = frame
+        self.types: Mapping[str, ElementType] | None = None
+        self.primitive: Primitive | None = None

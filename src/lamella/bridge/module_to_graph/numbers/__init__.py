@@ -1,1 +1,0 @@
-"""Constants and scalars: shapes, numbers, and what only the run can compute."""

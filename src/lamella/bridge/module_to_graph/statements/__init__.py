@@ -1,1 +1,0 @@
-"""Statements before they are built: guards decided, patterns written out, order found."""

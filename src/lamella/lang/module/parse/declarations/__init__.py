@@ -1,1 +1,0 @@
-"""Declarations with sections: modules, blocks, models and primitives."""

@@ -1,1 +1,0 @@
-"""Sections beside the program: resources, the tokenizer manifest, the orchestrator's plan."""
