@@ -303,7 +303,7 @@ def test_files_have_codes_too() -> None:
     ("arguments", "meant"),
     [
         (("chek", "x.nem"), "did you mean 'check'?"),
-        (("zzz",), "there are: check, fmt"),
+        (("zzz",), "there are: check, show"),
         (("explain", "NEM14"), "did you mean NEM140 or NEM141 or NEM142?"),
         (("explain", "skr2830"), "did you mean SKR283"),
         (("rules", "nems"), "did you mean 'nem'?"),

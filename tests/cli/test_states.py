@@ -134,7 +134,7 @@ def test_a_model_that_keeps_nothing_is_given_all_tokens(tmp_path: Path) -> None:
 
 WRONG = {
     (): "give --prompt TEXT or --tokens ID,ID…, one of them",
-    ("--tokens", "0", "--prompt", "a"): "one of them",
+    ("--tokens", "0", "--prompt", "a"): "--tokens cannot have an effect on",
     ("--tokens", "0", "--ends", "token"): "'token' names no input and output",
     ("--tokens", "0", "--ends", "word=logits"): "there is no input 'word'",
     ("--tokens", "0", "--ends", "token=scores"): "there is no output 'scores'",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.origin import tell_origin
@@ -15,10 +16,12 @@ from lamella.graph.model import Model
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
 from lamella.ops.problem import Problem
+from lamella.pipeline.languages import TENSOR
 from lamella.pipeline.options import Options
-from lamella.pipeline.tensor import execution
 from lamella.pipeline.tensor.program import KernelFile
-from lamella.pipeline.tensor.stages import Lowered, lower_program
+
+if TYPE_CHECKING:
+    from lamella.pipeline.tensor.stages import Lowered
 
 
 def from_graph(model: Model, path: Path, options: Options) -> KernelGraph:
@@ -52,9 +55,14 @@ def _missing(kernels: KernelGraph) -> Iterator[Diagnostic]:
 
 def lower(model: KernelGraph, to: str, options: Options) -> Lowered:
     """The kernels after their passes, as text for LLVM, or as the code of a processor."""
-    return replace(lower_program(model.program, to, options), placement=tuple(model.placement))
+    lowered = cast("Lowered", TENSOR.lower(_file_of(model), to, options))
+    return replace(lowered, placement=tuple(model.placement))
+
+
+def _file_of(model: KernelGraph) -> KernelFile:
+    return KernelFile(model.program.span.source, model.program, ())
 
 
 def save(model: KernelGraph, path: Path) -> None:
     """Write the text of the kernels."""
-    execution.save(KernelFile(model.program.span.source, model.program, ()), path)
+    TENSOR.save(_file_of(model), path)

@@ -69,12 +69,8 @@ class Lowered:
 
 
 def lower(model: KernelFile, to: str, options: Options) -> Lowered:
-    """The program of a file after its passes, as text for LLVM, or as the code of a processor."""
-    return lower_program(model.program, to, options)
-
-
-def lower_program(program: Program, to: str, options: Options) -> Lowered:
-    """The stages of a program: one for each pass, then LLVM, then the code of a processor."""
+    """The stages of a program: one for each pass, then text for LLVM, then the code of a processor."""
+    program = model.program
     if to not in FORMS:
         raise InputError(
             f"there is no lowering to '{to}' from here", hint=f"kernels lower to: {', '.join(FORMS)}"
