@@ -246,8 +246,10 @@ class Workspace:
     def _parse(
         self, source: Source, name: str, path: Path | None, version: int, standard: bool
     ) -> SourceUnit:
-        shipped_once = _parse_shipped(source.name, source.text, self.limits) if standard else None
-        parsed = shipped_once or parse(source, self.limits)
+        if standard:
+            parsed = _parse_shipped(source.name, source.text, self.limits)
+        else:
+            parsed = parse(source, self.limits)
         digest = sha256(source.text.encode("utf-8", "surrogatepass")).hexdigest()
         unit = SourceUnit(name, parsed.document, path, version, digest, standard)
         self._findings[unit] = tuple(parsed.findings)
