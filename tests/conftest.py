@@ -7,12 +7,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.forked import commands_by_fork
+from tests.support.forked import Lamella, commands_by_fork, run_lamella
 from tests.support.repository import environment
 
 pytest_plugins = ["tests.support.judges.summary"]
@@ -57,6 +58,12 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment of a shell whose `lamella` and `python` start at once, as forks of one process."""
     with commands_by_fork(tmp_path_factory.mktemp("commands"), environment()) as variables:
         yield variables
+
+
+@pytest.fixture
+def lamella(shell: dict[str, str]) -> Lamella:
+    """The command in its own process, as a shell runs it."""
+    return partial(run_lamella, shell)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,15 +7,13 @@ write, fsync and rename fails once), bound streams theirs (tests/plan/test_stcb_
 from __future__ import annotations
 
 import os
-import resource
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.forked import Lamella, small_disk
 from tests.support.repository import ROOT, environment
 
 CONV = ROOT / "examples" / "npu" / "conv_relu.nem"
@@ -37,43 +35,6 @@ REFUSED = {
     "utf-16": (GOOD.decode().encode("utf-16"), "not UTF-8"),
     "binary": (bytes(range(256)) * 64, ""),
 }
-
-
-Lamella = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def lamella(shell: dict[str, str]) -> Lamella:
-    """The command in its own process, as a shell runs it."""
-
-    def run(
-        *arguments: str | Path, data: bytes | None = None, prepare: Callable[[], None] | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            ["lamella", *map(str, arguments)],
-            executable=shutil.which("lamella", path=shell["PATH"]),
-            input=data,
-            stdin=subprocess.DEVNULL if data is None else None,
-            capture_output=True,
-            cwd=ROOT,
-            env=shell,
-            preexec_fn=prepare,
-            timeout=60,
-            check=False,
-        )
-        found = subprocess.CompletedProcess(
-            done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
-        )
-        assert "Traceback" not in found.stderr
-        assert "internal error" not in found.stderr, found.stderr
-        return found
-
-    return run
-
-
-def small_disk() -> None:
-    """No file of this process may grow beyond a kilobyte: what a full disk does, without the disk."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
 
 
 # --- what is read -------------------------------------------------------------------------------------------

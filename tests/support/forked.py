@@ -13,14 +13,17 @@ import os
 import pkgutil
 import resource
 import runpy
+import shutil
 import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
+
+from tests.support.repository import ROOT
 
 SHIM = """#!{python} -IS
 import array, json, os, resource, socket, sys
@@ -45,9 +48,8 @@ def commands_by_fork(folder: Path, environment: dict[str, str]) -> Iterator[dict
         shim.write_text(SHIM.format(python=sys.executable, door=door, program=name), encoding="utf-8")
         shim.chmod(0o755)
     command = [sys.executable, "-m", "tests.support.forked", door]
-    root = Path(__file__).resolve().parents[2]
     server = subprocess.Popen(
-        command, cwd=root, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert server.stdin is not None
     assert server.stdout is not None
@@ -55,6 +57,42 @@ def commands_by_fork(folder: Path, environment: dict[str, str]) -> Iterator[dict
         assert server.stdout.readline() == b"ready\n"
         yield environment | {"PATH": os.pathsep.join([str(folder), environment["PATH"]])}
         server.kill()
+
+
+Lamella = Callable[..., subprocess.CompletedProcess[str]]
+"""The command: its words, `data` for its standard input, and what to `prepare` in the process before it begins."""
+
+
+def run_lamella(
+    shell: dict[str, str],
+    *arguments: str | Path,
+    data: bytes | None = None,
+    prepare: Callable[[], None] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, in the root of the repository, and never see a traceback of it."""
+    done = subprocess.run(
+        ["lamella", *map(str, arguments)],
+        executable=shutil.which("lamella", path=shell["PATH"]),
+        input=data,
+        stdin=subprocess.DEVNULL if data is None else None,
+        capture_output=True,
+        cwd=ROOT,
+        env=shell,
+        preexec_fn=prepare,
+        timeout=60,
+        check=False,
+    )
+    found = subprocess.CompletedProcess(
+        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+    )
+    assert "Traceback" not in found.stderr
+    assert "internal error" not in found.stderr, found.stderr
+    return found
+
+
+def small_disk() -> None:
+    """No file of this process may grow beyond a kilobyte: what a full disk does, without the disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
 
 
 def serve(door: str) -> None:
