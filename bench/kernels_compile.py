@@ -18,7 +18,7 @@ from bench.start import children
 from lamella.backend.cpu import compile_program
 from lamella.backend.cpu.host import host_target
 from lamella.base.source import Source
-from lamella.kernels.library import Shape, batched_gemm, packed_gemm
+from lamella.kernels.library import GemmShape, batched_gemm, packed_gemm
 from lamella.lang.tensor import parse
 from lamella.lang.tensor.nodes import Program
 
@@ -56,8 +56,8 @@ def programs() -> Iterator[tuple[str, Program]]:
         "a product of 512 x 512 x 512",
         parse(Source("gemm.tensor", plain_text((512, 512, 512), "f32", 1)))[0],
     )
-    yield "the same with packed weights", packed_gemm(Shape(512, 512, 512), host_target())
-    yield "a batch of 8 x 8 x 8", batched_gemm(Shape(8, 8, 8))
+    yield "the same with packed weights", packed_gemm(GemmShape(512, 512, 512), host_target())
+    yield "a batch of 8 x 8 x 8", batched_gemm(GemmShape(8, 8, 8))
 
 
 def told(seconds: float, target: float) -> str:

@@ -15,7 +15,7 @@ from lamella.backend.cpu import CompiledKernels, compile_program
 from lamella.backend.cpu.host import host_target
 from lamella.base.arrays import Array
 from lamella.base.source import Source
-from lamella.kernels.library import Shape, pack_panels, packed_gemm
+from lamella.kernels.library import GemmShape, pack_panels, packed_gemm
 from lamella.lang.tensor import parse
 from lamella.lang.tensor.nodes import Memref, Program
 
@@ -102,7 +102,7 @@ def packed_contest(
 def packed_call(report: Report, x: torch.Tensor, w: torch.Tensor) -> Work:
     """Our kernel: the transposed layer, whose left matrix is that of the weights."""
     name = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16"}[x.dtype]
-    shape = Shape(len(w), len(x), x.shape[1])
+    shape = GemmShape(len(w), len(x), x.shape[1])
     groups = 4 * report.threads if report.threads > 1 else 1
     program = packed_gemm(shape, host_target(), name, groups=groups)
     panels = program.functions[0].parameters[0].type

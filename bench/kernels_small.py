@@ -11,7 +11,7 @@ import torch
 from bench.contest import OURS, Report, Work, contest, copy_call, fill, tell, tell_mean, view
 from bench.kernels_gemm import compiled, named, peak_rate
 from lamella.backend.cpu.host import host_target
-from lamella.kernels.library import BLOCK_ROWS, Shape, batched_gemm, stream_result, streamed_gemm
+from lamella.kernels.library import BLOCK_ROWS, GemmShape, batched_gemm, stream_result, streamed_gemm
 
 COUNT = 10_000
 STREAMED_BYTES = 8 << 20
@@ -69,7 +69,7 @@ def bounded_contest(report: Report, work: dict[str, Work], moved: float, amount:
 def batch_contest(report: Report, m: int, n: int, k: int) -> dict[str, float]:
     """Many products of one shape."""
     a, b, c = fill(COUNT, k, m), fill(COUNT, n, k), torch.empty(COUNT, n, m)
-    program = batched_gemm(Shape(m, n, k))
+    program = batched_gemm(GemmShape(m, n, k))
     large = 4 * COUNT * m * n > STREAMED_BYTES
     kernels = compiled(stream_result(program) if large else program, report.threads)
     work: dict[str, Work] = {
@@ -100,7 +100,7 @@ def measure_tall(report: Report, quick: bool) -> None:
     """A matrix of a million rows."""
     m, n, k = (TALL[0] // 10 if quick else TALL[0]), TALL[1], TALL[2]
     a, b, c = fill(k, m), fill(n, k), torch.empty(n, m)
-    kernels = compiled(streamed_gemm(Shape(m, n, k), host_target()), report.threads)
+    kernels = compiled(streamed_gemm(GemmShape(m, n, k), host_target()), report.threads)
     work: dict[str, Work] = {
         OURS: partial(kernels.kernel, view(a), view(b), view(c), groups=-(-m // BLOCK_ROWS)),
         "torch.mm": lambda: torch.mm(b, a, out=c),

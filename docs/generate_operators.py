@@ -1,6 +1,7 @@
 """The pages of docs/operators: every operator of the library, from the text that defines it.
 
-A sentence is the comment above an operator. The judges are those that the tests of the library name.
+A sentence is the comment above an operator, whose last lines may declare traits. The judges are those that the tests
+of the library name.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from lamella.base.source import Source
 from lamella.lang.skriptnd import parse
 from lamella.lang.skriptnd.nodes import Assertion, Document, Dtype, Operator, Parameter
 from lamella.lang.skriptnd.write import bounds_text, type_text, write, write_expression
+from lamella.ops.traits import DERIVED, KNOWN
 
 TITLES = {
     "layout": "shapes and places",
@@ -66,6 +68,7 @@ SECTIONS = {
     "variable": "variable",
     "output": "output",
 }
+TRAITS = "traits:"
 BODY = ("using", "lower", "compose", "update")
 HEAD = "Written here by `make docs` from the text of the library and the tests that judge it."
 
@@ -126,6 +129,14 @@ def _index(modules: list[Module]) -> Iterator[str]:
         names = " · ".join(_link(module, item) for item in module.public)
         yield f"| [{module.name}]({module.name}.md): {TITLES[module.name]} | {names} |"
     yield from ("", f"The newer dialect gives another meaning to {', '.join(changed)}.")
+    yield from ("", "## Traits", "")
+    yield (
+        "What an operator declares of itself in the comment above it, for passes to ask; each is tested on numbers. "
+        "The others follow from formulas and compositions, of models too."
+    )
+    yield from ("", "| trait | values | means |", "|---|---|---|")
+    yield from (f"| {name} | {item.values} | {cell(item.sentence)} |" for name, item in KNOWN.items())
+    yield from (f"| {name}, derived | | {cell(sentence)} |" for name, sentence in DERIVED.items())
 
 
 def _link(module: Module, operator: Operator) -> str:
@@ -152,8 +163,12 @@ def _page(module: Module, judges: Mapping[str, list[str]]) -> Iterator[str]:
 
 
 def _operator(operator: Operator, name: str, judges: list[str]) -> Iterator[str]:
-    yield " ".join(line.lstrip("# ") for line in operator.notes.above)
-    yield from ("", _facts(operator, name, judges), "", "| | name | type | default |", "|---|---|---|---|")
+    lines = [line.lstrip("# ") for line in operator.notes.above]
+    yield " ".join(line for line in lines if not line.startswith(TRAITS))
+    traits = [line.removeprefix(TRAITS).strip() for line in lines if line.startswith(TRAITS)]
+    facts = _facts(operator, name, judges)
+    facts += f" [Traits](README.md#traits): {', '.join(traits)}." if traits else ""
+    yield from ("", facts, "", "| | name | type | default |", "|---|---|---|---|")
     yield from _rows(operator)
     assertions = [item for item in operator.items("assert") if isinstance(item, Assertion)]
     if assertions:

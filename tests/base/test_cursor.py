@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamella.base.collector import collector_paused
 from lamella.base.cursor import BAD, END, Cursor, Lexer, SyntaxProblem
 from lamella.base.diagnostic import Rule
+from lamella.base.gc import gc_paused
 from lamella.base.source import Source
 
 SYNTAX = Rule("X001", "Syntax", "expected {wanted} {where}, found {found}")
@@ -105,7 +105,7 @@ def test_problems_say_what_was_found() -> None:
 
 def test_the_collector_is_given_back() -> None:
     def fail() -> None:
-        with collector_paused(), collector_paused():
+        with gc_paused(), gc_paused():
             seen.append(gc.isenabled())
             raise KeyError
 

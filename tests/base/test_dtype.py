@@ -13,7 +13,7 @@ import pytest
 
 from lamella.base import dtype as types
 from lamella.base.arrays import element_type_of, numpy_dtype
-from lamella.base.dtype import ALL, LANGUAGES, ElementType, Kind, find, find_in, name_in, part_of
+from lamella.base.dtype import ALL, LANGUAGES, ElementType, Kind, component_of, find, find_in, name_in
 
 Info = Callable[[np.dtype[Any]], Any]
 INTEGERS: Info = ml_dtypes.iinfo
@@ -29,7 +29,7 @@ def test_ranges_are_those_of_the_array_types(element: ElementType) -> None:
     elif element.kind is Kind.BOOL:
         assert (element.minimum, element.maximum) == (0, 1)
     else:
-        assert element.largest == float(FLOATS(numpy_dtype(part_of(element))).max)
+        assert element.largest == float(FLOATS(numpy_dtype(component_of(element))).max)
         with pytest.raises(ValueError, match="integer range"):
             _ = element.maximum
 
@@ -66,9 +66,9 @@ def test_languages_name_their_types() -> None:
 
 
 def test_complex_types_have_parts() -> None:
-    assert part_of(types.C32) is types.F32
-    assert part_of(types.C64) is types.F64
-    assert part_of(types.I8) is types.I8
+    assert component_of(types.C32) is types.F32
+    assert component_of(types.C64) is types.F64
+    assert component_of(types.I8) is types.I8
 
 
 def test_types_limits_and_quantisation_do_not_load_numpy() -> None:

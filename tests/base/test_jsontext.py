@@ -41,7 +41,7 @@ def test_a_text_cut_anywhere_is_read_or_refused(value: object, data: st.DataObje
         ('{"a": 1,, }', 1, 9, "property name"),
         ('{\n "a": 1,\n "b" 2}', 3, 6, "':'"),
         ("[1, 2", 1, 6, "','"),
-        ('{"a": 1, "b": {"c": 1,\n "c": 2}}', 2, 2, "the key 'c' stands twice"),
+        ('{"a": 1, "b": {"c": 1,\n "c": 2}}', 2, 2, "has the key 'c' twice"),
         ("", 1, 1, "expecting value"),
         ("1 2", 1, 3, "extra data"),
         ("[" * 100_000, 1, 1, "nests more than 200"),

@@ -11,6 +11,7 @@ import pytest
 from lamella.base import dtype
 from lamella.base.dim import symbol
 from lamella.base.dtype import BOOL, F32, I64
+from lamella.base.errors import Found
 from lamella.base.origin import Origin
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.nodes import AtenCall, Operand
@@ -18,7 +19,6 @@ from lamella.bridge.aten.sizes import compute_size, is_size_operation
 from lamella.bridge.aten.table import find_schema
 from lamella.graph.build import Builder
 from lamella.graph.nodes import Operation, Tensor
-from lamella.ops.problem import Problem
 from tests.support.bridge.aten.judge import library
 
 BAD = Path(__file__).parent.parent / "lang" / "skriptnd" / "bad"
@@ -39,7 +39,7 @@ def findings(lines: list[str]) -> list[str]:
             continue
         try:
             run(builder, line, tensors)
-        except Problem as problem:
+        except Found as problem:
             return [item.code for item in problem.findings]
     return []
 
@@ -77,7 +77,7 @@ def test_wrong_calls_are_found_and_right_ones_are_not(name: str) -> None:
 
 
 def message(name: str, **operands: Operand) -> str:
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(Found) as caught:
         call(Builder(library(), "refused"), name, **operands)
     return caught.value.findings[0].message
 
@@ -105,7 +105,7 @@ def test_findings_and_operations_tell_where_they_come_from() -> None:
     origin = Origin("layer.fc1")
     schema = find_schema("aten.relu")
     assert schema is not None
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(Found) as caught:
         build_call(Builder(library(), "told"), AtenCall(schema, {"self": 1}), origin)
     assert caught.value.findings[0].origins == ("layer.fc1",)
     builder = Builder(library(), "told")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from lamella.base.dim import Dim, Extent, substitute, symbol
 from lamella.base.dtype import F32
+from lamella.base.errors import Found
 from lamella.bridge.aten.nodes import Operand, Result
 from lamella.bridge.aten.sizes import compute_size, is_size_operation
 from lamella.graph.nodes import Tensor
-from lamella.ops.problem import Problem
 
 PAIRS: dict[str, Callable[[int, int], int]] = {
     **{"add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv},
@@ -107,7 +107,7 @@ def test_results_are_picked() -> None:
     ],
 )
 def test_refusals(name: str, operands: tuple[Operand | Result, ...], reason: str) -> None:
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(Found) as caught:
         compute_size(name, operands)
     assert caught.value.findings[0].code == "SKR375"
     assert reason in caught.value.findings[0].message
@@ -124,5 +124,5 @@ def square(size: object, steps: int) -> object:
 
 @pytest.mark.parametrize("size", [3, compute_size("add", [N, M])])
 def test_sizes_that_grow_are_refused(size: object) -> None:
-    with pytest.raises(Problem, match="is no size"):
+    with pytest.raises(Found, match="is no size"):
         square(size, 99)

@@ -10,10 +10,10 @@ from hypothesis import assume, given, settings
 from lamella.backend.cpu import compile_program
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.base.arrays import Array, element_type_of
-from lamella.bridge.graph_to_kernels.contraction import write_contraction
-from lamella.bridge.graph_to_kernels.steps import Unsupported, terms
-from lamella.bridge.graph_to_kernels.terms import Held, stored_type
-from lamella.kernels.build import Builder, Names
+from lamella.base.errors import Unsupported
+from lamella.bridge.graph_to_kernels.contraction import terms, write_contraction
+from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
+from lamella.kernels.build import Builder, FreshNames
 from lamella.lang.tensor import check
 from lamella.lang.tensor.nodes import Function, Parameter, Program, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
@@ -33,17 +33,17 @@ def flatten(tensors: Mapping[str, Array | tuple[Array, ...]]) -> Flat:
     return found
 
 
-def held(key: tuple[str, int | None], array: Array) -> Held:
+def held(key: tuple[str, int | None], array: Array) -> TensorView:
     """A tensor as kernels see it."""
     element = element_type_of(array.dtype)
     assert element is not None
-    return Held(Value(f"{key[0]}{'' if key[1] is None else key[1]}"), element, array.shape)
+    return TensorView(Value(f"{key[0]}{'' if key[1] is None else key[1]}"), element, array.shape)
 
 
 def kernel_of(contraction: Contraction, arrays: Flat) -> tuple[Program, int]:
     """A program of one kernel over all tensors, and the number of its work-groups."""
     tensors = {key: held(key, array) for key, array in arrays.items()}
-    builder = Builder(Names({item.memref.name for item in tensors.values()} | {"fault"}))
+    builder = Builder(FreshNames({item.memref.name for item in tensors.values()} | {"fault"}))
     groups, _ = write_contraction(builder, contraction, tensors, Scalar("f64"), Value("fault"), True)
     parameters = [
         Parameter(item.memref, make_memref(stored_type(item.element), item.shape[::-1]))

@@ -16,6 +16,7 @@ import lamella
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dim import add, mul, symbol
 from lamella.base.dtype import F32
+from lamella.base.errors import Found
 from lamella.bridge.aten.table import OverloadRow, rows
 from lamella.bridge.graph_to_nac import Writing, canonical, graph_to_nac
 from lamella.graph.build import Builder
@@ -23,7 +24,6 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import members
 from lamella.lang.nac import File, check
-from lamella.ops.problem import Problem
 from lamella.pipeline.api import load
 from tests.support.bridge.aten.cases import CASES, PLAIN
 from tests.support.bridge.aten.elements import single
@@ -88,7 +88,7 @@ def test_every_overload_comes_back(row: OverloadRow) -> None:
             case = draw(random, row.schema)
             overload(row.schema.name)(**case)
             judged = Judged(row.schema.name, case)
-        except (RuntimeError, IndexError, TypeError, NotImplementedError, ValueError, Problem):
+        except (RuntimeError, IndexError, TypeError, NotImplementedError, ValueError, Found):
             continue
         results = [item for item in flat(judged.result) if isinstance(item, Tensor)]
         model = Model(judged.builder.finish(*results), library())

@@ -19,8 +19,7 @@ import pytest
 from lamella.backend.formula import contract
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
-from lamella.graph.data.dat import Stored, decode_dat, encode_dat
-from lamella.graph.data.header import Item
+from lamella.graph.data.dat import DatItem, Stored, decode_dat, encode_dat
 from lamella.graph.data.safetensors import decode_safetensors, encode_safetensors
 from tests.support.fuzz.nem_walk import judge_refusal
 from tests.support.fuzz.skriptnd_mutate import mutate_text
@@ -84,7 +83,9 @@ def tensor_files() -> list[bytes]:
     numbers = np.arange(6).reshape(2, 3)
     kinds = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?")
     plain = [encode_dat(numbers.astype(kind), "t") for kind in kinds]
-    codes = [encode_dat(Stored(numbers, item, 5), "t") for item in (Item.QUANTIZED_SIGNED, Item.UNSIGNED)]
+    codes = [
+        encode_dat(Stored(numbers, item, 5), "t") for item in (DatItem.QUANTIZED_SIGNED, DatItem.UNSIGNED)
+    ]
     return plain + codes
 
 

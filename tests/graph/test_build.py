@@ -7,12 +7,12 @@ from hypothesis import given
 
 from lamella.base import dtype
 from lamella.base.dim import symbol
+from lamella.base.errors import Found
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Loop, Tensor
 from lamella.graph.verify import verify
 from lamella.ops.library import Library
-from lamella.ops.problem import Problem
 from tests.support.strategies.graph import library, models
 
 
@@ -109,10 +109,10 @@ def test_outputs_that_nothing_computes_are_copied() -> None:
 def test_wrong_calls_say_what_is_wrong() -> None:
     build = Builder(Library(), "G")
     x = build.input("x", dtype.F32, (2, 3))
-    with pytest.raises(Problem) as problem:
+    with pytest.raises(Found) as problem:
         build.call("linalg.matmul", x, x)
     assert "matmul" in problem.value.findings[0].message or problem.value.findings[0].labels
-    with pytest.raises(Problem):
+    with pytest.raises(Found):
         build.call("math.nothing", x)
     with pytest.raises(ValueError, match="moments"):
         build.call("math.moments", x)

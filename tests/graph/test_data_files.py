@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from docs.generate import expected, repaired
-from lamella.graph.data import Item, Stored, decode_dat, encode_dat, read_dat, write_dat
+from lamella.graph.data import DatItem, Stored, decode_dat, encode_dat, read_dat, write_dat
 from tests.support.graph.data_files import findings, header_of, judge, little_endian, pack_bits
 
 BAD = Path(__file__).parents[1] / "lang" / "skriptnd" / "bad"
 DESCRIBED = sorted(path for path in BAD.glob("skr3[4-6]*.txt") if not re.search("skr3(58|59|69)", path.name))
-INTEGERS = (Item.UNSIGNED, Item.SIGNED, Item.QUANTIZED_UNSIGNED, Item.QUANTIZED_SIGNED)
+INTEGERS = (DatItem.UNSIGNED, DatItem.SIGNED, DatItem.QUANTIZED_UNSIGNED, DatItem.QUANTIZED_SIGNED)
 
 
 @pytest.mark.parametrize("path", DESCRIBED, ids=lambda path: path.stem)
@@ -27,7 +27,7 @@ def test_wrong_files_are_found_and_right_ones_are_not(path: Path, tmp_path: Path
 
 
 @st.composite
-def integer_files(draw: st.DrawFn) -> tuple[Item, int, list[int], tuple[int, ...]]:
+def integer_files(draw: st.DrawFn) -> tuple[DatItem, int, list[int], tuple[int, ...]]:
     """An item type, a width, values that fit and a shape."""
     item, bits = draw(st.sampled_from(INTEGERS)), draw(st.integers(1, 64))
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if item.is_signed else (0, (1 << bits) - 1)
@@ -38,7 +38,7 @@ def integer_files(draw: st.DrawFn) -> tuple[Item, int, list[int], tuple[int, ...
 
 
 @given(integer_files())
-def test_integers_of_every_width(case: tuple[Item, int, list[int], tuple[int, ...]]) -> None:
+def test_integers_of_every_width(case: tuple[DatItem, int, list[int], tuple[int, ...]]) -> None:
     item, bits, values, shape = case
     packed = pack_bits(values, bits) if bits % 8 else little_endian(values, bits // 8)
     image = header_of(shape, bits, int(item)) + packed
@@ -52,7 +52,7 @@ def test_integers_of_every_width(case: tuple[Item, int, list[int], tuple[int, ..
 @pytest.mark.parametrize("count", [1, (1 << 16) - 1, (1 << 16) + 3])
 def test_long_files_are_unpacked_in_parts(count: int) -> None:
     values = np.random.default_rng(1).integers(-(1 << 4), 1 << 4, count).astype(np.int8)
-    image = encode_dat(Stored(values, Item.SIGNED, 5), "x.dat")
+    image = encode_dat(Stored(values, DatItem.SIGNED, 5), "x.dat")
     assert image[128:] == pack_bits(values.tolist(), 5)
     assert np.array_equal(decode_dat(image, "x.dat").values, values)
 
@@ -87,7 +87,7 @@ def test_floats_keep_their_bits() -> None:
 def test_signed_integers_of_old_files() -> None:
     image = header_of((2,), 16, 1, reserved=1) + little_endian([-2, 5], 2)
     stored = decode_dat(image, "x.dat")
-    assert stored.item is Item.SIGNED
+    assert stored.item is DatItem.SIGNED
     assert stored.values.tolist() == [-2, 5]
 
 
@@ -97,7 +97,7 @@ def test_signed_integers_of_old_files() -> None:
         (np.zeros((1,) * 9), "9 axes"),
         (np.zeros((2, 0)), "extent"),
         (np.zeros(2, np.complex64), "c32"),
-        (Stored(np.array([8]), Item.SIGNED, 4), "8 .. 8 leave -8 .. 7"),
+        (Stored(np.array([8]), DatItem.SIGNED, 4), "8 .. 8 leave -8 .. 7"),
     ],
 )
 def test_what_the_format_cannot_say_is_refused(values: Stored, word: str) -> None:

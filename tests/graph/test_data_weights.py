@@ -14,7 +14,7 @@ from lamella.base import dtype
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.graph.data import (
-    Item,
+    DatItem,
     Stored,
     read_safetensors,
     read_weights,
@@ -123,7 +123,7 @@ def test_codes_are_what_the_quantizer_says(tmp_path: Path) -> None:
     scale, zero = (0.5, 0.25, 2.0), (1, 0, -1)
     attributes = (("zero_point", zero), ("scale", scale), ("bits", 4), ("signed", True), ("symmetric", False))
     quantizer = Quantization("quant.zero_point_linear_quantize", (*attributes, ("channel_axis", 1)))
-    write_dat(tmp_path / "w.dat", Stored(raw, Item.QUANTIZED_SIGNED, 4))
+    write_dat(tmp_path / "w.dat", Stored(raw, DatItem.QUANTIZED_SIGNED, 4))
     found = read_weights(tmp_path, graph(Tensor("w", dtype.F32, (2, 3), quantizer)))
     assert not found.findings
     wanted = [[(code - zero[k]) * scale[k] for k, code in enumerate(row)] for row in raw.tolist()]
@@ -134,7 +134,7 @@ def test_codes_are_what_the_quantizer_says(tmp_path: Path) -> None:
 def test_the_ends_of_a_range_are_its_first_and_last_code(
     signed: bool, symmetric: bool, low: int, high: int, tmp_path: Path
 ) -> None:
-    item = Item.QUANTIZED_SIGNED if signed else Item.QUANTIZED_UNSIGNED
+    item = DatItem.QUANTIZED_SIGNED if signed else DatItem.QUANTIZED_UNSIGNED
     attributes = (
         ("min", (-1.0,)),
         ("max", (3.0,)),

@@ -16,7 +16,7 @@ from tests.support.graph.running import evaluate, run, same
 from tests.support.strategies.graph import models
 
 LAYOUT = ("transpose", "unary", "binary", "conv", "pool_window", "reduce_axes", "concat")
-EXACT = ("simplify", "merge_equal", "remove_dead", "cancel_transposes")
+EXACT = ("simplify", "cse", "dce", "cancel_transposes")
 EXTENTS = st.integers(1, 4).map(lambda size: {"n": size})
 
 

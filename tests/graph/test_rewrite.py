@@ -11,7 +11,18 @@ from lamella.base.dim import symbol
 from lamella.base.origin import Origin
 from lamella.graph.model import Model
 from lamella.graph.nodes import Branch, Graph, Loop, Node, Operation, Tensor, regions, walk
-from lamella.graph.rewrite import Change, Walk, defined, made, members, producers, rename, rewrite, used, uses
+from lamella.graph.rewrite import (
+    Replacement,
+    RewriteWalk,
+    defined,
+    members,
+    operands_of,
+    producers,
+    rename,
+    results_of,
+    rewrite,
+    uses,
+)
 from lamella.graph.verify import verify
 from tests.support.graph.texts import small
 from tests.support.strategies.graph import models
@@ -22,7 +33,7 @@ FLOW = (
 )
 
 
-def keep(node: Node, walk: Walk) -> Change | None:
+def keep(node: Node, walk: RewriteWalk) -> Replacement | None:
     return None
 
 
@@ -40,13 +51,13 @@ def test_every_node_is_seen_once_and_after_what_it_reads(model: Model) -> None:
     seen: list[str] = [item.name for item in defined(replace(model.graph, nodes=()))]
     nodes = 0
 
-    def visit(node: Node, walk: Walk) -> Change | None:
+    def visit(node: Node, walk: RewriteWalk) -> Replacement | None:
         nonlocal nodes
         nodes += 1
         outer = {item.name for region in regions(node) for item in region.inputs}
-        inner = {item.name for region in regions(node) for one in region.nodes for item in made(one)}
-        assert {item.name for item in used(node)} <= {*seen, *outer, *inner, *walk_inputs}
-        seen.extend(item.name for item in made(node))
+        inner = {item.name for region in regions(node) for one in region.nodes for item in results_of(one)}
+        assert {item.name for item in operands_of(node)} <= {*seen, *outer, *inner, *walk_inputs}
+        seen.extend(item.name for item in results_of(node))
         return None
 
     walk_inputs = {
@@ -59,25 +70,25 @@ def test_every_node_is_seen_once_and_after_what_it_reads(model: Model) -> None:
 def test_a_stand_in_reaches_into_regions() -> None:
     model = flow()
 
-    def visit(node: Node, walk: Walk) -> Change | None:
+    def visit(node: Node, walk: RewriteWalk) -> Replacement | None:
         if isinstance(node, Operation) and node.operator == "math.exp":
             (source,), (output,) = members(node.inputs), members(node.outputs)
             assert isinstance(source, Tensor)
-            return Change(results={output.name: source})
+            return Replacement(results={output.name: source})
         return None
 
     found = rewrite(model.graph, visit)
-    assert "a" not in {item.name for node in walk(found.nodes) for item in used(node)}
+    assert "a" not in {item.name for node in walk(found.nodes) for item in operands_of(node)}
     assert not verify(found, model.library)
 
 
 def test_stand_ins_of_another_shape_are_refused() -> None:
     model = small("x: real[2]; z: real[3];", "y = math.exp(x);")
 
-    def visit(node: Node, walk: Walk) -> Change | None:
+    def visit(node: Node, walk: RewriteWalk) -> Replacement | None:
         other = model.graph.inputs[1]
         assert isinstance(other, Tensor)
-        return Change(results={"y": other})
+        return Replacement(results={"y": other})
 
     assert rewrite(model.graph, visit) == model.graph
 
@@ -90,11 +101,11 @@ def test_outputs_keep_their_names_whatever_stands_in() -> None:
         "y: real; z: real; w: real",
     )
 
-    def visit(node: Node, walk: Walk) -> Change | None:
+    def visit(node: Node, walk: RewriteWalk) -> Replacement | None:
         if isinstance(node, Operation) and node.operator == "math.iden":
             (source,), (output,) = members(node.inputs), members(node.outputs)
             assert isinstance(source, Tensor)
-            return Change(results={output.name: source})
+            return Replacement(results={output.name: source})
         return None
 
     found = rewrite(model.graph, visit)
@@ -104,14 +115,14 @@ def test_outputs_keep_their_names_whatever_stands_in() -> None:
 
 
 def test_names_are_fresh() -> None:
-    walk_of = Walk(flow().graph)
+    walk_of = RewriteWalk(flow().graph)
     assert [walk_of.fresh("a"), walk_of.fresh("a"), walk_of.fresh("new")] == ["a_1", "a_2", "new"]
 
 
 def test_makers_and_constants_are_known_on_the_way() -> None:
     found: list[str] = []
 
-    def visit(node: Node, walk: Walk) -> Change | None:
+    def visit(node: Node, walk: RewriteWalk) -> Replacement | None:
         if isinstance(node, Operation):
             maker = walk.maker(node.inputs[0])
             found.append(maker.operator if maker else "")
@@ -138,7 +149,7 @@ def test_everything_is_made_once(model: Model) -> None:
     names = [item.name for item in defined(model.graph)]
     assert len(names) == len(set(names))
     makers = producers(model.graph)
-    assert all(name in {item.name for item in made(node)} for name, node in makers.items())
+    assert all(name in {item.name for item in results_of(node)} for name, node in makers.items())
 
 
 def test_extents_are_renamed_with_the_tensor_that_tells_them() -> None:

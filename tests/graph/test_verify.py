@@ -12,11 +12,11 @@ import pytest
 from docs.generate import expected, repaired
 from lamella.base import dtype
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import Found
 from lamella.graph.nodes import Branch, Constant, Graph, Loop, Node, Operation, Region, Tensor, Update
 from lamella.graph.passes.specialise_shapes import specialise_shapes
 from lamella.graph.rewrite import members
 from lamella.graph.verify import verify
-from lamella.ops.problem import Problem
 from tests.support.graph.texts import model_of, small
 from tests.support.strategies.graph import library
 
@@ -191,7 +191,7 @@ def judged(text: str) -> list[Diagnostic]:
     model = model_of("\n".join(line for line in text.splitlines() if not line.startswith("set ")))
     try:
         specialise_shapes(model, {wanted[1]: int(wanted[2])})
-    except Problem as problem:
+    except Found as problem:
         return list(problem.findings)
     return []
 

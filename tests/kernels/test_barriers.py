@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from lamella.base.source import Source
 from lamella.kernels.locals import local_size, stack_offset
 from lamella.kernels.passes import insert_barriers, lower
-from lamella.kernels.rewrite import change_functions, rewrite, tell_apart, walk
+from lamella.kernels.rewrite import change_functions, make_names_unique, rewrite, walk
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import nodes as n
 from lamella.lang.tensor import parse
@@ -168,7 +168,7 @@ def _collective(region: n.Region) -> Iterator[n.Statement]:
 
 
 def read(text: str) -> n.Program:
-    return change_functions(parse(Source("kernels.tensor", text)).program, tell_apart)
+    return change_functions(parse(Source("kernels.tensor", text)).program, make_names_unique)
 
 
 @given(kernels(depth=1))

@@ -19,7 +19,7 @@ from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.source import Source
 from lamella.kernels.fold import fold_arith, fold_cast, fold_compare
 from lamella.kernels.passes.fold_constants import fold_constants
-from lamella.kernels.rewrite import change_functions, tell_apart, walk
+from lamella.kernels.rewrite import change_functions, make_names_unique, walk
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import check, parse
 from lamella.lang.tensor import nodes as n
@@ -76,7 +76,7 @@ def test_casts(source: str, target: str, whole: int, real: float) -> None:
 
 
 def folded(text: str) -> list[n.Statement]:
-    program = change_functions(parse(Source("kernels.tensor", text)).program, tell_apart)
+    program = change_functions(parse(Source("kernels.tensor", text)).program, make_names_unique)
     found = fold_constants(program, TARGET)
     assert not errors(check(found)), check(found)
     return list(walk(found.functions[0].body))

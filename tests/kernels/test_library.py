@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.backend.interpreter import compile_program
-from lamella.kernels.library import Shape, batched_gemm, pack_panels, packed_gemm, tall_gemm
+from lamella.kernels.library import GemmShape, batched_gemm, pack_panels, packed_gemm, tall_gemm
 from lamella.kernels.passes import lower
 from lamella.kernels.target import find_target
 from lamella.lang.tensor.nodes import Memref, Program
@@ -50,14 +50,14 @@ def test_panels_hold_the_matrix(m: int, k: int, rows: int, pack: int) -> None:
 @pytest.mark.parametrize(
     ("shape", "groups"),
     [
-        (Shape(70, 5, 9), 1),
-        (Shape(96, 33, 40), 3),
-        (Shape(100, 1, 3), 2),
-        (Shape(300, 2, 13), 1),
-        (Shape(320, 4, 8), 3),
+        (GemmShape(70, 5, 9), 1),
+        (GemmShape(96, 33, 40), 3),
+        (GemmShape(100, 1, 3), 2),
+        (GemmShape(300, 2, 13), 1),
+        (GemmShape(320, 4, 8), 3),
     ],
 )
-def test_packed_products(target: str, element: str, shape: Shape, groups: int) -> None:
+def test_packed_products(target: str, element: str, shape: GemmShape, groups: int) -> None:
     random = np.random.default_rng(1)
     a, b = (draw_array(random, element, size) for size in ((shape.m, shape.k), (shape.k, shape.n)))
     wide = {"bf16": "f32", "i8": "i32"}.get(element, element)
@@ -75,7 +75,7 @@ def test_packed_products(target: str, element: str, shape: Shape, groups: int) -
 @pytest.mark.parametrize("transposes", [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("beta", [0, 1])
 def test_batches(transposes: tuple[bool, bool], beta: int) -> None:
-    random, shape = np.random.default_rng(2), Shape(5, 4, 3)
+    random, shape = np.random.default_rng(2), GemmShape(5, 4, 3)
     sizes = [(3, 5) if transposes[0] else (5, 3), (4, 3) if transposes[1] else (3, 4), (5, 4)]
     arrays = [draw_array(random, "f32", (*size, 6)) for size in sizes]
     a, b, before = (widen(item, "f32") for item in arrays)
@@ -89,5 +89,5 @@ def test_batches(transposes: tuple[bool, bool], beta: int) -> None:
 def test_tall_matrices(m: int) -> None:
     random = np.random.default_rng(3)
     arrays = [draw_array(random, "f64", size) for size in ((m, 4), (4, 3), (m, 3))]
-    run(tall_gemm(Shape(m, 3, 4), "f64", 128), arrays, "cpu-avx512", -(-m // 128))
+    run(tall_gemm(GemmShape(m, 3, 4), "f64", 128), arrays, "cpu-avx512", -(-m // 128))
     assert np.allclose(arrays[2], arrays[0] @ arrays[1], rtol=1e-12, atol=1e-12)

@@ -10,7 +10,7 @@ from lamella.base.diagnostic import LamellaError
 from lamella.base.source import Source
 from lamella.kernels.locals import local_bytes, local_size, stack_offset
 from lamella.kernels.passes import place_locals, stop_lifetimes
-from lamella.kernels.rewrite import change_functions, tell_apart, used_values, walk
+from lamella.kernels.rewrite import change_functions, make_names_unique, used_values, walk
 from lamella.kernels.target import Target, find_target
 from lamella.lang.tensor import check, parse, write
 from lamella.lang.tensor import nodes as n
@@ -20,7 +20,7 @@ TARGET = find_target("cpu-avx512")
 
 
 def read(text: str) -> n.Program:
-    return change_functions(parse(Source("kernels.tensor", text)).program, tell_apart)
+    return change_functions(parse(Source("kernels.tensor", text)).program, make_names_unique)
 
 
 def place(program: n.Program, target: Target = TARGET) -> n.Function:

@@ -11,7 +11,7 @@ from lamella.backend.interpreter import compile_program
 from lamella.base.diagnostic import errors
 from lamella.base.source import Source
 from lamella.kernels.passes.lower_foreach import lower_foreach
-from lamella.kernels.rewrite import change_functions, tell_apart, walk
+from lamella.kernels.rewrite import change_functions, make_names_unique, walk
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import check, parse
 from lamella.lang.tensor import nodes as n
@@ -22,7 +22,7 @@ SIDE = 44
 
 
 def lowered(text: str) -> n.Program:
-    program = change_functions(parse(Source("kernels.tensor", text)).program, tell_apart)
+    program = change_functions(parse(Source("kernels.tensor", text)).program, make_names_unique)
     found = lower_foreach(program, TARGET)
     assert not errors(check(found)), check(found)
     return found

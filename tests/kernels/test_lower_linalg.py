@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from lamella.backend.interpreter import compile_program
 from lamella.base.source import Source
 from lamella.kernels.passes.lower_linalg import Planner, lower_linalg
-from lamella.kernels.passes.lower_linalg.operands import Product
-from lamella.kernels.passes.lower_linalg.tiles import Plan, plan_product, split
+from lamella.kernels.passes.lower_linalg.operands import GemmOperands
+from lamella.kernels.passes.lower_linalg.tiles import TilePlan, plan_product, split
 from lamella.kernels.target import Target, find_target
 from lamella.lang.tensor import check, parse, write
 from lamella.lang.tensor.nodes import Blas, Program
@@ -175,7 +175,7 @@ CASES = st.builds(
     contiguous=st.booleans(),
 )
 PLANS = st.builds(
-    Plan,
+    TilePlan,
     rows=st.integers(1, 4),
     columns=st.integers(1, 5),
     depth=st.integers(1, 3),
@@ -186,7 +186,7 @@ PLANS = st.builds(
 )
 
 
-def legal(plan: Plan, product: Product) -> Plan:
+def legal(plan: TilePlan, product: GemmOperands) -> TilePlan:
     """A drawn plan within what a plan may say of a product."""
     block = plan.block if product.wide == product.c.type.element and not product.atomic else None
     known = block is not None or isinstance(product.k, int)
@@ -194,7 +194,7 @@ def legal(plan: Plan, product: Product) -> Plan:
     return replace(plan, block=block, pack_a=pack_a, pack_b=plan.pack_b and known)
 
 
-def packed(plan: Plan, product: Product) -> Plan:
+def packed(plan: TilePlan, product: GemmOperands) -> TilePlan:
     """A drawn plan for packs, where they are of a product's elements."""
     element, pack = product.a.type.element, {"bf16": 2, "i8": 4}[product.a.type.element]
     block = None if plan.block is None else 2 * pack * plan.block
@@ -206,7 +206,7 @@ def packed(plan: Plan, product: Product) -> Plan:
 
 
 @given(CASES, PLANS, st.integers(0, 99), st.sampled_from(["bf16", "i8"]), st.booleans())
-def test_packs_compute_the_same(case: Case, plan: Plan, seed: int, element: str, wide: bool) -> None:
+def test_packs_compute_the_same(case: Case, plan: TilePlan, seed: int, element: str, wide: bool) -> None:
     result = ({"bf16": "f32", "i8": "i32"}[element]) if wide else element
     case = replace(case, elements=(element, element, result))
     agree(case, lambda product, _: packed(plan, product), seed)
@@ -221,7 +221,7 @@ def test_packs_of_a_target(element: str, static: bool) -> None:
 
 
 @given(CASES, PLANS, st.integers(0, 99))
-def test_every_plan_computes_the_same(case: Case, plan: Plan, seed: int) -> None:
+def test_every_plan_computes_the_same(case: Case, plan: TilePlan, seed: int) -> None:
     agree(case, lambda product, _: legal(plan, product), seed)
 
 
@@ -238,7 +238,7 @@ def test_atomic_products(element: str, beta: float, static: bool) -> None:
         (element,) * 3, (5, 4, 3), static=static, factors=(2.0, beta), known=(False, True), atomic=True
     )
     agree(case)
-    agree(case, lambda _, __: Plan(2, 3, 2, None))
+    agree(case, lambda _, __: TilePlan(2, 3, 2, None))
 
 
 @pytest.mark.parametrize("transposes", list(product((False, True), repeat=2)))

@@ -10,7 +10,7 @@ from lamella.base.diagnostic import errors
 from lamella.base.source import Source
 from lamella.kernels.build import names_of
 from lamella.kernels.passes import lower
-from lamella.kernels.rewrite import copy_region, rename_region, tell_apart, walk
+from lamella.kernels.rewrite import copy_region, make_names_unique, rename_region, walk
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import check, parse
 from lamella.lang.tensor import nodes as n
@@ -40,7 +40,7 @@ TWICE = """func @f(%A: memref<i32x3>) {
 
 def test_names_that_come_twice_are_told_apart() -> None:
     program = parse(Source("a.tensor", TWICE)).program
-    apart = n.Program((tell_apart(program.functions[0]),))
+    apart = n.Program((make_names_unique(program.functions[0]),))
     names = [item.name for item in defined_values(apart.functions[0].body)]
     assert len(names) == len(set(names))
     results = []
@@ -53,7 +53,7 @@ def test_names_that_come_twice_are_told_apart() -> None:
 
 @given(kernels())
 def test_copies_have_names_of_their_own(kernel: Kernel) -> None:
-    function = tell_apart(parse(Source("a.tensor", kernel.text)).program.functions[0])
+    function = make_names_unique(parse(Source("a.tensor", kernel.text)).program.functions[0])
     copy = copy_region(function.body, names_of(function), {})
     old = {item.name for item in defined_values(function.body)}
     assert not old & {item.name for item in defined_values(copy)}

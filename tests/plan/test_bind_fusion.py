@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lamella.plan.stcb.nodes import Record
+from lamella.plan.stcb.nodes import TaskRecord
 from tests.support.plan.binding import bind_plan, device_text, equals_program, read
 
 N = 64
@@ -41,14 +41,14 @@ DEVICE = device_text(tokens=32).replace(
 )
 
 
-def program(tmp_path: Path, **parts: object) -> tuple[list[Record], bool]:
+def program(tmp_path: Path, **parts: object) -> tuple[list[TaskRecord], bool]:
     """The records of a pipeline and whether its stream gives the program's bytes."""
     given = {"window": 2, "keep": "", "out": "Y", "relu": "", "store": "", "more": ""} | parts
     bound = bind_plan(read(DEVICE + HEAD + LOOP.format(**given), tmp_path))
     return list(bound.stream.engines[0]), equals_program(bound)
 
 
-def chained(records: list[Record]) -> list[str]:
+def chained(records: list[TaskRecord]) -> list[str]:
     return [record.op for record in records if record.chain]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lamella.lang.nem.resolved import Index, Plan, Resource, Task
 from lamella.plan.bind import bind
 from lamella.plan.stcb.nodes import Stream
-from lamella.plan.stcb.verify import verify_stream
+from lamella.plan.stcb.validate import verify_stream
 from tests.support.plan.binding import on_engines, precedence, times_of
 from tests.support.plan.build import Builder, device, loop, region, wait
 from tests.support.plan.programs import Writer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lamella.lang.nem.resolved import Buffer
-from lamella.plan.capacity import check_capacity
+from lamella.plan.verify import check_capacity
 from tests.support.plan.build import Builder, buffer, device
 
 

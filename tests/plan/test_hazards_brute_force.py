@@ -9,7 +9,7 @@ from typing import NamedTuple
 from lamella.lang.nem.resolved import Plan, Task
 from lamella.plan.expand import expand
 from lamella.plan.hazards import find_hazards
-from lamella.plan.hazards.accesses import Access, Point, iteration_at
+from lamella.plan.hazards.accesses import OperandAccess, Point, iteration_at
 from lamella.plan.hazards.find import Hazard
 from tests.support.plan.programs import SIZE, Writer
 
@@ -103,11 +103,11 @@ class Unrolled:
         assert hazard.kind == kinds[wanted[0][1], wanted[1][1]]
 
 
-def instance(access: Access, point: Point) -> Instance:
+def instance(access: OperandAccess, point: Point) -> Instance:
     return access.site.task.number, tuple(sorted(iteration_at(access.site.loops, point).items()))
 
 
-def operand(access: Access) -> Operand:
+def operand(access: OperandAccess) -> Operand:
     return access.site.task.number, access.write, access.operand
 
 

@@ -22,7 +22,17 @@ from lamella.pipeline.nem.program import read_program
 from lamella.plan.bind import bind
 from lamella.plan.stcb import from_bytes, list_stream, read_stream, to_bytes
 from lamella.plan.stcb.json import from_json, to_json
-from lamella.plan.stcb.nodes import RESET, Access, Origin, Place, Record, Stream, Tensor, Unit, op_names
+from lamella.plan.stcb.nodes import (
+    RESET,
+    MappedBuffer,
+    NamedTensor,
+    RecordOrigin,
+    Stream,
+    StreamUnit,
+    StridedAccess,
+    TaskRecord,
+    op_names,
+)
 from lamella.plan.stcb.validate import validate_stream
 from tests.support.plan.binding import EXAMPLES
 
@@ -42,53 +52,53 @@ STREAMS = [bound(path.stem) for path in sorted(EXAMPLES.glob("*.nem"))]
 
 def small() -> Stream:
     """One of everything: both kinds of bits, a wide bank, all quant forms, all kinds of attributes, odd i4 strides."""
-    move = Record(
+    move = TaskRecord(
         0,
-        Unit("DMA", 300),
+        StreamUnit("DMA", 300),
         "transfer",
         set=(0, 17, 31),
         remote=((1, 5),),
-        src=(Access("L2", 0, (3,), (1,)),),
-        dst=(Access("L1", 4, (3,), (1,)),),
+        src=(StridedAccess("L2", 0, (3,), (1,)),),
+        dst=(StridedAccess("L1", 4, (3,), (1,)),),
         path="wdm",
         memmove=True,
-        origin=Origin(7, "t", (("i", -3), ("j", 2)), "näme", "tag"),
+        origin=RecordOrigin(7, "t", (("i", -3), ("j", 2)), "näme", "tag"),
     )
-    pad = Record(
+    pad = TaskRecord(
         2,
-        Unit("CSTLA", 1),
+        StreamUnit("CSTLA", 1),
         "pad",
         wait=(0, 17, 31),
         clear=(0, 17, 31),
-        src=(Access("L1", 8, (2, 3), (5, 1), "i4", "MN", 0),),
-        dst=(Access("L1", 16, (2, 3), (3, 1), "i4", None, 1),),
+        src=(StridedAccess("L1", 8, (2, 3), (5, 1), "i4", "MN", 0),),
+        dst=(StridedAccess("L1", 16, (2, 3), (3, 1), "i4", None, 1),),
         attrs={"pads": (0, 0, 0, 0), "mode": "constant", "constant_value": 0.5},
     )
-    other = Record(
+    other = TaskRecord(
         1,
-        Unit("NMU", 0),
+        StreamUnit("NMU", 0),
         "softmax",
         (5,),
         (),
         (5,),
         (),
-        (Access("L2", 8, (2,), (1,), "f32"),),
-        (Access("L2", 8, (2,), (1,), "f32"),),
+        (StridedAccess("L2", 8, (2,), (1,), "f32"),),
+        (StridedAccess("L2", 8, (2,), (1,), "f32"),),
         {"axis": -1},
     )
-    ends = [Record(3 + engine, Unit("SEQ", 0), RESET) for engine in range(2)]
+    ends = [TaskRecord(3 + engine, StreamUnit("SEQ", 0), RESET) for engine in range(2)]
     return Stream(
         "all",
         "d",
         32,
         (
-            Place(1, "A", "L2", 0, 0, 16, True),
-            Place(0, "B", "L1", 0, 0, 64),
-            Place(2, "C", "DDR", 0, 1 << 40, 8),
+            MappedBuffer(1, "A", "L2", 0, 0, 16, True),
+            MappedBuffer(0, "B", "L1", 0, 0, 64),
+            MappedBuffer(2, "C", "DDR", 0, 1 << 40, 8),
         ),
         ((move, pad, ends[0]), (other, ends[1])),
         (PerTensor(0.5, -3), PerChannel(0, (0.5, 0.25), (1, 2)), PerGroup(1, 2, (1.0, 2.0), (0, -8))),
-        (Tensor("B_all", 0, Access("L1", 0, (2, 3), (3, 1), "i4", "MN", 2)),),
+        (NamedTensor("B_all", 0, StridedAccess("L1", 0, (2, 3), (3, 1), "i4", "MN", 2)),),
     )
 
 
@@ -256,10 +266,15 @@ def test_giant_counts_cost_nothing() -> None:
 
 def test_many_units_are_refused_before_they_cost_anything() -> None:
     moves = [
-        replace(small().engines[0][0], seq=n, unit=Unit("DMA", n), set=(), remote=()) for n in range(600)
+        replace(small().engines[0][0], seq=n, unit=StreamUnit("DMA", n), set=(), remote=())
+        for n in range(600)
     ]
     many = replace(
-        small(), engines=((*moves, Record(600, Unit("SEQ", 0), RESET)), (Record(601, Unit("SEQ", 0), RESET),))
+        small(),
+        engines=(
+            (*moves, TaskRecord(600, StreamUnit("SEQ", 0), RESET)),
+            (TaskRecord(601, StreamUnit("SEQ", 0), RESET),),
+        ),
     )
     assert "602 units are in use" in refusal(from_bytes, to_bytes(many))
 

@@ -9,26 +9,26 @@ import pytest
 
 from lamella.backend.npu.stream import compile_stream
 from lamella.base.diagnostic import LamellaError
-from lamella.plan.stcb.nodes import RESET, Access, Place, Record, Stream, Unit
-from lamella.plan.stcb.run import Bit, Machine, Queues, order_of, queue_up
-from lamella.plan.stcb.verify import verify_stream
+from lamella.plan.stcb.nodes import RESET, MappedBuffer, Stream, StreamUnit, StridedAccess, TaskRecord
+from lamella.plan.stcb.run import Bit, QueueMachine, Queues, order_of, queue_up
+from lamella.plan.stcb.validate import verify_stream
 
-DMA, NMU, VPU = Unit("DMA", 0), Unit("NMU", 0), Unit("VPU", 0)
-BYTE = Access("L2", 0, (1,), (1,))
+DMA, NMU, VPU = StreamUnit("DMA", 0), StreamUnit("NMU", 0), StreamUnit("VPU", 0)
+BYTE = StridedAccess("L2", 0, (1,), (1,))
 
 
 def record(
-    seq: int, unit: Unit, wait: tuple[int, ...] = (), sets: tuple[int, ...] = (), clear: bool = True
-) -> Record:
-    return Record(seq, unit, "transfer", wait, sets, wait if clear else (), src=(BYTE,), dst=(BYTE,))
+    seq: int, unit: StreamUnit, wait: tuple[int, ...] = (), sets: tuple[int, ...] = (), clear: bool = True
+) -> TaskRecord:
+    return TaskRecord(seq, unit, "transfer", wait, sets, wait if clear else (), src=(BYTE,), dst=(BYTE,))
 
 
-def stream(*records: Record, bits: int = 4) -> Stream:
-    end = Record(len(records), Unit("SEQ", 0), RESET)
-    return Stream("s", "d", bits, (Place(0, "M", "L2", 0, 0, 8),), ((*records, end),))
+def stream(*records: TaskRecord, bits: int = 4) -> Stream:
+    end = TaskRecord(len(records), StreamUnit("SEQ", 0), RESET)
+    return Stream("s", "d", bits, (MappedBuffer(0, "M", "L2", 0, 0, 8),), ((*records, end),))
 
 
-def messages(*records: Record) -> list[str]:
+def messages(*records: TaskRecord) -> list[str]:
     return [finding.message for finding in verify_stream(stream(*records))]
 
 
@@ -93,7 +93,7 @@ def test_clearing_needs_waiting() -> None:
 def random_stream(seed: int) -> Stream:
     """Records that wait for and set bits at random."""
     chooser = random.Random(seed)
-    units = [Unit("DMA", 0), Unit("NMU", 0), Unit("VPU", 0)][: chooser.randint(2, 3)]
+    units = [StreamUnit("DMA", 0), StreamUnit("NMU", 0), StreamUnit("VPU", 0)][: chooser.randint(2, 3)]
     made = []
     for number in range(chooser.randint(2, 7)):
         wait = tuple(sorted(chooser.sample(range(3), chooser.choice((0, 0, 1, 1, 2)))))
@@ -141,7 +141,7 @@ def test_what_is_proved_is_the_same_in_every_run() -> None:
 
 def test_a_bit_that_is_cleared_meanwhile_sends_a_ready_record_back() -> None:
     queues = queue_up(stream(record(0, DMA, (), (0,)), record(1, NMU, (0,)), record(2, VPU, (0,))))
-    machine = Machine(queues)
+    machine = QueueMachine(queues)
     assert machine.start(0)
     machine.complete(0)
     assert sorted(machine.ready) == [1, 2]

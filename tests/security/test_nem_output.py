@@ -13,7 +13,7 @@ from lamella.base.source import Source
 from lamella.cli import lamella
 from lamella.pipeline.api import load
 from lamella.pipeline.nem.program import check_program, plan_of
-from lamella.plan.picture import chrome_trace, html_page, summary
+from lamella.plan.report import chrome_trace, html_page, summary
 from lamella.plan.timing import simulate
 from tests.support.fuzz.nem_walk import RAW
 

@@ -145,6 +145,6 @@ def name_in(language: str, element: ElementType) -> str | None:
     return next((name for name, item in LANGUAGES[language].items() if item == element), None)
 
 
-def part_of(element: ElementType) -> ElementType:
+def component_of(element: ElementType) -> ElementType:
     """The type of the real part of a complex type; any other type itself."""
     return {"c32": F32, "c64": F64}.get(element.name, element)

@@ -63,8 +63,12 @@ class Unsupported(Exception):
 class Malformed(Exception):
     """A value of an untrusted file is not what its format asks for; its text is the rest of a sentence about it.
 
-    Never leaves the reader of the file, which makes it a finding with a place.
+    Never leaves the reader of the file, which makes it a finding with a place; `details` help it to find that.
     """
+
+    def __init__(self, *reason: object, **details: object) -> None:
+        super().__init__(*reason)
+        self.details = details
 
 
 class Found(Exception):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 
-from lamella.base.errors import InputError
-from lamella.base.limits import DEFAULT, Limits
+from lamella.base.errors import InputError, Malformed
+from lamella.base.limits import DEFAULT, Limits, hint_for
 from lamella.base.source import Source, Span
 
 REPAIRS = {
@@ -23,57 +23,86 @@ REPAIRS = {
 """What to do about what Python's parser says, by the start of its sentence."""
 
 
-class DuplicateKeyError(Exception):
-    """Carries a key that an object holds twice; readers turn it into a finding of their own."""
-
-
 def parse_json(
     source: Source, limits: Limits = DEFAULT, read_number: Callable[[str], float] | None = None
 ) -> object:
     """The value of a JSON text; InputError points at what is wrong with it."""
     try:
-        found: object = json.loads(source.text, object_pairs_hook=unique_keys, parse_float=read_number)
-    except DuplicateKeyError as problem:
-        key = str(problem.args[0])
-        at = source.text.rfind(json.dumps(key))  # the later of the two, where it is spelled plainly
-        span = Span(source, max(at, 0), at + len(key) + 2 if at >= 0 else 0)
-        raise InputError(f"the key '{key[:200]}' stands twice in one object", span=span) from None
+        return decode_json(source.text, limits.max_depth, read_number)
+    except Malformed as problem:
+        key, position, words = (problem.details.get(name) for name in ("key", "position", "python"))
+        span, hint = Span(source, 0, 0), ""
+        if isinstance(key, str):
+            at = source.text.rfind(json.dumps(key))  # the later of the two, where it is spelled plainly
+            span = Span(source, max(at, 0), at + len(key) + 2 if at >= 0 else 0)
+        elif isinstance(position, int):
+            span = Span(source, position, min(position + 1, len(source.text)))
+            hint = next((text for start, text in REPAIRS.items() if str(words).startswith(start)), "")
+        elif "depth" in problem.details:
+            hint = hint_for("max_depth")
+        raise InputError(f"this {problem}", span=span, hint=hint) from None
+
+
+def decode_json(
+    text: str | bytes | memoryview,
+    max_depth: int | None = DEFAULT.max_depth,
+    read_number: Callable[[str], float] | None = None,
+) -> object:
+    """The value of an untrusted JSON text: each key once, no deeper than `max_depth` where that is not None.
+
+    Malformed says what is wrong, with a `position`, a `key` or a `depth` among its details. The size of a text is
+    bounded by whoever read it.
+    """
+    try:
+        plain = text if isinstance(text, str) else bytes(text).decode("utf-8")
+        value: object = json.loads(plain, object_pairs_hook=_unique_keys, parse_float=read_number)
     except json.JSONDecodeError as problem:
-        hint = next((text for start, text in REPAIRS.items() if problem.msg.startswith(start)), "")
-        words = problem.msg[:1].lower() + problem.msg[1:]
-        span = Span(source, problem.pos, min(problem.pos + 1, len(source.text)))
-        raise InputError(f"this is no JSON: {words}", span=span, hint=hint) from None
+        words = problem.msg[:1].lower() + problem.msg[1:100]
+        raise Malformed(f"is no JSON: {words}", position=problem.pos, python=problem.msg) from None
     except RecursionError:
-        raise _too_deep(source, limits) from None
-    except ValueError as problem:  # a number of more digits than Python reads, or none that fits
-        raise InputError(f"this is no JSON: {str(problem)[:100]}", span=Span(source, 0, 0)) from None
-    if is_deeper(found, limits.max_depth):
-        raise _too_deep(source, limits)
-    return found
+        raise _too_deep(max_depth) from None
+    except ValueError as problem:  # no UTF-8, a number of more digits than Python reads, or none that fits
+        raise Malformed(f"is no JSON: {str(problem)[:100]}") from None
+    if max_depth is not None and _is_deeper(value, max_depth):
+        raise _too_deep(max_depth)
+    return value
 
 
-def _too_deep(source: Source, limits: Limits) -> InputError:
-    message = f"the text nests more than {limits.max_depth} levels deep"
-    return InputError(message, span=Span(source, 0, 0), hint="raise it with --limit max_depth=N")
+def decode_object(
+    text: str | bytes | memoryview, max_depth: int | None = DEFAULT.max_depth
+) -> dict[str, object]:
+    """The object of an untrusted JSON text; Malformed where it is none."""
+    value = decode_json(text, max_depth)
+    if not isinstance(value, dict):
+        raise Malformed("is no JSON object")
+    return value
 
 
-def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """The object of some pairs, for `object_pairs_hook`; no key may stand there twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise DuplicateKeyError(Counter(key for key, _ in pairs).most_common(1)[0][0])
-    return found
+def _too_deep(max_depth: int | None) -> Malformed:
+    words = "too deeply" if max_depth is None else f"more than {max_depth} levels deep"
+    return Malformed(f"nests {words}", depth=max_depth)
 
 
-def is_deeper(value: object, depth: int) -> bool:
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        key = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise Malformed(f"has the key '{key[:200]}' twice", key=key)
+    return value
+
+
+def _is_deeper(value: object, depth: int) -> bool:
     """Whether a value nests more levels deep than a number; level by level, without recursion."""
     level = [value]
+    # Python's parser bounds only its own recursion; those who walk the value afterwards recurse too.
     for _ in range(depth + 1):
         level = [inner for item in level for inner in _inside(item)]
-    return bool(level)
+        if not level:
+            return False
+    return True
 
 
-def _inside(value: object) -> list[object]:
-    if isinstance(value, Mapping):
-        return list(value.values())
-    return value if isinstance(value, list) else []
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lamella.base.errors import InputError, cause_of
+from lamella.base.errors import InputError, Malformed, cause_of
 from lamella.base.limits import DEFAULT, Limits, hint_for
 from lamella.base.source import Source, Span
 
@@ -96,8 +96,8 @@ def resolve_include(root: Path, including: Path, text: str, limits: Limits = DEF
         return Refusal(f"leaves the root '{shown(top)}'", hint)
     try:
         os.close(_open_below(top, parts))
-    except _RefusedError as problem:
-        return problem.refusal
+    except Malformed as problem:
+        return _refusal(problem)
     except OSError as problem:
         return Refusal(f"cannot be read: {cause_of(problem)}")
     return top.joinpath(*parts)
@@ -132,12 +132,8 @@ def _normalise(parts: list[str]) -> list[str] | None:
     return found
 
 
-class _RefusedError(Exception):
-    """Carries a refusal out of the walk; never leaves this module."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.reason)
-        self.refusal = refusal
+def _refusal(problem: Malformed) -> Refusal:
+    return Refusal(str(problem), str(problem.details.get("hint", "")))
 
 
 def _open_below(top: Path, parts: list[str]) -> int:
@@ -153,7 +149,7 @@ def _open_below(top: Path, parts: list[str]) -> int:
         descriptor = inner
     try:
         _refuse_unusual(os.fstat(descriptor), trusted=top.is_relative_to(_PACKAGE))
-    except _RefusedError:
+    except Malformed:
         os.close(descriptor)
         raise
     return descriptor
@@ -163,21 +159,21 @@ def _refuse_link(folder: int, part: str, last: bool) -> None:
     """Look before opening, so that the reason is exact and a device is not even opened."""
     found = os.stat(part, dir_fd=folder, follow_symlinks=False)
     if stat.S_ISLNK(found.st_mode):
-        raise _RefusedError(Refusal(f"passes through the symbolic link '{part}'", "name the file itself"))
+        raise Malformed(f"passes through the symbolic link '{part}'", hint="name the file itself")
     if last:
         _refuse_unusual(found, trusted=True)
 
 
 def _refuse_unusual(found: os.stat_result, trusted: bool) -> None:
     if stat.S_ISDIR(found.st_mode):
-        raise _RefusedError(Refusal("is a folder"))
+        raise Malformed("is a folder")
     if not stat.S_ISREG(found.st_mode):
-        raise _RefusedError(Refusal("is not a regular file"))
+        raise Malformed("is not a regular file")
     # A hard link may be another name of a file outside the root; installers make them of our own data files.
     # One that was replaced after it was opened has no name left, and is still what was there.
     if found.st_nlink > 1 and not trusted:
         hint = "copy the file instead of linking it"
-        raise _RefusedError(Refusal(f"has {found.st_nlink} hard links", hint))
+        raise Malformed(f"has {found.st_nlink} hard links", hint=hint)
 
 
 def read_included(root: Path, path: Path, limits: Limits = DEFAULT) -> str:
@@ -226,8 +222,8 @@ def _read_below(top: Path, parts: list[str], path: Path, limit: str, limits: Lim
 def _open_named(top: Path, parts: list[str], path: Path) -> int:
     try:
         return _open_below(top, parts)
-    except _RefusedError as problem:
-        refusal = problem.refusal
+    except Malformed as problem:
+        refusal = _refusal(problem)
         raise InputError(f"'{shown(path)}' {refusal.reason}", path=shown(path), hint=refusal.hint) from None
     except OSError as problem:
         raise _unreadable(path, problem) from problem

@@ -11,7 +11,7 @@ from lamella.base.diagnostic import printable
 KERNEL, REFERENCE = "kernel", "reference"
 
 
-class Placed(NamedTuple):
+class OperationPlacement(NamedTuple):
     """Where an operation runs: its operator, `kernel` or `reference`, and why it is no kernel."""
 
     operation: str
@@ -19,17 +19,17 @@ class Placed(NamedTuple):
     reason: str
 
 
-def placement_of(thing: object) -> list[Placed]:
+def placement_of(thing: object) -> list[OperationPlacement]:
     """Where the operations of an executable or of lowered kernels run; nothing of one that has no kernels."""
     return list(getattr(thing, "placement", ()))
 
 
-def count_kernels(placement: Sequence[Placed]) -> str:
+def count_kernels(placement: Sequence[OperationPlacement]) -> str:
     """`22 of 23 operations`: those that run as kernels."""
     return f"{sum(item.where == KERNEL for item in placement)} of {len(placement)} operations"
 
 
-def placement_line(placement: Sequence[Placed]) -> str | None:
+def placement_line(placement: Sequence[OperationPlacement]) -> str | None:
     """How many operations run as kernels, and which do not and why; None where all do."""
     left = _left(placement)
     if not left:
@@ -42,7 +42,7 @@ def placement_line(placement: Sequence[Placed]) -> str | None:
     return f"{count_kernels(placement)} as kernels; {rest}"
 
 
-def placement_to_json(placement: Sequence[Placed]) -> dict[str, object]:
+def placement_to_json(placement: Sequence[OperationPlacement]) -> dict[str, object]:
     """How many operations run as kernels of how many, and each that does not."""
     left = _left(placement)
     rest = [{"operation": name, "reason": reason, "count": count} for (name, reason), count in left.items()]
@@ -53,5 +53,5 @@ def placement_to_json(placement: Sequence[Placed]) -> dict[str, object]:
     }
 
 
-def _left(placement: Sequence[Placed]) -> Counter[tuple[str, str]]:
+def _left(placement: Sequence[OperationPlacement]) -> Counter[tuple[str, str]]:
     return Counter((item.operation, item.reason) for item in placement if item.where != KERNEL)

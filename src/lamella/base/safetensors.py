@@ -5,14 +5,15 @@ Who reads a file tells its users of a fault in the words of the language that th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, cast
 
 from lamella.base import dtype as types
 from lamella.base.dtype import ElementType
+from lamella.base.errors import Malformed
+from lamella.base.jsontext import decode_object
 from lamella.base.limits import OutOfRange, product
 from lamella.base.shape import MOST_AXES, bytes_for
 
@@ -34,8 +35,8 @@ LARGEST_HEADER = 100_000_000
 _MOST_TENSORS = 200_000
 
 
-class Fault(StrEnum):
-    """What can be wrong with a header, as a sentence with the values of a `StoreError`."""
+class HeaderFault(StrEnum):
+    """What can be wrong with a header, as a sentence with the values of a finding."""
 
     HEADER = "byte {offset}: {reason}"
     ENTRY = "the entry of '{name}' {reason}"
@@ -43,16 +44,16 @@ class Fault(StrEnum):
     TWICE = "'{name}' is stored twice"
 
 
-class StoreError(Exception):
-    """Says what is wrong with a file; readers make a finding of it."""
-
-    def __init__(self, fault: Fault, **values: object) -> None:
-        super().__init__(fault.value.format(**values))
-        self.fault = fault
-        self.values = values
+def _malformed(fault: HeaderFault, **values: object) -> Malformed:
+    return Malformed(fault.value.format(**values), fault=fault, values=values)
 
 
-class Entry(NamedTuple):
+def fault_of(problem: Malformed) -> tuple[HeaderFault, dict[str, object]]:
+    """What is wrong with a header, with the values of its sentence."""
+    return cast("HeaderFault", problem.details["fault"]), cast("dict[str, object]", problem.details["values"])
+
+
+class StoredTensor(NamedTuple):
     """One tensor as the header tells of it; its bytes are counted from the end of the header."""
 
     name: str
@@ -62,62 +63,52 @@ class Entry(NamedTuple):
     end: int
 
 
-class Index(NamedTuple):
+class StoreHeader(NamedTuple):
     """What the header of a file says: its tensors, what stands beside them, and where their bytes begin."""
 
-    entries: list[Entry]
+    entries: list[StoredTensor]
     metadata: object
     start: int
 
 
-def read_index(data: bytes | memoryview) -> Index:
-    """The tensors of a file's bytes, all of the header checked and no tensor touched; StoreError otherwise."""
+def read_index(data: bytes | memoryview) -> StoreHeader:
+    """The tensors of a file's bytes, all of the header checked and no tensor touched; Malformed otherwise."""
     size = _header_size(data)
     header = _header(bytes(data[PREFIX : PREFIX + size]))
     metadata = header.pop(METADATA, {})
     if len(header) > _MOST_TENSORS:
         reason = f"the header names {len(header)} tensors, and {_MOST_TENSORS} is the most"
-        raise StoreError(Fault.HEADER, offset=PREFIX, reason=reason)
+        raise _malformed(HeaderFault.HEADER, offset=PREFIX, reason=reason)
     entries = [_entry(key, value) for key, value in header.items()]
     _check_ranges(entries, len(data) - PREFIX - size)
-    return Index(entries, metadata, PREFIX + size)
+    return StoreHeader(entries, metadata, PREFIX + size)
 
 
 def _header_size(data: bytes | memoryview) -> int:
     if len(data) < PREFIX:
         reason = f"the length of the header needs 8 bytes, the file has {len(data)}"
-        raise StoreError(Fault.HEADER, offset=0, reason=reason)
+        raise _malformed(HeaderFault.HEADER, offset=0, reason=reason)
     size = int.from_bytes(data[:PREFIX], "little")
     if size > min(len(data) - PREFIX, LARGEST_HEADER):
         reason = f"the header is to have {size} bytes, {len(data) - PREFIX} follow"
-        raise StoreError(Fault.HEADER, offset=0, reason=reason)
+        raise _malformed(HeaderFault.HEADER, offset=0, reason=reason)
     if data[PREFIX : PREFIX + 1] != b"{":
-        raise StoreError(Fault.HEADER, offset=PREFIX, reason="the header does not begin with '{'")
+        raise _malformed(HeaderFault.HEADER, offset=PREFIX, reason="the header does not begin with '{'")
     return size
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for key, value in pairs:
-        if key in found:
-            raise StoreError(Fault.TWICE, name=key)
-        found[key] = value
-    return found
 
 
 def _header(text: bytes) -> dict[str, object]:
     try:
-        found: dict[str, object] = json.loads(text.decode("utf-8"), object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as problem:
-        deep = isinstance(problem, RecursionError)
-        reason = "nests too deeply" if deep else f"is no JSON: {str(problem)[:100]}"
-        raise StoreError(Fault.HEADER, offset=PREFIX, reason=f"the header {reason}") from None
-    return found
+        return decode_object(text, max_depth=None)
+    except Malformed as problem:
+        if "key" in problem.details:
+            raise _malformed(HeaderFault.TWICE, name=problem.details["key"]) from None
+        raise _malformed(HeaderFault.HEADER, offset=PREFIX, reason=f"the header {problem}") from None
 
 
-def _entry(key: str, value: object) -> Entry:
+def _entry(key: str, value: object) -> StoredTensor:
     def wrong(reason: str) -> NoReturn:
-        raise StoreError(Fault.ENTRY, name=key, reason=reason)
+        raise _malformed(HeaderFault.ENTRY, name=key, reason=reason)
 
     if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
         wrong("does not consist of dtype, shape and data_offsets")
@@ -129,7 +120,7 @@ def _entry(key: str, value: object) -> Entry:
         wrong("has a shape that is no list of sizes")
     if offsets is None or len(offsets) != 2:
         wrong("has data_offsets that are no pair of positions")
-    return Entry(key, element, shape, *offsets)
+    return StoredTensor(key, element, shape, *offsets)
 
 
 def _counts(value: object) -> tuple[int, ...] | None:
@@ -140,20 +131,20 @@ def _counts(value: object) -> tuple[int, ...] | None:
     return tuple(value) if fine else None
 
 
-def _check_ranges(entries: Sequence[Entry], size: int) -> None:
+def _check_ranges(entries: Sequence[StoredTensor], size: int) -> None:
     """Every tensor has the bytes of its shape, and together they cover the data without gap or overlap."""
     position = 0
     for item in sorted(entries, key=lambda entry: (entry.begin, entry.end)):
         reason = _misplaced(item, position, size)
         if reason:
-            raise StoreError(Fault.RANGE, name=item.name, begin=item.begin, end=item.end, reason=reason)
+            raise _malformed(HeaderFault.RANGE, name=item.name, begin=item.begin, end=item.end, reason=reason)
         position = item.end
     if position != size:
         reason = f"{size - position} bytes follow the last tensor"
-        raise StoreError(Fault.HEADER, offset=position, reason=reason)
+        raise _malformed(HeaderFault.HEADER, offset=position, reason=reason)
 
 
-def _misplaced(item: Entry, position: int, size: int) -> str:
+def _misplaced(item: StoredTensor, position: int, size: int) -> str:
     """Why a tensor cannot lie where it is said to; nothing where it can."""
     try:
         needed = bytes_for(product(item.shape), item.element.bits)

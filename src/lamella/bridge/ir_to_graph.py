@@ -13,7 +13,7 @@ import numpy as np
 from lamella.base.diagnostic import LamellaError, errors, printable
 from lamella.base.dim import Dim, Logic, Test
 from lamella.base.dtype import F64, ElementType
-from lamella.base.errors import Malformed
+from lamella.base.errors import Found, Malformed
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.origin import Origin
 from lamella.base.paths import is_there
@@ -41,7 +41,6 @@ from lamella.graph.nodes import (
     Value,
 )
 from lamella.graph.verify import verify
-from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.nodes import BuiltConstant
 from lamella.lang.module.instantiate.nodes import Value as Plain
 from lamella.lang.skriptnd import check
@@ -260,7 +259,7 @@ def _plain(value: Json) -> Plain:
 def _shape(name: str, built: BuiltConstant) -> tuple[int, ...] | None:
     try:
         return shape_of(name, built)
-    except Problem:
+    except Found:
         return None
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, printable
-from lamella.base.placement import Placed, count_kernels, placement_of
+from lamella.base.placement import OperationPlacement, count_kernels, placement_of
 from lamella.base.writer import make_folder
 from lamella.cli.options import (
     command,
@@ -113,8 +113,8 @@ def _report(
     target: Path,
     difference: float | None,
     as_json: bool,
-    ran: Sequence[Placed] = (),
-    placement: Sequence[Placed] = (),
+    ran: Sequence[OperationPlacement] = (),
+    placement: Sequence[OperationPlacement] = (),
 ) -> NoReturn:
     """Say what was written; `ran` is where the operations of the comparison ran."""
     close = difference is None or difference <= TOLERANCE

@@ -17,7 +17,7 @@ from click.core import ParameterSource
 
 from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors, printable, render
 from lamella.base.limits import Limits, from_options
-from lamella.base.placement import Placed, placement_line, placement_to_json
+from lamella.base.placement import OperationPlacement, placement_line, placement_to_json
 from lamella.base.suggest import nearest
 from lamella.pipeline.effects import Option, steps_of
 from lamella.pipeline.given import Inert, Use, find_inert, offered, options_of
@@ -279,14 +279,14 @@ strict_option = click.option(
 )
 
 
-def print_placement(backend: str | None, placement: Sequence[Placed]) -> None:
+def print_placement(backend: str | None, placement: Sequence[OperationPlacement]) -> None:
     """One line that names each operation that does not run as a kernel; nothing where all do."""
     line = placement_line(placement)
     if line is not None:
         click.echo(f"{backend or 'kernels'}: {line}", err=True)
 
 
-def placement_json(placement: Sequence[Placed]) -> dict[str, object]:
+def placement_json(placement: Sequence[OperationPlacement]) -> dict[str, object]:
     """Where operations run, for the one JSON object of a command; empty where there are no kernels."""
     return {"placement": placement_to_json(placement)} if placement else {}
 

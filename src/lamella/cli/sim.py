@@ -16,7 +16,7 @@ from lamella.pipeline.nem.files import need_program
 from lamella.pipeline.nem.program import Program, plan_of, read_checked, read_program
 from lamella.pipeline.options import Options
 from lamella.plan.advise import Advice, advise, fix
-from lamella.plan.picture import chrome_trace, find_named, html_page, summary
+from lamella.plan.report import chrome_trace, find_named, html_page, summary
 from lamella.plan.timing import simulate
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from lamella.graph.nodes import Argument, Operation, Pack, Tensor, tensors
 from lamella.lang.skriptnd.rules.graphs import NO_MEANING
+from lamella.ops.fault import Fault
 from lamella.ops.instance import Instance
 from lamella.ops.instantiate import instantiate
 from lamella.ops.library import Library
-from lamella.ops.problem import Fault
 
 
 def bind_operation(library: Library, operation: Operation) -> Instance:

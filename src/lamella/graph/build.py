@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import BOOL, F32, I64, ElementType
+from lamella.base.errors import Found
 from lamella.base.origin import Origin
 from lamella.base.source import NOWHERE
 from lamella.graph.nodes import (
@@ -26,12 +27,11 @@ from lamella.graph.nodes import (
     Update,
     Value,
 )
-from lamella.graph.rewrite import Fresh, copy_of
+from lamella.graph.rewrite import FreshNames, copy_of
 from lamella.lang.skriptnd.rules.names import UNKNOWN_OPERATOR
 from lamella.ops.instance import Declared, Fill, Instance, Repeated
 from lamella.ops.instantiate import instantiate
 from lamella.ops.library import Library
-from lamella.ops.problem import Problem
 
 Given = Argument | Single
 """What a caller passes for an input: also scalars, which become constants."""
@@ -45,10 +45,10 @@ def bind(
     types: Mapping[str, ElementType],
     results: Sequence[str],
 ) -> Instance:
-    """One call, bound; a Problem says what is wrong with it."""
+    """One call, bound; Found says what is wrong with it."""
     definition = library.find(operator)
     if definition is None:
-        raise Problem(UNKNOWN_OPERATOR.at(NOWHERE, name=operator))
+        raise Found(UNKNOWN_OPERATOR.at(NOWHERE, name=operator))
     given = {name: value for name, value in attributes.items() if value is not None}
     return instantiate(library, definition, inputs, given, types, results)
 
@@ -86,7 +86,7 @@ def call(
     attributes: Mapping[str, Value],
     names: Sequence[str],
 ) -> Operation:
-    """An operation on tensors, its results under these names; a Problem says what is wrong with it."""
+    """An operation on tensors, its results under these names; Found says what is wrong with it."""
     instance = bind(library, operator, inputs, attributes, {}, names)
     outputs = tuple(result(item, name) for item, name in zip(instance.outputs, names, strict=True))
     types = tuple(instance.types.items())
@@ -117,7 +117,7 @@ class Builder:
         self.name = name
         self.origin: Origin | None = None
         """What the operations are made from that are called from now on."""
-        self._names = Fresh()
+        self._names = FreshNames()
         self._inputs: list[Argument] = []
         self._variables: list[Tensor] = []
         self._constants: dict[object, Constant] = {}
@@ -172,7 +172,7 @@ class Builder:
         results: Sequence[str] = (),
         **attributes: Value | list[Single],
     ) -> tuple[Argument, ...]:
-        """Call an operator; one argument for each of its results. A Problem says what is wrong with the call."""
+        """Call an operator; one argument for each of its results. Found says what is wrong with the call."""
         names = [self.fresh(name) for name in results or result_names(self.library, operator)]
         given = {name: tuple(item) if isinstance(item, list) else item for name, item in attributes.items()}
         instance = bind(self.library, operator, inputs, given, types or {}, names)

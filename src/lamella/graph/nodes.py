@@ -127,7 +127,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A composed graph, its nodes in an order in which they can run."""
+    """A composed graph, its nodes in topological order."""
 
     name: str
     inputs: tuple[Argument, ...]

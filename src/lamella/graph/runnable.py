@@ -12,13 +12,14 @@ from dataclasses import replace
 from lamella.base.diagnostic import Diagnostic, Label, LamellaError
 from lamella.base.dim import Dim, TooComplex
 from lamella.base.dtype import ElementType, Kind
+from lamella.base.errors import Found
 from lamella.base.limits import LARGEST, Limits, in_range
 from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE, Span
 from lamella.graph.binding import bind_operation, signature
 from lamella.graph.build import result
 from lamella.graph.compose.decompose import compose_call
-from lamella.graph.compose.types import fits
+from lamella.graph.compose.operations import fits
 from lamella.graph.nodes import Argument, Constant, Graph, Operation, Pack, Shape, Tensor, tensors, walk
 from lamella.lang.skriptnd.rules.data import OPEN_SHAPE
 from lamella.lang.skriptnd.rules.graphs import (
@@ -29,12 +30,12 @@ from lamella.lang.skriptnd.rules.graphs import (
     RANK_DIFFERS,
     TOO_MUCH_MEMORY,
 )
+from lamella.ops.fault import Fault
 from lamella.ops.formula import MOST_LOOPS, Apply, Contraction, Element, Guard, Index, Scalar
 from lamella.ops.instance import Instance, singles
 from lamella.ops.library import Library
 from lamella.ops.lower import contractions, operands
-from lamella.ops.problem import Fault, Problem
-from lamella.ops.scalars.ranges import ends_of
+from lamella.ops.scalars.terms import ends_of
 
 LAZY = frozenset(("?:", "&&", "||", "=>"))
 """Functions of which not every operand counts in every step."""
@@ -70,14 +71,14 @@ class _Refusals:
                 self._keep_type(part.element)
                 self._keep_size(part)
             except Fault as fault:
-                self._tell_fault(fault, part.name, part.origin)
+                self._report_fault(fault, part.name, part.origin)
 
     def variable(self, tensor: Tensor) -> None:
         """A variable: what is stored has a shape of its own."""
         self.declare(tensor)
         if any(isinstance(extent, Dim) for extent in tensor.shape):
             shape = f"{tensor.element}[{', '.join(map(str, tensor.shape))}]"
-            self._tell_fault(Fault(OPEN_SHAPE, name=tensor.name, shape=shape), tensor.name, tensor.origin)
+            self._report_fault(Fault(OPEN_SHAPE, name=tensor.name, shape=shape), tensor.name, tensor.origin)
 
     def constant(self, constant: Constant) -> None:
         """A constant: all its values are numbers that the run can hold."""
@@ -86,11 +87,11 @@ class _Refusals:
         values = singles(constant.value)
         if any(isinstance(item, str) for item in values):
             fault = Fault(NO_MEANING, reason="a constant holds strings")
-            self._tell_fault(fault, tensor.name, tensor.origin)
+            self._report_fault(fault, tensor.name, tensor.origin)
         wide = next((item for item in values if isinstance(item, int) and not in_range(item)), None)
         if wide is not None:
             fault = Fault(INTEGER_TOO_WIDE, bits=wide.bit_length())
-            self._tell_fault(fault, tensor.name, tensor.origin)
+            self._report_fault(fault, tensor.name, tensor.origin)
 
     def operation(self, operation: Operation) -> None:
         """A call with all that it is made of."""
@@ -101,11 +102,11 @@ class _Refusals:
         try:
             self._try(operation)
         except Fault as fault:
-            self._tell_fault(fault, operation.operator, operation.origin)
-        except (Problem, LamellaError) as problem:
+            self._report_fault(fault, operation.operator, operation.origin)
+        except (Found, LamellaError) as problem:
             self._tell(problem.findings, operation.operator, operation.origin)
         except TooComplex as problem:
-            self._tell_fault(Fault(NO_MEANING, reason=problem), operation.operator, operation.origin)
+            self._report_fault(Fault(NO_MEANING, reason=problem), operation.operator, operation.origin)
 
     def _try(self, operation: Operation) -> None:
         instance = bind_operation(self.library, operation)
@@ -152,7 +153,7 @@ class _Refusals:
         if count > MOST_LOOPS and not any(isinstance(loop.extent, Dim) for loop in formula.loops):
             raise Fault(NO_MEANING, reason=f"its formula has {count} loops; at most {MOST_LOOPS} can be run")
 
-    def _tell_fault(self, fault: Fault, name: str, origin: Origin | None) -> None:
+    def _report_fault(self, fault: Fault, name: str, origin: Origin | None) -> None:
         given = Fault(fault.rule, **{"operator": name, **fault.values})
         self._tell(given.at(_place(origin)).findings, name, origin)
 
@@ -201,8 +202,8 @@ def _keep_inside(formula: Contraction, instance: Instance) -> None:
                 continue
             outside = next((end for end in ends if not 0 <= end < extent), None)
             if outside is not None:
-                told = {"index": outside, "tensor": element.tensor, "dimension": axis, "extent": extent}
-                raise Fault(INDEX_OUTSIDE, operator=instance.definition.name, **told)
+                details = {"index": outside, "tensor": element.tensor, "dimension": axis, "extent": extent}
+                raise Fault(INDEX_OUTSIDE, operator=instance.definition.name, **details)
 
 
 def _elements(terms: Iterable[Scalar]) -> Iterator[Element]:

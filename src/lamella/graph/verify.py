@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Dim
 from lamella.base.dtype import BOOL
+from lamella.base.errors import Found
 from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE
 from lamella.graph.build import base_name, bind, result, result_names
@@ -24,10 +25,9 @@ from lamella.graph.nodes import (
     Tensor,
     tensors,
 )
-from lamella.graph.rewrite import made, members
+from lamella.graph.rewrite import members, results_of
 from lamella.lang.skriptnd.rules.data import BAD_GRAPH
 from lamella.ops.library import Library
-from lamella.ops.problem import Problem
 
 
 def verify(graph: Graph, library: Library) -> list[Diagnostic]:
@@ -117,7 +117,7 @@ class _Verifier:
                 self._branch(node, visible)
             else:
                 self._loop(node, visible)
-            for item in made(node):
+            for item in results_of(node):
                 self._define(item, visible, node.origin)
 
     def _operation(self, node: Operation, visible: dict[str, Tensor | Pack]) -> None:
@@ -128,7 +128,7 @@ class _Verifier:
             instance = bind(
                 self.library, node.operator, node.inputs, dict(node.attributes), dict(node.types), names
             )
-        except Problem as problem:
+        except Found as problem:
             self._report(f"{node.operator}: {problem.findings[0].message}", node.origin)
             return
         wanted = [result(item, name) for item, name in zip(instance.outputs, names, strict=False)]
@@ -187,7 +187,7 @@ class _Verifier:
         self._nodes(region.nodes, visible)
         for item in region.outputs:
             self._use(item, visible, origin, "a region gives it")
-        inner = [item.name for node in region.nodes for item in made(node)]
+        inner = [item.name for node in region.nodes for item in results_of(node)]
         for name in (*inner, *(item.name for item in region.inputs)):
             visible.pop(name, None)
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from lamella.base.diagnostic import Diagnostic, Rule
-from lamella.kernels.build import Builder, Names, names_of
+from lamella.base.errors import Unsupported
+from lamella.kernels.build import Builder, FreshNames, names_of
 from lamella.kernels.rewrite import defined_types, rewrite, used_values, walk
 from lamella.lang.tensor.check.memory import shape_pairs, show_shapes
 from lamella.lang.tensor.nodes import (
@@ -52,10 +53,6 @@ OUTSIDE = -(1 << 40)
 FAILED, GROUP, NUMBERS = range(3)
 """The slots of a test: whether it failed, the work-group in which it did, then the numbers of its sentence."""
 Sentence = Callable[[Sequence[int]], Mapping[str, object]]
-
-
-class CannotTestError(Exception):
-    """An instruction of which no test can be written in the tensor language."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +100,7 @@ def add_bounds_checks(function: Function, is_open: Collection[int]) -> TestedKer
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _StatementTests:
     """What is done about a statement: its own test, and what has to be so for its operands to be memory at all."""
 
     tested: bool
@@ -128,11 +125,11 @@ class _Condition:
 class _Tests:
     """Writes the tests of a kernel."""
 
-    names: Names
+    names: FreshNames
     tests: list[BoundsTest] = field(default_factory=list)
     slots: int = 0
     fault: Value = field(init=False)
-    _plans: dict[int, _Plan] = field(default_factory=dict)
+    _plans: dict[int, _StatementTests] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.fault = self.names.new()
@@ -161,7 +158,9 @@ class _Tests:
                 for value in used_values(item)
                 if isinstance(memref := types.get(value.name), Memref)
             }
-            self._plans[id(statement)] = _Plan(tested, tuple(dict.fromkeys(needed)), made, matrix, orders)
+            self._plans[id(statement)] = _StatementTests(
+                tested, tuple(dict.fromkeys(needed)), made, matrix, orders
+            )
 
     def _made(self, item: Instruction, tested: bool, needed: Sequence[Value]) -> Value | None:
         if not isinstance(item, Subview | Expand | Fuse) and not (
@@ -180,7 +179,7 @@ class _Tests:
 
     # --- statements -----------------------------------------------------------------------------------------
 
-    def _write(self, statement: Statement, plan: _Plan) -> list[Statement]:
+    def _write(self, statement: Statement, plan: _StatementTests) -> list[Statement]:
         out = Builder(self.names, statement.span)
         match statement.instruction:
             case Load(type=Memref()) as item:
@@ -204,17 +203,21 @@ class _Tests:
             case SizeOf():
                 out.add_statement(statement)
             case item:
-                raise CannotTestError(type(item).__name__)
+                raise Unsupported(type(item).__name__)
         return out.statements
 
-    def _guard(self, out: Builder, statement: Statement, tests: Sequence[_Condition], plan: _Plan) -> None:
+    def _guard(
+        self, out: Builder, statement: Statement, tests: Sequence[_Condition], plan: _StatementTests
+    ) -> None:
         """A statement without results that is executed only where all is well."""
         whole = self._all(out, [test.holds for test in tests], plan.needed)
         with out.choice(whole) as (then, otherwise):
             then.add_statement(statement)
             self._record(otherwise, statement, tests, plan.needed)
 
-    def _load(self, out: Builder, statement: Statement, item: Load | AtomicUpdate, plan: _Plan) -> None:
+    def _load(
+        self, out: Builder, statement: Statement, item: Load | AtomicUpdate, plan: _StatementTests
+    ) -> None:
         """What gives an element: 0 where there is none."""
         tests = self._indices(out, item) if plan.tested else []
         whole = self._all(out, [test.holds for test in tests], plan.needed)
@@ -224,7 +227,7 @@ class _Tests:
         otherwise.give(otherwise.constant(_zero(item.type), item.type))
         out.put(If(whole, then.region(), otherwise.region(), (item.type,)), statement.results)
 
-    def _member(self, out: Builder, statement: Statement, item: Load, plan: _Plan) -> None:
+    def _member(self, out: Builder, statement: Statement, item: Load, plan: _StatementTests) -> None:
         """A memref of a group: where there is none the first one stands in, and nothing is accessed through it."""
         index, size = item.indices[0], out.size(item.operand, 0)
         holds = self._between(out, index, size)
@@ -235,11 +238,11 @@ class _Tests:
         out.put(replace(item, indices=(found,)), statement.results)
         self._tell(out, statement, [test], plan)
 
-    def _subview(self, out: Builder, statement: Statement, item: Subview, plan: _Plan) -> None:
+    def _subview(self, out: Builder, statement: Statement, item: Subview, plan: _StatementTests) -> None:
         tests = list(self._slices(out, item)) if plan.tested else []
         made = self._make(out, [test.holds for test in tests], plan) if plan.tested else plan.made
         if made is None:
-            raise CannotTestError("subview")
+            raise Unsupported("subview")
 
         def or_else(part: IndexOrSize, number: int) -> IndexOrSize:
             return part if isinstance(part, int) else out.arith("select", made, part, out.constant(number))
@@ -248,7 +251,7 @@ class _Tests:
         out.put(replace(item, slices=slices), statement.results)
         self._tell(out, statement, tests, plan)
 
-    def _expand(self, out: Builder, statement: Statement, item: Expand, plan: _Plan) -> None:
+    def _expand(self, out: Builder, statement: Statement, item: Expand, plan: _StatementTests) -> None:
         """New sizes are divided out of the old one, which cannot become too large as a product can."""
         size, one = out.size(item.operand, item.mode), out.constant(1)
         factors = [self._value(out, factor) for factor in item.sizes]
@@ -274,11 +277,13 @@ class _Tests:
         out.put(replace(item, sizes=sizes), statement.results)
         self._tell(out, statement, [test], plan)
 
-    def _matrix(self, out: Builder, statement: Statement, item: CoopLoad | CoopStore, plan: _Plan) -> None:
+    def _matrix(
+        self, out: Builder, statement: Statement, item: CoopLoad | CoopStore, plan: _StatementTests
+    ) -> None:
         """A matrix access leaves out what lies outside, and all of it where its memref is none."""
         matrix = item.type if isinstance(item, CoopLoad) else plan.matrix
         if matrix is None:
-            raise CannotTestError(type(item).__name__)
+            raise Unsupported(type(item).__name__)
         tests = list(self._blocks(out, item, matrix, plan.orders[item.operand.name])) if plan.tested else []
         row, column = item.row, item.column
         if plan.needed:
@@ -335,7 +340,7 @@ class _Tests:
             sentence: Sentence = partial(_block_words, mode, item.operand.name)
             yield _Condition(holds, rules.OUT_OF_BOUNDS, (start, whole, size), sentence)
 
-    def _shapes(self, out: Builder, item: Blas, plan: _Plan) -> list[_Condition]:
+    def _shapes(self, out: Builder, item: Blas, plan: _StatementTests) -> list[_Condition]:
         memrefs = [value for value in item.operands if value.name in plan.orders]
         shapes = [[out.size(value, mode) for mode in range(plan.orders[value.name])] for value in memrefs]
         equal = [out.compare("eq", one, other) for one, other in shape_pairs(item, shapes)]
@@ -357,17 +362,19 @@ class _Tests:
             whole = condition if whole is None else out.arith("and", whole, condition, type_=BOOL)
         return out.constant(True, BOOL) if whole is None else whole
 
-    def _make(self, out: Builder, conditions: Sequence[Value], plan: _Plan) -> Value:
+    def _make(self, out: Builder, conditions: Sequence[Value], plan: _StatementTests) -> Value:
         """Name the condition under which a view is one."""
         if plan.made is None:
-            raise CannotTestError("a view")
+            raise Unsupported("a view")
         whole = self._all(out, conditions, plan.needed)
         out.put(Arith("and", (whole, whole), BOOL), (plan.made,))
         return plan.made
 
     # --- what is told ---------------------------------------------------------------------------------------
 
-    def _tell(self, out: Builder, statement: Statement, tests: Sequence[_Condition], plan: _Plan) -> None:
+    def _tell(
+        self, out: Builder, statement: Statement, tests: Sequence[_Condition], plan: _StatementTests
+    ) -> None:
         """Behind a statement that stands in spite of what its tests found."""
         if tests:
             whole = self._all(out, [test.holds for test in tests], plan.needed)

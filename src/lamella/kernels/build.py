@@ -41,7 +41,7 @@ from lamella.lang.tensor.nodes.types import BOOL, INDEX, Dictionary
 
 
 @dataclass(slots=True)
-class Names:
+class FreshNames:
     """New names of values: numbers that the function does not use."""
 
     used: set[str]
@@ -59,7 +59,7 @@ class Names:
 class Builder:
     """A region that grows; statements of inner regions are written inside `with` blocks."""
 
-    names: Names
+    names: FreshNames
     span: Span = NOWHERE
     """Where new statements come from."""
     statements: list[Statement] = field(default_factory=list)
@@ -150,9 +150,9 @@ class Builder:
         carried: Sequence[tuple[Value, Type]] = (),
         attributes: Dictionary | None = None,
         type_: Scalar = INDEX,
-    ) -> Iterator[Loop]:
+    ) -> Iterator[LoopBuilder]:
         """`for`; the body ends with `give` where values are carried, and `results` are those after the loop."""
-        found = Loop(
+        found = LoopBuilder(
             self._inner(),
             self.names.new(),
             [self.names.new() for _ in carried],
@@ -195,7 +195,7 @@ class Builder:
 
 
 @dataclass(slots=True)
-class Loop:
+class LoopBuilder:
     """The parts of a `for` while its body is written."""
 
     body: Builder
@@ -204,10 +204,10 @@ class Loop:
     results: list[Value]
 
 
-def names_of(function: Function) -> Names:
+def names_of(function: Function) -> FreshNames:
     """The names that a function uses, to make new ones beside them."""
     used = {item.value.name for item in function.parameters}
-    return Names(used | {item.name for item in defined_values(function.body)})
+    return FreshNames(used | {item.name for item in defined_values(function.body)})
 
 
 def regions(instruction: Instruction) -> tuple[Region, ...]:

@@ -43,7 +43,7 @@ def conflict(first: int, second: int) -> bool:
     return first > 0 and second > 0 and (first | second) not in (READ, ADD)
 
 
-class Cell(NamedTuple):
+class MemoryCell(NamedTuple):
     """A piece of memory that is accessed as a whole: a parameter, or a part of local memory."""
 
     is_local: bool
@@ -55,10 +55,10 @@ class Memories:
     """The memory of a function: what each memref is a view of, and of which cells that consists."""
 
     roots: Mapping[str, str]
-    cells: Mapping[str, tuple[Cell, ...]]
+    cells: Mapping[str, tuple[MemoryCell, ...]]
     constants: Mapping[str, Number]
 
-    def accesses(self, instruction: Instruction) -> Iterator[tuple[Cell, int]]:
+    def accesses(self, instruction: Instruction) -> Iterator[tuple[MemoryCell, int]]:
         """The cells that an instruction itself accesses, and how."""
         for operand, kind in self._operands(instruction):
             yield from ((cell, kind) for cell in self.cells[self.roots[operand.name]])
@@ -91,7 +91,7 @@ def find_memories(function: Function) -> Memories:
         for item in function.parameters
         if isinstance(item.type, Memref | Group)
     }
-    cells = {name: (Cell(False, name),) for name in roots}
+    cells = {name: (MemoryCell(False, name),) for name in roots}
     allocas: dict[str, Alloca] = {}
     for statement in walk(function.body):
         name = statement.results[0].name if statement.results else ""
@@ -108,7 +108,7 @@ def find_memories(function: Function) -> Memories:
     return Memories(roots, {**cells, **_cut(allocas)}, constants_of(function))
 
 
-def _cut(allocas: Mapping[str, Alloca]) -> dict[str, tuple[Cell, ...]]:
+def _cut(allocas: Mapping[str, Alloca]) -> dict[str, tuple[MemoryCell, ...]]:
     """The cells of allocas: local memory is cut where one of them begins or ends."""
     places = {
         name: (offset, offset + local_size(alloca.type))
@@ -117,7 +117,7 @@ def _cut(allocas: Mapping[str, Alloca]) -> dict[str, tuple[Cell, ...]]:
     }
     cuts = _thin(sorted({bound for place in places.values() for bound in place}))
     return {
-        name: tuple(_covered(cuts, *places[name])) if name in places else (Cell(True, name),)
+        name: tuple(_covered(cuts, *places[name])) if name in places else (MemoryCell(True, name),)
         for name in allocas
     }
 
@@ -128,8 +128,8 @@ def _thin(cuts: Sequence[int]) -> Sequence[int]:
     return cuts if step <= 1 else [*cuts[::step], cuts[-1]]
 
 
-def _covered(cuts: Sequence[int], begin: int, end: int) -> Iterator[Cell]:
+def _covered(cuts: Sequence[int], begin: int, end: int) -> Iterator[MemoryCell]:
     """The cells that bytes lie in; their names are no names of values."""
     if begin < end:
         first, last = bisect_right(cuts, begin) - 1, bisect_left(cuts, end)
-        yield from (Cell(True, f"bytes {number}") for number in range(first, last))
+        yield from (MemoryCell(True, f"bytes {number}") for number in range(first, last))

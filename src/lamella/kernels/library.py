@@ -14,14 +14,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lamella.base.arrays import Array
-from lamella.kernels.build import Builder, Names
-from lamella.kernels.direct.abreast import Abreast, count_streams
-from lamella.kernels.direct.streamed import Streamed
+from lamella.kernels.build import Builder, FreshNames
+from lamella.kernels.direct import MultistreamGemv, StreamedGemm, count_streams
 from lamella.kernels.passes.lower_linalg.extents import add, as_value, least, multiply, subtract
 from lamella.kernels.passes.lower_linalg.gemm import write_panels
-from lamella.kernels.passes.lower_linalg.operands import WIDER, Factor, Operand, Product, Span
+from lamella.kernels.passes.lower_linalg.operands import (
+    WIDER,
+    GemmOperands,
+    MatrixOperand,
+    RowSpan,
+    ScalarFactor,
+)
 from lamella.kernels.passes.lower_linalg.scaling import constant
-from lamella.kernels.passes.lower_linalg.tiles import Plan, plan_panels, start_panels
+from lamella.kernels.passes.lower_linalg.tiles import TilePlan, plan_panels, start_panels
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import (
     INDEX,
@@ -49,7 +54,7 @@ LINE_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class GemmShape:
     """The sizes of a product: C has m rows and n columns, A has k columns."""
 
     m: int
@@ -69,7 +74,7 @@ def pack_panels(matrix: Array, rows: int = 32, pack: int = 1) -> Array:
 
 
 def packed_gemm(
-    shape: Shape, target: Target, element: str = "f32", result: str | None = None, groups: int = 1
+    shape: GemmShape, target: Target, element: str = "f32", result: str | None = None, groups: int = 1
 ) -> Program:
     """`C := A B` with A in panels; so many work-groups share the panels."""
     kind = result or WIDER.get(element, element)
@@ -78,11 +83,11 @@ def packed_gemm(
     types = [_panels(shape, element, start), make_memref(element, (shape.k, shape.n))]
     types.append(make_memref(kind, (shape.m, shape.n)))
     builder, (a, b, c) = _start()
-    share = Share(-(-count // max(1, groups)), count, builder)
+    share = PanelShare(-(-count // max(1, groups)), count, builder)
     if start.pack == 1 and element == kind and count_streams(shape.n) > 1:
         end = least(builder, add(builder, share.first, share.size), count)
-        operands = (Operand(item, type_) for item, type_ in zip((a, b, c), types, strict=True))
-        Abreast(*operands).write(builder, share.first, end)
+        operands = (MatrixOperand(item, type_) for item, type_ in zip((a, b, c), types, strict=True))
+        MultistreamGemv(*operands).write(builder, share.first, end)
         return _finish(builder, types)
     begin = multiply(builder, share.first, start.rows)
     m = (
@@ -91,14 +96,16 @@ def packed_gemm(
         else least(builder, share.size * start.rows, subtract(builder, shape.m, begin))
     )
     one, zero = _factor(builder, 1, element), _factor(builder, 0, kind)
-    place = Operand(c, types[2]).view(builder, Span(begin, m), Span(0, shape.n))
-    product = Product(one, Operand(a, types[0]), Operand(b, types[1]), zero, place, m, shape.n, shape.k)
+    place = MatrixOperand(c, types[2]).view(builder, RowSpan(begin, m), RowSpan(0, shape.n))
+    product = GemmOperands(
+        one, MatrixOperand(a, types[0]), MatrixOperand(b, types[1]), zero, place, m, shape.n, shape.k
+    )
     product = replace(product, whole_rows=shape.m % start.rows == 0)
     write_panels(builder, product, plan_panels(product, start, target), share.first)
     return _finish(builder, types)
 
 
-def _panels(shape: Shape, element: str, plan: Plan) -> Memref:
+def _panels(shape: GemmShape, element: str, plan: TilePlan) -> Memref:
     """The type of a packed matrix."""
     count = -(-shape.m // plan.rows)
     if plan.pack == 1:
@@ -107,7 +114,7 @@ def _panels(shape: Shape, element: str, plan: Plan) -> Memref:
     return make_memref(element, (plan.pack, plan.rows, depth, count))
 
 
-class Share:
+class PanelShare:
     """What a work-group takes of so many panels."""
 
     def __init__(self, size: int, count: int, builder: Builder) -> None:
@@ -118,7 +125,7 @@ class Share:
 
 
 def batched_gemm(
-    shape: Shape, element: str = "f32", transposes: tuple[bool, bool] = (False, False), beta: int = 0
+    shape: GemmShape, element: str = "f32", transposes: tuple[bool, bool] = (False, False), beta: int = 0
 ) -> Program:
     """`C := A B + beta C` for each of many matrices that lie one behind the other; a work-group takes one."""
     m, n, k = shape.m, shape.n, shape.k
@@ -132,7 +139,7 @@ def batched_gemm(
     return _finish(builder, types)
 
 
-def tall_gemm(shape: Shape, element: str = "f32", block: int = BLOCK_ROWS) -> Program:
+def tall_gemm(shape: GemmShape, element: str = "f32", block: int = BLOCK_ROWS) -> Program:
     """`C := A B` for a matrix A of many rows; a work-group takes a block of them, the last one what is left."""
     types = [
         make_memref(element, size) for size in ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n))
@@ -140,10 +147,12 @@ def tall_gemm(shape: Shape, element: str = "f32", block: int = BLOCK_ROWS) -> Pr
     builder, (a, b, c) = _start()
     one, zero = (constant(builder, item, Scalar(element)) for item in (1, 0))
     begin = multiply(builder, builder.builtin("group_id", INDEX), block)
-    operands = (Operand(a, types[0]), Operand(c, types[2]))
+    operands = (MatrixOperand(a, types[0]), MatrixOperand(c, types[2]))
 
     def write_block(inner: Builder, rows: IndexOrSize) -> None:
-        left, result = (item.view(inner, Span(begin, rows), Span(0, _columns(item))) for item in operands)
+        left, result = (
+            item.view(inner, RowSpan(begin, rows), RowSpan(0, _columns(item))) for item in operands
+        )
         inner.put(Blas("gemm", (one, left.value, b, zero, result.value), (False, False)))
 
     rest = shape.m % block
@@ -157,14 +166,14 @@ def tall_gemm(shape: Shape, element: str = "f32", block: int = BLOCK_ROWS) -> Pr
     return _finish(builder, types)
 
 
-def streamed_gemm(shape: Shape, target: Target, element: str = "f32", block: int = BLOCK_ROWS) -> Program:
+def streamed_gemm(shape: GemmShape, target: Target, element: str = "f32", block: int = BLOCK_ROWS) -> Program:
     """`C := A B` for an A of many rows and a C that is larger than the caches and begins at a line of them."""
     sizes = ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n))
     types = [make_memref(element, size) for size in sizes]
     builder, values = _start()
-    a, b, c = (Operand(value, type_) for value, type_ in zip(values, types, strict=True))
+    a, b, c = (MatrixOperand(value, type_) for value, type_ in zip(values, types, strict=True))
     begin = multiply(builder, builder.builtin("group_id", INDEX), block)
-    Streamed(a, b, c, target).write(builder, begin, block)
+    StreamedGemm(a, b, c, target).write(builder, begin, block)
     return stream_result(_finish(builder, types))
 
 
@@ -179,7 +188,7 @@ def stream_result(program: Program) -> Program:
     return Program((replace(function, parameters=(*others, replace(result, attributes=promise))),))
 
 
-def _columns(operand: Operand) -> int:
+def _columns(operand: MatrixOperand) -> int:
     return operand.type.shape[1] or 0
 
 
@@ -190,13 +199,13 @@ def _matrix(builder: Builder, value: Value, type_: Memref, number: Value) -> Val
     return builder.subview(value, (Slice(0, rows), Slice(0, columns), Slice(number)), shown)
 
 
-def _factor(builder: Builder, number: int, element: str) -> Factor:
+def _factor(builder: Builder, number: int, element: str) -> ScalarFactor:
     known: Number = number
-    return Factor(constant(builder, number, Scalar(element)), Scalar(element), known)
+    return ScalarFactor(constant(builder, number, Scalar(element)), Scalar(element), known)
 
 
 def _start() -> tuple[Builder, list[Value]]:
-    return Builder(Names(set(NAMES))), [Value(name) for name in NAMES]
+    return Builder(FreshNames(set(NAMES))), [Value(name) for name in NAMES]
 
 
 def _finish(builder: Builder, types: Sequence[Memref]) -> Program:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from lamella.base.placement import KERNEL, REFERENCE, Placed
+from lamella.base.placement import KERNEL, REFERENCE, OperationPlacement
 from lamella.graph.binding import signature
 from lamella.graph.model import Model
 from lamella.graph.nodes import Branch, Node, Operation, walk
@@ -15,7 +15,7 @@ CONTROL_FLOW = "control flow is the host's; what it runs is counted by itself"
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class KernelOperand:
     """An argument of a kernel: a tensor of the operation by the name that its operator gives it.
 
     `shape` is that of the memref, the last dimension of the tensor first; neighbouring dimensions may be one mode.
@@ -29,11 +29,11 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class KernelCall:
     """One launch of a kernel."""
 
     kernel: str
-    operands: tuple[Operand, ...]
+    operands: tuple[KernelOperand, ...]
     groups: int = 1
     has_fault: bool = False
     """Whether the last parameter is a place where the kernel says that a step has no value."""
@@ -49,7 +49,7 @@ class KernelGraph:
 
     model: Model
     program: Program
-    calls: Mapping[object, tuple[Call, ...]]
+    calls: Mapping[object, tuple[KernelCall, ...]]
     native: Mapping[object, str] = field(default_factory=dict)
     extents: Mapping[str, int] = field(default_factory=dict)
     quantizers: tuple[Operation, ...] = ()
@@ -61,15 +61,21 @@ class KernelGraph:
         return "kernels"
 
     @property
-    def placement(self) -> list[Placed]:
+    def placement(self) -> list[OperationPlacement]:
         """Where each operation runs, in order."""
         return [place for _, place in self.placed()]
 
-    def placed(self) -> Iterator[tuple[Node, Placed]]:
+    def placed(self) -> Iterator[tuple[Node, OperationPlacement]]:
         """Every operation and every branch and loop of the graph, with where it runs."""
         for node in (*walk(self.model.graph.nodes), *self.quantizers):
             if not isinstance(node, Operation):
-                yield node, Placed("if" if isinstance(node, Branch) else "do", REFERENCE, CONTROL_FLOW)
+                yield (
+                    node,
+                    OperationPlacement("if" if isinstance(node, Branch) else "do", REFERENCE, CONTROL_FLOW),
+                )
                 continue
             reason = self.native.get(signature(node))
-            yield node, Placed(node.operator, KERNEL if reason is None else REFERENCE, reason or "")
+            yield (
+                node,
+                OperationPlacement(node.operator, KERNEL if reason is None else REFERENCE, reason or ""),
+            )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast, get_args
 
-from lamella.kernels.build import Names, names_of, regions
+from lamella.kernels.build import FreshNames, names_of, regions
 from lamella.kernels.fold import wrap
 from lamella.lang.tensor import result_types
 from lamella.lang.tensor.check.context import defined_values
@@ -132,7 +132,7 @@ def walk(region: Region) -> Iterator[Statement]:
 
 
 @dataclass(slots=True)
-class _Frame:
+class _OpenRegion:
     """A region that is being rewritten, and what is done of it."""
 
     region: Region
@@ -144,7 +144,7 @@ class _Frame:
 
 def rewrite(region: Region, visit: Visit, spmd: bool = False) -> Region:
     """A region made anew from the inside out."""
-    frames = [_Frame(region, spmd, [], [])]
+    frames = [_OpenRegion(region, spmd, [], [])]
     while True:
         frame = frames[-1]
         if len(frame.done) == len(frame.region.statements):
@@ -158,7 +158,7 @@ def rewrite(region: Region, visit: Visit, spmd: bool = False) -> Region:
         inner = regions(statement.instruction)
         if len(frame.made) < len(inner):
             below = frame.spmd or isinstance(statement.instruction, Foreach | ForeachTile | Parallel)
-            frames.append(_Frame(inner[len(frame.made)], below, [], []))
+            frames.append(_OpenRegion(inner[len(frame.made)], below, [], []))
             continue
         frame.done.append(_remade(statement, frame.made))
         frame.made = []
@@ -190,7 +190,7 @@ def _rename_statement(statement: Statement, renaming: Renaming) -> Statement:
     return replace(statement, results=results, instruction=instruction)
 
 
-def copy_region(region: Region, names: Names, given: Renaming) -> Region:
+def copy_region(region: Region, names: FreshNames, given: Renaming) -> Region:
     """A copy of a region whose own values have new names; `given` replaces values from outside."""
     fresh = {value.name: names.new() for value in defined_values(region)}
     return rename_region(region, {**fresh, **given})
@@ -204,7 +204,7 @@ def change_functions(program: Program, change: Callable[[Function], Function]) -
     return replace(program, functions=tuple(change(item) for item in program.functions))
 
 
-def tell_apart(function: Function) -> Function:
+def make_names_unique(function: Function) -> Function:
     """The function with a name of its own for each value: regions side by side may use one name twice."""
     seen: set[str] = {item.value.name for item in function.parameters}
     twice: set[str] = set()
@@ -226,7 +226,7 @@ def _own_values(region: Region) -> Iterator[Value]:
     return (value for statement in region.statements for value in statement.results)
 
 
-def _tell_loops_apart(region: Region, twice: set[str], names: Names) -> Region:
+def _tell_loops_apart(region: Region, twice: set[str], names: FreshNames) -> Region:
     """What loops define inside their regions; a result of theirs may have the same name, so this comes first."""
 
     def visit(found: Region, _: bool) -> Region:
@@ -235,7 +235,7 @@ def _tell_loops_apart(region: Region, twice: set[str], names: Names) -> Region:
     return rewrite(region, visit)
 
 
-def _own_loop(statement: Statement, twice: set[str], names: Names) -> Statement:
+def _own_loop(statement: Statement, twice: set[str], names: FreshNames) -> Statement:
     instruction = statement.instruction
     if not isinstance(instruction, For | Foreach | ForeachTile | CoopApply):
         return statement

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from lamella.base.diagnostic import Diagnostic, Label
 from lamella.base.dim import TooComplex
 from lamella.base.dtype import ElementType
+from lamella.base.errors import Found
 from lamella.base.source import NOWHERE, Span
 from lamella.lang.skriptnd.rules.composition import TOO_MANY_ARGUMENTS
 from lamella.lang.skriptnd.rules.invocation import TOO_COMPLEX
-from lamella.ops.bind.attributes import Attributes
-from lamella.ops.bind.declare import Declarations
-from lamella.ops.bind.inputs import Inputs, default_of
-from lamella.ops.bind.state import Binding
-from lamella.ops.bind.steps import take_steps, test_known
-from lamella.ops.bind.types import Types
-from lamella.ops.bind.values import as_value
-from lamella.ops.instance import Argument, Definition, Instance, Value
+from lamella.lang.skriptnd.rules.names import GRAPH_ALWAYS_GIVEN
+from lamella.ops.bind.attributes import AttributeBinder, take_steps, test_known
+from lamella.ops.bind.declare import DeclarationBinder
+from lamella.ops.bind.inputs import InputBinder, default_of
+from lamella.ops.bind.state import CallBinding, TypeBinder, as_value
+from lamella.ops.fault import Fault
+from lamella.ops.instance import Argument, Declared, Definition, Instance, Value
+from lamella.ops.library import Library
 from lamella.ops.lower import contractions
-from lamella.ops.problem import Fault, Problem
-
-if TYPE_CHECKING:
-    from lamella.ops.library import Library
 
 NOTHING: Mapping[str, Value] = MappingProxyType({})
 NO_TYPES: Mapping[str, ElementType] = MappingProxyType({})
@@ -40,29 +37,29 @@ def instantiate(
     results: Sequence[str] = (),
     span: Span = NOWHERE,
 ) -> Instance:
-    """Bind a call; a Problem says what is wrong with it, at `span` with labels into the definition.
+    """Bind a call; Found says what is wrong with it, at `span` with labels into the definition.
 
     `results` are the names of the results, for the symbols of extents that only the run tells.
     """
-    binding = Binding(library.plan(definition), span)
+    binding = CallBinding(library.plan(definition), span)
     with told_at_call(binding):
         return _bind(binding, arguments, attributes, types, results)
 
 
 @contextmanager
-def told_at_call(binding: Binding) -> Iterator[None]:
+def told_at_call(binding: CallBinding) -> Iterator[None]:
     """Tell what goes wrong while binding at the place of the call."""
     try:
         yield
-    except Problem as problem:
-        raise Problem(*(_at_call(item, binding) for item in problem.findings)) from None
+    except Found as problem:
+        raise Found(*(_at_call(item, binding) for item in problem.findings)) from None
     except Fault as fault:
         raise fault.at(binding.span) from None
     except TooComplex as problem:
         raise binding.problem(TOO_COMPLEX, what=problem) from None
 
 
-def _at_call(finding: Diagnostic, binding: Binding) -> Diagnostic:
+def _at_call(finding: Diagnostic, binding: CallBinding) -> Diagnostic:
     """A finding inside the definition told at the call."""
     if binding.span is NOWHERE or finding.span is binding.span:
         return finding
@@ -74,7 +71,7 @@ def _at_call(finding: Diagnostic, binding: Binding) -> Diagnostic:
 
 
 def _bind(
-    binding: Binding,
+    binding: CallBinding,
     arguments: Sequence[Argument],
     attributes: Mapping[str, Value],
     types: Mapping[str, ElementType],
@@ -82,11 +79,11 @@ def _bind(
 ) -> Instance:
     plan = binding.plan
     passed = _complete(binding, arguments)
-    found = Types(binding, types)
+    found = TypeBinder(binding, types)
     found.deduce(passed, attributes)
-    bound = Attributes(binding, attributes)
+    bound = AttributeBinder(binding, attributes)
     bound.bind_given()
-    inputs = Inputs(binding, found)
+    inputs = InputBinder(binding, found)
 
     def bind_rest() -> None:
         inputs.bind_all(passed)
@@ -97,7 +94,7 @@ def _bind(
     binding.more = None
     try:
         inputs.bind_all(passed)
-    except Problem:
+    except Found:
         test_known(binding)
         raise
     bound.finish()
@@ -108,7 +105,7 @@ def _bind(
     return instance
 
 
-def _complete(binding: Binding, arguments: Sequence[Argument]) -> list[Argument]:
+def _complete(binding: CallBinding, arguments: Sequence[Argument]) -> list[Argument]:
     """The arguments with what trailing inputs have by default; None where an input is null or its default waits."""
     inputs = binding.plan.inputs
     if len(arguments) > len(inputs):
@@ -120,10 +117,12 @@ def _complete(binding: Binding, arguments: Sequence[Argument]) -> list[Argument]
     return found
 
 
-def finish(binding: Binding, types: Types, arguments: Sequence[Argument], results: Sequence[str]) -> Instance:
+def finish(
+    binding: CallBinding, types: TypeBinder, arguments: Sequence[Argument], results: Sequence[str]
+) -> Instance:
     """The instance of a call whose attributes and inputs are bound."""
     plan = binding.plan
-    declarations = Declarations(binding, types)
+    declarations = DeclarationBinder(binding, types)
     constants = tuple(declarations.constant(item) for item in plan.constants)
     variables = tuple(declarations.declare(item, item.name) for item in plan.variables)
     names = [*results, *[""] * (len(plan.outputs) - len(results))]
@@ -143,3 +142,56 @@ def finish(binding: Binding, types: Types, arguments: Sequence[Argument], result
         checks=tuple(binding.checks),
         plan=plan,
     )
+
+
+# --- the main graph bound: no call gives its inputs, their declarations do ----------------------------------
+
+
+def bind_graph(
+    library: Library,
+    definition: Definition,
+    attributes: Mapping[str, Value] = NOTHING,
+    types: Mapping[str, ElementType] = NO_TYPES,
+    span: Span = NOWHERE,
+) -> Instance:
+    """Bind the main graph: `declared` are its inputs, and dynamic extents are symbols.
+
+    `n|10` is the symbol `n`, `~|10` one named after its place: `x.shape[0]`.
+    """
+    binding = CallBinding(library.plan(definition), span)
+    with told_at_call(binding):
+        return _graphs_bind(binding, attributes, types)
+
+
+def _graphs_bind(
+    binding: CallBinding, attributes: Mapping[str, Value], types: Mapping[str, ElementType]
+) -> Instance:
+    plan = binding.plan
+    found = TypeBinder(binding, types)
+    found.deduce([None] * len(plan.inputs), attributes)
+    bound = AttributeBinder(binding, attributes)
+    bound.bind_given()
+    _expect_given(binding)
+    declarations = DeclarationBinder(binding, found, named=True)
+
+    def declare() -> tuple[Declared, ...]:
+        declared = tuple(declarations.declare(item, item.name) for item in plan.inputs)
+        binding.scope.update({item.name: item.tensors() for item in declared})
+        return declared
+
+    binding.more = declare
+    take_steps(binding, plan.early)
+    binding.more = None
+    declared = declare()
+    bound.finish()
+    take_steps(binding, plan.late)
+    return replace(finish(binding, found, (), ()), declared=declared)
+
+
+def _expect_given(binding: CallBinding) -> None:
+    """Every input of a main graph is given: nothing invokes it without one."""
+    for item in binding.plan.inputs:
+        if item.type.optional or item.default is not None:
+            what = "is optional" if item.type.optional else "has a default value"
+            label = Label(item.parameter.span, "declared here")
+            raise binding.problem(GRAPH_ALWAYS_GIVEN, [label], name=item.name, what=what)

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from lamella.base.diagnostic import Diagnostic, errors
+from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import read_shipped, shipped, shown
 from lamella.base.source import Source, Span
@@ -15,11 +16,11 @@ from lamella.lang.skriptnd import Outline, outline, parse_operator
 from lamella.lang.skriptnd.check.definitions import invoked
 from lamella.lang.skriptnd.nodes import Document, Operator
 from lamella.lang.skriptnd.rules.names import SHADOWED_MODULE
-from lamella.ops.bind.plan import Plan
+from lamella.ops.bind.plan import OperatorPlan
 from lamella.ops.instance import Definition
-from lamella.ops.modules import MAIN, Loading, own_name, read_main
-from lamella.ops.problem import Problem
-from lamella.ops.scalars.arithmetic import Budget
+from lamella.ops.modules import MAIN, ModuleLoader, own_name, read_main
+from lamella.ops.scalars.arithmetic import PackBudget
+from lamella.ops.traits import Trait, Traits, declared_traits, find_traits
 
 SPECIFICATION, NEWER = "specification", "newer"
 DIALECTS = (SPECIFICATION, NEWER)
@@ -29,7 +30,7 @@ MOST_NAMED = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class LoadedModule:
     """A main module that was loaded, with what was found wrong with it and the modules it imports."""
 
     name: str
@@ -75,9 +76,14 @@ class _Shelf:
             else:
                 operator, findings = parse_operator(self.source, entry, self.limits)
                 if errors(findings):
-                    raise Problem(*errors(findings))
+                    raise Found(*errors(findings))
                 self.operators[name] = operator
         return self.operators[name]
+
+    def traits(self, name: str) -> Mapping[str, Trait]:
+        """What the comment above an operator declares."""
+        entry = self.outline.find(name)
+        return {} if entry is None else declared_traits(self.source.text, entry.span.start)
 
 
 class Library:
@@ -91,7 +97,7 @@ class Library:
         self.dialect = dialect
         self.root = root
         self.limits = limits
-        self.budget = Budget(limits)
+        self.budget = PackBudget(limits)
         self.documents: dict[str, Document] = {}
         """The modules of the model that were loaded, by name."""
         self.shadows: frozenset[str] = frozenset()
@@ -101,7 +107,8 @@ class Library:
         self._comparing: set[str] = set()
         self._shelves: dict[str, tuple[_Shelf, ...]] = {}
         self._definitions: dict[str, Definition | None] = {}
-        self._plans: dict[int, tuple[Definition, Plan]] = {}
+        self._plans: dict[int, tuple[Definition, OperatorPlan]] = {}
+        self._traits: dict[str, Traits] = {}
 
     @cached_property
     def standard(self) -> frozenset[str]:
@@ -118,6 +125,26 @@ class Library:
         """The syntax of an operator by its qualified name, as the checker asks for it."""
         found = self.find(qualified)
         return None if found is None else found.operator
+
+    def traits(self, qualified: str) -> Traits:
+        """What an operator is by its declaration and by its body; declarations of the shipped library alone count."""
+        if qualified not in self._traits:
+            self._traits[qualified] = Traits(root=qualified)  # for a composition that reaches itself
+            definition = self.find(qualified)
+            if definition is not None:
+                self._traits[qualified] = self._find_traits(definition)
+        return self._traits[qualified]
+
+    def _find_traits(self, definition: Definition) -> Traits:
+        declared: Mapping[str, Trait] = {}
+        # A comment of a model must not change its numbers; those of the library are tested.
+        if definition.standard:
+            name = definition.operator.name
+            shelf = next((item for item in self._shelf(definition.module) if item.find(name)), None)
+            declared = {} if shelf is None else shelf.traits(name)
+        return find_traits(
+            definition, declared, lambda name: self.traits(self.resolve(name, definition.module))
+        )
 
     def resolve(self, name: str, module: str) -> str:
         """The qualified name of what the text of a module calls.
@@ -186,11 +213,11 @@ class Library:
         shelves = self._shelf(module) if module in self.standard else ()
         return tuple(dict.fromkeys(entry.name for shelf in shelves for entry in shelf.outline.entries))
 
-    def plan(self, definition: Definition) -> Plan:
+    def plan(self, definition: Definition) -> OperatorPlan:
         """What the engine keeps for a definition; made once."""
         key = id(definition.operator)
         if key not in self._plans:
-            self._plans[key] = (definition, Plan(definition, self.limits, self.budget))
+            self._plans[key] = (definition, OperatorPlan(definition, self.limits, self.budget))
         return self._plans[key][1]
 
     def load_modules(self, names: Iterable[str], folder: Path) -> tuple[Diagnostic, ...]:
@@ -202,29 +229,31 @@ class Library:
         """The modules that were loaded and are not the main one, by name."""
         return {name: document for name, document in self.documents.items() if name != MAIN}
 
-    def load(self, main: Path | Source) -> Module:
+    def load(self, main: Path | Source) -> LoadedModule:
         """The main module of a model, from a folder, a file or a text, with the modules it imports."""
         file = read_main(main, self.root, self.limits)
         self.root = file.root
-        loading = Loading(self.standard, self.limits)
+        loading = ModuleLoader(self.standard, self.limits)
         loading.follow(file)
         self.documents.update(loading.documents)
         self.shadows, self.lost = frozenset(loading.shadows), frozenset(loading.lost)
         self._definitions.clear()
+        self._traits.clear()
         findings = list(loading.findings)
         for module, span in loading.shadows.items() if not errors(findings) else ():
-            findings += self._tell_shadow(module, span)
-        return Module(MAIN, file.parsed.document, tuple(findings), self)
+            findings += self._report_shadow(module, span)
+        return LoadedModule(MAIN, file.parsed.document, tuple(findings), self)
 
     def load_texts(self, texts: Mapping[str, Source]) -> tuple[Diagnostic, ...]:
         """Modules from their texts, which import each other and the library alone; what was found wrong with them."""
-        loading = Loading(self.standard, self.limits, texts)
+        loading = ModuleLoader(self.standard, self.limits, texts)
         loading.follow_texts()
         self.documents.update(loading.documents)
         self._definitions.clear()
+        self._traits.clear()
         return tuple(loading.findings)
 
-    def _tell_shadow(self, module: str, span: Span) -> Iterator[Diagnostic]:
+    def _report_shadow(self, module: str, span: Span) -> Iterator[Diagnostic]:
         """That a file of the model takes the place of a standard module, where its operators are not the same."""
         names = self.operators(own_name(module))
         own = [name for name in names if not _is_standard(self.find(f"{own_name(module)}.{name}"))]

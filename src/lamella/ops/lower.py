@@ -10,23 +10,23 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 
 from lamella.base.dim import Dim, Extent
+from lamella.base.errors import Found
 from lamella.base.source import Span
 from lamella.lang.skriptnd.rules.invocation import TOO_LARGE
 from lamella.lang.skriptnd.rules.lowering import PACKED_LENGTH, PACKED_RIGHT, RIGHT_TYPE
 from lamella.lang.skriptnd.rules.types import INTEGER_NEEDED, NOT_BOOL
-from lamella.ops.bind.formulas import LoweringPlan
-from lamella.ops.bind.plan import Plan
+from lamella.ops.bind.plan import LoweringPlan, OperatorPlan
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard, Index, Lookup, Loop, Scalar
 from lamella.ops.instance import Declared, Fill, Instance, Single
-from lamella.ops.problem import Fault, Problem
-from lamella.ops.scalars.ranges import RANGES
+from lamella.ops.scalars.terms import RANGES
 from lamella.ops.scalars.values import SCALARS, expect_known, word_of
 
 
 def contractions(instance: Instance) -> tuple[Contraction, ...]:
     """The formulas of a call; none for an operator that is composed or intrinsic."""
     plan = instance.plan
-    if not isinstance(plan, Plan):
+    if not isinstance(plan, OperatorPlan):
         return ()
     scope = {**instance.symbols, **_tensors(instance), **{name: Counter(name) for name in plan.counters}}
     found: list[Contraction] = []
@@ -61,7 +61,9 @@ def _as_constants(declared: Declared, value: Single | tuple[Single, ...]) -> obj
 # --- one formula --------------------------------------------------------------------------------------------
 
 
-def _write_out(lowering: LoweringPlan, scope: Mapping[str, object], plan: Plan) -> Iterator[Contraction]:
+def _write_out(
+    lowering: LoweringPlan, scope: Mapping[str, object], plan: OperatorPlan
+) -> Iterator[Contraction]:
     """A formula for every combination of the indices that pick tensors of packs."""
     names, ranges = _unrolled(lowering, scope, plan)
     for row in product(*ranges):
@@ -72,7 +74,7 @@ def _write_out(lowering: LoweringPlan, scope: Mapping[str, object], plan: Plan) 
 
 
 def _unrolled(
-    lowering: LoweringPlan, scope: Mapping[str, object], plan: Plan
+    lowering: LoweringPlan, scope: Mapping[str, object], plan: OperatorPlan
 ) -> tuple[list[str], list[range]]:
     """The indices that are no loops, outermost first, with their ranges."""
     names: list[str] = []
@@ -98,7 +100,7 @@ def _unrolled(
 
 
 def _contraction(
-    lowering: LoweringPlan, scope: dict[str, object], unrolled: frozenset[str], plan: Plan
+    lowering: LoweringPlan, scope: dict[str, object], unrolled: frozenset[str], plan: OperatorPlan
 ) -> Contraction | None:
     """One formula with its loops; None where its right side is null, or where it assigns without taking a step."""
     loops = _open_loops(lowering, scope, unrolled)
@@ -159,8 +161,8 @@ def _pair(
     kept: list[Scalar] = []
     for left, right in zip(targets, values, strict=True):
         if not isinstance(left, Element) or not isinstance(right, SCALARS) or word_of(right) != left.type:
-            told = left.type if isinstance(left, Element) else word_of(left)
-            raise Fault(RIGHT_TYPE, name=lowering.node.target.tensor, left=told, right=word_of(right))
+            details = left.type if isinstance(left, Element) else word_of(left)
+            raise Fault(RIGHT_TYPE, name=lowering.node.target.tensor, left=details, right=word_of(right))
         found.append(left)
         kept.append(right)
     return tuple(found), tuple(kept)
@@ -203,4 +205,4 @@ def keep_depth(contraction: Contraction, limit: int, span: Span) -> None:
             fault = Fault(
                 TOO_LARGE, what=f"a formula nested more than {limit} deep", limit="max_depth", bound=limit
             )
-            raise Problem(*fault.at(span).findings)
+            raise Found(*fault.at(span).findings)

@@ -40,7 +40,7 @@ NO_TEXTS: Mapping[str, Source] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class File:
+class ModuleFile:
     """One module that was read; `root` is None for a text that belongs to no folder."""
 
     module: str
@@ -49,10 +49,10 @@ class File:
     parsed: ParsedSkriptnd
 
 
-def read_main(main: Path | Source, root: Path | None, limits: Limits) -> File:
+def read_main(main: Path | Source, root: Path | None, limits: Limits) -> ModuleFile:
     """The main module: of a model folder, in a file, or a text; InputError where it cannot be read."""
     if isinstance(main, Source):
-        return File(MAIN, STANDARD_INPUT, root, parse(main, limits))
+        return ModuleFile(MAIN, STANDARD_INPUT, root, parse(main, limits))
     name = f"{MAIN}{ENDING}"
     path = main / name if is_folder(main) else main
     if is_folder(main) and not os.path.lexists(path):
@@ -60,7 +60,7 @@ def read_main(main: Path | Source, root: Path | None, limits: Limits) -> File:
         raise InputError(f"the folder '{shown(main)}' has no {name}", path=shown(main), hint=hint)
     text = read_text_in(main, name, limits) if is_folder(main) else read_text(path, limits)
     source = Source(shown(path), text)
-    return File(MAIN, path, root or default_root(path), parse(source, limits))
+    return ModuleFile(MAIN, path, root or default_root(path), parse(source, limits))
 
 
 def file_of(module: str) -> str:
@@ -77,7 +77,7 @@ def _is_same(path: Path, other: Path) -> bool:
     return os.path.realpath(path) == os.path.realpath(other)
 
 
-class Loading:
+class ModuleLoader:
     """The walk over the imports of a model, without recursion; modules may be given as texts, by their names."""
 
     def __init__(
@@ -102,10 +102,10 @@ class Loading:
             if module not in self.documents:
                 self.follow(self._text(module))
 
-    def _text(self, module: str) -> File:
-        return File(module, STANDARD_INPUT, None, parse(self.texts[module], self.limits))
+    def _text(self, module: str) -> ModuleFile:
+        return ModuleFile(module, STANDARD_INPUT, None, parse(self.texts[module], self.limits))
 
-    def follow(self, main: File) -> None:
+    def follow(self, main: ModuleFile) -> None:
         """Read everything that the main module imports, directly or not."""
         self._main = main.path
         stack = [self._enter(main)]
@@ -120,7 +120,7 @@ class Loading:
             if inner is not None:
                 stack.append(self._enter(inner))
 
-    def _enter(self, file: File) -> tuple[File, Iterator[tuple[Import, str]]]:
+    def _enter(self, file: ModuleFile) -> tuple[ModuleFile, Iterator[tuple[Import, str]]]:
         self.documents[file.module] = file.parsed.document
         self.findings += file.parsed.findings
         if errors(file.parsed.findings):
@@ -132,7 +132,7 @@ class Loading:
         pairs = [(node, name) for node in file.parsed.document.imports for name in node.modules]
         return file, iter(pairs)
 
-    def _take(self, file: File, node: Import, module: str) -> File | None:
+    def _take(self, file: ModuleFile, node: Import, module: str) -> ModuleFile | None:
         """The file of an imported module, once; None for a standard one or after a finding."""
         key = module
         if module in self.standard:
@@ -154,16 +154,16 @@ class Loading:
             self.findings.append(MISSING_MODULE.at(node.span, module=module, reason=taken))
         return None
 
-    def _is_own(self, file: File, module: str) -> bool:
+    def _is_own(self, file: ModuleFile, module: str) -> bool:
         """Whether the model's folder has a file with the name of a standard module, other than its main one."""
         if file.root is None:
             return False
         path = file.root / f"{module}{ENDING}"
         return os.path.lexists(path) and not (os.path.exists(self._main) and _is_same(path, self._main))
 
-    def _read(self, file: File, node: Import, module: str, key: str) -> File | None:
+    def _read(self, file: ModuleFile, node: Import, module: str, key: str) -> ModuleFile | None:
         found = self._locate(file, module)
-        if isinstance(found, File):
+        if isinstance(found, ModuleFile):
             return replace(found, module=key)
         self._failures += 1
         self.lost.add(key)
@@ -171,7 +171,7 @@ class Loading:
         self.findings.append(MISSING_MODULE.at(node.span, hint=hint, module=module, reason=found))
         return None
 
-    def _locate(self, file: File, module: str) -> File | str:
+    def _locate(self, file: ModuleFile, module: str) -> ModuleFile | str:
         """A module of the model folder, or why there is none."""
         if module in self.texts:
             return self._text(module)
@@ -188,4 +188,4 @@ class Loading:
             source = Source(shown(path), read_included(top, path, self.limits))
         except InputError as problem:
             return problem.message
-        return File(module, path, file.root, parse(source, self.limits))
+        return ModuleFile(module, path, file.root, parse(source, self.limits))

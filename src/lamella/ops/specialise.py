@@ -8,9 +8,9 @@ from lamella.base.dim import Dim, Logic, Test, Values, substitute, substitute_tr
 from lamella.base.limits import DEFAULT
 from lamella.lang.skriptnd.rules.invocation import NOT_COMPUTABLE, UNDECIDED
 from lamella.ops.evaluate.packs import pick
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Lookup, Loop, Scalar
 from lamella.ops.instance import Check
-from lamella.ops.problem import Fault
 from lamella.ops.scalars.arithmetic import Arithmetic
 from lamella.ops.scalars.functions import FUNCTIONS, call, cast, minus, select
 from lamella.ops.scalars.terms import negate
@@ -19,7 +19,7 @@ from lamella.ops.scalars.values import SCALARS, show
 
 def specialise(contraction: Contraction, values: Values) -> Contraction:
     """A formula with symbols replaced by numbers and all that follows from them computed."""
-    terms = Terms(values)
+    terms = TermSpecialiser(values)
     condition = None if contraction.condition is None else terms.scalar(contraction.condition)
     return replace(
         contraction,
@@ -32,13 +32,13 @@ def specialise(contraction: Contraction, values: Values) -> Contraction:
 
 def decide(check: Check, values: Values) -> bool:
     """Whether an assertion that was left to the run holds; every symbol in it must have a value."""
-    found = Terms(values).scalar(check.condition)
+    found = TermSpecialiser(values).scalar(check.condition)
     if not isinstance(found, bool):
         raise Fault(UNDECIDED, what=f"'{check.message}'", value=show(found)).at(check.span)
     return found
 
 
-class Terms:
+class TermSpecialiser:
     """Rebuilds terms with symbols known; what several terms share stays shared."""
 
     def __init__(self, values: Values) -> None:

@@ -19,13 +19,12 @@ import numpy as np
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError, printable
 from lamella.base.dim import Extent, bounds, symbols
-from lamella.base.errors import InputError
+from lamella.base.errors import Found, InputError
 from lamella.bridge.hf_to_module import is_model_folder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Graph, Operation, Tensor, tensors
 from lamella.graph.passes.specialise_shapes import specialise_shapes
 from lamella.graph.rewrite import copy_of
-from lamella.ops.problem import Problem
 from lamella.pipeline.arrays import file_name, write_array
 from lamella.pipeline.backends import make_executable
 from lamella.pipeline.languages import MODULE, NAC, SKRIPTND, language_of
@@ -122,7 +121,7 @@ def _specialised(model: Model, values: Mapping[str, int]) -> Model:
         return model
     try:
         return specialise_shapes(model, values)
-    except Problem as problem:
+    except Found as problem:
         raise LamellaError(problem.findings) from None
 
 

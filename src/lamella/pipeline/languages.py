@@ -17,7 +17,7 @@ from lamella.base.diagnostic import Diagnostic, Rule, printable
 from lamella.base.errors import InputError, cause_of
 from lamella.base.limits import Limits
 from lamella.base.paths import is_folder, is_there, shipped, shown
-from lamella.base.placement import Placed
+from lamella.base.placement import OperationPlacement
 from lamella.kernels.target import TARGETS
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Compared:
     """What a model and what was written of it gave, by name, and where the operations of the latter ran."""
 
     numbers: Mapping[str, tuple[Array, Array]]
-    placement: tuple[Placed, ...] = ()
+    placement: tuple[OperationPlacement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from lamella.lang.nem.words import MOVES
 from lamella.plan.passes.propose import Key, Place, Proposal, propose
 from lamella.plan.passes.rewrite import walk
 from lamella.plan.timing import simulate
-from lamella.plan.timing.bounds import Bound
+from lamella.plan.timing.bounds import CycleBound
 from lamella.plan.verify import verify
 
 MOST_TRIALS, FEWEST_TRIALS = 60, 6
@@ -109,7 +109,7 @@ def _from(first: Advice, last: Advice) -> Advice:
     return replace(last, before_cycles=first.before_cycles, before_bytes=first.before_bytes)
 
 
-def _merge(steps: Iterable[_Step]) -> list[Advice]:
+def _merge(steps: Iterable[_Improvement]) -> list[Advice]:
     """Steps one after the other, those on one place as one."""
     found: list[Advice] = []
     place: Place | None = None
@@ -120,7 +120,7 @@ def _merge(steps: Iterable[_Step]) -> list[Advice]:
     return found
 
 
-def _worthwhile(steps: Iterable[_Step]) -> list[Advice]:
+def _worthwhile(steps: Iterable[_Improvement]) -> list[Advice]:
     """Of the steps on one place, which grow, only those that give more than the smaller ones."""
     found: list[Advice] = []
     best: dict[Place, tuple[int, int]] = {}
@@ -135,7 +135,7 @@ def _worthwhile(steps: Iterable[_Step]) -> list[Advice]:
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _CheckedProgram:
     """A program that has no errors, with what is compared."""
 
     document: Document
@@ -143,21 +143,21 @@ class _State:
     cycles: int
     moved: int
     warnings: Counter[str]
-    binding: Bound
+    binding: CycleBound
 
-    def is_better(self, other: _State) -> bool:
+    def is_better(self, other: _CheckedProgram) -> bool:
         """Whether it takes fewer cycles, or as many with fewer bytes, and warns of nothing new."""
         gained = (self.cycles, self.moved) < (other.cycles, other.moved)
         return gained and self.warnings <= other.warnings
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _Improvement:
     """An improvement of one place, by kind and number, and where it leads."""
 
     place: Place
     advice: Advice
-    state: _State
+    state: _CheckedProgram
 
 
 class _Trials:
@@ -165,16 +165,16 @@ class _Trials:
 
     def __init__(self, path: Path | None, device: str | None, limits: Limits, root: Path | None) -> None:
         self._path, self._device, self._limits, self._root = path, device, limits, root
-        self._known: dict[str, _State | None] = {}
+        self._known: dict[str, _CheckedProgram | None] = {}
         self._name = ""
         self._left = 0
 
-    def allow(self, start: _State) -> None:
+    def allow(self, start: _CheckedProgram) -> None:
         """Begin a search: as many trials as a program of this size may take."""
         statements = sum(1 for _ in walk(start.document))
         self._left = max(FEWEST_TRIALS, min(MOST_TRIALS, STATEMENTS // max(1, statements)))
 
-    def read(self, source: Source) -> _State | None:
+    def read(self, source: Source) -> _CheckedProgram | None:
         """The program in a text, judged; None where it has errors or cannot be simulated."""
         self._name = source.name
         checked = check(source, self._path, self._device, self._limits, self._root)
@@ -189,9 +189,11 @@ class _Trials:
             return None
         warnings = Counter(item.code for item in found if item.severity == WARNING)
         moved = _moved_bytes(checked.plan)
-        return _State(checked.library.document, checked.plan, report.cycles, moved, warnings, report.binding)
+        return _CheckedProgram(
+            checked.library.document, checked.plan, report.cycles, moved, warnings, report.binding
+        )
 
-    def improve(self, state: _State, failed: set[Key]) -> Iterator[_Step]:
+    def improve(self, state: _CheckedProgram, failed: set[Key]) -> Iterator[_Improvement]:
         """The proposals that are better than a program; those that are not are added to `failed` and not tried."""
         wrong: set[Place] = set()
         for proposal in propose(state.document, state.plan, self._limits):
@@ -204,11 +206,11 @@ class _Trials:
             if after is None:
                 wrong.add(proposal.place)
             if after is not None and after.is_better(state):
-                yield _Step(proposal.place, _advice(proposal, state, after), after)
+                yield _Improvement(proposal.place, _advice(proposal, state, after), after)
             else:
                 failed.add(proposal.key)
 
-    def climb(self, state: _State) -> Iterator[_Step]:
+    def climb(self, state: _CheckedProgram) -> Iterator[_Improvement]:
         """Take every improvement as it is found; what failed is tried again after other things have changed."""
         failed: set[Key] = set()
         changed = True
@@ -219,7 +221,7 @@ class _Trials:
                 yield step
                 state, changed = step.state, True
 
-    def _try(self, document: Document) -> _State | None:
+    def _try(self, document: Document) -> _CheckedProgram | None:
         self._left -= 1
         text = write(document)
         if text not in self._known:
@@ -227,7 +229,7 @@ class _Trials:
         return self._known[text]
 
 
-def _advice(proposal: Proposal, before: _State, after: _State) -> Advice:
+def _advice(proposal: Proposal, before: _CheckedProgram, after: _CheckedProgram) -> Advice:
     return Advice(
         proposal.title,
         f"{proposal.why}; {_limit_of(after.binding)}",
@@ -240,7 +242,7 @@ def _advice(proposal: Proposal, before: _State, after: _State) -> Advice:
     )
 
 
-def _limit_of(bound: Bound) -> str:
+def _limit_of(bound: CycleBound) -> str:
     """What no schedule of the changed program can beat."""
     what = f"{bound.name.replace('_', ' ')}, {bound.what}," if bound.what else bound.name.replace("_", " ")
     return f"then the {what} is binding: {bound.cycles:,} cycles at least"

@@ -23,7 +23,7 @@ _NODES_PER_INSTANCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TaskInstance:
     """A task instance, or a gate (`task` is None, `gate` says which kind); `after` are numbers of earlier nodes."""
 
     number: int
@@ -33,7 +33,7 @@ class Node:
     after: tuple[int, ...]
 
 
-def expand(plan: Plan, limits: Limits = DEFAULT, name: str = "max_expansion") -> list[Node]:
+def expand(plan: Plan, limits: Limits = DEFAULT, name: str = "max_expansion") -> list[TaskInstance]:
     """All nodes of a plan in program order; more instances than the named limit is an error."""
     limit: int = getattr(limits, name)
     needed = plan.instances()
@@ -86,13 +86,13 @@ class _Expansion:
     """Appends nodes; remembers the latest instance of each task, which is the one that later deps mean."""
 
     def __init__(self, working: frozenset[int]) -> None:
-        self.nodes: list[Node] = []
+        self.nodes: list[TaskInstance] = []
         self.latest: dict[int, int] = {}
         self.working = working
 
     def add(self, task: Task | None, gate: str, iteration: Mapping[int, int], after: list[int]) -> int:
         number = len(self.nodes)
-        self.nodes.append(Node(number, task, gate, iteration, tuple(dict.fromkeys(after))))
+        self.nodes.append(TaskInstance(number, task, gate, iteration, tuple(dict.fromkeys(after))))
         return number
 
     def items(self, body: tuple[Item, ...], iteration: Mapping[int, int], gate: int | None) -> list[int]:

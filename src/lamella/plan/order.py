@@ -32,7 +32,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class LoopExtent:
     """A loop that is executed, at its depth, and the sites inside: first <= index < end."""
 
     loop: Loop
@@ -47,7 +47,7 @@ class Order:
     def __init__(self, plan: Plan) -> None:
         self._body = plan.body
         self.sites: list[Site] = []
-        self.loops: list[Extent] = []
+        self.loops: list[LoopExtent] = []
         self._last_use: dict[int, int] = {}
         self._collect(plan.body, ())
         self._index = {site.task.number: site.index for site in self.sites}
@@ -62,7 +62,7 @@ class Order:
                 if item.trips > 0:
                     first = len(self.sites)
                     self._collect(item.body, (*around, item))
-                    self.loops.append(Extent(item, len(around), first, len(self.sites)))
+                    self.loops.append(LoopExtent(item, len(around), first, len(self.sites)))
                 continue
             self._last_use.update(dict.fromkeys(item.deps, len(self.sites)))
             if isinstance(item, Task):

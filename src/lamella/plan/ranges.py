@@ -12,9 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import gcd
+from typing import TypeAlias
 
+from lamella.base.affine import Affine, corners, divisors, multiply, truncated_remainder, weighted_sum
+from lamella.base.dim import TooComplex
 from lamella.lang.nem.resolved import Atom, Index, Operation, Variable
-from lamella.plan.feasible import Box, Budget, Exhausted, solve
+from lamella.plan.diophantine import Box, StepBudget, solve
 
 # --- variables that occur only together are one variable: in `(40·i + j) mod 3` nothing but 40·i + ----------
 
@@ -27,7 +30,7 @@ class Combined:
     box: Box
     groups: dict[int, dict[int, int]]
 
-    def take_apart(self, values: dict[int, int], box: Box, budget: Budget) -> dict[int, int] | None:
+    def take_apart(self, values: dict[int, int], box: Box, budget: StepBudget) -> dict[int, int] | None:
         """The old variables at a place of the new ones; None where a combination cannot take its value."""
         found = dict(values)
         for name, factors in self.groups.items():
@@ -74,7 +77,7 @@ def _range(group: dict[int, int], box: Box) -> tuple[int, int]:
 
 
 def _rewrite(index: Index, joined: dict[int, dict[int, int]], members: set[int]) -> Index:
-    """Each group is told by the variable that names it; the other members are gone."""
+    """The index in the variables that name groups; the other members are gone."""
     terms: list[tuple[Atom, int]] = []
     for atom, factor in index.terms:
         if isinstance(atom, Operation):
@@ -92,47 +95,7 @@ Assignment = Mapping[int, int]
 MOST_CORNERS = 5
 
 
-class ZeroDivisor(Exception):
-    """An operation divides by zero in an iteration; internal: callers report it where it stands."""
-
-    def __init__(self, iteration: Assignment) -> None:
-        super().__init__(iteration)
-        self.iteration = iteration
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """`constant + Σ coefficient · variable`."""
-
-    constant: int
-    terms: Mapping[int, int]
-
-    def plus(self, other: Form, factor: int) -> Form:
-        """The sum with a multiple of another form."""
-        terms = dict(self.terms)
-        for variable, coefficient in other.terms.items():
-            total = terms.get(variable, 0) + factor * coefficient
-            if total:
-                terms[variable] = total
-            else:
-                terms.pop(variable, None)
-        return Form(self.constant + factor * other.constant, terms)
-
-    def range(self, box: Box) -> tuple[int, int]:
-        """Smallest and largest value over a box."""
-        low = high = self.constant
-        for variable, coefficient in self.terms.items():
-            first, last = box[variable]
-            low += coefficient * (first if coefficient > 0 else last)
-            high += coefficient * (last if coefficient > 0 else first)
-        return low, high
-
-    def corner(self, box: Box, largest: bool) -> dict[int, int]:
-        """Where the smallest or largest value is taken."""
-        return {v: box[v][(a > 0) == largest] for v, a in self.terms.items()}
-
-
-ZERO = Form(0, {})
+Form: TypeAlias = Affine[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,27 +117,18 @@ class _Cell:
     def assignment(self, values: Assignment) -> dict[int, int]:
         """The variables of the question where those of the cell have these values (the least where free)."""
         known = {variable: values.get(variable, low) for variable, (low, _) in self.box.items()}
-        return {
-            name: form.constant + sum(a * known[v] for v, a in form.terms.items())
-            for name, form in self.forms.items()
-        }
+        return {name: form.at(known) for name, form in self.forms.items()}
 
     def substitute(self, variable: int, form: Form, added: Box) -> _Cell:
         """The cell with one variable replaced by a form in added ones."""
         box = {v: ends for v, ends in self.box.items() if v != variable} | dict(added)
-        return _Cell(box, {name: _replace(old, variable, form) for name, old in self.forms.items()})
+        return _Cell(box, {name: old.replace(variable, form) for name, old in self.forms.items()})
 
 
-def _replace(form: Form, variable: int, by: Form) -> Form:
-    factor = form.terms.get(variable)
-    if factor is None:
-        return form
-    rest = Form(form.constant, {v: a for v, a in form.terms.items() if v != variable})
-    return rest.plus(by, factor)
-
-
-def extremes(index: Index, box: Box, budget: Budget) -> tuple[tuple[int, Assignment], tuple[int, Assignment]]:
-    """The exact smallest and largest value over a box, each with where it is taken; Exhausted if too hard."""
+def extremes(
+    index: Index, box: Box, budget: StepBudget
+) -> tuple[tuple[int, Assignment], tuple[int, Assignment]]:
+    """The exact smallest and largest value over a box, each with where it is taken; TooComplex if too hard."""
     # Where a divisor varies it may be zero somewhere: then every cell must be seen.
     steady = not _divides_by_variable(index)
     corners = [(index.at(corner), corner) for corner in _corners(box)] if steady else []
@@ -194,14 +148,19 @@ def extremes(index: Index, box: Box, budget: Budget) -> tuple[tuple[int, Assignm
         if isinstance(form, _Split):
             todo += _cut(cell, form)
             continue
-        low, high = form.range(cell.box)
+        low, high = form.bounds(cell.box)
         if least is None or low < least[0]:
-            least = low, cell.assignment(form.corner(cell.box, largest=False))
+            least = low, cell.assignment(_corner(form, cell.box, largest=False))
         if most is None or high > most[0]:
-            most = high, cell.assignment(form.corner(cell.box, largest=True))
+            most = high, cell.assignment(_corner(form, cell.box, largest=True))
     if least is None or most is None:
-        raise Exhausted
+        raise TooComplex
     return least, most
+
+
+def _corner(form: Form, box: Box, largest: bool) -> dict[int, int]:
+    """Where a form is smallest or largest in a box."""
+    return {v: box[v][(a > 0) == largest] for v, a in form.terms}
 
 
 def _corners(box: Box) -> Iterator[Assignment]:
@@ -221,8 +180,8 @@ def _divides_by_variable(index: Index) -> bool:
     )
 
 
-def search(index: Index, box: Box, low: int, high: int, budget: Budget) -> Assignment | None:
-    """Where an index lies in [low, high], or None if nowhere; Exhausted if that is too hard to say."""
+def search(index: Index, box: Box, low: int, high: int, budget: StepBudget) -> Assignment | None:
+    """Where an index lies in [low, high], or None if nowhere; TooComplex if that is too hard to say."""
     budget.begin()
     linear = all(isinstance(atom, Variable) for atom, _ in index.terms)
     # A combination may be zero where its parts never are.
@@ -234,7 +193,7 @@ def search(index: Index, box: Box, low: int, high: int, budget: Budget) -> Assig
     return apart if place is None or apart is not None else _search(index, box, low, high, budget)
 
 
-def _search(index: Index, box: Box, low: int, high: int, budget: Budget) -> dict[int, int] | None:
+def _search(index: Index, box: Box, low: int, high: int, budget: StepBudget) -> dict[int, int] | None:
     price = _price(index, box)
     todo = [_whole(box)]
     while todo:
@@ -247,7 +206,7 @@ def _search(index: Index, box: Box, low: int, high: int, budget: Budget) -> dict
         if isinstance(form, _Split):
             todo += _cut(cell, form)
             continue
-        values = solve(form.constant, form.terms, cell.box, low, high, budget)
+        values = solve(form.constant, dict(form.terms), cell.box, low, high, budget)
         if values is not None:
             return cell.assignment(values)
     return None
@@ -265,8 +224,8 @@ def bounds(index: Index, box: Box) -> tuple[int, int]:
 
 def _whole(box: Box) -> _Cell:
     wide = {v: ends for v, ends in box.items() if ends[0] != ends[1]}
-    fixed = {v: Form(low, {}) for v, (low, high) in box.items() if low == high}
-    return _Cell(wide, {**fixed, **{v: Form(0, {v: 1}) for v in wide}})
+    fixed: dict[int, Form] = {v: Affine(low) for v, (low, high) in box.items() if low == high}
+    return _Cell(wide, {**fixed, **{v: Affine(0, ((v, 1),)) for v in wide}})
 
 
 # --- cutting ------------------------------------------------------------------------------------------------
@@ -288,18 +247,18 @@ def _cut(cell: _Cell, split: _Split) -> Iterator[_Cell]:
     if wholes == 1:
         yield _narrow(cell, variable, low, low + split.period - 1)
     else:
-        yield cell.substitute(variable, Form(low, {fresh: split.period, fresh + 1: 1}), digits)
+        yield cell.substitute(variable, Affine(low, ((fresh, split.period), (fresh + 1, 1))), digits)
 
 
 def _narrow(cell: _Cell, variable: int, low: int, high: int) -> _Cell:
     if low == high:
-        return cell.substitute(variable, Form(low, {}), {})
+        return cell.substitute(variable, Affine(low), {})
     return _Cell({**cell.box, variable: (low, high)}, cell.forms)
 
 
 def _halve(cell: _Cell, *forms: Form) -> _Split:
     """Cut the widest variable of the form that is nearest to being fixed."""
-    sizes = [sorted((cell.box[v][1] - cell.box[v][0], v) for v in form.terms) for form in forms]
+    sizes = [sorted((cell.box[v][1] - cell.box[v][0], v) for v, _ in form.terms) for form in forms]
     _, variable = min(sizes, key=lambda size: sum(width for width, _ in size))[-1]
     low, high = cell.box[variable]
     return _Split(variable, (low + high + 1) // 2)
@@ -310,13 +269,13 @@ def _halve(cell: _Cell, *forms: Form) -> _Split:
 
 def _flatten(index: Index, cell: _Cell) -> Form | _Split:
     """An index as a form of the cell, or the cut that is needed first."""
-    total = Form(index.constant, {})
+    parts: list[tuple[Form, int]] = []
     for atom, factor in index.terms:
         part = cell.forms[atom.loop] if isinstance(atom, Variable) else _operate(atom, cell)
         if isinstance(part, _Split):
             return part
-        total = total.plus(part, factor)
-    return total
+        parts.append((part, factor))
+    return weighted_sum(index.constant, parts)
 
 
 def _operate(operation: Operation, cell: _Cell) -> Form | _Split:
@@ -328,103 +287,105 @@ def _operate(operation: Operation, cell: _Cell) -> Form | _Split:
     if operation.sign == "*":
         if left.terms and right.terms:
             return _halve(cell, left, right)
-        return ZERO.plus(left, right.constant) if left.terms else ZERO.plus(right, left.constant)
+        return left.times(right.constant) if left.terms else right.times(left.constant)
     if right.terms:
         return _halve(cell, right)
     if right.constant == 0:
-        raise ZeroDivisor(cell.assignment({}))
+        raise ZeroDivisionError(cell.assignment({}))
     return _divide(operation.sign, left, right.constant, cell)
 
 
 def _divide(sign: str, left: Form, divisor: int, cell: _Cell) -> Form | _Split:
     """Truncating division: the sign goes before the floor."""
-    low, high = left.range(cell.box)
+    low, high = left.bounds(cell.box)
+    # Truncation is not monotonic across zero in the way the floor is: each side of it is a cell of its own.
     if low < 0 < high:
         return _cut_at(left, 0, cell)
     negative = low < 0
-    size = ZERO.plus(left, -1) if negative else left
+    size = left.times(-1) if negative else left
     found = _divide_floor(sign, size, abs(divisor), cell)
     if isinstance(found, _Split):
         return found
     negate = negative != (divisor < 0 and sign == "/")
-    return ZERO.plus(found, -1) if negate else found
+    return found.times(-1) if negate else found
 
 
 def _divide_floor(sign: str, left: Form, divisor: int, cell: _Cell) -> Form | _Split:
     """Quotient or remainder of a form that is not negative, or the cut after which it is linear."""
     whole, rest = _parts(left, divisor)
-    low, high = rest.range(cell.box)
+    low, high = rest.bounds(cell.box)
     if low // divisor != high // divisor:
         return _cut_period(rest, divisor, cell)
-    quotient = whole.plus(Form(low // divisor, {}), 1)
+    quotient = whole.plus(Affine(low // divisor))
     return quotient if sign == "/" else left.plus(quotient, -divisor)
 
 
 def _parts(left: Form, divisor: int) -> tuple[Form, Form]:
     """`left = divisor · whole + rest`, the coefficients of the rest as small as possible."""
-    whole: dict[int, int] = {}
-    rest: dict[int, int] = {}
-    for variable, coefficient in left.terms.items():
-        quotient = (2 * coefficient + divisor) // (2 * divisor)
+    whole: list[tuple[int, int]] = []
+    rest: list[tuple[int, int]] = []
+    for name, coefficient in left.terms:
+        quotient = (2 * coefficient + divisor) // (2 * divisor)  # rounded to nearest: the rest stays small
         if quotient:
-            whole[variable] = quotient
+            whole.append((name, quotient))
         if coefficient != quotient * divisor:
-            rest[variable] = coefficient - quotient * divisor
+            rest.append((name, coefficient - quotient * divisor))
     quotient, constant = divmod(left.constant, divisor)
-    return Form(quotient, whole), Form(constant, rest)
+    return Affine(quotient, tuple(whole)), Affine(constant, tuple(rest))
 
 
 def _cut_period(rest: Form, divisor: int, cell: _Cell) -> _Split:
     """Take whole periods apart where a variable passes through several; else cut where the quotient changes."""
-    for variable, coefficient in rest.terms.items():
-        low, high = cell.box[variable]
+    for name, coefficient in rest.terms:
+        low, high = cell.box[name]
         period = divisor // gcd(divisor, coefficient)
         if high - low + 1 > period:
-            return _Split(variable, period=period)
-    low, _ = rest.range(cell.box)
+            return _Split(name, period=period)
+    low, _ = rest.bounds(cell.box)
     return _cut_at(rest, (low // divisor + 1) * divisor, cell)
 
 
 def _cut_at(form: Form, value: int, cell: _Cell) -> _Split:
     """Cut where a form passes a value, which it does; several variables are halved instead."""
     if len(form.terms) > 1:
-        variable = max(form.terms, key=lambda v: abs(form.terms[v]) * (cell.box[v][1] - cell.box[v][0]))
-        low, high = cell.box[variable]
-        return _Split(variable, (low + high + 1) // 2)
-    ((variable, coefficient),) = form.terms.items()
+        widest, _ = max(
+            form.terms, key=lambda item: abs(item[1]) * (cell.box[item[0]][1] - cell.box[item[0]][0])
+        )
+        low, high = cell.box[widest]
+        return _Split(widest, (low + high + 1) // 2)
+    ((name, coefficient),) = form.terms
     distance = value - form.constant
     if coefficient > 0:
-        return _Split(variable, -(-distance // coefficient))
-    return _Split(variable, distance // coefficient + 1)
+        return _Split(name, -(-distance // coefficient))
+    return _Split(name, distance // coefficient + 1)
 
 
 # --- limits without cutting ---------------------------------------------------------------------------------
 
 
 def _bounds(index: Index, cell: _Cell) -> tuple[int, int]:
-    linear = Form(index.constant, {})
+    linear: list[tuple[Form, int]] = []
     low = high = 0
     for atom, factor in index.terms:
         if isinstance(atom, Variable):
-            linear = linear.plus(cell.forms[atom.loop], factor)
+            linear.append((cell.forms[atom.loop], factor))
             continue
         ends = [factor * end for end in _operation_bounds(atom, cell)]
         low, high = low + min(ends), high + max(ends)
-    first, last = linear.range(cell.box)
+    # The variables together: the same one in two terms may cancel, where bounds of single terms would add up.
+    first, last = weighted_sum(index.constant, linear).bounds(cell.box)
     return low + first, high + last
 
 
 def _operation_bounds(operation: Operation, cell: _Cell) -> tuple[int, int]:
     left, right = _bounds(operation.left, cell), _bounds(operation.right, cell)
     if operation.sign == "*":
-        products = [a * b for a in left for b in right]
-        return min(products), max(products)
-    reach = max(abs(right[0]), abs(right[1]))
+        return multiply(left, right)
     if operation.sign == "/":
-        if right[0] > 0 or right[1] < 0:
-            quotients = [abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) for a in left for b in right]
-            return min(quotients), max(quotients)
-        most = max(abs(left[0]), abs(left[1]))
-        return -most, most
-    most = max(reach - 1, 0)
-    return max(-most, min(left[0], 0)), min(most, max(left[1], 0))
+        return corners(_truncate, left, divisors(right))
+    return truncated_remainder(left, right)
+
+
+def _truncate(dividend: int, divisor: int) -> int:
+    quotient = abs(dividend) // abs(divisor)
+    return quotient if (dividend < 0) == (divisor < 0) else -quotient

@@ -5,27 +5,95 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from lamella.base.arena import aligned
 from lamella.base.diagnostic import Diagnostic, sort_findings
+from lamella.base.dim import TooComplex
 from lamella.base.limits import DEFAULT, Limits, hint_for
 from lamella.base.source import NOWHERE, Span
-from lamella.lang.nem.device import ResolvedDevice
-from lamella.lang.nem.resolved import Index, Item, Loop, Plan, Region, Resource, Task
+from lamella.lang.nem.device import ResolvedDevice, ResolvedTopology
+from lamella.lang.nem.resolved import Buffer, Index, Item, Loop, Plan, Region, Resource, Task
 from lamella.lang.nem.rules import (
+    CAPACITY,
     DIVISION_BY_ZERO,
     LIMIT,
     LIVE_TOKENS,
     NEVER_WRITTEN,
     NOT_PROVED,
     OUT_OF_BOUNDS,
+    PADDING,
     RESOURCE_INDEX,
     RESOURCE_REMAP,
 )
-from lamella.plan.capacity import check_capacity
-from lamella.plan.feasible import Budget, Exhausted
+from lamella.plan.diophantine import StepBudget
 from lamella.plan.hazards import budget_of, check_hazards
 from lamella.plan.hazards.accesses import Accesses
 from lamella.plan.order import Order
-from lamella.plan.ranges import Assignment, ZeroDivisor, bounds, extremes
+from lamella.plan.ranges import Assignment, bounds, extremes
+
+# --- buffers fit into the memories of the device ------------------------------------------------------------
+
+
+def check_capacity(plan: Plan) -> Iterator[Diagnostic]:
+    """The declared sizes of each memory fit; alignment that alone breaks the limit is a warning. DDR has no limit."""
+    topology = plan.device.topology if plan.device else None
+    if plan.device is None or topology is None:
+        return
+    levels: dict[str, list[Buffer]] = {}
+    for buffer in plan.buffers:
+        if buffer.memory == "L2" or (buffer.memory == "L1" and buffer.engine < topology.num_engines):
+            levels.setdefault(buffer.level, []).append(buffer)
+    for level, buffers in levels.items():
+        available = _size(topology, buffers[0].memory)
+        yield from _check_level(level, buffers, available, plan.device.name)
+
+
+def _size(topology: ResolvedTopology, memory: str) -> int:
+    return topology.l1_size_bytes if memory == "L1" else topology.l2_size_bytes
+
+
+def _check_level(level: str, buffers: Sequence[Buffer], available: int, device: str) -> Iterator[Diagnostic]:
+    needed = sum(buffer.size for buffer in buffers)
+    if needed > available:
+        yield CAPACITY.at(
+            _first_beyond(buffers, available, padded=False).span,
+            level=level,
+            needed=needed,
+            device=device,
+            available=available,
+            excess=needed - available,
+            hint=f"the largest are {_largest(buffers)}",
+        )
+        return
+    # A binder may place buffers in any order: only when the best simple one overflows too is it worth a word.
+    orders = [buffers, sorted(buffers, key=lambda buffer: -buffer.align)]
+    best = min(orders, key=_padded)
+    if _padded(best) > available:
+        span = _first_beyond(best, available, padded=True).span
+        yield PADDING.at(span, level=level, needed=_padded(best), available=available)
+
+
+def _largest(buffers: Sequence[Buffer]) -> str:
+    first = sorted(buffers, key=lambda buffer: -buffer.size)[:3]
+    return ", ".join(f"'{buffer.name}' with {buffer.size}" for buffer in first)
+
+
+def _padded(buffers: Sequence[Buffer]) -> int:
+    """The end of the last buffer when each starts at the next multiple of its alignment."""
+    end = 0
+    for buffer in buffers:
+        end = aligned(end, buffer.align) + buffer.size
+    return end
+
+
+def _first_beyond(buffers: Sequence[Buffer], available: int, padded: bool) -> Buffer:
+    """The buffer that does not fit behind those before it."""
+    end = 0
+    for buffer in buffers:
+        end = (aligned(end, buffer.align) if padded else end) + buffer.size
+        if end > available:
+            return buffer
+    return buffers[-1]
+
 
 # --- regions stay inside their buffers and unit indices inside the device, in every iteration ---------------
 
@@ -33,7 +101,7 @@ from lamella.plan.ranges import Assignment, ZeroDivisor, bounds, extremes
 Ends = tuple[tuple[int, Assignment], tuple[int, Assignment]]
 
 
-def check_bounds(plan: Plan, suspects: Sequence[Region], budget: Budget) -> Iterator[Diagnostic]:
+def check_bounds(plan: Plan, suspects: Sequence[Region], budget: StepBudget) -> Iterator[Diagnostic]:
     """Regions do not leave their buffers: those the program names, and suspects among the operands."""
     loops = {item.number: item for item, _ in plan.walk() if isinstance(item, Loop)}
     seen: set[Span | int] = set()
@@ -44,7 +112,7 @@ def check_bounds(plan: Plan, suspects: Sequence[Region], budget: Budget) -> Iter
             yield from _check_region(region, loops, budget)
 
 
-def _check_region(region: Region, loops: Mapping[int, Loop], budget: Budget) -> Iterator[Diagnostic]:
+def _check_region(region: Region, loops: Mapping[int, Loop], budget: StepBudget) -> Iterator[Diagnostic]:
     numbers = sorted(region.offset.loops())
     if any(number not in loops or loops[number].trips <= 0 for number in numbers):
         return
@@ -73,7 +141,7 @@ def _name(region: Region) -> str:
     return f"region '{region.name}'" if region.name else "the region"
 
 
-def check_resources(order: Order, device: ResolvedDevice | None, budget: Budget) -> Iterator[Diagnostic]:
+def check_resources(order: Order, device: ResolvedDevice | None, budget: StepBudget) -> Iterator[Diagnostic]:
     """Unit indices are not negative; those beyond the device are remapped, which is worth a warning."""
     for site in order.sites:
         if site.task.resource is not None:
@@ -82,7 +150,7 @@ def check_resources(order: Order, device: ResolvedDevice | None, budget: Budget)
 
 
 def _check_resource(
-    resource: Resource, box: Mapping[int, tuple[int, int]], device: ResolvedDevice | None, budget: Budget
+    resource: Resource, box: Mapping[int, tuple[int, int]], device: ResolvedDevice | None, budget: StepBudget
 ) -> Iterator[Diagnostic]:
     what = f"that the index of {resource.unit} is a unit of the device"
     ends, problems = _ends(resource.index, box, resource.span, what, budget)
@@ -100,14 +168,14 @@ def _check_resource(
 
 
 def _ends(
-    index: Index, box: Mapping[int, tuple[int, int]], span: Span, what: str, budget: Budget
+    index: Index, box: Mapping[int, tuple[int, int]], span: Span, what: str, budget: StepBudget
 ) -> tuple[Ends | None, list[Diagnostic]]:
     """Exact ends with where they are taken, or what stands in the way of knowing them."""
     try:
         return extremes(index, box, budget), []
-    except ZeroDivisor:
+    except ZeroDivisionError:
         return None, [DIVISION_BY_ZERO.at(span, text=span.text)]
-    except Exhausted:
+    except TooComplex:
         low, high = bounds(index, box)
         cause = f"the values between {low} and {high} are too irregular to be told exactly"
         return None, [NOT_PROVED.at(span, hint=hint_for("max_pairs"), what=what, cause=cause)]
@@ -117,7 +185,7 @@ def _ends(
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
+class TokenPeak:
     """The largest number of live tokens and the statement where it is reached."""
 
     count: int
@@ -134,24 +202,24 @@ def check_tokens(plan: Plan) -> Iterator[Diagnostic]:
         yield LIVE_TOKENS.at(peak.span, count=peak.count, device=plan.device.name, limit=limit)
 
 
-def count_tokens(plan: Plan) -> Peak:
+def count_tokens(plan: Plan) -> TokenPeak:
     """The largest static count of live tokens."""
     return _count(plan.body)[0]
 
 
-def _count(body: tuple[Item, ...]) -> tuple[Peak, set[int]]:
+def _count(body: tuple[Item, ...]) -> tuple[TokenPeak, set[int]]:
     """The peak of a list, and the tasks that it waits for."""
     made: dict[int, int] = {}
     last: dict[int, int] = {}
-    inner: list[Peak] = []
+    inner: list[TokenPeak] = []
     waited: set[int] = set()
     for place, item in enumerate(body):
         deps: set[int] = set()
-        peak = Peak(0, item.span)
+        peak = TokenPeak(0, item.span)
         if isinstance(item, Loop):
             inside, deps = _count(item.body)
             factor = max(0, min(item.window, item.trips))
-            peak = Peak(factor * inside.count, inside.span)
+            peak = TokenPeak(factor * inside.count, inside.span)
         else:
             deps = set(item.deps)
             if isinstance(item, Task):
@@ -163,17 +231,17 @@ def _count(body: tuple[Item, ...]) -> tuple[Peak, set[int]]:
     return _highest(made, last, inner), waited - made.keys()
 
 
-def _highest(made: dict[int, int], last: dict[int, int], inner: list[Peak]) -> Peak:
+def _highest(made: dict[int, int], last: dict[int, int], inner: list[TokenPeak]) -> TokenPeak:
     changes = [0] * (len(inner) + 1)
     for number, place in made.items():
         if number in last:
             changes[place] += 1
             changes[last[number] + 1] -= 1
-    best, live = Peak(0, NOWHERE), 0
+    best, live = TokenPeak(0, NOWHERE), 0
     for place, peak in enumerate(inner):
         live += changes[place]
         if live + peak.count > best.count:
-            best = Peak(live + peak.count, peak.span)
+            best = TokenPeak(live + peak.count, peak.span)
     return best
 
 

@@ -13,7 +13,7 @@ from lamella.backend.interpreter import compile_program as interpret
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.source import Source
-from lamella.kernels.library import Shape, batched_gemm, stream_result, streamed_gemm
+from lamella.kernels.library import GemmShape, batched_gemm, stream_result, streamed_gemm
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import check, parse
 from lamella.lang.tensor.nodes import Program
@@ -101,14 +101,16 @@ def test_tall_results(sizes: tuple[int, int, int], target: str | None) -> None:
     a, b, c = aligned(m, k), aligned(k, n), aligned(m, n)
     a[...], b[...] = random.normal(size=a.shape), random.normal(size=b.shape)
     found = host_target() if target is None else find_target(target)
-    program = streamed_gemm(Shape(m, n, k), found, block=block)
+    program = streamed_gemm(GemmShape(m, n, k), found, block=block)
     run = compile_program(program) if target is None else interpret(program)
     run.call("kernel", [a, b, c], -(-m // block))
     np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
 
 
 def test_tall_results_are_streamed() -> None:
-    text = emit(streamed_gemm(Shape(1024, 16, 16), find_target("cpu-avx512")), find_target("cpu-avx512")).text
+    text = emit(
+        streamed_gemm(GemmShape(1024, 16, 16), find_target("cpu-avx512")), find_target("cpu-avx512")
+    ).text
     assert text.count("store <32 x float>") == text.count(HINT) > 0
 
 
@@ -117,7 +119,7 @@ def test_batches(m: int, hinted: bool) -> None:
     random, count = np.random.default_rng(2), 7
     a, b, c = aligned(m, 6, count), aligned(6, 8, count), aligned(m, 8, count)
     a[...], b[...] = random.normal(size=a.shape), random.normal(size=b.shape)
-    program = stream_result(batched_gemm(Shape(m, 8, 6)))
+    program = stream_result(batched_gemm(GemmShape(m, 8, 6)))
     assert (HINT in emit(program, find_target("cpu-avx512")).text) == hinted
     compile_program(program).call("kernel", [a, b, c], count)
     np.testing.assert_allclose(c, np.einsum("ikg,kjg->ijg", a, b), rtol=1e-4, atol=1e-4)

@@ -13,9 +13,9 @@ from lamella.backend.formula.storage import Storage
 from lamella.backend.formula.store import ASSIGNMENTS, neutral
 from lamella.base.arrays import Array, element_type_of
 from lamella.base.dtype import F64, I8, I64, ElementType
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Loop
 from lamella.ops.instance import Declared
-from lamella.ops.problem import Fault
 from tests.support.backend.reference.drawing import Case, cases
 from tests.support.backend.reference.steps import Refused, copy_tensors, run_slowly
 

@@ -18,8 +18,8 @@ from lamella.backend.formula.contract import evaluate_scalar, run_contraction
 from lamella.backend.formula.evaluate import Tensors
 from lamella.backend.formula.scalars import DOUBLE
 from lamella.lang.skriptnd.rules.graphs import FORMULA_TOO_LONG, INDEX_OUTSIDE
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard, Index, Loop, Scalar
-from lamella.ops.problem import Fault
 from tests.support.backend.reference.steps import copy_tensors, run_slowly
 
 

@@ -13,7 +13,7 @@ from lamella.lang.nem.registry import load_registry
 from lamella.lang.nem.resolve.regions import TARGETS
 from lamella.pipeline.nem.program import Program, check_program, plan_of
 from lamella.plan.bind import bind
-from lamella.plan.picture import chrome_trace
+from lamella.plan.report import chrome_trace
 from lamella.plan.stcb import to_json
 from lamella.plan.timing import simulate
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from lamella.base import dim
 from lamella.base.dim import Dim, symbol
 from lamella.base.dtype import BF16, F16, F32, F64, I8, I64, ElementType
+from lamella.base.errors import Found
 from lamella.base.source import Source
-from lamella.ops.graphs import bind_graph
 from lamella.ops.instance import Argument, Fill, Instance, Value
+from lamella.ops.instantiate import bind_graph
 from lamella.ops.library import Library
-from lamella.ops.problem import Problem
 from tests.support.ops.engine.calls import FakePack, bind, call, module, refusal, shapes, tensor
 
 LIBRARY = Library()
@@ -225,9 +225,9 @@ def test_generic_types() -> None:
 def test_types_that_are_given() -> None:
     found = call(LIBRARY, "layout.cast", [tensor(2)], types={"R": I8})
     assert found.outputs[0].element == I8
-    with pytest.raises(Problem, match="is restricted by num and becomes bool"):
+    with pytest.raises(Found, match="is restricted by num and becomes bool"):
         call(LIBRARY, "rand.uniform", attributes={"shape": (2,)}, types={"T": LIBRARY_BOOL})
-    with pytest.raises(Problem, match="'S' is not a type"):
+    with pytest.raises(Found, match="'S' is not a type"):
         call(LIBRARY, "layout.cast", [tensor(2)], types={"S": I8})
 
 
@@ -405,7 +405,7 @@ def test_inputs_of_a_main_graph() -> None:
 def test_a_graph_input_needs_a_bound() -> None:
     text = "graph G { @input { x: real[n]; } @output { y: real; } @compose { y = x; } }"
     found = Library().load(Source("g.sknd", text))
-    with pytest.raises(Problem, match="the extent 'n' of graph input 'x' has no upper bound"):
+    with pytest.raises(Found, match="the extent 'n' of graph input 'x' has no upper bound"):
         bind_graph(found.library, found.graphs[0])
 
 
@@ -480,5 +480,5 @@ def test_any_call_is_taken_or_refused_by_a_finding(data: st.DataObject) -> None:
 def attempt(name: str, arguments: list[Argument], values: dict[str, Value]) -> Instance | str:
     try:
         return call(LIBRARY, name, arguments, values)
-    except Problem as problem:
+    except Found as problem:
         return problem.findings[0].message

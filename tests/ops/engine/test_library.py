@@ -15,7 +15,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT
 from lamella.base.source import Source
-from lamella.ops.library import Library, Module
+from lamella.ops.library import Library, LoadedModule
 
 GRAPH = "graph G { @input { x: real[2]; } @output { y: real[2]; } @compose { y = x; } }\n"
 OPERATOR = "operator op { @input { x: real[n]; } @output { y: real[n]; } @lower { y[i,] = x[i,], i < n; } }\n"
@@ -31,12 +31,12 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-def load(folder: Path, **files: str) -> Module:
+def load(folder: Path, **files: str) -> LoadedModule:
     named = {name.replace("__", "/") + ".sknd": text for name, text in files.items()}
     return Library().load(write(folder, named))
 
 
-def codes(found: Module) -> list[str]:
+def codes(found: LoadedModule) -> list[str]:
     return [item.code for item in found.findings]
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lamella.base.diagnostic import Diagnostic, render
+from lamella.base.errors import Found
 from lamella.base.source import Source, Span
 from lamella.ops.instance import Argument, Value
 from lamella.ops.library import Library
-from lamella.ops.problem import Problem
 from tests.support.ops.engine.calls import call, module, refusal, tensor
 
 LIBRARY = Library()
@@ -19,7 +19,7 @@ CALL = Span(MODEL, 4, 29)
 def finding(
     library: Library, name: str, arguments: list[Argument], attributes: dict[str, Value]
 ) -> Diagnostic:
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(Found) as caught:
         call(library, name, arguments, attributes, span=CALL)
     return caught.value.findings[0]
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from lamella.base import dim
 from lamella.base.dim import Extent
+from lamella.base.errors import Found
 from lamella.ops.instance import Instance
 from lamella.ops.library import DIALECTS, Library
 from lamella.ops.lower import contractions
-from lamella.ops.problem import Problem
 from lamella.ops.specialise import decide, specialise
 from tests.support.ops.engine.calls import call, shapes
 from tests.support.ops.engine.random_calls import Drawn, blur, draw_call
@@ -33,7 +33,7 @@ def attempt(dialect: str, name: str, drawn: Drawn) -> Instance | None:
     """The instance of a call; None where findings refuse it."""
     try:
         return call(LIBRARIES[dialect], name, drawn.arguments, drawn.attributes)
-    except Problem as problem:
+    except Found as problem:
         if not problem.findings or not problem.findings[0].message:
             raise
         return None
@@ -74,7 +74,7 @@ def test_unknown_extents_lead_where_known_ones_do(operator: tuple[str, str], ran
     try:
         if not holds(found, values):
             return
-    except Problem:  # a divisor of a check is zero
+    except Found:  # a divisor of a check is zero
         return
     expected = attempt(*operator, drawn)
     assert expected is not None

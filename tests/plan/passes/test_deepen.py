@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lamella.lang.nem.resolved import Loop, Plan
-from lamella.plan.passes.propose import deepen
-from lamella.plan.passes.rings import find_rings
+from lamella.plan.passes.propose import widen_window
+from lamella.plan.passes.ring_buffers import find_rings
 from tests.support.plan.passes.programs import example, is_safe, read, reread
 
 HEAD = """\
@@ -24,7 +24,7 @@ def loop_of(plan: Plan, number: int = 0) -> Loop:
 def both(before: str, window: int, number: int = 0) -> str:
     """The program after deepening; all that `reread` asserts holds."""
     document, plan = read(HEAD + before)
-    text, after = reread(deepen(document, plan, loop_of(plan, number), window), plan)
+    text, after = reread(widen_window(document, plan, loop_of(plan, number), window), plan)
     assert loop_of(after, number).window == window
     return text.removeprefix(HEAD)
 
@@ -109,7 +109,7 @@ loop i in [0..7] @max_in_flight(2):
 endloop
 """
     document, plan = read(HEAD + before)
-    assert deepen(document, plan, loop_of(plan), 3) is None
+    assert widen_window(document, plan, loop_of(plan), 3) is None
 
 
 def test_buffers_without_slots_become_rings() -> None:
@@ -283,11 +283,11 @@ def test_the_examples_give_the_same_numbers(name: str, deeper: int) -> None:
     text, path = example(name)
     document, plan = read(text, path)
     loop = loop_of(plan)
-    reread(deepen(document, plan, loop, loop.window + deeper), plan, path)
+    reread(widen_window(document, plan, loop, loop.window + deeper), plan, path)
 
 
 def test_a_window_that_is_open_so_far_is_not_touched() -> None:
     text, path = example("conv_relu")
     document, plan = read(text, path)
-    assert deepen(document, plan, loop_of(plan), 2) is None
+    assert widen_window(document, plan, loop_of(plan), 2) is None
     assert is_safe(plan)

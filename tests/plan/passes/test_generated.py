@@ -12,7 +12,7 @@ from lamella.lang.nem import write
 from lamella.lang.nem.resolved import Loop, Plan
 from lamella.plan.advise import fix
 from lamella.plan.passes.hoist import hoist
-from lamella.plan.passes.propose import deepen
+from lamella.plan.passes.propose import widen_window
 from lamella.plan.timing import simulate
 from lamella.plan.verify import verify
 from tests.support.plan.passes.generated import Chain, Writer
@@ -41,7 +41,7 @@ def test_deeper_windows_keep_the_numbers_of_programs_that_verify(block: range) -
         document, plan = read(Writer(seed).text())
         loops = [item for item, _ in plan.walk() if isinstance(item, Loop)] if is_safe(plan) else []
         for loop in loops:
-            made = deepen(document, plan, loop, loop.window + 1 + seed % 3)
+            made = widen_window(document, plan, loop, loop.window + 1 + seed % 3)
             if made is not None:
                 _, after = read(write(made))
                 if is_safe(after):

@@ -8,14 +8,14 @@ from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.registry import load_registry
 from lamella.lang.nem.resolved import Index, Resource, Task
 from lamella.plan.timing.cost import Cost, cost_of
-from lamella.plan.timing.machine import SHARED, Machine
+from lamella.plan.timing.machine import SHARED, MachineModel
 from tests.support.plan.timing_plans import LITE_UNITS, Builder, make_device, view
 
 BARE = make_device(keys={})
 
 
 def price(task: Task, device: ResolvedDevice | None = BARE) -> Cost:
-    return cost_of(task, Machine(device))
+    return cost_of(task, MachineModel(device))
 
 
 def with_keys(unit: str, **keys: int) -> ResolvedDevice:
@@ -166,27 +166,27 @@ def test_missing_units_are_replaced_by_vpu() -> None:
 
 
 def test_a_device_without_the_unit_and_without_vpu_is_given_one() -> None:
-    machine = Machine(make_device({"DMA": 1}, {}))
+    machine = MachineModel(make_device({"DMA": 1}, {}))
     found = cost_of(compute("relu", ("i8", (1000,)), ("i8", (1000,))), machine)
     assert (found.unit, found.instances) == ("CSTL", 1)
     assert machine.defaults["topology.CSTL"] == 1
 
 
 def test_defaults_that_were_used_are_told() -> None:
-    machine = Machine(with_keys("CSTL", latency=3))
+    machine = MachineModel(with_keys("CSTL", latency=3))
     cost_of(compute("relu", ("i8", (10,)), ("i8", (10,))), machine)
     assert machine.defaults == {"CSTL.elems_per_cycle": 256, "SEQ.dispatch_cycles": 0}
 
 
 def test_rates_below_one_are_replaced_and_told() -> None:
     for value in (0, -5):
-        machine = Machine(with_keys("CSTL", elems_per_cycle=value))
+        machine = MachineModel(with_keys("CSTL", elems_per_cycle=value))
         assert cost_of(compute("relu", ("i8", (1000,)), ("i8", (1000,))), machine).cycles == 4 + 1
         assert machine.defaults["CSTL.elems_per_cycle"] == 256
 
 
 def test_without_a_device_everything_is_a_default() -> None:
-    machine = Machine(None)
+    machine = MachineModel(None)
     assert cost_of(move("L2", "L1"), machine).cycles == 32 + 4
     assert (machine.name, machine.tokens, machine.capacity("L1")) == ("generic", None, None)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lamella.lang.nem.resolved import Plan, Task, Wait
-from lamella.plan.timing import Report, simulate
+from lamella.plan.timing import TimingReport, simulate
 from tests.support.plan.timing_plans import LITE_UNITS, Builder, make_device, view
 
 NINE = 2048
@@ -20,7 +20,7 @@ def with_tokens(plan_tokens: int, cstl: int = 4) -> tuple[Builder, dict[str, dic
     return Builder(), {"SEQ": {"max_active_tokens": plan_tokens}}, {**LITE_UNITS, "CSTL": cstl}
 
 
-def run_fan(tokens: int) -> Report:
+def run_fan(tokens: int) -> TimingReport:
     """Four tasks at once whose tokens one more task waits for."""
     make, keys, units = with_tokens(tokens)
     first = relus(make, 4)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lamella.lang.nem.resolved import Plan
-from lamella.plan.timing import Report, simulate
+from lamella.plan.timing import TimingReport, simulate
 from tests.support.plan.timing_plans import Builder, RandomPlan, conv_pipeline, make_device, view
 
 
-def touched(report: Report, plan: Plan) -> dict[str, tuple[int, int]]:
+def touched(report: TimingReport, plan: Plan) -> dict[str, tuple[int, int]]:
     """First start and last end of what touches each buffer, from the timeline."""
     tasks = {task.number: task for task in plan.tasks()}
     spans: dict[str, tuple[int, int]] = {}

@@ -12,7 +12,7 @@ from lamella.base.limits import Limits
 from lamella.lang.nem.resolved import Index, Item, Loop, Operation, Plan, Resource, Variable, Wait
 from lamella.plan.timing import simulate
 from lamella.plan.timing.cost import cost_of
-from lamella.plan.timing.machine import Machine
+from lamella.plan.timing.machine import MachineModel
 from lamella.plan.timing.program import prepare
 from lamella.plan.timing.queues import Queues
 from lamella.plan.timing.schedule import Outcome, Schedule
@@ -24,7 +24,7 @@ LARGEST_EXPANSION = 300
 
 
 def run(plan: Plan, *, jump: bool = True, units: bool = True, detail: int = 0) -> Outcome:
-    machine = Machine(plan.device)
+    machine = MachineModel(plan.device)
     steps = prepare(plan, {task.number: cost_of(task, machine) for task in plan.tasks()})
     return Schedule(steps, Queues(machine, steps) if units else None, detail=detail, jump=jump).run()
 
@@ -180,7 +180,7 @@ def test_empty_plans_take_no_time() -> None:
     assert (report.cycles, report.ratio, report.instances) == (0, 1.0, 0)
 
 
-def test_what_finds_no_rhythm_within_the_limit_is_an_error() -> None:
+def test_what_finds_no_steady_state_within_the_limit_is_an_error() -> None:
     make = Builder()
     near = make.buffer("n", "L1", 4096)
     tile = view(near, 256, "i8", (256,))

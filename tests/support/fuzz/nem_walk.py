@@ -20,11 +20,11 @@ from lamella.lang.nem import parse, write
 from lamella.lang.nem.resolved import Plan, Task
 from lamella.pipeline.nem.program import Program, check_program
 from lamella.plan.bind import bind
-from lamella.plan.picture import chrome_trace, html_page, summary
+from lamella.plan.report import chrome_trace, html_page, summary
 from lamella.plan.stcb import from_bytes, from_json, list_stream, to_bytes, to_json, verify_stream
 from lamella.plan.timing import simulate
 from lamella.plan.timing.cost import cost_of
-from lamella.plan.timing.machine import Machine
+from lamella.plan.timing.machine import MachineModel
 
 SMALL = Limits(
     max_total_bytes=1 << 20, max_expansion=2000, max_records=2000, max_pairs=20_000, max_statements=5000
@@ -158,6 +158,6 @@ def _work(plan: Plan) -> int:
 
 
 def _work_of(task: Task) -> int:
-    kind, macs = task.attributes.get("kernel_shape", ()), cost_of(task, Machine(None)).work
+    kind, macs = task.attributes.get("kernel_shape", ()), cost_of(task, MachineModel(None)).work
     windows = math.prod(kind) if isinstance(kind, tuple) else 1
     return windows * (macs + sum(region.extent for region in (*task.inputs, *task.outputs)))

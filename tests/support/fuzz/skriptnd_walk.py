@@ -5,6 +5,7 @@ from __future__ import annotations
 from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError, errors, render
+from lamella.base.errors import Found
 from lamella.base.limits import Limits
 from lamella.base.source import Source
 from lamella.bridge.graph_to_skriptnd import graph_to_skriptnd, origins_of, restore_names
@@ -12,8 +13,7 @@ from lamella.graph.compose import compose
 from lamella.graph.model import Model
 from lamella.graph.verify import verify
 from lamella.lang.skriptnd import check, parse, write
-from lamella.ops.library import Library, Module
-from lamella.ops.problem import Problem
+from lamella.ops.library import Library, LoadedModule
 from lamella.pipeline.skriptnd.describe import describe_graph
 from lamella.pipeline.skriptnd.run_passes import PASS_NAMES, apply_pass
 from tests.support.fuzz.nem_walk import RAW, judge, judge_refusal
@@ -55,7 +55,7 @@ def _rewrite(source: Source) -> set[str]:
     return {"written"}
 
 
-def _compose(module: Module) -> set[str]:
+def _compose(module: LoadedModule) -> set[str]:
     reached: set[str] = set()
     for graph in module.graphs:
         composed = compose(module, graph.operator.name, limits=SMALL)
@@ -97,7 +97,7 @@ def _passes(model: Model, before: Outputs) -> set[str]:
         for name in PASS_NAMES:
             model = apply_pass(model, name, SMALL)
             assert not errors(verify(model.graph, model.library)), name
-    except Problem as problem:
+    except Found as problem:
         judge(problem.findings)
         return set()
     after = _run(model)

@@ -11,12 +11,12 @@ from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.dim import substitute, symbol
 from lamella.base.dtype import BOOL, F16, F32, F64, I8, I32, I64, ElementType
+from lamella.base.errors import Found
 from lamella.base.origin import Origin
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import members
-from lamella.ops.problem import Problem
 from tests.support.strategies.graph import library
 from tests.support.strategies.graph_moves import Pool
 
@@ -255,7 +255,7 @@ def aten_models(draw: st.DrawFn) -> Model:
         builder.origin = Origin(f"call {place}", above=Origin("the program"))
         try:
             found = move(pool)
-        except Problem:  # the operator refuses these shapes or types
+        except Found:  # the operator refuses these shapes or types
             continue
         pool.tensors += found if isinstance(found, tuple) else () if found is None else (found,)
     outputs = draw(st.lists(st.sampled_from(pool.tensors), min_size=1, max_size=3, unique=True))

@@ -15,7 +15,7 @@ from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dim import symbol
 from lamella.graph.data import (
-    Item,
+    DatItem,
     Stored,
     decode_dat,
     read_safetensors,
@@ -75,7 +75,7 @@ def _tensor(name: str, element: str, sizes: str) -> Tensor:
 def _stored(element: str, sizes: str, value: str | None) -> Stored | Array:
     shape = tuple(int(size) for size in sizes.split(","))
     if element.startswith("code"):
-        return Stored(np.ones(shape, np.int8), Item.QUANTIZED_SIGNED, int(element[4:]))
+        return Stored(np.ones(shape, np.int8), DatItem.QUANTIZED_SIGNED, int(element[4:]))
     found = dtype.find(element)
     assert found is not None
     return np.full(shape, float(value or 1), numpy_dtype(found))

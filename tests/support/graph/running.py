@@ -11,7 +11,7 @@ from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.dim import substitute
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Operation, Pack, Tensor
-from lamella.graph.rewrite import made, members
+from lamella.graph.rewrite import members, results_of
 
 
 def random_arrays(
@@ -41,7 +41,7 @@ def run(model: Model, extents: Mapping[str, int], seed: int = 0) -> dict[str, Ar
 def evaluate(model: Model, operation: Operation, arrays: Mapping[str, Array]) -> list[Array]:
     """One operation run as a graph of its own."""
     inputs = tuple(dict.fromkeys(members(operation.inputs)))
-    outputs = tuple(item for item in made(operation) if isinstance(item, Tensor))
+    outputs = tuple(item for item in results_of(operation) if isinstance(item, Tensor))
     read = tuple(item for item in inputs if isinstance(item, Tensor))
     executable = compile_model(Model(Graph("once", read, outputs, (operation,)), model.library))
     found = executable(**arrays)

@@ -16,6 +16,7 @@ import pytest
 
 from lamella.backend.reference import compile_model
 from lamella.base import arrays, dtype
+from lamella.base.errors import Found
 from lamella.base.source import Source
 from lamella.graph.build import Builder
 from lamella.graph.compose import compose
@@ -25,7 +26,6 @@ from lamella.lang.skriptnd.nodes import Dtype
 from lamella.ops.instance import Definition
 from lamella.ops.instantiate import instantiate
 from lamella.ops.library import Library
-from lamella.ops.problem import Problem
 from tests.support.judges.registry import Given, Number, Refusal
 
 Array = npt.NDArray[Any]
@@ -147,7 +147,7 @@ def refuse(refusal: Refusal) -> None:
         else tuple(tensor(f"x{place}_{index}", shape, place) for index, shape in enumerate(item))
         for place, item in enumerate(refusal.inputs)
     ]
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(Found) as caught:
         instantiate(source, definition, inputs, refusal.attributes, _types(definition, refusal.types))
     messages = [item.message for item in caught.value.findings]
     assert any(refusal.fragment in message for message in messages), messages

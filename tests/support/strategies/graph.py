@@ -8,12 +8,12 @@ from functools import cache
 from hypothesis import strategies as st
 
 from lamella.base.dim import symbol
+from lamella.base.errors import Found
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Quantization, Tensor
-from lamella.graph.rewrite import Renewal
+from lamella.graph.rewrite import Substitution
 from lamella.ops.library import Library
-from lamella.ops.problem import Problem
 from tests.support.strategies.graph_moves import MOVES, TYPES, Move, Pool
 
 STEPS = 8
@@ -30,7 +30,7 @@ def _grow(pool: Pool, moves: list[Move]) -> None:
     for move in moves:
         try:
             found = move(pool)
-        except Problem:  # an assertion of the operator: this way leads nowhere
+        except Found:  # an assertion of the operator: this way leads nowhere
             continue
         for item in found if isinstance(found, tuple) else (found,):
             if item is not None and _volume(item) <= LARGEST:
@@ -58,7 +58,7 @@ def _with_quantization(graph: Graph) -> Graph:
         )
         return replace(tensor, quantization=Quantization("quant.zero_point_linear_quantize", full))
 
-    return Renewal(change).graph(graph)
+    return Substitution(change).graph(graph)
 
 
 @st.composite

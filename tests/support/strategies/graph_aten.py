@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from lamella.base.dim import symbol
 from lamella.base.dtype import BF16, BOOL, F16, F32, F64, I32, I64
+from lamella.base.errors import Found
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.nodes import AtenCall, Operand
 from lamella.bridge.aten.table import find_schema
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
-from lamella.ops.problem import Problem
 from tests.support.strategies.graph import library
 
 STEPS = 8
@@ -237,7 +237,7 @@ def aten_models(draw: st.DrawFn, open_extents: bool = True) -> Model:
     for move in draw(st.lists(st.sampled_from(list(MOVES.values())), min_size=3, max_size=STEPS)):
         try:
             move(pool)
-        except Problem:  # this way leads nowhere
+        except Found:  # this way leads nowhere
             continue
     outputs = draw(st.lists(st.sampled_from(pool.tensors), min_size=1, max_size=3, unique=True))
     return Model(builder.finish(*outputs), library())

@@ -7,9 +7,9 @@ from random import Random
 
 from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import ElementType, name_in
+from lamella.base.errors import Found
 from lamella.ops.instance import Argument, Instance, Value
 from lamella.ops.library import Library
-from lamella.ops.problem import Problem
 from tests.support.ops.engine.calls import Fake, call
 from tests.support.ops.engine.random_calls import Drawn, blur, draw_call
 
@@ -26,7 +26,7 @@ def draw_graph(random: Random, library: Library, name: str) -> str | None:
         drawn, _ = blur(random, drawn)
     try:
         return _text(random, name, drawn, call(library, name, drawn.arguments, drawn.attributes))
-    except Problem:
+    except Found:
         return None
 
 

@@ -29,8 +29,8 @@ from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.threads import enter_thread
 from lamella.backend.cpu.emit.values import LLVM, RunValue, ScalarValue
 from lamella.backend.cpu.emit.varying import find_varying
-from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import LamellaError, errors
+from lamella.base.gc import gc_paused
 from lamella.base.source import Span
 from lamella.kernels.locals import local_bytes, stack_offset
 from lamella.kernels.passes import lower
@@ -489,7 +489,7 @@ def _emit_groups(context: EmitContext, function: Function) -> None:
 
 def emit(program: Program, target: Target) -> Compiled:
     """The LLVM text of a program for a target; a program with errors raises them."""
-    with collector_paused():
+    with gc_paused():
         found = errors(check(program, memory=False)) or [
             item for function in program.functions for item in check_sizes(function, target)
         ]

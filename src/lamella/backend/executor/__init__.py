@@ -33,18 +33,18 @@ from lamella.base import arrays
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Extent
-from lamella.base.errors import InputError, Malformed
+from lamella.base.errors import Found, InputError, Malformed
 from lamella.base.limits import DEFAULT, Limits
-from lamella.base.placement import Placed
+from lamella.base.placement import OperationPlacement
 from lamella.base.source import NOWHERE, Span
 from lamella.graph.model import Model
 from lamella.graph.nodes import Operation, Pack, Tensor
 from lamella.lang.skriptnd.rules.data import WRONG_SHAPE, WRONG_TYPE
 from lamella.lang.skriptnd.rules.graphs import RANDOM_WEIGHTS
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance
 from lamella.ops.library import Library
-from lamella.ops.problem import Fault, Problem
 
 PRECISIONS = ("f32", "f64")
 
@@ -105,7 +105,7 @@ class GraphExecutable:
         return tuple(item.name for item in list_parts(self.model.graph.outputs))
 
     @property
-    def placement(self) -> list[Placed]:
+    def placement(self) -> list[OperationPlacement]:
         """Where each operation ran in the last call; nothing of what has no kernels, or none yet."""
         return self._context.runner.placement()
 
@@ -221,7 +221,7 @@ class GraphExecutable:
     def _prepare(self, operation: Operation) -> tuple[Instance, Sequence[Contraction]] | None:
         try:
             return self._context.runner.formulas_of(operation)
-        except (Fault, Problem):
+        except (Fault, Found):
             return None
 
 

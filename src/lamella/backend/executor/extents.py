@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lamella.base.diagnostic import LamellaError
-from lamella.base.dim import Dim, Extent, Logic, Symbol, Test, substitute, substitute_truth, symbols
+from lamella.base.dim import Dim, DimSymbol, Extent, Logic, Test, substitute, substitute_truth, symbols
 from lamella.lang.skriptnd.rules.graphs import EXTENT_BOUND, EXTENT_DIFFERS, RANK_DIFFERS
+from lamella.ops.fault import Fault
 from lamella.ops.instance import Check
-from lamella.ops.problem import Fault
 
 
 class Extents(dict[str, int]):
@@ -59,7 +59,7 @@ class Extents(dict[str, int]):
         return [f"'{name}' is {self[name]} by {self.origin[name]}" for name in names if name in self.origin]
 
 
-def _invert(extent: Dim, symbol: Symbol, size: int) -> int | None:
+def _invert(extent: Dim, symbol: DimSymbol, size: int) -> int | None:
     """The value of a symbol for which an affine extent has a size; None where there is none."""
     # Taken for affine where three points have equal differences; `bind_extent` tests what is found.
     constant = substitute(extent, {symbol.name: 0})

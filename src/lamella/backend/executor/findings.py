@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import Found
 from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE, Span
 from lamella.lang.skriptnd.rules.graphs import NO_MEANING, TOO_MUCH_MEMORY
-from lamella.ops.problem import Fault, Problem
+from lamella.ops.fault import Fault
 
 
 @contextmanager
@@ -21,7 +22,7 @@ def findings_at(name: str, origin: Origin | None = None, span: Span = NOWHERE) -
     except Fault as fault:
         finding = fault.rule.at(place, hint=None, labels=(), **{"operator": name, **fault.values})
         raise LamellaError([tell_origin(finding, origin)]) from None
-    except Problem as problem:
+    except Found as problem:
         raise LamellaError([tell_origin(item, origin) for item in problem.findings]) from None
     except ZeroDivisionError:
         finding = NO_MEANING.at(place, operator=name, reason="an extent is divided by zero in this run")

@@ -21,15 +21,15 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dim import Extent, bounds, substitute, symbols
 from lamella.base.dtype import ElementType, Kind
-from lamella.base.errors import Malformed
+from lamella.base.errors import Found, Malformed
 from lamella.base.source import Span
 from lamella.graph.compose.decompose import compose_call
 from lamella.graph.nodes import Argument, Graph, Operation, Pack, Tensor, tensors
 from lamella.lang.skriptnd.rules.graphs import INPUT_TYPE, UNKNOWN_INPUT
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Lookup
 from lamella.ops.instance import Instance
 from lamella.ops.library import Library
-from lamella.ops.problem import Fault, Problem
 
 ENDLESS = 1 << 16
 """Beyond it the bound of an extent is no size that somebody has in mind."""
@@ -263,7 +263,7 @@ def reading(library: Library, graph: Graph, operations: Iterable[Operation]) -> 
             continue
         try:
             inner = compose_call(library, operation).nodes
-        except (Problem, LamellaError):  # the run tells what is wrong with it
+        except (Found, LamellaError):  # the run tells what is wrong with it
             continue
         yield from (node for node in inner if isinstance(node, Operation))
 

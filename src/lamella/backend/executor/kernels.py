@@ -23,17 +23,17 @@ from lamella.base.arrays import Array, DType
 from lamella.base.dim import substitute, symbols
 from lamella.base.dtype import ElementType
 from lamella.base.limits import DEFAULT, Limits
-from lamella.base.placement import REFERENCE, Placed
+from lamella.base.placement import REFERENCE, OperationPlacement
 from lamella.graph.binding import signature
 from lamella.graph.model import Model
 from lamella.graph.nodes import Operation, Pack, tensors
 from lamella.graph.rewrite import extents, members
-from lamella.kernels.nodes import Call, KernelGraph, Operand
+from lamella.kernels.nodes import KernelCall, KernelGraph, KernelOperand
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance
 from lamella.ops.library import Library
-from lamella.ops.problem import Fault
 
 Launch = Callable[[str, Sequence[object], int], None]
 """Runs a kernel by its name on arguments, for a number of work-groups."""
@@ -130,7 +130,7 @@ class KernelRunner:
         self._current = self._ready[key]
         self._current.begin()
 
-    def placement(self) -> list[Placed]:
+    def placement(self) -> list[OperationPlacement]:
         """Where each operation ran in the last call; nothing before the call that tells the open extents."""
         return [] if self._current is None else self._current.placement()
 
@@ -157,7 +157,7 @@ class KernelStep:
     inputs: tuple[str, ...]
     constants: Mapping[str, Array | tuple[Array, ...]]
     outputs: tuple[tuple[str, tuple[int, ...], DType], ...]
-    calls: tuple[Call, ...]
+    calls: tuple[KernelCall, ...]
 
 
 class SpecialisedRunner:
@@ -180,12 +180,12 @@ class SpecialisedRunner:
         """Forget where the operations of the last call ran."""
         self._without_value.clear()
 
-    def placement(self) -> list[Placed]:
+    def placement(self) -> list[OperationPlacement]:
         """Where each operation of the graph runs."""
         places = []
         for node, place in self._program.placed():
             late = isinstance(node, Operation) and signature(node) in self._without_value
-            places.append(Placed(place.operation, REFERENCE, NO_VALUE) if late else place)
+            places.append(OperationPlacement(place.operation, REFERENCE, NO_VALUE) if late else place)
         return places
 
     def run(
@@ -246,7 +246,7 @@ class SpecialisedRunner:
         return outputs if all(self._run(call, held) for call in step.calls) else None
 
     def _run_calls(
-        self, call: CheckedCall, calls: Sequence[Call], inputs: Sequence[TensorValue]
+        self, call: CheckedCall, calls: Sequence[KernelCall], inputs: Sequence[TensorValue]
     ) -> list[TensorValue]:
         """The outputs of an operation whose shapes only this run tells."""
         formulas, instance, values = self._formulas, call.bound.instance, call.values
@@ -264,7 +264,7 @@ class SpecialisedRunner:
         self._without_value.add(signature(call.operation))
         return results
 
-    def _run(self, call: Call, held: Mapping[str, Array | tuple[Array, ...]]) -> bool:
+    def _run(self, call: KernelCall, held: Mapping[str, Array | tuple[Array, ...]]) -> bool:
         """Launch a kernel; whether every step had a value."""
         arguments: list[object] = [_argument(held, item) for item in call.operands]
         fault = np.zeros(1, np.int32)
@@ -283,7 +283,7 @@ def _elements(operation: Operation) -> list[ElementType]:
     ]
 
 
-def _argument(held: Mapping[str, Array | tuple[Array, ...]], operand: Operand) -> Array:
+def _argument(held: Mapping[str, Array | tuple[Array, ...]], operand: KernelOperand) -> Array:
     """An array as a kernel takes it: no copy where it is dense and aligned, dimensions in the order of the modes."""
     found = held[operand.name]
     array = found[operand.item or 0] if isinstance(found, tuple) else found

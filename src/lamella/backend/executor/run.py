@@ -16,9 +16,9 @@ from lamella.backend.progress import Progress, no_progress
 from lamella.base.arrays import Array
 from lamella.base.dim import substitute
 from lamella.base.limits import Limits
-from lamella.base.placement import Placed
+from lamella.base.placement import OperationPlacement
 from lamella.graph.binding import quantizer_of
-from lamella.graph.compose.decompose import Body, compose_call
+from lamella.graph.compose.decompose import DecomposedCall, compose_call
 from lamella.graph.nodes import (
     Argument,
     Constant,
@@ -32,10 +32,10 @@ from lamella.graph.nodes import (
     tensors,
 )
 from lamella.lang.skriptnd.rules.graphs import LOOP_TOO_LONG, TOO_MUCH_MEMORY
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance
 from lamella.ops.library import Library
-from lamella.ops.problem import Fault
 
 
 class OperatorRunner(Protocol):
@@ -57,7 +57,7 @@ class OperatorRunner(Protocol):
     ) -> list[TensorValue] | None:
         """The outputs of an operation in their stored types; None for one that only its components can run."""
 
-    def placement(self) -> list[Placed]:
+    def placement(self) -> list[OperationPlacement]:
         """Where each operation ran in the last call, where there is a choice."""
 
 
@@ -71,7 +71,7 @@ class ExecutionContext:
     quantized: bool
     runner: OperatorRunner
     last_uses: dict[int, list[tuple[str, ...]]] = field(default_factory=dict)
-    bodies: dict[int, Body] = field(default_factory=dict)
+    bodies: dict[int, DecomposedCall] = field(default_factory=dict)
     quantizers: dict[str, Operation] = field(default_factory=dict)
 
 

@@ -40,8 +40,8 @@ from lamella.backend.formula.store import (
 from lamella.base.arrays import Array, element_type_of
 from lamella.base.limits import DEFAULT, Limits
 from lamella.lang.skriptnd.rules.graphs import FORMULA_TOO_LONG, ITEM_OUTSIDE
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction, Counter, Scalar
-from lamella.ops.problem import Fault
 
 # --- counters: outputs whose extent only the run tells -------------------------------------------------------
 

@@ -17,8 +17,8 @@ from lamella.backend.formula.expression_dag import PreparedFormula, SubscriptCel
 from lamella.backend.formula.scalars import INTEGER, Real, apply_function, computing_type, convert, undefined
 from lamella.base.arrays import Array
 from lamella.lang.skriptnd.rules.graphs import INDEX_OUTSIDE, ITEM_OUTSIDE, NO_MEANING, ZERO_DIVISOR
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Counter, Lookup
-from lamella.ops.problem import Fault
 
 Tensors: TypeAlias = MutableMapping[str, "Array | tuple[Array, ...]"]
 

@@ -13,8 +13,8 @@ from lamella.backend.formula.affine import Affine
 from lamella.base.dim import Dim, Logic, Test
 from lamella.base.limits import in_range
 from lamella.lang.skriptnd.rules.graphs import INTEGER_TOO_WIDE, NO_MEANING
+from lamella.ops.fault import Fault
 from lamella.ops.formula import MOST_LOOPS, Apply, Contraction, Counter, Element, Guard, Index, Lookup, Scalar
-from lamella.ops.problem import Fault
 
 
 class SubscriptCells(NamedTuple):

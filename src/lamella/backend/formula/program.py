@@ -13,7 +13,7 @@ from lamella.backend.formula.tape import Function, Register, SlotAllocator, Slot
 from lamella.backend.formula.terms import StoredTensor
 from lamella.base.arrays import Array, DType
 from lamella.base.errors import Unsupported
-from lamella.ops.problem import Fault
+from lamella.ops.fault import Fault
 
 
 class TypedArray(Protocol):

@@ -15,8 +15,8 @@ from lamella.base.dim import Dim, Logic, Test, Values, substitute, substitute_tr
 from lamella.base.dtype import ElementType, Kind
 from lamella.base.limits import LARGEST
 from lamella.lang.skriptnd.rules.graphs import INTEGER_TOO_WIDE, NO_MEANING, TOO_MUCH_MEMORY
+from lamella.ops.fault import Fault
 from lamella.ops.instance import Shape, Single
-from lamella.ops.problem import Fault
 
 TensorValue: TypeAlias = Array | tuple[Array, ...] | None
 """The value of an argument of an operation: an array, those of a pack, or none."""

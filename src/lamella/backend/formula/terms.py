@@ -20,8 +20,8 @@ from lamella.backend.formula.tape import Function, Register, Tape
 from lamella.base.arrays import Array, DType
 from lamella.base.errors import Unsupported
 from lamella.lang.skriptnd.rules.graphs import INDEX_OUTSIDE
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply
-from lamella.ops.problem import Fault
 
 # --- values of a formula over its loops: arrays with one dimension for each loop they vary along ------------
 

@@ -33,7 +33,7 @@ from lamella.kernels.sizes import default_sizes
 from lamella.lang.tensor import check
 from lamella.lang.tensor.nodes import Function, Group, Memref, Parameter, Program
 from lamella.lang.tensor.rules import running as rules
-from lamella.ops.problem import Fault
+from lamella.ops.fault import Fault
 
 # --- what a caller passes to a kernel: verified, then taken as the values of its parameters -----------------
 

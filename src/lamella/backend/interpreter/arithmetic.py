@@ -14,7 +14,7 @@ from lamella.backend.arguments import DTYPES, dtype_of
 from lamella.base.arrays import Array, DType
 from lamella.lang.tensor.nodes import Number as Literal
 from lamella.lang.tensor.rules import running as rules
-from lamella.ops.problem import Fault
+from lamella.ops.fault import Fault
 
 # --- numbers of the tensor language as NumPy holds them: element types, constants, conversions --------------
 

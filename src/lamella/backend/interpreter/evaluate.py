@@ -29,7 +29,7 @@ from lamella.lang.tensor.layout import component_count, component_place
 from lamella.lang.tensor.nodes import Blas
 from lamella.lang.tensor.rules import running as rules
 from lamella.lang.tensor.write import write_type
-from lamella.ops.problem import Fault
+from lamella.ops.fault import Fault
 
 # --- collective instructions on memrefs: axpby, cumsum, gemm, gemv, ger, hadamard, sum ----------------------
 

@@ -24,7 +24,7 @@ from lamella.kernels.rewrite import split_yield
 from lamella.lang.tensor import nodes
 from lamella.lang.tensor.layout import component_count, component_place
 from lamella.lang.tensor.rules import running as rules
-from lamella.ops.problem import Fault
+from lamella.ops.fault import Fault
 
 Values: TypeAlias = tuple[RunValue, ...]
 MEETINGS = (*TOGETHER, nodes.CoopApply)

@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from lamella.backend.interpreter.arithmetic import Number
 from lamella.base.arrays import Array
 from lamella.lang.tensor.rules import running as rules
-from lamella.ops.problem import Fault
+from lamella.ops.fault import Fault
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from lamella.backend.named import Grid
 from lamella.base.limits import Limits
 from lamella.lang.tensor.nodes import Coopmatrix, Function, Statement, Value
 from lamella.lang.tensor.rules import running as rules
-from lamella.ops.problem import Fault
+from lamella.ops.fault import Fault
 
 RunValue: TypeAlias = Number | MemrefReference | GroupReference
 

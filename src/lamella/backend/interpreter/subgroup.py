@@ -24,7 +24,7 @@ from lamella.backend.interpreter.state import RunValue, Worker
 from lamella.base.arrays import Array
 from lamella.lang.tensor import nodes
 from lamella.lang.tensor.rules import running as rules
-from lamella.ops.problem import Fault
+from lamella.ops.fault import Fault
 
 TOGETHER = (
     nodes.SubgroupOperation,

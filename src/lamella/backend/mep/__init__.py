@@ -29,7 +29,7 @@ from lamella.lang.nac.check.plan import DecodedPlan, check_plan, read_graph, rea
 from lamella.lang.nac.nodes import Constant, ConstantType, ConstantValue, File
 from lamella.lang.nac.notes import find_notes
 from lamella.lang.nac.rules import sections
-from lamella.ops.problem import Fault
+from lamella.ops.fault import Fault
 
 # --- the interpreter loop, within a budget of steps ---------------------------------------------------------
 

@@ -47,7 +47,7 @@ from lamella.lang.nac.check.bytecode import PlanStep
 from lamella.lang.nac.check.data import DTYPES, check_arrays
 from lamella.lang.nac.check.plan import SELF, BlockCall, blocks_of, fill, model_number
 from lamella.lang.nac.nodes import V1_5, V1_6
-from lamella.ops.problem import Fault
+from lamella.ops.fault import Fault
 
 # --- numbers: one by one as Python counts, arrays as NumPy does; and what is chosen from logits -------------
 

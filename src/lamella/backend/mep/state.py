@@ -17,7 +17,7 @@ from lamella.lang.nac.check.data import name_problem
 from lamella.lang.nac.check.plan import Values, text_of
 from lamella.lang.nac.nodes import File
 from lamella.lang.nac.rules import sections
-from lamella.ops.problem import Fault
+from lamella.ops.fault import Fault
 
 # --- failures; the interpreter makes findings of them that name the instruction and its byte ----------------
 

@@ -42,7 +42,7 @@ from lamella.backend.progress import Progress, no_progress
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dim import Extent
-from lamella.base.errors import InputError, Malformed
+from lamella.base.errors import Found, InputError, Malformed
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NOWHERE, Span
 from lamella.graph.nodes import Graph, Tensor
@@ -51,9 +51,9 @@ from lamella.lang.nac.nodes import CONTROL_FLOW, INPUT, OUTPUT, Command
 from lamella.lang.nac.operations import PARAMETER, USER
 from lamella.lang.nac.regions import InstructionBlock, InstructionBlocks
 from lamella.lang.nac.rules.schedule import INPUT_ELEMENTS, INPUT_NAME, INPUT_SHAPE
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Instance
-from lamella.ops.problem import Fault, Problem
 
 # --- inputs of a run: arrays by name, checked, or random from the seed ---------------------------------------
 
@@ -459,7 +459,7 @@ class NacMachine:
                     step(slots)
             else:
                 self._run_watched(slots, waiting)
-        except (Fault, Problem, ZeroDivisionError, MemoryError, LamellaError) as problem:
+        except (Fault, Found, ZeroDivisionError, MemoryError, LamellaError) as problem:
             self._tell(self._owner(waiting), problem)
 
     def _owner(self, waiting: Iterator[SlotStep]) -> int:

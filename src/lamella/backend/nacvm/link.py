@@ -24,7 +24,7 @@ from lamella.lang.nac.operations import FINAL, LIFTED, PARAMETER, SYSTEM_NAMES, 
 from lamella.lang.nac.regions import InstructionBlock, InstructionBlocks, has_blocks, is_handing, read_blocks
 from lamella.lang.nac.rules.schedule import RESULT_GONE
 from lamella.lang.skriptnd.rules.graphs import NO_MEANING, TOO_MUCH_MEMORY
-from lamella.ops.problem import Fault
+from lamella.ops.fault import Fault
 
 SMALL = 64
 """Elements of a constant that formulas may compute with before the run; larger ones stand in one slot."""

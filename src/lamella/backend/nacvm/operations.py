@@ -21,10 +21,10 @@ from lamella.base.arrays import Array
 from lamella.base.errors import Unsupported
 from lamella.base.limits import Limits
 from lamella.graph.binding import signature
-from lamella.graph.compose.decompose import Body, compose_call
+from lamella.graph.compose.decompose import DecomposedCall, compose_call
 from lamella.graph.nodes import Argument, Constant, Operation, Pack, Tensor, tensors
+from lamella.ops.fault import Fault
 from lamella.ops.library import Library
-from lamella.ops.problem import Fault
 
 Env = dict[str, Register]
 """The values of tensors by name."""
@@ -52,7 +52,7 @@ class ComposedPattern:
     """A composed operation: the call that it was first met in, and its components under the names of that call."""
 
     operation: Operation
-    body: Body
+    body: DecomposedCall
     constants: Mapping[str, Array]
 
 

@@ -25,12 +25,20 @@ from lamella.base.source import EMPTY_SOURCE
 from lamella.lang.nem import nodes as text
 from lamella.lang.nem.resolved import Buffer, Index, Plan, Region, Task, TensorType
 from lamella.lang.nem.rules import UNINITIALISED
-from lamella.plan.stcb.faults import bad_stream
-from lamella.plan.stcb.nodes import RESET, Access, Place, Record, Stream, Tensor, level_name
+from lamella.plan.stcb.nodes import (
+    RESET,
+    MappedBuffer,
+    NamedTensor,
+    Stream,
+    StridedAccess,
+    TaskRecord,
+    bad_stream,
+    level_name,
+)
 from lamella.plan.stcb.run import Queues, order_of, queue_up
 from lamella.plan.stcb.validate import hands_on, tensor_type
 
-Result = tuple[Access, TensorType, Array]
+Result = tuple[StridedAccess, TensorType, Array]
 """A value on its way to memory."""
 
 
@@ -94,7 +102,7 @@ class _StreamRun:
             )
         return self.findings.diagnostics()
 
-    def compute(self, engine: int, records: Sequence[Record]) -> list[Result]:
+    def compute(self, engine: int, records: Sequence[TaskRecord]) -> list[Result]:
         """The results of records that a chain binds together; only the last one's go to memory."""
         handed: list[Result] = []
         for record in records:
@@ -110,7 +118,7 @@ class _StreamRun:
             place = self.places.find(access, engine)
             self.memory.write(place.buffer, access.addr - place.addr, type, values)
 
-    def _apply(self, engine: int, record: Record, handed: Sequence[Result]) -> list[Result]:
+    def _apply(self, engine: int, record: TaskRecord, handed: Sequence[Result]) -> list[Result]:
         def report(rule: Rule, **values: object) -> None:
             self._report(record, rule, values)
 
@@ -119,7 +127,9 @@ class _StreamRun:
         results = apply(record.op, operands, types, record.attrs, report)
         return list(zip(record.dst, types, results, strict=True))
 
-    def _load(self, engine: int, record: Record, access: Access, handed: Sequence[Result]) -> OpcodeInput:
+    def _load(
+        self, engine: int, record: TaskRecord, access: StridedAccess, handed: Sequence[Result]
+    ) -> OpcodeInput:
         type = tensor_type(access, self.stream.constants)
         for made, made_type, values in handed:
             if hands_on(made, access):
@@ -132,7 +142,7 @@ class _StreamRun:
             self._report(record, UNINITIALISED, {"range": found, "buffer": place.buffer})
         return OpcodeInput(self.memory.read(place.buffer, offset, type), type)
 
-    def _report(self, record: Record, rule: Rule, values: dict[str, object]) -> None:
+    def _report(self, record: TaskRecord, rule: Rule, values: dict[str, object]) -> None:
         """Count a finding of the statement that a record comes from."""
         origin = record.origin
         key = (origin.line, origin.token, record.op, origin.debug) if origin.line else record.seq
@@ -158,12 +168,12 @@ class _BufferTable:
     """Finds the buffer of an address."""
 
     def __init__(self, stream: Stream) -> None:
-        self.places: dict[str, list[Place]] = {}
+        self.places: dict[str, list[MappedBuffer]] = {}
         for place in stream.memory:
             self.places.setdefault(level_name(place.level, place.engine), []).append(place)
         self.starts = {level: [place.addr for place in found] for level, found in self.places.items()}
 
-    def find(self, access: Access, engine: int) -> Place:
+    def find(self, access: StridedAccess, engine: int) -> MappedBuffer:
         """The buffer that an access lies in."""
         level = level_name(access.level, engine)
         number = bisect_right(self.starts.get(level, []), access.addr)
@@ -181,7 +191,7 @@ def plan_of(stream: Stream) -> Plan:
     order = sorted(stream.records(), key=lambda item: item[1].seq)
     buffers = {place.buffer: _buffer(place) for place in sorted(stream.memory, key=lambda item: item.number)}
 
-    def region(access: Access, engine: int, name: str = "") -> Region:
+    def region(access: StridedAccess, engine: int, name: str = "") -> Region:
         place = places.find(access, engine)
         type = tensor_type(access, stream.constants)
         return Region(name, buffers[place.buffer], Index(access.addr - place.addr), _span(type), type)
@@ -203,11 +213,11 @@ def plan_of(stream: Stream) -> Plan:
     )
 
 
-def _named(tensor: Tensor, region: Region) -> Region:
+def _named(tensor: NamedTensor, region: Region) -> Region:
     return replace(region, name=tensor.name)
 
 
-def _buffer(place: Place) -> Buffer:
+def _buffer(place: MappedBuffer) -> Buffer:
     node = text.Buffer(text.Name(place.buffer), place.level, None, None)
     return Buffer(place.buffer, place.level, place.engine, place.size, 1, place.imported, node)
 
@@ -217,7 +227,7 @@ def _span(type: TensorType) -> int:
     return type.shape[0] if type.elem == "u8" and len(type.shape) == 1 else 1
 
 
-def _task(record: Record, stream: Stream, regions: Sequence[Region]) -> Task:
+def _task(record: TaskRecord, stream: Stream, regions: Sequence[Region]) -> Task:
     return Task(
         number=record.seq,
         token=record.origin.token,

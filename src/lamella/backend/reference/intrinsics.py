@@ -15,8 +15,8 @@ import numpy as np
 
 from lamella.base.arrays import Array, DType
 from lamella.lang.skriptnd.rules.graphs import INDEX_OUTSIDE
+from lamella.ops.fault import Fault
 from lamella.ops.instance import Value
-from lamella.ops.problem import Fault
 
 # --- which items an interpolation reads, and how much each of them counts -----------------------------------
 

@@ -21,18 +21,19 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import Label
 from lamella.base.dim import Dim, Logic, Test, substitute, symbols
 from lamella.base.dtype import ElementType
+from lamella.base.errors import Found
 from lamella.base.limits import Limits
-from lamella.base.placement import Placed
+from lamella.base.placement import OperationPlacement
 from lamella.graph.binding import bind_operation, signature
 from lamella.graph.nodes import Operation, Pack, Tensor, tensors
-from lamella.graph.rewrite import Renewal, substitution
+from lamella.graph.rewrite import Substitution, extent_substitution
 from lamella.lang.skriptnd.rules.graphs import CHECK_FAILED, NO_MEANING
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction
 from lamella.ops.instance import Declared, Instance, Repeated, Single, Value, singles
 from lamella.ops.library import Library
 from lamella.ops.lower import contractions
-from lamella.ops.problem import Fault, Problem
-from lamella.ops.specialise import Terms, specialise
+from lamella.ops.specialise import TermSpecialiser, specialise
 
 Values: TypeAlias = Mapping[str, int]
 
@@ -102,7 +103,7 @@ class FormulaRunner:
     def begin(self, extents: Values) -> None:
         """Nothing here depends on the extents of the inputs before an operation reads them."""
 
-    def placement(self) -> list[Placed]:
+    def placement(self) -> list[OperationPlacement]:
         """Nothing: all operations run here."""
         return []
 
@@ -145,8 +146,8 @@ class FormulaRunner:
         """An operation that gives a pack, with the extents of this run: by now its length is known."""
         seen = self._settled.get(id(operation))
         if seen is None or seen[1] != values:
-            change = substitution(values)
-            renewal = Renewal(lambda item: replace(item, shape=tuple(map(change, item.shape))), change)
+            change = extent_substitution(values)
+            renewal = Substitution(lambda item: replace(item, shape=tuple(map(change, item.shape))), change)
             found = renewal.node(operation)
             if seen is not None:
                 self._seen.pop(id(seen[2]), None)
@@ -263,7 +264,7 @@ class FormulaRunner:
     ) -> None:
         """The assertions that only the run can decide."""
         for check in instance.checks:
-            condition = Terms(values).scalar(check.condition)
+            condition = TermSpecialiser(values).scalar(check.condition)
             if not isinstance(condition, bool):
                 held = self.tensors(instance, inputs, values)
                 condition = evaluate_scalar(condition, held, self.storage.real(dtypes_of(inputs)))
@@ -271,7 +272,7 @@ class FormulaRunner:
                 place = check.span if operation.origin is None else operation.origin.span or check.span
                 label = Label(check.span, "this must hold")
                 known = ", ".join(f"'{name}' is {value}" for name, value in sorted(values.items()))
-                raise Problem(
+                raise Found(
                     CHECK_FAILED.at(
                         place, labels=[label], message=check.message, values=known or "it does not hold"
                     )

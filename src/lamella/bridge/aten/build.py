@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from lamella.base.dim import Dim, TooComplex
 from lamella.base.dtype import BF16, F16, F32, I64, ElementType, Kind
+from lamella.base.errors import Found
 from lamella.base.origin import Origin, tell_origin
 from lamella.bridge.aten.adapt_layout import LAYOUTS, NETWORKS
 from lamella.bridge.aten.adapt_numeric import ELEMENTWISE, REDUCTIONS
@@ -18,7 +19,6 @@ from lamella.bridge.aten.table import rows
 from lamella.graph.build import Builder
 from lamella.graph.nodes import Shape, Tensor
 from lamella.lang.skriptnd.rules.aten import UNSAYABLE
-from lamella.ops.problem import Problem
 
 # --- operations that make tensors: filled ones, copies of a shape, ranges -----------------------------------
 
@@ -122,7 +122,7 @@ Build = Callable[[CallSite], Result]
 def build_call(builder: Builder, call: AtenCall, origin: Origin | None = None) -> Result:
     """Add what a call computes to a graph: defaults filled, types promoted as torch does it.
 
-    Gives the tensor, the size, or a tuple of them; None where nothing is computed. A Problem says why a call cannot be
+    Gives the tensor, the size, or a tuple of them; None where nothing is computed. Found says why a call cannot be
     said.
     """
     row = rows().get(call.schema.name)
@@ -132,9 +132,9 @@ def build_call(builder: Builder, call: AtenCall, origin: Origin | None = None) -
         return _build("refuse" if row is None else row.how, site)
     except TooComplex:
         finding = site.problem(UNSAYABLE, reason="the sizes of its results cannot be followed")
-        raise Problem(*(tell_origin(item, origin) for item in finding.findings)) from None
-    except Problem as problem:
-        raise Problem(*(tell_origin(item, origin) for item in problem.findings)) from None
+        raise Found(*(tell_origin(item, origin) for item in finding.findings)) from None
+    except Found as problem:
+        raise Found(*(tell_origin(item, origin) for item in problem.findings)) from None
     finally:
         builder.origin = around
 

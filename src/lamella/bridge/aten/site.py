@@ -13,6 +13,7 @@ from typing import NoReturn
 from lamella.base.diagnostic import Rule
 from lamella.base.dim import Dim, Extent, mul
 from lamella.base.dtype import BOOL, F32, I64, ElementType, Kind
+from lamella.base.errors import Found
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.nodes import AtenCall, AtenParameter, AtenSchema, Operand, Result
 from lamella.bridge.aten.promotion import Number, number_type
@@ -27,7 +28,6 @@ from lamella.lang.skriptnd.rules.aten import (
     OPERAND_UNKNOWN,
     UNSAYABLE,
 )
-from lamella.ops.problem import Problem
 
 _LIST = re.compile(r"\[(\d*)\]")
 
@@ -55,9 +55,9 @@ class CallSite:
 
     # --- findings -------------------------------------------------------------------------------------------
 
-    def problem(self, rule: Rule, **values: object) -> Problem:
+    def problem(self, rule: Rule, **values: object) -> Found:
         """A finding about this call."""
-        return Problem(rule.at(NOWHERE, hint=None, labels=(), name=self.schema.name, **values))
+        return Found(rule.at(NOWHERE, hint=None, labels=(), name=self.schema.name, **values))
 
     def refuse(self, operand: str, possible: str) -> NoReturn:
         """Refuse the value of an operand, and say which ones are possible."""
@@ -68,7 +68,7 @@ class CallSite:
         """Refuse the whole call."""
         raise self.problem(UNSAYABLE, reason=reason)
 
-    def _wrong_kind(self, operand: str, expected: str) -> Problem:
+    def _wrong_kind(self, operand: str, expected: str) -> Found:
         given = show(self.operands.get(operand))
         return self.problem(OPERAND_KIND, operand=operand, expected=expected, given=given)
 

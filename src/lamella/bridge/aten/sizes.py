@@ -8,12 +8,12 @@ from typing import TypeAlias
 
 from lamella.base import dim
 from lamella.base.dim import Dim, Extent, TooComplex, Truth
+from lamella.base.errors import Found
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.nodes import Operand, Result
 from lamella.bridge.aten.site import as_extent, show
 from lamella.graph.nodes import Tensor
 from lamella.lang.skriptnd.rules.aten import SIZE_ARITHMETIC
-from lamella.ops.problem import Problem
 
 LARGEST_POWER = 16
 
@@ -49,9 +49,9 @@ def compute_size(name: str, operands: Sequence[Operand | Result]) -> Result:
     raise _refuse(name, operands, "there is no such operation on so many sizes")
 
 
-def _refuse(name: str, operands: Sequence[Operand | Result], reason: str) -> Problem:
+def _refuse(name: str, operands: Sequence[Operand | Result], reason: str) -> Found:
     shown = ", ".join(show(item) for item in operands)
-    return Problem(SIZE_ARITHMETIC.at(NOWHERE, name=name, operands=shown, reason=reason))
+    return Found(SIZE_ARITHMETIC.at(NOWHERE, name=name, operands=shown, reason=reason))
 
 
 def _extent(name: str, item: Operand | Result, operands: Sequence[Operand | Result]) -> Extent:

@@ -11,27 +11,33 @@ from dataclasses import dataclass, field, replace
 
 from lamella.base.dim import substitute
 from lamella.base.dtype import F32, F64, I64, ElementType
+from lamella.base.errors import Found, Unsupported
 from lamella.base.limits import DEFAULT, Limits
 from lamella.bridge.graph_to_kernels.affine import is_integer
-from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, neutral_value, write_contraction
-from lamella.bridge.graph_to_kernels.products import Product, find_product, memref_shape, write_product
-from lamella.bridge.graph_to_kernels.steps import Unsupported, elements, plan_steps
-from lamella.bridge.graph_to_kernels.terms import Held, Writing, is_picked, stored_type
-from lamella.bridge.graph_to_kernels.windows import Window, find_window, write_window
+from lamella.bridge.graph_to_kernels.contraction import (
+    ASSIGNMENTS,
+    elements,
+    neutral_value,
+    plan_steps,
+    write_contraction,
+)
+from lamella.bridge.graph_to_kernels.products import BatchedProduct, find_product, memref_shape, write_product
+from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked, stored_type
+from lamella.bridge.graph_to_kernels.windows import WindowProduct, find_window, write_window
 from lamella.graph.binding import bind_operation, quantizer_of, signature
 from lamella.graph.compose.decompose import decompose
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Operation, Pack, Tensor, regions, walk
 from lamella.graph.rewrite import members
-from lamella.kernels.build import Builder, Names
-from lamella.kernels.nodes import Call, KernelGraph, Operand
+from lamella.kernels.build import Builder, FreshNames
+from lamella.kernels.nodes import KernelCall, KernelGraph, KernelOperand
 from lamella.lang.tensor.nodes import Function, Parameter, Program, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction, Element
 from lamella.ops.instance import Declared, Instance
 from lamella.ops.library import Library
 from lamella.ops.lower import contractions
-from lamella.ops.problem import Fault, Problem
 from lamella.ops.specialise import specialise
 
 # --- the kernels of operations: each formula of an operation is one, and one more fills what must -----------
@@ -43,7 +49,7 @@ FAULT_NAME = "fault"
 
 
 @dataclass(slots=True)
-class Kernels:
+class KernelWriter:
     """The kernels of a graph while they are written; `wide` computes every real in 64 bits."""
 
     library: Library
@@ -52,7 +58,7 @@ class Kernels:
     """The numbers of extents that the graph leaves open."""
     functions: list[Function] = field(default_factory=list)
 
-    def add(self, operation: Operation) -> tuple[Call, ...]:
+    def add(self, operation: Operation) -> tuple[KernelCall, ...]:
         """Write the kernels of an operation, none where it has nothing to compute.
 
         Unsupported says why there are none: it has no formula, or one that no kernel is written for.
@@ -75,10 +81,10 @@ class Kernels:
         found = contractions(instance)
         try:
             return [specialise(item, self.extents) for item in found] if self.extents else found
-        except (Fault, Problem, ZeroDivisionError):
+        except (Fault, Found, ZeroDivisionError):
             raise Unsupported("its formula has no value with these extents") from None
 
-    def _write(self, instance: Instance, formulas: Sequence[Contraction]) -> Iterator[Call]:
+    def _write(self, instance: Instance, formulas: Sequence[Contraction]) -> Iterator[KernelCall]:
         tensors = dict(_operations_tensors(instance, self.wide, self.extents))
         real = Scalar("f64" if any(item.element == F64 for item in tensors.values()) else "f32")
         tensors = {key: _computed(item, key, formulas, real) for key, item in tensors.items()}
@@ -109,10 +115,10 @@ class Kernels:
         self,
         instance: Instance,
         formula: Contraction,
-        tensors: Mapping[Key, Held],
+        tensors: Mapping[Key, TensorView],
         real: Scalar,
         started: bool,
-    ) -> Call:
+    ) -> KernelCall:
         product = find_product(formula, tensors, real)
         if product is not None:
             return self._product(instance, product, tensors, real, started)
@@ -121,11 +127,11 @@ class Kernels:
         if window is not None:
             return self._window(instance, window, real)
         used = _used(formula, tensors)
-        names = Names({item.memref.name for item in used.values()} | {FAULT_NAME})
+        names = FreshNames({item.memref.name for item in used.values()} | {FAULT_NAME})
         builder, fault = Builder(names), Value(FAULT_NAME)
         groups, faults = write_contraction(builder, formula, used, real, fault, started)
         operands = [
-            Operand(name, item, held.shape[::-1], stored_type(held.element))
+            KernelOperand(name, item, held.shape[::-1], stored_type(held.element))
             for (name, item), held in used.items()
         ]
         parameters = [
@@ -139,47 +145,49 @@ class Kernels:
     def _product(
         self,
         instance: Instance,
-        product: Product,
-        tensors: Mapping[Key, Held],
+        product: BatchedProduct,
+        tensors: Mapping[Key, TensorView],
         real: Scalar,
         started: bool,
-    ) -> Call:
+    ) -> KernelCall:
         operands, parameters = [], []
         for number, factor in enumerate(product.factors):
             shape = memref_shape(factor, product.extents)
             name, item = _key(factor.element)
-            operands.append(Operand(name, item, shape, real.name))
+            operands.append(KernelOperand(name, item, shape, real.name))
             parameters.append(Parameter(Value("CAB"[number]), make_memref(real.name, shape)))
-        builder = Builder(Names({"A", "B", "C"}))
+        builder = Builder(FreshNames({"A", "B", "C"}))
         memrefs = [item.value for item in parameters]
         groups = write_product(builder, product, memrefs, real, started)
         return self._close(instance, builder, parameters, operands, groups, False)
 
-    def _window(self, instance: Instance, window: Window, real: Scalar) -> Call:
+    def _window(self, instance: Instance, window: WindowProduct, real: Scalar) -> KernelCall:
         operands, parameters = [], []
         for number, element in enumerate(window.elements):
             shape = window.shape(number)
-            operands.append(Operand(*_key(element), shape, real.name))
+            operands.append(KernelOperand(*_key(element), shape, real.name))
             parameters.append(Parameter(Value("CAB"[number]), make_memref(real.name, shape)))
-        builder = Builder(Names({"A", "B", "C"}))
+        builder = Builder(FreshNames({"A", "B", "C"}))
         groups = write_window(builder, window, [item.value for item in parameters], real)
         return self._close(instance, builder, parameters, operands, groups, False)
 
-    def _fill(self, instance: Instance, held: Held, key: Key, formula: Contraction, real: Scalar) -> Call:
+    def _fill(
+        self, instance: Instance, held: TensorView, key: Key, formula: Contraction, real: Scalar
+    ) -> KernelCall:
         """A kernel that gives every element the value that changes nothing."""
         count = 1
         for size in held.shape:
             count *= size
         flat = replace(held, shape=(count,))
-        builder = Builder(Names({held.memref.name}))
+        builder = Builder(FreshNames({held.memref.name}))
         end = builder.constant(count)
         with builder.foreach([end]) as (inner, variables):
-            writing = Writing(real, {key: flat}, {"i": count}, [inner])
+            writing = TermWriter(real, {key: flat}, {"i": count}, [inner])
             writing.open_index("i", variables[0])
             target = replace(formula.targets[0], tensor=key[0], item=key[1])
             value = neutral_value(writing, formula.sign, target)
             writing.store_at(value, target, [variables[0]])
-        operand = Operand(key[0], key[1], (count,), stored_type(held.element))
+        operand = KernelOperand(key[0], key[1], (count,), stored_type(held.element))
         parameter = Parameter(held.memref, make_memref(operand.element, (count,)))
         return self._close(instance, builder, [parameter], [operand], 1, False)
 
@@ -188,13 +196,13 @@ class Kernels:
         instance: Instance,
         builder: Builder,
         parameters: Sequence[Parameter],
-        operands: Sequence[Operand],
+        operands: Sequence[KernelOperand],
         groups: int,
         faults: bool,
-    ) -> Call:
+    ) -> KernelCall:
         name = self._name(instance)
         self.functions.append(Function(name, tuple(parameters), builder.region()))
-        return Call(name, tuple(operands), groups, faults)
+        return KernelCall(name, tuple(operands), groups, faults)
 
 
 # --- the tensors of an operation ----------------------------------------------------------------------------
@@ -206,7 +214,7 @@ def _key(element: Element) -> Key:
 
 def _operations_tensors(
     instance: Instance, wide: bool, extents: Mapping[str, int]
-) -> Iterator[tuple[Key, Held]]:
+) -> Iterator[tuple[Key, TensorView]]:
     """Every tensor that the formulas may name, as far as its shape is known."""
     declared: list[tuple[str, object]] = [
         *instance.inputs,
@@ -233,7 +241,7 @@ def _memref_name(name: str, number: int | None, taken: set[str]) -> str:
     return found
 
 
-def _held(name: str, item: object, wide: bool, extents: Mapping[str, int]) -> Held | None:
+def _held(name: str, item: object, wide: bool, extents: Mapping[str, int]) -> TensorView | None:
     if not isinstance(item, Tensor | Declared) or item.shape is None:
         return None
     known = [substitute(extent, extents) for extent in item.shape]
@@ -241,10 +249,10 @@ def _held(name: str, item: object, wide: bool, extents: Mapping[str, int]) -> He
     if len(shape) != len(item.shape):
         return None
     element = F64 if wide and item.element.is_float else item.element
-    return Held(Value(name), element, shape)
+    return TensorView(Value(name), element, shape)
 
 
-def _computed(held: Held, key: Key, formulas: Sequence[Contraction], real: Scalar) -> Held:
+def _computed(held: TensorView, key: Key, formulas: Sequence[Contraction], real: Scalar) -> TensorView:
     """A tensor that is accumulated is held in the type that is computed with, and rounded once by the host."""
     signs = {item.sign for item in formulas if any(target.tensor == key[0] for target in item.targets)}
     if signs <= set(ASSIGNMENTS):
@@ -259,9 +267,9 @@ def computing_type(element: ElementType, real: Scalar) -> ElementType:
     return I64 if element.is_integer else element
 
 
-def _used(formula: Contraction, tensors: Mapping[Key, Held]) -> dict[Key, Held]:
+def _used(formula: Contraction, tensors: Mapping[Key, TensorView]) -> dict[Key, TensorView]:
     """The tensors that a formula names, targets first; none of them may be empty or unknown."""
-    found: dict[Key, Held] = {}
+    found: dict[Key, TensorView] = {}
     for element in (*formula.targets, *elements(formula)):
         keys = _pack(element.tensor, tensors) if is_picked(element) else [_key(element)]
         if not keys or any(key not in tensors or 0 in tensors[key].shape for key in keys):
@@ -270,7 +278,7 @@ def _used(formula: Contraction, tensors: Mapping[Key, Held]) -> dict[Key, Held]:
     return found
 
 
-def _pack(name: str, tensors: Mapping[Key, Held]) -> list[Key]:
+def _pack(name: str, tensors: Mapping[Key, TensorView]) -> list[Key]:
     return [key for key in tensors if key[0] == name]
 
 
@@ -301,8 +309,8 @@ def graph_to_kernels(
     open; an operation with others has no kernel. With `quantized` what quantises tensors has kernels too.
     """
     flat = decompose(model, keep, limits) if keep else flatten(model, limits)
-    kernels = Kernels(flat.library, wide, extents or {})
-    calls: dict[object, tuple[Call, ...]] = {}
+    kernels = KernelWriter(flat.library, wide, extents or {})
+    calls: dict[object, tuple[KernelCall, ...]] = {}
     native: dict[object, str] = {}
     quantizers = _quantizers(flat, limits) if quantized else ()
     for operation in (*flat.graph.operations(), *quantizers):

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TypeGuard
+import operator
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TypeAlias, TypeGuard
 
+from lamella.base.affine import Affine, Interval, combine, corners, hull, larger, multiply, smaller
 from lamella.ops.formula import Apply, Index, Scalar
 
 LARGEST = 1 << 62
-"""Ranges beyond this are not trusted: 64-bit arithmetic may wrap around."""
+"""Intervals beyond this are not trusted: 64-bit arithmetic may wrap around."""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """`constant + Σ factor * index`."""
-
-    constant: int
-    factors: tuple[tuple[str, int], ...] = ()
+Form: TypeAlias = Affine[str]
+"""An affine form over the names of loop indices."""
 
 
 def is_integer(term: object) -> TypeGuard[int]:
@@ -28,42 +26,17 @@ def is_integer(term: object) -> TypeGuard[int]:
 def find_form(term: Scalar, extents: Mapping[str, int]) -> Form | None:
     """The affine form of an integer term; an index that takes one step only is 0."""
     if is_integer(term):
-        return Form(term)
+        return Affine(term)
     if isinstance(term, Index):
-        return Form(0, ((term.name, 1),) if extents.get(term.name) != 1 else ())
+        return Affine(0, ((term.name, 1),) if extents.get(term.name) != 1 else ())
     if not isinstance(term, Apply) or term.type != "int":
         return None
     forms = [find_form(item, extents) for item in term.operands]
     known = [item for item in forms if item is not None]
-    return _combine(term.function, known) if len(known) == len(forms) else None
+    return combine(term.function, known) if len(known) == len(forms) else None
 
 
-def _combine(function: str, forms: list[Form]) -> Form | None:
-    if function == "+" and len(forms) == 2:
-        return _add(forms[0], forms[1], 1)
-    if function == "-" and len(forms) == 2:
-        return _add(forms[0], forms[1], -1)
-    if function == "neg":
-        return _add(Form(0), forms[0], -1)
-    if function == "*" and len(forms) == 2:
-        for one, other in (forms, forms[::-1]):
-            if not one.factors:
-                return _add(Form(0), other, one.constant)
-    return None
-
-
-def _add(left: Form, right: Form, factor: int) -> Form:
-    found = dict(left.factors)
-    for name, value in right.factors:
-        found[name] = found.get(name, 0) + factor * value
-    kept = tuple(sorted((name, value) for name, value in found.items() if value))
-    return Form(left.constant + factor * right.constant, kept)
-
-
-Range = tuple[int, int]
-
-
-def find_range(term: Scalar, extents: Mapping[str, int]) -> Range | None:
+def find_range(term: Scalar, extents: Mapping[str, int]) -> Interval | None:
     """The smallest and the largest value of an integer term; None where too little is known."""
     if is_integer(term):
         return term, term
@@ -77,35 +50,33 @@ def find_range(term: Scalar, extents: Mapping[str, int]) -> Range | None:
     return _trusted(_function_range(term.function, known)) if len(known) == len(ranges) else None
 
 
-def _form_range(form: Form, extents: Mapping[str, int]) -> Range:
-    low = high = form.constant
-    for name, factor in form.factors:
-        last = max(extents[name] - 1, 0) * factor
-        low, high = low + min(last, 0), high + max(last, 0)
-    return low, high
+def _form_range(form: Form, extents: Mapping[str, int]) -> Interval:
+    return form.bounds({name: (0, max(extents[name] - 1, 0)) for name, _ in form.terms})
 
 
-def _trusted(found: Range | None) -> Range | None:
+def _trusted(found: Interval | None) -> Interval | None:
     return found if found is not None and found[0] > -LARGEST and found[1] < LARGEST else None
 
 
-def _function_range(function: str, ranges: list[Range]) -> Range | None:
-    if function in ("+", "-", "*") and len(ranges) == 2:
-        ends = [_apply(function, one, other) for one in ranges[0] for other in ranges[1]]
-        return min(ends), max(ends)
-    if function == "/" and ranges[1][0] > 0:
-        ends = [one // other for one in ranges[0] for other in ranges[1]]
-        return min(ends), max(ends)
-    if function == "%" and ranges[1][0] > 0:
-        return 0, ranges[1][1] - 1
-    if function == "<<":
-        return min(ranges[0][0], ranges[1][0]), min(ranges[0][1], ranges[1][1])
-    if function == ">>":
-        return max(ranges[0][0], ranges[1][0]), max(ranges[0][1], ranges[1][1])
-    if function == "?:":
-        return min(ranges[0][0], ranges[1][0]), max(ranges[0][1], ranges[1][1])
-    return None
+def _function_range(function: str, ranges: list[Interval]) -> Interval | None:
+    if len(ranges) != 2:
+        return None
+    left, right = ranges
+    if function in ("/", "%"):
+        if right[0] <= 0:
+            return None
+        return (0, right[1] - 1) if function == "%" else corners(operator.floordiv, left, right)
+    rule = _RULES.get(function)
+    return None if rule is None else rule(left, right)
 
 
-def _apply(function: str, left: int, right: int) -> int:
-    return left + right if function == "+" else left - right if function == "-" else left * right
+_RULES: Mapping[str, Callable[[Interval, Interval], Interval]] = MappingProxyType(
+    {
+        "+": lambda left, right: (left[0] + right[0], left[1] + right[1]),
+        "-": lambda left, right: (left[0] - right[1], left[1] - right[0]),
+        "*": multiply,
+        "<<": smaller,
+        ">>": larger,
+        "?:": hull,
+    }
+)

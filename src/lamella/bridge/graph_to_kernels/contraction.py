@@ -4,17 +4,169 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
 from typing import TypeAlias
 
-from lamella.bridge.graph_to_kernels.affine import find_range
+from lamella.base.affine import Affine
+from lamella.base.errors import Unsupported
+from lamella.bridge.graph_to_kernels.affine import Form, find_form, find_range
 from lamella.bridge.graph_to_kernels.functions import I64, apply, extreme
-from lamella.bridge.graph_to_kernels.steps import Steps, Unsupported, plan_steps, terms
-from lamella.bridge.graph_to_kernels.terms import Held, Writing, is_picked
+from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import If, Scalar, Value
 from lamella.lang.tensor.nodes.types import BOOL
-from lamella.ops.formula import Apply, Contraction, Element, Guard
+from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard
 from lamella.ops.formula import Scalar as Term
+from lamella.ops.lower import operands
+
+# --- how the steps of a contraction are taken: which loops may run at once, which one after the -------------
+
+
+GROUP_STEPS = 1 << 14
+"""Steps that are worth a work-group of their own."""
+MOST_STEPS = 1 << 40
+"""Steps of one formula; what takes more is left to the host, which refuses it or knows a shorter way."""
+UNKNOWN = ""
+"""Stands for the index of a place that no affine form tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSplit:
+    """The loops of a contraction: those over work-groups, over work-items, and inside each work-item.
+
+    Loops over groups and items write to places of their own, so their order does not matter.
+    """
+
+    groups: tuple[str, ...]
+    items: tuple[str, ...]
+    inner: tuple[str, ...]
+    extents: Mapping[str, int]
+    held: bool
+    """Whether each work-item writes one place only, so that the value can be held while the inner loops run."""
+    covers: bool
+    """Whether the steps write every element of the target."""
+
+
+def plan_steps(contraction: Contraction, shapes: Mapping[str, tuple[int, ...]]) -> LoopSplit:
+    """Decide how the steps are taken; `shapes` are those of the targets."""
+    extents = {loop.index: _known(loop.extent) for loop in contraction.loops}
+    if prod(extents.values()) > MOST_STEPS:
+        raise Unsupported(f"it takes more than {MOST_STEPS} steps")
+    forms = [_forms(target, extents) for target in contraction.targets]
+    free = _free(contraction, forms, extents)
+    order = [name for name in _order(forms[0]) if name in free]
+    loops = [loop.index for loop in contraction.loops if extents[loop.index] != 1]
+    inner = tuple(name for name in loops if name not in free)
+    reads = _reads_target(contraction)
+    depends = {name for position in forms[0] for name, _ in position.terms}
+    held = len(contraction.targets) == 1 and not reads and not depends & {UNKNOWN, *inner}
+    covers = held and _covers(forms[0], extents, shapes[contraction.targets[0].tensor])
+    groups = _over_groups(order, inner, extents)
+    items = tuple(name for name in order if name not in groups)
+    return LoopSplit(groups, items, inner, extents, held, covers)
+
+
+def _known(extent: object) -> int:
+    if not isinstance(extent, int):
+        raise Unsupported("an extent is not known before the run")
+    return extent
+
+
+def _forms(target: Element, extents: Mapping[str, int]) -> list[Form]:
+    found = []
+    for index in target.indices:
+        form = None
+        if not isinstance(index, Guard):
+            form = find_form(index, extents)
+        elif index.below is None and index.above is None:
+            form = find_form(index.index, extents)
+        found.append(form or Affine(0, ((UNKNOWN, 1),)))
+    return found
+
+
+def _free(contraction: Contraction, forms: list[list[Form]], extents: Mapping[str, int]) -> set[str]:
+    """The loops whose steps touch places of their own, in every target and in every read of one."""
+    written = {target.tensor for target in contraction.targets}
+    reads = [item for item in elements(contraction) if item.tensor in written]
+    found: set[str] = set()
+    for place, form in enumerate(forms[0]):
+        if len(form.terms) == 1 and form.terms[0][0] in extents:
+            others = [items[place] if place < len(items) else None for items in forms]
+            others += [_read_form(item, place, extents) for item in reads]
+            if all(item == form for item in others):
+                found.add(form.terms[0][0])
+    return found
+
+
+def _read_form(element: Element, place: int, extents: Mapping[str, int]) -> Form | None:
+    if place >= len(element.indices):
+        return None
+    index = element.indices[place]
+    return None if isinstance(index, Guard) else find_form(index, extents)
+
+
+def _order(forms: list[Form]) -> list[str]:
+    """The indices of the target in the order of its dimensions, one that counts several of them once."""
+    return list(dict.fromkeys(form.terms[0][0] for form in forms if len(form.terms) == 1))
+
+
+def _reads_target(contraction: Contraction) -> bool:
+    written = {target.tensor for target in contraction.targets}
+    return any(item.tensor in written for item in elements(contraction))
+
+
+def _covers(forms: list[Form], extents: Mapping[str, int], shape: tuple[int, ...]) -> bool:
+    """Whether each dimension is counted through by an index of its own, from 0 to its end."""
+    used: list[str] = []
+    for form, size in zip(forms, shape, strict=True):
+        if not form.terms and form.constant == 0 and size == 1:
+            continue
+        if form.constant or len(form.terms) != 1 or form.terms[0][1] != 1:
+            return False
+        used.append(form.terms[0][0])
+        if extents.get(used[-1]) != size:
+            return False
+    return len(set(used)) == len(used)
+
+
+def _over_groups(order: list[str], inner: tuple[str, ...], extents: Mapping[str, int]) -> tuple[str, ...]:
+    """The outermost loops, as long as enough steps stay for each work-group; one is always left for the lanes."""
+    rest = 1
+    for name in (*order, *inner):
+        rest *= extents[name]
+    found: list[str] = []
+    for name in order[:-1]:
+        if rest // max(extents[name], 1) < GROUP_STEPS:
+            break
+        found.append(name)
+        rest //= max(extents[name], 1)
+    return tuple(found)
+
+
+def elements(contraction: Contraction) -> Iterator[Element]:
+    """Every element that a contraction reads, those in the indices of its targets included."""
+    for term in terms(contraction):
+        if isinstance(term, Element) and not any(term is target for target in contraction.targets):
+            yield term
+
+
+def terms(contraction: Contraction) -> Iterator[object]:
+    """Every term of a contraction once, guards too, each after the terms it is made of."""
+    done: set[int] = set()
+    roots = [*contraction.values, *([] if contraction.condition is None else [contraction.condition])]
+    waiting: list[tuple[object, bool]] = [(item, False) for item in (*contraction.targets, *roots)]
+    while waiting:
+        term, ready = waiting.pop()
+        if isinstance(term, Counter):
+            raise Unsupported("it counts its steps")
+        if ready:
+            yield term
+        elif id(term) not in done:
+            done.add(id(term))
+            waiting.append((term, True))
+            waiting += [(item, False) for item in operands(term)]
+
 
 Test: TypeAlias = tuple[Guard | Term, int]
 """A tested index with the size of its dimension, or the condition of a formula."""
@@ -25,7 +177,7 @@ JOINS = {"+=": "+", "*=": "*", "&=": "&&", "|=": "||", "<=": "<<", ">=": ">>"}
 def write_contraction(
     builder: Builder,
     contraction: Contraction,
-    tensors: Mapping[tuple[str, int | None], Held],
+    tensors: Mapping[tuple[str, int | None], TensorView],
     real: Scalar,
     fault: Value,
     started: bool,
@@ -39,7 +191,7 @@ def write_contraction(
     shapes = {target.tensor: _shape(tensors, target) for target in contraction.targets}
     steps = plan_steps(contraction, shapes)
     written = frozenset(target.tensor for target in contraction.targets)
-    writing = Writing(real, tensors, steps.extents, [builder], written=written, fault=fault)
+    writing = TermWriter(real, tensors, steps.extents, [builder], written=written, fault=fault)
     if not started and contraction.sign not in ASSIGNMENTS and not steps.covers:
         raise Unsupported("its target must be filled first")
     with _open_items(writing, steps):
@@ -47,14 +199,14 @@ def write_contraction(
     return _count(steps.groups, steps), writing.faults
 
 
-def _shape(tensors: Mapping[tuple[str, int | None], Held], target: Element) -> tuple[int, ...]:
+def _shape(tensors: Mapping[tuple[str, int | None], TensorView], target: Element) -> tuple[int, ...]:
     found = next((held for (name, _), held in tensors.items() if name == target.tensor), None)
     if found is None:
         raise Unsupported(f"'{target.tensor}' is no tensor here")
     return found.shape
 
 
-def _count(names: Sequence[str], steps: Steps) -> int:
+def _count(names: Sequence[str], steps: LoopSplit) -> int:
     found = 1
     for name in names:
         found *= steps.extents[name]
@@ -62,7 +214,7 @@ def _count(names: Sequence[str], steps: Steps) -> int:
 
 
 @contextmanager
-def _open_items(writing: Writing, steps: Steps) -> Iterator[None]:
+def _open_items(writing: TermWriter, steps: LoopSplit) -> Iterator[None]:
     """The loops over work-groups and work-items; lanes run along the last dimension."""
     _open_groups(writing, steps)
     builder = writing.here
@@ -76,7 +228,7 @@ def _open_items(writing: Writing, steps: Steps) -> Iterator[None]:
     writing.levels.pop()
 
 
-def _open_groups(writing: Writing, steps: Steps) -> None:
+def _open_groups(writing: TermWriter, steps: LoopSplit) -> None:
     builder = writing.here
     rest = builder.builtin("group_id", Scalar("index")) if steps.groups else None
     for place, name in enumerate(reversed(steps.groups)):
@@ -91,7 +243,7 @@ def _open_groups(writing: Writing, steps: Steps) -> None:
 # --- the steps of a work-item -------------------------------------------------------------------------------
 
 
-def _write_steps(writing: Writing, contraction: Contraction, steps: Steps, started: bool) -> None:
+def _write_steps(writing: TermWriter, contraction: Contraction, steps: LoopSplit, started: bool) -> None:
     if not steps.held:
         with _open_loops(writing, steps.inner, ()) as _:
             _step_in_place(writing, contraction)
@@ -113,7 +265,7 @@ def _write_steps(writing: Writing, contraction: Contraction, steps: Steps, start
 
 @contextmanager
 def _open_loops(
-    writing: Writing, names: Sequence[str], carried: Sequence[tuple[Value, Scalar]]
+    writing: TermWriter, names: Sequence[str], carried: Sequence[tuple[Value, Scalar]]
 ) -> Iterator[list[Value]]:
     """Loops one inside the other; a carried value comes in first, and the last of the list leaves them."""
     if not names:
@@ -134,7 +286,7 @@ def _open_loops(
     found[-1:] = loop.results or found[-1:]
 
 
-def _step_in_place(writing: Writing, contraction: Contraction) -> None:
+def _step_in_place(writing: TermWriter, contraction: Contraction) -> None:
     """Assign or join to memory in each step."""
 
     def step() -> None:
@@ -147,7 +299,7 @@ def _step_in_place(writing: Writing, contraction: Contraction) -> None:
     _run_active(writing, _tests(writing, contraction), step)
 
 
-def _run_active(writing: Writing, tests: Sequence[Test], step: Callable[[], None]) -> None:
+def _run_active(writing: TermWriter, tests: Sequence[Test], step: Callable[[], None]) -> None:
     """Run a step inside a branch for its tests."""
     if not tests:
         step()
@@ -163,7 +315,7 @@ def _pairs(contraction: Contraction) -> Iterator[tuple[Term, Element]]:
     return zip(contraction.values, contraction.targets, strict=True)
 
 
-def _joined(writing: Writing, contraction: Contraction, held: Value, tests: Sequence[Test]) -> Value:
+def _joined(writing: TermWriter, contraction: Contraction, held: Value, tests: Sequence[Test]) -> Value:
     """The held value after one step, which changes nothing where it is skipped."""
     target = contraction.targets[0]
     if not tests:
@@ -180,14 +332,14 @@ def _joined(writing: Writing, contraction: Contraction, held: Value, tests: Sequ
     return result
 
 
-def _next(writing: Writing, contraction: Contraction, held: Value, target: Element) -> Value:
+def _next(writing: TermWriter, contraction: Contraction, held: Value, target: Element) -> Value:
     value = _saturated(writing, contraction.values[0], target)
     if contraction.sign in ASSIGNMENTS:
         return value
     return _join(writing, contraction.sign, held, value, target)
 
 
-def _join(writing: Writing, sign: str, held: Value, value: Value, target: Element) -> Value:
+def _join(writing: TermWriter, sign: str, held: Value, value: Value, target: Element) -> Value:
     kind, function = writing.kind(target), JOINS[sign]
     if function in ("<<", ">>") and kind != BOOL:
         return extreme(writing.here, "min" if function == "<<" else "max", kind, held, value)
@@ -196,7 +348,7 @@ def _join(writing: Writing, sign: str, held: Value, value: Value, target: Elemen
     return apply(writing.here, function, kind, [held, value])
 
 
-def _saturated(writing: Writing, term: Term, target: Element) -> Value:
+def _saturated(writing: TermWriter, term: Term, target: Element) -> Value:
     """A value to store: a real cast to a narrow integer goes to the nearest one."""
     value = writing.value(term)
     element = writing.held(target).element
@@ -209,7 +361,7 @@ def _saturated(writing: Writing, term: Term, target: Element) -> Value:
     return here.arith("max", most, here.constant(element.minimum, I64), type_=I64)
 
 
-def neutral_value(writing: Writing, sign: str, target: Element) -> Value:
+def neutral_value(writing: TermWriter, sign: str, target: Element) -> Value:
     """What an accumulation starts from."""
     kind, element, here = writing.kind(target), writing.held(target).element, writing.here
     if kind == BOOL:
@@ -230,7 +382,7 @@ def neutral_value(writing: Writing, sign: str, target: Element) -> Value:
 # --- steps that are skipped ---------------------------------------------------------------------------------
 
 
-def _tests(writing: Writing, contraction: Contraction) -> list[Test]:
+def _tests(writing: TermWriter, contraction: Contraction) -> list[Test]:
     """What must hold for a step to be taken: tested indices with the sizes they are tested against, the condition."""
     found: list[Test] = []
     for term in terms(contraction):
@@ -241,14 +393,14 @@ def _tests(writing: Writing, contraction: Contraction) -> list[Test]:
     return found if contraction.condition is None else [*found, (contraction.condition, 0)]
 
 
-def _tests_of(writing: Writing, element: Element) -> Iterator[Test]:
+def _tests_of(writing: TermWriter, element: Element) -> Iterator[Test]:
     for index, size in zip(element.indices, writing.held(element).shape, strict=True):
         skips = isinstance(index, Guard) and None in (index.below, index.above)
         if skips and isinstance(index, Guard) and not writing.is_within(index.index, size):
             yield index, size
 
 
-def _split(writing: Writing, tests: Sequence[Test]) -> tuple[Sequence[Test], Sequence[Test]]:
+def _split(writing: TermWriter, tests: Sequence[Test]) -> tuple[Sequence[Test], Sequence[Test]]:
     """The tests that can be made at once, because none of them needs another to have held; and the others."""
     count = 1
     while count < len(tests) and not writing.is_risky(_tested(tests[count][0])):
@@ -260,7 +412,7 @@ def _tested(test: Guard | Term) -> Term:
     return test.index if isinstance(test, Guard) else test
 
 
-def _together(writing: Writing, tests: Sequence[Test]) -> Value:
+def _together(writing: TermWriter, tests: Sequence[Test]) -> Value:
     found: Value | None = None
     for test, size in tests:
         for value in _conditions(writing, test, size):
@@ -268,7 +420,7 @@ def _together(writing: Writing, tests: Sequence[Test]) -> Value:
     return writing.here.constant(True, BOOL) if found is None else found
 
 
-def _conditions(writing: Writing, test: Guard | Term, size: int) -> Iterator[Value]:
+def _conditions(writing: TermWriter, test: Guard | Term, size: int) -> Iterator[Value]:
     if not isinstance(test, Guard):
         yield writing.value(test)
         return

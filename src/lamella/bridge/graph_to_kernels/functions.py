@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from lamella.bridge.graph_to_kernels.steps import Unsupported
+from lamella.base.errors import Unsupported
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import Math, Scalar, Value
 from lamella.lang.tensor.nodes.types import BOOL

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lamella.bridge.graph_to_kernels.affine import Form, find_form, is_integer
-from lamella.bridge.graph_to_kernels.terms import Held, stored_type
+from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import Blas, Memref, Scalar, Slice, Value
 from lamella.lang.tensor.nodes.types import packed_stride
@@ -19,7 +19,7 @@ GROUP_STEPS = 1 << 21
 
 
 @dataclass(frozen=True, slots=True)
-class Factor:
+class ProductFactor:
     """A tensor of a product: its element in the formula and the index of each of its dimensions, fused ones as one."""
 
     element: Element
@@ -27,12 +27,12 @@ class Factor:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class BatchedProduct:
     """A matrix product for each step of the batch indices; `row` is the index that lies closest in the target."""
 
-    target: Factor
-    left: Factor
-    right: Factor
+    target: ProductFactor
+    left: ProductFactor
+    right: ProductFactor
     row: str
     column: str
     sum: str
@@ -40,14 +40,14 @@ class Product:
     extents: Mapping[str, int]
 
     @property
-    def factors(self) -> tuple[Factor, Factor, Factor]:
+    def factors(self) -> tuple[ProductFactor, ProductFactor, ProductFactor]:
         """The target and both operands."""
         return self.target, self.left, self.right
 
 
 def find_product(
-    contraction: Contraction, tensors: Mapping[tuple[str, int | None], Held], real: Scalar
-) -> Product | None:
+    contraction: Contraction, tensors: Mapping[tuple[str, int | None], TensorView], real: Scalar
+) -> BatchedProduct | None:
     """The matrix product that a contraction is; None where it is none or too small."""
     elements = find_factors(contraction, tensors, real)
     if elements is None:
@@ -62,7 +62,7 @@ def find_product(
 
 
 def find_factors(
-    contraction: Contraction, tensors: Mapping[tuple[str, int | None], Held], real: Scalar
+    contraction: Contraction, tensors: Mapping[tuple[str, int | None], TensorView], real: Scalar
 ) -> tuple[Element, Element, Element] | None:
     """The target and both factors of a sum of products of one type that has no condition and reads no target."""
     if contraction.sign != "+=" or contraction.condition is not None or len(contraction.targets) != 1:
@@ -78,12 +78,12 @@ def find_factors(
     return elements[0], elements[1], elements[2]
 
 
-def _element_type(tensors: Mapping[tuple[str, int | None], Held], element: Element) -> str:
+def _element_type(tensors: Mapping[tuple[str, int | None], TensorView], element: Element) -> str:
     found = tensors.get((element.tensor, element.item if is_integer(element.item) else None))
     return "" if found is None else stored_type(found.element)
 
 
-def find_shape(tensors: Mapping[tuple[str, int | None], Held], element: Element) -> tuple[int, ...]:
+def find_shape(tensors: Mapping[tuple[str, int | None], TensorView], element: Element) -> tuple[int, ...]:
     """The shape of the tensor of an element."""
     return tensors[element.tensor, element.item if is_integer(element.item) else None].shape
 
@@ -107,10 +107,10 @@ def _plain_indices(
 
 def find_digits(form: Form, extents: Mapping[str, int], size: int) -> list[str] | None:
     """The loops whose indices are the digits of a number that runs from 0 to the end of a dimension."""
-    names = [name for name, _ in sorted(form.factors, key=lambda item: -item[1])]
+    names = [name for name, _ in sorted(form.terms, key=lambda item: -item[1])]
     factor = 1
     for name in reversed(names):
-        if (name, factor) not in form.factors:
+        if (name, factor) not in form.terms:
             return None
         factor *= extents[name]
     return names if form.constant == 0 and factor == size else None
@@ -121,7 +121,7 @@ def find_digits(form: Form, extents: Mapping[str, int], size: int) -> list[str] 
 
 def _arrange(
     elements: Sequence[Element], rows: Sequence[tuple[str, ...]], extents: Mapping[str, int]
-) -> Product | None:
+) -> BatchedProduct | None:
     rows, sizes = _fuse(list(rows), dict(extents))
     target, left, right = rows
     first = [name for name in target if name in left and name not in right]
@@ -135,11 +135,11 @@ def _arrange(
     batch = [name for name in target if name not in (row, column)]
     if sizes[row] * sizes[column] * sizes[summed[0]] < SMALLEST:
         return None
-    goal, one, other = (Factor(item, row) for item, row in zip(elements, rows, strict=True))
+    goal, one, other = (ProductFactor(item, row) for item, row in zip(elements, rows, strict=True))
     if target.index(row) < target.index(column):
         # The rows of gemm lie closest: they belong to the dimension of the target that comes last.
         row, column, one, other = column, row, other, one
-    return Product(goal, one, other, row, column, summed[0], tuple(batch), sizes)
+    return BatchedProduct(goal, one, other, row, column, summed[0], tuple(batch), sizes)
 
 
 def _fuse(
@@ -170,13 +170,13 @@ def _follower(first: str, rows: Sequence[tuple[str, ...]]) -> str | None:
 # --- the kernel ---------------------------------------------------------------------------------------------
 
 
-def memref_shape(factor: Factor, extents: Mapping[str, int]) -> tuple[int, ...]:
+def memref_shape(factor: ProductFactor, extents: Mapping[str, int]) -> tuple[int, ...]:
     """The modes of a tensor of a product: its fused dimensions, the last one first."""
     return tuple(extents[name] for name in reversed(factor.indices))
 
 
 def write_product(
-    builder: Builder, product: Product, memrefs: Sequence[Value], real: Scalar, started: bool
+    builder: Builder, product: BatchedProduct, memrefs: Sequence[Value], real: Scalar, started: bool
 ) -> int:
     """Write the body of a kernel with one gemm; gives the number of its work-groups."""
     blocks = _blocks(product)
@@ -207,7 +207,7 @@ def write_product(
     return groups
 
 
-def _blocks(product: Product) -> int:
+def _blocks(product: BatchedProduct) -> int:
     """Into how many parts the columns are cut so that several threads have work: a power of two that divides them."""
     sizes = product.extents
     steps = sizes[product.row] * sizes[product.column] * sizes[product.sum]
@@ -219,8 +219,8 @@ def _blocks(product: Product) -> int:
 
 def _view(
     builder: Builder,
-    product: Product,
-    factor: Factor,
+    product: BatchedProduct,
+    factor: ProductFactor,
     memref: Value,
     places: Mapping[str, Value],
     real: Scalar,
@@ -243,6 +243,6 @@ def _view(
     return builder.subview(memref, slices, Memref(real.name, tuple(sizes), tuple(kept)))
 
 
-def _is_transposed(factor: Factor, rows: str, columns: str) -> bool:
+def _is_transposed(factor: ProductFactor, rows: str, columns: str) -> bool:
     """Whether the first mode of a matrix is not the one that gemm takes for its rows."""
     return factor.indices.index(rows) < factor.indices.index(columns)

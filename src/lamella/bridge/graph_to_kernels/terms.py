@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from lamella.base.dtype import ElementType, Kind
+from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import find_range, is_integer
 from lamella.bridge.graph_to_kernels.functions import I64, apply, convert
-from lamella.bridge.graph_to_kernels.steps import Unsupported
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import If, Scalar, Value, Yield
 from lamella.lang.tensor.nodes.types import BOOL, INDEX
@@ -39,7 +39,7 @@ def is_picked(element: Element) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class TensorView:
     """A tensor as a kernel sees it: a memref whose modes are the dimensions, the last one first."""
 
     memref: Value
@@ -48,11 +48,11 @@ class Held:
 
 
 @dataclass(slots=True)
-class Writing:
+class TermWriter:
     """The terms of one kernel while they are written."""
 
     real: Scalar
-    tensors: Mapping[tuple[str, int | None], Held]
+    tensors: Mapping[tuple[str, int | None], TensorView]
     extents: Mapping[str, int]
     levels: list[Builder] = field(default_factory=list)
     """The regions of the open loops, the innermost last."""
@@ -135,7 +135,7 @@ class Writing:
             self._depths[key] = max([own, *(self._depth_of(item) for item in operands(term))])
         return self._depths[key]
 
-    def held(self, element: Element) -> Held:
+    def held(self, element: Element) -> TensorView:
         """The tensor of an element; of a pack whose tensors are alike any one."""
         if is_picked(element):
             return self._pack(element)[0]
@@ -144,7 +144,7 @@ class Writing:
             raise Unsupported(f"'{element.tensor}' is no tensor here")
         return found
 
-    def _pack(self, element: Element) -> list[Held]:
+    def _pack(self, element: Element) -> list[TensorView]:
         """The tensors of a pack of which the run picks one."""
         found = [held for (name, item), held in self.tensors.items() if name == element.tensor]
         if len({(item.element, item.shape) for item in found}) != 1 or len(found) > LONGEST_TABLE:
@@ -316,7 +316,7 @@ class Writing:
             value = self.here.cast(value, stored)
         self.here.store(value, held.memref, places)
 
-    def places(self, element: Element, held: Held) -> list[Value]:
+    def places(self, element: Element, held: TensorView) -> list[Value]:
         """The indices of an element as a memref takes them, the last dimension first."""
         pairs = zip(element.indices, held.shape, strict=True)
         return [self._place(index, size) for index, size in pairs][::-1]

@@ -14,7 +14,7 @@ from math import prod
 
 from lamella.bridge.graph_to_kernels.affine import find_form
 from lamella.bridge.graph_to_kernels.products import SMALLEST, find_digits, find_factors, find_shape
-from lamella.bridge.graph_to_kernels.terms import Held
+from lamella.bridge.graph_to_kernels.terms import TensorView
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import Blas, Expand, IndexOrSize, Memref, Scalar, Slice, Value
 from lamella.lang.tensor.nodes.types import BOOL
@@ -63,7 +63,7 @@ class Mode:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class WindowProduct:
     """A matrix product for each step of the other loops: those over work-groups, and those inside of each."""
 
     elements: tuple[Element, Element, Element]
@@ -103,8 +103,8 @@ class Window:
 
 
 def find_window(
-    contraction: Contraction, tensors: Mapping[tuple[str, int | None], Held], real: Scalar
-) -> Window | None:
+    contraction: Contraction, tensors: Mapping[tuple[str, int | None], TensorView], real: Scalar
+) -> WindowProduct | None:
     """The products over windows that a contraction is; None where it is none, or too small."""
     elements = find_factors(contraction, tensors, real)
     extents = {loop.index: loop.extent for loop in contraction.loops if isinstance(loop.extent, int)}
@@ -128,17 +128,17 @@ def _axes(element: Element, extents: Mapping[str, int], shape: Sequence[int]) ->
         if isinstance(index, Guard) and (index.below is not None or index.above is not None):
             return None
         form = find_form(index.index if isinstance(index, Guard) else index, extents)
-        if form is None or any(factor < 0 for _, factor in form.factors):
+        if form is None or any(factor < 0 for _, factor in form.terms):
             return None
         digits = find_digits(form, extents, size)
         if digits:
             found += [Axis(extents[name], None, peeled=((name, 1),)) for name in digits]
             continue
-        last = form.constant + sum(factor * (extents[name] - 1) for name, factor in form.factors)
+        last = form.constant + sum(factor * (extents[name] - 1) for name, factor in form.terms)
         leaves = form.constant < 0 or last >= size
-        if len(form.factors) > 2 or (leaves and not guarded):
+        if len(form.terms) > 2 or (leaves and not guarded):
             return None
-        found.append(Axis(size, None, 1, form.constant, form.factors, leaves))
+        found.append(Axis(size, None, 1, form.constant, form.terms, leaves))
     return found
 
 
@@ -171,7 +171,7 @@ def _arrange(
     elements: tuple[Element, Element, Element],
     axes: Sequence[tuple[Axis, ...]],
     extents: Mapping[str, int],
-) -> Window | None:
+) -> WindowProduct | None:
     """Which loop is what: the closest of the target and of each factor are rows and columns, a common one is summed."""
     target, left, right = ([axis.loop for axis in row if axis.loop is not None] for row in axes)
     first = [name for name in target if name in left and name not in right]
@@ -194,7 +194,7 @@ def _arrange(
     groups = tuple(name for name in own if name not in (row, column))
     taken = {row, column, total, *groups, *(item.peeled for items in pieces.values() for item in items)}
     inner = tuple(name for name in extents if name in loops | peeled and name not in taken)
-    return Window(elements, tuple(axes), row, column, total, groups, inner, pieces, extents)
+    return WindowProduct(elements, tuple(axes), row, column, total, groups, inner, pieces, extents)
 
 
 # --- pieces -------------------------------------------------------------------------------------------------
@@ -269,10 +269,10 @@ def find_shift(piece: Piece, axis: Axis) -> int | None:
 # --- the kernel ---------------------------------------------------------------------------------------------
 
 
-def write_window(builder: Builder, window: Window, memrefs: Sequence[Value], real: Scalar) -> int:
+def write_window(builder: Builder, window: WindowProduct, memrefs: Sequence[Value], real: Scalar) -> int:
     """Write the body of a kernel that goes on from what the target holds; gives the number of its work-groups."""
     blocks = window.blocks
-    writing = _Writing(
+    writing = _WindowWriter(
         window, tuple(memrefs), real, window.extents[window.column] // blocks if blocks > 1 else 0
     )
     rest = builder.builtin("group_id", Scalar("index"))
@@ -289,10 +289,10 @@ def write_window(builder: Builder, window: Window, memrefs: Sequence[Value], rea
 
 
 @dataclass(slots=True)
-class _Writing:
+class _WindowWriter:
     """The loops of one kernel while they are written."""
 
-    window: Window
+    window: WindowProduct
     memrefs: tuple[Value, ...]
     real: Scalar
     width: int

@@ -15,8 +15,8 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import (
     Atom,
     Dim,
+    DimSymbol,
     Extent,
-    Symbol,
     Values,
     add,
     floor_divide,
@@ -26,7 +26,7 @@ from lamella.base.dim import (
     smaller,
 )
 from lamella.base.dtype import BOOL, ElementType
-from lamella.base.errors import Unsupported
+from lamella.base.errors import Found, Unsupported
 from lamella.base.origin import Origin
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.nodes import AtenCall, AtenParameter, AtenSchema, Operand
@@ -38,7 +38,6 @@ from lamella.lang.nac.operations import canonise
 from lamella.lang.nac.rules import graphs as rules
 from lamella.ops.instance import Fill, Instance, Repeated, singles
 from lamella.ops.library import Library
-from lamella.ops.problem import Problem
 
 PASS, SUB = "nac.pass", "nac.sub"
 
@@ -66,7 +65,7 @@ def lower_extent(extent: Extent, values: Values) -> Extent:
 
 
 def _atom(atom: Atom, values: Values) -> Extent:
-    if isinstance(atom, Symbol):
+    if isinstance(atom, DimSymbol):
         return values.get(atom.name, Dim((((atom,), 1),)))
     if atom.condition is not None:
         raise Unsupported(atom, "is a choice, and sizes have none")
@@ -480,7 +479,7 @@ def _differing(
     names = [f"result {place}" for place in range(len(operation.outputs))]
     try:
         instance = bind(library, call.operator, call.inputs, dict(call.attributes), call.types, names)
-    except Problem:
+    except Found:
         return set(numbers)
     return {place for place, item in numbers.items() if not _is_same(instance, place, item)}
 

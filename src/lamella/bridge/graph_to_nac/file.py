@@ -14,7 +14,7 @@ from lamella.base.arrays import element_type_of, to_memory
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.dim import Extent, Logic, Test, symbols
 from lamella.base.dtype import name_in
-from lamella.base.errors import Unsupported
+from lamella.base.errors import Found, Unsupported
 from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE
 from lamella.bridge.graph_to_nac.calls import extent_finding, tensors_of
@@ -46,7 +46,7 @@ from lamella.bridge.nac_to_graph.operators import is_shipped, shadows
 from lamella.bridge.nac_to_graph.weights import store_weight
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
-from lamella.graph.rewrite import Fresh
+from lamella.graph.rewrite import FreshNames
 from lamella.lang.nac import nodes as n
 from lamella.lang.nac.check import check
 from lamella.lang.nac.check.tables import LAST_CONSTANT
@@ -62,7 +62,6 @@ from lamella.lang.nac.write import find_unwritable, write
 from lamella.lang.skriptnd import write as write_skriptnd
 from lamella.lang.skriptnd.nodes import Operator
 from lamella.ops.library import SPECIFICATION
-from lamella.ops.problem import Problem
 
 
 def store_variable(model: Model, variable: Tensor, id_: int) -> n.Tensor | Diagnostic:
@@ -181,9 +180,9 @@ class _Writer:
         try:
             name, words = encode_arguments(call.encoding, self.sizes.write)
         except Unsupported as refused:
-            raise Problem(tell_origin(extent_finding(call.operator, refused), call.origin)) from None
-        except Problem as problem:
-            raise Problem(*(tell_origin(item, call.origin) for item in problem.findings)) from None
+            raise Found(tell_origin(extent_finding(call.operator, refused), call.origin)) from None
+        except Found as problem:
+            raise Found(*(tell_origin(item, call.origin) for item in problem.findings)) from None
         whole = call.result.name if isinstance(call.result, Tensor) else f"{TUPLE_KEY}{len(self.items)}"
         self._emit(name, words, whole)
         self._take_parts(whole, call.result)
@@ -319,7 +318,7 @@ def graph_to_nac(model: Model, options: Writing | None = None) -> Written:
         replayed = replay_model(model)
         writer = _FileWriter(model, replayed, how)
         file = writer.write()
-    except Problem as problem:
+    except Found as problem:
         raise LamellaError(problem.findings) from None
     findings = writer.findings
     if not errors(findings):
@@ -337,7 +336,7 @@ def canonical(model: Model) -> Model:
     """
     try:
         return replace(model, graph=replay_model(model).graph)
-    except Problem as problem:
+    except Found as problem:
         raise LamellaError(problem.findings) from None
 
 
@@ -349,7 +348,7 @@ class _FileWriter:
         self.tables = FileTables()
         self.findings: list[Diagnostic] = []
         self.states = [item.variable for item in replayed.updates]
-        fresh = Fresh(item.name for item in (*replayed.variables, *self.states))
+        fresh = FreshNames(item.name for item in (*replayed.variables, *self.states))
         self.stored = {
             item.tensor.name: fresh.take(f"constant.{number}")
             for number, item in enumerate(replayed.constants, 1)

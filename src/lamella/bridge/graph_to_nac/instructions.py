@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.base.dim import Atom, Dim, Extent, Monomial, Symbol, symbols
+from lamella.base.dim import Atom, Dim, DimSymbol, Extent, Monomial, symbols
 from lamella.base.dtype import ElementType, name_in
-from lamella.base.errors import Unsupported
+from lamella.base.errors import Found, Unsupported
 from lamella.base.origin import Origin
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.nodes import AtenCall, Operand
@@ -42,7 +42,6 @@ from lamella.lang.nac.operations import (
 )
 from lamella.lang.nac.rules import graphs as rules
 from lamella.ops.instance import Repeated
-from lamella.ops.problem import Problem
 
 # --- arguments of instructions: what each one is, its code, and which lists are one constant ----------------
 
@@ -186,7 +185,7 @@ def _word(operator: str, name: str, operand: Operand, sizes: Sizes) -> CodedArgu
 def _element_word(operator: str, element: ElementType) -> str:
     found = name_in("nac", element)
     if found is None:
-        raise Problem(rules.ELEMENT.at(NOWHERE, what="the result of", name=operator, element=element))
+        raise Found(rules.ELEMENT.at(NOWHERE, what="the result of", name=operator, element=element))
     return found
 
 
@@ -295,14 +294,14 @@ class SizeWriter:
         return total
 
     def _atom(self, atom: Atom) -> Size:
-        if isinstance(atom, Symbol):
+        if isinstance(atom, DimSymbol):
             return self._symbol(atom)
         if atom.sign not in _SIGNS:
             raise Unsupported(atom, "is a choice, and sizes have none")
         left, right = (self._size(item) for item in atom.operands)
         return self._emit(_SIGNS[atom.sign], left, right)
 
-    def _symbol(self, symbol: Symbol) -> Size:
+    def _symbol(self, symbol: DimSymbol) -> Size:
         if symbol.name in self.sources:
             return self._ask(*self.sources[symbol.name])
         if symbol.name not in self.linear:
@@ -329,7 +328,7 @@ class SizeWriter:
         return self.computed[name, words]
 
 
-def _linear(extent: Extent) -> tuple[Symbol, int, int] | None:
+def _linear(extent: Extent) -> tuple[DimSymbol, int, int] | None:
     """The symbol, the factor and the rest of an extent that has one symbol, once."""
     if isinstance(extent, int):
         return None
@@ -338,7 +337,7 @@ def _linear(extent: Extent) -> tuple[Symbol, int, int] | None:
     if len(terms) != 1 or len(terms[0][0]) != 1:
         return None
     atom = terms[0][0][0]
-    return (atom, terms[0][1], rest) if isinstance(atom, Symbol) else None
+    return (atom, terms[0][1], rest) if isinstance(atom, DimSymbol) else None
 
 
 def own_symbols(tensor: Tensor) -> dict[str, tuple[int, int]]:
@@ -601,7 +600,7 @@ class _Layout:
         frame, width = self.frames[-1], self.outputs
         if not width:
             what = "results of a block"
-            raise Problem(rules.TOO_MANY.at(NOWHERE, count=len(item.words), what=what, limit=0))
+            raise Found(rules.TOO_MANY.at(NOWHERE, count=len(item.words), what=what, limit=0))
         for start in range(0, len(item.words), width):
             words = item.words[start : start + width]
             filled = (*words, *words[-1:] * (width - len(words)))
@@ -628,7 +627,7 @@ class _Layout:
         )
         if min(found, default=0) < -REACH:
             what = "instructions between a result and its use behind blocks"
-            raise Problem(rules.TOO_MANY.at(NOWHERE, count=-min(found), what=what, limit=REACH))
+            raise Found(rules.TOO_MANY.at(NOWHERE, count=-min(found), what=what, limit=REACH))
         return found
 
     # --- reach ----------------------------------------------------------------------------------------------
@@ -646,7 +645,7 @@ class _Layout:
             relayed += 1
             if relayed > REACH:
                 count = f"more than {REACH}"
-                raise Problem(rules.TOO_MANY.at(NOWHERE, count=count, what="results at once", limit=REACH))
+                raise Found(rules.TOO_MANY.at(NOWHERE, count=count, what="results at once", limit=REACH))
             self.add(
                 self._instruction(PendingInstruction(PASS, (CodedArgument("T", ResultRef(key)),), key)), key
             )

@@ -13,8 +13,9 @@ import numpy as np
 
 from lamella.base.arrays import Array, cast
 from lamella.base.diagnostic import Diagnostic
-from lamella.base.dim import Dim, Extent, Symbol
+from lamella.base.dim import Dim, DimSymbol, Extent
 from lamella.base.dtype import name_in
+from lamella.base.errors import Found
 from lamella.base.origin import tell_origin
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.build import build_call
@@ -54,13 +55,12 @@ from lamella.graph.nodes import (
     tensors,
     walk,
 )
-from lamella.graph.rewrite import copy_of, defined, made, members, used
+from lamella.graph.rewrite import copy_of, defined, members, operands_of, results_of
 from lamella.lang.nac.operations import is_public
 from lamella.lang.nac.regions import MOST_NESTED
 from lamella.lang.nac.rules import graphs as rules
 from lamella.lang.nac.rules.graphs import OPERATOR_SHADOWS
 from lamella.ops.library import SPECIFICATION, Library
-from lamella.ops.problem import Problem
 
 # --- public calls: operators of the library as ATen operations that other readers of NAC implement ----------
 #
@@ -93,9 +93,9 @@ def _makes(library: Library, call: AtenCall, node: Operation) -> bool:
     builder = Builder(library, "")
     try:
         found = list(_tensors(build_call(builder, call)))
-    except (Problem, ArithmeticError, ValueError):
+    except (Found, ArithmeticError, ValueError):
         return False
-    wanted = [(item.element, item.shape) for item in made(node) if isinstance(item, Tensor)]
+    wanted = [(item.element, item.shape) for item in results_of(node) if isinstance(item, Tensor)]
     return wanted == [(item.element, item.shape) for item in found] and len(builder.finish().nodes) == 1
 
 
@@ -113,7 +113,7 @@ def _other(
 ) -> Operation:
     given = node.inputs if inputs is None else inputs
     # Operators of reals have no generic type where those of ATen have one.
-    made_types = [("T", item.element) for item in made(node) if isinstance(item, Tensor)]
+    made_types = [("T", item.element) for item in results_of(node) if isinstance(item, Tensor)]
     types = node.types if "T" in dict(node.types) else (*node.types, *made_types[:1])
     return replace(
         node, operator=f"aten.{name}", inputs=given, attributes=tuple(attributes.items()), types=types
@@ -189,7 +189,7 @@ def _reshaped(node: Operation, given: Mapping[str, Value]) -> Operation | None:
 
 def _is_lone(extent: Dim) -> bool:
     (monomial, factor), *rest = extent.terms
-    return not rest and factor == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol)
+    return not rest and factor == 1 and len(monomial) == 1 and isinstance(monomial[0], DimSymbol)
 
 
 def _expand(node: Operation, given: Mapping[str, Value]) -> Operation | None:
@@ -370,7 +370,7 @@ class _Arranger:
         self.paths: list[tuple[BlockKey, ...]] = [()] * len(nodes)
         users: dict[str, list[tuple[BlockKey, ...]]] = {name: [()] for name in kept}
         for place in reversed(range(len(nodes))):
-            ways = [way for item in made(nodes[place]) for way in users.get(item.name, ())]
+            ways = [way for item in results_of(nodes[place]) for way in users.get(item.name, ())]
             self.paths[place] = _common(ways)
             for name, way in self._uses(place):
                 users.setdefault(name, []).append(way)
@@ -385,14 +385,14 @@ class _Arranger:
         found = merged(node)
         for number, item in enumerate(found):
             yield item.name, (*path, (place, number)) if opens else path
-        yield from ((item.name, path) for item in used(node) if not found)
+        yield from ((item.name, path) for item in operands_of(node) if not found)
 
     def shared(self, place: int) -> Tensor | None:
         """The first tensor from outside that the blocks of a convergence read, or merge."""
         depth = len(self.paths[place])
         inside = [number for number in range(place) if self._is_in(self.paths[number], depth, place)]
-        own = {item.name for number in inside for item in made(self.nodes[number])}
-        read = [item for number in inside for item in used(self.nodes[number])]
+        own = {item.name for number in inside for item in results_of(self.nodes[number])}
+        read = [item for number in inside for item in operands_of(self.nodes[number])]
         for item in (*read, *merged(self.nodes[place])):
             if isinstance(item, Tensor) and item.name not in own and item.name not in self.constants:
                 return item
@@ -461,7 +461,7 @@ def _find_in_node(node: Node, library: Library) -> Iterator[Diagnostic]:
 
 
 def _first_name(node: Node) -> str:
-    first = next(made(node), None)
+    first = next(results_of(node), None)
     return "" if first is None else first.name
 
 
@@ -469,7 +469,7 @@ def plan_graph(model: Model) -> CallPlan:
     """The encoding of every operation of a graph; a Problem holds what NAC cannot express."""
     refused = list(_find_refused(model))
     if refused:
-        raise Problem(*refused)
+        raise Found(*refused)
     planner = _Planner(model)
     findings: list[Diagnostic] = []
     graph = model.graph
@@ -477,11 +477,11 @@ def plan_graph(model: Model) -> CallPlan:
     for node in arrange(graph.nodes, {item.name for item in kept}, planner.constants):
         try:
             planner.take_node(node)
-        except Problem as problem:
+        except Found as problem:
             origin = node.node.origin if isinstance(node, ArrangedMerge) else node.origin
             findings += (tell_origin(item, origin) for item in problem.findings)
     if findings:
-        raise Problem(*findings)
+        raise Found(*findings)
     planner.take_outputs()
     planner.take_updates()
     return planner.plan
@@ -494,7 +494,7 @@ def constant_array(constant: Constant) -> Array:
     items = value if isinstance(value, tuple) else (value,) * math.prod(shape)
     numbers = [item for item in items if isinstance(item, int | float)]
     if name_in("nac", tensor.element) is None or len(numbers) != len(items):
-        raise Problem(rules.ELEMENT.at(NOWHERE, what="constant", name=tensor.name, element=tensor.element))
+        raise Found(rules.ELEMENT.at(NOWHERE, what="constant", name=tensor.name, element=tensor.element))
     flat = np.array(numbers, np.float64 if tensor.element.is_float else np.int64)
     return cast(flat, tensor.element).reshape(shape)
 
@@ -516,7 +516,7 @@ def _united(constant: Constant) -> Constant:
         return constant
     try:
         found = stored_constant(constant)
-    except Problem:
+    except Found:
         return constant
     return constant if isinstance(found.value, tuple) else found
 
@@ -569,7 +569,7 @@ class _Planner:
 
     def _add(self, fork: PlannedFork) -> None:
         self.steps.append(fork)
-        self.made.update(item.name for item in made(fork.node))
+        self.made.update(item.name for item in results_of(fork.node))
 
     def _part(self, region: Region, nodes: Sequence[Arranged] | None = None) -> PlannedBlock:
         """The block that a region becomes; of a convergence its nodes are given."""
@@ -577,7 +577,7 @@ class _Planner:
         self.depth += 1
         if self.depth > MOST_NESTED:
             what = "blocks inside each other"
-            raise Problem(rules.TOO_MANY.at(NOWHERE, count=self.depth, what=what, limit=MOST_NESTED))
+            raise Found(rules.TOO_MANY.at(NOWHERE, count=self.depth, what=what, limit=MOST_NESTED))
         try:
             if nodes is None:
                 self._take_all(region)
@@ -610,7 +610,7 @@ class _Planner:
         if not isinstance(encoding, Tensor):
             self._store(encoding)
             self.steps.append(PlannedCall(node, encoding))
-            self.made.update(item.name for item in made(node))
+            self.made.update(item.name for item in results_of(node))
         else:
             self._alias(node, encoding)
 
@@ -634,7 +634,7 @@ class _Planner:
             return root
         copy = copy_of(root, replace(root, name=f"{OUTPUT_KEY}{len(self.plan.steps)}"))
         self.take(copy)
-        return next(found for found in made(copy) if isinstance(found, Tensor))
+        return next(found for found in results_of(copy) if isinstance(found, Tensor))
 
     def _renewed(self, argument: Argument) -> Argument:
         if isinstance(argument, Tensor):
@@ -648,7 +648,7 @@ class _Planner:
         return free and result.name in self.outputs
 
     def _alias(self, node: Operation, source: Tensor) -> None:
-        for item in made(node):
+        for item in results_of(node):
             self.plan.aliases[item.name] = source
             if item.name in self.outputs:
                 self.claimed.add(source.name)
@@ -660,7 +660,7 @@ class _Planner:
         call = describe(node, self.constants)
         if call is None:
             finding = rules.NOT_SHIPPED.at(NOWHERE, operator=node.operator, tensor=_first_name(node))
-            raise Problem(finding)
+            raise Found(finding)
         if is_pass(call):
             source = next(iter(call.operands.values()))
             if isinstance(source, Tensor):
@@ -681,7 +681,7 @@ class _Planner:
         if any(isinstance(extent, Dim) for extent in tensor.shape):
             extent = next(item for item in tensor.shape if isinstance(item, Dim))
             problem = "is an extent of a constant, and only numbers are stored"
-            raise Problem(rules.EXTENT.at(NOWHERE, operator=tensor.name, extent=extent, problem=problem))
+            raise Found(rules.EXTENT.at(NOWHERE, operator=tensor.name, extent=extent, problem=problem))
         found = stored_constant(constant)
         key = (repr(found.value), tensor.element, tensor.shape)
         self.plan.stored[tensor.name] = self.plan.stored.get(self._equal.setdefault(key, tensor.name), found)

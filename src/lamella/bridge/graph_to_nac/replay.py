@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.base.dim import Dim, Extent, Symbol, TooComplex
-from lamella.base.errors import Unsupported
+from lamella.base.dim import Dim, DimSymbol, Extent, TooComplex
+from lamella.base.errors import Found, Unsupported
 from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.build import build_call
@@ -29,9 +29,8 @@ from lamella.bridge.graph_to_nac.plan import plan_graph
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Branch, Constant, Graph, Node, Operation, Tensor, Update
-from lamella.graph.rewrite import copy_of, made, members, rename
+from lamella.graph.rewrite import copy_of, members, rename, results_of
 from lamella.lang.nac.rules import graphs as rules
-from lamella.ops.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +117,11 @@ def replay_model(model: Model) -> Replayed:
     for step in plan.steps:
         try:
             player.take(step)
-        except Problem as problem:
+        except Found as problem:
             findings += (tell_origin(item, step.origin) for item in problem.findings)
             break
     if findings:
-        raise Problem(*findings)
+        raise Found(*findings)
     return player.finish()
 
 
@@ -195,7 +194,7 @@ class _Replayer:
         self.builder.origin = node.origin
         merged = tuple(block.outputs[0] for block in blocks)
         result = self.builder.call(node.operator, merged, threshold=known)
-        for before in made(node):
+        for before in results_of(node):
             if isinstance(before, Tensor):
                 self._learn(fork, before, result)
         given = self.tensors[fork.given.name]
@@ -219,7 +218,7 @@ class _Replayer:
         else:
             result = self._call_own(encoding)
         found = (result,) if isinstance(result, Tensor) else tuple(item for item in result if item)
-        old = [item for item in made(operation) if isinstance(item, Tensor)]
+        old = [item for item in results_of(operation) if isinstance(item, Tensor)]
         if len(found) != len(old):
             raise self._differs(step, f"{len(old)} tensors", f"{len(found)}")
         for before, after in zip(old, found, strict=True):
@@ -230,10 +229,10 @@ class _Replayer:
         try:
             return rebind_call(step.encoding, self.extents, self.tensors)
         except Unsupported as refused:
-            raise Problem(extent_finding(step.operation.operator, refused)) from None
+            raise Found(extent_finding(step.operation.operator, refused)) from None
         except TooComplex as problem:
             complex_ = Unsupported("a size", f"is {problem}")
-            raise Problem(extent_finding(step.operation.operator, complex_)) from None
+            raise Found(extent_finding(step.operation.operator, complex_)) from None
 
     def _call_own(self, call: LibraryCall) -> Tensor | tuple[Tensor | None, ...]:
         attributes = {name: value for name, value in call.attributes if value is not None}
@@ -252,12 +251,12 @@ class _Replayer:
             raise self._differs(step, type_of(old), type_of(new))
         self.tensors[old.name] = new
 
-    def _differs(self, step: PlannedStep, wanted: str, found: str) -> Problem:
+    def _differs(self, step: PlannedStep, wanted: str, found: str) -> Found:
         node = step.operation if isinstance(step, PlannedCall) else step.node
-        names = ", ".join(item.name for item in made(node))
+        names = ", ".join(item.name for item in results_of(node))
         operator = node.operator if isinstance(node, Operation) else "if"
         finding = rules.OTHERWISE.at(NOWHERE, operator=operator, tensor=names, wanted=wanted, found=found)
-        return Problem(finding)
+        return Found(finding)
 
     # --- the end --------------------------------------------------------------------------------------------
 
@@ -282,7 +281,7 @@ class _Replayer:
 
 def with_outputs(graph: Graph, outputs: Sequence[Tensor], names: Sequence[str]) -> Graph:
     """The graph with these outputs: what it makes takes the name of its first use as one, the rest is copied."""
-    inner = {item.name for node in graph.nodes for item in made(node)}
+    inner = {item.name for node in graph.nodes for item in results_of(node)}
     renamed: dict[str, str] = {}
     copies: list[Node] = []
     found: list[Tensor] = []
@@ -304,10 +303,10 @@ def _items(result: Result | Argument | tuple[Argument, ...]) -> tuple[Tensor | N
     return tuple(item for part in result for item in _items(part))
 
 
-def _lone(extent: Extent) -> Symbol | None:
+def _lone(extent: Extent) -> DimSymbol | None:
     """The symbol that an extent is."""
     if isinstance(extent, Dim) and len(extent.terms) == 1:
         ((monomial, factor),) = extent.terms
-        if factor == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol):
+        if factor == 1 and len(monomial) == 1 and isinstance(monomial[0], DimSymbol):
             return monomial[0]
     return None

@@ -7,24 +7,30 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple, TypedDict
 
-from lamella.base.dim import Condition, Extent, Logic, Symbol, Test, bounds, symbols
+from lamella.base.dim import Condition, DimSymbol, Extent, Logic, Test, bounds, symbols
 from lamella.base.dtype import LANGUAGES
 from lamella.base.origin import Origin
-from lamella.bridge.graph_to_skriptnd.components import Writer, condition_inputs, type_word
-from lamella.bridge.graph_to_skriptnd.operators import MAIN, Operators, module_document, modules_of
-from lamella.bridge.graph_to_skriptnd.values import condition, expression, extent
+from lamella.bridge.graph_to_skriptnd.components import (
+    ComponentWriter,
+    condition,
+    condition_inputs,
+    expression,
+    extent,
+    type_word,
+)
+from lamella.bridge.graph_to_skriptnd.operators import MAIN, WrittenOperators, module_document, modules_of
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Branch, Graph, Loop, Node, Operation, Pack, Region, Tensor, walk
 from lamella.graph.rewrite import (
-    Fresh,
-    Renewal,
+    FreshNames,
+    Substitution,
     defined,
     extents,
-    made,
     members,
     producers,
     rename,
     rename_symbols,
+    results_of,
     uses,
 )
 from lamella.lang.skriptnd import Document
@@ -41,7 +47,7 @@ _LONGEST = 200
 _RESERVED = frozenset((*KEYWORDS, *BUILT_INS, *LANGUAGES["skriptnd"], "_", "main"))
 
 
-class Names(NamedTuple):
+class TextNames(NamedTuple):
     """What tensors and extents are called in the text, by what they are called in the graph."""
 
     tensors: dict[str, str]
@@ -63,10 +69,10 @@ def graph_word(graph: Graph) -> str:
 
 def packs(graph: Graph) -> dict[str, tuple[str, ...]]:
     """The packs of known length that have a name: `p` for `(p:1, p:2)`."""
-    made = (argument for node in walk(graph.nodes) for argument in node.outputs)
+    results_of = (argument for node in walk(graph.nodes) for argument in node.outputs)
     single = {item.name for item in defined(graph)}
     found: dict[str, tuple[str, ...]] = {}
-    for argument in (*graph.inputs, *graph.outputs, *made):
+    for argument in (*graph.inputs, *graph.outputs, *results_of):
         if isinstance(argument, tuple) and argument:
             names = tuple(item.name for item in argument)
             base = names[0].removesuffix(":1")
@@ -76,7 +82,7 @@ def packs(graph: Graph) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def names_in_text(graph: Graph) -> Names:
+def names_in_text(graph: Graph) -> TextNames:
     """An identifier for everything; what is one already keeps it."""
     grouped = packs(graph)
     items = {name: base for base, names in grouped.items() for name in names}
@@ -85,10 +91,12 @@ def names_in_text(graph: Graph) -> Names:
     taken = {*_RESERVED, *_modules(graph)}
     found = {name: name for name in tensors if _IDENTIFIER.fullmatch(name) and name not in taken}
     kept = {name for name in own if _IDENTIFIER.fullmatch(name) and name not in taken and name not in found}
-    fresh = Fresh((*taken, *found, *kept), start=2)
+    fresh = FreshNames((*taken, *found, *kept), start=2)
     found |= {name: fresh.take(_spell(name)) for name in tensors if name not in found}
     words = {name: f"{found[base]}:{name.rpartition(':')[2]}" for name, base in items.items()}
-    return Names(found | words, {name: name if name in kept else fresh.take(_spell(name)) for name in own})
+    return TextNames(
+        found | words, {name: name if name in kept else fresh.take(_spell(name)) for name in own}
+    )
 
 
 def _modules(graph: Graph) -> Iterator[str]:
@@ -101,7 +109,7 @@ def _spell(name: str) -> str:
     return f"_{word}" if word[0].isdigit() else word
 
 
-def _own_symbols(graph: Graph) -> Iterator[Symbol]:
+def _own_symbols(graph: Graph) -> Iterator[DimSymbol]:
     """The extents with a name of their own, not one of a tensor."""
     found = (symbol for item in defined(graph) for extent in extents(item) for symbol in symbols(extent))
     return (symbol for symbol in found if not re.search(r"\.(shape\[\d+\]|size)$", symbol.name))
@@ -112,7 +120,7 @@ def _own_symbols(graph: Graph) -> Iterator[Symbol]:
 
 def documents(graph: Graph, library: Library) -> dict[str, n.Document]:
     """The main module with the graph, and the modules of the user's operators."""
-    operators = Operators(graph, library)
+    operators = WrittenOperators(graph, library)
     found = {name: module_document(name, items) for name, items in operators.modules.items()}
     imports = {*modules_of(operators.calls), *found[MAIN].modules} - {MAIN}
     body = (*operators.modules[MAIN], _declaration(graph, library, operators.words))
@@ -140,8 +148,8 @@ def _declaration(graph: Graph, library: Library, operators: Mapping[str, str]) -
         for base, names in grouped.items()
         for number, name in enumerate(names)
     }
-    writer = Writer(library, grouped, words, operators)
-    made = [n.Component((n.Result(name),), writer.expression(items)) for name, items in lists.items()]
+    writer = ComponentWriter(library, grouped, words, operators)
+    results_of = [n.Component((n.Result(name),), writer.expression(items)) for name, items in lists.items()]
     quantized = [writer.quantization(item) for item in _tensors(graph)]
     sections: dict[str, tuple[n.Statement, ...]] = {
         "input": _inputs(graph),
@@ -152,7 +160,7 @@ def _declaration(graph: Graph, library: Library, operators: Mapping[str, str]) -
         ),
         "variable": tuple(n.Parameter(item.name, _type(item)) for item in graph.variables),
         "assert": _assertions(graph),
-        "compose": (*writer.components(graph.nodes), *made),
+        "compose": (*writer.components(graph.nodes), *results_of),
         "update": tuple(
             n.Component((n.Result(item.variable.name),), writer.name(item.value)) for item in graph.updates
         ),
@@ -173,7 +181,7 @@ def _assertions(graph: Graph) -> tuple[n.Assertion, ...]:
         if isinstance(test, Test | Logic) and all(symbol.name in known for symbol in symbols(test)):
             found.setdefault(test, item.message.removeprefix(f"{MAIN}.{graph.name}: "))
     return tuple(
-        n.Assertion(condition(test), n.Text(told.replace("{", "\\{"))) for test, told in found.items()
+        n.Assertion(condition(test), n.Text(message.replace("{", "\\{"))) for test, message in found.items()
     )
 
 
@@ -188,13 +196,13 @@ def _loosen(graph: Graph) -> tuple[Graph, dict[str, tuple[Tensor, ...]]]:
 
     A list copies its items, so items that are copies already are left out; the others get a name of their own.
     """
-    made = [argument for node in graph.nodes for argument in node.outputs]
+    results_of = [argument for node in graph.nodes for argument in node.outputs]
     copies = {item.outputs[0]: item for item in graph.nodes if isinstance(item, Operation) and _is_copy(item)}
-    read, fresh = uses(graph), Fresh(item.name for item in defined(graph))
+    read, fresh = uses(graph), FreshNames(item.name for item in defined(graph))
     lists: dict[str, tuple[Tensor, ...]] = {}
     names: dict[str, str] = {}
     dropped: list[Node] = []
-    for pack in (item for item in graph.outputs if isinstance(item, tuple) and item not in made):
+    for pack in (item for item in graph.outputs if isinstance(item, tuple) and item not in results_of):
         items: list[Tensor] = []
         for tensor in pack:
             copy = copies.get(tensor)
@@ -228,21 +236,21 @@ def _type(item: Tensor) -> n.TypeSpec:
 
 def _inputs(graph: Graph) -> tuple[n.Parameter, ...]:
     """The inputs; an open extent is given its bound where it stands first."""
-    told: set[str] = set()
-    return tuple(_input(argument, told) for argument in graph.inputs)
+    declared: set[str] = set()
+    return tuple(_input(argument, declared) for argument in graph.inputs)
 
 
-def _input(argument: Argument, told: set[str]) -> n.Parameter:
+def _input(argument: Argument, declared: set[str]) -> n.Parameter:
     if isinstance(argument, tuple):
-        return n.Parameter(_pack_name(argument), _pack_type(argument, told))
+        return n.Parameter(_pack_name(argument), _pack_type(argument, declared))
     item = next(members([argument]))
-    return n.Parameter(item.name, _open_type(item, told, _length(item, told)))
+    return n.Parameter(item.name, _open_type(item, declared, _length(item, declared)))
 
 
-def _pack_type(pack: tuple[Tensor, ...], told: set[str]) -> n.TypeSpec:
+def _pack_type(pack: tuple[Tensor, ...], declared: set[str]) -> n.TypeSpec:
     """The type of an input pack; where its items differ, an extent is a list."""
     shape = [
-        _extent(sizes[0], "", told)
+        _extent(sizes[0], "", declared)
         if len(set(sizes)) == 1
         else n.Extent(n.List(tuple(map(extent, sizes))), spread=True)
         for sizes in zip(*(item.shape for item in pack), strict=True)
@@ -250,35 +258,37 @@ def _pack_type(pack: tuple[Tensor, ...], told: set[str]) -> n.TypeSpec:
     return n.TypeSpec(type_word(pack[0].element), shape=tuple(shape), pack=n.Pack(n.Integer(len(pack))))
 
 
-def _length(item: Tensor | Pack, told: set[str]) -> n.Pack | None:
+def _length(item: Tensor | Pack, declared: set[str]) -> n.Pack | None:
     if isinstance(item, Tensor):
         return None
-    size = _extent(item.size, f"{item.name}.size", told)
+    size = _extent(item.size, f"{item.name}.size", declared)
     return n.Pack(size.value, size.bound)
 
 
-def _open_type(item: Tensor | Pack, told: set[str], length: n.Pack | None) -> n.TypeSpec:
-    shape = tuple(_extent(size, f"{item.name}.shape[{axis}]", told) for axis, size in enumerate(item.shape))
+def _open_type(item: Tensor | Pack, declared: set[str], length: n.Pack | None) -> n.TypeSpec:
+    shape = tuple(
+        _extent(size, f"{item.name}.shape[{axis}]", declared) for axis, size in enumerate(item.shape)
+    )
     return n.TypeSpec(type_word(item.element), shape=shape, pack=length)
 
 
-def _extent(size: Extent, own: str, told: set[str]) -> n.Extent:
+def _extent(size: Extent, own: str, declared: set[str]) -> n.Extent:
     """An extent of an input: a number, a symbol with its bound, or one without a name."""
     symbol = _symbol(size)
     if symbol is None:
         return n.Extent(extent(size))
-    bound = None if symbol.name in told else n.Integer(symbol.high)
-    told.add(symbol.name)
+    bound = None if symbol.name in declared else n.Integer(symbol.high)
+    declared.add(symbol.name)
     return n.Extent(n.Omitted() if symbol.name == own else extent(size), bound)
 
 
-def _symbol(size: Extent) -> Symbol | None:
+def _symbol(size: Extent) -> DimSymbol | None:
     """The symbol that an extent is, where it is nothing else."""
     if isinstance(size, int) or len(size.terms) != 1:
         return None
     (monomial, factor), *_ = size.terms
-    plain = factor == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol)
-    return monomial[0] if plain and isinstance(monomial[0], Symbol) else None
+    plain = factor == 1 and len(monomial) == 1 and isinstance(monomial[0], DimSymbol)
+    return monomial[0] if plain and isinstance(monomial[0], DimSymbol) else None
 
 
 def _output(argument: Argument) -> n.Parameter:
@@ -301,7 +311,7 @@ def _closed_type(item: Tensor | Pack, length: n.Pack | None) -> n.TypeSpec:
 # --- what a flat text cannot say: the names that tensors had, and what they were made from ------------------
 
 
-class Entry(TypedDict, total=False):
+class TensorOrigin(TypedDict, total=False):
     """One tensor of the text: its name in the graph, what it was made from, what its node was made from."""
 
     name: str
@@ -314,7 +324,7 @@ class Origins(TypedDict):
 
     graph: str
     dialect: str
-    tensors: dict[str, Entry]
+    tensors: dict[str, TensorOrigin]
     extents: dict[str, str]
 
 
@@ -323,9 +333,9 @@ def origins_of(model: Model) -> Origins:
     names = names_in_text(model.graph)
     words = {**names.tensors, **_in_conditions(model.graph, names.tensors)}
     makers = producers(model.graph)
-    entries: dict[str, Entry] = {}
+    entries: dict[str, TensorOrigin] = {}
     for item in defined(model.graph):
-        entry: Entry = {"name": item.name}
+        entry: TensorOrigin = {"name": item.name}
         if item.origin is not None:
             entry["origin"] = list(item.origin.words())
         maker = makers.get(item.name)
@@ -353,7 +363,7 @@ def restore_names(graph: Graph, origins: Origins) -> Graph:
     return replace(rename_symbols(restored, origins["extents"]), name=origins["graph"])
 
 
-def _words(graph: Graph, entries: Mapping[str, Entry]) -> dict[str, str]:
+def _words(graph: Graph, entries: Mapping[str, TensorOrigin]) -> dict[str, str]:
     """The words of the text behind the names of composed tensors, each for one of them."""
     names = [item.name for item in defined(graph)]
     found = {name: name for name in names if name in entries}
@@ -369,7 +379,9 @@ def _words(graph: Graph, entries: Mapping[str, Entry]) -> dict[str, str]:
     return _without_clashes(names, found, entries)
 
 
-def _without_clashes(names: list[str], found: dict[str, str], entries: Mapping[str, Entry]) -> dict[str, str]:
+def _without_clashes(
+    names: list[str], found: dict[str, str], entries: Mapping[str, TensorOrigin]
+) -> dict[str, str]:
     """A name that the text gives to something new stays with it."""
     while True:
         kept = {name for name in names if name not in found}
@@ -398,13 +410,13 @@ def _chain(words: Iterable[str]) -> Origin | None:
     return found
 
 
-def _with_origins(graph: Graph, known: Mapping[str, Entry]) -> Graph:
+def _with_origins(graph: Graph, known: Mapping[str, TensorOrigin]) -> Graph:
     def tensor(item: Tensor) -> Tensor:
         words = known.get(item.name, {}).get("origin")
         return replace(item, origin=_chain(words)) if words else item
 
     def node(item: Node) -> Node:
-        first = next(made(item), None)
+        first = next(results_of(item), None)
         words = known.get(first.name, {}).get("node") if first is not None else None
         inner = _inside(item)
         return replace(inner, origin=_chain(words)) if words else inner
@@ -424,7 +436,7 @@ def _with_origins(graph: Graph, known: Mapping[str, Entry]) -> Graph:
     def region(item: Region) -> Region:
         return replace(item, nodes=tuple(map(node, item.nodes)))
 
-    renewed = Renewal(tensor).graph(graph)
+    renewed = Substitution(tensor).graph(graph)
     return replace(renewed, nodes=tuple(map(node, renewed.nodes)))
 
 

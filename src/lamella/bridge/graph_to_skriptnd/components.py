@@ -2,30 +2,130 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from lamella.base.dim import symbols
+from lamella.base.dim import Atom, Condition, Dim, DimPart, DimSymbol, Extent, Logic, Monomial, symbols
 from lamella.base.dtype import ElementType, name_in
-from lamella.bridge.graph_to_skriptnd.values import expression, extent, literal
-from lamella.graph.nodes import (
-    Argument,
-    Branch,
-    Loop,
-    Node,
-    Operation,
-    Pack,
-    Region,
-    Tensor,
-    Value,
-)
+from lamella.graph.nodes import Argument, Branch, Loop, Node, Operation, Pack, Region, Single, Tensor, Value
 from lamella.lang.skriptnd import nodes as n
-from lamella.ops.instance import Definition
+from lamella.ops.instance import Definition, Repeated, singles
 from lamella.ops.library import Library
+
+# --- values, extents and conditions as expressions of the language ------------------------------------------
+
+
+_OF_TENSOR = re.compile(r"(?P<tensor>.+)\.(?P<field>shape|size|rank)(\[(?P<axis>\d+)\])?")
+
+
+def expression(value: Value) -> n.Expr:
+    """A value of an attribute or a constant."""
+    if isinstance(value, tuple):
+        return n.List(tuple(map(_single, value)))
+    if isinstance(value, Repeated):
+        item, length = singles(value)
+        return n.List((n.Expand(_single(item), _single(length)),))
+    return n.List(()) if value is None else _single(value)
+
+
+def _single(value: Single) -> n.Expr:
+    if isinstance(value, bool):
+        return n.Bool(value)
+    if isinstance(value, int):
+        return _signed(value < 0, n.Integer(abs(value)))
+    if isinstance(value, float):
+        return _real(value)
+    if isinstance(value, str):
+        return n.Text(value.replace("{", "\\{"))
+    return extent(value) if isinstance(value, Dim) else condition(value)
+
+
+def _signed(negative: bool, number: n.Expr) -> n.Expr:
+    return n.Unary("-", number) if negative else number
+
+
+def _real(value: float) -> n.Expr:
+    if math.isnan(value):
+        return n.Chain(n.Constant("inf"), (("-", n.Constant("inf")),))
+    size = n.Constant("inf") if math.isinf(value) else n.Real(abs(value))
+    return _signed(math.copysign(1.0, value) < 0, size)
+
+
+def extent(value: Extent) -> n.Expr:
+    """An extent: a sum of products."""
+    if isinstance(value, int):
+        return _single(value)
+    (monomial, factor), *others = value.terms
+    first = _product(monomial, factor)
+    rest = tuple(("-" if size < 0 else "+", _product(item, abs(size))) for item, size in others)
+    return n.Chain(first, rest) if rest else first
+
+
+def _product(monomial: Monomial, factor: int) -> n.Expr:
+    words = [_atom(item) for item in monomial]
+    if factor != 1 or not words:
+        words.insert(0, _single(factor))
+    return n.Chain(words[0], tuple(("*", word) for word in words[1:])) if len(words) > 1 else words[0]
+
+
+def _atom(atom: Atom) -> n.Expr:
+    return _symbol(atom) if isinstance(atom, DimSymbol) else _part(atom)
+
+
+def _symbol(symbol: DimSymbol) -> n.Expr:
+    """A symbol is a name, or the extent of a tensor that it is called after."""
+    found = _OF_TENSOR.fullmatch(symbol.name)
+    if found is None:
+        return n.Name(symbol.name)
+    member = n.Member(found["tensor"], found["field"])
+    return member if found["axis"] is None else n.Index(member, n.Integer(int(found["axis"])))
+
+
+def _part(part: DimPart) -> n.Expr:
+    left, right = (extent(item) for item in part.operands)
+    if part.condition is not None:
+        return n.Select(condition(part.condition), left, right)
+    return n.Chain(left, ((part.sign, right),))
+
+
+def condition(value: Condition) -> n.Expr:
+    """A condition on extents."""
+    if not isinstance(value, Logic):
+        return n.Chain(extent(value.left), ((value.sign, extent(value.right)),))
+    words = [condition(item) for item in value.operands]
+    if value.sign == "!":
+        return n.Unary("!", words[0])
+    return n.Chain(words[0], tuple((value.sign, word) for word in words[1:]))
+
+
+def literal(expr: n.Expr) -> Value:
+    """The value of a literal; None where an expression is more than that."""
+    if isinstance(expr, n.Integer | n.Real | n.Bool | n.Text):
+        return expr.value
+    if isinstance(expr, n.Constant):
+        return math.inf if expr.name == "inf" else math.pi
+    if isinstance(expr, n.Unary) and expr.sign == "-":
+        value = literal(expr.operand)
+        return -value if isinstance(value, int | float) else None
+    if isinstance(expr, n.List):
+        return _literals(expr)
+    return None
+
+
+def _literals(expr: n.List) -> Value:
+    found: list[Single] = []
+    for item in expr.items:
+        value = None if isinstance(item, n.Range | n.Expand | n.Zip) else literal(item)
+        if value is None or isinstance(value, tuple | Repeated):
+            return None
+        found.append(value)
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class ComponentWriter:
     """Writes nodes; `words` holds what is not called by its own name: items of packs, what a condition sees."""
 
     library: Library
@@ -166,12 +266,12 @@ def type_word(element: ElementType) -> str:
 
 def _types(node: Operation, definition: Definition | None) -> tuple[str, ...]:
     """The generic types up to the last one that the inputs do not tell."""
-    told: set[str] = set()
+    inferred: set[str] = set()
     if definition is not None:
         parameters = definition.operator.parameters("input")
-        told = {item.type.name for item, value in zip(parameters, node.inputs, strict=False) if value}
-    untold = [index for index, (name, _) in enumerate(node.types) if name not in told]
-    return tuple(type_word(element) for _, element in node.types[: max(untold, default=-1) + 1])
+        inferred = {item.type.name for item, value in zip(parameters, node.inputs, strict=False) if value}
+    missing = [index for index, (name, _) in enumerate(node.types) if name not in inferred]
+    return tuple(type_word(element) for _, element in node.types[: max(missing, default=-1) + 1])
 
 
 def attributes(

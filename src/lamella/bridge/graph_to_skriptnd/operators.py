@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass, replace
 
 from lamella.base.source import Notes, Span
 from lamella.graph.nodes import Graph, Tensor
-from lamella.graph.rewrite import Fresh, defined
+from lamella.graph.rewrite import FreshNames, defined
 from lamella.lang.skriptnd import nodes as n
 from lamella.ops.instance import Definition
 from lamella.ops.library import Library
@@ -19,7 +19,7 @@ from lamella.ops.library import Library
 MAIN = "main"
 
 
-class Operators:
+class WrittenOperators:
     """What must be written beside a graph."""
 
     def __init__(self, graph: Graph, library: Library) -> None:
@@ -62,7 +62,7 @@ class Operators:
             if module == MAIN
             else operator.name.strip("_")
         )
-        word = Fresh(self.library.operators(module)).take(stem)
+        word = FreshNames(self.library.operators(module)).take(stem)
         self.words[name] = f"{module}.{word}"
         self.modules.setdefault(module, []).append(replace(operator, name=word))
 

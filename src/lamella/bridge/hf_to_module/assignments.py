@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import Found
 from lamella.base.source import Span
 from lamella.base.suggest import nearest
 from lamella.bridge.hf_to_module.weights import (
@@ -26,7 +27,6 @@ from lamella.bridge.hf_to_module.weights import (
     skeleton_of,
 )
 from lamella.lang.module import nodes as n
-from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.rules import constants
 from lamella.lang.module.rules import mappings as rules
 from lamella.lang.module.write import write_path
@@ -123,7 +123,7 @@ class _Expansion:
                 self._sleep(mapping, f"'{mapping.condition.span.text}'")
                 return
             bounds = _bounds(self._context, mapping.spec)
-        except Problem as problem:
+        except Found as problem:
             self._findings.append(problem.finding)
             return
         indices = tuple(index for part in mapping.path.parts for index in part.indices)
@@ -269,7 +269,7 @@ def _fill(text: str, bound: IndexValues) -> str:
 def _truth(context: MappingContext, condition: n.Expr) -> bool:
     value = context.evaluate(condition)
     if not isinstance(value, bool):
-        raise Problem(_wrong_kind(condition, "the condition", value, "true or false"))
+        raise Found(_wrong_kind(condition, "the condition", value, "true or false"))
     return value
 
 
@@ -283,7 +283,7 @@ def _bounds(context: MappingContext, spec: n.Spec) -> tuple[tuple[int, int], ...
 def _integer(context: MappingContext, bound: n.Expr) -> int:
     value = context.evaluate(bound)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Problem(_wrong_kind(bound, "the bound of the range", value, "an integer"))
+        raise Found(_wrong_kind(bound, "the bound of the range", value, "an integer"))
     return value
 
 

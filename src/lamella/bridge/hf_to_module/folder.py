@@ -13,11 +13,11 @@ import numpy as np
 from lamella.base.arrays import Array, view_memory
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dtype import ElementType
-from lamella.base.errors import InputError
+from lamella.base.errors import InputError, Malformed
 from lamella.base.jsontext import parse_json
 from lamella.base.limits import DEFAULT, LARGEST, Limits
 from lamella.base.paths import Mapped, is_folder, is_there, map_bytes_in, read_text_in, shown, stored_in
-from lamella.base.safetensors import NO_ARRAY, StoreError, read_index
+from lamella.base.safetensors import NO_ARRAY, read_index
 from lamella.base.source import Source, Span
 from lamella.lang.module.rules import mappings as rules
 
@@ -146,7 +146,7 @@ def _open_file(folder: Path, name: str, limits: Limits) -> tuple[Mapped, list[Ch
     mapped = map_bytes_in(folder, name, replace(limits, max_data_bytes=LARGEST))
     try:
         index = read_index(mapped.data)
-    except StoreError as problem:
+    except Malformed as problem:
         raise LamellaError([wrong_file(mapped.path, str(problem)[:400])]) from None
     start = index.start
     return mapped, [

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from lamella.base.arrays import Array
-from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dtype import ElementType
 from lamella.base.errors import Found
+from lamella.base.gc import gc_paused
 from lamella.base.source import Span
 from lamella.base.suggest import nearest
 from lamella.bridge.hf_to_module.assignments import _DIGITS, Assignment, Expanded, expand, template_of
@@ -310,7 +310,7 @@ def plan_import(
     Known tables may stay unused, and so may tensors whose names match a pattern of `unused`; one that the model would
     read under other values is reported even then. The tensor of a tied weight holds the numbers that the tie gives it.
     """
-    with collector_paused():
+    with gc_paused():
         return _ImportPlanning(checkpoint, context).run(
             expand(weights, mappings, context), NamePatterns(unused)
         )

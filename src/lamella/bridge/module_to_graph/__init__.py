@@ -9,6 +9,7 @@ from lamella.base import dim
 from lamella.base.diagnostic import errors
 from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import I64, find_in
+from lamella.base.errors import Found
 from lamella.base.source import Span
 from lamella.bridge.module_to_graph.annotations import annotate_port
 from lamella.bridge.module_to_graph.lowering import (
@@ -32,7 +33,6 @@ from lamella.bridge.module_to_graph.walk import run_graph
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Tensor
 from lamella.graph.rewrite import rename
-from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.nodes import Instance, Known
 from lamella.lang.module.nodes import (
     Expr,
@@ -64,7 +64,7 @@ def module_to_graph(instance: Instance, settings: Settings | None = None) -> Com
     frame = InstanceFrame(instance)
     try:
         graph = _build(frame, lowering)
-    except Problem as problem:
+    except Found as problem:
         lowering.report(problem.finding)
         graph = None
     if errors(lowering.findings):
@@ -144,7 +144,7 @@ def _declare(port: Port, flows: Sequence[Flow], frame: InstanceFrame, lowering: 
         return
     if not isinstance(type, TensorType):
         repair = f"declare it: in: {name}: [B, …]"
-        raise Problem(
+        raise Found(
             MISSING_SECTION.at(
                 port.span, module=frame.name, section=f"type for its input '{name}'", repair=repair
             )
@@ -188,7 +188,7 @@ def is_complete(instance: Instance) -> bool:
     """Whether an instance has a graph, or a pattern that means one, and all types of its inputs: it stands alone."""
     try:
         forward = find_forward(InstanceFrame(instance))
-    except Problem:
+    except Found:
         return False
     return forward.inputs is not None and all(isinstance(port.type, TensorType) for port in forward.inputs)
 

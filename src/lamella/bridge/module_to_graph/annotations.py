@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from lamella.base.dtype import F32, ElementType
+from lamella.base.errors import Found
 from lamella.bridge.module_to_graph.calls import PrimitiveCall, adapt, make
 from lamella.bridge.module_to_graph.lowering import CallSite, GraphLowering, dtype_word, element_named
 from lamella.bridge.module_to_graph.nodes import Bound, InstanceFrame, Mark, Precision, Scaling
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.annotations import POLICIES, read_annotation
-from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
+from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
 from lamella.lang.module.instantiate.nodes import Value
 from lamella.lang.module.nodes import Annotation, Port, Primitive, Recipe, TensorType
 from lamella.lang.module.rules import graphs
@@ -99,7 +100,7 @@ def _become(
         return value
     if not (found.is_float and wanted.is_float) or (wanted.bits <= SMALL and found.bits > wanted.bits):
         repair = f"say so with @dtype({dtype_word(wanted)})"
-        raise Problem(
+        raise Found(
             graphs.CAST.at(port.span, found=dtype_word(found), wanted=dtype_word(wanted), repair=repair)
         )
     if wanted.bits < found.bits or (wanted.bits == found.bits and wanted is not found):
@@ -177,7 +178,7 @@ def _blocked(tensor: Tensor, block: tuple[int, int], request: PrimitiveCall) -> 
                 wanted="one that divides them",
                 repair="",
             )
-            raise Problem(finding)
+            raise Found(finding)
         sizes += [extent // size, size] if isinstance(extent, int) else [extent, 1]
     return (*others, *sizes)
 
@@ -297,7 +298,7 @@ def _from_recipe(recipe: Recipe) -> Precision:
         if not isinstance(item.value, str | tuple):
             try:
                 values[item.name] = evaluate(item.value, {}, Surroundings(words=True))
-            except Problem:
+            except Found:
                 continue  # the check of the recipe reports it
     return Precision(
         None,

@@ -11,12 +11,13 @@ from lamella.base import dim
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import LANGUAGES, ElementType, find_in
+from lamella.base.errors import Found
 from lamella.bridge.module_to_graph.lowering import CallSite, DecodeCaches, GraphLowering, shape_text
 from lamella.bridge.module_to_graph.nodes import Bound, InstanceFrame, Members, Unknown
 from lamella.bridge.module_to_graph.values import evaluate_real, is_data, value_of
 from lamella.graph.nodes import Argument, Tensor
 from lamella.graph.nodes import Value as Attribute
-from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
+from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
 from lamella.lang.module.instantiate.messages import describe
 from lamella.lang.module.instantiate.nodes import BuiltConstant, DictValue, Value
 from lamella.lang.module.nodes import Argument as Given
@@ -109,7 +110,7 @@ class _OperandBinding:
                 wanted=f"at most {taken}",
                 repair=repair,
             )
-            raise Problem(finding)
+            raise Found(finding)
         self.inputs[: len(values)] = values
 
     def _sequence(self, values: Sequence[Bound]) -> None:
@@ -137,7 +138,7 @@ class _OperandBinding:
             self.inputs[free] = self._scalar(argument.value)
         else:
             span, text = argument.span, argument.value.span.text
-            raise Problem(names.UNKNOWN_ARGUMENT.at(span, module=self.primitive.name, name=text, repair=""))
+            raise Found(names.UNKNOWN_ARGUMENT.at(span, module=self.primitive.name, name=text, repair=""))
 
     def _named(self, name: str, argument: Given) -> None:
         if name in self.params:
@@ -152,7 +153,7 @@ class _OperandBinding:
         finding = names.UNKNOWN_ARGUMENT.at(
             argument.span, module=self.primitive.name, name=name, repair=repair
         )
-        raise Problem(finding)
+        raise Found(finding)
 
     def _constant(self, expr: Expr, param: ConfigParam) -> Value:
         words = frozenset(param.type.choices) if param.type is not None else frozenset()
@@ -170,15 +171,13 @@ class _OperandBinding:
         if isinstance(value, DictValue) or any(isinstance(item, tuple | DictValue) for item in inner):
             what = f"'{param.name}' of '{self.primitive.name}'"
             wanted = "a number, a word or a list"
-            raise Problem(
+            raise Found(
                 constants.KIND.at(expr.span, what=what, found=describe(value), wanted=wanted, repair="")
             )
         if words and value is not None and value not in words:
             wanted = f"one of {', '.join(sorted(words))}"
             what = f"'{param.name}' of '{self.primitive.name}'"
-            raise Problem(
-                constants.KIND.at(expr.span, what=what, found=f"'{value}'", wanted=wanted, repair="")
-            )
+            raise Found(constants.KIND.at(expr.span, what=what, found=f"'{value}'", wanted=wanted, repair=""))
         return value
 
     def _rank(self) -> int | None:
@@ -200,7 +199,7 @@ class _OperandBinding:
             finding = constants.KIND.at(
                 expr.span, what="an operand", found=found, wanted="a tensor or a number", repair=""
             )
-            raise Problem(finding)
+            raise Found(finding)
         return value
 
     def operands(self) -> list[Bound]:
@@ -214,14 +213,14 @@ def _require_inputs(request: PrimitiveCall) -> None:
         optional = isinstance(port.type, TensorType) and port.type.optional
         if value is None and not optional:
             repair = f"'{request.name}' needs '{port.name}'"
-            raise Problem(
+            raise Found(
                 constants.NONE_GIVEN.at(
                     request.place.span, name=port.name or "in", operation=request.name, repair=repair
                 )
             )
         if isinstance(value, Members):
             found = "a module"
-            raise Problem(
+            raise Found(
                 constants.KIND.at(
                     request.place.span, what=f"'{port.name}'", found=found, wanted="a tensor", repair=""
                 )
@@ -239,11 +238,11 @@ def make(request: PrimitiveCall, lowering: GraphLowering) -> tuple[Tensor | None
     if request.runtime:
         what = f"'{next(iter(request.runtime))}' of '{request.name}'"
         why = "it depends on a dimension that is known only at run time"
-        raise Problem(constants.NOT_CONSTANT.at(request.place.span, what=what, why=why))
+        raise Found(constants.NOT_CONSTANT.at(request.place.span, what=what, why=why))
     operator = request.primitive.operator()
     if operator is None or lowering.settings.library.find(operator) is None:
         repair = "" if operator is None else f"there is no operator '{operator}'"
-        raise Problem(graphs.NO_IMPLEMENTATION.at(request.place.span, name=request.name, repair=repair))
+        raise Found(graphs.NO_IMPLEMENTATION.at(request.place.span, name=request.name, repair=repair))
     place = request.place
     place.types = request.types or None
     place.primitive = request.primitive
@@ -357,7 +356,7 @@ def _heads(request: PrimitiveCall) -> None:
         request.attributes.setdefault(name, value)
         if request.attributes[name] is None:
             repair = f"give {name} to '{request.name}', or declare a config parameter of that name"
-            raise Problem(
+            raise Found(
                 constants.MISSING.at(request.place.span, module=request.name, name=name, repair=repair)
             )
 
@@ -472,7 +471,7 @@ def _table(request: PrimitiveCall, lowering: GraphLowering, width: object, longe
     longest = longest or _config(request, "max_seq", "max_position_embeddings")
     if not isinstance(longest, int) or not isinstance(width, int):
         repair = "let a table of angles flow in as the third operand, or declare a config parameter max_seq"
-        raise Problem(constants.MISSING.at(request.place.span, module="rope", name="freqs", repair=repair))
+        raise Found(constants.MISSING.at(request.place.span, module="rope", name="freqs", repair=repair))
     theta = _config(request, "rope_theta", "theta") or 10000.0
     built = BuiltConstant("precompute_rope_freqs", (longest, width, theta), {}, request.place.span)
     return lowering.constant(request.frame, "freqs", built)
@@ -575,7 +574,7 @@ def _view(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
             other=other,
             values="",
         )
-        raise Problem(finding)
+        raise Found(finding)
     return request
 
 

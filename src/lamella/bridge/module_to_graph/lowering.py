@@ -12,6 +12,7 @@ from lamella.base import dim
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import I64, ElementType, find_in, name_in
+from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT
 from lamella.base.origin import Origin, tell_origin
 from lamella.base.source import NOWHERE, Span
@@ -28,7 +29,7 @@ from lamella.graph.build import Builder, Given
 from lamella.graph.nodes import Argument, Tensor
 from lamella.graph.nodes import Value as nodes_Value
 from lamella.lang.module.annotations import read_annotation
-from lamella.lang.module.instantiate.evaluate import Problem, evaluate
+from lamella.lang.module.instantiate.evaluate import evaluate
 from lamella.lang.module.instantiate.messages import format_values
 from lamella.lang.module.instantiate.nodes import BuiltConstant, Known, TensorSlot, Value
 from lamella.lang.module.instantiate.tree import slot_at
@@ -45,7 +46,6 @@ from lamella.lang.module.nodes import (
 from lamella.lang.module.nodes.expressions import names_in
 from lamella.lang.module.rules import graphs, syntax
 from lamella.lang.module.rules.constants import KIND, OUT_OF_RANGE
-from lamella.ops import problem as operators
 from lamella.ops.instance import Check
 
 # --- the shapes of `constants:`; their numbers are computed by `constant_tables`, which needs NumPy ----------
@@ -69,7 +69,7 @@ def shape_of(name: str, built: BuiltConstant) -> tuple[int, ...]:
         raise _wrong_arguments(name, built)
     count = math.prod(extents)
     if count > MOST_ELEMENTS:
-        raise Problem(OUT_OF_RANGE.at(built.span, what=f"the size of '{name}'", found=count, repair=""))
+        raise Found(OUT_OF_RANGE.at(built.span, what=f"the size of '{name}'", found=count, repair=""))
     return tuple(extents)
 
 
@@ -85,10 +85,10 @@ def require_call(name: str, built: BuiltConstant) -> None:
         raise _wrong_arguments(name, built) from None
 
 
-def _wrong_arguments(name: str, built: BuiltConstant) -> Problem:
+def _wrong_arguments(name: str, built: BuiltConstant) -> Found:
     found = f"'{built.function}' of values that it does not take"
     wanted = f"{built.function}({_taken(built.function)})"
-    return Problem(KIND.at(built.span, what=f"'{name}'", found=found, wanted=wanted, repair=_HINT))
+    return Found(KIND.at(built.span, what=f"'{name}'", found=found, wanted=wanted, repair=_HINT))
 
 
 def _taken(function: str) -> str:
@@ -280,7 +280,7 @@ def evaluate_extent(expr: Expr, frame: InstanceFrame) -> Extent:
     value = evaluate(expr, frame.known)
     if isinstance(value, bool) or not isinstance(value, int | Dim):
         found = f"'{value}'" if isinstance(value, str) else str(value)
-        raise Problem(KIND.at(expr.span, what="a dimension", found=found, wanted="an integer", repair=""))
+        raise Found(KIND.at(expr.span, what="a dimension", found=found, wanted="an integer", repair=""))
     return value
 
 
@@ -467,11 +467,11 @@ class GraphLowering:
                 results=tuple(map(graph_name, results)),
                 **dict(attributes),
             )
-        except operators.Problem as problem:
+        except Found as problem:
             first, *others = (self._translated(item, place, inputs) for item in problem.findings)
             for item in others:
                 self.report(item, place.origin)
-            raise Problem(first) from None
+            raise Found(first) from None
         self.record(operator, inputs, attributes, found, place)
         return found
 

@@ -7,16 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import Found
 from lamella.bridge.module_to_graph.lowering import GraphLowering
 from lamella.bridge.module_to_graph.nodes import UNKNOWN, InstanceFrame
 from lamella.bridge.module_to_graph.values import find_name
 from lamella.lang.module.check.names import DROPPED, drop_rebound, find_rebound
-from lamella.lang.module.instantiate.evaluate import (
-    Problem,
-    Surroundings,
-    evaluate_bool,
-    evaluate_int,
-)
+from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate_bool, evaluate_int
 from lamella.lang.module.instantiate.nodes import Instance
 from lamella.lang.module.nodes import (
     Call,
@@ -113,7 +109,7 @@ def _expand_pattern(
     """
     if pattern.pattern not in (SEQUENTIAL, PARALLEL):
         repair = f"write {SEQUENTIAL} or {PARALLEL}, or a forward section"
-        raise Problem(annotated.RESIDUAL.at(pattern.span, name=pattern.pattern, repair=repair))
+        raise Found(annotated.RESIDUAL.at(pattern.span, name=pattern.pattern, repair=repair))
     inputs = (
         (Port("x", type(), span=pattern.span),)
         if forward is None or forward.inputs is None
@@ -149,7 +145,7 @@ def _in_block(type: TensorType, inner: Instance, taken: Collection[str]) -> Tens
         else:
             try:
                 dims.append(Integer(evaluate_int(item, inner.values, "a dimension"), item.span))
-            except Problem:
+            except Found:
                 return None
     return replace(type, dims=tuple(dims), optional=False)
 
@@ -205,7 +201,7 @@ class GuardFolding:
         for arm in statement.arms:
             try:
                 holds = evaluate_bool(arm.condition, self.frame.instance.values, "the guard", around)
-            except Problem as problem:
+            except Found as problem:
                 self.findings.append(problem.finding)
                 # Which arm would hold is not known: what any of them binds must not be reported as unknown.
                 self.lost.update(_targets(statement))
@@ -292,7 +288,7 @@ def find_forward(frame: InstanceFrame) -> Forward:
             lambda: _residual_type(_sublayer_types(frame.instance), frame.known),
         )
     if module.forward is None or module.forward.graph is None:
-        raise Problem(inheritance.NO_GRAPH.at(module.span, name=module.name))
+        raise Found(inheritance.NO_GRAPH.at(module.span, name=module.name))
     return module.forward
 
 

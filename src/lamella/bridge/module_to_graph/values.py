@@ -9,10 +9,11 @@ from types import MappingProxyType
 from lamella.base import dim
 from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import I64, ElementType
+from lamella.base.errors import Found
 from lamella.bridge.module_to_graph.lowering import CallSite, GraphLowering, format_known
 from lamella.bridge.module_to_graph.nodes import Bound, InstanceFrame, Members, Unknown
 from lamella.graph.nodes import Tensor
-from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
+from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
 from lamella.lang.module.instantiate.messages import describe
 from lamella.lang.module.instantiate.nodes import Instance, Value
 from lamella.lang.module.nodes import (
@@ -57,7 +58,7 @@ def evaluate_real(
     """The value of an expression; a tensor of rank 0 where it is known only at run time."""
     try:
         value = evaluate(expr, frame.known, around or Surroundings())
-    except Problem as problem:
+    except Found as problem:
         # Not constant may still mean: computable from dimensions when the graph runs.
         if problem.finding.code != NOT_CONSTANT.code:
             raise
@@ -77,7 +78,7 @@ class _Computation:
     lowering: GraphLowering
     element: ElementType
 
-    def compute(self, expr: Expr, why: Problem) -> Tensor:
+    def compute(self, expr: Expr, why: Found) -> Tensor:
         """The operations that give a number; what they cannot give stays the problem that it was."""
         match expr:
             case Chain(first, rest) if all(sign in SIGNS for sign, _ in rest):
@@ -101,7 +102,7 @@ class _Computation:
         if isinstance(value, Tensor):
             return value
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise Problem(
+            raise Found(
                 KIND.at(expr.span, what="an operand", found=describe(value), wanted="a number", repair="")
             )
         return self.lowering.builder.constant(float(value), self.element)
@@ -150,7 +151,7 @@ def value_of(expr: Expr, frame: InstanceFrame, lowering: GraphLowering) -> Bound
         number = evaluate_real(expr, frame, lowering, lowering.settings.element)
         if isinstance(number, int | float | Tensor):
             return number
-    raise Problem(names.UNKNOWN.at(expr.span, name=expr.span.text, where=f"in '{frame.name}'", repair=""))
+    raise Found(names.UNKNOWN.at(expr.span, name=expr.span.text, where=f"in '{frame.name}'", repair=""))
 
 
 def _named(expr: Name, frame: InstanceFrame, lowering: GraphLowering) -> Bound:
@@ -167,12 +168,12 @@ def _named(expr: Name, frame: InstanceFrame, lowering: GraphLowering) -> Bound:
         return members(name, frame)
     if name in instance.switched_off:
         condition = instance.switched_off[name]
-        raise Problem(names.SWITCHED_OFF.at(expr.span, name=name, condition=condition))
+        raise Found(names.SWITCHED_OFF.at(expr.span, name=name, condition=condition))
     if name in instance.lost:
         return Unknown()
     repair = suggest(name, frame.data_names())
     frame.bound[name] = Unknown()  # reported once, wherever else it is read
-    raise Problem(names.UNKNOWN.at(expr.span, name=name, where=f"in '{frame.name}'", repair=repair))
+    raise Found(names.UNKNOWN.at(expr.span, name=name, where=f"in '{frame.name}'", repair=repair))
 
 
 def members(name: str, frame: InstanceFrame) -> Members:
@@ -190,7 +191,7 @@ def _member(expr: Member, frame: InstanceFrame, lowering: GraphLowering) -> Boun
     if isinstance(owner, Unknown):
         return owner
     if not isinstance(owner, Members) or len(owner.items) != 1:
-        raise Problem(names.UNKNOWN.at(expr.span, name=expr.span.text, where=f"in '{frame.name}'", repair=""))
+        raise Found(names.UNKNOWN.at(expr.span, name=expr.span.text, where=f"in '{frame.name}'", repair=""))
     path, instance = owner.items[0]
     inner = InstanceFrame(instance, path, frame.origin)
     return _named(Name(expr.field, expr.span), inner, lowering)
@@ -201,7 +202,7 @@ def _saved(expr: Member, frame: InstanceFrame) -> Bound:
         repair = (
             f"add '{expr.field}' to save:" if expr.field not in frame.bound else "read it without 'saved.'"
         )
-        raise Problem(gradients.NOT_SAVED.at(expr.span, name=expr.field, module=frame.name, repair=repair))
+        raise Found(gradients.NOT_SAVED.at(expr.span, name=expr.field, module=frame.name, repair=repair))
     return frame.saved[expr.field]
 
 
@@ -215,7 +216,7 @@ def _indexed(expr: Index, frame: InstanceFrame, lowering: GraphLowering) -> Boun
     if isinstance(owner, Members):
         return select_members(owner, expr, frame)
     if not isinstance(owner, Tensor):
-        raise Problem(
+        raise Found(
             constants.KIND.at(expr.span, what="what is indexed", found="no tensor", wanted="one", repair="")
         )
     return _index_tensor(owner, expr, frame, lowering)
@@ -240,22 +241,22 @@ def _bound(expr: Expr | None, default: Extent, frame: InstanceFrame) -> Extent:
     if expr is None:
         return default
     if is_data(expr, frame):
-        raise Problem(
+        raise Found(
             constants.NOT_CONSTANT.at(expr.span, what="the index", why=f"'{expr.span.text}' is a tensor")
         )
     value = evaluate(expr, frame.known)
     if isinstance(value, bool) or not isinstance(value, int | Dim):
-        raise Problem(
+        raise Found(
             constants.KIND.at(expr.span, what="an index", found=str(value), wanted="an integer", repair="")
         )
     return value
 
 
-def _outside(expr: Index, index: object, axis: int, extent: object, frame: InstanceFrame) -> Problem:
+def _outside(expr: Index, index: object, axis: int, extent: object, frame: InstanceFrame) -> Found:
     """An index that its dimension does not have, with what the names in it are."""
     values = format_known(names_in(expr), frame)
     name = expr.operand.span.text
-    return Problem(graphs.INDEX.at(expr.span, index=index, dim=axis, name=name, extent=extent, values=values))
+    return Found(graphs.INDEX.at(expr.span, index=index, dim=axis, name=name, extent=extent, values=values))
 
 
 def _index_tensor(tensor: Tensor, expr: Index, frame: InstanceFrame, lowering: GraphLowering) -> Tensor:

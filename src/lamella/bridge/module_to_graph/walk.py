@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import Found
 from lamella.bridge.module_to_graph.annotations import annotate, annotate_port, by_recipe, perform, precisely
 from lamella.bridge.module_to_graph.calls import bind, is_unknown
 from lamella.bridge.module_to_graph.lowering import GraphLowering, match_type, require_call
@@ -20,7 +21,7 @@ from lamella.bridge.module_to_graph.values import find_name, is_data, members, s
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.check.names import DROPPED
 from lamella.lang.module.instantiate.build import instantiate
-from lamella.lang.module.instantiate.evaluate import Problem, evaluate
+from lamella.lang.module.instantiate.evaluate import evaluate
 from lamella.lang.module.instantiate.nodes import Instance, Known
 from lamella.lang.module.nodes import (
     Argument,
@@ -70,7 +71,7 @@ def _bind_parameters(
         finding = constants.KIND.at(
             operation.span, what=what, found="not complete", wanted="all its values", repair=""
         )
-        raise Problem(finding)
+        raise Found(finding)
     return found.instance, given
 
 
@@ -101,16 +102,16 @@ def _arguments(
     return given, config
 
 
-def _unknown(module: Module, argument: Argument) -> Problem:
+def _unknown(module: Module, argument: Argument) -> Found:
     name = argument.name or argument.value.span.text
-    return Problem(names.UNKNOWN_ARGUMENT.at(argument.span, module=module.name, name=name, repair=""))
+    return Found(names.UNKNOWN_ARGUMENT.at(argument.span, module=module.name, name=name, repair=""))
 
 
-def _fresh_weights(module: Module, argument: Argument) -> Problem:
+def _fresh_weights(module: Module, argument: Argument) -> Found:
     """Constants alone would make an instance with weights that nothing declares."""
     repair = f"declare it in params: as name: {module.name}(…), and call it by that name"
     what, found = f"the argument of '{module.name}'", "a constant"
-    return Problem(
+    return Found(
         constants.KIND.at(argument.span, what=what, found=found, wanted="one of its tensors", repair=repair)
     )
 
@@ -150,7 +151,7 @@ def run_graph(frame: InstanceFrame, forward: Forward, lowering: GraphLowering) -
     for name, built in frame.instance.constants.items():
         try:
             require_call(name, built)
-        except Problem as problem:
+        except Found as problem:
             lowering.report(problem.finding, frame.origin)
     flows = order_flows(frame, forward, lowering)
     with by_recipe(frame, lowering):
@@ -181,7 +182,7 @@ def _output(name: str, port: Port | None, frame: InstanceFrame, lowering: GraphL
             for finding in match_type(name, value, port.type, frame, lowering.checks):
                 lowering.report(finding, frame.origin)
             value = annotate_port(value, port, name, frame, lowering)
-        except Problem as problem:
+        except Found as problem:
             lowering.report(problem.finding, frame.origin)
     return value
 
@@ -193,7 +194,7 @@ def run_flow(flow: Flow, frame: InstanceFrame, lowering: GraphLowering) -> None:
     """Build one statement; where it is wrong, what it binds is unknown."""
     try:
         values = _flow_values(flow, frame, lowering)
-    except Problem as problem:
+    except Found as problem:
         lowering.report(problem.finding, frame.origin)
         values = [UNKNOWN] * len(flow.targets)
     last = flow.steps[-1] if flow.steps and isinstance(flow.steps[-1], Operation) else Operation(Name(""))
@@ -225,7 +226,7 @@ def _flow_values(flow: Flow, frame: InstanceFrame, lowering: GraphLowering) -> l
             taken=str(len(flow.targets)),
             repair="",
         )
-        raise Problem(finding)
+        raise Found(finding)
     return values + [UNKNOWN] * (len(flow.targets) - len(values))
 
 
@@ -278,13 +279,13 @@ def _apply(
             return _fold_members(owner, values, operation, frame, lowering)
     declared = find_callee(callee, frame)
     if declared is None:
-        raise Problem(_not_found(callee, frame))
+        raise Found(_not_found(callee, frame))
     if isinstance(declared.declaration, Primitive):
         request = bind(declared.declaration, values, operation, targets, frame, lowering)
         return [UNKNOWN] * max(len(targets), 1) if is_unknown(request) else perform(request, lowering)
     if isinstance(declared.declaration, Module):
         return _call_declared(declared, values, operation, frame, lowering)
-    raise Problem(graphs.NOT_AN_OPERATION.at(callee.span, name=declared.name, found="a recipe", repair=""))
+    raise Found(graphs.NOT_AN_OPERATION.at(callee.span, name=declared.name, found="a recipe", repair=""))
 
 
 def _is_child(callee: Member, frame: InstanceFrame) -> bool:
@@ -311,7 +312,7 @@ def _stacked(
     arguments = operation.arguments
     owner = value_of(arguments[0].value, frame, lowering) if arguments else None
     if not isinstance(owner, Members):
-        raise Problem(
+        raise Found(
             constants.KIND.at(
                 operation.span,
                 what=f"the first argument of {STACKED}",
@@ -323,7 +324,7 @@ def _stacked(
     count = evaluate(arguments[1].value, frame.known) if len(arguments) > 1 else len(owner.items)
     if count != len(owner.items):
         what = f"'{arguments[0].value.span.text}'"
-        raise Problem(
+        raise Found(
             constants.LENGTH.at(operation.span, what=what, found=len(owner.items), wanted=count, repair="")
         )
     return _fold_members(owner, values, Operation(operation.callee, span=operation.span), frame, lowering)
@@ -371,7 +372,7 @@ def _call_instance(
             wanted=f"at most {len(inputs)}",
             repair="",
         )
-        raise Problem(finding)
+        raise Found(finding)
     for number, port in enumerate(inputs):
         _bind_input(port, values[number] if number < len(values) else None, inner, operation, lowering)
         name = port.name or "in"
@@ -379,7 +380,7 @@ def _call_instance(
             inner.bound[name] = annotate_port(inner.bound[name], port, name, inner, lowering)
     if lowering.depth >= DEEPEST:
         what = f"the nesting of '{inner.name}'"
-        raise Problem(syntax.LIMIT.at(operation.span, what=what, limit=DEEPEST, option="max_depth"))
+        raise Found(syntax.LIMIT.at(operation.span, what=what, limit=DEEPEST, option="max_depth"))
     lowering.depth += 1
     try:
         return lowering.visit(inner, lambda: run_graph(inner, forward, lowering))
@@ -396,11 +397,11 @@ def _bind_input(
         if isinstance(port.type, ScalarType):
             return
         repair = f"'{inner.name}' needs '{name}'"
-        raise Problem(constants.NONE_GIVEN.at(operation.span, name=name, operation=inner.name, repair=repair))
+        raise Found(constants.NONE_GIVEN.at(operation.span, name=name, operation=inner.name, repair=repair))
     inner.bound[name] = value
     if isinstance(value, Tensor) and isinstance(port.type, TensorType):
         for finding in match_type(name, value, port.type, inner, lowering.checks):
-            raise Problem(finding)
+            raise Found(finding)
 
 
 def _call_declared(

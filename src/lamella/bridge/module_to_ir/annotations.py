@@ -8,12 +8,13 @@ from itertools import chain
 from re import Pattern, compile
 
 from lamella.base.dim import Dim
+from lamella.base.errors import Found
 from lamella.bridge.module_to_graph.nodes import Compiled, Mark
 from lamella.bridge.module_to_ir.nodes import Annotation, Json
 from lamella.lang.module import nodes as n
 from lamella.lang.module.annotations import ArgumentValue, read_annotation
 from lamella.lang.module.instantiate import Instance, Known, children
-from lamella.lang.module.instantiate.evaluate import Problem, evaluate_bool
+from lamella.lang.module.instantiate.evaluate import evaluate_bool
 from lamella.lang.module.instantiate.nodes import DictValue
 from lamella.lang.module.nodes import Expr, Selection
 from lamella.lang.module.write.expressions import write_expression
@@ -191,7 +192,7 @@ def _holds(condition: Expr | None, inner: Instance) -> bool:
     """Whether a condition holds; what is wrong with it is for the check to say."""
     try:
         return condition is None or evaluate_bool(condition, inner.values, "the condition")
-    except Problem:
+    except Found:
         return False
 
 

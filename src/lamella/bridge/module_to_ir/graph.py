@@ -11,8 +11,8 @@ from types import MappingProxyType
 
 from lamella.base import dim
 from lamella.base.dim import Condition, Dim, Extent, Logic, Test, TooComplex, Truth
-from lamella.base.dim import Part as Nested
-from lamella.base.dim import Symbol as Unknown
+from lamella.base.dim import DimPart as Nested
+from lamella.base.dim import DimSymbol as Unknown
 from lamella.base.dtype import ElementType, name_in
 from lamella.base.errors import Malformed
 from lamella.base.limits import in_range

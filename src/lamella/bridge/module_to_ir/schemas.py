@@ -13,6 +13,7 @@ from math import prod
 
 from lamella.base import dim
 from lamella.base.dim import Extent, TooComplex
+from lamella.base.errors import Found
 from lamella.bridge.hf_to_module.config import mapped_keys, text_of, type_of
 from lamella.bridge.hf_to_module.weights import (
     FUNCTIONS,
@@ -32,7 +33,7 @@ from lamella.bridge.module_to_ir.nodes import Json
 from lamella.graph.nodes import Graph, Operation, Tensor
 from lamella.lang.module import nodes as n
 from lamella.lang.module.instantiate import Instance, TensorSlot, walk
-from lamella.lang.module.instantiate.evaluate import Problem, evaluate, evaluate_bool
+from lamella.lang.module.instantiate.evaluate import evaluate, evaluate_bool
 from lamella.lang.module.nodes import ConfigParam, Constraint
 from lamella.lang.module.write import write_expression, write_type
 from lamella.lang.module.write.expressions import write_path
@@ -284,7 +285,7 @@ def _read(mapping: n.Mapping, instance: Instance) -> _ActiveMapping | None:
             return None
         parts = mapping.spec.parts if isinstance(mapping.spec, n.Split) else ()
         bounds = [(evaluate(item.low, values), evaluate(item.high, values)) for item in parts]
-    except Problem:
+    except Found:
         return None
     known = tuple((low, high) for low, high in bounds if isinstance(low, int) and isinstance(high, int))
     indices = tuple(index for part in mapping.path.parts for index in part.indices)

@@ -12,11 +12,11 @@ from lamella.bridge.aten.nodes import Result
 from lamella.bridge.nac_to_graph.nodes import Value
 from lamella.graph.build import Builder
 from lamella.graph.nodes import Branch, Graph, Node, Operation, Region, Tensor
-from lamella.graph.rewrite import Fresh, copy_of, defined, made, rename
+from lamella.graph.rewrite import FreshNames, copy_of, defined, rename, results_of
 from lamella.ops.library import Library
 
 
-class _ReturnableNames(Fresh):
+class _ReturnableNames(FreshNames):
     """Names that can be given back, the last ones first."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ class Outputs:
 
     def name(self, tensors: Sequence[Tensor], nodes: Sequence[Node]) -> Graph:
         """The graph whose outputs these are, in the order of the names."""
-        inner = {item.name for node in nodes for item in made(node)}
+        inner = {item.name for node in nodes for item in results_of(node)}
         found: list[Tensor] = []
         for tensor, name in zip(tensors, self._names, strict=True):
             if tensor.name in inner and tensor.name not in self._renamed:

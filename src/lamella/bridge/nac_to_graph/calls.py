@@ -10,6 +10,7 @@ from typing import NamedTuple
 from lamella.base.diagnostic import Rule
 from lamella.base.dim import Dim
 from lamella.base.dtype import F32, ElementType, find
+from lamella.base.errors import Found
 from lamella.base.suggest import nearest
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.nodes import AtenSchema, Operand, Result
@@ -33,9 +34,9 @@ from lamella.lang.nac.nodes import V1_8
 from lamella.lang.nac.operations import standard_operations
 from lamella.lang.nac.rules import graphs as rules
 from lamella.lang.skriptnd.nodes import Dtype, Operator, Parameter
+from lamella.ops.fault import Fault
 from lamella.ops.instance import Definition
 from lamella.ops.library import Library
-from lamella.ops.problem import Fault, Problem
 
 # --- library calls: inputs, attributes and open element types in the order of the definition ----------------
 
@@ -416,12 +417,12 @@ def _show_arguments(given: Sequence[CallArgument]) -> str:
 
 def _first_that_holds(builder: UndoBuilder, readings: Sequence[OverloadReading]) -> Result:
     """The result of the likeliest reading that can be called; what is wrong with the likeliest where none can."""
-    problem: Problem | Fault | None = None
+    problem: Found | Fault | None = None
     for reading in readings:
         mark = builder.mark()
         try:
             return build_call(builder, reading.call, builder.origin)
-        except Problem as found:
+        except Found as found:
             builder.undo(mark)
             problem = problem or found
         except (ArithmeticError, ValueError) as found:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
 from lamella.base.dim import Dim
 from lamella.base.dtype import BOOL
+from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.origin import Origin
 from lamella.bridge.nac_to_graph.builder import Outputs, UndoBuilder, output_names
@@ -58,7 +59,7 @@ from lamella.lang.nac.regions import InstructionBlock, has_blocks, read_blocks
 from lamella.lang.nac.rules import graphs
 from lamella.lang.nac.rules import instructions as rules
 from lamella.lang.nac.rules.container import FIELDS
-from lamella.ops.problem import Fault, Problem
+from lamella.ops.fault import Fault
 
 # --- control flow: blocks of instructions become regions, joined where they end -----------------------------
 
@@ -436,7 +437,7 @@ class _Translator:
                 foreign(self._builder.library, name) if fault.rule == graphs.OPERATION_FOREIGN else fault.rule
             )
             self._report(rule.at(item.span, hint=None, labels=(), index=index, name=name, **fault.values))
-        except Problem as problem:
+        except Found as problem:
             for finding in problem.findings:
                 self._report(self._at_instruction(finding, index, name))
         except (ArithmeticError, ValueError) as problem:

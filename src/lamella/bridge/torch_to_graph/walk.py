@@ -11,7 +11,7 @@ from typing import TypeAlias, cast
 from lamella.base.arrays import Array
 from lamella.base.dim import TooComplex
 from lamella.base.dtype import BOOL, ElementType, Kind
-from lamella.base.errors import Unsupported
+from lamella.base.errors import Found, Unsupported
 from lamella.base.source import NOWHERE
 from lamella.bridge.aten.build import build_call
 from lamella.bridge.aten.nodes import AtenCall, AtenSchema, Operand, Result
@@ -37,7 +37,6 @@ from lamella.bridge.torch_to_graph.report import ExportReport, operation_of
 from lamella.graph.build import Builder
 from lamella.graph.nodes import Tensor
 from lamella.lang.skriptnd.rules import exports
-from lamella.ops.problem import Problem
 
 # --- the arguments of a node as operands of a call, by the names of ATen's parameters -----------------------
 
@@ -352,7 +351,7 @@ class NodeTranslator:
         call = _call_of(row.schema, node, self.value_of)
         try:
             found = build_call(self.builder, call, self.report.places.origin(node))
-        except Problem as problem:
+        except Found as problem:
             if row.how == REFUSE:
                 self.report.missing(node)
             else:
@@ -374,7 +373,7 @@ class NodeTranslator:
         operands = [operand(item, self.value_of) for item in node.args]
         try:
             found = compute_size(name, operands)
-        except (Problem, TooComplex) as problem:
+        except (Found, TooComplex) as problem:
             known = self.symbols.extent(node.meta.get("val"))
             if known is not None:
                 return known
@@ -382,8 +381,8 @@ class NodeTranslator:
             return LOST
         return LOST if found is None else found
 
-    def _refuse(self, node: FxNode, problem: Problem | TooComplex) -> None:
-        if isinstance(problem, Problem):
+    def _refuse(self, node: FxNode, problem: Found | TooComplex) -> None:
+        if isinstance(problem, Found):
             for item in problem.findings:
                 self.report.refused_call(node, item.message, item.hint)
         else:

@@ -6,31 +6,34 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, errors, sort_findings
 from lamella.base.dtype import F32, ElementType
+from lamella.base.errors import Found
+from lamella.base.gc import gc_paused
 from lamella.base.limits import Limits
 from lamella.base.origin import Origin
 from lamella.base.source import Span
 from lamella.graph.compose.bodies import compose_inside
-from lamella.graph.compose.calls import Call
-from lamella.graph.compose.declare import declared_at
+from lamella.graph.compose.calls import BoundCall
+from lamella.graph.compose.declare import declared_at, expect_quantized, report_missing
 from lamella.graph.compose.decompose import compose_call, decompose
 from lamella.graph.compose.operations import rename
-from lamella.graph.compose.quantize import expect_quantized, report_missing
-from lamella.graph.compose.scope.frame import Frame, Meanings
-from lamella.graph.compose.scope.keeping import keeper
-from lamella.graph.compose.scope.names import Scope
-from lamella.graph.compose.scope.room import recursion_room
-from lamella.graph.compose.scope.session import Named, Session, Stop
-from lamella.graph.compose.scope.wanted import Simple
+from lamella.graph.compose.scope import (
+    BodyScope,
+    LabelPath,
+    Session,
+    SingleName,
+    SymbolTable,
+    TensorName,
+    keeper,
+    recursion_limit,
+)
 from lamella.graph.nodes import Argument, Graph, Loop, Pack, Region, Tensor
 from lamella.graph.rewrite import uses
 from lamella.lang.skriptnd.rules import graphs as rules
-from lamella.ops.graphs import bind_graph
 from lamella.ops.instance import Declared, Definition, Instance, Value
-from lamella.ops.library import Module
-from lamella.ops.problem import Problem
+from lamella.ops.instantiate import bind_graph
+from lamella.ops.library import LoadedModule
 from lamella.ops.scalars.values import Unknown
 
 # --- the graph of a module, composed from its text ----------------------------------------------------------
@@ -44,7 +47,7 @@ class Composed(NamedTuple):
 
 
 def compose(
-    module: Module,
+    module: LoadedModule,
     graph: str | None = None,
     attributes: Mapping[str, Value] | None = None,
     types: Mapping[str, ElementType] | None = None,
@@ -60,18 +63,16 @@ def compose(
         return Composed(None, (_no_graph(module, graph or ""),))
     session = Session(module.library, keeper(module.library, keep), limits or module.library.limits)
     found = None
-    with collector_paused(), recursion_room(session.limits):
+    with gc_paused(), recursion_limit(session.limits):
         try:
             found = _compose_graph(session, chosen, attributes or {}, types or {})
-        except Stop as stop:
-            session.report(None, stop.finding)
-        except Problem as problem:
+        except Found as problem:
             session.report(None, *problem.findings)
     findings = tuple(sort_findings(session.findings))
     return Composed(None if errors(findings) else found, findings)
 
 
-def _no_graph(module: Module, name: str) -> Diagnostic:
+def _no_graph(module: LoadedModule, name: str) -> Diagnostic:
     names = ", ".join(f"'{item.operator.name}'" for item in module.graphs) or "none"
     span = module.graphs[0].operator.span if module.graphs else module.document.span
     return rules.NO_GRAPH.at(span, name=name, graphs=names)
@@ -85,11 +86,11 @@ def _compose_graph(
 ) -> Graph | None:
     operator = definition.operator
     instance = bind_graph(session.library, definition, attributes, types)
-    call = Call(
+    call = BoundCall(
         instance,
-        Scope(),
+        LabelPath(),
         None,
-        [Simple(Named(item.name, True, True)) for item in instance.outputs],
+        [SingleName(TensorName(item.name, True, True)) for item in instance.outputs],
         operator.span,
     )
     frame = _open_graph(session, instance)
@@ -129,41 +130,41 @@ def _without_idle(graph: Graph, own: Collection[str]) -> Graph:
     return replace(graph, variables=tuple(variables))
 
 
-def _open_graph(session: Session, instance: Instance) -> Frame:
+def _open_graph(session: Session, instance: Instance) -> BodyScope:
     """The frame of the main graph; its inputs are not there yet."""
     real = instance.symbols.get("real")
-    return Frame(
+    return BodyScope(
         session=session,
         module=instance.definition.module,
         compiler=session.library.plan(instance.definition).compiler,
         types=instance.types,
         real=real if isinstance(real, ElementType) else F32,
-        env=Meanings(instance.symbols),
-        scope=Scope(),
+        env=SymbolTable(instance.symbols),
+        scope=LabelPath(),
         origin=None,
         exposed=True,
-        outputs={item.name: Simple(Named(item.name, True, True)) for item in instance.outputs},
+        outputs={item.name: SingleName(TensorName(item.name, True, True)) for item in instance.outputs},
     )
 
 
-def _input(frame: Frame, declared: Declared, origin: Origin | None) -> Argument:
+def _input(frame: BodyScope, declared: Declared, origin: Origin | None) -> Argument:
     """An input of the graph: a tensor, a pack of them, or a pack whose length the run tells."""
     session, name, element = frame.session, declared.name, declared.element
     made: Argument
     if declared.items is not None:
         pairs = enumerate(declared.items)
         made = tuple(
-            session.tensor(Named(f"{name}:{k + 1}", True), element, shape, origin) for k, shape in pairs
+            session.tensor(TensorName(f"{name}:{k + 1}", True), element, shape, origin) for k, shape in pairs
         )
     elif declared.size is not None:
         made = Pack(session.names.fresh(name), element, declared.shape or (), declared.size, origin=origin)
     else:
-        made = session.tensor(Named(name, True), element, declared.shape or (), origin)
+        made = session.tensor(TensorName(name, True), element, declared.shape or (), origin)
     frame.env[name] = made
     return made
 
 
-def _output(frame: Frame, declared: Declared, value: object, span: Span) -> Argument:
+def _output(frame: BodyScope, declared: Declared, value: object, span: Span) -> Argument:
     """An output under its declared name; another name for a tensor is a tensor of its own."""
     if isinstance(value, Tensor):
         return _own(frame, value, declared.name, span)
@@ -173,21 +174,21 @@ def _output(frame: Frame, declared: Declared, value: object, span: Span) -> Argu
     return _own_pack(frame, value, declared.name, span) if isinstance(value, Pack) else None
 
 
-def _own_pack(frame: Frame, pack: Pack, name: str, span: Span) -> Pack:
+def _own_pack(frame: BodyScope, pack: Pack, name: str, span: Span) -> Pack:
     """A pack under its declared name; another name for a pack is a loop that gives its tensors again."""
     if pack.name == name:
         return pack
     session, origin = frame.session, Origin(name, span, frame.origin)
-    item = session.tensor(Named(f"{name}.item"), pack.element, pack.shape, origin)
-    made = replace(pack, name=session.take(Named(name, True, True)), origin=origin)
+    item = session.tensor(TensorName(f"{name}.item"), pack.element, pack.shape, origin)
+    made = replace(pack, name=session.take(TensorName(name, True, True)), origin=origin)
     session.nodes.append(Loop((), (pack,), Region((item,), (), (item,)), (made,), origin=origin))
     return made
 
 
-def _own(frame: Frame, tensor: Tensor, name: str, span: Span) -> Tensor:
+def _own(frame: BodyScope, tensor: Tensor, name: str, span: Span) -> Tensor:
     if tensor.name == name:
         return tensor
-    return rename(frame, tensor, Named(name, True, True), span)
+    return rename(frame, tensor, TensorName(name, True, True), span)
 
 
 __all__ = ["Composed", "compose", "compose_call", "decompose"]

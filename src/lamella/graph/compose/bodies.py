@@ -8,21 +8,35 @@ from typing import NamedTuple
 from lamella.base import dim
 from lamella.base.diagnostic import Diagnostic, Label
 from lamella.base.dim import Condition, Dim, Extent
+from lamella.base.errors import Found
 from lamella.base.origin import Origin
 from lamella.base.source import Span
 from lamella.graph import nodes as graph
-from lamella.graph.compose.calls import Call, bind_call
-from lamella.graph.compose.declare import declare, open_frame, update
-from lamella.graph.compose.flow.loops import compose_loop
-from lamella.graph.compose.flow.regions import Compose, Part, compose_condition, compose_part, settle_shape
-from lamella.graph.compose.flow.steps import Steps, scan, start_value
-from lamella.graph.compose.operations import as_tensor, keep_whole, rename
-from lamella.graph.compose.quantize import expect_quantized
-from lamella.graph.compose.scope.frame import Frame, Place
-from lamella.graph.compose.scope.session import Named
-from lamella.graph.compose.scope.wanted import UNNAMED, Simple, Wanted, names_in, pack_of, spread
-from lamella.graph.compose.types import check_type, fits
-from lamella.graph.compose.values import describe, describe_type, need
+from lamella.graph.compose.calls import BoundCall, bind_call, describe, describe_type, need
+from lamella.graph.compose.declare import declare, expect_quantized, open_body, update
+from lamella.graph.compose.flow import (
+    Compose,
+    ComposedRegion,
+    ScannedPacks,
+    compose_condition,
+    compose_loop,
+    compose_part,
+    scan,
+    settle_shape,
+    start_value,
+)
+from lamella.graph.compose.operations import as_tensor, check_type, fits, keep_whole, rename
+from lamella.graph.compose.scope import (
+    UNNAMED,
+    BodyScope,
+    ResultNames,
+    ResultPlace,
+    SingleName,
+    TensorName,
+    names_in,
+    pack_of,
+    spread,
+)
 from lamella.graph.nodes import Pack, Region, Shape, Tensor
 from lamella.lang.skriptnd.nodes import (
     Block,
@@ -41,13 +55,14 @@ from lamella.lang.skriptnd.nodes import (
 )
 from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.instance import Check, Declared
-from lamella.ops.problem import Problem
 from lamella.ops.scalars.values import Unknown, word_of
 
 # --- branches: decided before the run where the condition is known, by the run otherwise --------------------
 
 
-def compose_branch(frame: Frame, branch: Branch, place: Place, compose: Compose) -> Sequence[object]:
+def compose_branch(
+    frame: BodyScope, branch: Branch, place: ResultPlace, compose: Compose
+) -> Sequence[object]:
     """Compose what can be taken: a case that is known to fail vanishes, one that is known to hold is the last."""
     cases: list[tuple[Callee, Callee]] = []
     otherwise = branch.otherwise
@@ -64,7 +79,7 @@ def compose_branch(frame: Frame, branch: Branch, place: Place, compose: Compose)
     return _compose_cases(frame, tests, callees, place, compose)
 
 
-def _known_truth(frame: Frame, condition: Callee) -> bool | None:
+def _known_truth(frame: BodyScope, condition: Callee) -> bool | None:
     """The value of a condition before the run; None where only the run tells."""
     if isinstance(condition, Invocation | Block):
         return None
@@ -73,11 +88,11 @@ def _known_truth(frame: Frame, condition: Callee) -> bool | None:
         return value
     if isinstance(value, Tensor) or word_of(value) == "bool":
         return None
-    raise Problem(rules.CONDITION.at(condition.span, found=describe(value)))
+    raise Found(rules.CONDITION.at(condition.span, found=describe(value)))
 
 
 def _compose_cases(
-    frame: Frame, tests: Sequence[Callee], callees: Sequence[Callee], place: Place, compose: Compose
+    frame: BodyScope, tests: Sequence[Callee], callees: Sequence[Callee], place: ResultPlace, compose: Compose
 ) -> Sequence[object]:
     """A branch of the graph: every condition and every consequent is a region of its own."""
     calls = [item for item in (*tests, *callees) if isinstance(item, Invocation | Block)]
@@ -87,7 +102,7 @@ def _compose_cases(
     attempts = [compose_part(frame, item, label, compose) for item in callees]
     parts = [item for item in attempts if item is not None]
     if len(parts) < len(attempts) or None in conditions:
-        raise Problem()
+        raise Found()
     origin = Origin("if", place.span, frame.origin)
     rows = [row for number in range(_branches_count(parts)) for row in _rows(frame, parts, number, place)]
     hidden = frame.session.since(mark)
@@ -101,27 +116,27 @@ def _compose_cases(
     return _regroup(parts[0].values, outputs)
 
 
-class Row(NamedTuple):
+class BranchResult(NamedTuple):
     """One tensor of the results: its number, what it is called, and which tensor each branch gives for it."""
 
     number: int
-    named: Named
+    named: TensorName
     tensors: tuple[Tensor, ...]
     span: Span
 
 
-def _branches_count(parts: Sequence[Part]) -> int:
+def _branches_count(parts: Sequence[ComposedRegion]) -> int:
     """How many results the branches give, all the same number."""
     fewest = min(len(part.values) for part in parts)
     if any(len(part.values) != fewest for part in parts):
         number = fewest + 1
-        raise Problem(
-            rules.BRANCHES_DIFFER.at(parts[-1].span, number=number, first="given", second="missing")
-        )
+        raise Found(rules.BRANCHES_DIFFER.at(parts[-1].span, number=number, first="given", second="missing"))
     return fewest
 
 
-def _rows(frame: Frame, parts: Sequence[Part], number: int, place: Place) -> Iterator[Row]:
+def _rows(
+    frame: BodyScope, parts: Sequence[ComposedRegion], number: int, place: ResultPlace
+) -> Iterator[BranchResult]:
     """The tensors of one result, branch by branch; a pack has several."""
     values = [part.values[number] for part in parts]
     sizes = {len(item) if isinstance(item, tuple) else None for item in values}
@@ -136,24 +151,26 @@ def _rows(frame: Frame, parts: Sequence[Part], number: int, place: Place) -> Ite
         raise _differ(number, values, parts[-1].span)
 
 
-def _row(frame: Frame, number: int, named: Named | None, values: Sequence[object], span: Span) -> Row:
+def _row(
+    frame: BodyScope, number: int, named: TensorName | None, values: Sequence[object], span: Span
+) -> BranchResult:
     like = next((item for item in values if isinstance(item, Tensor)), None)
     tensors = tuple(as_tensor(frame, item, f"result {number + 1}", span, like) for item in values)
     if len({(item.element, len(item.shape)) for item in tensors}) > 1:
         raise _differ(number, tensors, span)
-    return Row(number, named or Named(frame.scope.name("result")), tensors, span)
+    return BranchResult(number, named or TensorName(frame.scope.name("result")), tensors, span)
 
 
-def _differ(number: int, values: Sequence[object], span: Span) -> Problem:
+def _differ(number: int, values: Sequence[object], span: Span) -> Found:
     words = list(dict.fromkeys(describe(item) for item in values))
-    return Problem(rules.BRANCHES_DIFFER.at(span, number=number + 1, first=words[0], second=words[-1]))
+    return Found(rules.BRANCHES_DIFFER.at(span, number=number + 1, first=words[0], second=words[-1]))
 
 
-def _output(frame: Frame, row: Row, hidden: frozenset[str], origin: Origin) -> Tensor:
+def _output(frame: BodyScope, row: BranchResult, hidden: frozenset[str], origin: Origin) -> Tensor:
     session = frame.session
     name = session.take(row.named)
     shape = settle_shape(session, name, [item.shape for item in row.tensors], hidden)
-    named = Named(name, row.named.exposed)
+    named = TensorName(name, row.named.exposed)
     return session.tensor(named, row.tensors[0].element, shape, origin, taken=True)
 
 
@@ -168,7 +185,7 @@ def _regroup(values: Sequence[object], outputs: Sequence[Tensor]) -> Sequence[ob
 # --- the outputs of a body: what was composed for them, held against what is declared -----------------------
 
 
-def give_outputs(frame: Frame, call: Call) -> tuple[object, ...]:
+def give_outputs(frame: BodyScope, call: BoundCall) -> tuple[object, ...]:
     """The values of the declared outputs; one that failed is unusable and spoils no other.
 
     What only the run can compare is left to it.
@@ -180,8 +197,8 @@ def give_outputs(frame: Frame, call: Call) -> tuple[object, ...]:
             pairs = zip(found, wanted, strict=True)
             for condition, bound in [item for pair in pairs for item in _compare(seen, *pair)]:
                 span = _span(call.instance.definition.operator, declared.name)
-                told = f"{_finding(call, declared, value, span).message}{bound}"
-                frame.session.leave([Check(condition, told, span)])
+                details = f"{_finding(call, declared, value, span).message}{bound}"
+                frame.session.leave([Check(condition, details, span)])
     return values
 
 
@@ -209,18 +226,18 @@ def _compare(seen: dict[Extent, Extent], found: Extent, wanted: Extent) -> Itera
         yield within, f", with an extent of at most {high}"
 
 
-def _give(frame: Frame, call: Call, declared: Declared) -> object:
+def _give(frame: BodyScope, call: BoundCall, declared: Declared) -> object:
     value = frame.env.find(declared.name)
     if isinstance(value, Unknown):
         return value
     try:
         return _checked(frame, call, declared, value)
-    except Problem as problem:
-        frame.session.report(frame.origin, *problem.findings)
-        return Unknown(Problem())
+    except Found as problem:
+        frame.session.collect(frame.origin, problem)
+        return Unknown(Found())
 
 
-def _checked(frame: Frame, call: Call, declared: Declared, value: object) -> object:
+def _checked(frame: BodyScope, call: BoundCall, declared: Declared, value: object) -> object:
     """A composed output; a scalar is a constant of rank 0."""
     operator = call.instance.definition.operator
     span = _span(operator, declared.name)
@@ -234,19 +251,21 @@ def _checked(frame: Frame, call: Call, declared: Declared, value: object) -> obj
             return value
     elif declared.items is None and declared.size is None and not isinstance(value, tuple | Pack | None):
         return _tensor(frame, call, declared, value, declared.shape)
-    raise Problem(_finding(call, declared, value, span))
+    raise Found(_finding(call, declared, value, span))
 
 
-def _tensor(frame: Frame, call: Call, declared: Declared, value: object, shape: Shape | None) -> Tensor:
+def _tensor(
+    frame: BodyScope, call: BoundCall, declared: Declared, value: object, shape: Shape | None
+) -> Tensor:
     span = _span(call.instance.definition.operator, declared.name)
     like = Tensor("", declared.element, ())
     found = as_tensor(frame, value, f"output '{declared.name}'", span, like)
     if found.element == declared.element and (shape is None or fits(found.shape, shape)):
         return found
-    raise Problem(_finding(call, declared, found, span))
+    raise Found(_finding(call, declared, found, span))
 
 
-def _finding(call: Call, declared: Declared, value: object, span: Span) -> Diagnostic:
+def _finding(call: BoundCall, declared: Declared, value: object, span: Span) -> Diagnostic:
     name = call.instance.definition.name
     found = "never" if value is None else describe(value)
     hint = rules.OPEN_PACK if isinstance(value, Pack) else None
@@ -274,7 +293,7 @@ def _span(operator: Operator, name: str) -> Span:
 # --- unrolled loops: the body again and again, in place -----------------------------------------------------
 
 
-def unroll(frame: Frame, loop: Loop, place: Place, compose: Compose) -> Sequence[object]:
+def unroll(frame: BodyScope, loop: Loop, place: ResultPlace, compose: Compose) -> Sequence[object]:
     """The body once for each step, with the index as a number and new tensors for what is carried."""
     steps = scan(frame, loop)
     count = _count(frame, loop, steps)
@@ -289,7 +308,7 @@ def unroll(frame: Frame, loop: Loop, place: Place, compose: Compose) -> Sequence
                 _step_name(inner, loop, place, number == count - 1, item) for item in range(len(carried))
             ]
             names += [item[number] for item in wanted]
-            found = need(compose(inner, loop.body, Place(names, place.label, loop.body.span)))
+            found = need(compose(inner, loop.body, ResultPlace(names, place.label, loop.body.span)))
             carried = _carried(loop, found)
             packed.append(found[len(carried) :])
     if not packed:
@@ -297,26 +316,28 @@ def unroll(frame: Frame, loop: Loop, place: Place, compose: Compose) -> Sequence
     return (*carried, *zip(*packed, strict=False))
 
 
-def _count(frame: Frame, loop: Loop, steps: Steps) -> int:
+def _count(frame: BodyScope, loop: Loop, steps: ScannedPacks) -> int:
     """How many steps there are."""
     test = loop.before or loop.after
     if test is not None:
-        raise Problem(rules.UNKNOWN_UNROLL.at(test.span, found="up to a condition"))
+        raise Found(rules.UNKNOWN_UNROLL.at(test.span, found="up to a condition"))
     expr = loop.iteration.count if loop.iteration is not None else None
     value = None if expr is None else frame.value(expr)
     length = steps.length if value is None else value
     if length is None:
-        raise Problem(rules.LOOP_WITHOUT_END.at(loop.span))
+        raise Found(rules.LOOP_WITHOUT_END.at(loop.span))
     if type(length) is not int or isinstance(steps.length, int | None) is False:
-        raise Problem(rules.UNKNOWN_UNROLL.at(loop.span, found=describe(length)))
+        raise Found(rules.UNKNOWN_UNROLL.at(loop.span, found=describe(length)))
     most = steps.length
     if length < 0 or (isinstance(most, int) and length > most):
         wanted = "at least 0" if length < 0 else f"at most {most}, the number of scanned items"
-        raise Problem(rules.LOOP_COUNT.at(loop.span, found=length, wanted=wanted))
+        raise Found(rules.LOOP_COUNT.at(loop.span, found=length, wanted=wanted))
     return length
 
 
-def _bind(frame: Frame, loop: Loop, carried: Sequence[object], steps: Steps, number: int) -> Frame:
+def _bind(
+    frame: BodyScope, loop: Loop, carried: Sequence[object], steps: ScannedPacks, number: int
+) -> BodyScope:
     """A frame in which the names of the loop have their values of one step."""
     inner = frame.inside(frame.scope.at_step(number + 1), {})
     for item, value in zip(loop.carried, carried, strict=True):
@@ -332,45 +353,45 @@ def _bind(frame: Frame, loop: Loop, carried: Sequence[object], steps: Steps, num
 def _carried(loop: Loop, found: Sequence[object]) -> Sequence[object]:
     if len(found) < len(loop.carried):
         name, after = loop.carried[len(found)].name, f"only {len(found)} results"
-        raise Problem(rules.CARRIED.at(loop.body.span, name=name, before="a tensor", after=after))
+        raise Found(rules.CARRIED.at(loop.body.span, name=name, before="a tensor", after=after))
     return found[: len(loop.carried)]
 
 
-def _step_name(frame: Frame, loop: Loop, place: Place, last: bool, number: int) -> Wanted:
+def _step_name(frame: BodyScope, loop: Loop, place: ResultPlace, last: bool, number: int) -> ResultNames:
     """The last value that is carried is the loop's result; those before are named after their step."""
     if last:
         return place.names(number + 1)[number]
-    return Simple(Named(frame.scope.name(loop.carried[number].name)))
+    return SingleName(TensorName(frame.scope.name(loop.carried[number].name)))
 
 
-def _wanted(loop: Loop, place: Place, count: int) -> list[list[Wanted]]:
+def _wanted(loop: Loop, place: ResultPlace, count: int) -> list[list[ResultNames]]:
     """For each packed result the names of its steps."""
     packs = (place.wanted or ())[len(loop.carried) :]
-    return [[UNNAMED if item is None else Simple(item) for item in pack.items(count)] for pack in packs]
+    return [[UNNAMED if item is None else SingleName(item) for item in pack.items(count)] for pack in packs]
 
 
 # --- what a component gives to the names on its left side ---------------------------------------------------
 
 
-def assign(frame: Frame, component: Component, values: Sequence[object]) -> None:
+def assign(frame: BodyScope, component: Component, values: Sequence[object]) -> None:
     """Give the names of a component their values."""
     if len(values) != len(component.results):
         callee = component.value
         what = callee.operator if isinstance(callee, Invocation) else "the right side"
         wanted, found = len(component.results), len(values)
-        raise Problem(rules.RESULT_COUNT.at(component.span, wanted=wanted, what=what, found=found))
+        raise Found(rules.RESULT_COUNT.at(component.span, wanted=wanted, what=what, found=found))
     for pattern, value in zip(component.results, values, strict=True):
         _assign_pattern(frame, pattern, value)
 
 
-def _assign_pattern(frame: Frame, pattern: Pattern, value: object) -> None:
+def _assign_pattern(frame: BodyScope, pattern: Pattern, value: object) -> None:
     if isinstance(value, Unknown):
         fail(frame, [pattern])
     elif isinstance(pattern, Result):
         _assign_name(frame, pattern, value)
     elif isinstance(pattern, ListPattern):
         if not isinstance(value, tuple):
-            raise Problem(
+            raise Found(
                 rules.WRONG_VALUE.at(
                     pattern.span, what="the right side", found=describe(value), wanted="a pack"
                 )
@@ -379,7 +400,7 @@ def _assign_pattern(frame: Frame, pattern: Pattern, value: object) -> None:
             _assign_name(frame, item, part)
 
 
-def _assign_name(frame: Frame, item: Result, value: object) -> None:
+def _assign_name(frame: BodyScope, item: Result, value: object) -> None:
     pack = pack_of(item)
     if pack is not None and pack.length is not None and not isinstance(pack.length, Omitted):
         wanted = frame.value(pack.length)
@@ -391,13 +412,13 @@ def _assign_name(frame: Frame, item: Result, value: object) -> None:
             finding = rules.RESULT_TYPE.at(
                 item.span, hint=hint, name=item.name, declared=declared, found=shown
             )
-            raise Problem(finding)
+            raise Found(finding)
     if item.type is not None:
         check_type(frame, value, item.type, item.name)
     frame.env[item.name] = _named(frame, item, value)
 
 
-def _named(frame: Frame, item: Result, value: object) -> object:
+def _named(frame: BodyScope, item: Result, value: object) -> object:
     """The value; another name for a tensor becomes a tensor of its own where `@quantize` speaks of it."""
     wanted = frame.name(item.name).single()
     if not isinstance(value, Tensor) or wanted is None or wanted.name == value.name:
@@ -407,22 +428,22 @@ def _named(frame: Frame, item: Result, value: object) -> object:
     return rename(frame, value, wanted, item.span)
 
 
-def fail(frame: Frame, patterns: Sequence[Pattern]) -> None:
+def fail(frame: BodyScope, patterns: Sequence[Pattern]) -> None:
     """Make names unusable; whoever uses them fails without a word, for the reason was reported."""
     for pattern in patterns:
         for item in names_in(pattern):
-            frame.env[item.name] = Unknown(Problem())
+            frame.env[item.name] = Unknown(Found())
 
 
-def compose_body(frame: Frame, call: Call) -> Sequence[object]:
+def compose_body(frame: BodyScope, call: BoundCall) -> Sequence[object]:
     """The components of a call's operator, in the place of the call; gives the values of its outputs."""
     with frame.session.deeper(call.span):
-        inner = open_frame(frame, call)
+        inner = open_body(frame, call)
         expect_quantized(inner, call.instance.definition)
         return compose_inside(inner, call)
 
 
-def compose_inside(frame: Frame, call: Call) -> Sequence[object]:
+def compose_inside(frame: BodyScope, call: BoundCall) -> Sequence[object]:
     """The components of an operator, in a frame in which its inputs have their meaning."""
     operator = call.instance.definition.operator
     frame.session.leave(call.instance.checks)
@@ -433,12 +454,12 @@ def compose_inside(frame: Frame, call: Call) -> Sequence[object]:
     return give_outputs(frame, call)
 
 
-def passes_scope(call: Call, components: Sequence[Component]) -> bool:
+def passes_scope(call: BoundCall, components: Sequence[Component]) -> bool:
     """Whether an operator is nothing but one component, which then stands in the scope of the operator itself."""
     return len(components) == 1 and not call.instance.variables and not call.instance.constants
 
 
-def compose_components(frame: Frame, components: Sequence[Component], labelled: bool = True) -> None:
+def compose_components(frame: BodyScope, components: Sequence[Component], labelled: bool = True) -> None:
     """Compose components in order; one that fails leaves its results unusable and the rest goes on."""
     names = frame.session.names
     for component in components:
@@ -449,14 +470,14 @@ def compose_components(frame: Frame, components: Sequence[Component], labelled: 
         frame.session.spend(1, component.span)
         try:
             _compose_component(frame, component, labelled)
-        except Problem as problem:
-            frame.session.report(frame.origin, *problem.findings)
+        except Found as problem:
+            frame.session.collect(frame.origin, problem)
             fail(frame, component.results)
 
 
-def _compose_component(frame: Frame, component: Component, labelled: bool) -> None:
+def _compose_component(frame: BodyScope, component: Component, labelled: bool) -> None:
     wanted = [frame.wanted(pattern) for pattern in component.results]
-    place = Place(wanted, _automatic_label(component) if labelled else None, component.span)
+    place = ResultPlace(wanted, _automatic_label(component) if labelled else None, component.span)
     value = component.value
     if isinstance(value, Branch):
         found = compose_branch(frame, value, place, compose_callee)
@@ -473,7 +494,7 @@ def _automatic_label(component: Component) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def compose_callee(frame: Frame, callee: Callee, place: Place) -> Sequence[object]:
+def compose_callee(frame: BodyScope, callee: Callee, place: ResultPlace) -> Sequence[object]:
     """The results of an invocation, a block or an expression."""
     if isinstance(callee, Invocation):
         call = bind_call(frame, callee, place)
@@ -484,7 +505,7 @@ def compose_callee(frame: Frame, callee: Callee, place: Place) -> Sequence[objec
     return (frame.value(callee),)
 
 
-def _compose_block(frame: Frame, block: Block, place: Place) -> Sequence[object]:
+def _compose_block(frame: BodyScope, block: Block, place: ResultPlace) -> Sequence[object]:
     with frame.session.deeper(block.span):
         wanted = place.names(len(block.results))
         inner = frame.inside(frame.behind(block.label or place.label), dict(_yielded(block, wanted)))
@@ -492,16 +513,16 @@ def _compose_block(frame: Frame, block: Block, place: Place) -> Sequence[object]
         return [_settle(inner, item) for item in block.results]
 
 
-def _settle(frame: Frame, result: Expr) -> object:
+def _settle(frame: BodyScope, result: Expr) -> object:
     """What a block yields; what cannot be had spoils no other result."""
     try:
         return frame.value(result)
-    except Problem as problem:
-        frame.session.report(frame.origin, *problem.findings)
-        return Unknown(Problem())
+    except Found as problem:
+        frame.session.collect(frame.origin, problem)
+        return Unknown(Found())
 
 
-def _yielded(block: Block, wanted: Sequence[Wanted]) -> Iterator[tuple[str, Wanted]]:
+def _yielded(block: Block, wanted: Sequence[ResultNames]) -> Iterator[tuple[str, ResultNames]]:
     """What a block yields under the name it has inside goes by the name it gets outside."""
     own = {item.name for part in block.components for pattern in part.results for item in names_in(pattern)}
     seen: set[str] = set()

@@ -5,33 +5,120 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from lamella.base.dtype import F32, ElementType
+from lamella.base.errors import Found
 from lamella.base.origin import Origin
 from lamella.base.source import Span
-from lamella.graph.compose.calls import Call
-from lamella.graph.compose.operations import argument_of, as_tensor
-from lamella.graph.compose.scope.frame import Frame, Meanings
-from lamella.graph.compose.scope.names import Scope
-from lamella.graph.compose.scope.session import Named
-from lamella.graph.compose.scope.wanted import UNNAMED, names_in
-from lamella.graph.compose.values import describe
-from lamella.graph.nodes import Constant, Shape, Tensor, Update
+from lamella.graph.compose.calls import BoundCall, describe, find_operator, given_attributes, given_types
+from lamella.graph.compose.operations import argument_of, as_tensor, rename
+from lamella.graph.compose.scope import (
+    UNNAMED,
+    BodyScope,
+    LabelPath,
+    Session,
+    SingleName,
+    SymbolTable,
+    TensorName,
+    names_in,
+)
+from lamella.graph.nodes import Constant, Quantization, Shape, Tensor, Update
+from lamella.lang.skriptnd import nodes
 from lamella.lang.skriptnd.nodes import Component, Operator
 from lamella.lang.skriptnd.rules import graphs as rules
-from lamella.ops.instance import Declared
-from lamella.ops.problem import Problem
+from lamella.ops.instance import Declared, Definition
+from lamella.ops.instantiate import instantiate
 from lamella.ops.scalars.values import Unknown
 
+# --- `@quantize`: entries that wait for the tensors they name -----------------------------------------------
 
-def open_frame(frame: Frame, call: Call) -> Frame:
+
+HIDDEN = "only variables, constants and the tensors of graphs and 'public' operators can be named"
+
+
+class QuantizeEntry:
+    """One line of `@quantize`, until its tensor is made."""
+
+    def __init__(self, frame: BodyScope, text: nodes.Quantization) -> None:
+        self.frame = frame
+        self.text = text
+        self.used = False
+        self.hidden = False
+
+    def bind(self, tensor: Tensor) -> Quantization | None:
+        """The quantisation of the tensor; None where the operator does not take it, which is reported."""
+        self.used = True
+        frame, text = self.frame, self.text
+        try:
+            definition = find_operator(frame, text.operator, text.span)
+            attributes = given_attributes(frame, text.attributes)
+            types = given_types(frame, definition, text.types)
+            bound = instantiate(
+                frame.session.library, definition, [tensor], attributes, types, span=text.span
+            )
+        except Found as problem:
+            frame.session.collect(frame.origin, problem)
+            return None
+        return Quantization(definition.name, bound.attributes)
+
+    def miss(self) -> None:
+        """Remember that only a hidden tensor has the name."""
+        self.hidden = True
+
+    def report(self) -> None:
+        """Say so where no tensor came."""
+        if not self.used:
+            hint = HIDDEN if self.hidden else ""
+            finding = rules.NO_TENSOR_TO_QUANTIZE.at(self.text.span, hint=hint, name=self.text.tensor)
+            self.frame.session.report(self.frame.origin, finding)
+
+
+def expect_quantized(frame: BodyScope, definition: Definition) -> None:
+    """Wait for the tensors that an operator's `@quantize` names, and find those that others wait for here.
+
+    A name may be full, as in `main.G.a`, or relative to the graph, as in `a`.
+    """
+    session, operator = frame.session, definition.operator
+    for item in operator.items("quantize"):
+        if isinstance(item, nodes.Quantization):
+            tensor = item.tensor.removeprefix(f"{definition.name}.")
+            session.quantizers[f"{frame.scope.prefix}{tensor}"] = QuantizeEntry(frame, item)
+    if frame.exposed and session.quantizers:
+        _share_names(frame, operator)
+
+
+def _share_names(frame: BodyScope, operator: nodes.Operator) -> None:
+    """The outputs of a public operator have two names, the caller's and their own; its inputs become copies."""
+    session = frame.session
+    renamed = dict(frame.outputs)
+    for name, wanted in frame.outputs.items():
+        entry, given = session.quantizers.get(frame.scope.name(name)), wanted.single()
+        if entry is not None and given is not None:
+            session.quantizers[given.name] = entry
+            renamed[name] = SingleName(TensorName(given.name, True, given.promised))
+    frame.outputs = renamed
+    for parameter in operator.parameters("input"):
+        name, tensor = frame.scope.name(parameter.name), frame.env.find(parameter.name)
+        entry = session.quantizers.get(name)
+        if isinstance(entry, QuantizeEntry) and isinstance(tensor, Tensor) and frame.origin is not None:
+            frame.env[parameter.name] = rename(frame, tensor, TensorName(name, True), entry.text.span)
+
+
+def report_missing(session: Session) -> None:
+    """Report the entries for which no tensor came."""
+    for entry in dict.fromkeys(session.quantizers.values()):
+        if isinstance(entry, QuantizeEntry):
+            entry.report()
+
+
+def open_body(frame: BodyScope, call: BoundCall) -> BodyScope:
     """The frame of an operator's body, in which its inputs are tensors and its outputs go by the caller's names."""
     instance = call.instance
     operator = instance.definition.operator
-    env = Meanings(instance.symbols)
+    env = SymbolTable(instance.symbols)
     for name, _ in instance.inputs:
         env[name] = argument_of(frame, instance.symbols[name], call.span)
     real = instance.symbols.get("real")
     wanted = zip(instance.outputs, call.wanted, strict=True)
-    return Frame(
+    return BodyScope(
         session=frame.session,
         module=instance.definition.module,
         compiler=frame.session.library.plan(instance.definition).compiler,
@@ -48,7 +135,7 @@ def open_frame(frame: Frame, call: Call) -> Frame:
 # --- constants and variables --------------------------------------------------------------------------------
 
 
-def declare(frame: Frame, call: Call) -> None:
+def declare(frame: BodyScope, call: BoundCall) -> None:
     """Make the constants and variables of a call; both always go by their scoped names."""
     session, instance = frame.session, call.instance
     for declared, value in instance.constants:
@@ -63,7 +150,7 @@ def declare(frame: Frame, call: Call) -> None:
         frame.env[declared.name] = made[0] if declared.items is None else tuple(made)
 
 
-def _declared(frame: Frame, declared: Declared, call: Call) -> Iterator[Tensor]:
+def _declared(frame: BodyScope, declared: Declared, call: BoundCall) -> Iterator[Tensor]:
     """The tensors of a constant or variable, a packed one with numbers."""
     name = frame.scope.name(declared.name)
     if declared.items is None:
@@ -72,17 +159,17 @@ def _declared(frame: Frame, declared: Declared, call: Call) -> Iterator[Tensor]:
         yield _storable(frame, f"{name}:{number + 1}", declared, shape, call)
 
 
-def _storable(frame: Frame, name: str, declared: Declared, shape: Shape, call: Call) -> Tensor:
+def _storable(frame: BodyScope, name: str, declared: Declared, shape: Shape, call: BoundCall) -> Tensor:
     """A tensor that has exactly this name; a graph that is called again has the same variables."""
     session = frame.session
     known = session.variables.get(name)
-    rooted = call.scope == Scope(f"{call.instance.definition.name}.")
+    rooted = call.scope == LabelPath(f"{call.instance.definition.name}.")
     if rooted and known is not None and (known.element, known.shape) == (declared.element, shape):
         return known
     if session.names.is_taken(name):
-        raise Problem(rules.TAKEN_NAME.at(call.span, name=name, operator=call.instance.definition.name))
+        raise Found(rules.TAKEN_NAME.at(call.span, name=name, operator=call.instance.definition.name))
     origin = declared_at(call.instance.definition.operator, declared.name, call.origin)
-    return session.tensor(Named(name, True, True), declared.element, shape, origin)
+    return session.tensor(TensorName(name, True, True), declared.element, shape, origin)
 
 
 def declared_at(operator: Operator, name: str, above: Origin | None) -> Origin | None:
@@ -97,7 +184,9 @@ def declared_at(operator: Operator, name: str, above: Origin | None) -> Origin |
 # --- updates ------------------------------------------------------------------------------------------------
 
 
-def update(frame: Frame, call: Call, compose: Callable[[Frame, Sequence[Component]], None]) -> None:
+def update(
+    frame: BodyScope, call: BoundCall, compose: Callable[[BodyScope, Sequence[Component]], None]
+) -> None:
     """Compose the new values of variables, which they take after the run."""
     operator = call.instance.definition.operator
     components = [item for item in operator.items("update") if isinstance(item, Component)]
@@ -105,7 +194,7 @@ def update(frame: Frame, call: Call, compose: Callable[[Frame, Sequence[Componen
         return
     if frame.session.regions:
         name = call.instance.definition.name
-        raise Problem(rules.UPDATE_IN_FLOW.at(call.span, operator=name))
+        raise Found(rules.UPDATE_IN_FLOW.at(call.span, operator=name))
     variables = {item.name: frame.env[item.name] for item in call.instance.variables}
     compose(frame, components)
     for name, span in _updated(components, variables.keys()):
@@ -123,7 +212,7 @@ def _updated(components: Sequence[Component], variables: Collection[str]) -> Ite
     return ((name, span) for name, span in found.items() if name in variables)
 
 
-def _update(frame: Frame, name: str, variable: object, span: Span) -> None:
+def _update(frame: BodyScope, name: str, variable: object, span: Span) -> None:
     value = frame.env[name]
     if isinstance(value, Unknown):
         return

@@ -8,18 +8,23 @@ from typing import NamedTuple
 
 from lamella.base.diagnostic import LamellaError
 from lamella.base.dtype import F32
+from lamella.base.errors import Found
 from lamella.base.limits import Limits
 from lamella.base.origin import Origin
 from lamella.base.source import NOWHERE
 from lamella.graph.compose.bodies import compose_body
-from lamella.graph.compose.calls import Call
+from lamella.graph.compose.calls import BoundCall
 from lamella.graph.compose.operations import rename
-from lamella.graph.compose.scope.frame import Frame, Meanings
-from lamella.graph.compose.scope.keeping import keeper
-from lamella.graph.compose.scope.names import Scope
-from lamella.graph.compose.scope.room import recursion_room
-from lamella.graph.compose.scope.session import Named, Session, Stop
-from lamella.graph.compose.scope.wanted import Fixed
+from lamella.graph.compose.scope import (
+    BodyScope,
+    LabelPath,
+    Session,
+    SettledNames,
+    SymbolTable,
+    TensorName,
+    keeper,
+    recursion_limit,
+)
 from lamella.graph.model import Model
 from lamella.graph.nodes import (
     Argument,
@@ -39,10 +44,9 @@ from lamella.graph.nodes import (
 from lamella.ops.instance import Check, Definition
 from lamella.ops.instantiate import instantiate
 from lamella.ops.library import Library
-from lamella.ops.problem import Problem
 
 
-class Body(NamedTuple):
+class DecomposedCall(NamedTuple):
     """What a call decomposes to; its outputs keep their names."""
 
     nodes: tuple[Node, ...]
@@ -55,7 +59,7 @@ def decompose(model: Model, keep: Callable[[str], bool], limits: Limits | None =
     graph = model.graph
     session = _session(model.library, keep, limits)
     _reserve(session, graph.nodes, _names(graph))
-    with recursion_room(session.limits):
+    with recursion_limit(session.limits):
         body = _finish(session, lambda: _decompose_all(session, graph.nodes))
     constants = (*graph.constants, *body.constants)
     checks = (*graph.checks, *body.checks)
@@ -67,12 +71,12 @@ def compose_call(
     operation: Operation,
     keep: Callable[[str], bool] | None = None,
     limits: Limits | None = None,
-) -> Body:
+) -> DecomposedCall:
     """The components of one call that was kept whole; without `keep` nothing compound is left."""
     session = _session(library, keep or (lambda name: False), limits)
     given = [tensor.name for item in operation.inputs for tensor in tensors(item)]
     _reserve(session, (operation,), given)
-    with recursion_room(session.limits):
+    with recursion_limit(session.limits):
         return _finish(session, lambda: _decompose_all(session, (operation,)))
 
 
@@ -105,17 +109,15 @@ def _reserve(session: Session, nodes: tuple[Node, ...], names: Iterable[str]) ->
                 session.names.promise(name)
 
 
-def _finish(session: Session, work: Callable[[], None]) -> Body:
+def _finish(session: Session, work: Callable[[], None]) -> DecomposedCall:
     """Do the work; raise what went wrong, which only a graph that was not verified can cause."""
     try:
         work()
-    except Stop as stop:
-        session.report(None, stop.finding)
-    except Problem as problem:
+    except Found as problem:
         session.report(None, *problem.findings)
     if session.findings:
         raise LamellaError(session.findings)
-    return Body(tuple(session.nodes), tuple(session.constants), tuple(session.checks))
+    return DecomposedCall(tuple(session.nodes), tuple(session.constants), tuple(session.checks))
 
 
 def _decompose_all(session: Session, nodes: tuple[Node, ...]) -> None:
@@ -154,32 +156,33 @@ def _expand(session: Session, node: Operation, definition: Definition) -> None:
     attributes, types = dict(node.attributes), dict(node.types)
     instance = instantiate(session.library, definition, node.inputs, attributes, types, names, span)
     first = next((name for item in node.outputs for name in _argument_names(item)), node.operator)
-    scope = Scope(f"{first}.")
-    frame = Frame(
+    scope = LabelPath(f"{first}.")
+    frame = BodyScope(
         session=session,
         module=definition.module,
         compiler=session.library.plan(definition).compiler,
         types=instance.types,
         real=F32,
-        env=Meanings({}),
+        env=SymbolTable({}),
         scope=scope,
         origin=node.origin,
         exposed=False,
         outputs={},
     )
     wanted = [
-        Fixed(tuple(Named(name, promised=True) for name in _argument_names(item))) for item in node.outputs
+        SettledNames(tuple(TensorName(name, promised=True) for name in _argument_names(item)))
+        for item in node.outputs
     ]
     values = compose_body(
-        frame, Call(instance, scope, Origin(node.operator, span, node.origin), wanted, span)
+        frame, BoundCall(instance, scope, Origin(node.operator, span, node.origin), wanted, span)
     )
     for item, value in zip(node.outputs, values, strict=True):
         _restore(frame, item, value)
 
 
-def _restore(frame: Frame, wanted: Argument, value: object) -> None:
+def _restore(frame: BodyScope, wanted: Argument, value: object) -> None:
     """An output that is another name for an inner tensor becomes a tensor of its own."""
     found = value if isinstance(value, tuple) else (value,)
     for tensor, made in zip(tensors(wanted), found, strict=False):
         if isinstance(made, Tensor) and made.name != tensor.name:
-            rename(frame, made, Named(tensor.name, promised=True), NOWHERE)
+            rename(frame, made, TensorName(tensor.name, promised=True), NOWHERE)

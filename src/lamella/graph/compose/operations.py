@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from lamella.base.dim import Dim, Logic, Test
+from lamella.base import dim
+from lamella.base.dim import Dim, Extent, Logic, Test
 from lamella.base.dtype import BOOL, I64, ElementType
+from lamella.base.errors import Found
 from lamella.base.origin import Origin
 from lamella.base.source import Span
-from lamella.graph.compose.calls import Call, result_name
-from lamella.graph.compose.scope.frame import Frame
-from lamella.graph.compose.scope.session import Named, Session
-from lamella.graph.compose.scope.wanted import Simple, Wanted
-from lamella.graph.compose.values import describe
+from lamella.graph.compose.calls import BoundCall, describe, describe_type, result_name
+from lamella.graph.compose.scope import BodyScope, ResultNames, Session, SingleName, TensorName
 from lamella.graph.nodes import Argument, Operation, Pack, Tensor
+from lamella.lang.skriptnd import nodes
 from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.formula import Apply
 from lamella.ops.instance import Declared, Fill, Value
 from lamella.ops.instantiate import instantiate
-from lamella.ops.problem import Problem
-from lamella.ops.scalars.values import word_of
+from lamella.ops.scalars.values import word_of, word_of_type
 
 FUNCTIONS: Mapping[str, str] = MappingProxyType(
     {
@@ -42,7 +41,7 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
 NO_VALUES: Mapping[str, Value] = MappingProxyType({})
 
 
-def keep_whole(frame: Frame, call: Call) -> tuple[Argument, ...]:
+def keep_whole(frame: BodyScope, call: BoundCall) -> tuple[Argument, ...]:
     """The call as one operation."""
     session, instance = frame.session, call.instance
     inputs = tuple(argument_of(frame, instance.symbols[name], call.span) for name, _ in instance.inputs)
@@ -57,11 +56,13 @@ def keep_whole(frame: Frame, call: Call) -> tuple[Argument, ...]:
     return outputs
 
 
-def _result(session: Session, declared: Declared, wanted: Wanted, call: Call, taken: str) -> Argument:
+def _result(
+    session: Session, declared: Declared, wanted: ResultNames, call: BoundCall, taken: str
+) -> Argument:
     """The tensor or the pack of one output; with a name that is `taken`, its extents are symbols named after it."""
     named = result_name(wanted, call.scope, declared.name)
     if taken:
-        named = Named(taken, named.exposed)
+        named = TensorName(taken, named.exposed)
         session.learn([declared.shape or (), *(declared.items or ())])
     if declared.items is not None:
         names = _item_names(wanted, named, len(declared.items), bool(taken))
@@ -73,18 +74,18 @@ def _result(session: Session, declared: Declared, wanted: Wanted, call: Call, ta
     return session.tensor(named, declared.element, declared.shape or (), call.origin, bool(taken))
 
 
-def _item_names(wanted: Wanted, named: Named, count: int, taken: bool) -> Sequence[Named]:
-    spare = [Named(f"{named.name}:{number + 1}", named.exposed) for number in range(count)]
+def _item_names(wanted: ResultNames, named: TensorName, count: int, taken: bool) -> Sequence[TensorName]:
+    spare = [TensorName(f"{named.name}:{number + 1}", named.exposed) for number in range(count)]
     if taken:
         return spare
     return [item or other for item, other in zip(wanted.items(count), spare, strict=True)]
 
 
 def call_library(
-    frame: Frame,
+    frame: BodyScope,
     operator: str,
     inputs: Sequence[Tensor],
-    named: Named,
+    named: TensorName,
     span: Span,
     attributes: Mapping[str, Value] = NO_VALUES,
     **types: ElementType,
@@ -95,13 +96,13 @@ def call_library(
         raise _no_tensor(None, operator, span)
     instance = instantiate(frame.session.library, definition, inputs, attributes, types, span=span)
     origin = Origin(operator, span, frame.origin)
-    (made,) = keep_whole(frame, Call(instance, frame.scope, origin, [Simple(named)], span))
+    (made,) = keep_whole(frame, BoundCall(instance, frame.scope, origin, [SingleName(named)], span))
     if isinstance(made, Tensor):
         return made
     raise _no_tensor(made, operator, span)
 
 
-def rename(frame: Frame, tensor: Tensor, named: Named, span: Span) -> Tensor:
+def rename(frame: BodyScope, tensor: Tensor, named: TensorName, span: Span) -> Tensor:
     """The tensor under another name: a copy, which is an operation of its own."""
     return call_library(frame, "math.iden", [tensor], named, span)
 
@@ -109,7 +110,7 @@ def rename(frame: Frame, tensor: Tensor, named: Named, span: Span) -> Tensor:
 # --- scalars that become tensors ----------------------------------------------------------------------------
 
 
-def argument_of(frame: Frame, value: object, span: Span) -> Argument:
+def argument_of(frame: BodyScope, value: object, span: Span) -> Argument:
     """What an operation takes for a value; scalars become tensors."""
     if value is None or isinstance(value, Tensor | Pack):
         return value
@@ -118,7 +119,7 @@ def argument_of(frame: Frame, value: object, span: Span) -> Argument:
     return _filled(frame, value, span)
 
 
-def _filled(frame: Frame, value: object, span: Span) -> Tensor:
+def _filled(frame: BodyScope, value: object, span: Span) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if not isinstance(value, Fill):
@@ -126,7 +127,7 @@ def _filled(frame: Frame, value: object, span: Span) -> Tensor:
     return fill(frame, value.value, Tensor(value.name, value.element, value.shape), span)
 
 
-def fill(frame: Frame, value: object, like: Tensor, span: Span) -> Tensor:
+def fill(frame: BodyScope, value: object, like: Tensor, span: Span) -> Tensor:
     """The tensor that a scalar fills: a constant, unless only the run knows its value or its shape."""
     known = all(isinstance(extent, int) for extent in like.shape)
     if known and isinstance(value, int | float):
@@ -134,11 +135,11 @@ def fill(frame: Frame, value: object, like: Tensor, span: Span) -> Tensor:
     single = _scalar(frame, value, like.element, span)
     if not like.shape:
         return single
-    named = Named(frame.scope.name(like.name))
+    named = TensorName(frame.scope.name(like.name))
     return call_library(frame, "layout.uniform", [single], named, span, {"shape": like.shape})
 
 
-def as_tensor(frame: Frame, value: object, what: str, span: Span, like: Tensor | None = None) -> Tensor:
+def as_tensor(frame: BodyScope, value: object, what: str, span: Span, like: Tensor | None = None) -> Tensor:
     """A tensor for a value: itself, or a scalar of rank 0 with the width of `like`."""
     if isinstance(value, Tensor):
         return value
@@ -148,7 +149,7 @@ def as_tensor(frame: Frame, value: object, what: str, span: Span, like: Tensor |
     return _scalar(frame, value, element, span)
 
 
-def _element_of(frame: Frame, value: object, like: Tensor | None) -> ElementType | None:
+def _element_of(frame: BodyScope, value: object, like: Tensor | None) -> ElementType | None:
     """The element type of a scalar that becomes a tensor; None where it cannot."""
     word = word_of(value)
     if word == "bool":
@@ -160,11 +161,11 @@ def _element_of(frame: Frame, value: object, like: Tensor | None) -> ElementType
     return None
 
 
-def _scalar(frame: Frame, value: object, element: ElementType, span: Span) -> Tensor:
+def _scalar(frame: BodyScope, value: object, element: ElementType, span: Span) -> Tensor:
     """A constant of rank 0, or the operations that compute what only the run can tell."""
     if isinstance(value, int | float):
         return frame.session.scalar(frame.scope.prefix, value, element)
-    named = Named(frame.scope.name("value"))
+    named = TensorName(frame.scope.name("value"))
     if isinstance(value, Dim | Test | Logic):
         natural = I64 if isinstance(value, Dim) else BOOL
         given: Mapping[str, Value] = {"shape": (), "value": (value,)}
@@ -180,17 +181,82 @@ def _scalar(frame: Frame, value: object, element: ElementType, span: Span) -> Te
     )
 
 
-def _computed(frame: Frame, term: Apply, element: ElementType, span: Span) -> Tensor:
+def _computed(frame: BodyScope, term: Apply, element: ElementType, span: Span) -> Tensor:
     """A scalar that is computed from extents at run time, by operations on tensors of rank 0."""
     real = element if element.is_float else frame.real
     like = Tensor("", real, ())
     operands = [as_tensor(frame, item, "a value", span, like) for item in term.operands]
     if term.function == "cast":
         target = {"real": real, "bool": BOOL}.get(term.type, I64)
-        return call_library(frame, "layout.cast", operands, Named(frame.scope.name("value")), span, R=target)
+        return call_library(
+            frame, "layout.cast", operands, TensorName(frame.scope.name("value")), span, R=target
+        )
     operator = f"math.{FUNCTIONS.get(term.function, term.function)}"
-    return call_library(frame, operator, operands, Named(frame.scope.name("value")), span)
+    return call_library(frame, operator, operands, TensorName(frame.scope.name("value")), span)
 
 
-def _no_tensor(value: object, what: str, span: Span) -> Problem:
-    return Problem(rules.WRONG_VALUE.at(span, what=what, found=describe(value), wanted="a tensor"))
+def _no_tensor(value: object, what: str, span: Span) -> Found:
+    return Found(rules.WRONG_VALUE.at(span, what=what, found=describe(value), wanted="a tensor"))
+
+
+# --- types that a text gives to results and carried values: checked, or filled with a scalar ----------------
+
+
+def give_type(frame: BodyScope, value: object, declared: nodes.TypeSpec, name: str) -> object:
+    """A value with a type: a tensor that has it already, or the tensor of that type that a scalar fills."""
+    element, shape = frame.element(declared.name), _shape(frame, declared)
+    if isinstance(value, Tensor | Pack | tuple) or element is None:
+        check_type(frame, value, declared, name)
+        return value
+    if word_of(value) != word_of_type(element) or shape is None or None in shape:
+        raise _mismatch(frame, value, declared, name)
+    extents = tuple(item for item in shape if item is not None)
+    return fill(frame, value, Tensor(name, element, extents), declared.span)
+
+
+def check_type(frame: BodyScope, value: object, declared: nodes.TypeSpec, name: str) -> None:
+    """Refuse a tensor, or a pack of them, that is not of its declared type."""
+    for item in value if isinstance(value, tuple) else (value,):
+        if not isinstance(item, Tensor | Pack) or not _has_type(frame, item, declared):
+            raise _mismatch(frame, item, declared, name)
+
+
+def _has_type(frame: BodyScope, value: Tensor | Pack, declared: nodes.TypeSpec) -> bool:
+    element, shape = frame.element(declared.name), _shape(frame, declared)
+    same = {"real": value.element.is_float, "int": value.element.is_integer}.get(
+        declared.name, value.element == element
+    )
+    return same and (shape is None or fits(value.shape, shape))
+
+
+def fits(found: Sequence[Extent], wanted: Sequence[Extent | None]) -> bool:
+    """Whether a shape can be another one; None stands for any extent."""
+    return len(found) == len(wanted) and all(
+        item is None or dim.equal(extent, item) is not False
+        for extent, item in zip(found, wanted, strict=True)
+    )
+
+
+def _shape(frame: BodyScope, declared: nodes.TypeSpec) -> tuple[Extent | None, ...] | None:
+    if declared.shape is None:
+        return None
+    return tuple(extent for item in declared.shape for extent in _extents(frame, item))
+
+
+def _extents(frame: BodyScope, item: nodes.Extent) -> Iterator[Extent | None]:
+    """The extents of one item of a shape; an optional one that is null vanishes."""
+    value = None if isinstance(item.value, nodes.Omitted) else frame.value(item.value)
+    length = item.pack.length if item.pack is not None else None
+    count = 1 if length is None or isinstance(length, nodes.Omitted) else int(frame.known(length))
+    if isinstance(value, tuple):
+        yield from (extent for extent in value if isinstance(extent, int | Dim))
+    elif isinstance(value, int | Dim):
+        yield from [value] * count
+    elif isinstance(item.value, nodes.Omitted):
+        yield from [None] * count
+
+
+def _mismatch(frame: BodyScope, value: object, declared: nodes.TypeSpec, name: str) -> Found:
+    element, shape = frame.element(declared.name), _shape(frame, declared)
+    wanted = declared.name if element is None or shape is None else describe_type(element, shape)
+    return Found(rules.RESULT_TYPE.at(declared.span, name=name, declared=wanted, found=describe(value)))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from lamella.graph.data.dat import Stored, decode_dat, encode_dat, read_dat, write_dat
-from lamella.graph.data.header import Item
-from lamella.graph.data.safetensors import Store, decode_store, read_safetensors, write_safetensors
-from lamella.graph.data.weights import Weights, read_weights, write_weights
+from lamella.graph.data.dat import DatItem, Stored, decode_dat, encode_dat, read_dat, write_dat
+from lamella.graph.data.safetensors import (
+    SafetensorsContent,
+    decode_store,
+    read_safetensors,
+    write_safetensors,
+)
+from lamella.graph.data.weights import FoundWeights, read_weights, write_weights
 
 __all__ = [
-    "Item",
-    "Store",
+    "DatItem",
+    "FoundWeights",
+    "SafetensorsContent",
     "Stored",
-    "Weights",
     "decode_dat",
     "decode_store",
     "encode_dat",

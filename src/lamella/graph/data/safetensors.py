@@ -13,6 +13,7 @@ import numpy as np
 from lamella.base.arrays import Array, element_type_of, numpy_dtype, to_memory, view_memory
 from lamella.base.diagnostic import Rule
 from lamella.base.dtype import ElementType
+from lamella.base.errors import Malformed
 from lamella.base.limits import DEFAULT, Limits, product
 from lamella.base.paths import read_bytes, shown
 from lamella.base.safetensors import (
@@ -21,29 +22,29 @@ from lamella.base.safetensors import (
     METADATA,
     NO_ARRAY,
     PREFIX,
-    Entry,
-    Fault,
-    Index,
-    StoreError,
+    HeaderFault,
+    StoredTensor,
+    StoreHeader,
+    fault_of,
     read_index,
 )
 from lamella.base.shape import bytes_for
 from lamella.base.writer import write_pieces
-from lamella.graph.data.header import refuse, whole
+from lamella.graph.data.dat import refuse, whole
 from lamella.lang.skriptnd.rules import data as rules
 
 _TYPES: Mapping[ElementType, str] = MappingProxyType({element: name for name, element in ELEMENTS.items()})
-_RULES: Mapping[Fault, Rule] = MappingProxyType(
+_RULES: Mapping[HeaderFault, Rule] = MappingProxyType(
     {
-        Fault.HEADER: rules.WRONG_STORE_HEADER,
-        Fault.ENTRY: rules.WRONG_STORE_ENTRY,
-        Fault.RANGE: rules.WRONG_STORE_RANGE,
-        Fault.TWICE: rules.STORED_TWICE,
+        HeaderFault.HEADER: rules.WRONG_STORE_HEADER,
+        HeaderFault.ENTRY: rules.WRONG_STORE_ENTRY,
+        HeaderFault.RANGE: rules.WRONG_STORE_RANGE,
+        HeaderFault.TWICE: rules.STORED_TWICE,
     }
 )
 
 
-class Store(NamedTuple):
+class SafetensorsContent(NamedTuple):
     """The arrays of a file by name, and the texts that stand beside them."""
 
     arrays: dict[str, Array]
@@ -60,7 +61,7 @@ def decode_safetensors(data: bytes | memoryview, name: str) -> dict[str, Array]:
     return _decode(data, name)[0]
 
 
-def decode_store(data: bytes | memoryview, name: str) -> Store:
+def decode_store(data: bytes | memoryview, name: str) -> SafetensorsContent:
     """Arrays as `decode_safetensors` gives them, and the texts of the header, which must be texts."""
     arrays, metadata = _decode(data, name)
     if not isinstance(metadata, dict):
@@ -70,7 +71,7 @@ def decode_store(data: bytes | memoryview, name: str) -> Store:
         if not isinstance(value, str):
             reason = f"'{key[:80]}' in {METADATA} is no text"
             refuse(rules.WRONG_STORE_HEADER.at(whole(name), offset=PREFIX, reason=reason))
-    return Store(arrays, metadata)
+    return SafetensorsContent(arrays, metadata)
 
 
 def _decode(data: bytes | memoryview, name: str) -> tuple[dict[str, Array], object]:
@@ -80,15 +81,16 @@ def _decode(data: bytes | memoryview, name: str) -> tuple[dict[str, Array], obje
     return {item.name: read_entry(image, item, name) for item in index.entries}, index.metadata
 
 
-def decode_index(data: bytes | memoryview, name: str) -> Index:
+def decode_index(data: bytes | memoryview, name: str) -> StoreHeader:
     """The tensors of a file's bytes, all of the header checked and no tensor touched; LamellaError otherwise."""
     try:
         return read_index(data)
-    except StoreError as problem:
-        refuse(_RULES[problem.fault].at(whole(name), hint=None, labels=(), **problem.values))
+    except Malformed as problem:
+        fault, values = fault_of(problem)
+        refuse(_RULES[fault].at(whole(name), hint=None, labels=(), **values))
 
 
-def read_entry(image: Array, item: Entry, name: str) -> Array:
+def read_entry(image: Array, item: StoredTensor, name: str) -> Array:
     """One tensor of the bytes behind a header, without copying its bytes where NumPy can read them as they lie."""
     try:
         return view_memory(image[item.begin : item.end], item.element, item.shape)

@@ -17,8 +17,7 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import is_folder, read_bytes_in, shown
 from lamella.base.source import Span
 from lamella.base.writer import make_folder, write_bytes
-from lamella.graph.data.dat import Stored, decode_dat, encode_dat, read_dat
-from lamella.graph.data.header import refuse, whole
+from lamella.graph.data.dat import Stored, decode_dat, encode_dat, read_dat, refuse, whole
 from lamella.graph.data.safetensors import decode_safetensors, read_safetensors, write_safetensors
 from lamella.graph.nodes import Graph, Quantization, Tensor, Value
 from lamella.lang.skriptnd.rules import data as rules
@@ -26,7 +25,7 @@ from lamella.lang.skriptnd.rules import data as rules
 # --- whether stored data are what a variable asks for, and what they are as its array -----------------------
 
 
-Found = tuple[Array | None, list[Diagnostic]]
+Fitted = tuple[Array | None, list[Diagnostic]]
 
 
 def describe(tensor: Tensor) -> str:
@@ -34,7 +33,7 @@ def describe(tensor: Tensor) -> str:
     return f"{tensor.element}[{', '.join(str(extent) for extent in tensor.shape)}]"
 
 
-def fit(variable: Tensor, stored: Stored | Array, place: Span) -> Found:
+def fit(variable: Tensor, stored: Stored | Array, place: Span) -> Fitted:
     """The array of a variable from what a file holds, or why it is none."""
     values = stored.values if isinstance(stored, Stored) else stored
     if values.shape != variable.shape:
@@ -57,7 +56,7 @@ def _wrong(variable: Tensor, place: Span, found: object, shape: bool = False) ->
     return rule.at(place, name=variable.name, type=describe(variable), found=found)
 
 
-def _convert_floats(variable: Tensor, values: Array, element: ElementType, place: Span) -> Found:
+def _convert_floats(variable: Tensor, values: Array, element: ElementType, place: Span) -> Fitted:
     """Wider types hold the numbers of narrower ones; the other way round they are rounded, which is said."""
     converted = cast(values, variable.element)
     if element.bits < variable.element.bits:
@@ -66,7 +65,7 @@ def _convert_floats(variable: Tensor, values: Array, element: ElementType, place
     return converted, [finding]
 
 
-def _convert_integers(variable: Tensor, values: Array, place: Span) -> Found:
+def _convert_integers(variable: Tensor, values: Array, place: Span) -> Fitted:
     """Any integer type will do whose values the variable can hold."""
     least, most = (int(values.min()), int(values.max())) if values.size else (0, 0)
     for value in (least, most):
@@ -81,7 +80,7 @@ def _convert_integers(variable: Tensor, values: Array, place: Span) -> Found:
 # --- codes of quantised values ------------------------------------------------------------------------------
 
 
-def _from_codes(variable: Tensor, stored: Stored, place: Span) -> Found:
+def _from_codes(variable: Tensor, stored: Stored, place: Span) -> Fitted:
     if not variable.element.is_float:
         return None, [_wrong(variable, place, f"codes of {stored.bits} bits")]
     numbers = _decode(stored.values.astype(np.float64), variable.quantization)
@@ -139,7 +138,7 @@ def _steps(attributes: Mapping[str, Value]) -> float:
 TENSOR_FILE, STORE_FILE = ".dat", ".safetensors"
 
 
-class Weights(NamedTuple):
+class FoundWeights(NamedTuple):
     """The arrays of variables by name, and what was wrong with the rest."""
 
     arrays: Mapping[str, Array]
@@ -153,7 +152,7 @@ class _Source(NamedTuple):
     read: Callable[[], Stored | Array]
 
 
-def read_weights(path: Path, graph: Graph, limits: Limits = DEFAULT) -> Weights:
+def read_weights(path: Path, graph: Graph, limits: Limits = DEFAULT) -> FoundWeights:
     """The data of every variable of a graph from a folder or a file.
 
     Variable `blk.w` of graph `G` is stored as `blk.w` or `main.G.blk.w`. A folder holds one `.dat` file for each
@@ -162,7 +161,7 @@ def read_weights(path: Path, graph: Graph, limits: Limits = DEFAULT) -> Weights:
     try:
         sources = _sources(path, limits)
     except LamellaError as problem:
-        return Weights({}, problem.findings)
+        return FoundWeights({}, problem.findings)
     place = whole(shown(path))
     arrays: dict[str, Array] = {}
     findings: list[Diagnostic] = []
@@ -175,7 +174,7 @@ def read_weights(path: Path, graph: Graph, limits: Limits = DEFAULT) -> Weights:
         if array is not None:
             arrays[variable.name] = array
     findings += _unused(sources, used, graph, place)
-    return Weights(arrays, tuple(findings))
+    return FoundWeights(arrays, tuple(findings))
 
 
 def _qualified(graph: Graph) -> str:

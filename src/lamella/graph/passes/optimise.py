@@ -1,10 +1,9 @@
 """The optimiser: passes over and over until nothing changes, and what they did.
 
-A round is `simplify`, `cancel_transposes`, `fold_constants`, `merge_equal` and `remove_dead`; each takes time linear in
-the graph, and there are at most `MOST_ROUNDS` rounds. At the end `remove_unused_variables` takes away what only dead
-operations read. All of it keeps every bit of every output. Where it is asked for, `relax` joins the round, which keeps
-numbers only as far as its own equations do. `propagate_layout` is left out: sums are added up in another order behind
-it.
+A round is `simplify`, `cancel_transposes`, `fold_constants`, `cse` and `dce`; each takes time linear in the graph, and
+there are at most `MOST_ROUNDS` rounds. At the end `variable_dce` takes away what only dead operations read. All of it
+keeps every bit of every output. Where it is asked for, `fast_math` joins the round, which keeps numbers only as far as
+its own equations do. `propagate_layout` is left out: sums are added up in another order behind it.
 
 Where weights are loaded is not said by a graph: variables are there from the start. A format with loads in its code
 puts each load in front of its first reader when the graph is written in it.
@@ -20,12 +19,12 @@ from typing import TypeAlias
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
 from lamella.graph.passes.cancel_transposes import cancel_transposes
+from lamella.graph.passes.cse import cse
+from lamella.graph.passes.dce import dce
+from lamella.graph.passes.fast_math import fast_math
 from lamella.graph.passes.fold_constants import Evaluate, fold_constants
-from lamella.graph.passes.merge_equal import merge_equal
-from lamella.graph.passes.relax import relax
-from lamella.graph.passes.remove_dead import remove_dead
-from lamella.graph.passes.remove_unused_variables import remove_unused_variables
 from lamella.graph.passes.simplify import simplify
+from lamella.graph.passes.variable_dce import variable_dce
 
 MOST_ROUNDS = 4
 _Step: TypeAlias = Callable[[Model, Evaluate], Model]
@@ -61,7 +60,7 @@ class Optimised:
 
 def optimise(model: Model, evaluate: Evaluate, relaxed: bool = False) -> Optimised:
     """The model after all passes of the optimiser; the backend that is given computes constants."""
-    steps = {name: step for name, step in _ROUND.items() if relaxed or step is not _relax}
+    steps = {name: step for name, step in _ROUND.items() if relaxed or step is not _fast_math}
     removed = dict.fromkeys(steps, 0)
     found, rounds = model, 0
     while rounds < MOST_ROUNDS:
@@ -71,9 +70,10 @@ def optimise(model: Model, evaluate: Evaluate, relaxed: bool = False) -> Optimis
             size = _size(found.graph)
             found = step(found, evaluate)
             removed[name] += size - _size(found.graph)
+        # Each pass may open the way for an earlier one, so the round is repeated.
         if found.graph == start:
             break
-    found = remove_unused_variables(found)
+    found = variable_dce(found)
     variables = len(model.graph.variables) - len(found.graph.variables)
     return Optimised(found, MappingProxyType(removed), variables, rounds, _size(model.graph))
 
@@ -82,17 +82,17 @@ def _size(graph: Graph) -> int:
     return sum(1 for _ in graph.operations())
 
 
-def _relax(model: Model, evaluate: Evaluate) -> Model:
-    return relax(model)
+def _fast_math(model: Model, evaluate: Evaluate) -> Model:
+    return fast_math(model)
 
 
 _ROUND: Mapping[str, _Step] = MappingProxyType(
     {
         "simplify": lambda model, _: simplify(model),
-        "relax": _relax,
+        "fast_math": _fast_math,
         "cancel_transposes": lambda model, _: cancel_transposes(model),
         "fold_constants": fold_constants,
-        "merge_equal": lambda model, _: merge_equal(model),
-        "remove_dead": lambda model, _: remove_dead(model),
+        "cse": lambda model, _: cse(model),
+        "dce": lambda model, _: dce(model),
     }
 )

@@ -1,17 +1,10 @@
-"""Leave out arithmetic that changes nothing.
+"""Canonicalize by identities: leave out arithmetic, casts and reshapes that change nothing.
 
-    x - 0 = x     x * 1 = x     x / 1 = x     x ** 1 = x     -(-x) = x     !(!x) = x     min(x, x) = x
-    cast<T>(x: T) = x     cast<T>(cast<R>(x: T)) = x where R is wider     f(f(x)) = f(x) for abs, sign, relu, roundings
-    reshape(reshape(x)) = reshape(x), and = x where the shape is the same; likewise what repeats, pads, cuts nothing
-    where(true, x, y) = x     where(c, x, x) = x     clamp(x) = x     zeros_like(x) = zeros, without x
+`IDENTITIES` is the whole of it. Only what is exact for the element type is done, bit by bit: in floating types `x + 0`
+turns -0 into 0, `x * 0` is not 0 for infinities and NaN, sums are rounded, and the absolute value of a zero keeps its
+sign, so these stay (`x + -0` goes). `fast_math` does what is left of sums and products.
 
-The operators of ATen have the laws of those of the library; copies (clone, alias, detach, dropout) go. A sum with a
-factor, `x + alpha * y`, is one with `alpha * y`.
-
-Only what is exact for the element type is done. For integers `x + 0 = x`, `x * 0 = 0`, `(x + y) - y = x` and
-`abs(-x) = abs(x)`; for floating types `x + 0` turns -0 into 0, `x * 0` is not 0 for infinities and NaN, sums are
-rounded, and the absolute value of a zero keeps its sign, so these stay (`x + -0` goes). `relax` does what is left of
-sums and products.
+Operators of ATen that only call one of the library share its identities; the others declare their own traits.
 """
 
 from __future__ import annotations
@@ -24,58 +17,106 @@ from types import MappingProxyType
 from lamella.base.dtype import ElementType, Kind
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Operation, Single, Tensor
-from lamella.graph.passes.laws import shapes
-from lamella.graph.passes.laws.combining import SUMS, remaining, sum_of
-from lamella.graph.passes.laws.reading import Law, applying, before, inputs_of, is_number, uniform, zero
-from lamella.graph.rewrite import Walk, rewrite
+from lamella.graph.passes.patterns import (
+    Match,
+    Predicate,
+    identities,
+    is_plain,
+    is_static,
+    output_of,
+    rewriting,
+    trait_of,
+)
+from lamella.graph.rewrite import rewrite
 
-# --- laws of arithmetic that are exact, bit by bit, for the element type they are used on -------------------
+IDENTITIES = identities("""
+    f(x) = x                                     if copy(f)
+    f(f(x)) = x                                  if involution(f)
+    f(f(x)) = f(x)                               if idempotent(f)
+    f(x, x) = x                                  if idempotent(f)
+    f(x, e) = x                                  if identity(f, e)
+    f(x, e) = constant(e)                        if absorbing(f, e)
+    f(math.neg(x)) = f(x)                        if even(f)
+
+    f(x, y) = x                                  if linear(f) and vanishes(y)    # x + b * y
+    f(x, y) = y                                  if linear(f) and vanishes(x)
+    f(g(x, y), z) = rest                         if linear(f) and linear(g) and integer(z) and sums_to(rest)
+    f(z, g(x, y)) = rest                         if linear(f) and linear(g) and integer(z) and sums_to(rest)
+
+    layout.cast(x) = x
+    layout.cast(layout.cast(x)) = x              if lossless(x)
+    f(x) = x                                     if reshape(f)
+    f(g(x)) = x                                  if reshape(f) and reshape(g)
+    f(g(x)) = reshape(x)                         if reshape(f) and reshape(g)
+    f(x) = x                                     if window(f)
+    layout.slice(x, stride=1) = x
+    aten.pad(x, _, pad=0) = x
+    aten.constant_pad_nd(x, _, pad=0) = x
+    f([x]) = x                                   if singleton(f)
+    f(x) = [x]                                   if partition(f)
+
+    math.select(True, x, _) = broadcast(x)
+    math.select(False, _, x) = broadcast(x)
+    math.select(_, x, x) = x
+    aten.clamp(x, None, None) = x
+    aten.copy(_, x) = x
+
+    aten.native_dropout(x) = x, aten.ones(size=shape)
+    aten.zeros_like(_) = aten.zeros(size=shape)
+    aten.new_zeros(_) = aten.zeros(size=shape)
+    aten.empty_like(_) = aten.zeros(size=shape)
+    aten.new_empty(_) = aten.zeros(size=shape)
+    aten.ones_like(_) = aten.ones(size=shape)
+    aten.new_ones(_) = aten.ones(size=shape)
+    aten.full_like(_, x) = aten.full(x, size=shape)
+    aten.new_full(_, x) = aten.full(x, size=shape)
+    aten.fill(_, x) = aten.full(x, size=shape)
+""")
 
 
-_NEGATIONS = frozenset(("math.neg", "aten.neg"))
+def simplify(model: Model) -> Model:
+    """The model without arithmetic that changes nothing."""
+    return replace(model, graph=rewrite(model.graph, rewriting(model.library, IDENTITIES, PREDICATES)))
 
 
-# --- neutral elements ---------------------------------------------------------------------------------------
+# --- sums and products, term by term ------------------------------------------------------------------------------
 
 
-def drop_right(number: int) -> Law:
-    """`f(x, number) = x`."""
-
-    def law(node: Operation, walk: Walk) -> Tensor | None:
-        x, y = inputs_of(node)
-        return x if is_number(uniform(walk, y), number) else None
-
-    return law
+def weights(match: Match, operation: Operation, trait: str) -> tuple[int | float, int | float] | None:
+    """`a` and `b` of `a * x + b * y`, or of `x ** a * y ** b`; None where they are no known numbers."""
+    declared = trait_of(match.library, operation, trait)
+    numbers = [_weight(operation, text) for text in declared.values] if declared is not None else []
+    known = [item for item in numbers if item is not None]
+    return (known[0], known[1]) if len(known) == 2 else None
 
 
-def divide(node: Operation, walk: Walk) -> Tensor | None:
-    """A quotient by one that is not rounded."""
-    x, y = inputs_of(node)
-    rounded = dict(node.attributes).get("rounding_mode") is not None
-    return x if not rounded and is_number(uniform(walk, y), 1) else None
-
-
-def divide_down(node: Operation, walk: Walk) -> Tensor | None:
-    """A quotient of integers by one."""
-    x, y = inputs_of(node)
-    return x if x.element.is_integer and is_number(uniform(walk, y), 1) else None
-
-
-def add(node: Operation, walk: Walk) -> Tensor | Constant | None:
-    """A sum or a difference with zero, or of integers where terms cancel."""
-    pair = sum_of(node)
-    if pair is None:
+def _weight(operation: Operation, text: str) -> int | float | None:
+    name = text.removeprefix("-")
+    value = int(name) if name.isdecimal() else dict(operation.attributes).get(name)
+    if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    integer = pair.left.element.is_integer
-    if _is_nothing(uniform(walk, pair.right), pair.weight, integer):
-        return pair.left
-    if pair.weight == 1 and _is_nothing(uniform(walk, pair.left), 1, integer):
-        return pair.right
-    return _cancel(node, walk) if integer else None
+    return -value if text.startswith("-") else value
+
+
+def weights_of(match: Match, name: str, trait: str) -> tuple[int | float, int | float] | None:
+    """The weight of the operand `x` or `y` of a sum or a product `f(x, y)`, and that of the other one."""
+    pair = weights(match, match.node, trait)
+    operand, (first, second) = match.tensor(name), match.node.inputs
+    # A commutative operation may have been matched the other way round, and its operands may be one tensor.
+    swapped = first is not second and (operand is first) != (name == "x")
+    return pair[::-1] if pair is not None and swapped != (name == "y") else pair
+
+
+def _vanishes(match: Match, about: tuple[str, ...]) -> bool:
+    """Whether `x + weight * y = x` for the `y` that is asked about."""
+    pair, vanishing = weights_of(match, about[0], "linear"), match.tensor(about[0])
+    if pair is None or vanishing is None or pair[1] != 1:
+        return False
+    return _is_nothing(match.uniform(vanishing), pair[0], vanishing.element.is_integer)
 
 
 def _is_nothing(value: Single | None, weight: int | float, integer: bool) -> bool:
-    """Whether `x + weight · value = x`: for integers any zero, in floating types the negative one alone."""
+    """Whether `x + weight * value = x`: for integers any zero, in floating types the negative one alone."""
     if integer and weight == 0:
         return True
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -85,106 +126,65 @@ def _is_nothing(value: Single | None, weight: int | float, integer: bool) -> boo
     return integer or math.copysign(1.0, value) * math.copysign(1.0, weight) < 0
 
 
-def _cancel(node: Operation, walk: Walk) -> Tensor | Constant | None:
-    found = remaining(node, walk, SUMS, sum_of)
-    if found is None:
+def combines_to(match: Match, name: str, trait: str) -> bool:
+    """Whether two sums (or products) that follow each other are one tensor, or nothing at all, once terms cancel.
+
+    `sub(add(x, y), y)` is `{x: 1, y: 1} + {y: -1} = {x: 1}`: what is left is the one tensor `x`. Products are told by
+    their exponents in the same way. For integers this is exact, since they wrap round; for floating types it is not.
+    """
+    terms = _terms(match, match.node, trait)
+    if terms is None:
+        return False
+    sums: dict[str, int | float] = {}
+    for tensor, weight in terms:
+        sums[tensor.name] = sums.get(tensor.name, 0) + weight
+    kept = [item for item in sums if sums[item] != 0]
+    if len(kept) > 1 or any(sums[item] != 1 for item in kept):
+        return False
+    left: Tensor | Constant | None = next((item for item, _ in terms if item.name in kept), None)
+    left = _zero(match.node) if left is None else left
+    if left is not None:
+        match.bound[name] = left
+    return left is not None
+
+
+def _terms(match: Match, node: Operation, trait: str) -> list[tuple[Tensor, int | float]] | None:
+    """The operands of an operation with their weights, those of the inner operation of the match in its place."""
+    pair = weights(match, node, trait) if is_plain(node) or trait == "linear" else None
+    # Alignments other than the default would let one tensor mean two things.
+    if pair is None or any(value is not None for name, value in node.attributes if name.endswith("_align")):
         return None
-    return next(iter(found.values())) if found else zero(node)
+    terms: list[tuple[Tensor, int | float]] = []
+    inner = match.operation("g")
+    for operand, weight in zip(node.inputs, pair, strict=True):
+        if not isinstance(operand, Tensor):
+            return None
+        if node is match.node and operand in inner.outputs:
+            deeper = _terms(match, inner, trait)
+            if deeper is None:
+                return None
+            terms += [(tensor, weight * other) for tensor, other in deeper]
+        else:
+            terms.append((operand, weight))
+    return terms
 
 
-def multiply(node: Operation, walk: Walk) -> Tensor | Constant | None:
-    """A product with one, and for integers with zero."""
-    x, y = inputs_of(node)
-    for factor, other in ((y, x), (x, y)):
-        value = uniform(walk, factor)
-        if is_number(value, 1):
-            return other
-        if is_number(value, 0) and other.element.is_integer:
-            return zero(node)
-    return None
+def _zero(node: Operation) -> Constant | None:
+    """The result of an operation as a constant 0; of floating types there is no telling which zero."""
+    output = output_of(node)
+    known = output is not None and output.element.is_integer and is_static(output.shape)
+    return Constant(output, 0) if output is not None and known else None
 
 
-def either(node: Operation, walk: Walk) -> Tensor | None:
-    """`f(x, x) = x`."""
-    x, y = inputs_of(node)
-    return x if x.name == y.name else None
+def is_integer(match: Match, about: tuple[str, ...]) -> bool:
+    """Whether the elements of a tensor are integers."""
+    tensor = match.tensor(about[0])
+    return tensor is not None and tensor.element.is_integer
 
 
-# --- one operation after another ----------------------------------------------------------------------------
+# --- conversions between element types ----------------------------------------------------------------------------
 
 
-def undo(node: Operation, walk: Walk) -> Tensor | None:
-    """`f(f(x)) = x`."""
-    first = before(node.inputs[0], walk, frozenset((node.operator,)))
-    return inputs_of(first)[0] if first else None
-
-
-def repeat(node: Operation, walk: Walk) -> Tensor | None:
-    """`f(f(x)) = f(x)`."""
-    return inputs_of(node)[0] if before(node.inputs[0], walk, frozenset((node.operator,))) else None
-
-
-def absolute(node: Operation, walk: Walk) -> Tensor | Operation | None:
-    """The absolute value of an absolute value, or of a negative; zeros keep their sign, so only of integers."""
-    negated = before(node.inputs[0], walk, _NEGATIONS)
-    if negated is not None and inputs_of(node)[0].element.is_integer:
-        return replace(node, inputs=negated.inputs)
-    return repeat(node, walk)
-
-
-# --- copies and choices -------------------------------------------------------------------------------------
-
-
-def keep(node: Operation, walk: Walk) -> Tensor | None:
-    """An operation that copies: its input stands for its output where their types and shapes are the same."""
-    return inputs_of(node)[0]
-
-
-def clamp(node: Operation, walk: Walk) -> Tensor | None:
-    """Bounds that are not there."""
-    return inputs_of(node)[0] if len(inputs_of(node)) == 1 else None
-
-
-def choose(node: Operation, walk: Walk) -> Tensor | Operation | None:
-    """A choice whose condition is known, or between a tensor and itself."""
-    condition, x, y = inputs_of(node)
-    value = uniform(walk, condition)
-    if x.name == y.name:
-        return x
-    return spread(node, x if value else y) if isinstance(value, bool | int) else None
-
-
-def unmask(node: Operation, walk: Walk) -> Tensor | Operation | None:
-    """A mask that is the same everywhere: all of the tensor, or the one value."""
-    x, mask, value = inputs_of(node)
-    known = uniform(walk, mask)
-    return spread(node, value if known else x) if isinstance(known, bool | int) else None
-
-
-def spread(node: Operation, source: Tensor) -> Tensor | Operation | None:
-    """A tensor in the shape of an operation's result; what stretches it is ATen's, and only in a graph of ATen."""
-    output = node.outputs[0]
-    if not isinstance(output, Tensor):
-        return None
-    if source.shape == output.shape:
-        return source
-    static = all(isinstance(extent, int) for extent in (*source.shape, *output.shape))
-    if not node.operator.startswith("aten.") or not static:
-        return None
-    return Operation(
-        "aten.expand",
-        (source,),
-        node.outputs,
-        (("size", output.shape),),
-        (("T", source.element),),
-        origin=node.origin,
-    )
-
-
-# --- laws of conversions between element types --------------------------------------------------------------
-
-
-CASTS = frozenset(("layout.cast", "aten.to_copy", "aten.type_as"))
 _DIGITS: Mapping[str, int] = MappingProxyType({"bf16": 8, "f16": 11, "f32": 24, "f64": 53})
 """Bits of an integer that a floating type still says exactly."""
 _WIDER: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -192,17 +192,13 @@ _WIDER: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 
-def cast(node: Operation, walk: Walk) -> Tensor | None:
-    """A cast to the type that is there, or back from one that says everything the first type says."""
-    source, output = inputs_of(node)[0], node.outputs[0]
-    first = before(source, walk, CASTS)
-    if first is None or not isinstance(output, Tensor) or source.element == output.element:
-        return source
-    start = inputs_of(first)[0]
-    return start if start.element == output.element and says_all(source.element, start.element) else None
+def _lossless(match: Match, about: tuple[str, ...]) -> bool:
+    """Whether a tensor is cast to a type that has all of its values, before it is cast back."""
+    (inner, *_), start = match.node.inputs, match.tensor(about[0])
+    return isinstance(inner, Tensor) and start is not None and represents(inner.element, start.element)
 
 
-def says_all(wide: ElementType, narrow: ElementType) -> bool:
+def represents(wide: ElementType, narrow: ElementType) -> bool:
     """Whether each value of a type is one of another type too."""
     if narrow.kind is Kind.BOOL:
         return wide.is_integer or wide.name in _DIGITS
@@ -215,56 +211,11 @@ def says_all(wide: ElementType, narrow: ElementType) -> bool:
     return wide.is_float and narrow.bits <= _DIGITS.get(wide.name, 0)
 
 
-def simplify(model: Model) -> Model:
-    """The model without arithmetic that changes nothing."""
-    return replace(model, graph=rewrite(model.graph, applying(_LAWS)))
-
-
-_LIBRARY: Mapping[Law, str] = MappingProxyType(
+PREDICATES: Mapping[str, Predicate] = MappingProxyType(
     {
-        add: "math.add math.sub",
-        multiply: "math.mul",
-        drop_right(1): "math.div math.pow aten.pow",
-        either: "math.min math.max math.and math.or",
-        undo: "math.neg math.not",
-        repeat: "math.sign math.floor math.ceil math.round nn.relu",
-        absolute: "math.abs",
-        keep: "math.iden",
-        choose: "math.select",
-        shapes.same_shape: "layout.tile layout.broadcast",
-        shapes.cut: "layout.slice",
-        shapes.single: "layout.concat math.sum_n math.prod_n math.min_n math.max_n math.any_n math.all_n",
-        cast: " ".join(sorted(CASTS)),
-        shapes.gather_shapes: " ".join(sorted(shapes.RESHAPING)),
-    }
-)
-_ATEN: Mapping[Law, str] = MappingProxyType(
-    {
-        add: "add sub rsub",
-        multiply: "mul",
-        divide: "div",
-        divide_down: "floor_divide",
-        either: "minimum maximum min_other max_other logical_and logical_or bitwise_and bitwise_or",
-        undo: "neg bitwise_not logical_not",
-        repeat: "sign floor ceil round trunc relu",
-        absolute: "abs",
-        keep: "clone alias detach dropout",
-        clamp: "clamp",
-        choose: "where",
-        unmask: "masked_fill",
-        shapes.same_shape: "expand repeat slice narrow pad constant_pad_nd",
-        shapes.put: "copy",
-        shapes.single: "cat",
-        shapes.undivided: "split split_with_sizes chunk",
-        shapes.undropped: "native_dropout",
-        shapes.fill_zeros: "zeros_like new_zeros empty_like new_empty",
-        shapes.fill_ones: "ones_like new_ones",
-        shapes.fill_value: "full_like fill new_full",
-    }
-)
-_LAWS: Mapping[str, Law] = MappingProxyType(
-    {
-        **{name: law for law, names in _LIBRARY.items() for name in names.split()},
-        **{f"aten.{name}": law for law, names in _ATEN.items() for name in names.split()},
+        "integer": is_integer,
+        "lossless": _lossless,
+        "sums_to": lambda match, about: combines_to(match, about[0], "linear"),
+        "vanishes": _vanishes,
     }
 )

@@ -12,31 +12,31 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from lamella.base.diagnostic import Diagnostic
-from lamella.base.dim import Logic, Symbol, Test, substitute_truth, symbols
+from lamella.base.dim import DimSymbol, Logic, Test, substitute_truth, symbols
+from lamella.base.errors import Found
 from lamella.base.source import NOWHERE
 from lamella.graph.build import base_name, bind, result
 from lamella.graph.model import Model
 from lamella.graph.nodes import Branch, Graph, Loop, Node, Operation, Region, Shape, Tensor, tensors
-from lamella.graph.rewrite import Renewal, extents, members, substitution
+from lamella.graph.rewrite import Substitution, extent_substitution, extents, members
 from lamella.lang.skriptnd.rules.data import EXTENT_OUT_OF_BOUND, NO_SUCH_EXTENT
 from lamella.ops.instance import Check
 from lamella.ops.library import Library
-from lamella.ops.problem import Problem
 
 
 def specialise_shapes(model: Model, values: Mapping[str, int]) -> Model:
-    """The model for these extents of its inputs; a Problem says where they do not fit."""
+    """The model for these extents of its inputs; Found says where they do not fit."""
     findings = list(_check(model.graph, values))
     if findings:
-        raise Problem(*findings)
+        raise Found(*findings)
     specialiser = _Specialiser(model.library, values)
     nodes = tuple(map(specialiser.node, model.graph.nodes))
     around = specialiser.renewal.graph(replace(model.graph, nodes=()))
     checks = settled(model.graph.checks, values)
     failed = next((item for item in checks if item.condition is False), None)
     if failed is not None:
-        told = ", ".join(f"'{name}' is {value}" for name, value in values.items())
-        raise Problem(failed.rule.at(failed.span, message=failed.message, values=told))
+        details = ", ".join(f"'{name}' is {value}" for name, value in values.items())
+        raise Found(failed.rule.at(failed.span, message=failed.message, values=details))
     return replace(model, graph=replace(around, nodes=nodes, checks=checks))
 
 
@@ -52,7 +52,7 @@ def settled(checks: Iterable[Check], values: Mapping[str, int]) -> tuple[Check, 
 
 
 def _check(graph: Graph, values: Mapping[str, int]) -> Iterator[Diagnostic]:
-    found: dict[str, Symbol] = {
+    found: dict[str, DimSymbol] = {
         symbol.name: symbol
         for item in members(graph.inputs)
         for extent in extents(item)
@@ -72,8 +72,8 @@ class _Specialiser:
     def __init__(self, library: Library, values: Mapping[str, int]) -> None:
         self.library = library
         self._values = values
-        self._extent = substitution(values)
-        self.renewal = Renewal(self._tensor, self._extent)
+        self._extent = extent_substitution(values)
+        self.renewal = Substitution(self._tensor, self._extent)
         self._changed: dict[str, Tensor] = {}
 
     def _tensor(self, tensor: Tensor) -> Tensor:
@@ -121,6 +121,7 @@ class _Specialiser:
 
     def _loop(self, node: Loop) -> Loop:
         inputs = node.condition.inputs if node.condition is not None else ()
+        # The body and the condition see the carried tensors under names of their own, so these change shape with them.
         for start, *seen in zip_longest(node.carried, node.body.inputs[: len(node.carried)], inputs):
             for item in (item for item in seen if item is not None and start is not None):
                 self._become(item, self._tensor(start).shape)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import TypeAlias
 
+from lamella.base.arena import Arena, aligned
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
-from lamella.kernels.build import Builder, Names, names_of, regions
-from lamella.kernels.hazards import Cell, Memories, conflict, find_memories
+from lamella.base.liveness import last_uses
+from lamella.kernels.build import Builder, FreshNames, names_of, regions
+from lamella.kernels.hazards import Memories, MemoryCell, conflict, find_memories
 from lamella.kernels.locals import STACK_OFFSET, local_size
 from lamella.kernels.passes.fold_constants import fold_constants
 from lamella.kernels.passes.lower_foreach import lower_foreach
@@ -20,9 +21,9 @@ from lamella.kernels.passes.unroll import unroll
 from lamella.kernels.rewrite import (
     change_functions,
     copy_region,
+    make_names_unique,
     rewrite,
     split_yield,
-    tell_apart,
     used_values,
     with_regions,
 )
@@ -57,7 +58,7 @@ from lamella.lang.tensor.rules import running as rules
 # --- the pass that puts barriers where work-items would else see memory too early or too late ---------------
 
 
-Accesses: TypeAlias = Mapping[Cell, int]
+Accesses: TypeAlias = Mapping[MemoryCell, int]
 
 
 def insert_barriers(program: Program, _: Target) -> Program:
@@ -85,14 +86,14 @@ class Summary:
 NOTHING = Summary()
 
 
-def _join(left: Accesses, right: Accesses) -> dict[Cell, int]:
+def _join(left: Accesses, right: Accesses) -> dict[MemoryCell, int]:
     found = dict(left)
     for cell, kind in right.items():
         found[cell] = found.get(cell, 0) | kind
     return found
 
 
-def _passing(accesses: Accesses, through: tuple[bool, bool]) -> dict[Cell, int]:
+def _passing(accesses: Accesses, through: tuple[bool, bool]) -> dict[MemoryCell, int]:
     """The accesses to memory that no barrier closes."""
     return {cell: kind for cell, kind in accesses.items() if through[cell.is_local]}
 
@@ -150,7 +151,7 @@ class _Barriers:
             return _closed_by(instruction)
         inner = [self.summaries[id(region)] for region in regions(instruction)]
         if not inner:
-            accesses: dict[Cell, int] = {}
+            accesses: dict[MemoryCell, int] = {}
             for cell, kind in self.memories.accesses(instruction):
                 accesses[cell] = accesses.get(cell, 0) | kind
             return Summary(accesses, accesses) if accesses else NOTHING
@@ -181,9 +182,6 @@ def _with(region: Region, statements: Sequence[Statement]) -> Region:
 
 
 # --- the pass that gives each alloca its place in local memory: the lowest that is free for as long ---------
-
-
-ENDLESS = 1 << 62
 
 
 def place_locals(program: Program, target: Target) -> Program:
@@ -235,12 +233,11 @@ def _walk(body: Region, stack: _Stack) -> None:
 
 @dataclass(slots=True)
 class _Stack:
-    """Local memory: which bytes are free, and what lives in the others."""
+    """Local memory while a function is walked: an arena, and the allocas that are alive in it."""
 
     name: str
     target: Target
-    gaps: list[tuple[int, int]] = field(default_factory=lambda: [(0, ENDLESS)])
-    """Free bytes from begin to end, in order."""
+    arena: Arena = field(default_factory=Arena)
     live: dict[str, tuple[int, int]] = field(default_factory=dict)
     taken: list[str] = field(default_factory=list)
     """What was allocated in the regions around the statement at hand, in order."""
@@ -255,14 +252,14 @@ class _Stack:
         """The end of a life; one that has ended already stays so."""
         place = self.live.pop(name, None)
         if place is not None:
-            self._open(*place)
+            self.arena.free(*place)
 
     def take(self, statement: Statement, alloca: Alloca) -> None:
         """The lowest place that is free and aligned."""
         size, name = local_size(alloca.type), statement.results[0].name
         alignment = self._alignment(alloca)
-        room = -(-size // alignment) * alignment  # what padding would leave free fits nothing
-        begin = self._close(room, alignment) if size else 0
+        room = aligned(size, alignment)  # what padding would leave free fits nothing
+        begin = self.arena.first_fit(room, alignment) if size else 0
         limit = self.target.local_bytes
         if begin + size > limit:
             values = {"name": self.name, "bytes": begin + size, "target": self.target.name, "limit": limit}
@@ -276,26 +273,6 @@ class _Stack:
         asked = None if alloca.attributes is None else alloca.attributes.find("alignment")
         element = BYTES[alloca.type.element]
         return max(self.target.default_alignment, element, asked if isinstance(asked, int) else 1)
-
-    def _close(self, size: int, alignment: int) -> int:
-        """Take bytes out of the first gap that has them; the last one always does."""
-        for position, (begin, end) in enumerate(self.gaps):
-            start = -(-begin // alignment) * alignment
-            if start + size <= end:
-                rest = [item for item in ((begin, start), (start + size, end)) if item[0] < item[1]]
-                self.gaps[position : position + 1] = rest
-                return start
-        return ENDLESS
-
-    def _open(self, begin: int, end: int) -> None:
-        """Give bytes back; gaps that touch become one."""
-        position = bisect_left(self.gaps, (begin, end))
-        if position < len(self.gaps) and self.gaps[position][0] == end:
-            end = self.gaps.pop(position)[1]
-        if position and self.gaps[position - 1][1] == begin:
-            position -= 1
-            begin = self.gaps.pop(position)[0]
-        self.gaps.insert(position, (begin, end))
 
 
 # --- the pass that writes extensions of the language in its other instructions: tiles, axes of a ------------
@@ -318,7 +295,9 @@ def _lower_function(function: Function) -> Function:
     return extensions.lower_extensions(function, lower_apply)
 
 
-def _lower_apply(statement: Statement, apply: CoopApply, names: Names, lanes: int) -> Sequence[Statement]:
+def _lower_apply(
+    statement: Statement, apply: CoopApply, names: FreshNames, lanes: int
+) -> Sequence[Statement]:
     builder = Builder(names, statement.span)
     lane = builder.builtin("subgroup_local_id", I32)
     matrix = apply.operand
@@ -380,7 +359,7 @@ def _apply_inside(builder: Builder, apply: CoopApply, place: tuple[Value, Value]
 
 
 def stop_lifetimes(program: Program, _: Target) -> Program:
-    """A program in which each alloca is stopped behind its last use, through any view, in its own region."""
+    """Liveness of local memory: each alloca is stopped behind its last use, through any view, in its own region."""
     return change_functions(program, _stop)
 
 
@@ -402,9 +381,7 @@ class _Lifetimes:
     def visit(self, region: Region, _: bool) -> Region:
         """The region with the ends of what it allocates; ends that it had before are made anew."""
         statements = [item for item in region.statements if not isinstance(item.instruction, LifetimeStop)]
-        last: dict[str, int] = {}
-        for position, statement in enumerate(statements):
-            last.update(dict.fromkeys(self._uses(statement), position))
+        last = last_uses(map(self._uses, statements))
         found: list[Statement] = []
         stops = _stops(statements, last)
         for position, statement in enumerate(statements):
@@ -486,7 +463,7 @@ def lower(program: Program, target: Target, after: str | None = None) -> Program
     names = [item.name for item in PASSES]
     if after is not None and after not in names:
         raise InputError(f"there is no pass '{after}'", hint=f"passes are: {', '.join(names)}")
-    found = change_functions(program, tell_apart)
+    found = change_functions(program, make_names_unique)
     for item in PASSES:
         found = item.run(found, target)
         if item.name == after:

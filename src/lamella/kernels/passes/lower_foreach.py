@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
-from lamella.kernels.build import Builder, Names, names_of
+from lamella.kernels.build import Builder, FreshNames, names_of
 from lamella.kernels.rewrite import change_functions, constants_of, copy_region, rewrite
 from lamella.kernels.sizes import default_sizes
 from lamella.kernels.target import Target
@@ -44,7 +44,7 @@ def lower_foreach(program: Program, _: Target) -> Program:
 def _lower_function(function: Function) -> Function:
     sizes = default_sizes(function)
     items = sizes.work_group_size[0] * sizes.work_group_size[1]
-    places = _Places(sizes.subgroup_size, max(1, items // sizes.subgroup_size), constants_of(function))
+    places = _WorkItems(sizes.subgroup_size, max(1, items // sizes.subgroup_size), constants_of(function))
     names = names_of(function)
 
     def visit(region: Region, _: bool) -> Region:
@@ -57,7 +57,7 @@ def _lower_function(function: Function) -> Function:
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
+class _WorkItems:
     """The work-items of a work-group, and what is known before the run."""
 
     lanes: int
@@ -80,7 +80,7 @@ class _Range:
     count: int | None
 
 
-def _lower(statement: Statement, names: Names, places: _Places) -> Sequence[Statement]:
+def _lower(statement: Statement, names: FreshNames, places: _WorkItems) -> Sequence[Statement]:
     foreach = statement.instruction
     if not isinstance(foreach, Foreach):
         return (statement,)
@@ -95,7 +95,7 @@ def _lower(statement: Statement, names: Names, places: _Places) -> Sequence[Stat
     return builder.statements
 
 
-def _range(begin: Value, end: Value, places: _Places) -> _Range:
+def _range(begin: Value, end: Value, places: _WorkItems) -> _Range:
     first, last = places.integer(begin), places.integer(end)
     count = None if first is None or last is None else max(0, last - first)
     return _Range(begin, end, first, count)
@@ -114,7 +114,7 @@ def _is_small(ranges: Sequence[_Range]) -> bool:
 class _Mapping:
     """How indices are found: the places, and the type that they are computed in."""
 
-    places: _Places
+    places: _WorkItems
     kind: Scalar
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lamella.kernels.build import Builder, Names, names_of
+from lamella.kernels.build import Builder, FreshNames, names_of
 from lamella.kernels.rewrite import (
     change_functions,
     constants_of,
@@ -53,7 +53,7 @@ class _Trips:
 class _Unrolling:
     """The state of unrolling one function; loops come from the inside out."""
 
-    names: Names
+    names: FreshNames
     constants: Mapping[str, Number]
     limit: int
     """Statements that one loop may become."""

@@ -11,9 +11,9 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, Rule, sort_findings
 from lamella.base.errors import Found, InputError
+from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.reader import Reader
 from lamella.base.source import Binary, Span
@@ -679,7 +679,7 @@ class ParsedFile(NamedTuple):
 def parse(data: bytes | memoryview, name: str = "<bytes>", limits: Limits = DEFAULT) -> ParsedFile:
     """The file of some bytes; never raises, whatever they are. Weights stay views of the bytes."""
     reading = ContainerReading(memoryview(data).toreadonly().cast("B"), name, limits)
-    with collector_paused():
+    with gc_paused():
         table = read_header(reading)
         file = File() if table is None else read_sections(reading, table)
     return ParsedFile(file, tuple(sort_findings(reading.findings)))

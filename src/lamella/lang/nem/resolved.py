@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from lamella.base.affine import add_terms
 from lamella.base.quant import Quant as Quantization
 from lamella.base.source import NOWHERE, Source, Span
 from lamella.lang.nem import nodes
@@ -72,10 +73,7 @@ class Index:
         constant = self.constant + factor * other.constant
         if not other.terms:
             return Index(constant, self.terms)
-        terms = dict(self.terms)
-        for atom, count in other.terms:
-            terms[atom] = terms.get(atom, 0) + factor * count
-        return Index(constant, tuple((atom, count) for atom, count in terms.items() if count))
+        return Index(constant, tuple(add_terms(self.terms, other.terms, factor)))
 
     @property
     def is_constant(self) -> bool:

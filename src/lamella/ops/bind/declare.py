@@ -9,6 +9,7 @@ from math import prod
 from lamella.base import dim
 from lamella.base.diagnostic import Label
 from lamella.base.dim import Dim, Extent
+from lamella.base.errors import Found
 from lamella.base.limits import LARGEST
 from lamella.lang.skriptnd.rules.invocation import (
     BAD_EXTENT,
@@ -20,20 +21,18 @@ from lamella.lang.skriptnd.rules.names import GRAPH_EXTENT
 from lamella.lang.skriptnd.rules.shapes import CONSTANT_LENGTH, CONSTANT_VALUE, PACK_LENGTH_MISSING
 from lamella.lang.skriptnd.rules.types import DEFAULT_TYPE, NOT_A_PACK
 from lamella.ops.bind.plan import ExtentPlan, ParameterPlan
-from lamella.ops.bind.state import Binding
-from lamella.ops.bind.types import Types
-from lamella.ops.bind.values import as_element
+from lamella.ops.bind.state import CallBinding, TypeBinder, as_element
 from lamella.ops.evaluate.packs import pick
 from lamella.ops.evaluate.walk import primitive
+from lamella.ops.fault import Fault
 from lamella.ops.instance import Declared, Repeated, Shape, Single
-from lamella.ops.problem import Fault, Problem
 from lamella.ops.scalars.values import expect_count, expect_extent, expect_known, show, word_of
 
 
-class Declarations:
+class DeclarationBinder:
     """Computes the declarations of one call."""
 
-    def __init__(self, binding: Binding, types: Types, named: bool = False) -> None:
+    def __init__(self, binding: CallBinding, types: TypeBinder, named: bool = False) -> None:
         self.binding = binding
         self.types = types
         self.scope = binding.scope
@@ -142,11 +141,11 @@ class Declarations:
         if extent.bound is not None:
             return self._upper(extent.bound(self.scope))
         if self.named:
-            told = {
+            details = {
                 "name": name.removesuffix(".shape"),
                 "extent": "~" if extent.value is None else extent.value.text,
             }
-            raise self.binding.problem(GRAPH_EXTENT, [Label(extent.span, "declared here")], **told)
+            raise self.binding.problem(GRAPH_EXTENT, [Label(extent.span, "declared here")], **details)
         return LARGEST
 
     def _checked(self, parameter: ParameterPlan, extent: ExtentPlan, axis: int, value: object) -> Extent:
@@ -160,7 +159,7 @@ class Declarations:
             self.binding.require(dim.less_equal(0, found), problem, extent.span)
         return found
 
-    def _bad_extent(self, parameter: ParameterPlan, extent: ExtentPlan, axis: int, value: object) -> Problem:
+    def _bad_extent(self, parameter: ParameterPlan, extent: ExtentPlan, axis: int, value: object) -> Found:
         reason = (
             "extents are not negative" if not isinstance(value, int) or value < 0 else "extents have 63 bits"
         )

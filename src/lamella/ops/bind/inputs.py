@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from lamella.base.affine import Affine
 from lamella.base.diagnostic import Label
 from lamella.base.dim import Dim, Extent
+from lamella.base.errors import Found
 from lamella.lang.skriptnd.rules.composition import ARGUMENT_MISSING, ARGUMENT_PACK
 from lamella.lang.skriptnd.rules.invocation import (
     FREE_EXTENT,
@@ -17,18 +19,16 @@ from lamella.lang.skriptnd.rules.invocation import (
     UNEQUAL_RANKS,
 )
 from lamella.ops.bind.plan import ExtentPlan, Measure, ParameterPlan
-from lamella.ops.bind.state import Binding, Place, describe
-from lamella.ops.bind.types import Types
-from lamella.ops.bind.values import as_value
+from lamella.ops.bind.state import CallBinding, TypeBinder, ValueOrigin, as_value, describe
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Term
 from lamella.ops.instance import Argument, Fill, Repeated, Shape, Single
-from lamella.ops.problem import Fault, Problem
 from lamella.ops.scalars.values import SCALARS, expect_count, expect_extent, expect_known, show
 
 # --- the symbols of a declared shape from the shapes of tensors ---------------------------------------------
 
 
-class Tensors(NamedTuple):
+class ArgumentTensors(NamedTuple):
     """The tensors of one argument: their shapes, and the length of the pack where only the run tells it."""
 
     items: Sequence[object]
@@ -36,28 +36,28 @@ class Tensors(NamedTuple):
     size: Dim | None = None
 
 
-class Shapes:
+class ShapeBinder:
     """Binds declared shapes in one call."""
 
-    def __init__(self, binding: Binding) -> None:
+    def __init__(self, binding: CallBinding) -> None:
         self.binding = binding
         self.scope = binding.scope
 
-    def bind(self, parameter: ParameterPlan, tensors: Tensors) -> None:
+    def bind(self, parameter: ParameterPlan, tensors: ArgumentTensors) -> None:
         """A declared shape to the shapes of its tensors."""
         rank = len(tensors.shapes[0])
         for shape in tensors.shapes:
             if len(shape) != rank:
-                told = {"name": parameter.name, "first": show(tensors.shapes[0]), "other": show(shape)}
-                raise self.binding.problem(UNEQUAL_RANKS, (), **told)
+                details = {"name": parameter.name, "first": show(tensors.shapes[0]), "other": show(shape)}
+                raise self.binding.problem(UNEQUAL_RANKS, (), **details)
         if parameter.type.rank:
-            place = Place(parameter, "the rank of", parameter.parameter.span, tensors.items[0])
+            place = ValueOrigin(parameter, "the rank of", parameter.parameter.span, tensors.items[0])
             self.binding.set(parameter.type.rank, rank, place)
         if parameter.extents is None:
             return
         axis = 0
         for extent, length in zip(parameter.extents, self._lengths(parameter, tensors), strict=True):
-            place = Place(parameter, "dimensions of", extent.span, tensors.items[0], axis)
+            place = ValueOrigin(parameter, "dimensions of", extent.span, tensors.items[0], axis)
             if extent.packed:
                 self._bind_packed(extent, length, tensors, place)
             elif length:
@@ -66,7 +66,7 @@ class Shapes:
 
     # --- how many dimensions each item takes ----------------------------------------------------------------
 
-    def _lengths(self, parameter: ParameterPlan, tensors: Tensors) -> Sequence[int]:
+    def _lengths(self, parameter: ParameterPlan, tensors: ArgumentTensors) -> Sequence[int]:
         rank, found = len(tensors.shapes[0]), [self._length(extent) for extent in parameter.extents or ()]
         known = [length for length in found if length is not None]
         total, is_open = sum(known), len(known) < len(found)
@@ -100,18 +100,24 @@ class Shapes:
             return False
         return self.binding.value(measure) is None
 
-    def _wrong_rank(self, parameter: ParameterPlan, tensors: Tensors, total: int, more: bool) -> Problem:
+    def _wrong_rank(
+        self, parameter: ParameterPlan, tensors: ArgumentTensors, total: int, more: bool
+    ) -> Found:
         item, shape = tensors.items[0], tensors.shapes[0]
-        told = {
+        details = {
             "name": parameter.name,
             "declared": " ".join(parameter.type.span.text.split()),
             "expected": f"at least {total}" if more else str(total),
             "given": describe(item),
             "rank": len(shape),
         }
-        return self.binding.problem(RANK_MISMATCH, [Label(parameter.parameter.span, "declared here")], **told)
+        return self.binding.problem(
+            RANK_MISMATCH, [Label(parameter.parameter.span, "declared here")], **details
+        )
 
-    def bind_length(self, parameter: ParameterPlan, extent: ExtentPlan, length: int, place: Place) -> None:
+    def bind_length(
+        self, parameter: ParameterPlan, extent: ExtentPlan, length: int, place: ValueOrigin
+    ) -> None:
         """The length of a packed extent; the rank it tells must not be negative."""
         measure = extent.length
         if measure is None:
@@ -120,18 +126,18 @@ class Shapes:
         self.binding.bind(measure, length, replace(place, what="the rank of", axis=None))
         symbol = self.scope[measure.symbol or ""] if deduced else 0
         if isinstance(symbol, int) and symbol < 0:
-            told = {
+            details = {
                 "name": parameter.name,
                 "declared": " ".join(parameter.type.span.text.split()),
-                "expected": f"at least {measure.form.offset if measure.form else 0}",
+                "expected": f"at least {measure.form.constant if measure.form else 0}",
                 "given": str(place) if place.tensor is None else describe(place.tensor),
                 "rank": length,
             }
-            raise self.binding.problem(RANK_MISMATCH, [Label(extent.span, "declared here")], **told)
+            raise self.binding.problem(RANK_MISMATCH, [Label(extent.span, "declared here")], **details)
 
     # --- extents --------------------------------------------------------------------------------------------
 
-    def _bind_single(self, extent: ExtentPlan, tensors: Tensors, place: Place) -> None:
+    def _bind_single(self, extent: ExtentPlan, tensors: ArgumentTensors, place: ValueOrigin) -> None:
         measure, axis = extent.value, place.axis or 0
         self._keep_extents(extent, 1, tensors, place)
         if measure is None:
@@ -142,33 +148,41 @@ class Shapes:
             return
         for item, shape in zip(tensors.items, tensors.shapes, strict=True):
             here = (
-                place if item is place.tensor else Place(place.parameter, place.what, place.span, item, axis)
+                place
+                if item is place.tensor
+                else ValueOrigin(place.parameter, place.what, place.span, item, axis)
             )
             self.binding.bind(measure, shape[axis], here)
 
-    def _keep_extents(self, extent: ExtentPlan, count: int, tensors: Tensors, place: Place) -> None:
+    def _keep_extents(
+        self, extent: ExtentPlan, count: int, tensors: ArgumentTensors, place: ValueOrigin
+    ) -> None:
         """An extent that states its upper bound keeps it, and one that is said to be static is known."""
         if extent.bound is None and not extent.static:
             return
         axis = place.axis or 0
         for item, shape in zip(tensors.items, tensors.shapes, strict=True):
             for number, value in enumerate(shape[axis : axis + count]):
-                here = Place(place.parameter, place.what, place.span, item, axis + number)
+                here = ValueOrigin(place.parameter, place.what, place.span, item, axis + number)
                 if extent.static and isinstance(value, Dim):
                     raise Fault(UNDECIDED, what=str(here), value=show(value)).at(self.binding.span)
                 if extent.bound is not None:
                     self.binding.keep_bound(extent.value, extent.bound(self.scope), value, here)
 
-    def _bind_spread(self, measure: Measure, values: Shape, size: Dim | None, place: Place) -> None:
+    def _bind_spread(self, measure: Measure, values: Shape, size: Dim | None, place: ValueOrigin) -> None:
         """One extent for each tensor of the pack."""
         if not self.binding.is_deduced(measure):
             self._compare_all(measure, values, place)
             return
         solved = tuple(self.binding.solve(measure, value, place) for value in values)
         pack = solved if size is None else Repeated(solved[0], size)
-        self.binding.set(measure.symbol or "", pack, Place(place.parameter, f"{place}: items of", place.span))
+        self.binding.set(
+            measure.symbol or "", pack, ValueOrigin(place.parameter, f"{place}: items of", place.span)
+        )
 
-    def _bind_packed(self, extent: ExtentPlan, length: int, tensors: Tensors, place: Place) -> None:
+    def _bind_packed(
+        self, extent: ExtentPlan, length: int, tensors: ArgumentTensors, place: ValueOrigin
+    ) -> None:
         if extent.length is not None and self.binding.is_deduced(extent.length):
             self.bind_length(place.parameter, extent, length, place)
         self._keep_extents(extent, length, tensors, place)
@@ -177,10 +191,10 @@ class Shapes:
         flag = extent.length is not None and type(self.binding.value(extent.length)) is bool
         axis = place.axis or 0
         for item, shape in zip(tensors.items, tensors.shapes, strict=True):
-            here = Place(place.parameter, place.what, place.span, item, axis)
+            here = ValueOrigin(place.parameter, place.what, place.span, item, axis)
             self._bind_part(extent.value, shape[axis : axis + length], flag, here)
 
-    def _bind_part(self, measure: Measure, part: Shape, flag: bool, place: Place) -> None:
+    def _bind_part(self, measure: Measure, part: Shape, flag: bool, place: ValueOrigin) -> None:
         """Some dimensions of a tensor: a pack of extents, or one that is there or not."""
         if flag:
             if part:
@@ -188,13 +202,13 @@ class Shapes:
             else:
                 self.binding.set_null(measure)
         elif self.binding.is_deduced(measure):
-            plain = measure.form is not None and measure.form[1:] == (1, 0)
+            plain = measure.form == Affine(0, ((measure.symbol, 1),))
             solved = part if plain else tuple(self.binding.solve(measure, n, place) for n in part)
             self.binding.set(measure.symbol or "", solved, place)
         else:
             self._compare_all(measure, part, place)
 
-    def _compare_all(self, measure: Measure, values: Shape, place: Place) -> None:
+    def _compare_all(self, measure: Measure, values: Shape, place: ValueOrigin) -> None:
         expected = self.binding.value(measure)
         if isinstance(expected, Repeated):
             expected = (expected.item,) * len(values)
@@ -202,21 +216,21 @@ class Shapes:
             return
         items = expected if isinstance(expected, tuple) else (expected,) * len(values)
         if len(items) != len(values):
-            told = {"name": place.parameter.name, "declared": measure.text, "expected": len(items)}
+            details = {"name": place.parameter.name, "declared": measure.text, "expected": len(items)}
             label = Label(measure.span, "declared here")
-            raise self.binding.problem(RANK_MISMATCH, [label], **told, given=place, rank=len(values))
+            raise self.binding.problem(RANK_MISMATCH, [label], **details, given=place, rank=len(values))
         for index, (item, value) in enumerate(zip(items, values, strict=True)):
             self.binding.compare(measure, item, value, place, index)
 
 
-class Inputs:
+class InputBinder:
     """Binds the inputs of one call in the binding order of the definition."""
 
-    def __init__(self, binding: Binding, types: Types) -> None:
+    def __init__(self, binding: CallBinding, types: TypeBinder) -> None:
         self.binding = binding
         self.types = types
         self.scope = binding.scope
-        self.shapes = Shapes(binding)
+        self.shapes = ShapeBinder(binding)
 
     def bind_all(self, arguments: list[Argument]) -> None:
         """All inputs; scalars whose shape others must tell come later, and defaults made of other values last.
@@ -248,7 +262,7 @@ class Inputs:
         """One input; where it lacks an extent that a scalar cannot tell, the scalar is to blame."""
         try:
             self.bind(parameter, argument)
-        except Problem as problem:
+        except Found as problem:
             if waiting and problem.findings[0].code == NO_VALUE.code:
                 self.bind(*waiting[0])
             raise
@@ -266,7 +280,7 @@ class Inputs:
             if not isinstance(shape, tuple) or size_of(argument) is not None:
                 raise self._wrong_kind(parameter, "a tensor", argument)
             self.scope[parameter.name] = argument
-            self.shapes.bind(parameter, Tensors((argument,), (shape,)))
+            self.shapes.bind(parameter, ArgumentTensors((argument,), (shape,)))
 
     def _bind_null(self, parameter: ParameterPlan) -> None:
         """An input that is not there."""
@@ -283,13 +297,13 @@ class Inputs:
         if parameter.type.rank:
             self.scope.setdefault(parameter.type.rank, None)
 
-    def _wrong_kind(self, parameter: ParameterPlan, expected: str, argument: object) -> Problem:
+    def _wrong_kind(self, parameter: ParameterPlan, expected: str, argument: object) -> Found:
         given = "a scalar" if isinstance(argument, SCALARS) else "a tensor"
         if isinstance(argument, tuple) or size_of(argument) is not None:
             given = "a pack"
         label = Label(parameter.parameter.span, "declared here")
-        told = {"name": self.binding.name, "input": parameter.name, "left": expected, "right": given}
-        return self.binding.problem(ARGUMENT_PACK, [label], **told)
+        details = {"name": self.binding.name, "input": parameter.name, "left": expected, "right": given}
+        return self.binding.problem(ARGUMENT_PACK, [label], **details)
 
     # --- packs ----------------------------------------------------------------------------------------------
 
@@ -300,18 +314,20 @@ class Inputs:
                 raise self._wrong_kind(parameter, "a pack of tensors", argument)
             self._bind_length(parameter, size)
             self.scope[parameter.name] = argument
-            self.shapes.bind(parameter, Tensors((argument,), (getattr(argument, "shape", ()),), size))
+            self.shapes.bind(parameter, ArgumentTensors((argument,), (getattr(argument, "shape", ()),), size))
             return
         self._bind_length(parameter, len(argument))
         items = tuple(self._filled(parameter, item) for item in argument)
         self.scope[parameter.name] = items
         if items:
-            self.shapes.bind(parameter, Tensors(items, [getattr(item, "shape", ()) for item in items]))
+            self.shapes.bind(
+                parameter, ArgumentTensors(items, [getattr(item, "shape", ()) for item in items])
+            )
         else:
             self._bind_empty(parameter)
 
     def _bind_length(self, parameter: ParameterPlan, length: Extent) -> None:
-        place = Place(parameter, "the length of", parameter.parameter.span)
+        place = ValueOrigin(parameter, "the length of", parameter.parameter.span)
         if (
             parameter.type.pack is not None
             and parameter.type.pack.control == "static"
@@ -331,7 +347,7 @@ class Inputs:
 
     def _bind_empty(self, parameter: ParameterPlan) -> None:
         """A pack without tensors tells only that there are none."""
-        place = Place(parameter, "the empty pack for", parameter.parameter.span)
+        place = ValueOrigin(parameter, "the empty pack for", parameter.parameter.span)
         for extent in parameter.extents or ():
             if extent.spread and extent.value is not None and self.binding.is_deduced(extent.value):
                 self.binding.set(extent.value.symbol or "", (), place)
@@ -347,7 +363,7 @@ class Inputs:
         """A scalar has the shape that others tell; a packed extent that nobody tells is empty."""
         if not isinstance(value, SCALARS):
             raise self._wrong_kind(parameter, "a tensor", value)
-        rank, place = parameter.type.rank, Place(parameter, "the rank of", parameter.parameter.span)
+        rank, place = parameter.type.rank, ValueOrigin(parameter, "the rank of", parameter.parameter.span)
         if rank:
             self.binding.set(rank, 0, place)
         shape: list[Extent] = []
@@ -368,8 +384,8 @@ class Inputs:
             if extent.packed:
                 self._bind_nothing(parameter, extent)
                 return ()
-            told = {"name": parameter.name, "symbol": measure.text if measure else "~"}
-            raise self.binding.problem(FREE_EXTENT, [Label(extent.span, "declared here")], **told)
+            details = {"name": parameter.name, "symbol": measure.text if measure else "~"}
+            raise self.binding.problem(FREE_EXTENT, [Label(extent.span, "declared here")], **details)
         value = self.binding.value(measure)
         if value is None:
             return ()
@@ -384,14 +400,14 @@ class Inputs:
 
     def _bind_nothing(self, parameter: ParameterPlan, extent: ExtentPlan) -> None:
         """A packed extent that nothing tells: it has no dimensions."""
-        place = Place(parameter, "the scalar for", extent.span)
+        place = ValueOrigin(parameter, "the scalar for", extent.span)
         if extent.length is not None:
             self.shapes.bind_length(parameter, extent, 0, place)
         if extent.value is not None and self.binding.is_deduced(extent.value):
             self.binding.set(extent.value.symbol or "", (), place)
 
 
-def default_of(binding: Binding, parameter: ParameterPlan) -> Argument:
+def default_of(binding: CallBinding, parameter: ParameterPlan) -> Argument:
     """What an input is where a call leaves it out."""
     return None if parameter.default is None else as_value(parameter.default(binding.scope))
 

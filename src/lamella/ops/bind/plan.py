@@ -7,15 +7,94 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from lamella.base.affine import Affine
 from lamella.base.limits import Limits
 from lamella.base.source import Span
 from lamella.lang.skriptnd import nodes
-from lamella.lang.skriptnd.affine import Affine, read_affine
-from lamella.ops.bind.formulas import LoweringPlan, plan_lowering
+from lamella.lang.skriptnd.affine import read_affine
 from lamella.ops.evaluate import Code, Compiler, make_compiler
-from lamella.ops.evaluate.walk import Node, infer, names
+from lamella.ops.evaluate.walk import Node, infer, names, parts
 from lamella.ops.instance import Definition
-from lamella.ops.scalars.arithmetic import Budget
+from lamella.ops.scalars.arithmetic import PackBudget
+
+# --- the formulas of a definition made ready ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoweringPlan:
+    """One formula made ready."""
+
+    node: nodes.Lowering
+    bounds: tuple[tuple[str, Code], ...]
+    locals: tuple[tuple[str, Code], ...]
+    target: Code
+    value: Code
+    condition: Code | None
+    count: Code | None
+    subscripts: tuple[tuple[str, str], ...]
+    """Which tensor each index picks an item of: such an index is no loop but several formulas."""
+
+
+def plan_lowering(
+    node: nodes.Lowering, words: Mapping[str, str], limits: Limits, budget: PackBudget | None = None
+) -> LoweringPlan:
+    """A formula made ready; `words` are the types of the names around it."""
+    known = {**words, **{bound.index: "int" for bound in node.bounds}}
+    if node.unroll is not None and node.unroll.index:
+        known[node.unroll.index] = "int"
+    for local in node.locals:
+        known[local.name] = infer(local.value, known)
+    compiler = make_compiler(limits, known, budget)
+    return LoweringPlan(
+        node=node,
+        bounds=tuple((bound.index, compiler.compile(bound.limit)) for bound in node.bounds),
+        locals=tuple((local.name, compiler.compile(local.value)) for local in node.locals),
+        target=compiler.compile(node.target),
+        value=compiler.compile(node.value),
+        condition=compiler.compile_some(node.condition),
+        count=None if node.unroll is None else compiler.compile_some(node.unroll.count),
+        subscripts=tuple(_subscripts(node)),
+    )
+
+
+def _subscripts(node: nodes.Lowering) -> Iterator[tuple[str, str]]:
+    """The indices that pick items of packs of tensors, with the packs; local values are looked through."""
+    indices = {bound.index for bound in node.bounds}
+    local_names = {local.name: _direct_names(local.value) for local in node.locals}
+    roots: list[Node | None] = [
+        node.target,
+        node.value,
+        node.condition,
+        *(local.value for local in node.locals),
+    ]
+    for access in _accesses(roots):
+        used = set() if access.item is None else _direct_names(access.item)
+        for local in reversed(node.locals):
+            used |= local_names[local.name] if local.name in used else set()
+        yield from ((name, access.tensor) for name in sorted(used & indices))
+
+
+def _accesses(roots: list[Node | None]) -> Iterator[nodes.Access]:
+    stack = [root for root in roots if root is not None]
+    while stack:
+        found = stack.pop()
+        if isinstance(found, nodes.Access):
+            yield found
+        stack += parts(found)
+
+
+def _direct_names(node: Node) -> set[str]:
+    """The names in an expression that are not inside an access of a tensor."""
+    found: set[str] = set()
+    stack: list[Node] = [node]
+    while stack:
+        inner = stack.pop()
+        if isinstance(inner, nodes.Access):
+            continue
+        if isinstance(inner, nodes.Name):
+            found |= names(inner)
+        stack += parts(inner)
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +104,7 @@ class Measure:
     code: Code
     names: frozenset[str]
     symbol: str | None
-    form: Affine | None
+    form: Affine[str] | None
     span: Span
 
     @property
@@ -72,7 +151,7 @@ class Assert:
     """The message in parts, so that a value that cannot be had hides nothing else of it."""
     values: tuple[tuple[str, Code], ...]
     names: frozenset[str]
-    told: frozenset[str]
+    printed: frozenset[str]
     """The names that the message and its values speak of."""
 
 
@@ -90,10 +169,10 @@ Step = Assert | UsingPlan
 SECTIONS = ("attrib", "input", "output", "constant", "variable")
 
 
-class Plan:
+class OperatorPlan:
     """A definition made ready for its calls."""
 
-    def __init__(self, definition: Definition, limits: Limits, budget: Budget | None = None) -> None:
+    def __init__(self, definition: Definition, limits: Limits, budget: PackBudget | None = None) -> None:
         self.definition = definition
         self.budget = budget
         self.operator = definition.operator
@@ -142,7 +221,7 @@ class Plan:
         used = names(node)
         symbol = next(iter(used)) if len(used) == 1 else None
         form = read_affine(node) if symbol else None
-        if form is not None and form.factor == 0:
+        if form is not None and not form.terms:
             form = None
         return Measure(self.compiler.compile(node), used, symbol, form, node.span)
 
@@ -169,8 +248,10 @@ class Plan:
             for item in node.values
         )
         parts = tuple(self.compiler.compile(item) for item in _message(node))
-        told = names(node.message).union(*(names(item.value) for item in node.values))
-        return Assert(node, self.compiler.compile(node.condition), parts, values, names(node.condition), told)
+        printed = names(node.message).union(*(names(item.value) for item in node.values))
+        return Assert(
+            node, self.compiler.compile(node.condition), parts, values, names(node.condition), printed
+        )
 
     # --- order ----------------------------------------------------------------------------------------------
 
@@ -259,7 +340,7 @@ def _symbols(item: ParameterPlan) -> set[str]:
     return found.union(*(measure.names for measure in measures if measure is not None))
 
 
-def _declared(plan: Plan) -> set[str]:
+def _declared(plan: OperatorPlan) -> set[str]:
     """Every name that has a value once attributes and inputs are bound."""
     return set().union(*(_symbols(item) for item in (*plan.attributes, *plan.inputs)))
 

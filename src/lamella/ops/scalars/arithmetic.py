@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from lamella.base.limits import Limits
 from lamella.lang.skriptnd.rules.invocation import NOT_COMPUTABLE, TOO_LARGE
 from lamella.lang.skriptnd.rules.types import DIVISION_BY_ZERO
-from lamella.ops.problem import Fault
+from lamella.ops.fault import Fault
 from lamella.ops.scalars.terms import combine, is_extent
 from lamella.ops.scalars.values import same, show
 
@@ -21,7 +21,7 @@ PACKS = 16
 """How many of the longest packs a model may compute before the run."""
 
 
-class Budget:
+class PackBudget:
     """What the long packs of one model may still cost: a few words can ask for a million items again and again."""
 
     def __init__(self, limits: Limits) -> None:
@@ -36,9 +36,9 @@ class Budget:
 class Arithmetic:
     """The binary operators by their signs, within limits that are kept before anything large is computed."""
 
-    def __init__(self, limits: Limits, budget: Budget | None = None) -> None:
+    def __init__(self, limits: Limits, budget: PackBudget | None = None) -> None:
         self.limits = limits
-        self.budget = budget or Budget(limits)
+        self.budget = budget or PackBudget(limits)
         self.bits = limits.max_integer_bits
         self.signs: Mapping[str, Binary] = {
             **{"+": self.add, "-": self.subtract, "*": self.multiply, "/": self.divide, "\\": self.divide_up},

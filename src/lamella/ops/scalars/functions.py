@@ -10,8 +10,8 @@ from lamella.base.dim import Dim, Logic, Test
 from lamella.base.limits import LARGEST, SMALLEST
 from lamella.lang.skriptnd.rules.invocation import NOT_COMPUTABLE, UNDECIDED
 from lamella.lang.skriptnd.rules.types import CAST_TYPE
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply
-from lamella.ops.problem import Fault
 from lamella.ops.scalars.terms import apply, combine, is_extent, is_term, is_truth, negate, refuse
 from lamella.ops.scalars.values import same, show, word_of
 

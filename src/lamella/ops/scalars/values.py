@@ -6,17 +6,18 @@ as None, or a tensor, of which nothing is asked but its shape and its identity.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from lamella.base.dim import Dim, Extent, Logic, Test
 from lamella.base.dtype import ElementType
+from lamella.base.errors import Found
 from lamella.lang.skriptnd.rules.invocation import NOT_COMPUTABLE, TOO_LARGE, UNDECIDED
 from lamella.lang.skriptnd.rules.types import INTEGER_NEEDED
+from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Counter, Element, Guard, Index, Lookup
 from lamella.ops.instance import Repeated
-from lamella.ops.problem import Fault, Problem
 
 Scope: TypeAlias = Mapping[str, object]
 """The value of every name that has one; a `@dtype` name has an element type."""
@@ -34,7 +35,7 @@ LONGEST_SHOWN = 24
 class Unknown:
     """A helper symbol that cannot be had in this call; whoever uses it meets the problem."""
 
-    problem: Problem
+    problem: Found
 
 
 def word_of(value: object) -> str:
@@ -130,9 +131,3 @@ def spell(value: object) -> str:
     if isinstance(value, TERMS):
         return "a value of the run"
     return str(getattr(value, "name", value))
-
-
-def list_words(words: Iterable[str]) -> str:
-    """Words as a sentence lists them."""
-    found = list(words)
-    return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from lamella.base.diagnostic import Diagnostic, LamellaError
+from lamella.base.errors import Found
 from lamella.base.origin import tell_origin
 from lamella.base.placement import REFERENCE
 from lamella.base.source import NOWHERE
@@ -15,7 +16,6 @@ from lamella.bridge.graph_to_kernels import graph_to_kernels
 from lamella.graph.model import Model
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
-from lamella.ops.problem import Problem
 from lamella.pipeline.languages import TENSOR
 from lamella.pipeline.options import Options
 from lamella.pipeline.tensor.program import KernelFile
@@ -36,7 +36,7 @@ def to_kernels(model: Model, options: Options, extents: Mapping[str, int] | None
         found = graph_to_kernels(
             model, wide=wide, limits=options.limits, extents=extents, quantized=quantized
         )
-    except Problem as problem:
+    except Found as problem:
         raise LamellaError(problem.findings) from None
     missing = list(_missing(found)) if options.strict_backend else []
     if missing:

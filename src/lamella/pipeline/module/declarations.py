@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic, errors
+from lamella.base.errors import Found
 from lamella.bridge.module_to_graph import Compiled, Settings, is_complete, module_to_graph
 from lamella.bridge.module_to_graph.backward import declares_gradients, differentiate
 from lamella.lang.module.check import is_of
 from lamella.lang.module.check.settings import check_devices, read_settings
 from lamella.lang.module.instantiate import Instance, Known, instantiate
-from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.nodes import Module
 from lamella.lang.module.resolve import Declared
 from lamella.lang.module.resolve.lineage import config_params, trace_lineage
@@ -78,7 +78,7 @@ def _lacks_values(declared: Declared, values: Mapping[str, Known], program: Prog
     """Whether a parameter of a declaration has no value; one that nobody asked for is not built then."""
     try:
         params = config_params(trace_lineage(declared, program.resolved.scope))
-    except Problem:
+    except Found:
         return False
     return any(item.default is None and item.name not in values for item in params)
 

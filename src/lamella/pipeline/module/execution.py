@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors
-from lamella.base.errors import InputError
+from lamella.base.errors import InputError, Malformed
 from lamella.base.limits import Limits
 from lamella.base.paths import is_folder, map_bytes
-from lamella.base.safetensors import StoreError, read_index
+from lamella.base.safetensors import read_index
 from lamella.bridge.hf_to_module import Folder, ImportPlan, is_model_folder, open_folder
 from lamella.bridge.module_to_graph import Compiled, Settings, graph_name, module_to_graph
 from lamella.bridge.module_to_graph.constant_tables import compute_table
@@ -95,7 +95,7 @@ def _names_in(file: Path, limits: Limits) -> frozenset[str]:
         return frozenset(item.stem for item in file.glob("*.dat"))
     try:
         return frozenset(item.name for item in read_index(map_bytes(file, limits).data).entries)
-    except StoreError:
+    except Malformed:
         return frozenset()
 
 

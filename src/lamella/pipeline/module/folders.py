@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
-from lamella.base.errors import InputError
+from lamella.base.errors import Found, InputError
 from lamella.base.limits import DEFAULT
 from lamella.base.paths import is_folder, is_there, read_text, shipped, shown
 from lamella.base.source import Source as Text
@@ -21,7 +21,6 @@ from lamella.base.suggest import nearest
 from lamella.bridge.hf_to_module import Folder, find_architecture, open_folder, read_config, text_of
 from lamella.bridge.hf_to_module.config import mapped_keys
 from lamella.lang.module.instantiate import Instance, Known
-from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.nodes import Field, Module
 from lamella.lang.module.resolve import Declared
 from lamella.lang.module.resolve.lineage import config_params, trace_lineage
@@ -43,7 +42,7 @@ TRAVELLING = "architecture.module"
 """The file of a folder that declares its model, where that is none of the library; what it imports lies beside it."""
 
 
-class Found(NamedTuple):
+class FoundArchitecture(NamedTuple):
     """The program and the declaration that a folder is, and what there is to say about the choice."""
 
     program: Program
@@ -64,22 +63,22 @@ def architectures() -> Mapping[str, tuple[Path, str]]:
     return found
 
 
-def find_model(folder: Folder, options: Options) -> Found:
+def find_model(folder: Folder, options: Options) -> FoundArchitecture:
     """The model for a folder: of `--architecture`, else of its own file, else of the library; LamellaError if none."""
     known = find_known(folder.config)
     if options.architecture is not None:
         program = read_program(_file_of(options.architecture, options), options)
-        return Found(program, pick(program, folder.config, options))
+        return FoundArchitecture(program, pick(program, folder.config, options))
     if is_there(folder.path / TRAVELLING):
         program = read_program(folder.path / TRAVELLING, options, inside=True)
         declared = pick(program, folder.config, options)
         over = "" if known is None else f", before '{known[1]}' of std.models.{known[0].stem}"
         note = rules.TRAVELS.at(_place(folder), file=TRAVELLING, model=declared.name, over=over)
-        return Found(program, declared, (note,))
+        return FoundArchitecture(program, declared, (note,))
     if known is None:
         raise LamellaError([unknown_architecture(folder)])
     program = read_program(known[0], options)
-    return Found(program, next(item for item in program.modules if item.name == known[1]))
+    return FoundArchitecture(program, next(item for item in program.modules if item.name == known[1]))
 
 
 def find_known(config: Mapping[str, object]) -> tuple[Path, str] | None:
@@ -242,7 +241,7 @@ def read_values(
     """What the config of a folder says of the parameters of a model, and a warning where nothing of it is read."""
     try:
         lineage = trace_lineage(declared, program.resolved.scope)
-    except Problem as problem:
+    except Found as problem:
         raise LamellaError([problem.finding]) from None
     sections = (item.module.hf_config for item in reversed(lineage))
     fields = next((item for item in sections if item is not None), ())

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from lamella.backend.drawing import Drawn
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, printable
-from lamella.base.placement import Placed, placement_of
+from lamella.base.placement import OperationPlacement, placement_of
 from lamella.bridge.module_to_graph import Compiled, Mark
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
@@ -111,7 +111,7 @@ class Observed:
     findings: tuple[Diagnostic, ...]
     drawn: Drawn = field(default_factory=Drawn)
     """What the run drew."""
-    placement: tuple[Placed, ...] = ()
+    placement: tuple[OperationPlacement, ...] = ()
     """Where its operations ran, on a backend that runs kernels."""
 
 

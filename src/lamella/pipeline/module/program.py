@@ -13,7 +13,7 @@ from lamella.base.source import Source
 from lamella.base.writer import write_text
 from lamella.lang.module.instantiate import Instance, find_presets, instantiate, read_preset
 from lamella.lang.module.instantiate import Known as instantiate_Known
-from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate
+from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate
 from lamella.lang.module.instantiate.nodes import Known, Value
 from lamella.lang.module.nodes import ConfigParam, Module, Recipe
 from lamella.lang.module.parse import parse
@@ -89,7 +89,7 @@ def _read(name: str, text: str) -> Value:
         return text
     try:
         return evaluate(found, {}, Surroundings(words=True))
-    except Problem as problem:
+    except Found as problem:
         raise LamellaError([problem.finding]) from None
 
 

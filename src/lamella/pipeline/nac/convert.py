@@ -12,7 +12,7 @@ import numpy as np
 
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors, printable
-from lamella.base.errors import InputError
+from lamella.base.errors import Found, InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import map_bytes, read_bytes, shown
 from lamella.base.source import NOWHERE, Source
@@ -37,7 +37,6 @@ from lamella.lang.nac.nodes import File, Method, Resource
 from lamella.lang.nac.notes import NAME, find_notes, with_notes
 from lamella.lang.nac.rules.graphs import LEFT_OUT
 from lamella.lang.nac.upgrade_version import upgrade_version
-from lamella.ops.problem import Problem
 from lamella.pipeline.generate import stop_tokens
 from lamella.pipeline.languages import Conversion
 from lamella.pipeline.languages import Model as AnyModel
@@ -74,7 +73,7 @@ def simplify(model: GraphModel, options: Options, default: str) -> Optimised | N
         return None
     try:
         return optimise(model, evaluator(model.library, options.limits), relaxed=level == "relaxed")
-    except Problem as problem:
+    except Found as problem:
         raise LamellaError(problem.findings) from None
 
 

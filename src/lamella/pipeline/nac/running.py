@@ -24,7 +24,7 @@ from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError
 from lamella.base.dim import symbols
 from lamella.base.errors import InputError
 from lamella.base.limits import Limits
-from lamella.base.placement import Placed, placement_of
+from lamella.base.placement import OperationPlacement, placement_of
 from lamella.base.source import NOWHERE
 from lamella.bridge.nac_to_graph import InputType, Translation, nac_to_graph
 from lamella.bridge.nac_to_graph.builder import output_names
@@ -99,7 +99,7 @@ class Specialised:
         """Whether inputs that a call does not give are random; where not, they are missing."""
         self.drawn = Drawn()
         """What the last call drew."""
-        self.placement: list[Placed] = []
+        self.placement: list[OperationPlacement] = []
         """Where the operations of the last call ran."""
         self._to_graph = to_graph
         self._backend, self._options = backend, options
@@ -392,7 +392,7 @@ class Training:
         self._run.findings = value
 
     @property
-    def placement(self) -> list[Placed]:
+    def placement(self) -> list[OperationPlacement]:
         """Where each operation ran in the last step, on a backend that runs kernels."""
         return placement_of(self._run)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
 from lamella.base.errors import InputError
+from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.paths import STANDARD_INPUT, read_text, shipped, shown
 from lamella.base.source import Source
@@ -86,7 +86,7 @@ def check_program(
     root: Path | None = None,
 ) -> Program:
     """The language's rules, then the lowering to the plan, then the plan's own rules."""
-    with collector_paused():
+    with gc_paused():
         checked = check(source, path, device, limits, root)
         findings = list(checked.findings)
         if checked.plan is not None and checked.complete:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, sort_findings
-from lamella.base.errors import InputError
+from lamella.base.errors import Found, InputError
+from lamella.base.gc import gc_paused
 from lamella.base.limits import Limits
 from lamella.base.paths import is_there, read_text_in, shown
 from lamella.base.source import NOWHERE, Span
@@ -20,8 +20,7 @@ from lamella.graph.passes.specialise_shapes import specialise_shapes
 from lamella.lang.skriptnd import check
 from lamella.lang.skriptnd.rules.graphs import NEEDS_CONFIG, NO_GRAPH
 from lamella.ops.instance import Definition
-from lamella.ops.library import NEWER, SPECIFICATION, Library, Module
-from lamella.ops.problem import Problem
+from lamella.ops.library import NEWER, SPECIFICATION, Library, LoadedModule
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.config import SHOWN, configure, missing_config, report_missing
 
@@ -34,7 +33,7 @@ MAIN_FILE = "main.sknd"
 class Read:
     """A module with everything that was found wrong with its text."""
 
-    module: Module
+    module: LoadedModule
     findings: tuple[Diagnostic, ...]
 
     @property
@@ -47,7 +46,7 @@ def read_module(path: Path, options: Options) -> Read:
     """The main module of a file or folder and what it imports, each checked by the rules of the language."""
     dialect = options.dialect or written_dialect(path, options.limits)
     library = Library(dialect, options.root, options.limits)
-    with collector_paused():
+    with gc_paused():
         module = library.load(path)
         findings = list(module.findings)
         lost = library.lost
@@ -78,7 +77,7 @@ def read_json_in(folder: Path, name: str, limits: Limits) -> object:
     return found
 
 
-def chosen_graph(module: Module, options: Options) -> Definition:
+def chosen_graph(module: LoadedModule, options: Options) -> Definition:
     """The graph that the options name, or the primary one."""
     found = next((item for item in module.graphs if options.model in (None, item.operator.name)), None)
     if found is None:
@@ -116,7 +115,7 @@ def _known_operator(library: Library, name: str) -> str:
 
 
 def compose_graph(
-    module: Module, definition: Definition, options: Options
+    module: LoadedModule, definition: Definition, options: Options
 ) -> tuple[Graph | None, list[Diagnostic]]:
     """One graph of a module, composed with the user's configuration."""
     operator = definition.operator
@@ -137,7 +136,7 @@ def _fix_extents(
     """The graph with the extents that the options fix."""
     try:
         return specialise_shapes(Model(graph, library), options.shape).graph, findings
-    except Problem as problem:
+    except Found as problem:
         return None, (*findings, *problem.findings)
 
 

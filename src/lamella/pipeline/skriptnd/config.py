@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 
 from lamella.base.diagnostic import Diagnostic, Rule, errors
 from lamella.base.dtype import LANGUAGES, ElementType
-from lamella.base.errors import InputError
+from lamella.base.errors import Found, InputError
 from lamella.base.source import Source
 from lamella.lang.skriptnd import parse
 from lamella.lang.skriptnd.nodes import Dtype, Expr, Operator, Parameter
 from lamella.ops.evaluate import evaluate
+from lamella.ops.fault import Fault
 from lamella.ops.instance import Definition, Single, Value
-from lamella.ops.problem import Fault, Problem
 
 ELEMENTS: Mapping[str, ElementType] = LANGUAGES["skriptnd"]
 SHOWN = 100
@@ -132,7 +132,7 @@ def _from_text(text: str, attribute: Parameter) -> Value:
     expression = _parse(text, attribute)
     try:
         found = evaluate(expression, {})
-    except (Problem, Fault):
+    except (Found, Fault):
         found = None
     if found is None or not isinstance(found, bool | int | float | str | tuple):
         raise _no_value(f"'{text[:SHOWN]}'", attribute)

@@ -15,7 +15,7 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors, printable
 from lamella.base.dim import symbols
 from lamella.base.dtype import F64
-from lamella.base.errors import InputError
+from lamella.base.errors import Found, InputError
 from lamella.base.limits import Limits
 from lamella.base.paths import is_folder, is_there, read_text_in, shown
 from lamella.base.placement import placement_line
@@ -28,7 +28,7 @@ from lamella.bridge.graph_to_skriptnd import (
     restore_names,
     with_identifiers,
 )
-from lamella.graph.data import Weights, read_weights, write_weights
+from lamella.graph.data import FoundWeights, read_weights, write_weights
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
 from lamella.graph.rewrite import defined, extents, members
@@ -38,7 +38,6 @@ from lamella.lang.skriptnd.rules import data as data_rules
 from lamella.lang.skriptnd.rules.graphs import OPEN_EXTENTS
 from lamella.lang.skriptnd.rules.names import SHADOWED_MODULE
 from lamella.ops.library import Library
-from lamella.ops.problem import Problem
 from lamella.pipeline import languages
 from lamella.pipeline.languages import ENDINGS, KERNELS, NAC, STREAM_ENDINGS
 from lamella.pipeline.options import Options
@@ -202,7 +201,7 @@ def _restored(
     return restored, {names[name]: array for name, array in data.items()}
 
 
-def _data(path: Path, graph: Graph, options: Options) -> Weights:
+def _data(path: Path, graph: Graph, options: Options) -> FoundWeights:
     """The weights where the user says, else those in the model's folder or beside its file, else none."""
     beside = path if is_folder(path) else path.with_suffix(STORE_FILE)
     home = options.weights or (beside if is_there(beside) else None)
@@ -210,7 +209,7 @@ def _data(path: Path, graph: Graph, options: Options) -> Weights:
         hint = "leave the option out, or choose another graph"
         raise InputError(f"graph '{graph.name}' has no variables that could take weights", hint=hint)
     if home is None or not graph.variables:
-        return Weights({}, ())
+        return FoundWeights({}, ())
     flat = flat_graph(_widened(graph) if options.dtype == "f64" else graph, home)
     arrays, findings = read_weights(home, flat, options.limits)
     names = {old.name: new.name for old, new in zip(flat.variables, graph.variables, strict=True)}
@@ -218,7 +217,7 @@ def _data(path: Path, graph: Graph, options: Options) -> Weights:
         findings = tuple(item for item in findings if item.code != data_rules.NO_DATA.code)
     if errors(findings):
         raise LamellaError(errors(findings))
-    return Weights({names[name]: array for name, array in arrays.items()}, _gathered(findings))
+    return FoundWeights({names[name]: array for name, array in arrays.items()}, _gathered(findings))
 
 
 def _gathered(findings: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
@@ -245,7 +244,7 @@ def lower(model: Model, to: str, options: Options) -> languages.Model:
     try:
         for name in options.passes:
             model = apply_pass(model, name, options.limits)
-    except Problem as problem:
+    except Found as problem:
         raise LamellaError(problem.findings) from None
     if to == BINARY_FORM:
         return NAC.from_graph(model, Path(f"{model.graph.name}.nac"), options)

@@ -15,7 +15,7 @@ from lamella.lang.skriptnd import parse, write
 from lamella.lang.skriptnd.check.definitions import invoked
 from lamella.lang.skriptnd.rules.graphs import NOT_COMPOSED
 from lamella.ops.instance import Definition
-from lamella.ops.library import Module
+from lamella.ops.library import LoadedModule
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.compose import chosen_graph, compose_graph, place_finding, read_module
 from lamella.pipeline.skriptnd.config import config_for, missing_config, report_missing, require_config
@@ -37,7 +37,7 @@ def check(path: Path, options: Options) -> list[Diagnostic]:
     return sort_findings(findings)
 
 
-def _main_graphs(module: Module) -> list[Definition]:
+def _main_graphs(module: LoadedModule) -> list[Definition]:
     """The graphs that stand for themselves: the primary one, and those that no other definition invokes."""
     called = {name for item in module.document.declarations for name in invoked(item)}
     return [
@@ -45,7 +45,7 @@ def _main_graphs(module: Module) -> list[Definition]:
     ]
 
 
-def _check_graph(module: Module, definition: Definition, options: Options) -> list[Diagnostic]:
+def _check_graph(module: LoadedModule, definition: Definition, options: Options) -> list[Diagnostic]:
     """What composing a graph finds, and why it could not run; one that nobody asked for by name may lack values."""
     operator = definition.operator
     config = config_for(operator, options.config)

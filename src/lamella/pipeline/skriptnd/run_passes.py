@@ -12,10 +12,10 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Operation, Tensor
-from lamella.graph.passes import PASSES
+from lamella.graph.passes import FORMER_NAMES, PASSES
 from lamella.graph.passes.fold_constants import Evaluate, fold_constants
 from lamella.graph.passes.optimise import optimise
-from lamella.graph.rewrite import Renewal, made, members
+from lamella.graph.rewrite import Substitution, members, results_of
 from lamella.ops.library import Library
 
 FOLD, OPTIMISE = "fold_constants", "optimise"
@@ -25,7 +25,8 @@ MOST_KNOWN = 256
 
 
 def apply_pass(model: Model, name: str, limits: Limits = DEFAULT) -> Model:
-    """The model after one pass."""
+    """The model after one pass; what it was called before is understood too."""
+    name = FORMER_NAMES.get(name, name)
     if name == FOLD:
         return fold_constants(model, evaluator(model.library, limits))
     if name == OPTIMISE:
@@ -58,12 +59,12 @@ def _numbered(operation: Operation) -> tuple[Mapping[str, str], Operation]:
     """An operation whose tensors have numbers for names, so that equal ones look alike; items of a pack keep theirs."""
     names: dict[str, str] = {}
     stems: dict[str, str] = {}
-    for item in (*members(operation.inputs), *made(operation)):
+    for item in (*members(operation.inputs), *results_of(operation)):
         stem, colon, number = item.name.partition(":")
         names[item.name] = stems.setdefault(stem, f"t{len(stems)}") + colon + number
 
     def rename(tensor: Tensor) -> Tensor:
         return replace(tensor, name=names[tensor.name], origin=None)
 
-    found = Renewal(rename).node(replace(operation, origin=None))
+    found = Substitution(rename).node(replace(operation, origin=None))
     return names, found if isinstance(found, Operation) else operation

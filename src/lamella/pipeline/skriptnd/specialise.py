@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import Found
 from lamella.graph.model import Model
 from lamella.graph.passes.specialise_shapes import specialise_shapes
-from lamella.ops.problem import Problem
 from lamella.pipeline.options import Options
 
 
@@ -15,5 +15,5 @@ def with_extents(model: Model, options: Options) -> Model:
         return model
     try:
         return specialise_shapes(model, options.shape)
-    except Problem as problem:
+    except Found as problem:
         raise LamellaError(problem.findings) from None

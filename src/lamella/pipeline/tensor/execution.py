@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from lamella.backend.cpu.compile import fingerprint
 from lamella.backend.cpu.jit import open_cache
-from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import LamellaError, errors, sort_findings
 from lamella.base.errors import InputError
+from lamella.base.gc import gc_paused
 from lamella.base.limits import Limits
 from lamella.base.paths import read_text, shown
 from lamella.base.source import Source
@@ -47,7 +47,7 @@ def read_checked(path: Path, limits: Limits) -> KernelFile:
     A text that was found right before, by this package as it is now, is not checked again.
     """
     source = Source(shown(path), read_text(path, limits))
-    with collector_paused():
+    with gc_paused():
         program, findings = parse(source, limits)
     if errors(findings):
         raise LamellaError(errors(findings))

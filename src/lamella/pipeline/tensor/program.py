@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, errors, sort_findings
+from lamella.base.gc import gc_paused
 from lamella.base.limits import Limits
 from lamella.base.paths import read_text, shown
 from lamella.base.source import Source
@@ -35,7 +35,7 @@ class KernelFile:
     def findings(self) -> tuple[Diagnostic, ...]:
         """What was found, in the order of the text."""
         if self._findings is None:
-            with collector_paused():
+            with gc_paused():
                 self._findings = tuple(check(self.program))
         return self._findings
 
@@ -43,7 +43,7 @@ class KernelFile:
 def read_kernels(path: Path, limits: Limits) -> KernelFile:
     """Read and check a file; findings are carried, nothing is raised for them."""
     source = Source(shown(path), read_text(path, limits))
-    with collector_paused():
+    with gc_paused():
         program, findings = parse(source, limits)
         found = [*findings, *([] if errors(findings) else check(program))]
     return KernelFile(source, program, tuple(sort_findings(found)))

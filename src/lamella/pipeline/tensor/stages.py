@@ -17,7 +17,7 @@ from lamella.backend.cpu.run.proof import find_open
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
-from lamella.base.placement import Placed
+from lamella.base.placement import OperationPlacement
 from lamella.base.writer import make_folder, write_text
 from lamella.kernels.passes import PASSES
 from lamella.kernels.passes import lower as run_passes
@@ -54,7 +54,7 @@ class Lowered:
 
     program: Program
     stages: tuple[Stage, ...]
-    placement: tuple[Placed, ...] = ()
+    placement: tuple[OperationPlacement, ...] = ()
     """Of the graph that the program was made from: where its operations run."""
 
     @property

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from lamella.base.arena import Arena
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
-from lamella.base.limits import DEFAULT, Limits
+from lamella.base.limits import DEFAULT, LARGEST, Limits
 from lamella.base.quant import Quant
 from lamella.base.source import NOWHERE, Span
-from lamella.lang.nem.device import ResolvedDevice
-from lamella.lang.nem.resolved import Loop, Plan, Region, Task
-from lamella.lang.nem.rules import ABSTRACT_TARGET, BAD_STREAM, NO_DEVICE, SERIALISED, TOPOLOGY_VALUE
-from lamella.plan.bind.addresses import assign_addresses
+from lamella.lang.nem.device import ResolvedDevice, ResolvedTopology
+from lamella.lang.nem.resolved import Buffer, Loop, Plan, Region, Task
+from lamella.lang.nem.rules import (
+    ABSTRACT_TARGET,
+    ADDRESS_SPACE,
+    BAD_STREAM,
+    NO_DEVICE,
+    SERIALISED,
+    TOPOLOGY_VALUE,
+)
 from lamella.plan.bind.fusion import find_chains, outside
 from lamella.plan.bind.offsets import offset_of
 from lamella.plan.bind.placement import Placement, Seat, check_tasks
-from lamella.plan.expand import Node, expand
+from lamella.plan.expand import TaskInstance, expand
 from lamella.plan.stcb.nodes import (
     MOST_BITS,
     MOST_ENGINES,
@@ -24,28 +31,87 @@ from lamella.plan.stcb.nodes import (
     PLAIN,
     RESET,
     WDM,
-    Access,
-    Origin,
-    Place,
-    Record,
+    MappedBuffer,
+    NamedTensor,
+    RecordOrigin,
     Stream,
-    Tensor,
-    Unit,
+    StreamUnit,
+    StridedAccess,
+    TaskRecord,
 )
-from lamella.plan.stcb.validate import MOVES, ordered
-from lamella.plan.stcb.verify import Clock, join
+from lamella.plan.stcb.validate import MOVES, Clock, join, ordered
+
+# --- addresses: every buffer gets its bytes, aligned as it asks, for the whole program ----------------------
+
+
+MOST_GAPS = 256
+"""How many gaps are remembered, which keeps the search linear in the number of buffers."""
+
+
+def assign_addresses(
+    buffers: Iterable[Buffer], topology: ResolvedTopology
+) -> tuple[Mapping[str, int], list[Diagnostic]]:
+    """The address of each buffer in its memory, by name, and the buffers that do not fit."""
+    levels: dict[str, list[Buffer]] = {}
+    for buffer in buffers:
+        levels.setdefault(buffer.level, []).append(buffer)
+    found: dict[str, int] = {}
+    findings: list[Diagnostic] = []
+    for level, members in levels.items():
+        placed = pack(members)
+        found |= placed
+        findings += _overflow(members, placed, level, capacity(members[0].memory, topology))
+    return found, findings
+
+
+def capacity(memory: str, topology: ResolvedTopology) -> int:
+    """Bytes of a memory; DDR has no end."""
+    sizes = {"L1": topology.l1_size_bytes, "L2": topology.l2_size_bytes}
+    return sizes.get(memory, LARGEST)
+
+
+def pack(buffers: Sequence[Buffer]) -> dict[str, int]:
+    """Addresses in one memory, by the better of the two orders."""
+    by_size = _first_fit(sorted(buffers, key=lambda item: -item.size))
+    by_alignment = _first_fit(sorted(buffers, key=lambda item: (-item.align, -item.size)))
+    return min(by_size, by_alignment, key=lambda placed: end_of(buffers, placed))
+
+
+def end_of(buffers: Iterable[Buffer], placed: Mapping[str, int]) -> int:
+    """The first byte behind the last buffer."""
+    return max((placed[item.name] + item.size for item in buffers), default=0)
+
+
+def _first_fit(buffers: Iterable[Buffer]) -> dict[str, int]:
+    """Buffers live as long as the program: only what alignment leaves between them is filled again."""
+    arena = Arena(MOST_GAPS)
+    return {buffer.name: arena.first_fit(buffer.size, buffer.align) for buffer in buffers}
+
+
+def _overflow(
+    buffers: Sequence[Buffer], placed: Mapping[str, int], level: str, available: int
+) -> list[Diagnostic]:
+    """The first buffer, by address, that ends behind the memory; the others follow from it."""
+    needed = end_of(buffers, placed)
+    outside = [item for item in buffers if placed[item.name] + item.size > available]
+    outside.sort(key=lambda item: placed[item.name])
+    return [
+        ADDRESS_SPACE.at(item.span, buffer=item.name, level=level, needed=needed, available=available)
+        for item in outside[:1]
+    ]
+
 
 # --- order: which dependencies of a program need a token once every unit takes its records in order ---------
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class BoundItem:
     """Task instances that start and complete as one, with the queues that take them and the nodes they wait for."""
 
     number: int
     engine: int
     queues: tuple[int, ...]
-    members: tuple[Node, ...]
+    members: tuple[TaskInstance, ...]
     after: tuple[int, ...]
 
 
@@ -58,7 +124,7 @@ class Serial:
 
 
 @dataclass(slots=True)
-class Order:
+class IssueOrder:
     """For each item what its queues guarantee and what is complete with it; the waits between items."""
 
     base: list[Clock] = field(default_factory=list)
@@ -73,7 +139,9 @@ class Order:
         return clock[queue] >= position
 
 
-def order_items(nodes: Sequence[Node], items: Sequence[Item], queues: int, serial: Serial | None) -> Order:
+def order_items(
+    nodes: Sequence[TaskInstance], items: Sequence[BoundItem], queues: int, serial: Serial | None
+) -> IssueOrder:
     """Find the waits of all items, in the order in which they stand in the streams."""
     walk = _Walk(items, queues, serial)
     first = {item.members[0].number: item for item in items}
@@ -89,11 +157,11 @@ def order_items(nodes: Sequence[Node], items: Sequence[Item], queues: int, seria
 class _Walk:
     """Goes through the program once; `clocks` are those of nodes, gates included."""
 
-    def __init__(self, items: Sequence[Item], queues: int, serial: Serial | None) -> None:
+    def __init__(self, items: Sequence[BoundItem], queues: int, serial: Serial | None) -> None:
         self.items = items
         self.serial = serial
         self.zero: Clock = [0] * queues
-        self.order = Order()
+        self.order = IssueOrder()
         self.clocks: dict[int, Clock] = {}
         self.last: list[Clock] = [self.zero] * queues
         self.contents: list[list[int]] = [[] for _ in range(queues)]
@@ -104,7 +172,7 @@ class _Walk:
         clocks = [self.clocks[number] for number in numbers]
         return clocks[0] if len(clocks) == 1 else join(clocks, len(self.zero))
 
-    def take(self, item: Item) -> None:
+    def take(self, item: BoundItem) -> None:
         """Give one item its waits and its clock."""
         base = join([self.last[queue] for queue in item.queues], len(self.zero))
         required = self.gather(item.after)
@@ -118,7 +186,7 @@ class _Walk:
             done[queue] = len(self.contents[queue])
         self._remember(item, base, done)
 
-    def _wait(self, item: Item, known: Clock, required: Clock) -> Clock:
+    def _wait(self, item: BoundItem, known: Clock, required: Clock) -> Clock:
         """Add the waits that lead from what is known to what is required."""
         missing = [queue for queue, count in enumerate(required) if count > known[queue]]
         makers = {self.contents[queue][required[queue] - 1] for queue in missing}
@@ -128,17 +196,17 @@ class _Walk:
                 known = join([known, self.order.done[maker]], len(self.zero))
         return known
 
-    def _held_back(self, item: Item) -> Clock:
+    def _held_back(self, item: BoundItem) -> Clock:
         if self.serial is None:
             return self.zero
         prefix = self.prefixes.setdefault(self._line(item), [self.zero])
         return prefix[max(0, len(prefix) - self.serial.depth)]
 
-    def _line(self, item: Item) -> int:
+    def _line(self, item: BoundItem) -> int:
         """The items that are held back by each other: those of an engine, or all."""
         return -1 if self.serial is not None and self.serial.whole_device else item.engine
 
-    def _remember(self, item: Item, base: Clock, done: Clock) -> None:
+    def _remember(self, item: BoundItem, base: Clock, done: Clock) -> None:
         self.order.base.append(base)
         self.order.done.append(done)
         self.order.place.append((item.queues[0], done[item.queues[0]]))
@@ -158,7 +226,7 @@ _DEPTHS = (64, 32, 24, 16, 12, 10, 8, 7, 6, 5, 4, 3, 2, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class TokenUse:
     """A wait of one item for another, and the bit that carries it."""
 
     maker: int
@@ -170,20 +238,20 @@ class Token:
 class Coloring:
     """All tokens; `needed` is the largest number of bits of a bank, `full` the first token behind the limit."""
 
-    tokens: tuple[Token, ...]
+    tokens: tuple[TokenUse, ...]
     needed: int
-    full: Token | None
+    full: TokenUse | None
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
     """The tokens of a program; where it was serialised, what it would have needed and where it began."""
 
-    tokens: tuple[Token, ...]
+    tokens: tuple[TokenUse, ...]
     bits: int
     wanted: int
     added: int = 0
-    full: Token | None = None
+    full: TokenUse | None = None
 
     @property
     def fits(self) -> bool:
@@ -193,7 +261,9 @@ class Tokens:
     needed: int = 0
 
 
-def assign_tokens(nodes: Sequence[Node], items: Sequence[Item], queues: int, bits: int) -> Tokens:
+def assign_tokens(
+    nodes: Sequence[TaskInstance], items: Sequence[BoundItem], queues: int, bits: int
+) -> Tokens:
     """Bits for all dependencies that need one."""
     order = order_items(nodes, items, queues, None)
     free = color(items, order, bits)
@@ -216,21 +286,21 @@ def _leashes(count: int) -> Iterator[Serial]:
         yield from (Serial(depth, whole_device) for depth in _DEPTHS if depth < max(2, count))
 
 
-def color(items: Sequence[Item], order: Order, limit: int) -> Coloring:
+def color(items: Sequence[BoundItem], order: IssueOrder, limit: int) -> Coloring:
     """Give each wait the bit whose last waiter was in the same queue, or any other that is free, or a new one."""
-    banks: dict[int, list[Token]] = {}
-    tokens: list[Token] = []
-    full: Token | None = None
+    banks: dict[int, list[TokenUse]] = {}
+    tokens: list[TokenUse] = []
+    full: TokenUse | None = None
     for maker, waiter in sorted(order.waits):
         bank = banks.setdefault(items[waiter].engine, [])
-        token = Token(maker, waiter, _choose(bank, maker, waiter, order))
+        token = TokenUse(maker, waiter, _choose(bank, maker, waiter, order))
         bank[token.bit : token.bit + 1] = [token]
         tokens.append(token)
         full = token if full is None and token.bit >= limit else full
     return Coloring(tuple(tokens), max(map(len, banks.values()), default=0), full)
 
 
-def _choose(bank: Sequence[Token], maker: int, waiter: int, order: Order) -> int:
+def _choose(bank: Sequence[TokenUse], maker: int, waiter: int, order: IssueOrder) -> int:
     free = [
         last
         for last in bank
@@ -257,10 +327,12 @@ class StreamBuilder:
         self.weights = device.units("WDM") > 0
         self.lines: dict[int, int] = {}
 
-    def build(self, items: Sequence[Item], seats: Mapping[int, Seat], tokens: Tokens, engines: int) -> Stream:
+    def build(
+        self, items: Sequence[BoundItem], seats: Mapping[int, Seat], tokens: Tokens, engines: int
+    ) -> Stream:
         """The whole stream."""
         bits = _Bits(items, tokens)
-        streams: list[list[Record]] = [[] for _ in range(engines)]
+        streams: list[list[TaskRecord]] = [[] for _ in range(engines)]
         places = {number: place for place, number in enumerate(sorted(seats))}
         for item in items:
             for position, node in enumerate(item.members):
@@ -268,7 +340,7 @@ class StreamBuilder:
                 record = self._record(node, places[node.number], seats[node.number].unit, chained)
                 streams[item.engine].append(bits.put(record, item, position == 0, not chained))
         for engine, stream in enumerate(streams):
-            stream.append(Record(len(places) + engine, Unit("SEQ", 0), RESET))
+            stream.append(TaskRecord(len(places) + engine, StreamUnit("SEQ", 0), RESET))
         tensors = self._tensors()
         return Stream(
             name=self.plan.name,
@@ -280,27 +352,27 @@ class StreamBuilder:
             tensors=tensors,
         )
 
-    def _memory(self) -> tuple[Place, ...]:
+    def _memory(self) -> tuple[MappedBuffer, ...]:
         places = [
-            Place(number, item.name, item.memory, item.engine, address, item.size, item.imported)
+            MappedBuffer(number, item.name, item.memory, item.engine, address, item.size, item.imported)
             for number, item in enumerate(self.plan.buffers)
             for address in [self.addresses[item.name]]
         ]
         return tuple(ordered(places))
 
-    def _tensors(self) -> tuple[Tensor, ...]:
+    def _tensors(self) -> tuple[NamedTensor, ...]:
         """The typed regions of a name and a fixed place."""
         return tuple(
-            Tensor(name, region.buffer.engine, self._access(region, {}))
+            NamedTensor(name, region.buffer.engine, self._access(region, {}))
             for name, region in self.plan.regions.items()
             if region.type is not None and region.offset.is_constant
         )
 
-    def _record(self, node: Node, number: int, unit: Unit, chained: bool) -> Record:
+    def _record(self, node: TaskInstance, number: int, unit: StreamUnit, chained: bool) -> TaskRecord:
         task = node.task
         if task is None:
-            return Record(number, unit, RESET)
-        return Record(
+            return TaskRecord(number, unit, RESET)
+        return TaskRecord(
             seq=number,
             unit=unit,
             op=task.opcode,
@@ -320,30 +392,32 @@ class StreamBuilder:
 
     def _accesses(
         self, task: Task, regions: Sequence[Region], iteration: Mapping[int, int]
-    ) -> tuple[Access, ...]:
+    ) -> tuple[StridedAccess, ...]:
         """The operands of a task; a move takes as many bytes as its source has."""
         if task.opcode in MOVES:
             return tuple(self._bytes(region, task.inputs[0].extent, iteration) for region in regions)
         return tuple(self._access(region, iteration) for region in regions)
 
-    def _bytes(self, region: Region, extent: int, iteration: Mapping[int, int]) -> Access:
-        return Access(region.buffer.memory, self._address(region, iteration), (extent,), (1,))
+    def _bytes(self, region: Region, extent: int, iteration: Mapping[int, int]) -> StridedAccess:
+        return StridedAccess(region.buffer.memory, self._address(region, iteration), (extent,), (1,))
 
-    def _access(self, region: Region, iteration: Mapping[int, int]) -> Access:
+    def _access(self, region: Region, iteration: Mapping[int, int]) -> StridedAccess:
         if region.type is None:
             return self._bytes(region, region.extent, iteration)
         kind = region.type
         quant = None if kind.quant is None else self.constants.setdefault(kind.quant, len(self.constants))
         address = self._address(region, iteration)
-        return Access(region.buffer.memory, address, kind.shape, kind.strides, kind.elem, kind.layout, quant)
+        return StridedAccess(
+            region.buffer.memory, address, kind.shape, kind.strides, kind.elem, kind.layout, quant
+        )
 
     def _address(self, region: Region, iteration: Mapping[int, int]) -> int:
         return self.addresses[region.buffer.name] + offset_of(region, iteration)
 
-    def _origin(self, task: Task, iteration: Mapping[int, int]) -> Origin:
+    def _origin(self, task: Task, iteration: Mapping[int, int]) -> RecordOrigin:
         if task.number not in self.lines:
             self.lines[task.number] = task.span.line if task.span.source.text else 0
-        return Origin(
+        return RecordOrigin(
             line=self.lines[task.number],
             token=task.token,
             iteration=tuple((self.loops[loop].variable, value) for loop, value in iteration.items()),
@@ -355,7 +429,7 @@ class StreamBuilder:
 class _Bits:
     """The token bits of each item."""
 
-    def __init__(self, items: Sequence[Item], tokens: Tokens) -> None:
+    def __init__(self, items: Sequence[BoundItem], tokens: Tokens) -> None:
         self.waits: dict[int, list[int]] = {}
         self.sets: dict[int, list[int]] = {}
         self.remote: dict[int, list[tuple[int, int]]] = {}
@@ -367,10 +441,10 @@ class _Bits:
             else:
                 self.remote.setdefault(token.maker, []).append((home, token.bit))
 
-    def put(self, record: Record, item: Item, first: bool, last: bool) -> Record:
+    def put(self, record: TaskRecord, item: BoundItem, first: bool, last: bool) -> TaskRecord:
         """A record with the bits of its item: the first one waits and clears, the last one sets."""
         waits = tuple(sorted(self.waits.get(item.number, ()))) if first else ()
-        return Record(
+        return TaskRecord(
             record.seq,
             record.unit,
             record.op,
@@ -416,7 +490,7 @@ def bind(
 
 
 def _build(
-    nodes: Sequence[Node], placement: Placement, builder: StreamBuilder
+    nodes: Sequence[TaskInstance], placement: Placement, builder: StreamBuilder
 ) -> tuple[Stream | None, list[Diagnostic]]:
     """Fuse, place, colour and write; where even one after another needs too many bits, with fewer units."""
     device = builder.device
@@ -453,12 +527,12 @@ def _check_bits(device: ResolvedDevice, least: int = 1) -> Iterator[Diagnostic]:
 
 
 def _seat(
-    nodes: Sequence[Node], chains: Mapping[int, tuple[Node, ...]], placement: Placement
-) -> tuple[list[Item], dict[int, Seat]]:
+    nodes: Sequence[TaskInstance], chains: Mapping[int, tuple[TaskInstance, ...]], placement: Placement
+) -> tuple[list[BoundItem], dict[int, Seat]]:
     """Place all instances in program order; a chain stands where its first member stands."""
     queues: dict[Seat, int] = {}
     seats: dict[int, Seat] = {}
-    items: list[Item] = []
+    items: list[BoundItem] = []
     chained = {member.number for members in chains.values() for member in members[1:]}
     for node in nodes:
         if node.task is None or node.number in chained:
@@ -468,15 +542,15 @@ def _seat(
         seats |= {member.number: seat for member, seat in zip(members, found, strict=True)}
         numbers = tuple(dict.fromkeys(queues.setdefault(seat, len(queues)) for seat in found))
         after = outside(members, nodes) if len(members) > 1 else node.after
-        items.append(Item(len(items), found[0].engine, numbers, members, tuple(after or ())))
+        items.append(BoundItem(len(items), found[0].engine, numbers, members, tuple(after or ())))
     return items, seats
 
 
-def _count_queues(items: Sequence[Item]) -> int:
+def _count_queues(items: Sequence[BoundItem]) -> int:
     return 1 + max((queue for item in items for queue in item.queues), default=0)
 
 
-def _tell_tokens(tokens: Tokens, items: Sequence[Item], device: ResolvedDevice) -> Iterator[Diagnostic]:
+def _tell_tokens(tokens: Tokens, items: Sequence[BoundItem], device: ResolvedDevice) -> Iterator[Diagnostic]:
     """That the program was serialised, or that even that does not help."""
     if not tokens.fits:
         yield from _check_bits(device, tokens.needed)

@@ -16,7 +16,7 @@ from lamella.lang.nem.registry import opcode
 from lamella.lang.nem.resolved import Index, Item, Loop, Plan, Region, Task
 from lamella.plan.bind.offsets import offset_of
 from lamella.plan.bind.placement import Placement
-from lamella.plan.expand import Node
+from lamella.plan.expand import TaskInstance
 
 Use = tuple[int, int]
 """An input of a task: the task's number and the input's."""
@@ -38,7 +38,9 @@ class Link:
         return made.buffer.memory == "L1" and not made.materialized and not taken.materialized
 
 
-def find_chains(plan: Plan, nodes: Sequence[Node], placement: Placement) -> dict[int, tuple[Node, ...]]:
+def find_chains(
+    plan: Plan, nodes: Sequence[TaskInstance], placement: Placement
+) -> dict[int, tuple[TaskInstance, ...]]:
     """The chains of a program, by the number of their first node; no node is in two of them."""
     links = {link.maker.number: link for items in _lists(plan) for link in _links(items)}
     fed = {(link.taker.number, link.input) for link in links.values()}
@@ -130,7 +132,7 @@ def _is_elementwise(task: Task) -> bool:
 class _Reads:
     """The bytes that each input of the program reads, over all its iterations."""
 
-    def __init__(self, plan: Plan, nodes: Iterable[Node]) -> None:
+    def __init__(self, plan: Plan, nodes: Iterable[TaskInstance]) -> None:
         self.ranges: dict[Use, tuple[int, int]] = {}
         self.makes: dict[int, tuple[int, int]] = {}
         self.readers: dict[str, list[Use]] = {}
@@ -167,12 +169,12 @@ def _around(known: tuple[int, int] | None, region: Region, iteration: Mapping[in
 
 
 def _instances(
-    chains: Sequence[list[Link]], nodes: Sequence[Node], placement: Placement
-) -> dict[int, tuple[Node, ...]]:
+    chains: Sequence[list[Link]], nodes: Sequence[TaskInstance], placement: Placement
+) -> dict[int, tuple[TaskInstance, ...]]:
     """The instances of the chains that can start as one."""
     by_tail = {chain[-1].taker.number: chain for chain in chains}
-    latest: dict[int, Node] = {}
-    found: dict[int, tuple[Node, ...]] = {}
+    latest: dict[int, TaskInstance] = {}
+    found: dict[int, tuple[TaskInstance, ...]] = {}
     for node in nodes:
         if node.task is None:
             continue
@@ -190,17 +192,17 @@ def _takers(chain: Sequence[Link]) -> list[int]:
     return [link.taker.number for link in chain]
 
 
-def _share_unit(members: Sequence[Node], placement: Placement) -> bool:
+def _share_unit(members: Sequence[TaskInstance], placement: Placement) -> bool:
     """Whether no two members are pinned to different CSTLs."""
     wanted = {placement.wanted_unit(member) for member in members[1:]} - {None}
     return len(wanted) <= 1
 
 
-def _start_as_one(members: Sequence[Node], nodes: Sequence[Node]) -> bool:
+def _start_as_one(members: Sequence[TaskInstance], nodes: Sequence[TaskInstance]) -> bool:
     return outside(members, nodes) is not None
 
 
-def outside(members: Sequence[Node], nodes: Sequence[Node]) -> list[int] | None:
+def outside(members: Sequence[TaskInstance], nodes: Sequence[TaskInstance]) -> list[int] | None:
     """What a chain waits for besides itself: nodes before its first one; None where it waits for a later task."""
     head = members[0].number
     inside = {member.number for member in members}

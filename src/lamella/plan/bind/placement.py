@@ -27,10 +27,10 @@ from lamella.lang.nem.rules import (
     UNSUPPORTED,
 )
 from lamella.plan.bind.offsets import value_of
-from lamella.plan.expand import Node
-from lamella.plan.stcb.nodes import Unit
+from lamella.plan.expand import TaskInstance
+from lamella.plan.stcb.nodes import StreamUnit
 from lamella.plan.timing.cost import MOVES, Cost, cost_of
-from lamella.plan.timing.machine import Machine
+from lamella.plan.timing.machine import MachineModel
 
 _SHARED = "sDMA"
 MOST_CHOICES = 64
@@ -42,7 +42,7 @@ class Seat:
     """Where a task instance runs."""
 
     engine: int
-    unit: Unit
+    unit: StreamUnit
 
 
 class Placement:
@@ -50,17 +50,17 @@ class Placement:
 
     def __init__(self, plan: Plan, device: ResolvedDevice, narrow: bool = False) -> None:
         self.narrow = narrow
-        self.machine = Machine(device)
+        self.machine = MachineModel(device)
         self.costs: Mapping[int, Cost] = {task.number: cost_of(task, self.machine) for task in plan.tasks()}
         self.engine_work: Counter[int] = Counter()
         self.unit_work: Counter[tuple[int, str, int]] = Counter()
         self.remapped: dict[tuple[int, int], Diagnostic] = {}
 
-    def seat(self, node: Node) -> Seat:
+    def seat(self, node: TaskInstance) -> Seat:
         """The seat of one task instance."""
         return self.seat_chain([node])[0]
 
-    def seat_chain(self, nodes: list[Node]) -> list[Seat]:
+    def seat_chain(self, nodes: list[TaskInstance]) -> list[Seat]:
         """The seats of instances that run as one: the same engine, and both halves of the same CSTL."""
         tasks = [node.task for node in nodes if node.task is not None]
         engine = self._engine(tasks)
@@ -76,10 +76,10 @@ class Placement:
             index = chosen.setdefault(cost.unit, self._least(engine, kind, cost))
             self.unit_work[self._owner(engine, kind), kind, index] += cost.cycles
             self.engine_work[engine] += cost.cycles
-            seats.append(Seat(engine, Unit(kind, index)))
+            seats.append(Seat(engine, StreamUnit(kind, index)))
         return seats
 
-    def wanted_unit(self, node: Node) -> int | None:
+    def wanted_unit(self, node: TaskInstance) -> int | None:
         """The instance that `@resource` leaves an instance, or None where it is free."""
         return None if node.task is None else self._wanted(node.task, node)
 
@@ -98,7 +98,7 @@ class Placement:
         instances = 1 if self.narrow else min(cost.instances, MOST_CHOICES)
         return min(range(instances), key=lambda index: (self.unit_work[owner, kind, index], index))
 
-    def _wanted(self, task: Task, node: Node) -> int | None:
+    def _wanted(self, task: Task, node: TaskInstance) -> int | None:
         """The instance that `@resource` names; beyond those of the device, one of the same type."""
         if task.resource is None or self.costs[task.number].unit != task.resource.unit:
             return None

@@ -7,6 +7,7 @@ from itertools import combinations
 from math import gcd
 
 from lamella.base.diagnostic import Diagnostic, Label, Rule
+from lamella.base.dim import TooComplex
 from lamella.base.limits import DEFAULT, Limits, hint_for
 from lamella.lang.nem.registry import opcode
 from lamella.lang.nem.resolved import Plan, Task
@@ -21,13 +22,10 @@ from lamella.lang.nem.rules import (
     WRITE_AFTER_READ,
     WRITE_AFTER_WRITE,
 )
-from lamella.plan.feasible import Budget, Exhausted
-from lamella.plan.hazards.accesses import Access, Accesses, Point
-from lamella.plan.hazards.find import Finder, Found, Hazard
-from lamella.plan.hazards.neighbours import members
-from lamella.plan.hazards.questions import Meeting, Questions
-from lamella.plan.hazards.writes import Touched, Writes, may_alias
-from lamella.plan.order import Extent, Order, Site
+from lamella.plan.diophantine import StepBudget
+from lamella.plan.hazards.accesses import Accesses, OperandAccess, Point, Touched, Writes, may_alias
+from lamella.plan.hazards.find import Finder, Hazard, HazardTable, Meeting, OverlapQueries, members
+from lamella.plan.order import LoopExtent, Order, Site
 
 # --- how hazards are told: bytes, iterations, places --------------------------------------------------------
 
@@ -76,7 +74,7 @@ def show_iterations(*instances: tuple[Site, Point]) -> str:
 MOVES = ("transfer", "store")
 
 
-def check_operands(accesses: Accesses, questions: Questions) -> Iterator[Diagnostic]:
+def check_operands(accesses: Accesses, questions: OverlapQueries) -> Iterator[Diagnostic]:
     """A move keeps off its own source unless @memmove; an output meets only identical inputs, elementwise."""
     for touched in accesses.of:
         if len(touched) < 2 or (touched[0].site.task.memmove and touched[0].site.task.opcode in MOVES):
@@ -88,16 +86,16 @@ def check_operands(accesses: Accesses, questions: Questions) -> Iterator[Diagnos
                 yield finding
 
 
-def _meeting(touched: Sequence[Access]) -> Iterator[tuple[Access, Access]]:
+def _meeting(touched: Sequence[OperandAccess]) -> Iterator[tuple[OperandAccess, OperandAccess]]:
     """Pairs of operands, one of them an output, whose bytes over all iterations meet."""
-    open_now: list[Access] = []
+    open_now: list[OperandAccess] = []
     for access in sorted(touched, key=lambda item: (item.footprint.buffer.name, item.footprint.low)):
         open_now = [other for other in open_now if other.footprint.meets(access.footprint)]
         yield from ((other, access) for other in open_now if other.write or access.write)
         open_now.append(access)
 
 
-def _check_pair(output: Access, other: Access, questions: Questions) -> Diagnostic | None:
+def _check_pair(output: OperandAccess, other: OperandAccess, questions: OverlapQueries) -> Diagnostic | None:
     task = output.site.task
     free = _may_coincide(task, output, other)
     try:
@@ -105,13 +103,13 @@ def _check_pair(output: Access, other: Access, questions: Questions) -> Diagnost
             met = questions.apart(output.footprint, other.footprint)
         else:
             met = questions.in_one_iteration(output.footprint, other.footprint, {})
-    except Exhausted:
+    except TooComplex:
         what = f"that {output.what} of {task.opcode} keeps off {other.what}"
         return NOT_PROVED.at(output.span, hint=hint_for("max_pairs"), what=what, cause=IRREGULAR)
     return None if met is None else _report(output, other, met)
 
 
-def _may_coincide(task: Task, output: Access, other: Access) -> bool:
+def _may_coincide(task: Task, output: OperandAccess, other: OperandAccess) -> bool:
     """An elementwise task may work in place: the same bytes, read as the same elements."""
     known = opcode(task.opcode)
     if known is None or "eltwise" not in known.families or other.write:
@@ -122,7 +120,7 @@ def _may_coincide(task: Task, output: Access, other: Access) -> bool:
     )
 
 
-def _report(output: Access, other: Access, met: Meeting) -> Diagnostic:
+def _report(output: OperandAccess, other: OperandAccess, met: Meeting) -> Diagnostic:
     task = output.site.task
     rule: Rule = OVERLAPPING_MOVE if task.opcode in MOVES else OVERLAPPING_OUTPUT
     first, second = output.first_byte(met.late), other.first_byte(met.late)
@@ -145,7 +143,7 @@ def _report(output: Access, other: Access, met: Meeting) -> Diagnostic:
 class Reloads:
     """Sorts hazards into errors and reloads."""
 
-    def __init__(self, order: Order, accesses: Accesses, writes: Writes, found: Found) -> None:
+    def __init__(self, order: Order, accesses: Accesses, writes: Writes, found: HazardTable) -> None:
         self._accesses, self._writes = accesses, writes
         self._hazards = list(found.hazards.values())
         self._unordered = self._sets(order)
@@ -191,14 +189,16 @@ class Reloads:
             self._loads_before(target, reader, writers[0], first) for target in self._writes.meeting(reader)
         )
 
-    def _source(self, writer: Access) -> Access | None:
+    def _source(self, writer: OperandAccess) -> OperandAccess | None:
         """What a move reads; None for other tasks."""
         touched = self._accesses.of[writer.site.index]
         if writer.site.task.opcode not in MOVES:
             return None
         return next((access for access in touched if not access.write), None)
 
-    def _loads_before(self, target: Access, reader: Access, writer: Access, source: Access) -> bool:
+    def _loads_before(
+        self, target: OperandAccess, reader: OperandAccess, writer: OperandAccess, source: OperandAccess
+    ) -> bool:
         """Whether a move always comes before a reader and gives it the same bytes as the writer does."""
         other = self._source(target)
         if other is None or not self._always_before(target.site, reader.site):
@@ -222,15 +222,15 @@ class Reloads:
         return not self._unordered.get(late.index, -1) >> early.index & 1
 
 
-def _writers(hazard: Hazard) -> Iterator[Access]:
+def _writers(hazard: Hazard) -> Iterator[OperandAccess]:
     return (access for access in (hazard.early, hazard.late) if access.write)
 
 
-def _readers(hazard: Hazard) -> Iterator[Access]:
+def _readers(hazard: Hazard) -> Iterator[OperandAccess]:
     return (access for access in (hazard.early, hazard.late) if not access.write)
 
 
-def _same_bytes(targets: Iterable[Access], sources: Iterable[Access]) -> bool:
+def _same_bytes(targets: Iterable[OperandAccess], sources: Iterable[OperandAccess]) -> bool:
     """Whether two moves give the same value to each byte that both write, in any two iterations."""
     (one, two), (from_one, from_two) = targets, sources
     if from_one.footprint.buffer.name != from_two.footprint.buffer.name:
@@ -245,7 +245,7 @@ def _same_bytes(targets: Iterable[Access], sources: Iterable[Access]) -> bool:
     return fixed and _never_partly(one, two)
 
 
-def _never_partly(one: Access, two: Access) -> bool:
+def _never_partly(one: OperandAccess, two: OperandAccess) -> bool:
     """Whether two ranges are identical whenever they overlap: slots that are at least as far apart as long."""
     first, second = one.footprint, two.footprint
     slot = gcd(*(factor for item in (first, second) for _, factor in item.offset.terms))
@@ -299,19 +299,19 @@ def report_reloads(reloads: list[Hazard]) -> Iterator[tuple[Site, Diagnostic]]:
                 yield access.site, _report_reload(access, other)
 
 
-def _label(access: Access) -> Label:
+def _label(access: OperandAccess) -> Label:
     deed = "writes" if access.write else "reads"
     return Label(access.span, f"{access.site.task.title} {deed} it here")
 
 
-def _report_reload(access: Access, other: Access) -> Diagnostic:
+def _report_reload(access: OperandAccess, other: OperandAccess) -> Diagnostic:
     labels = [] if other.site is access.site else [_label(other)]
     return IDEMPOTENT_RELOAD.at(
         access.span, labels=labels, task=access.site.task.title, buffer=access.footprint.buffer.name
     )
 
 
-def report_unproved(found: Found) -> Iterator[Diagnostic]:
+def report_unproved(found: HazardTable) -> Iterator[Diagnostic]:
     """A warning for each pair that could not be decided and is no hazard otherwise, and where the search ended."""
     if found.stopped is not None:
         name = found.stopped.footprint.buffer.name
@@ -327,7 +327,7 @@ def report_unproved(found: Found) -> Iterator[Diagnostic]:
             yield _report_unproved(early, late)
 
 
-def _report_unproved(early: Access, late: Access) -> Diagnostic:
+def _report_unproved(early: OperandAccess, late: OperandAccess) -> Diagnostic:
     first, second = early.site.task.title, late.site.task.title
     what = f"the order of {first} and {second} on '{late.footprint.buffer.name}'"
     labels = [] if early.span == late.span else [Label(early.span, f"{first} is here")]
@@ -342,7 +342,7 @@ def report_hoistable(site: Site) -> Diagnostic:
 # --- imported buffers of one memory may be the same bytes: accesses to two of them need an order ------------
 
 
-Clash = tuple[Access, Point, Access, Point]
+Clash = tuple[OperandAccess, Point, OperandAccess, Point]
 
 
 class Aliases:
@@ -382,7 +382,7 @@ class Aliases:
             if extent.loop.window > 1 and extent.loop.trips > 1:
                 self._across(extent)
 
-    def _across(self, extent: Extent) -> None:
+    def _across(self, extent: LoopExtent) -> None:
         inside = (1 << extent.end) - (1 << extent.first)
         for touched in self._of[extent.first : extent.end]:
             for access in touched:
@@ -392,7 +392,7 @@ class Aliases:
                     mask = inside & self._masks.get((name, not access.write), 0)
                     self._take(access, tuple(later), name, mask)
 
-    def _take(self, access: Access, point: Point, name: str, mask: int) -> None:
+    def _take(self, access: OperandAccess, point: Point, name: str, mask: int) -> None:
         """Keep the first site of a set as the other side of a clash."""
         pair = frozenset((access.region.buffer.name, name))
         index = next(members(mask), None)
@@ -417,14 +417,14 @@ class Aliases:
             )
 
 
-def _taking_part(touched: Sequence[Access], names: set[str]) -> list[Access]:
+def _taking_part(touched: Sequence[OperandAccess], names: set[str]) -> list[OperandAccess]:
     return [access for access in touched if access.region.buffer.name in names and not access.region.readonly]
 
 
 # --- moves that do the same in every iteration and could stand before their loop ----------------------------
 
 
-def find_hoistable(order: Order, accesses: Accesses) -> Iterator[tuple[Site, Extent]]:
+def find_hoistable(order: Order, accesses: Accesses) -> Iterator[tuple[Site, LoopExtent]]:
     """Moves, with their innermost loop, whose source and target the loop neither moves nor touches otherwise.
 
     The source is not written in the loop; the target is written by nothing else in it and not read before the move;
@@ -444,13 +444,13 @@ def find_hoistable(order: Order, accesses: Accesses) -> Iterator[tuple[Site, Ext
             yield from _without_conflict(fixed, inside, order, accesses, extent)
 
 
-def _is_fixed(touched: tuple[Access, ...], depth: int) -> bool:
+def _is_fixed(touched: tuple[OperandAccess, ...], depth: int) -> bool:
     return len(touched) == 2 and all(depth not in access.footprint.offset.loops() for access in touched)
 
 
 def _without_conflict(
-    fixed: list[Site], inside: list[Access], order: Order, accesses: Accesses, extent: Extent
-) -> Iterator[tuple[Site, Extent]]:
+    fixed: list[Site], inside: list[OperandAccess], order: Order, accesses: Accesses, extent: LoopExtent
+) -> Iterator[tuple[Site, LoopExtent]]:
     writes, touched = Writes(inside), Touched(inside)
     numbers = {site.task.number for site in order.sites[extent.first : extent.end]}
     for site in fixed:
@@ -461,16 +461,16 @@ def _without_conflict(
             yield site, extent
 
 
-def budget_of(limits: Limits) -> Budget:
+def budget_of(limits: Limits) -> StepBudget:
     """The steps that all questions of one kind about a plan may take together, and each of them."""
-    return Budget(limits.max_pairs // 20, limits.max_pairs // 100)
+    return StepBudget(limits.max_pairs // 20, limits.max_pairs // 100)
 
 
-def find_hazards(plan: Plan, limits: Limits = DEFAULT) -> Found:
+def find_hazards(plan: Plan, limits: Limits = DEFAULT) -> HazardTable:
     """The pairs of tasks that race, each with one witness; reloads are not told apart here."""
     order = Order(plan)
     accesses = Accesses(order, budget_of(limits))
-    finder = Finder(order, accesses, Questions(budget_of(limits)), limits.max_pairs)
+    finder = Finder(order, accesses, OverlapQueries(budget_of(limits)), limits.max_pairs)
     for site, unordered in order.sweep():
         finder.look_at(site, unordered)
     finder.look_across()
@@ -481,7 +481,7 @@ def check_hazards(
     plan: Plan, order: Order, accesses: Accesses, limits: Limits = DEFAULT
 ) -> Iterator[Diagnostic]:
     """All findings about bytes that tasks share."""
-    questions = Questions(budget_of(limits))
+    questions = OverlapQueries(budget_of(limits))
     yield from check_operands(accesses, questions)
     finder = Finder(order, accesses, questions, limits.max_pairs)
     aliases = Aliases(plan, order, accesses)

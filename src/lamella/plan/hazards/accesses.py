@@ -6,14 +6,17 @@ the task. So tasks of different loops that touch bytes in the same way have equa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
+from lamella.base.dim import TooComplex
 from lamella.base.source import Span
 from lamella.lang.nem.resolved import Atom, Buffer, Index, Loop, Operation, Region, Task, Variable
-from lamella.plan.feasible import Budget, Exhausted
+from lamella.plan.diophantine import StepBudget
 from lamella.plan.order import Order, Site
-from lamella.plan.ranges import ZeroDivisor, bounds, extremes
+from lamella.plan.ranges import bounds, extremes
 
 Point = tuple[int, ...]
 
@@ -35,7 +38,7 @@ class Footprint:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Access:
+class OperandAccess:
     """One operand of one task."""
 
     site: Site
@@ -74,14 +77,14 @@ def iteration_at(loops: tuple[Loop, ...], point: Point) -> dict[int, int]:
 class Accesses:
     """The accesses of all sites; `suspects` are regions left out, for they may leave their buffer."""
 
-    def __init__(self, order: Order, budget: Budget) -> None:
+    def __init__(self, order: Order, budget: StepBudget) -> None:
         self._budget = budget
         self._known: dict[tuple[str, int, Index, int], Footprint | None] = {}
         self._ranges: dict[object, tuple[int, int] | None] = {}
         self.suspects: list[Region] = []
-        self.of: list[tuple[Access, ...]] = [tuple(self._touch(site)) for site in order.sites]
+        self.of: list[tuple[OperandAccess, ...]] = [tuple(self._touch(site)) for site in order.sites]
 
-    def _touch(self, site: Site) -> list[Access]:
+    def _touch(self, site: Site) -> list[OperandAccess]:
         found = []
         task = site.task
         for write, regions in ((False, task.inputs), (True, task.outputs)):
@@ -90,7 +93,7 @@ class Accesses:
                 if footprint is None:
                     self.suspects.append(region)
                 else:
-                    found.append(Access(site, region, footprint, write, operand))
+                    found.append(OperandAccess(site, region, footprint, write, operand))
         return found
 
     def _footprint(self, region: Region, loops: tuple[Loop, ...]) -> Footprint | None:
@@ -124,9 +127,9 @@ class Accesses:
         box = {depth: (0, count - 1) for depth, count in enumerate(trips)}
         try:
             (low, _), (high, _) = extremes(index, box, self._budget)
-        except Exhausted:
+        except TooComplex:
             return bounds(index, box)
-        except ZeroDivisor:
+        except ZeroDivisionError:
             return None
         return low, high
 
@@ -150,3 +153,54 @@ def substitute(index: Index, images: Mapping[int, Index]) -> Index:
             inner = Operation(atom.sign, substitute(atom.left, images), substitute(atom.right, images))
             total = total.plus(Index(0, ((inner, 1),)), factor)
     return total
+
+
+# --- where a program writes: byte ranges over all iterations, for questions like "is this source ------------
+
+
+def may_alias(one: Buffer, other: Buffer) -> bool:
+    """Whether two different buffers may be the same memory: both imported, of one memory and engine."""
+    return one.imported and other.imported and one.name != other.name and one.level == other.level
+
+
+class Touched:
+    """Accesses by the bytes they touch over all iterations, sorted."""
+
+    def __init__(self, accesses: Iterable[OperandAccess]) -> None:
+        self._by_buffer: dict[str, list[OperandAccess]] = {}
+        for access in accesses:
+            self._by_buffer.setdefault(access.footprint.buffer.name, []).append(access)
+        for group in self._by_buffer.values():
+            group.sort(key=lambda access: access.footprint.low)
+        self._lows = {name: [a.footprint.low for a in group] for name, group in self._by_buffer.items()}
+        self._highs = {
+            name: list(accumulate((a.footprint.high for a in group), max))
+            for name, group in self._by_buffer.items()
+        }
+
+    def meeting(self, access: OperandAccess) -> Iterator[OperandAccess]:
+        """The accesses whose bytes may coincide with those of one, itself included."""
+        name, footprint = access.footprint.buffer.name, access.footprint
+        place = bisect_left(self._lows.get(name, []), footprint.high) - 1
+        while place >= 0 and self._highs[name][place] > footprint.low:
+            other = self._by_buffer[name][place]
+            if other.footprint.meets(footprint):
+                yield other
+            place -= 1
+
+    def aliasing(self, access: OperandAccess) -> bool:
+        """Whether a buffer is touched that may be the same memory as that of an access."""
+        buffer = access.footprint.buffer
+        groups = self._by_buffer.values() if buffer.imported and not access.region.readonly else ()
+        return any(may_alias(buffer, group[0].footprint.buffer) for group in groups)
+
+
+class Writes(Touched):
+    """The accesses that write."""
+
+    def __init__(self, accesses: Iterable[OperandAccess]) -> None:
+        super().__init__(access for access in accesses if access.write)
+
+    def reach(self, access: OperandAccess, but: OperandAccess | None = None) -> bool:
+        """Whether bytes of an access, over all iterations, may be written, by another than `but`."""
+        return self.aliasing(access) or any(other is not but for other in self.meeting(access))

@@ -14,12 +14,11 @@ from lamella.lang.nem.evaluate import evaluate
 from lamella.lang.nem.nodes import Document
 from lamella.lang.nem.resolved import Loop, Plan, Task
 from lamella.lang.nem.rules import UNDEFINED
-from lamella.plan.passes.hoist import find_hoists, hoist
-from lamella.plan.passes.invariant import Hoist
+from lamella.plan.passes.hoist import Hoist, find_hoists, hoist
 from lamella.plan.passes.rewrite import Edits, loops_of, names_in, walk
-from lamella.plan.passes.rings import Ring, Use, find_rings
+from lamella.plan.passes.ring_buffers import Ring, RingUse, find_rings
 from lamella.plan.timing.cost import Cost, cost_of
-from lamella.plan.timing.machine import Machine
+from lamella.plan.timing.machine import MachineModel
 
 # --- deepening: `@max_in_flight(N)` = `@max_in_flight(M)` with M > N, when rings of fewer than M ------------
 
@@ -27,7 +26,7 @@ from lamella.plan.timing.machine import Machine
 WINDOW = "max_in_flight"
 
 
-def deepen(
+def widen_window(
     document: nodes.Document, plan: Plan, loop: Loop, window: int, rings: Sequence[Ring] | None = None
 ) -> nodes.Document | None:
     """The document with so many iterations of a loop in flight; None where its text cannot be changed so.
@@ -38,10 +37,10 @@ def deepen(
     rings = [ring for ring in rings if ring.modulus < window]
     if loop.window >= window or (loop.first < 0 and not all(ring.turns for ring in rings)):
         return None
-    return _Deepening(document, loops_of(document)[loop.number], window).apply(rings)
+    return _WindowWidening(document, loops_of(document)[loop.number], window).apply(rings)
 
 
-class _Deepening:
+class _WindowWidening:
     """Collects the expressions that count slots, and the offsets that need a slot."""
 
     def __init__(self, document: nodes.Document, loop: nodes.Loop, window: int) -> None:
@@ -169,7 +168,7 @@ class _Deepening:
                 begun.add(id(region))
                 self._shift(use, region, slot)
 
-    def _shift(self, use: Use, region: nodes.Region, slot: nodes.Expr) -> None:
+    def _shift(self, use: RingUse, region: nodes.Region, slot: nodes.Expr) -> None:
         """Put a region into the slot; one that is named outside the loop is named inside instead."""
         shifted = replace(region, offset=_sum(slot, region.offset))
         known = self._regions.get((region.span.start, region.span.end))
@@ -181,7 +180,7 @@ class _Deepening:
 
     # --- places ---------------------------------------------------------------------------------------------
 
-    def _region(self, use: Use) -> nodes.Region | None:
+    def _region(self, use: RingUse) -> nodes.Region | None:
         """The text of an operand's region; None for a whole buffer."""
         value = _operand(use).value
         if isinstance(value, nodes.Region):
@@ -212,7 +211,7 @@ class _Deepening:
             self._edits.swap(item, nodes.Integer(self._window))
 
 
-def _operand(use: Use) -> nodes.Operand:
+def _operand(use: RingUse) -> nodes.Operand:
     return (use.task.node.outputs if use.write else use.task.node.inputs)[use.operand]
 
 
@@ -260,7 +259,7 @@ def unpin(document: nodes.Document, plan: Plan) -> nodes.Document | None:
 
 def _works(plan: Plan) -> Iterator[tuple[Task, Cost, int]]:
     """The transfers that run on a DMA, with their work; those of loops without iterations have none."""
-    machine = Machine(plan.device)
+    machine = MachineModel(plan.device)
     for item, around in plan.walk():
         if isinstance(item, Task) and item.opcode == "transfer":
             cost = cost_of(replace(item, resource=None), machine)
@@ -358,7 +357,7 @@ def _describe_hoists(found: list[Hoist], made: Document, number: int) -> Proposa
 
 def _by_work(plan: Plan) -> list[Loop]:
     """The loops that run tasks, those first in which most cycles are spent."""
-    machine = Machine(plan.device)
+    machine = MachineModel(plan.device)
     work: dict[int, int] = {}
     loops: dict[int, Loop] = {}
     for item, around in plan.walk():
@@ -373,7 +372,7 @@ def _by_work(plan: Plan) -> list[Loop]:
 def _propose_windows(document: Document, plan: Plan, loop: Loop) -> Iterator[Proposal]:
     rings = find_rings(plan, loop)
     for window in range(loop.window + 1, min(loop.window + DEEPER, loop.trips) + 1):
-        made = deepen(document, plan, loop, window, rings)
+        made = widen_window(document, plan, loop, window, rings)
         if made is not None:
             why = _describe_rings([ring for ring in rings if ring.modulus < window], window)
             title = f"keep {window} iterations of loop {loop.variable} in flight"

@@ -10,24 +10,23 @@ from lamella.base.errors import InputError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.quant import PerChannel, PerGroup, PerTensor, Quant, scales_of, zero_points_of
 from lamella.base.reader import Reader
-from lamella.plan.stcb.faults import bad_stream
 from lamella.plan.stcb.json import from_json, to_json
 from lamella.plan.stcb.nodes import (
     LEVELS,
     PLAIN,
     VERSION,
-    Access,
-    Origin,
-    Place,
-    Record,
+    MappedBuffer,
+    NamedTensor,
+    RecordOrigin,
     Stream,
-    Tensor,
+    StridedAccess,
+    TaskRecord,
+    bad_stream,
     level_name,
 )
 from lamella.plan.stcb.record import RECORD_BYTES, read_record, write_record
-from lamella.plan.stcb.validate import validate_stream
-from lamella.plan.stcb.verify import verify_stream
-from lamella.plan.stcb.words import Table, WordReader, Words
+from lamella.plan.stcb.validate import validate_stream, verify_stream
+from lamella.plan.stcb.words import TextTable, WordReader, Words
 
 # --- streams as bytes: the layout of `docs/layers/stcb.md`, read without trust and written in one -----------
 
@@ -44,7 +43,7 @@ NONE = 0xFFFFFFFF
 
 def to_bytes(stream: Stream) -> bytes:
     """The bytes of a stream; the same stream gives the same bytes."""
-    texts, body = Table(), Words()
+    texts, body = TextTable(), Words()
     body.u32(texts.number(stream.name), texts.number(stream.device), stream.bits)
     body.u32(len(stream.memory), len(stream.constants), len(stream.tensors), len(stream.engines))
     for place in stream.memory:
@@ -61,7 +60,7 @@ def to_bytes(stream: Stream) -> bytes:
     return _head(texts) + bytes(body.data)
 
 
-def _head(texts: Table) -> bytes:
+def _head(texts: TextTable) -> bytes:
     """Magic, version and the table of texts, which stands before all that names them."""
     head = Words()
     head.data += MAGIC
@@ -71,7 +70,7 @@ def _head(texts: Table) -> bytes:
     return bytes(head.data)
 
 
-def _write_place(body: Words, texts: Table, place: Place) -> None:
+def _write_place(body: Words, texts: TextTable, place: MappedBuffer) -> None:
     body.u32(
         place.number, texts.number(place.buffer), LEVELS.index(place.level), place.engine, place.imported
     )
@@ -88,7 +87,7 @@ def _write_constant(body: Words, quant: Quant) -> None:
     body.i64(zero_points_of(quant))
 
 
-def write_access(body: Words, texts: Table, access: Access) -> None:
+def write_access(body: Words, texts: TextTable, access: StridedAccess) -> None:
     """Level, element type, rank, quant, layout, then address, dimensions and strides."""
     layout = NONE if access.layout is None else texts.number(access.layout)
     quant = NONE if access.quant is None else access.quant
@@ -139,7 +138,7 @@ def _read_stream(reader: Reader) -> Stream:
 
 def to_texts(stream: Stream) -> tuple[str, ...]:
     """The table of texts that belongs to a stream."""
-    texts, sink = Table(), Words()
+    texts, sink = TextTable(), Words()
     for text in (stream.name, stream.device, *(place.buffer for place in stream.memory)):
         texts.number(text)
     for tensor in stream.tensors:
@@ -150,14 +149,14 @@ def to_texts(stream: Stream) -> tuple[str, ...]:
     return tuple(texts.numbers)
 
 
-def _read_place(words: WordReader) -> Place:
+def _read_place(words: WordReader) -> MappedBuffer:
     number, name = words.u32(), words.named()
     level = words.pick(words.u32(), LEVELS, "a memory")
     engine, imported = words.u32(), words.u32()
     if imported > 1:
         raise words.wrong(f"{imported} is not a flag")
     address, size = words.i64s(2)
-    return Place(number, name, level, engine, address, size, bool(imported))
+    return MappedBuffer(number, name, level, engine, address, size, bool(imported))
 
 
 def _read_constant(words: WordReader) -> Quant:
@@ -172,11 +171,11 @@ def _read_constant(words: WordReader) -> Quant:
     return PerChannel(axis, scales, zeros) if form == "per_channel" else PerGroup(axis, group, scales, zeros)
 
 
-def _read_tensor(words: WordReader) -> Tensor:
-    return Tensor(words.named(), words.u32(), read_access(words))
+def _read_tensor(words: WordReader) -> NamedTensor:
+    return NamedTensor(words.named(), words.u32(), read_access(words))
 
 
-def read_access(words: WordReader) -> Access:
+def read_access(words: WordReader) -> StridedAccess:
     """What `write_access` wrote."""
     level = words.pick(words.u32(), LEVELS, "a memory")
     dtype = words.pick(words.u32(), DTYPES, "an element type")
@@ -185,7 +184,7 @@ def read_access(words: WordReader) -> Access:
         raise words.wrong(f"text {layout} of {len(words.texts)} does not exist")
     (address,) = words.i64s(1)
     dims, strides = words.i64s(rank), words.i64s(rank)
-    return Access(
+    return StridedAccess(
         *(level, address, dims, strides, dtype),
         layout=None if layout == NONE else words.texts[layout],
         quant=None if quant == NONE else quant,
@@ -212,7 +211,7 @@ def list_stream(stream: Stream) -> Iterator[str]:
             yield printable("  " + list_record(record))
 
 
-def list_record(record: Record) -> str:
+def list_record(record: TaskRecord) -> str:
     """One record in one line: number, unit, operation, bits, operands, where it comes from."""
     parts = [f"{record.seq:>5} {record.unit!s:<7} {record.op:<10}"]
     parts += [
@@ -228,12 +227,12 @@ def list_record(record: Record) -> str:
     return "  ".join([*parts, _from(record.origin)]).rstrip()
 
 
-def _show(access: Access) -> str:
+def _show(access: StridedAccess) -> str:
     dims = "x".join(map(str, access.dims))
     return f"{access.level}+{access.addr:#x} {access.dtype}[{dims}]"
 
 
-def _from(origin: Origin) -> str:
+def _from(origin: RecordOrigin) -> str:
     if not origin.line:
         return ""
     where = "".join(f" {name}={value}" for name, value in origin.iteration)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from lamella.base.limits import LARGEST, SMALLEST
-from lamella.plan.stcb.faults import bad_stream
+from lamella.plan.stcb.nodes import bad_stream
 
 Json = object
 T = TypeVar("T")

@@ -7,13 +7,25 @@ import re
 from collections.abc import Mapping
 
 from lamella.base.dtype import find_in
+from lamella.base.errors import Malformed
+from lamella.base.jsontext import decode_json
 from lamella.base.limits import DEFAULT, LARGEST, Limits
 from lamella.base.quant import PerChannel, PerGroup, PerTensor, Quant
 from lamella.lang.nem.resolved import AttributeValue
 from lamella.plan.stcb import fields
-from lamella.plan.stcb.faults import bad_stream
 from lamella.plan.stcb.fields import Fields, Json
-from lamella.plan.stcb.nodes import PLAIN, VERSION, Access, Origin, Place, Record, Stream, Tensor, Unit
+from lamella.plan.stcb.nodes import (
+    PLAIN,
+    VERSION,
+    MappedBuffer,
+    NamedTensor,
+    RecordOrigin,
+    Stream,
+    StreamUnit,
+    StridedAccess,
+    TaskRecord,
+    bad_stream,
+)
 from lamella.plan.stcb.validate import validate_stream
 
 _UNIT = re.compile(r"(SEQ|DMA|NMU|VPU|SDMA)([0-9]{1,5})|(CSTL)([0-9]{1,5})([AB])")
@@ -52,13 +64,13 @@ def _memory(stream: Stream) -> dict[str, Json]:
     return {"L2": level["L2"], "L1": local, "DDR": level["DDR"]}
 
 
-def _place(place: Place) -> dict[str, Json]:
+def _place(place: MappedBuffer) -> dict[str, Json]:
     entry: dict[str, Json] = {"buffer": place.buffer, "addr": place.addr, "size": place.size}
     entry["number"] = place.number
     return {**entry, "import": True} if place.imported else entry
 
 
-def _tensor(tensor: Tensor) -> dict[str, Json]:
+def _tensor(tensor: NamedTensor) -> dict[str, Json]:
     access = tensor.access
     return {
         **{"name": tensor.name, "engine": tensor.engine, **_access(access)},
@@ -75,7 +87,7 @@ def _constant(quant: Quant) -> dict[str, Json]:
     return {**entry, "scales": list(quant.scales), "zero_points": list(quant.zero_points)}
 
 
-def _access(access: Access) -> dict[str, Json]:
+def _access(access: StridedAccess) -> dict[str, Json]:
     return {
         **{"level": access.level, "addr": access.addr, "dims": list(access.dims)},
         "strides_bytes": [_in_bytes(stride, access.dtype) for stride in access.strides],
@@ -95,7 +107,7 @@ def _bits(dtype: str) -> int:
     return element.bits
 
 
-def _record(record: Record) -> dict[str, Json]:
+def _record(record: TaskRecord) -> dict[str, Json]:
     operands = (*record.src, *record.dst)
     entry: dict[str, Json] = {
         **{"seq": record.seq, "unit": str(record.unit), "op": record.op},
@@ -114,7 +126,7 @@ def _record(record: Record) -> dict[str, Json]:
     return {**entry, "origin": _origin(record.origin)}
 
 
-def _params(record: Record) -> dict[str, Json]:
+def _params(record: TaskRecord) -> dict[str, Json]:
     operands = (*record.src, *record.dst)
     return {
         "dtype": [item.dtype for item in operands],
@@ -129,7 +141,7 @@ def _value(value: AttributeValue) -> Json:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _origin(origin: Origin) -> dict[str, Json]:
+def _origin(origin: RecordOrigin) -> dict[str, Json]:
     entry: dict[str, Json] = {
         "line": origin.line,
         "iteration": dict(origin.iteration),
@@ -145,9 +157,9 @@ def _origin(origin: Origin) -> dict[str, Json]:
 def from_json(text: str, limits: Limits = DEFAULT) -> Stream:
     """The stream of a text; a LamellaError says what is wrong with it."""
     try:
-        value: Json = json.loads(text, object_pairs_hook=_without_doubles)
-    except (ValueError, RecursionError) as problem:
-        raise bad_stream(f"this is no JSON: {str(problem)[:200]}") from None
+        value = decode_json(text)
+    except Malformed as problem:
+        raise bad_stream(f"this {problem}") from None
     top = Fields(value, "the stream")
     if top.take("version", fields.text) != f"{VERSION[0]}.{VERSION[1]}":
         raise bad_stream("the version is not 1.0")
@@ -166,14 +178,7 @@ def from_json(text: str, limits: Limits = DEFAULT) -> Stream:
     return validate_stream(stream, limits)
 
 
-def _without_doubles(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key is given twice")
-    return found
-
-
-def _read_memory(memory: Fields) -> tuple[Place, ...]:
+def _read_memory(memory: Fields) -> tuple[MappedBuffer, ...]:
     """Places in the order of the text: L2, then L1 engine by engine, then DDR."""
     shared = {name: memory.take(name, fields.items) for name in ("L2", "DDR")}
     local = memory.take("L1", fields.items)
@@ -184,9 +189,9 @@ def _read_memory(memory: Fields) -> tuple[Place, ...]:
     return (*found, *(_read_place(item, "DDR", 0) for item in shared["DDR"]))
 
 
-def _read_place(value: Json, level: str, engine: int) -> Place:
+def _read_place(value: Json, level: str, engine: int) -> MappedBuffer:
     entry = Fields(value, "a buffer")
-    place = Place(
+    place = MappedBuffer(
         number=entry.take("number", fields.natural),
         buffer=entry.take("buffer", fields.text),
         level=level,
@@ -199,18 +204,18 @@ def _read_place(value: Json, level: str, engine: int) -> Place:
     return place
 
 
-def _read_tensor(value: Json) -> Tensor:
+def _read_tensor(value: Json) -> NamedTensor:
     entry = Fields(value, "a tensor")
     name, engine = entry.take("name", fields.text), entry.take("engine", fields.natural)
     columns = (entry.take(name, fields.any_value) for name in ("dtype", "layout", "quant"))
-    return Tensor(name, engine, _read_access(entry, *columns))
+    return NamedTensor(name, engine, _read_access(entry, *columns))
 
 
-def _read_access(entry: Fields, dtype: Json, layout: Json, quant: Json) -> Access:
+def _read_access(entry: Fields, dtype: Json, layout: Json, quant: Json) -> StridedAccess:
     """An access whose type stands elsewhere than its place."""
     elem = fields.text(dtype, "a dtype")
     strides = entry.take("strides_bytes", fields.items)
-    access = Access(
+    access = StridedAccess(
         level=entry.take("level", fields.text),
         addr=entry.take("addr", fields.natural),
         dims=entry.take("dims", fields.integers),
@@ -252,7 +257,7 @@ def _read_constant(value: Json) -> Quant:
     return found
 
 
-def _read_engine(number: int, value: Json) -> tuple[Record, ...]:
+def _read_engine(number: int, value: Json) -> tuple[TaskRecord, ...]:
     entry = Fields(value, "an engine")
     if entry.take("id", fields.natural) != number:
         raise bad_stream(f"engine {number} has another id")
@@ -261,10 +266,10 @@ def _read_engine(number: int, value: Json) -> tuple[Record, ...]:
     return tuple(_read_record(item) for item in records)
 
 
-def _read_record(value: Json) -> Record:
+def _read_record(value: Json) -> TaskRecord:
     entry = Fields(value, "a record")
     src, dst, attrs = _read_operands(entry) if "params" in entry.fields else ((), (), {})
-    record = Record(
+    record = TaskRecord(
         seq=entry.take("seq", fields.natural),
         unit=_read_unit(entry.take("unit", fields.text)),
         op=entry.take("op", fields.text),
@@ -291,12 +296,12 @@ def _read_pairs(value: Json, what: str) -> tuple[tuple[int, int], ...]:
     return tuple((pair[0], pair[1]) for pair in pairs)
 
 
-def _read_unit(name: str) -> Unit:
+def _read_unit(name: str) -> StreamUnit:
     found = _UNIT.fullmatch(name)
     if found is None:
         raise bad_stream(f"'{name[:40]}' is not a unit")
     simple, number, half, half_number, letter = found.groups()
-    unit = Unit(simple, int(number)) if simple else Unit(half + letter, int(half_number))
+    unit = StreamUnit(simple, int(number)) if simple else StreamUnit(half + letter, int(half_number))
     if str(unit) != name:
         raise bad_stream(f"'{name}' is not a unit")
     return unit
@@ -304,7 +309,7 @@ def _read_unit(name: str) -> Unit:
 
 def _read_operands(
     entry: Fields,
-) -> tuple[tuple[Access, ...], tuple[Access, ...], Mapping[str, AttributeValue]]:
+) -> tuple[tuple[StridedAccess, ...], tuple[StridedAccess, ...], Mapping[str, AttributeValue]]:
     """Sources, destinations and attributes; the lists of `params` go over both kinds of operands."""
     sources, targets = entry.take("src", fields.items), entry.take("dst", fields.items)
     params = Fields(entry.take("params", fields.any_value), "params")
@@ -344,9 +349,9 @@ def _attribute(value: Json) -> AttributeValue:
     )
 
 
-def _read_origin(entry: Fields) -> Origin:
+def _read_origin(entry: Fields) -> RecordOrigin:
     iteration = Fields(entry.take("iteration", fields.any_value), "an iteration").fields
-    origin = Origin(
+    origin = RecordOrigin(
         line=entry.take("line", fields.natural),
         token=entry.take("token", fields.text),
         iteration=tuple(

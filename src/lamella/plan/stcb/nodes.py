@@ -10,9 +10,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from lamella.base.diagnostic import LamellaError
 from lamella.base.quant import Quant
+from lamella.base.source import NOWHERE
 from lamella.lang.nem.registry import load_registry
 from lamella.lang.nem.resolved import AttributeValue
+from lamella.lang.nem.rules import BAD_STREAM
+
+# --- what is wrong with a stream, as the one finding that every reader of streams raises --------------------
+
+
+def bad_stream(problem: str) -> LamellaError:
+    """The error of a stream that cannot be taken."""
+    return LamellaError([BAD_STREAM.at(NOWHERE, problem=problem)])
+
 
 VERSION = (1, 0)
 MOST_BITS = 32
@@ -32,7 +43,7 @@ def op_names() -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class StreamUnit:
     """An execution unit of an engine; the two halves of a CSTL are units of their own."""
 
     type: str
@@ -44,7 +55,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class StridedAccess:
     """Bytes at an address read or written as an N-dimensional strided tensor; strides count elements.
 
     `quant` is a place in the stream's constants. L1 is that of the engine in whose stream the record stands.
@@ -60,7 +71,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class RecordOrigin:
     """The statement of the program and the iteration that a record was made from."""
 
     line: int = 0
@@ -71,7 +82,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TaskRecord:
     """One task for one unit: what it waits for, what it does, what it tells others.
 
     `seq` is its place in the program; streams keep that order but for chains, which stand together.
@@ -80,23 +91,23 @@ class Record:
     """
 
     seq: int
-    unit: Unit
+    unit: StreamUnit
     op: str
     wait: tuple[int, ...] = ()
     set: tuple[int, ...] = ()
     clear: tuple[int, ...] = ()
     remote: tuple[tuple[int, int], ...] = ()
-    src: tuple[Access, ...] = ()
-    dst: tuple[Access, ...] = ()
+    src: tuple[StridedAccess, ...] = ()
+    dst: tuple[StridedAccess, ...] = ()
     attrs: Mapping[str, AttributeValue] = field(default_factory=lambda: MappingProxyType({}))
     chain: bool = False
     path: str = PLAIN
     memmove: bool = False
-    origin: Origin = Origin()
+    origin: RecordOrigin = RecordOrigin()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MappedBuffer:
     """A buffer of the memory map; `number` counts declarations, `engine` is the owner of an L1, 0 elsewhere."""
 
     number: int
@@ -109,12 +120,12 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class NamedTensor:
     """A typed region that a caller may name, with the engine whose L1 it lies in (0 elsewhere)."""
 
     name: str
     engine: int
-    access: Access
+    access: StridedAccess
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +135,10 @@ class Stream:
     name: str
     device: str
     bits: int
-    memory: tuple[Place, ...]
-    engines: tuple[tuple[Record, ...], ...]
+    memory: tuple[MappedBuffer, ...]
+    engines: tuple[tuple[TaskRecord, ...], ...]
     constants: tuple[Quant, ...] = ()
-    tensors: tuple[Tensor, ...] = ()
+    tensors: tuple[NamedTensor, ...] = ()
 
     @property
     def language(self) -> str:
@@ -142,7 +153,7 @@ class Stream:
             found[level] = max(found.get(level, 0), place.addr + place.size)
         return found
 
-    def records(self) -> Iterator[tuple[int, Record]]:
+    def records(self) -> Iterator[tuple[int, TaskRecord]]:
         """All records with the number of their engine."""
         return ((engine, record) for engine, stream in enumerate(self.engines) for record in stream)
 
@@ -152,7 +163,7 @@ def level_name(level: str, engine: int) -> str:
     return f"L1[{engine}]" if level == "L1" else level
 
 
-def groups(stream: tuple[Record, ...]) -> Iterator[tuple[Record, ...]]:
+def groups(stream: tuple[TaskRecord, ...]) -> Iterator[tuple[TaskRecord, ...]]:
     """The records of one engine, those that a chain binds together as one group."""
     start = 0
     for position, record in enumerate(stream):

@@ -6,9 +6,18 @@ import struct
 from collections.abc import Callable, Iterable
 
 from lamella.lang.nem.resolved import AttributeValue
-from lamella.plan.stcb.faults import bad_stream
-from lamella.plan.stcb.nodes import PLAIN, UNIT_TYPES, WDM, Access, Origin, Record, Unit, op_names
-from lamella.plan.stcb.words import WORD, Table, WordReader, Words
+from lamella.plan.stcb.nodes import (
+    PLAIN,
+    UNIT_TYPES,
+    WDM,
+    RecordOrigin,
+    StreamUnit,
+    StridedAccess,
+    TaskRecord,
+    bad_stream,
+    op_names,
+)
+from lamella.plan.stcb.words import WORD, TextTable, WordReader, Words
 
 HEADER = struct.Struct("<BBBBIHHHH")
 """Magic, unit type, operation, flags, words that follow, unit index, then the low wait, set and clear masks."""
@@ -19,14 +28,14 @@ CHAIN, WEIGHTS, MEMMOVE, WIDE, REMOTE = 1, 2, 4, 8, 16
 _KINDS = (int, float, bool, str, tuple)
 """Kinds of attribute values; the place in this list is the number of the kind."""
 
-WriteAccess = Callable[[Words, Table, Access], None]
-ReadAccess = Callable[[WordReader], Access]
+WriteAccess = Callable[[Words, TextTable, StridedAccess], None]
+ReadAccess = Callable[[WordReader], StridedAccess]
 
 
 # --- writing ------------------------------------------------------------------------------------------------
 
 
-def write_record(record: Record, texts: Table, write_access: WriteAccess) -> bytes:
+def write_record(record: TaskRecord, texts: TextTable, write_access: WriteAccess) -> bytes:
     """The bytes of a record."""
     masks = [_mask(bits) for bits in (record.wait, record.set, record.clear)]
     flags = _flags(record, masks)
@@ -53,7 +62,7 @@ def _mask(bits: Iterable[int]) -> int:
     return sum(1 << bit for bit in bits)
 
 
-def _flags(record: Record, masks: list[int]) -> int:
+def _flags(record: TaskRecord, masks: list[int]) -> int:
     return (
         CHAIN * record.chain
         | WEIGHTS * (record.path == WDM)
@@ -63,7 +72,7 @@ def _flags(record: Record, masks: list[int]) -> int:
     )
 
 
-def _write_attribute(body: Words, texts: Table, name: str, value: AttributeValue) -> None:
+def _write_attribute(body: Words, texts: TextTable, name: str, value: AttributeValue) -> None:
     kind = _KINDS.index(type(value))
     body.u32(texts.number(name), kind)
     if isinstance(value, str):
@@ -77,7 +86,7 @@ def _write_attribute(body: Words, texts: Table, name: str, value: AttributeValue
         body.i64((value,))
 
 
-def _write_origin(body: Words, texts: Table, origin: Origin) -> None:
+def _write_origin(body: Words, texts: TextTable, origin: RecordOrigin) -> None:
     body.u32(origin.line, *(texts.number(text) for text in (origin.token, origin.debug, origin.profile)))
     body.u32(len(origin.iteration))
     for name, value in origin.iteration:
@@ -88,7 +97,7 @@ def _write_origin(body: Words, texts: Table, origin: Origin) -> None:
 # --- reading ------------------------------------------------------------------------------------------------
 
 
-def read_record(words: WordReader, read_access: ReadAccess) -> Record:
+def read_record(words: WordReader, read_access: ReadAccess) -> TaskRecord:
     """What `write_record` wrote; a record that says the same in other bytes is refused."""
     start = words.reader.position
     header = words.reader.take(HEADER.size, "a record")
@@ -102,9 +111,9 @@ def read_record(words: WordReader, read_access: ReadAccess) -> Record:
     remote = _read_remote(words) if flags & REMOTE else ()
     src, dst = _read_operands(words, read_access)
     wait, sets, clear = (_bits(one | other << 16) for one, other in zip(low, high, strict=True))
-    record = Record(
+    record = TaskRecord(
         seq=seq,
-        unit=Unit(words.pick(unit, UNIT_TYPES, "a unit"), index),
+        unit=StreamUnit(words.pick(unit, UNIT_TYPES, "a unit"), index),
         op=words.pick(operation, op_names(), "an operation"),
         wait=wait,
         set=sets,
@@ -137,7 +146,7 @@ def _read_remote(words: WordReader) -> tuple[tuple[int, int], ...]:
 
 def _read_operands(
     words: WordReader, read_access: ReadAccess
-) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
+) -> tuple[tuple[StridedAccess, ...], tuple[StridedAccess, ...]]:
     sources, targets = words.u32(), words.u32()
     words.reader.count(sources + targets, 36, "operands")
     found = tuple(read_access(words) for _ in range(sources + targets))
@@ -174,10 +183,10 @@ def _finite(value: float) -> float:
     return value
 
 
-def _read_origin(words: WordReader) -> Origin:
+def _read_origin(words: WordReader) -> RecordOrigin:
     line, token, debug, profile = words.u32(), words.named(), words.named(), words.named()
     count = words.count(3 * WORD, "an iteration")
     iteration = tuple((words.named(), words.i64s(1)[0]) for _ in range(count))
     if len(dict(iteration)) < count:
         raise words.wrong("a loop variable is given twice")
-    return Origin(line, token, iteration, debug, profile)
+    return RecordOrigin(line, token, iteration, debug, profile)

@@ -13,19 +13,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from lamella.plan.stcb.nodes import RESET, Record, Stream, groups
+from lamella.plan.stcb.nodes import RESET, Stream, TaskRecord, groups
 
 Bit = tuple[int, int]
 """A token bit: the engine whose bank it lies in, and its number."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RecordGroup:
     """Records that start and complete as one, with the queues they lie in and the bits they use."""
 
     number: int
     engine: int
-    records: tuple[Record, ...]
+    records: tuple[TaskRecord, ...]
     queues: tuple[int, ...]
     wait: tuple[Bit, ...]
     clear: tuple[Bit, ...]
@@ -41,13 +41,13 @@ class Group:
 class Queues:
     """A stream cut into groups; `order` holds, for each queue, the numbers of its groups."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[RecordGroup, ...]
     order: tuple[tuple[int, ...], ...]
 
 
 def queue_up(stream: Stream) -> Queues:
     """Fill the queues of all units."""
-    made: list[Group] = []
+    made: list[RecordGroup] = []
     order: list[list[int]] = []
     for engine, records in enumerate(stream.engines):
         names: dict[str, int] = {}
@@ -63,14 +63,14 @@ def queue_up(stream: Stream) -> Queues:
     return Queues(tuple(made), tuple(map(tuple, order)))
 
 
-def _queues_of(members: tuple[Record, ...], names: dict[str, int]) -> tuple[int, ...]:
+def _queues_of(members: tuple[TaskRecord, ...], names: dict[str, int]) -> tuple[int, ...]:
     if members[0].op == RESET:
         return tuple(names.values())
     return tuple(dict.fromkeys(names[str(record.unit)] for record in members))
 
 
-def _group(number: int, engine: int, members: tuple[Record, ...], queues: tuple[int, ...]) -> Group:
-    return Group(
+def _group(number: int, engine: int, members: tuple[TaskRecord, ...], queues: tuple[int, ...]) -> RecordGroup:
+    return RecordGroup(
         number,
         engine,
         members,
@@ -81,11 +81,11 @@ def _group(number: int, engine: int, members: tuple[Record, ...], queues: tuple[
     )
 
 
-def _remote(members: Sequence[Record]) -> list[Bit]:
+def _remote(members: Sequence[TaskRecord]) -> list[Bit]:
     return [bit for record in members for bit in record.remote]
 
 
-class Machine:
+class QueueMachine:
     """The state of the queues and bits: which groups may start, and what a start and a completion change."""
 
     def __init__(self, queues: Queues) -> None:
@@ -133,7 +133,7 @@ class Machine:
             else:
                 self._blocked.setdefault(missing, set()).add(number)
 
-    def _at_heads(self, group: Group) -> bool:
+    def _at_heads(self, group: RecordGroup) -> bool:
         order = self.queues.order
         return all(
             self._heads[queue] < len(order[queue]) and order[queue][self._heads[queue]] == group.number
@@ -147,7 +147,7 @@ def order_of(queues: Queues, random: Random | None = None) -> Iterator[tuple[int
     Without a source of randomness each group completes at once and the order is the same each time. It ends early where
     all that is left waits for bits that nobody sets.
     """
-    machine = Machine(queues)
+    machine = QueueMachine(queues)
     running: list[int] = []
     while machine.ready or running:
         if running and (random is None or random.randrange(len(running) + len(machine.ready)) < len(running)):

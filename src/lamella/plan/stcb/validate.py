@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from lamella.base.diagnostic import Diagnostic, errors
@@ -24,7 +25,7 @@ from lamella.lang.nem.check.operands import (
 from lamella.lang.nem.check.shapes import check_shapes
 from lamella.lang.nem.registry import Opcode, opcode
 from lamella.lang.nem.resolved import AttributeValue, Buffer, Index, Region, Task, TensorType
-from lamella.plan.stcb.faults import bad_stream
+from lamella.lang.nem.rules import BAD_STREAM
 from lamella.plan.stcb.nodes import (
     LEVELS,
     MOST_BITS,
@@ -34,14 +35,127 @@ from lamella.plan.stcb.nodes import (
     RESET,
     UNIT_TYPES,
     WDM,
-    Access,
-    Place,
-    Record,
+    MappedBuffer,
     Stream,
+    StridedAccess,
+    TaskRecord,
+    bad_stream,
     groups,
     level_name,
 )
-from lamella.plan.stcb.verify import verify_stream
+from lamella.plan.stcb.run import Bit, Queues, RecordGroup, order_of, queue_up
+
+# --- the proof that a stream means one thing: whatever the units' speeds, each wait sees the set ------------
+
+
+Clock = list[int]
+"""For each queue, how many of its groups are known to be complete."""
+
+
+@dataclass(slots=True)
+class _Epoch:
+    """One use of a bit: who sets it, who waits for it, who clears it."""
+
+    clock: Clock
+    before: int | None
+    waiters: list[int] = field(default_factory=list)
+    clearer: int | None = None
+
+
+def verify_stream(stream: Stream) -> list[Diagnostic]:
+    """Findings where a bit is ambiguous or the stream cannot come to its end; none where it is proved."""
+    queues = queue_up(stream)
+    proof = _Proof(queues)
+    for number, starts in order_of(queues):
+        if starts:
+            proof.take(queues.groups[number])
+    problems = proof.problems
+    if not problems and len(proof.places) < len(queues.groups):
+        stuck = next(group for group in queues.groups if group.number not in proof.places)
+        problems = [f"the stream never ends: {stuck.title} waits for bits that nothing left can set"]
+    return [BAD_STREAM.at(NOWHERE, problem=problem) for problem in problems[:20]]
+
+
+class _Proof:
+    """Follows one run and proves, group by group, that every other run agrees with it."""
+
+    def __init__(self, queues: Queues) -> None:
+        self.queues = queues
+        self.last: list[Clock] = [[0] * len(queues.order) for _ in queues.order]
+        self.places: dict[int, tuple[int, int]] = {}
+        self.taken = [0] * len(queues.order)
+        self.epochs: dict[Bit, _Epoch] = {}
+        self.problems: list[str] = []
+
+    def take(self, group: RecordGroup) -> None:
+        """One group starts and completes."""
+        known = self._start(group)
+        for bit in group.clear:
+            self._clear(group, bit, known)
+        before = list(known)
+        self.places[group.number] = (0, 0)
+        for queue in group.queues:
+            self.taken[queue] += 1
+            known[queue] = self.taken[queue]
+            self.places[group.number] = (queue, self.taken[queue])
+        for bit in group.set:
+            self._set(group, bit, before, known)
+        for queue in group.queues:
+            self.last[queue] = known
+
+    def _start(self, group: RecordGroup) -> Clock:
+        """What is complete when a group starts; waits count once nothing earlier can be mistaken for their set."""
+        known = join([self.last[queue] for queue in group.queues], len(self.taken))
+        unproved = list(group.wait)
+        while unproved:
+            safe = [bit for bit in unproved if self._is_fresh(bit, known)]
+            if not safe:
+                names = ", ".join(str(bit) for _, bit in unproved)
+                self.problems.append(f"{group.title} may take an earlier set of bit {names} for its own")
+                safe = unproved
+            known = join([known, *(self.epochs[bit].clock for bit in safe)], len(self.taken))
+            unproved = [bit for bit in unproved if bit not in safe]
+        for bit in group.wait:
+            self.epochs[bit].waiters.append(group.number)
+        return known
+
+    def _is_fresh(self, bit: Bit, known: Clock) -> bool:
+        before = self.epochs[bit].before
+        return before is None or self._is_complete(before, known)
+
+    def _is_complete(self, number: int, known: Clock) -> bool:
+        queue, place = self.places[number]
+        return known[queue] >= place
+
+    def _clear(self, group: RecordGroup, bit: Bit, known: Clock) -> None:
+        epoch = self.epochs.get(bit)
+        if epoch is None or bit not in group.wait:
+            self.problems.append(f"{group.title} clears bit {bit[1]} without waiting for it")
+            return
+        epoch.clearer = group.number
+        for waiter in epoch.waiters:
+            if waiter != group.number and not self._is_complete(waiter, known):
+                title = self.queues.groups[waiter].title
+                self.problems.append(f"{group.title} may clear bit {bit[1]} before {title} has seen it")
+
+    def _set(self, group: RecordGroup, bit: Bit, known: Clock, done: Clock) -> None:
+        epoch = self.epochs.get(bit)
+        before = None if epoch is None else epoch.clearer
+        if epoch is not None and before is None:
+            self.problems.append(f"{group.title} sets bit {bit[1]} of engine {bit[0]}, which is still set")
+        elif before is not None and before != group.number and not self._is_complete(before, known):
+            title = self.queues.groups[before].title
+            self.problems.append(f"{group.title} may set bit {bit[1]} before {title} has cleared it")
+        self.epochs[bit] = _Epoch(done, before)
+
+
+def join(clocks: list[Clock], size: int) -> Clock:
+    """What is known to who knows all of these."""
+    found = [0] * size
+    for clock in clocks:
+        found = list(map(max, found, clock))
+    return found
+
 
 NAME = re.compile(r"[A-Za-z_][0-9A-Za-z_]*")
 MOST_UNITS = 1 << 16
@@ -58,13 +172,13 @@ def validate_stream(stream: Stream, limits: Limits = DEFAULT) -> Stream:
     return stream
 
 
-def tensor_type(access: Access, constants: Sequence[Quant]) -> TensorType:
+def tensor_type(access: StridedAccess, constants: Sequence[Quant]) -> TensorType:
     """What an access says about its bytes, in the words of the language."""
     quant = None if access.quant is None else constants[access.quant]
     return TensorType(access.dtype, access.dims, access.layout, access.strides, quant)
 
 
-def hands_on(made: Access, taken: Access) -> bool:
+def hands_on(made: StridedAccess, taken: StridedAccess) -> bool:
     """Whether a chain can hand over a value: the same bytes without gaps, as the same tensor or as plain bytes."""
     if (made.level, made.addr) != (taken.level, taken.addr):
         return False
@@ -72,7 +186,7 @@ def hands_on(made: Access, taken: Access) -> bool:
     return _dense_bytes(made) > 0 and (same or (taken.dims, taken.dtype) == ((_dense_bytes(made),), "u8"))
 
 
-def _dense_bytes(access: Access) -> int:
+def _dense_bytes(access: StridedAccess) -> int:
     """The size of a tensor that fills whole bytes in row-major order; 0 for any other."""
     element = find_in("nem", access.dtype)
     bits = 0 if element is None else element_count(access.dims) * element.bits
@@ -124,7 +238,7 @@ class _MemoryMap:
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self.places: dict[str, list[Place]] = {}
+        self.places: dict[str, list[MappedBuffer]] = {}
         for place in stream.memory:
             self.places.setdefault(level_name(place.level, place.engine), []).append(place)
         for found in self.places.values():
@@ -150,13 +264,13 @@ class _MemoryMap:
     def _owners(self, level: str) -> int:
         return len(self.stream.engines) if level == "L1" else 1
 
-    def around(self, access: Access, engine: int) -> Place | None:
+    def around(self, access: StridedAccess, engine: int) -> MappedBuffer | None:
         """The buffer in which an access begins."""
         level = level_name(access.level, engine)
         number = bisect_right(self.starts.get(level, []), access.addr)
         return self.places[level][number - 1] if number else None
 
-    def access_problems(self, access: Access, engine: int) -> Iterator[str]:
+    def access_problems(self, access: StridedAccess, engine: int) -> Iterator[str]:
         """The elements of an access lie inside one buffer."""
         element = find_in("nem", access.dtype)
         if element is None:
@@ -180,7 +294,7 @@ class _MemoryMap:
         if access.quant is not None:
             yield from self._quant_problems(access)
 
-    def _quant_problems(self, access: Access) -> Iterator[str]:
+    def _quant_problems(self, access: StridedAccess) -> Iterator[str]:
         element = find_in("nem", access.dtype)
         if element is None or access.quant is None or not 0 <= access.quant < len(self.stream.constants):
             yield f"constant {access.quant} does not exist"
@@ -188,13 +302,13 @@ class _MemoryMap:
         yield from quant_problems(self.stream.constants[access.quant], access.dims, element)
 
 
-def ordered(places: Iterable[Place]) -> list[Place]:
+def ordered(places: Iterable[MappedBuffer]) -> list[MappedBuffer]:
     """The order of a memory map: L2, L1 engine by engine, DDR, each by address."""
     levels = {"L2": 0, "L1": 1, "DDR": 2}
     return sorted(places, key=lambda item: (levels.get(item.level, 3), item.engine, item.addr))
 
 
-def _needed_bytes(access: Access, bits: int) -> int:
+def _needed_bytes(access: StridedAccess, bits: int) -> int:
     """From the first byte to behind the last; at least one byte-wise place for each element, whatever the strides."""
     last = 0
     for size, stride in zip(access.dims, access.strides, strict=True):
@@ -223,7 +337,7 @@ def _sequence(stream: Stream) -> Iterator[str]:
             seen.add(record.seq)
 
 
-def _chains(records: Sequence[Record]) -> Iterator[str]:
+def _chains(records: Sequence[TaskRecord]) -> Iterator[str]:
     """What a record hands on is taken by the next one, once."""
     for members in groups(tuple(records)):
         if members[-1].chain:
@@ -242,7 +356,7 @@ class _Checked:
         self.memory = memory
         self.known: set[object] = set()
 
-    def record(self, engine: int, record: Record) -> Iterator[str]:
+    def record(self, engine: int, record: TaskRecord) -> Iterator[str]:
         """What is wrong with a record."""
         signature = opcode(record.op)
         if record.op != RESET and (signature is None or signature.hardware == "escape_hatch"):
@@ -259,7 +373,7 @@ class _Checked:
         yield from _move(record) if record.op in MOVES else ()
         yield from self._operation(record, signature)
 
-    def _unit(self, record: Record) -> Iterator[str]:
+    def _unit(self, record: TaskRecord) -> Iterator[str]:
         if record.unit.type not in UNIT_TYPES or not 0 <= record.unit.index < MOST_UNITS:
             yield f"'{record.unit}' is not a unit"
         if (record.unit.type == "SEQ") != (record.op == RESET):
@@ -271,7 +385,7 @@ class _Checked:
         if not 0 <= record.origin.line < MOST_RECORDS:
             yield f"there is no line {record.origin.line}"
 
-    def _bits(self, engine: int, record: Record) -> Iterator[str]:
+    def _bits(self, engine: int, record: TaskRecord) -> Iterator[str]:
         for bits in (record.wait, record.set, record.clear):
             if list(bits) != sorted(set(bits)) or any(not 0 <= bit < self.stream.bits for bit in bits):
                 yield f"bits {list(bits)[:40]} do not ascend below {self.stream.bits}"
@@ -284,7 +398,7 @@ class _Checked:
             if outside or other == engine:
                 yield f"bit {bit} of engine {other} is not a remote bit"
 
-    def _operation(self, record: Record, signature: Opcode) -> Iterator[str]:
+    def _operation(self, record: TaskRecord, signature: Opcode) -> Iterator[str]:
         shapes = tuple((item.dtype, item.dims, item.strides, item.layout, item.quant) for item in record.src)
         results = tuple((item.dtype, item.dims, item.strides, item.layout, item.quant) for item in record.dst)
         key = (
@@ -303,7 +417,7 @@ class _Checked:
         self.known.add(key)
 
 
-def _move(record: Record) -> Iterator[str]:
+def _move(record: TaskRecord) -> Iterator[str]:
     for access in (*record.src, *record.dst):
         if (
             access.dtype != "u8"
@@ -316,7 +430,7 @@ def _move(record: Record) -> Iterator[str]:
         yield f"{record.op} has one source and one destination of the same size"
 
 
-def _kept_types(record: Record, signature: Opcode) -> Iterator[str]:
+def _kept_types(record: TaskRecord, signature: Opcode) -> Iterator[str]:
     """A view moves elements; it does not make others of them."""
     if signature.families == ("view",):
         moved = record.src[:1] if record.op == "gather" else record.src
@@ -324,7 +438,7 @@ def _kept_types(record: Record, signature: Opcode) -> Iterator[str]:
             yield f"{record.op} keeps the element type"
 
 
-def _attributes(record: Record, signature: Opcode) -> Iterator[str]:
+def _attributes(record: TaskRecord, signature: Opcode) -> Iterator[str]:
     for name, value in record.attrs.items():
         spec = signature.attributes.get(name)
         if spec is None or not _has_type(value, spec.type):
@@ -345,7 +459,7 @@ def _has_type(value: AttributeValue, wanted: str) -> bool:
     return isinstance(value, str) and (wanted != "elem_type" or find_in("nem", value) is not None)
 
 
-def _call(record: Record, signature: Opcode, constants: Sequence[Quant]) -> Iterator[str]:
+def _call(record: TaskRecord, signature: Opcode, constants: Sequence[Quant]) -> Iterator[str]:
     """What the language says about an operation with these operands."""
     task = _as_task(record, constants)
     wrong = list(check_counts(task, signature))
@@ -364,7 +478,7 @@ def _messages(findings: Iterable[Diagnostic]) -> Iterator[str]:
     return (finding.message for finding in errors(findings))
 
 
-def _as_task(record: Record, constants: Sequence[Quant]) -> Task:
+def _as_task(record: TaskRecord, constants: Sequence[Quant]) -> Task:
     """A record as the task of a program, for the rules that speak of tasks."""
     node = text.Task(None, text.Name(record.op), "async", (), ())
     return Task(
@@ -382,7 +496,7 @@ def _as_task(record: Record, constants: Sequence[Quant]) -> Task:
     )
 
 
-def _as_region(access: Access, constants: Sequence[Quant]) -> Region:
+def _as_region(access: StridedAccess, constants: Sequence[Quant]) -> Region:
     level = text.Buffer(text.Name(""), access.level, None, None)
     buffer = Buffer("", access.level, 0, LARGEST, 1, False, level)
     return Region("", buffer, Index(0), access.dims[0], tensor_type(access, constants), NOWHERE)

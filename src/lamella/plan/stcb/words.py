@@ -38,7 +38,7 @@ class Words:
         self.data += data + b"\0" * (-len(data) % WORD)
 
 
-class Table:
+class TextTable:
     """Texts by number, in the order in which they were first asked for."""
 
     def __init__(self) -> None:

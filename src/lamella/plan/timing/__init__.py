@@ -11,20 +11,19 @@ from typing import TypeAlias
 
 from lamella.base.limits import DEFAULT, Limits
 from lamella.lang.nem.resolved import Plan, Task
-from lamella.plan.timing.bounds import Load, find_bounds, find_traffic
+from lamella.plan.timing.bounds import UnitLoad, find_bounds, find_traffic
 from lamella.plan.timing.cost import cost_of
-from lamella.plan.timing.machine import RUNNING_UNITS, SHARED, SHARED_UNITS, Machine, unit_name
-from lamella.plan.timing.occupancy import find_occupancy
-from lamella.plan.timing.program import Step, Steps, prepare
+from lamella.plan.timing.machine import RUNNING_UNITS, SHARED, SHARED_UNITS, MachineModel, unit_name
+from lamella.plan.timing.program import ProgramStep, ProgramSteps, prepare
 from lamella.plan.timing.queues import Queues
-from lamella.plan.timing.report import Report, TaskUse, UnitUse, add_waits
-from lamella.plan.timing.schedule import BANDWIDTH, TOKEN, UNIT, Outcome, Record, Schedule, Wait
+from lamella.plan.timing.report import TaskUse, TimingReport, UnitUse, add_waits, find_occupancy
+from lamella.plan.timing.schedule import BANDWIDTH, TOKEN, UNIT, InstanceRecord, Outcome, Schedule, TaskWait
 
-# --- what must still follow the end of a task, whatever the units do: the tail of the -----------------------
+# --- critical path: what must still follow the end of a task, whatever the units do --------------------------
 
 
-def find_tails(steps: Steps) -> Mapping[int, int]:
-    """For each task, cycles that pass at least from the end of any of its instances to the end of the plan."""
+def find_tails(steps: ProgramSteps) -> Mapping[int, int]:
+    """The tail of the critical path: for each task, cycles at least from the end of an instance to that of the plan."""
     search = _Tails()
     search.measure(steps)
     search.descend(steps, 0, [])
@@ -35,11 +34,11 @@ class _Tails:
     """Walks the lists from the end to the beginning; windows give each loop a shortest length."""
 
     def __init__(self) -> None:
-        self.lengths: dict[Step, int] = {}
+        self.lengths: dict[ProgramStep, int] = {}
         self.tails: dict[int, int] = {}
-        self.known: dict[Step, int] = {}
+        self.known: dict[ProgramStep, int] = {}
 
-    def measure(self, steps: Steps) -> int:
+    def measure(self, steps: ProgramSteps) -> int:
         """The shortest time that one run of a list takes."""
         ends = [0] * len(steps.steps)
         starts = [0] * len(steps.steps)
@@ -49,7 +48,7 @@ class _Tails:
                 starts[later] = max(starts[later], ends[step.index])
         return max(ends, default=0)
 
-    def _length(self, step: Step) -> int:
+    def _length(self, step: ProgramStep) -> int:
         """The shortest time that a step takes; every window-th iteration follows the one before."""
         length = 0
         if step.cost is not None:
@@ -59,7 +58,7 @@ class _Tails:
         self.lengths[step] = length
         return length
 
-    def descend(self, steps: Steps, after: int, around: list[Steps]) -> None:
+    def descend(self, steps: ProgramSteps, after: int, around: list[ProgramSteps]) -> None:
         """Find the tails of a list after whose end at least `after` cycles follow."""
         lists = [*around, steps]
         for step in reversed(steps.steps):
@@ -88,24 +87,24 @@ MOST_LISTED = 256
 """Units of a device that are listed although no task runs on them."""
 
 
-def simulate(plan: Plan, limits: Limits = DEFAULT, detail: int = 20_000) -> Report:
+def simulate(plan: Plan, limits: Limits = DEFAULT, detail: int = 20_000) -> TimingReport:
     """Simulate a plan on its device; the first `detail` instances are kept on the timeline.
 
-    Raises LamellaError when a plan of more than `limits.max_expansion` instances finds no rhythm in a fifth of them.
+    Raises LamellaError when a plan of more than `limits.max_expansion` instances reaches no steady state in a fifth.
     """
-    machine = Machine(plan.device)
+    machine = MachineModel(plan.device)
     tasks = tuple(plan.tasks())
     costs = {task.number: cost_of(task, machine) for task in tasks}
     counts = _counts(plan)
     engines = max([machine.engines, *((task.engine or 0) + 1 for task in tasks)])
-    load = Load(tasks, machine, costs, counts, engines)
+    load = UnitLoad(tasks, machine, costs, counts, engines)
     steps = prepare(plan, costs)
     if sum(counts.values()) > limits.max_expansion:
         limits = replace(limits, max_expansion=limits.max_expansion // IMPATIENCE)
     outcome = Schedule(steps, Queues(machine, steps), limits, detail).run()
     free = Schedule(steps, None, limits).run()
     idle = machine.given("SEQ", "fj_per_cycle")
-    return Report(
+    return TimingReport(
         program=plan.name,
         device=machine.name,
         engines=engines,
@@ -138,12 +137,12 @@ def _counts(plan: Plan) -> dict[int, int]:
 # --- tasks --------------------------------------------------------------------------------------------------
 
 
-def _task_uses(load: Load, outcome: Outcome, tags: Mapping[int, str]) -> tuple[TaskUse, ...]:
+def _task_uses(load: UnitLoad, outcome: Outcome, tags: Mapping[int, str]) -> tuple[TaskUse, ...]:
     waits = _sum_waits(load, outcome.records)
     return tuple(_task_use(load, outcome, task, tags[task.number], waits) for task in load.tasks)
 
 
-def _task_use(load: Load, outcome: Outcome, task: Task, tag: str, waits: Waits) -> TaskUse:
+def _task_use(load: UnitLoad, outcome: Outcome, task: Task, tag: str, waits: Waits) -> TaskUse:
     cost, count = load.costs[task.number], load.counts[task.number]
     waited, blockers = add_waits(waits[task.number])
     return TaskUse(
@@ -175,7 +174,7 @@ def _tags(plan: Plan) -> dict[int, str]:
     return found
 
 
-def _sum_waits(load: Load, records: Mapping[Record, int]) -> Waits:
+def _sum_waits(load: UnitLoad, records: Mapping[InstanceRecord, int]) -> Waits:
     """For each task, cycles waited by reason, title and line of what was waited for."""
     tasks = {task.number: task for task in load.tasks}
     sums: Waits = defaultdict(Counter)
@@ -186,7 +185,9 @@ def _sum_waits(load: Load, records: Mapping[Record, int]) -> Waits:
     return sums
 
 
-def _name_blocker(load: Load, tasks: Mapping[int, Task], record: Record, wait: Wait) -> tuple[str, int]:
+def _name_blocker(
+    load: UnitLoad, tasks: Mapping[int, Task], record: InstanceRecord, wait: TaskWait
+) -> tuple[str, int]:
     """How people call what was waited for, and its line (0 where it is no task)."""
     if wait.reason == TOKEN:
         return f"SEQ of engine {tasks[record.task].engine or 0}", 0
@@ -202,7 +203,7 @@ def _name_blocker(load: Load, tasks: Mapping[int, Task], record: Record, wait: W
 # --- units --------------------------------------------------------------------------------------------------
 
 
-def _unit_uses(load: Load, outcome: Outcome) -> tuple[UnitUse, ...]:
+def _unit_uses(load: UnitLoad, outcome: Outcome) -> tuple[UnitUse, ...]:
     """All units of a small device, and on any device those that ran something."""
     busy: Counter[tuple[int, str, int]] = Counter()
     for record, count in outcome.records.items():
@@ -214,7 +215,7 @@ def _unit_uses(load: Load, outcome: Outcome) -> tuple[UnitUse, ...]:
     return tuple(UnitUse(*key, busy[key], busy[key] / whole) for key in keys)
 
 
-def _listed_units(load: Load) -> Iterable[tuple[int, str, int]]:
+def _listed_units(load: UnitLoad) -> Iterable[tuple[int, str, int]]:
     machine = load.machine
     if sum(machine.count(unit) for unit in RUNNING_UNITS) * load.engines > MOST_LISTED:
         return
@@ -225,4 +226,4 @@ def _listed_units(load: Load) -> Iterable[tuple[int, str, int]]:
                 yield engine, unit, instance
 
 
-__all__ = ["Report", "simulate"]
+__all__ = ["TimingReport", "simulate"]

@@ -22,7 +22,7 @@ from math import ceil
 
 from lamella.lang.nem.resolved import Task
 from lamella.plan.timing.cost import BYTES, MOVES, Cost, memories
-from lamella.plan.timing.machine import Machine, unit_name
+from lamella.plan.timing.machine import MachineModel, unit_name
 
 UNIT, HEAD_WORK_TAIL, CRITICAL_PATH = "unit", "head_work_tail", "critical_path"
 LINK, ROOFLINE = "link", "roofline"
@@ -30,7 +30,7 @@ LEVELS = ("DDR", "L2")
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class CycleBound:
     """A lower bound in cycles, and the unit or level that sets it."""
 
     name: str
@@ -48,11 +48,11 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class UnitLoad:
     """What the bounds are computed from: costs and counts of instances by task number, engines in use or there."""
 
     tasks: tuple[Task, ...]
-    machine: Machine
+    machine: MachineModel
     costs: Mapping[int, Cost]
     counts: Mapping[int, int]
     engines: int
@@ -67,25 +67,25 @@ class Load:
 
 
 def find_bounds(
-    load: Load, path: int, heads: Mapping[int, int], tails: Mapping[int, int]
-) -> tuple[Bound, ...]:
+    load: UnitLoad, path: int, heads: Mapping[int, int], tails: Mapping[int, int]
+) -> tuple[CycleBound, ...]:
     """The five bounds; `path`, `heads` (earliest starts) and `tails` come from the plan with infinite units."""
     whole = _largest(UNIT, _unit_loads(load))
     around = _largest(HEAD_WORK_TAIL, _embedded_loads(load, heads, tails))
     links = _largest(LINK, _link_loads(load))
     roof = _largest(ROOFLINE, [*_compute_roofs(load), *_memory_roofs(load)])
-    return (whole, around, Bound(CRITICAL_PATH, path), links, roof)
+    return (whole, around, CycleBound(CRITICAL_PATH, path), links, roof)
 
 
-def _largest(name: str, found: Iterable[tuple[int, str]]) -> Bound:
+def _largest(name: str, found: Iterable[tuple[int, str]]) -> CycleBound:
     cycles, what = max(found, key=lambda item: item[0], default=(0, ""))
-    return Bound(name, cycles, what)
+    return CycleBound(name, cycles, what)
 
 
 # --- units --------------------------------------------------------------------------------------------------
 
 
-def _groups(load: Load) -> Iterable[tuple[str, int, list[Task]]]:
+def _groups(load: UnitLoad) -> Iterable[tuple[str, int, list[Task]]]:
     """Tasks that share units: name, instances and tasks of each class, and of each instance with pinned tasks."""
     found: dict[tuple[tuple[int, str], int | None], list[Task]] = defaultdict(list)
     for task in load.tasks:
@@ -101,18 +101,18 @@ def _groups(load: Load) -> Iterable[tuple[str, int, list[Task]]]:
         yield (name, instances, tasks) if pin is None else (f"{name}[{pin}]", 1, tasks)
 
 
-def _busy(load: Load, instances: int, tasks: list[Task]) -> int:
+def _busy(load: UnitLoad, instances: int, tasks: list[Task]) -> int:
     cycles = sum(load.costs[task.number].cycles * load.counts[task.number] for task in tasks)
     return -(-cycles // instances)
 
 
-def _unit_loads(load: Load) -> Iterable[tuple[int, str]]:
+def _unit_loads(load: UnitLoad) -> Iterable[tuple[int, str]]:
     for name, instances, tasks in _groups(load):
         yield _busy(load, instances, tasks), name
 
 
 def _embedded_loads(
-    load: Load, heads: Mapping[int, int], tails: Mapping[int, int]
+    load: UnitLoad, heads: Mapping[int, int], tails: Mapping[int, int]
 ) -> Iterable[tuple[int, str]]:
     for name, instances, tasks in _groups(load):
         head = min(heads[task.number] for task in tasks)
@@ -123,11 +123,11 @@ def _embedded_loads(
 # --- memory levels ------------------------------------------------------------------------------------------
 
 
-def _crossing(load: Load, level: str) -> list[Task]:
+def _crossing(load: UnitLoad, level: str) -> list[Task]:
     return [task for task in load.tasks if task.opcode in MOVES and level in memories(task)]
 
 
-def _rates(load: Load, tasks: Iterable[Task]) -> dict[str, int]:
+def _rates(load: UnitLoad, tasks: Iterable[Task]) -> dict[str, int]:
     """For each unit that moves bytes, the rate of all its instances on the device."""
     best: Counter[str] = Counter()
     for task in tasks:
@@ -136,7 +136,7 @@ def _rates(load: Load, tasks: Iterable[Task]) -> dict[str, int]:
     return {unit: rate * load.total(unit) for unit, rate in best.items()}
 
 
-def _link_loads(load: Load) -> Iterable[tuple[int, str]]:
+def _link_loads(load: UnitLoad) -> Iterable[tuple[int, str]]:
     for level in LEVELS:
         tasks = _crossing(load, level)
         moved = Counter[str]()
@@ -148,17 +148,17 @@ def _link_loads(load: Load) -> Iterable[tuple[int, str]]:
             yield -(-moved.total() // load.machine.links[level]), level
 
 
-def find_traffic(load: Load) -> tuple[Traffic, ...]:
+def find_traffic(load: UnitLoad) -> tuple[Traffic, ...]:
     """What crosses the levels that the plan uses."""
     found = [Traffic(level, _moved(load, level), _compulsory(load, level)) for level in LEVELS]
     return tuple(item for item in found if item.moved)
 
 
-def _moved(load: Load, level: str) -> int:
+def _moved(load: UnitLoad, level: str) -> int:
     return sum(load.work(task) for task in _crossing(load, level))
 
 
-def _compulsory(load: Load, level: str) -> int:
+def _compulsory(load: UnitLoad, level: str) -> int:
     """Each byte of each buffer once in each direction; a move inside the level crosses it once, as in `_moved`."""
     once: Counter[tuple[str, bool]] = Counter()
     sizes: dict[str, int] = {}
@@ -174,7 +174,7 @@ def _compulsory(load: Load, level: str) -> int:
 # --- roofline -----------------------------------------------------------------------------------------------
 
 
-def _compute_roofs(load: Load) -> Iterable[tuple[int, str]]:
+def _compute_roofs(load: UnitLoad) -> Iterable[tuple[int, str]]:
     sums: Counter[tuple[str, str, int]] = Counter()
     for task in load.tasks:
         cost = load.costs[task.number]
@@ -187,7 +187,7 @@ def _compute_roofs(load: Load) -> Iterable[tuple[int, str]]:
         yield ceil(cycles), f"{unit} {kind}"
 
 
-def _memory_roofs(load: Load) -> Iterable[tuple[int, str]]:
+def _memory_roofs(load: UnitLoad) -> Iterable[tuple[int, str]]:
     for traffic in find_traffic(load):
         every = sum(_rates(load, _crossing(load, traffic.level)).values())
         limit = load.machine.links.get(traffic.level, every)

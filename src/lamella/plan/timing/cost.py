@@ -26,7 +26,7 @@ from lamella.base.dtype import ElementType
 from lamella.lang.nem.registry import opcode
 from lamella.lang.nem.resolved import Region, Task
 from lamella.lang.nem.words import MOVES as MOVES
-from lamella.plan.timing.machine import SHARED, SHARED_UNITS, Machine
+from lamella.plan.timing.machine import SHARED, SHARED_UNITS, MachineModel
 
 MACS, ELEMENTS, BYTES = "macs", "elements", "bytes"
 
@@ -74,7 +74,7 @@ class Cost:
         return self.engine, self.unit
 
 
-def cost_of(task: Task, machine: Machine) -> Cost:
+def cost_of(task: Task, machine: MachineModel) -> Cost:
     """The cost of a task on a device."""
     unit = machine.fallback(_unit(task))
     kind, work = _work(task)
@@ -108,12 +108,12 @@ def memories(task: Task) -> frozenset[str]:
     return frozenset(region.buffer.memory for region in (*task.inputs, *task.outputs))
 
 
-def _crossed(task: Task, machine: Machine) -> list[str]:
+def _crossed(task: Task, machine: MachineModel) -> list[str]:
     """The limited links that a data movement crosses; compute tasks are not charged for their operands."""
     return sorted(memories(task) & machine.links.keys()) if task.opcode in MOVES else []
 
 
-def _overhead(unit: str, machine: Machine) -> int:
+def _overhead(unit: str, machine: MachineModel) -> int:
     latency = machine.value(unit, "latency", _LATENCY.get(unit, 1))
     setup = machine.value(unit, "setup_cycles", 0) if unit in ("DMA", "sDMA") else 0
     return latency + setup + machine.value("SEQ", "dispatch_cycles", 0)
@@ -152,7 +152,7 @@ def _shape(task: Task, position: int) -> tuple[int, ...]:
 # --- rates --------------------------------------------------------------------------------------------------
 
 
-def _rate(unit: str, kind: str, task: Task, machine: Machine) -> int:
+def _rate(unit: str, kind: str, task: Task, machine: MachineModel) -> int:
     if unit == "NMU" and kind == MACS:
         return _mac_rate(list(_operand_types(task.inputs[:2])), machine)
     return machine.value(unit, _RATES[kind], _RATE.get((unit, kind), _SLOWEST), least=1)
@@ -164,7 +164,7 @@ def _operand_types(regions: Iterable[Region]) -> Iterable[ElementType]:
         yield dtype.find(name) or dtype.I8
 
 
-def _mac_rate(types: list[ElementType], machine: Machine) -> int:
+def _mac_rate(types: list[ElementType], machine: MachineModel) -> int:
     """MACs a cycle of one NMU for the types of the two factors; the wider one decides, but 4×8 has its own key."""
     widest = max((item.bits for item in types), default=8)
     if any(item.is_float for item in types):
@@ -179,10 +179,10 @@ def _mac_rate(types: list[ElementType], machine: Machine) -> int:
     return _macs_like("int4x8_macs", "int8_macs", 1, machine) if mixed else _macs("int8_macs", machine)
 
 
-def _macs(key: str, machine: Machine) -> int:
+def _macs(key: str, machine: MachineModel) -> int:
     return machine.value("NMU", key, _MACS, least=1)
 
 
-def _macs_like(key: str, other: str, share: int, machine: Machine) -> int:
+def _macs_like(key: str, other: str, share: int, machine: MachineModel) -> int:
     """The rate of a key whose default is a share of another rate, which is asked for only then."""
     return machine.given("NMU", key) or machine.value("NMU", key, _macs(other, machine) // share, least=1)

@@ -35,7 +35,7 @@ def unit_name(place: tuple[int, str], engines: int) -> str:
     return unit if engine == SHARED or engines == 1 else f"E{engine}.{unit}"
 
 
-class Machine:
+class MachineModel:
     """Answers what a device gives, and remembers each default that was used instead."""
 
     def __init__(self, device: ResolvedDevice | None) -> None:

@@ -1,4 +1,4 @@
-"""Finding out that a loop has fallen into a rhythm, and skipping whole periods of it.
+"""Steady state: finding out that a loop repeats itself with a period, and skipping whole periods of it.
 
 When iterations of loops at nesting depth d have just been opened, the state of the simulation is described relative to
 now: lists outside depth d by identity (they must not have changed), iterations at depth d by their distance from the
@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from heapq import heapify
 from typing import TYPE_CHECKING
 
-from lamella.plan.timing.residues import APERIODIC
-from lamella.plan.timing.state import Activation, Frame, Lane, Token
+from lamella.plan.timing.program import APERIODIC
+from lamella.plan.timing.state import Activation, HeldToken, Lane, LoopFrame
 
 if TYPE_CHECKING:
-    from lamella.plan.timing.schedule import Record, Schedule
+    from lamella.plan.timing.schedule import InstanceRecord, Schedule
+
 
 MARGIN = 2
 """Iterations that are left after a jump, so that no waiter of an outer token is taken for the last one."""
@@ -37,11 +38,11 @@ class Snapshot:
     journal: int
     nexts: tuple[int, ...]
     sums: dict[int, tuple[int, ...]]
-    tokens: tuple[tuple[Token, int], ...]
+    tokens: tuple[tuple[HeldToken, int], ...]
 
 
 @dataclass(slots=True)
-class Memory:
+class StateHistory:
     """The states seen at one nesting depth while the lists outside stayed the same."""
 
     identity: tuple[int, ...] = ()
@@ -68,8 +69,8 @@ class Recurrence:
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
-        self.journal: list[tuple[Record, int]] = []
-        self.memories: dict[int, Memory] = {}
+        self.journal: list[tuple[InstanceRecord, int]] = []
+        self.memories: dict[int, StateHistory] = {}
 
     def look(self) -> None:
         """Compare the present state with earlier ones, from the outermost loop inwards, and jump if it is known."""
@@ -83,13 +84,13 @@ class Recurrence:
     def _look_at(self, depth: int) -> bool:
         outside, loops = _outside(self.schedule.root, depth)
         identity = _identity(outside, loops)
-        memory = self.memories.setdefault(depth, Memory())
+        memory = self.memories.setdefault(depth, StateHistory())
         if memory.identity != identity:
-            self.memories[depth] = Memory(identity)
+            self.memories[depth] = StateHistory(identity)
             return False
         if not memory.is_due():
             return False
-        view = View(self.schedule, loops)
+        view = PeriodView(self.schedule, loops)
         state = view.describe()
         known = None if state is None else memory.states.get(state)
         periods = 0 if known is None else self._periods(view, known)
@@ -101,7 +102,7 @@ class Recurrence:
         view.unmark()
         return periods > 0
 
-    def _snapshot(self, outside: list[Frame], loops: list[Activation]) -> Snapshot:
+    def _snapshot(self, outside: list[LoopFrame], loops: list[Activation]) -> Snapshot:
         queues = self.schedule.queues
         lanes = () if queues is None else queues.lanes.values()
         return Snapshot(
@@ -112,7 +113,7 @@ class Recurrence:
             tuple((token, token.remaining) for frame in outside for token in frame.tokens.values()),
         )
 
-    def _periods(self, view: View, known: Snapshot) -> int:
+    def _periods(self, view: PeriodView, known: Snapshot) -> int:
         """How many whole periods may be skipped."""
         now = self.schedule.now
         pairs = zip(view.loops, known.nexts, strict=True)
@@ -129,7 +130,7 @@ class Recurrence:
         return min(room, default=0)
 
 
-def _outside(root: Frame, depth: int) -> tuple[list[Frame], list[Activation]]:
+def _outside(root: LoopFrame, depth: int) -> tuple[list[LoopFrame], list[Activation]]:
     """The frames outside the loops at a depth, and these loops."""
     found = [root]
     layer = [root]
@@ -144,7 +145,7 @@ def _outside(root: Frame, depth: int) -> tuple[list[Frame], list[Activation]]:
     return found, [frame.active for frame in layer if frame.active is not None]
 
 
-def _identity(outside: list[Frame], loops: list[Activation]) -> tuple[int, ...]:
+def _identity(outside: list[LoopFrame], loops: list[Activation]) -> tuple[int, ...]:
     """Numbers that are the same only while the lists outside do not change."""
     parts = [loop.serial for loop in loops]
     for frame in outside:
@@ -152,13 +153,13 @@ def _identity(outside: list[Frame], loops: list[Activation]) -> tuple[int, ...]:
     return tuple(parts)
 
 
-class View:
+class PeriodView:
     """The state of a schedule relative to now, seen from the loops at one depth."""
 
     def __init__(self, schedule: Schedule, loops: list[Activation]) -> None:
         self.schedule = schedule
         self.loops = loops
-        self.inside: list[Frame] = []
+        self.inside: list[LoopFrame] = []
         self.active: list[Activation] = []
 
     def describe(self) -> object | None:
@@ -243,7 +244,7 @@ def _residue(loop: Activation) -> tuple[int, int]:
 class Jump:
     """Moves a schedule on by whole periods."""
 
-    def __init__(self, recurrence: Recurrence, view: View, known: Snapshot, periods: int) -> None:
+    def __init__(self, recurrence: Recurrence, view: PeriodView, known: Snapshot, periods: int) -> None:
         self.recurrence = recurrence
         self.schedule = recurrence.schedule
         self.view = view
@@ -265,7 +266,7 @@ class Jump:
 
     def _repeat_counts(self) -> None:
         journal = self.recurrence.journal
-        counts: Counter[Record] = Counter()
+        counts: Counter[InstanceRecord] = Counter()
         for record, weight in journal[self.known.journal :]:
             counts[record] += weight * self.periods
         self.schedule.totals.update(counts)

@@ -5,12 +5,22 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from lamella.plan.timing.cost import Cost
-from lamella.plan.timing.machine import Machine
-from lamella.plan.timing.program import Step, Steps
-from lamella.plan.timing.state import BANDWIDTH, TOKEN, UNIT, Frame, Lane, Pending, Running, Token, Units
+from lamella.plan.timing.machine import MachineModel
+from lamella.plan.timing.program import ProgramStep, ProgramSteps
+from lamella.plan.timing.state import (
+    BANDWIDTH,
+    TOKEN,
+    UNIT,
+    HeldToken,
+    Lane,
+    LoopFrame,
+    Pending,
+    Running,
+    Units,
+)
 
 
-def most_tokens(steps: Steps) -> dict[int, int]:
+def most_tokens(steps: ProgramSteps) -> dict[int, int]:
     """For each engine, how many tokens can be live at once at the very most: one per instance in flight."""
     found: dict[int, int] = {}
     todo = [(steps, 1)]
@@ -28,7 +38,7 @@ def most_tokens(steps: Steps) -> dict[int, int]:
 class Queues:
     """The lanes, units, tokens and links of a device during one simulation."""
 
-    def __init__(self, machine: Machine, steps: Steps) -> None:
+    def __init__(self, machine: MachineModel, steps: ProgramSteps) -> None:
         self.machine = machine
         limit = machine.tokens
         most = max(most_tokens(steps).values(), default=0)
@@ -43,7 +53,7 @@ class Queues:
 
     # --- arriving -------------------------------------------------------------------------------------------
 
-    def add(self, frame: Frame, step: Step, cost: Cost, now: int, cause: int) -> None:
+    def add(self, frame: LoopFrame, step: ProgramStep, cost: Cost, now: int, cause: int) -> None:
         """Put a task that has just become ready into its lane."""
         pin = self._pin(frame, step, cost)
         engine = (step.task.engine or 0) if step.task is not None and step.waiters else -1
@@ -59,7 +69,7 @@ class Queues:
                 token.queued[entry] = None
                 self._promote(token, now)
 
-    def _pin(self, frame: Frame, step: Step, cost: Cost) -> int:
+    def _pin(self, frame: LoopFrame, step: ProgramStep, cost: Cost) -> int:
         resource = None if step.task is None else step.task.resource
         if resource is None:
             return -1
@@ -174,7 +184,7 @@ class Queues:
 
     # --- tokens ---------------------------------------------------------------------------------------------
 
-    def _tokens(self, frame: Frame, step: Step) -> list[Token]:
+    def _tokens(self, frame: LoopFrame, step: ProgramStep) -> list[HeldToken]:
         """The live tokens that a step waits for."""
         places = [(frame.outward(outward), index) for outward, index in step.tokens]
         return [place.tokens[index] for place, index in places if index in place.tokens]
@@ -183,10 +193,12 @@ class Queues:
         step = entry.step
         if step.task is not None and step.waiters:
             engine = step.task.engine or 0
-            entry.frame.tokens[step.index] = Token(engine, step.waiters)
+            entry.frame.tokens[step.index] = HeldToken(engine, step.waiters)
             self.live[engine] = self.live.get(engine, 0) + 1
 
-    def release_tokens(self, frame: Frame, step: Step, now: int, entry: Pending | None = None) -> None:
+    def release_tokens(
+        self, frame: LoopFrame, step: ProgramStep, now: int, entry: Pending | None = None
+    ) -> None:
         """A waiter starts: tokens that it was the last to wait for die."""
         if self.token_limit is None:
             return
@@ -204,7 +216,7 @@ class Queues:
             else:
                 self._promote(token, now)
 
-    def _promote(self, token: Token, now: int) -> None:
+    def _promote(self, token: HeldToken, now: int) -> None:
         """The last waiter of a token needs no free token to start, because it frees one: it changes lanes."""
         if token.remaining != 1 or not token.queued:
             return

@@ -32,9 +32,9 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NOWHERE, Span
 from lamella.lang.nem.rules import TOO_LONG
 from lamella.plan.timing.periods import MARGIN, Recurrence
-from lamella.plan.timing.program import Step, Steps
+from lamella.plan.timing.program import ProgramStep, ProgramSteps
 from lamella.plan.timing.queues import Queues
-from lamella.plan.timing.state import DONE, RUNNING, Activation, Frame, Order, Pending, Running
+from lamella.plan.timing.state import DONE, RUNNING, Activation, LoopFrame, Order, Pending, Running
 
 DEPENDENCY, WINDOW, UNIT, TOKEN, BANDWIDTH = "dependency", "window", "unit", "token", "bandwidth"
 REASONS = (DEPENDENCY, WINDOW, UNIT, TOKEN, BANDWIDTH)
@@ -43,7 +43,7 @@ FORCED = -1
 """The task number under which forced starts are counted."""
 
 
-class Wait(NamedTuple):
+class TaskWait(NamedTuple):
     """A stretch of waiting: the reason, the number of the task waited for (or NOBODY), and cycles."""
 
     reason: str
@@ -51,19 +51,19 @@ class Wait(NamedTuple):
     cycles: int
 
 
-class Record(NamedTuple):
+class InstanceRecord(NamedTuple):
     """What one instance did, without its times: the simulation counts equal records."""
 
     task: int
     place: tuple[int, str]
     instance: int
-    waits: tuple[Wait, ...]
+    waits: tuple[TaskWait, ...]
 
 
-class Instance(NamedTuple):
+class ScheduledInstance(NamedTuple):
     """One task instance on the timeline; `iteration` are the loop variables, outermost first."""
 
-    record: Record
+    record: InstanceRecord
     iteration: tuple[int, ...]
     ready: int
     start: int
@@ -75,10 +75,10 @@ class Outcome:
     """What a simulation found; `covered` is the last cycle of which the timeline shows everything."""
 
     cycles: int
-    records: Mapping[Record, int]
+    records: Mapping[InstanceRecord, int]
     first: Mapping[int, int]
     last: Mapping[int, int]
-    timeline: tuple[Instance, ...]
+    timeline: tuple[ScheduledInstance, ...]
     covered: int
     forced: int
     simulated: int
@@ -89,7 +89,7 @@ class Schedule:
 
     def __init__(
         self,
-        steps: Steps,
+        steps: ProgramSteps,
         queues: Queues | None,
         limits: Limits = DEFAULT,
         detail: int = 0,
@@ -103,17 +103,17 @@ class Schedule:
         self.started = 0
         self.in_flight = 0
         self.events: list[tuple[int, Order, Running]] = []
-        self.totals: Counter[Record] = Counter()
+        self.totals: Counter[InstanceRecord] = Counter()
         self.first: dict[int, int] = {}
         self.last: dict[int, int] = {}
-        self.timeline: list[Instance] = []
+        self.timeline: list[ScheduledInstance] = []
         self.covered = -1
         self.opened: set[int] = set()
         self.cause = NOBODY
-        self.complete: list[tuple[Frame, int]] = []
+        self.complete: list[tuple[LoopFrame, int]] = []
         self.entered: list[Activation] = []
         self.recurrence = Recurrence(self) if jump else None
-        self.root = Frame(steps, 0, None, 0, (), list(steps.needs), len(steps.steps), 0)
+        self.root = LoopFrame(steps, 0, None, 0, (), list(steps.needs), len(steps.steps), 0)
 
     def run(self) -> Outcome:
         """Simulate to the end."""
@@ -157,31 +157,31 @@ class Schedule:
         end = self.now + step.cost.cycles
         holder = lane.units.last.get(instance, NOBODY)
         running = queues.start(entry, instance, self.now, end)
-        record = Record(step.task.number, lane.units.place, instance, self._waits(entry, holder))
+        record = InstanceRecord(step.task.number, lane.units.place, instance, self._waits(entry, holder))
         self.count(record)
         if len(self.timeline) < self.detail:
             iteration = tuple(entry.frame.values().values())[::-1]
-            self.timeline.append(Instance(record, iteration, entry.ready, self.now, end))
+            self.timeline.append(ScheduledInstance(record, iteration, entry.ready, self.now, end))
         elif self.covered < 0:
             self.covered = self.now
         self._run(running, step.task.number)
 
-    def _waits(self, entry: Pending, holder: int) -> tuple[Wait, ...]:
+    def _waits(self, entry: Pending, holder: int) -> tuple[TaskWait, ...]:
         """The stretches of waiting of an instance that starts now."""
         frame = entry.frame
         held = entry.ready - frame.base
         waits = []
         if held:
-            waits.append(Wait(DEPENDENCY, entry.cause, held))
+            waits.append(TaskWait(DEPENDENCY, entry.cause, held))
         elif frame.window:
-            waits.append(Wait(WINDOW, frame.cause, frame.window))
+            waits.append(TaskWait(WINDOW, frame.cause, frame.window))
         unit, token, bandwidth = entry.waited()
         if unit:
-            waits.append(Wait(UNIT, holder, unit))
+            waits.append(TaskWait(UNIT, holder, unit))
         if token:
-            waits.append(Wait(TOKEN, NOBODY, token))
+            waits.append(TaskWait(TOKEN, NOBODY, token))
         if bandwidth:
-            waits.append(Wait(BANDWIDTH, NOBODY, bandwidth))
+            waits.append(TaskWait(BANDWIDTH, NOBODY, bandwidth))
         return tuple(waits)
 
     def _run(self, running: Running, number: int) -> None:
@@ -195,18 +195,18 @@ class Schedule:
         if self.started > self.limits.max_expansion:
             raise self._too_long(step)
 
-    def count(self, record: Record) -> None:
+    def count(self, record: InstanceRecord) -> None:
         """Count a record, also for the period that may be repeated."""
         self.totals[record] += 1
         if self.recurrence is not None and self.started >= self.detail:
             self.recurrence.journal.append((record, 1))
 
-    def _too_long(self, step: Step) -> LamellaError:
+    def _too_long(self, step: ProgramStep) -> LamellaError:
         """The simulation found no period within the limit."""
         span: Span = NOWHERE if step.task is None else step.task.span
         limit = self.limits.max_expansion
         hint = (
-            "windows of nested loops that interleave without a rhythm are stepped through one by one; "
+            "windows of nested loops that interleave without a steady state are stepped through one by one; "
             "lower @max_in_flight of an outer loop, or raise the limit: --limit max_expansion=N"
         )
         return LamellaError([TOO_LONG.at(span, needed=limit + 1, limit=limit, hint=hint)])
@@ -238,13 +238,13 @@ class Schedule:
             if frame.left == 0 and frame.parent is not None:
                 self._close(frame, frame.parent)
 
-    def _satisfy(self, frame: Frame, index: int) -> None:
+    def _satisfy(self, frame: LoopFrame, index: int) -> None:
         frame.state[index] -= 1
         frame.version += 1
         if frame.state[index] == 0:
             self._ready(frame, frame.steps.steps[index])
 
-    def _ready(self, frame: Frame, step: Step) -> None:
+    def _ready(self, frame: LoopFrame, step: ProgramStep) -> None:
         if step.task is not None and step.cost is not None:
             if self.queues is None:
                 self._run(Running(frame, step, None, 0, self.now + step.cost.cycles), step.task.number)
@@ -262,7 +262,7 @@ class Schedule:
 
     # --- iterations -----------------------------------------------------------------------------------------
 
-    def _close(self, frame: Frame, loop: Activation) -> None:
+    def _close(self, frame: LoopFrame, loop: Activation) -> None:
         """An iteration is complete: open the next ones, or end the loop."""
         loop.close(frame.trip)
         self.in_flight -= 1
@@ -287,21 +287,23 @@ class Schedule:
                 self.opened.add(loop.depth)
             self._begin(frame)
 
-    def _frame(self, loop: Activation, steps: Steps) -> Frame:
+    def _frame(self, loop: Activation, steps: ProgramSteps) -> LoopFrame:
         """The next iteration of a loop."""
         trip, around = loop.next, loop.frame
         self.serial += 1
         if self.serial > self.limits.max_expansion:
             raise self._too_long(steps.steps[0])
         order = (*around.order, loop.step.index, trip)
-        frame = Frame(steps, self.serial, loop, trip, order, list(steps.needs), len(steps.steps), self.now)
+        frame = LoopFrame(
+            steps, self.serial, loop, trip, order, list(steps.needs), len(steps.steps), self.now
+        )
         if trip == 0:
             frame.base, frame.window, frame.cause = around.base, around.window, around.cause
         else:
             frame.window, frame.cause = self.now - loop.opened, self.cause
         return frame
 
-    def _begin(self, frame: Frame) -> None:
+    def _begin(self, frame: LoopFrame) -> None:
         """Let the first steps of a list become ready."""
         steps = frame.steps
         for index, outward, there in steps.listens:
@@ -315,6 +317,6 @@ class Schedule:
                 self._ready(frame, steps.steps[index])
 
 
-_FORCED_START = Record(FORCED, (0, ""), 0, ())
+_FORCED_START = InstanceRecord(FORCED, (0, ""), 0, ())
 _FRAME_SHARE = 16
 """An iteration in flight takes more memory than an instance in a list."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from lamella.plan.timing.program import Step, Steps
+from lamella.plan.timing.program import ProgramStep, ProgramSteps
 
 DONE, RUNNING = -2, -1
 """States of a step; any other counts what it still waits for."""
@@ -17,7 +17,7 @@ Order: TypeAlias = tuple[int, ...]
 
 
 @dataclass(slots=True, eq=False)
-class Token:
+class HeldToken:
     """A live token: how many waiters have not started, and those of them that stand in a queue."""
 
     engine: int
@@ -26,14 +26,14 @@ class Token:
 
 
 @dataclass(slots=True, eq=False)
-class Frame:
+class LoopFrame:
     """One run of a statement list: the program or an iteration.
 
     `base` is the time from which dependency waits count, `window` how long the loop window held this iteration back
     and `cause` the task whose end opened it. `version` changes with every change of the steps' states.
     """
 
-    steps: Steps
+    steps: ProgramSteps
     serial: int
     parent: Activation | None
     trip: int
@@ -45,12 +45,12 @@ class Frame:
     cause: int = -1
     version: int = 0
     active: Activation | None = None
-    listeners: dict[int, list[tuple[Frame, int]]] = field(default_factory=dict)
-    tokens: dict[int, Token] = field(default_factory=dict)
+    listeners: dict[int, list[tuple[LoopFrame, int]]] = field(default_factory=dict)
+    tokens: dict[int, HeldToken] = field(default_factory=dict)
     mark: int = -1
     """The place of the frame in the state that is being described; -1 outside of it."""
 
-    def outward(self, lists: int) -> Frame:
+    def outward(self, lists: int) -> LoopFrame:
         """The frame so many statement lists further out."""
         frame = self
         while lists and frame.parent is not None:
@@ -74,15 +74,15 @@ class Frame:
 class Activation:
     """A loop being run: iterations before `floor` are complete, those before `next` have been opened."""
 
-    step: Step
-    frame: Frame
+    step: ProgramStep
+    frame: LoopFrame
     serial: int
     trips: int
     window: int
     opened: int
     next: int = 0
     floor: int = 0
-    frames: dict[int, Frame] = field(default_factory=dict)
+    frames: dict[int, LoopFrame] = field(default_factory=dict)
     complete: set[int] = field(default_factory=set)
 
     @property
@@ -161,8 +161,8 @@ class Lane:
 class Pending:
     """A ready task in a lane; `before` are the lane's sums when it came, less what it waited in an earlier lane."""
 
-    frame: Frame
-    step: Step
+    frame: LoopFrame
+    step: ProgramStep
     ready: int
     cause: int
     lane: Lane
@@ -178,8 +178,8 @@ class Pending:
 class Running:
     """A task on a unit."""
 
-    frame: Frame
-    step: Step
+    frame: LoopFrame
+    step: ProgramStep
     units: Units | None
     instance: int
     end: int

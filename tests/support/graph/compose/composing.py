@@ -13,7 +13,7 @@ from lamella.graph.compose import Composed, compose
 from lamella.graph.nodes import Argument, Branch, Graph, Loop, Node, Operation, Pack, tensors
 from lamella.graph.verify import verify
 from lamella.ops.instance import Value
-from lamella.ops.library import Library, Module
+from lamella.ops.library import Library, LoadedModule
 
 IMPORTS = "import layer, layout, math, nn, quant;\n"
 
@@ -24,7 +24,7 @@ def library() -> Library:
     return Library()
 
 
-def load(text: str) -> Module:
+def load(text: str) -> LoadedModule:
     """A main module with the usual imports, read without findings."""
     module = library().load(Source("main.sknd", IMPORTS + text))
     assert not errors(module.findings), "\n".join(map(str, module.findings))

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import F32, ElementType
+from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NOWHERE, Source, Span
 from lamella.lang.skriptnd.nodes import Using
 from lamella.ops.evaluate import evaluate
 from lamella.ops.instance import Argument, Instance, Value
 from lamella.ops.instantiate import instantiate
-from lamella.ops.library import Library, Module
-from lamella.ops.problem import Problem
+from lamella.ops.library import Library, LoadedModule
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def tensor(*shape: Extent, name: str = "t", element: ElementType = F32) -> Fake:
     return Fake(name, shape, element)
 
 
-def module(text: str, limits: Limits = DEFAULT) -> Module:
+def module(text: str, limits: Limits = DEFAULT) -> LoadedModule:
     """The operators of a text, which must be sound."""
     found = Library(limits=limits).load(Source("test.sknd", text))
     assert found.sound, "\n".join(map(str, found.findings))
@@ -71,7 +71,7 @@ def refusal(text: str, *arguments: Argument, **attributes: Value) -> str:
     """Why a call is refused: the code and the sentence."""
     try:
         bind(text, *arguments, **attributes)
-    except Problem as problem:
+    except Found as problem:
         return f"{problem.findings[0].code}: {problem.findings[0].message}"
     raise AssertionError("the call was taken")
 
@@ -103,6 +103,6 @@ def problem_within(limits: Limits, text: str, /, **names: object) -> str:
     """Why an expression has no value within other limits."""
     try:
         found = value_within(limits, text, **names)
-    except Problem as problem:
+    except Found as problem:
         return f"{problem.findings[0].code}: {problem.findings[0].message}"
     raise AssertionError(f"the value is {found}")

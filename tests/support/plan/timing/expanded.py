@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from lamella.lang.nem.resolved import Item, Loop, Plan, Task, Wait
 from lamella.plan.timing.cost import Cost, cost_of
-from lamella.plan.timing.machine import Machine
+from lamella.plan.timing.machine import MachineModel
 
 TASK, GATE = "task", "gate"
 Waits = tuple[tuple[str, int, int], ...]
@@ -66,7 +66,7 @@ class Expanded:
     """Unrolls a plan and simulates it instance by instance."""
 
     def __init__(self, plan: Plan) -> None:
-        self.machine = Machine(plan.device)
+        self.machine = MachineModel(plan.device)
         self.costs: dict[int, Cost] = {task.number: cost_of(task, self.machine) for task in plan.tasks()}
         self.nodes: list[Node] = []
         self.latest: dict[int, Node] = {}

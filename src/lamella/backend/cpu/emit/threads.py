@@ -12,7 +12,7 @@ from lamella.backend.cpu.emit import integers, subgroups
 from lamella.backend.cpu.emit.context import EmitContext, Emitters
 from lamella.backend.cpu.emit.scalars import combine, identity
 from lamella.backend.cpu.emit.values import LLVM, ScalarValue
-from lamella.lang.tensor.check.kinds import BYTES, part_of
+from lamella.lang.tensor.check.kinds import BYTES, component_of
 from lamella.lang.tensor.nodes import Builtin, SubgroupBroadcast, SubgroupOperation
 
 WARP = 32
@@ -114,7 +114,7 @@ def _select(context: EmitContext, condition: str, then: ScalarValue, otherwise: 
 
 def _shuffle(context: EmitContext, way: str, value: ScalarValue, distance: str) -> ScalarValue:
     """The value of another lane, part by part."""
-    parts = [_shuffle_part(context, way, part_of(value.element), part, distance) for part in value.parts]
+    parts = [_shuffle_part(context, way, component_of(value.element), part, distance) for part in value.parts]
     return ScalarValue(value.element, tuple(parts))
 
 

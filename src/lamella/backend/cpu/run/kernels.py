@@ -38,9 +38,9 @@ from lamella.backend.cpu.run.launch import ArgumentPacker
 from lamella.backend.cpu.run.loops import CLOSED, FUTEX, SCRATCH, SETTINGS, STATE, SYMBOLS, write_loops
 from lamella.backend.named import Grid, Groups, NamedKernels, take_grid
 from lamella.base.diagnostic import Diagnostic, LamellaError
-from lamella.base.errors import InputError
+from lamella.base.errors import InputError, Unsupported
 from lamella.base.limits import DEFAULT, Limits
-from lamella.kernels.bounds_checks import CannotTestError, TestedKernel, add_bounds_checks
+from lamella.kernels.bounds_checks import TestedKernel, add_bounds_checks
 from lamella.kernels.rewrite import walk
 from lamella.kernels.sizes import Sizes, choose_sizes, default_sizes
 from lamella.kernels.target import Target
@@ -449,7 +449,7 @@ class CompiledKernels(NamedKernels):
         try:
             kernel = add_bounds_checks(function, wanted)
             kernels = self._ways.compile(replace(self._program, functions=(kernel.function,)))
-        except (CannotTestError, LamellaError):
+        except (Unsupported, LamellaError):
             return None
         return _Tested(kernel, kernels, wanted)
 

@@ -34,7 +34,7 @@ from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.errors import Malformed
 from lamella.kernels.rewrite import walk
 from lamella.kernels.sizes import Sizes, default_sizes
-from lamella.lang.tensor.check.kinds import BYTES, part_of
+from lamella.lang.tensor.check.kinds import BYTES, component_of
 from lamella.lang.tensor.check.memory import Proof
 from lamella.lang.tensor.nodes import Builtin, Function, Group, Memref, Parameter
 from lamella.lang.tensor.rules import running as rules
@@ -372,7 +372,7 @@ def _verify_places(parameter: Parameter, argument: object) -> Iterator[Diagnosti
 def _width(parameter: Parameter) -> int:
     """The bytes of a number of an array's elements, to which its place must be aligned; 1 of what is no array."""
     kind = parameter.type.memref if isinstance(parameter.type, Group) else parameter.type
-    return BYTES[part_of(kind.element)] if isinstance(kind, Memref) else 1
+    return BYTES[component_of(kind.element)] if isinstance(kind, Memref) else 1
 
 
 def _plain(argument: object) -> object:

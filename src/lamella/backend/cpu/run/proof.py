@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.gc import gc_paused
 from lamella.kernels.sizes import Sizes
 from lamella.lang.tensor.check.memory import Launch, Proof, SubgroupSizes, check_memory, prove_launch
 from lamella.lang.tensor.nodes import (
@@ -52,7 +52,7 @@ class LaunchFacts:
 
 def find_open(function: Function) -> list[Diagnostic]:
     """The accesses of a text that are not proved to stay inside their memory, and the loops not proved to end."""
-    with collector_paused():
+    with gc_paused():
         return [item for item in check_memory(function) if item.code in OPEN]
 
 
@@ -62,7 +62,7 @@ def prove(
     """What is proved of a launch; without arguments, for every value of its integers."""
     rows, columns = sizes.work_group_size
     items = SubgroupSizes(sizes.subgroup_size, rows // sizes.subgroup_size * columns)
-    with collector_paused():
+    with gc_paused():
         return prove_launch(specialise(function, known, arguments), items, Launch(groups, known.ends))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lamella.base.diagnostic import errors
+from lamella.base.errors import Found
 from lamella.bridge.module_to_graph import build_whole, finish
 from lamella.bridge.module_to_graph.backward.explicit import (
     run_explicit,
@@ -23,7 +24,6 @@ from lamella.bridge.module_to_graph.lowering import CallSite
 from lamella.bridge.module_to_graph.nodes import Compiled, InstanceFrame, Settings, graph_name
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph, Tensor
-from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.nodes import Instance
 
 
@@ -41,7 +41,7 @@ def differentiate(instance: Instance, settings: Settings | None = None) -> Diffe
     graph = None
     try:
         graph = whole.build(InstanceFrame(instance))
-    except Problem as problem:
+    except Found as problem:
         tape.report(problem.finding)
     # Last, so that a wrong list of saved tensors does not hide what the graph itself gets wrong.
     for finding, origin in tape.late:

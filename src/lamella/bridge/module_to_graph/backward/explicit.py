@@ -9,6 +9,7 @@ from lamella.base import dim
 from lamella.base.diagnostic import Diagnostic, Rule, errors
 from lamella.base.dim import Extent
 from lamella.base.dtype import ElementType, find_in
+from lamella.base.errors import Found
 from lamella.base.source import Span
 from lamella.bridge.module_to_graph.annotations import perform
 from lamella.bridge.module_to_graph.backward.reverse_sweep import ReverseSweep
@@ -30,7 +31,6 @@ from lamella.bridge.module_to_graph.values import SAVED, find_name, members, val
 from lamella.bridge.module_to_graph.walk import run_flow
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.check.names import DROPPED, accumulates, drop_rebound, find_rebound
-from lamella.lang.module.instantiate.evaluate import Problem
 from lamella.lang.module.instantiate.nodes import TensorSlot
 from lamella.lang.module.nodes import (
     Backward,
@@ -176,7 +176,7 @@ def _is_declared(type: TensorType, tensor: Tensor, frame: InstanceFrame) -> bool
         return False
     try:
         extents = [evaluate_extent(item, frame) for item in dims]
-    except Problem:
+    except Found:
         return True
     return all(dim.is_same(one, other) for one, other in zip(extents, tensor.shape[free:], strict=True))
 
@@ -259,7 +259,7 @@ class BackwardOperations:
         owner = value_of(inner, frame, self.tape)
         if not isinstance(owner, Members):
             what = f"'{inner.span.text}'"
-            raise Problem(
+            raise Found(
                 constants.KIND.at(
                     operation.span, what=what, found="no instance", wanted="one that went forward", repair=""
                 )
@@ -291,7 +291,7 @@ class BackwardOperations:
                 return visit
         module = self.visit.frame.name
         repair = f"call '{path}' in the forward graph as often as its backward"
-        raise Problem(gradients.NOT_SAVED.at(operation.span, name=path, module=module, repair=repair))
+        raise Found(gradients.NOT_SAVED.at(operation.span, name=path, module=module, repair=repair))
 
     def _pull(self, visit: Visit, given: Sequence[Tensor]) -> list[Tensor]:
         """The gradients of the inputs of an instance, for these of its outputs."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import Found
 from lamella.base.origin import Origin
 from lamella.bridge.module_to_graph.calls import ports
 from lamella.bridge.module_to_graph.lowering import CallSite, GraphLowering
@@ -17,7 +18,7 @@ from lamella.graph.build import Given
 from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Tensor, Value
 from lamella.lang.module.check.names import DROPPED
-from lamella.lang.module.instantiate.evaluate import Problem, Surroundings, evaluate, evaluate_bool
+from lamella.lang.module.instantiate.evaluate import Surroundings, evaluate, evaluate_bool
 from lamella.lang.module.instantiate.nodes import Known
 from lamella.lang.module.nodes import (
     Annotation,
@@ -206,7 +207,7 @@ class Tape(GraphLowering):
                 continue
             try:
                 holds = evaluate_bool(selection.condition, frame.known, f"the condition of '{word}:'")
-            except Problem as problem:
+            except Found as problem:
                 self.late.append((problem.finding, frame.origin))
                 holds = False
             lists[word] = selection if holds else None
@@ -568,7 +569,7 @@ def _is_kept(call: RecordedCall, primitive: Primitive) -> bool:
             elif param.default is not None:
                 known[param.name] = Known(evaluate(param.default, known, Surroundings(words=True)))
         return evaluate_bool(condition, known, "the condition of 'save:'")
-    except Problem:
+    except Found:
         return True
 
 

@@ -10,8 +10,8 @@ from lamella.kernels.build import Builder, names_of
 from lamella.kernels.passes.lower_linalg.elements import lower_elements
 from lamella.kernels.passes.lower_linalg.extents import as_value, whole_part
 from lamella.kernels.passes.lower_linalg.gemm import lower_product
-from lamella.kernels.passes.lower_linalg.operands import Known, Product, find_product
-from lamella.kernels.passes.lower_linalg.tiles import Plan, plan_product
+from lamella.kernels.passes.lower_linalg.operands import GemmOperands, RegionValues, find_product
+from lamella.kernels.passes.lower_linalg.tiles import TilePlan, plan_product
 from lamella.kernels.passes.lower_linalg.updates import (
     Lanes,
     Update,
@@ -48,7 +48,7 @@ SHORTEST = 16
 Sums: TypeAlias = list[Value]
 
 
-def are_dots(blas: Blas, known: Known) -> bool:
+def are_dots(blas: Blas, known: RegionValues) -> bool:
     """Whether an instruction is one of dot products of vectors that lie in one piece and are not short."""
     if blas.function != "gemv" or not blas.transposes[0]:
         return False
@@ -57,7 +57,7 @@ def are_dots(blas: Blas, known: Known) -> bool:
     return matrix.stride[0] == 1 and (length is None or length >= SHORTEST)
 
 
-def write_dots(builder: Builder, blas: Blas, known: Known) -> None:
+def write_dots(builder: Builder, blas: Blas, known: RegionValues) -> None:
     """Write dot products of the columns of A and b."""
     write_updates(builder, blas, known, _write)
 
@@ -142,7 +142,7 @@ def _choose(
 __all__ = ["lower_linalg"]
 
 
-Planner: TypeAlias = Callable[[Product, Target], Plan]
+Planner: TypeAlias = Callable[[GemmOperands, Target], TilePlan]
 
 
 def lower_linalg(program: Program, target: Target, planner: Planner = plan_product) -> Program:
@@ -192,7 +192,7 @@ class _Pass:
                 self._note(statement)
 
     def _lower_blas(self, builder: Builder, blas: Blas) -> None:
-        known = Known(self.types, self.constants)
+        known = RegionValues(self.types, self.constants)
         if are_dots(blas, known):
             write_dots(builder, blas, known)
         elif blas.function in ("gemm", "gemv") and not self.target.has_threads:

@@ -22,7 +22,7 @@ from lamella.kernels.passes.lower_linalg.extents import (
     subtract,
     whole_part,
 )
-from lamella.kernels.passes.lower_linalg.operands import CHECKED, Operand, Product, Span
+from lamella.kernels.passes.lower_linalg.operands import CHECKED, GemmOperands, MatrixOperand, RowSpan
 from lamella.kernels.passes.lower_linalg.scaling import (
     Piece,
     Scaling,
@@ -33,8 +33,8 @@ from lamella.kernels.passes.lower_linalg.scaling import (
     scale_block,
     start_scaling,
 )
-from lamella.kernels.passes.lower_linalg.strips import Buffers, Part, Strip, make_buffers, make_columns
-from lamella.kernels.passes.lower_linalg.tiles import TAIL_COLUMNS, Plan, split
+from lamella.kernels.passes.lower_linalg.strips import Buffers, DepthBlock, Strip, make_buffers, make_columns
+from lamella.kernels.passes.lower_linalg.tiles import TAIL_COLUMNS, TilePlan, split
 from lamella.lang.tensor.nodes import (
     BOOL,
     INDEX,
@@ -56,8 +56,8 @@ from lamella.lang.tensor.nodes import (
 class Tile:
     """Some rows of A and some columns of B, whose product is kept in one matrix or in several."""
 
-    a: Operand
-    b: Operand
+    a: MatrixOperand
+    b: MatrixOperand
     pieces: tuple[Piece, ...]
     step: int
     """Columns of A in one step."""
@@ -143,8 +143,8 @@ COLUMNS = 4
 class Copy:
     """A copy of some rows of a matrix, all columns of them, or the other way round."""
 
-    source: Operand
-    target: Operand
+    source: MatrixOperand
+    target: MatrixOperand
     count: int
     """How many rows, or columns where `along` is 0."""
     along: int = 1
@@ -208,8 +208,8 @@ LANE = Scalar("i32")
 class Nest:
     """The loops of one product."""
 
-    product: Product
-    plan: Plan
+    product: GemmOperands
+    plan: TilePlan
     subgroups: int | None
     """Subgroups of the work-group; None where nothing says how many."""
     buffers: Buffers
@@ -223,16 +223,16 @@ class Nest:
     def _write_parts(self, builder: Builder, scaling: Scaling) -> None:
         k, block = self.product.k, self.plan.block
         if block is None:
-            self._write_rows(builder, Part(0, k, scaling))
+            self._write_rows(builder, DepthBlock(0, k, scaling))
             return
         with builder.loop(builder.constant(0), as_value(builder, k), builder.constant(block)) as loop:
             inner, begin = loop.body, loop.variable
             depth = least(inner, block, subtract(inner, k, begin))
-            self._write_rows(inner, Part(begin, depth, scale_block(inner, scaling, begin)))
+            self._write_rows(inner, DepthBlock(begin, depth, scale_block(inner, scaling, begin)))
 
     # --- rows and columns ---------------------------------------------------------------------------------------
 
-    def _write_rows(self, builder: Builder, part: Part) -> None:
+    def _write_rows(self, builder: Builder, part: DepthBlock) -> None:
         m, size = self.product.m, self.plan.rows
         if self.product.whole_rows or (self.buffers.panels is not None and not isinstance(m, int)):
             self._write_strip(builder, part, Strip(0, m, size, not self.product.whole_rows))
@@ -247,7 +247,7 @@ class Nest:
         elif isinstance(full, int) and full < m:
             self._write_strip(builder, part, Strip(full, m, m - full))
 
-    def _write_strip(self, builder: Builder, part: Part, rows: Strip) -> None:
+    def _write_strip(self, builder: Builder, part: DepthBlock, rows: Strip) -> None:
         if self.plan.panels == 0:
             self._write_columns(builder, part, rows)
             return
@@ -258,7 +258,7 @@ class Nest:
                 self._pack_a(inner, part, block)
             self._write_columns(inner, part, block)
 
-    def _write_columns(self, builder: Builder, part: Part, rows: Strip) -> None:
+    def _write_columns(self, builder: Builder, part: DepthBlock, rows: Strip) -> None:
         n, size = self.product.n, self.plan.columns
         if isinstance(n, int):
             begin = 0
@@ -273,7 +273,7 @@ class Nest:
             tail = Strip(full, n, min(size, TAIL_COLUMNS), True)
             self._write_column_strip(builder, part, (rows, tail))
 
-    def _write_column_strip(self, builder: Builder, part: Part, strips: tuple[Strip, Strip]) -> None:
+    def _write_column_strip(self, builder: Builder, part: DepthBlock, strips: tuple[Strip, Strip]) -> None:
         rows, columns = strips
         with each(builder, columns.begin, columns.end, columns.size) as (inner, column):
             span = columns.span(inner, column)
@@ -286,7 +286,7 @@ class Nest:
 
     # --- copies -------------------------------------------------------------------------------------------------
 
-    def _pack_a(self, builder: Builder, part: Part, rows: Strip) -> None:
+    def _pack_a(self, builder: Builder, part: DepthBlock, rows: Strip) -> None:
         with builder.parallel() as region, self._tiles(region, rows) as (body, row):
             span = rows.span(body, row)
             source, panel = self.product.a.view(body, span, part.span), self._panel(body, rows, row, part)
@@ -299,7 +299,7 @@ class Nest:
             else:
                 copy_matrix(body, copy, part.depth, step)
 
-    def _panel(self, builder: Builder, rows: Strip, row: IndexOrSize, part: Part) -> Operand:
+    def _panel(self, builder: Builder, rows: Strip, row: IndexOrSize, part: DepthBlock) -> MatrixOperand:
         """The panel of the rows of A that begin at a row."""
         panels, type_, ready = self.buffers.panels, self.buffers.panel_type, self.buffers.ready
         if panels is None:
@@ -308,15 +308,17 @@ class Nest:
         number = quotient(builder, first, self.plan.rows if ready else rows.size)
         begin = quotient(builder, part.begin, self.plan.pack) if ready else 0
         reach = quotient(builder, self._reach(builder, part.depth), self.plan.pack)
-        modes = [Span(0, rows.size), Span(begin, reach)]
+        modes = [RowSpan(0, rows.size), RowSpan(begin, reach)]
         if self.plan.pack > 1:
-            modes.insert(0, Span(0, self.plan.pack))
+            modes.insert(0, RowSpan(0, self.plan.pack))
         shape = tuple(item.size if isinstance(item.size, int) else None for item in modes)
         shown = Memref(type_.element, shape, type_.stride[:-1], type_.local)
         slices = [Slice(item.begin, item.size) for item in modes]
-        return Operand(builder.subview(panels, [*slices, Slice(number)], shown), shown)
+        return MatrixOperand(builder.subview(panels, [*slices, Slice(number)], shown), shown)
 
-    def _pack_b(self, builder: Builder, part: Part, columns: Strip, span: Span) -> Operand | None:
+    def _pack_b(
+        self, builder: Builder, part: DepthBlock, columns: Strip, span: RowSpan
+    ) -> MatrixOperand | None:
         """The columns of B that a tile needs: a copy, or where they stand; None where the sum is empty."""
         if part.depth == 0:
             return None
@@ -324,7 +326,7 @@ class Nest:
         if self.buffers.b is None:
             return place
         reach = self._reach(builder, part.depth)
-        target = self.buffers.b.view(builder, Span(0, reach), Span(0, columns.size))
+        target = self.buffers.b.view(builder, RowSpan(0, reach), RowSpan(0, columns.size))
         fill = self.plan.pack > 1
         copy = Copy(place, target, columns.size, 0, columns.ragged, fill)
         if target.transposed:
@@ -373,9 +375,9 @@ class Nest:
     def _write_tile(
         self,
         builder: Builder,
-        part: Part,
+        part: DepthBlock,
         strips: tuple[Strip, Strip],
-        place: tuple[IndexOrSize, Span, Operand | None],
+        place: tuple[IndexOrSize, RowSpan, MatrixOperand | None],
     ) -> None:
         (rows, columns), (row, span, b) = strips, place
         own = rows.span(builder, row)
@@ -416,11 +418,11 @@ class Nest:
         return whole_part(builder, add(builder, depth, step - 1), step)
 
 
-def lower_product(builder: Builder, product: Product, plan: Plan, subgroups: int | None) -> None:
+def lower_product(builder: Builder, product: GemmOperands, plan: TilePlan, subgroups: int | None) -> None:
     """Write a product as loops; one without elements is nothing."""
     if 0 in (product.m, product.n):
         return
-    empty_plan = Plan(plan.rows, 1, 1, None)
+    empty_plan = TilePlan(plan.rows, 1, 1, None)
     if isinstance(product.k, int):
         _write_nest(builder, product, plan if product.k else empty_plan, subgroups)
         return
@@ -431,7 +433,7 @@ def lower_product(builder: Builder, product: Product, plan: Plan, subgroups: int
         _write_nest(otherwise, product, plan, subgroups)
 
 
-def write_panels(builder: Builder, product: Product, plan: Plan, first: IndexOrSize) -> None:
+def write_panels(builder: Builder, product: GemmOperands, plan: TilePlan, first: IndexOrSize) -> None:
     """Write a product whose A is given in panels, those from the first one on."""
     type_ = product.a.type
     count = quotient(builder, add(builder, product.m, plan.rows - 1), plan.rows)
@@ -449,14 +451,14 @@ def write_panels(builder: Builder, product: Product, plan: Plan, first: IndexOrS
         builder.put(LifetimeStop(columns.value))
 
 
-def _depth(product: Product, plan: Plan) -> int:
+def _depth(product: GemmOperands, plan: TilePlan) -> int:
     """The columns of A in a copy that holds all of them."""
     if not isinstance(product.k, int):
         raise ValueError("a copy of unknown size")
     return -(-product.k // plan.depth) * plan.depth if plan.pack > 1 else product.k
 
 
-def _write_nest(builder: Builder, product: Product, plan: Plan, subgroups: int | None) -> None:
+def _write_nest(builder: Builder, product: GemmOperands, plan: TilePlan, subgroups: int | None) -> None:
     buffers = make_buffers(builder, product, plan)
     Nest(product, plan, subgroups, buffers).write(builder)
     for buffer in (buffers.panels, buffers.b.value if buffers.b is not None else None):
@@ -464,5 +466,5 @@ def _write_nest(builder: Builder, product: Product, plan: Plan, subgroups: int |
             builder.put(LifetimeStop(buffer))
 
 
-def _flip(operand: Operand) -> Operand:
-    return Operand(operand.value, operand.type, not operand.transposed)
+def _flip(operand: MatrixOperand) -> MatrixOperand:
+    return MatrixOperand(operand.value, operand.type, not operand.transposed)

@@ -29,7 +29,7 @@ CHECKED = {(False, False): "", (True, False): "rows", (False, True): "cols", (Tr
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class RowSpan:
     """So many rows or columns from a position on."""
 
     begin: IndexOrSize
@@ -37,7 +37,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class MatrixOperand:
     """A memref of order 2, transposed or not; rows and columns are those of what op() gives."""
 
     value: Value
@@ -65,7 +65,7 @@ class Operand:
         size = self.type.shape[own]
         return builder.size(self.value, own) if size is None else size
 
-    def view(self, builder: Builder, rows: Span, columns: Span) -> Operand:
+    def view(self, builder: Builder, rows: RowSpan, columns: RowSpan) -> MatrixOperand:
         """A part of the matrix."""
         spans = (columns, rows) if self.transposed else (rows, columns)
         shape = tuple(item.size if isinstance(item.size, int) else None for item in spans)
@@ -73,7 +73,7 @@ class Operand:
             return self
         type_ = Memref(self.type.element, shape, self.type.stride, self.type.local)
         slices = [Slice(item.begin, item.size) for item in spans]
-        return Operand(builder.subview(self.value, slices, type_), type_, self.transposed)
+        return MatrixOperand(builder.subview(self.value, slices, type_), type_, self.transposed)
 
     def load(
         self,
@@ -90,7 +90,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Factor:
+class ScalarFactor:
     """alpha or beta: a scalar, with its value where that is known."""
 
     value: Value
@@ -105,14 +105,14 @@ class Factor:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class GemmOperands:
     """`C := alpha * A * B + beta * C`, and the sizes of it: C has m rows and n columns, A has k columns."""
 
-    alpha: Factor
-    a: Operand
-    b: Operand
-    beta: Factor
-    c: Operand
+    alpha: ScalarFactor
+    a: MatrixOperand
+    b: MatrixOperand
+    beta: ScalarFactor
+    c: MatrixOperand
     m: IndexOrSize
     n: IndexOrSize
     k: IndexOrSize
@@ -127,18 +127,18 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RegionValues:
     """What is known of the values that a region sees: their types, and the numbers of constants."""
 
     types: Mapping[str, Type]
     constants: Mapping[str, Number]
 
-    def factor(self, value: Value) -> Factor:
+    def factor(self, value: Value) -> ScalarFactor:
         """A scalar operand."""
         type_ = self.types[value.name]
         if not isinstance(type_, Scalar):
             raise TypeError(f"%{value.name} is no scalar")
-        return Factor(value, type_, self.constants.get(value.name))
+        return ScalarFactor(value, type_, self.constants.get(value.name))
 
     def memref(self, value: Value) -> Memref:
         """The type of a memref operand."""
@@ -148,32 +148,34 @@ class Known:
         return type_
 
 
-def find_product(builder: Builder, blas: Blas, known: Known) -> Product:
+def find_product(builder: Builder, blas: Blas, known: RegionValues) -> GemmOperands:
     """The product that `gemm` or `gemv` asks for; a vector is a matrix of one column."""
     alpha, left, right, beta, result = blas.operands
-    a = Operand(left, known.memref(left), blas.transposes[0])
+    a = MatrixOperand(left, known.memref(left), blas.transposes[0])
     b = _as_matrix(builder, right, known.memref(right))
     if blas.function == "gemm":
-        b = Operand(right, known.memref(right), blas.transposes[1])
+        b = MatrixOperand(right, known.memref(right), blas.transposes[1])
     c = _as_matrix(builder, result, known.memref(result))
     m = _shared(builder, (c, 0), (a, 0))
     n = _shared(builder, (c, 1), (b, 1))
     k = _shared(builder, (a, 1), (b, 0))
-    return Product(known.factor(alpha), a, b, known.factor(beta), c, m, n, k, blas.atomic)
+    return GemmOperands(known.factor(alpha), a, b, known.factor(beta), c, m, n, k, blas.atomic)
 
 
-def _shared(builder: Builder, left: tuple[Operand, int], right: tuple[Operand, int]) -> IndexOrSize:
+def _shared(
+    builder: Builder, left: tuple[MatrixOperand, int], right: tuple[MatrixOperand, int]
+) -> IndexOrSize:
     """A size that two operands share; at run time they may disagree, and none is read or written past its end."""
     sizes = [operand.extent(builder, mode) for operand, mode in (left, right)]
     return least(builder, *sizes)
 
 
-def _as_matrix(builder: Builder, value: Value, type_: Memref) -> Operand:
+def _as_matrix(builder: Builder, value: Value, type_: Memref) -> MatrixOperand:
     """A vector as a matrix of one column; a matrix as it is."""
     if type_.order == 2:
-        return Operand(value, type_)
+        return MatrixOperand(value, type_)
     size, stride = type_.shape[0], type_.stride[0]
     column = None if size is None or stride is None else size * stride
     wider = Memref(type_.element, (size, 1), (stride, column), type_.local)
     count = builder.size(value, 0) if size is None else size
-    return Operand(builder.value(Expand(value, 0, (count, 1), wider)), wider)
+    return MatrixOperand(builder.value(Expand(value, 0, (count, 1), wider)), wider)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from lamella.kernels.build import Builder
 from lamella.kernels.passes.lower_linalg.extents import as_value
-from lamella.kernels.passes.lower_linalg.operands import Factor, Operand, Product
+from lamella.kernels.passes.lower_linalg.operands import GemmOperands, MatrixOperand, ScalarFactor
 from lamella.lang.tensor.nodes import Coopmatrix, CoopScale, CoopStore, Number, Scalar, Type, Value
 from lamella.lang.tensor.nodes.types import COMPLEX, FLOATS
 
@@ -37,7 +37,7 @@ class Piece:
 class Storing:
     """The part of C that a tile is stored to, and what has to be checked there."""
 
-    place: Operand
+    place: MatrixOperand
     checked: str
 
     def load(self, builder: Builder, piece: Piece) -> Value:
@@ -60,7 +60,7 @@ class Storing:
 class Scaling:
     """alpha and beta in the type of the sums, and whether C is read."""
 
-    product: Product
+    product: GemmOperands
     alpha: Value | None
     """None where it is 1."""
     beta: Value | None
@@ -103,7 +103,7 @@ class Sums:
             self.scaling.finish(builder, value, piece, place)
 
 
-def start_scaling(builder: Builder, product: Product) -> Scaling:
+def start_scaling(builder: Builder, product: GemmOperands) -> Scaling:
     """The factors as a product without blocks uses them."""
     beta = product.beta
     alpha_value = None if product.alpha.is_known(1) else _widen(builder, product.alpha, product.wide)
@@ -135,5 +135,5 @@ def cast(builder: Builder, value: Value, type_: Type, wanted: Type) -> Value:
     return value if type_ == wanted else builder.cast(value, wanted)
 
 
-def _widen(builder: Builder, factor: Factor, wide: str) -> Value:
+def _widen(builder: Builder, factor: ScalarFactor, wide: str) -> Value:
     return cast(builder, factor.value, factor.type, Scalar(wide))

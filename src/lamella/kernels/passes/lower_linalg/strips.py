@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from lamella.kernels.build import Builder
 from lamella.kernels.passes.lower_linalg.extents import as_value, least, subtract
-from lamella.kernels.passes.lower_linalg.operands import Operand, Product, Span
+from lamella.kernels.passes.lower_linalg.operands import GemmOperands, MatrixOperand, RowSpan
 from lamella.kernels.passes.lower_linalg.scaling import Scaling
-from lamella.kernels.passes.lower_linalg.tiles import Plan
+from lamella.kernels.passes.lower_linalg.tiles import TilePlan
 from lamella.lang.tensor.nodes import IndexOrSize, Memref, Value, make_memref
 from lamella.lang.tensor.nodes.types import COMPLEX
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DepthBlock:
     """A block of the sum: so many columns of A and rows of B."""
 
     begin: IndexOrSize
@@ -22,9 +22,9 @@ class Part:
     scaling: Scaling
 
     @property
-    def span(self) -> Span:
+    def span(self) -> RowSpan:
         """The columns of A and rows of B."""
-        return Span(self.begin, self.depth)
+        return RowSpan(self.begin, self.depth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class Strip:
     size: int
     ragged: bool = False
 
-    def span(self, builder: Builder, position: IndexOrSize) -> Span:
+    def span(self, builder: Builder, position: IndexOrSize) -> RowSpan:
         """What a tile at a position covers."""
         if not self.ragged:
-            return Span(position, self.size)
-        return Span(position, least(builder, self.size, subtract(builder, self.end, position)))
+            return RowSpan(position, self.size)
+        return RowSpan(position, least(builder, self.size, subtract(builder, self.end, position)))
 
-    def is_full(self, builder: Builder, span: Span) -> Value:
+    def is_full(self, builder: Builder, span: RowSpan) -> Value:
         """Whether a tile covers its whole size, at run time."""
         return builder.compare("eq", as_value(builder, span.size), builder.constant(self.size))
 
@@ -54,7 +54,7 @@ class Buffers:
     panels: Value | None
     """A panel is some rows of A, one column behind the other; the last mode counts panels."""
     panel_type: Memref
-    b: Operand | None
+    b: MatrixOperand | None
     ready: bool = False
     """Whether the panels hold all of A from the beginning."""
 
@@ -64,7 +64,7 @@ class Buffers:
         return self.b is not None or (self.panels is not None and not self.ready)
 
 
-def make_buffers(builder: Builder, product: Product, plan: Plan) -> Buffers:
+def make_buffers(builder: Builder, product: GemmOperands, plan: TilePlan) -> Buffers:
     """Local memory for the copies that a plan asks for."""
     depth = plan.block or product.k
     if not isinstance(depth, int):
@@ -81,14 +81,14 @@ def make_buffers(builder: Builder, product: Product, plan: Plan) -> Buffers:
     return Buffers(panels, type_, columns)
 
 
-def make_columns(builder: Builder, product: Product, plan: Plan, depth: int) -> Operand:
+def make_columns(builder: Builder, product: GemmOperands, plan: TilePlan, depth: int) -> MatrixOperand:
     """Memory for some columns of B, in the direction in which they lie now unless the sums want one."""
     flat = product.b.row_stride != 1 and product.b.column_stride == 1 and plan.pack == 1
     shape = (plan.columns, depth) if flat else (depth, plan.columns)
     type_ = make_memref(_copied(product.b.type.element, product, plan), shape, None, True)
-    return Operand(builder.alloca(type_), type_, flat)
+    return MatrixOperand(builder.alloca(type_), type_, flat)
 
 
-def _copied(element: str, product: Product, plan: Plan) -> str:
+def _copied(element: str, product: GemmOperands, plan: TilePlan) -> str:
     """A copy is made in the type of the sums, but for packs and for a real factor of a complex sum."""
     return element if product.wide in COMPLEX or plan.pack > 1 else product.wide

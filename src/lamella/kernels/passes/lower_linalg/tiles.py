@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from lamella.kernels.passes.lower_linalg.operands import Operand, Product
+from lamella.kernels.passes.lower_linalg.operands import GemmOperands, MatrixOperand
 from lamella.kernels.target import Target
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import IndexOrSize
@@ -50,7 +50,7 @@ TAIL_COLUMNS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TilePlan:
     """How one product is cut."""
 
     rows: int
@@ -73,7 +73,7 @@ class Plan:
     """Rows and columns of one matrix of sums, at most; None where a tile is one matrix."""
 
 
-def plan_product(product: Product, target: Target) -> Plan:
+def plan_product(product: GemmOperands, target: Target) -> TilePlan:
     """Decide how to cut a product."""
     packs = _plan_packs(product, target) if target.amx and _suits_packs(product) else None
     if packs is not None:
@@ -84,7 +84,7 @@ def plan_product(product: Product, target: Target) -> Plan:
     columns = max(1, room // height)
     rows = min(height * lanes, product.m) if isinstance(product.m, int) else height * lanes
     depth = _depth(product, rows, lanes)
-    plan = Plan(max(1, rows), columns, depth, _block(product, BLOCK_BYTES))
+    plan = TilePlan(max(1, rows), columns, depth, _block(product, BLOCK_BYTES))
     plan = replace(plan, panels=_panels(product, plan, target))
     pack_a = plan.panels > 0 and _must_pack_a(product, plan)
     if not pack_a and not _is_large(product, plan):
@@ -93,7 +93,7 @@ def plan_product(product: Product, target: Target) -> Plan:
     return replace(plan, pack_a=pack_a, pack_b=pack_b)
 
 
-def _suits_packs(product: Product) -> bool:
+def _suits_packs(product: GemmOperands) -> bool:
     """Whether a product is one of packs, and large enough to fill them."""
     element = product.a.type.element
     if product.b.type.element != element or (element, product.wide) not in PRODUCTS:
@@ -103,28 +103,28 @@ def _suits_packs(product: Product) -> bool:
     return not few and not short
 
 
-def _plan_packs(product: Product, target: Target) -> Plan | None:
+def _plan_packs(product: GemmOperands, target: Target) -> TilePlan | None:
     """How a product of packs is cut; None where its copies have no room."""
     pack = PACKED[product.a.type.element]
     rows = 2 * UNIT if not isinstance(product.m, int) else max(1, min(2 * UNIT, product.m))
     depth, block = UNIT * pack, _block(product, PACK_BLOCK_BYTES)
-    plan = Plan(rows, 2 * UNIT, depth, block, pack_a=True, pack=pack, unit=UNIT)
+    plan = TilePlan(rows, 2 * UNIT, depth, block, pack_a=True, pack=pack, unit=UNIT)
     whole = isinstance(product.k, int) and product.k % depth == 0
     pack_b = not whole or product.b.row_stride != 1 or _must_pack_b(product, plan)
     plan = replace(plan, panels=_panels(product, plan, target), pack_b=pack_b)
     return plan if plan.panels and _fits(product, plan, target) else None
 
 
-def start_panels(element: str, wide: str, target: Target) -> Plan:
+def start_panels(element: str, wide: str, target: Target) -> TilePlan:
     """The tiles of products whose A lies in panels already: those of the most rows and columns."""
     pack = PACKED[element] if target.amx and (element, wide) in PRODUCTS else 1
     if pack > 1:
-        return Plan(2 * UNIT, 2 * UNIT, UNIT * pack, None, PANELS, pack=pack, unit=UNIT)
+        return TilePlan(2 * UNIT, 2 * UNIT, UNIT * pack, None, PANELS, pack=pack, unit=UNIT)
     lanes = max(1, target.vector_bytes // BYTES[wide])
-    return Plan(2 * lanes, _room(target) // 2, DEPTH, None, PANELS)
+    return TilePlan(2 * lanes, _room(target) // 2, DEPTH, None, PANELS)
 
 
-def plan_panels(product: Product, plan: Plan, target: Target) -> Plan:
+def plan_panels(product: GemmOperands, plan: TilePlan, target: Target) -> TilePlan:
     """Decide how to cut a product into such tiles."""
     block = _block(product, PACK_BLOCK_BYTES if plan.pack > 1 else BLOCK_BYTES)
     plan = replace(plan, block=block)
@@ -146,7 +146,7 @@ def _room(target: Target) -> int:
     return max(4, 3 * min(target.register_count, 32) // 4)
 
 
-def _height(product: Product, lanes: int, room: int) -> int:
+def _height(product: GemmOperands, lanes: int, room: int) -> int:
     """Vectors in a column of a tile: few columns leave registers for more rows."""
     height = 2
     if isinstance(product.n, int):
@@ -162,14 +162,14 @@ def _power(count: int) -> int:
     return 1 << (count.bit_length() - 1)
 
 
-def _depth(product: Product, rows: int, lanes: int) -> int:
+def _depth(product: GemmOperands, rows: int, lanes: int) -> int:
     """Columns of A in a step: one where nobody knows how many there are, or where rows end inside a vector."""
     if not isinstance(product.k, int) or (rows > lanes and rows % lanes):
         return 1
     return max(1, product.k) if product.k <= STRAIGHT else DEPTH
 
 
-def _block(product: Product, block_bytes: int) -> int | None:
+def _block(product: GemmOperands, block_bytes: int) -> int | None:
     """Blocks are summed in C itself, which must not round more than the sum does, nor be stored twice."""
     if product.wide != product.c.type.element or (product.atomic and not product.beta.is_known(1)):
         return None
@@ -179,7 +179,7 @@ def _block(product: Product, block_bytes: int) -> int | None:
     return None if whole else size
 
 
-def _streams(product: Product) -> int | None:
+def _streams(product: GemmOperands) -> int | None:
     """Columns of A that are read side by side where it comes from far memory once or a few times; None elsewhere."""
     stride, n, k = product.a.column_stride, product.n, product.k
     if stride is None or not isinstance(n, int) or not isinstance(k, int) or product.a.row_stride != 1:
@@ -191,7 +191,7 @@ def _streams(product: Product) -> int | None:
     return STREAMS if n <= STREAMS or k < 4 * STREAMS else 2 * STREAMS
 
 
-def _must_pack_a(product: Product, plan: Plan) -> bool:
+def _must_pack_a(product: GemmOperands, plan: TilePlan) -> bool:
     """Whether the tiles of A are worth a copy: read often enough, and badly laid out."""
     n, stride = product.n, product.a.column_stride
     if isinstance(n, int) and n <= plan.columns:
@@ -209,7 +209,7 @@ def _must_pack_a(product: Product, plan: Plan) -> bool:
     return aliased and (not isinstance(n, int) or n >= 16 * plan.columns)
 
 
-def _must_pack_b(product: Product, plan: Plan) -> bool:
+def _must_pack_b(product: GemmOperands, plan: TilePlan) -> bool:
     """Whether the columns of B are worth a copy: where they fall on the same lines of the cache."""
     if not isinstance(product.n, int):
         return True
@@ -221,14 +221,14 @@ def _must_pack_b(product: Product, plan: Plan) -> bool:
     return stride is None or (product.n > 1 and stride * product.b.element_bytes % ALIAS_BYTES == 0)
 
 
-def _is_large(product: Product, plan: Plan) -> bool:
+def _is_large(product: GemmOperands, plan: TilePlan) -> bool:
     """Whether a block of all rows of A leaves the second cache before its next column of tiles."""
     size = _bytes(product.a, product.m, plan.block or product.k)
     again = not isinstance(product.n, int) or product.n > plan.columns
     return again and (size is None or size > PACKED_BYTES)
 
 
-def _fits(product: Product, plan: Plan, target: Target) -> bool:
+def _fits(product: GemmOperands, plan: TilePlan, target: Target) -> bool:
     """Whether a copy of the columns of B has room in local memory."""
     depth = plan.block or product.k
     if not isinstance(depth, int):
@@ -236,13 +236,13 @@ def _fits(product: Product, plan: Plan, target: Target) -> bool:
     return (depth + plan.depth) * plan.columns * BYTES[product.wide] <= target.local_bytes // 4
 
 
-def _bytes(operand: Operand, rows: IndexOrSize, columns: IndexOrSize) -> int | None:
+def _bytes(operand: MatrixOperand, rows: IndexOrSize, columns: IndexOrSize) -> int | None:
     if isinstance(rows, int) and isinstance(columns, int):
         return rows * columns * operand.element_bytes
     return None
 
 
-def _panels(product: Product, plan: Plan, target: Target) -> int:
+def _panels(product: GemmOperands, plan: TilePlan, target: Target) -> int:
     """How many tiles of A, one above the other, there is room for in local memory."""
     depth = plan.block or product.k
     if not isinstance(depth, int) or depth == 0:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from lamella.kernels.build import Builder
 from lamella.kernels.passes.lower_linalg.extents import as_value, least
-from lamella.kernels.passes.lower_linalg.operands import WIDER, Factor, Known
+from lamella.kernels.passes.lower_linalg.operands import WIDER, RegionValues, ScalarFactor
 from lamella.kernels.passes.lower_linalg.scaling import cast, constant
 from lamella.lang.tensor.nodes import INDEX, Blas, If, IndexOrSize, Memref, Scalar, Value
 
@@ -19,7 +19,7 @@ I32 = Scalar("i32")
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
+class MemrefOperand:
     """A memref operand."""
 
     value: Value
@@ -36,8 +36,8 @@ class Update:
     """An instruction taken apart: its operands, and the factors in the type in which it computes."""
 
     blas: Blas
-    sources: tuple[Array, ...]
-    target: Array
+    sources: tuple[MemrefOperand, ...]
+    target: MemrefOperand
     wide: Scalar
     alpha: Value | None
     """None where it is 1."""
@@ -73,18 +73,18 @@ class Update:
         """The sum of two values."""
         return builder.arith("add", left, right, type_=self.wide)
 
-    def _load(self, builder: Builder, array: Array, indices: Sequence[Value]) -> Value:
+    def _load(self, builder: Builder, array: MemrefOperand, indices: Sequence[Value]) -> Value:
         kind = Scalar(array.type.element)
         return cast(builder, builder.load(array.value, indices, kind), kind, self.wide)
 
 
 def write_updates(
-    builder: Builder, blas: Blas, known: Known, write: Callable[[Builder, Update], None]
+    builder: Builder, blas: Blas, known: RegionValues, write: Callable[[Builder, Update], None]
 ) -> None:
     """Write an instruction: once, or once with C read and once without it where only the run tells whether it is."""
     alpha, *sources, beta, target = blas.operands
-    arrays = tuple(Array(item, known.memref(item)) for item in sources)
-    result = Array(target, known.memref(target))
+    arrays = tuple(MemrefOperand(item, known.memref(item)) for item in sources)
+    result = MemrefOperand(target, known.memref(target))
     wide = Scalar(WIDER.get(result.type.element, result.type.element))
     factors = known.factor(alpha), known.factor(beta)
     first, second = (_widen(builder, factor, wide) for factor in factors)
@@ -98,7 +98,7 @@ def write_updates(
         write(otherwise, update)
 
 
-def _widen(builder: Builder, factor: Factor, wide: Scalar) -> Value | None:
+def _widen(builder: Builder, factor: ScalarFactor, wide: Scalar) -> Value | None:
     """A factor in the type in which is computed; None where it changes nothing."""
     if factor.is_known(1):
         return None
@@ -108,7 +108,7 @@ def _widen(builder: Builder, factor: Factor, wide: Scalar) -> Value | None:
 # --- extents and work-items ---------------------------------------------------------------------------------
 
 
-def shared_extent(builder: Builder, *modes: tuple[Array, int]) -> IndexOrSize:
+def shared_extent(builder: Builder, *modes: tuple[MemrefOperand, int]) -> IndexOrSize:
     """A size that operands share; at run time they may disagree, and none is touched past its end."""
     found, *others = (array.extent(builder, mode) for array, mode in modes)
     for item in others:

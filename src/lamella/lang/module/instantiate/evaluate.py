@@ -70,7 +70,6 @@ class Surroundings:
 
 
 PLAIN = Surroundings()
-Problem = Found
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,7 +455,7 @@ def _so_far(chain: Chain, operand: Expr) -> Span:
 
 __all__ = [
     "PLAIN",
-    "Problem",
+    "Found",
     "Surroundings",
     "evaluate",
     "evaluate_bool",

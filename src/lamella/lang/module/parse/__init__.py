@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from lamella.base.collector import collector_paused
 from lamella.base.cursor import SHOWN, SyntaxProblem
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NO_NOTES, Notes, Source, Span
 from lamella.base.suggest import nearest
@@ -96,7 +96,7 @@ class ParsedModule(NamedTuple):
 
 def parse(source: Source, limits: Limits = DEFAULT) -> ParsedModule:
     """The document of a text; never raises, whatever the text is."""
-    with collector_paused():
+    with gc_paused():
         cursor = ModuleCursor(source, limits)
         document = _document(cursor)
     return ParsedModule(document, tuple(cursor.findings))

@@ -10,9 +10,9 @@ from typing import Self, TypeVar
 
 from lamella.base.cursor import COMMENT, END, SHOWN, Lexer, SyntaxProblem
 from lamella.base.limits import LARGEST, Limits
-from lamella.base.margin import Margin, NotingCursor
 from lamella.base.source import Notes, Source, Span
 from lamella.base.suggest import nearest
+from lamella.base.trivia import TriviaCursor, TriviaReader
 from lamella.lang.module.nodes import Integer, Real, Stub, Text
 from lamella.lang.module.parse.layout import (
     CLOSING,
@@ -64,7 +64,7 @@ def read_doc(text: str) -> str:
     return cleandoc("\n".join(line.rstrip() for line in lines))
 
 
-class BlockMargin(Margin):
+class BlockMargin(TriviaReader):
     """Trivia of a language with blocks: hands out comments also by their indentation."""
 
     def within(self, column: int, ahead: int) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ class BlockMargin(Margin):
         return offset - self._text.rfind("\n", 0, offset) - 1
 
 
-class ModuleTokens(NotingCursor):
+class ModuleTokens(TriviaCursor):
     """A token cursor that knows the words of the Module DSL, its lines and its blocks.
 
     The lines of a block are read one by one; what is wrong with one never keeps the others from being read.

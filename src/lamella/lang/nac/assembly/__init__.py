@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import errors, sort_findings
+from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import Source
 from lamella.lang.nac.assembly.build import Assembled, ReadFile, build_file
@@ -27,7 +27,7 @@ def assemble(source: Source, read: ReadFile | None = None, limits: Limits = DEFA
 
     Of a text that cannot be read whole only that is found: the lines that are missing would be missed everywhere.
     """
-    with collector_paused():
+    with gc_paused():
         assembly, wrong = parse_assembly(source, limits)
         file, more = build_file(assembly, read, limits)
     return Assembled(file, wrong if errors(wrong) else tuple(sort_findings([*wrong, *more])))
@@ -35,14 +35,14 @@ def assemble(source: Source, read: ReadFile | None = None, limits: Limits = DEFA
 
 def disassemble(file: File) -> str:
     """The canonical text of a file, with all its data."""
-    with collector_paused():
+    with gc_paused():
         return write_assembly(describe(file))
 
 
 def disassemble_apart(file: File, companion: str) -> Apart:
     """The canonical text of a file whose large data lies in a companion file of this name."""
     beside = Companion(companion)
-    with collector_paused():
+    with gc_paused():
         text = write_assembly(describe(file, beside))
     return Apart(text, tuple(beside.parts))
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-from lamella.base.collector import collector_paused
 from lamella.base.cursor import COMMENT, END, SHOWN, Lexer, SyntaxProblem
 from lamella.base.diagnostic import Diagnostic, sort_findings
+from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, LARGEST, SMALLEST, Limits, hint_for
-from lamella.base.margin import NotingCursor
 from lamella.base.source import Source, Span
 from lamella.base.suggest import nearest
+from lamella.base.trivia import TriviaCursor
 from lamella.lang.nac.assembly import words
 from lamella.lang.nac.assembly.nodes import (
     Argument,
@@ -87,7 +87,7 @@ _REPAIRS = MappingProxyType(
 )
 
 
-class AssemblyParser(NotingCursor):
+class AssemblyParser(TriviaCursor):
     """Recursive descent over the grammar of the assembly text; a row with a syntax error is left out."""
 
     def __init__(self, source: Source, limits: Limits) -> None:
@@ -712,7 +712,7 @@ class ParsedAssembly(NamedTuple):
 
 def parse_assembly(source: Source, limits: Limits = DEFAULT) -> ParsedAssembly:
     """The nodes of a text; never raises, whatever the text is."""
-    with collector_paused():
+    with gc_paused():
         parser = AssemblyParser(source, limits)
         assembly = parser.assembly()
     return ParsedAssembly(assembly, tuple(sort_findings(parser.findings)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, sort_findings
+from lamella.base.gc import gc_paused
 from lamella.lang.nac.check.data import (
     check_arrays,
     check_inputs,
@@ -32,7 +32,7 @@ MOST_FINDINGS = 1000
 
 def check(file: File) -> list[Diagnostic]:
     """What is wrong or doubtful in a file, in the order of its bytes or of its text."""
-    with collector_paused():
+    with gc_paused():
         return sort_findings(item for group in _groups(file) for item in _bounded(group))
 
 

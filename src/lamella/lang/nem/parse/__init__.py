@@ -8,9 +8,9 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-from lamella.base.collector import collector_paused
 from lamella.base.cursor import END, SHOWN, SyntaxProblem
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NO_NOTES, Notes, Source, Span
 from lamella.base.suggest import nearest
@@ -723,7 +723,7 @@ class ParsedNem(NamedTuple):
 
 def parse(source: Source, limits: Limits = DEFAULT) -> ParsedNem:
     """The document of a text; never raises, whatever the text is."""
-    with collector_paused():
+    with gc_paused():
         parser = NemParser(source, limits)
         document = parser.document()
     return ParsedNem(document, tuple(parser.findings))

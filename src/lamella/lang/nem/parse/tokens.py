@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from lamella.base.cursor import COMMENT, END, SHOWN, Lexer, SyntaxProblem
 from lamella.base.limits import LARGEST, Limits
-from lamella.base.margin import NotingCursor
 from lamella.base.source import Notes, Source, Span
+from lamella.base.trivia import TriviaCursor
 from lamella.lang.nem import rules
 from lamella.lang.nem.nodes import (
     Attribute,
@@ -78,7 +78,7 @@ class _RegionType:
     quant: Quant | None = None
 
 
-class NemCursor(NotingCursor):
+class NemCursor(TriviaCursor):
     """A token cursor that reads what the rules of the grammar are made of: names, literals, expressions and regions."""
 
     def __init__(self, source: Source, limits: Limits) -> None:

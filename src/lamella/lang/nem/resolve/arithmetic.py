@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lamella.base.affine import Interval, corners, divisors, multiply, truncated_remainder
+from lamella.base.dim import TooComplex
 from lamella.base.limits import DividedByZero, OutOfRange, divide, in_range, remainder
 from lamella.lang.nem.resolved import Atom, Index, Operation, Variable
 
-Interval = tuple[int, int]
 MOST_OPERATIONS = 100
 DEEPEST = 40
 """Expressions in loop variables are walked again and again, by recursion and in every proof: they stay small."""
-
-
-class TooComplex(ArithmeticError):
-    """An expression in loop variables has more operations, or deeper ones, than its users can bear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +35,10 @@ class Loops:
             return self.ranges[atom.loop]
         left, right = self.interval(atom.left), self.interval(atom.right)
         if atom.sign == "*":
-            corners = [a * b for a in left for b in right]
-        elif atom.sign == "/":
-            corners = [divide(a, b) for a in left for b in (*right, *_units(right)) if b]
-        else:
-            size = max(abs(right[0]), abs(right[1])) - 1
-            corners = [max(-size, min(left[0], 0)), min(size, max(left[1], 0))]
-        return min(corners), max(corners)
-
-
-def _units(interval: Interval) -> list[int]:
-    """The divisors of smallest size in an interval."""
-    return [one for one in (-1, 1) if interval[0] <= one <= interval[1]]
+            return multiply(left, right)
+        return (
+            corners(divide, left, divisors(right)) if atom.sign == "/" else truncated_remainder(left, right)
+        )
 
 
 def combine(sign: str, left: Index, right: Index, loops: Loops) -> Index:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.dim import TooComplex
 from lamella.base.errors import Found
 from lamella.base.limits import DividedByZero, OutOfRange
 from lamella.base.source import Span
 from lamella.lang.nem import nodes
-from lamella.lang.nem.resolve.arithmetic import DEEPEST, MOST_OPERATIONS, Loops, TooComplex, combine, negate
+from lamella.lang.nem.resolve.arithmetic import DEEPEST, MOST_OPERATIONS, Loops, combine, negate
 from lamella.lang.nem.resolve.scope import IntegerMeaning, LiteralMeaning, Meaning, NemScope, Poison, kind_of
 from lamella.lang.nem.resolved import Index, Variable
 from lamella.lang.nem.rules import (

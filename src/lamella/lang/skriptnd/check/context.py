@@ -11,7 +11,7 @@ from typing import TypeAlias
 from lamella.base.diagnostic import Diagnostic, Label
 from lamella.base.source import NOWHERE, Notes, Span
 from lamella.base.suggest import MOST_GUESSES, did_you_mean
-from lamella.lang.skriptnd.affine import read_affine
+from lamella.lang.skriptnd.affine import read_affine, symbol_of
 from lamella.lang.skriptnd.check.kinds import UNKNOWN, Algebra, ValueKind
 from lamella.lang.skriptnd.nodes import (
     Access,
@@ -52,10 +52,9 @@ def names_in(node: object) -> Iterator[str]:
 
 def affine_in(node: object, known: Collection[str]) -> str | None:
     """The new name that an extent declares: the only one in it, multiplied and moved by numbers."""
-    affine = read_affine(node)
-    if affine is None or affine.name is None or affine.name in known or affine.factor == 0:
-        return None
-    return affine.name
+    form = read_affine(node)
+    name = None if form is None else symbol_of(form)
+    return None if name in known else name
 
 
 Find: TypeAlias = Callable[[str], Operator | None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from lamella.lang.skriptnd.affine import read_affine
+from lamella.lang.skriptnd.affine import read_affine, symbol_of
 from lamella.lang.skriptnd.check.context import (
     CheckedBlock,
     DeclaredName,
@@ -390,8 +390,8 @@ def _unresolved(
 def _length_name(item: Parameter) -> str | None:
     if item.type.pack is None:
         return None
-    affine = read_affine(item.type.pack.length)
-    return affine.name if affine is not None else None
+    form = read_affine(item.type.pack.length)
+    return symbol_of(form) if form is not None else None
 
 
 # --- inputs: the order in which their shapes are bound (specification 2.6.1), and their names ---------------

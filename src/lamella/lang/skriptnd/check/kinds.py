@@ -127,7 +127,7 @@ def _is_small(extent: Extent) -> bool:
 
 
 def _is_plain(extent: Dim) -> bool:
-    return all(isinstance(atom, dim.Symbol) for atoms, _ in extent.terms for atom in atoms)
+    return all(isinstance(atom, dim.DimSymbol) for atoms, _ in extent.terms for atom in atoms)
 
 
 PRIMITIVES = ("int", "real", "bool", "str")

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lamella.base.collector import collector_paused
 from lamella.base.cursor import END, SyntaxProblem
 from lamella.base.diagnostic import Diagnostic
+from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import Source, Span
 from lamella.lang.skriptnd.nodes import Document, Operator
@@ -103,7 +103,7 @@ class ParsedSkriptnd(NamedTuple):
 
 def parse(source: Source, limits: Limits = DEFAULT) -> ParsedSkriptnd:
     """The document of a text; never raises, whatever the text is."""
-    with collector_paused():
+    with gc_paused():
         parser = SkriptndParser(source, limits)
         document = parser.document()
     return ParsedSkriptnd(document, tuple(parser.findings))
@@ -113,7 +113,7 @@ def parse_operator(
     source: Source, entry: OutlineEntry, limits: Limits = DEFAULT
 ) -> tuple[Operator | None, list[Diagnostic]]:
     """One operator of an outline, with its findings; None where it cannot be read at all."""
-    with collector_paused():
+    with gc_paused():
         parser = SkriptndParser(source, limits, entry.span.start, entry.span.end)
         try:
             operator = parser.definition()

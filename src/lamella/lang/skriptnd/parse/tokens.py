@@ -8,9 +8,9 @@ from typing import TypeVar
 from lamella.base.cursor import BAD, COMMENT, END, SHOWN, Lexer, SyntaxProblem
 from lamella.base.diagnostic import ERROR, Diagnostic, Label
 from lamella.base.limits import Limits
-from lamella.base.margin import NotingCursor
 from lamella.base.source import Notes, Source, Span
 from lamella.base.suggest import nearest
+from lamella.base.trivia import TriviaCursor
 from lamella.lang.skriptnd.nodes import Integer, Real
 from lamella.lang.skriptnd.rules import syntax
 from lamella.lang.skriptnd.words import BLOCKS, KEYWORDS, TYPE_WORDS
@@ -53,7 +53,7 @@ MOST_BRACKETS = 20
 """Findings of one text for which an opening bracket is sought: each goes through the text again."""
 
 
-class SkriptndTokens(NotingCursor):
+class SkriptndTokens(TriviaCursor):
     """A token cursor that knows the words of SkriptND, and goes on behind what cannot be read."""
 
     def __init__(self, source: Source, limits: Limits, start: int = 0, end: int | None = None) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from lamella.base.collector import collector_paused
 from lamella.base.diagnostic import Diagnostic, Label, errors, sort_findings
+from lamella.base.gc import gc_paused
 from lamella.base.source import Span
 from lamella.lang.tensor.check.arithmetic import LANE
 from lamella.lang.tensor.check.context import FunctionContext, StatementContext, ValueDefinition
@@ -385,7 +385,7 @@ def check(program: Program, *, memory: bool = True) -> list[Diagnostic]:
     With `memory` the accesses of functions without errors are followed: bounds, races, aliases, what is read first.
     """
     findings = list(_check_names(program))
-    with collector_paused():
+    with gc_paused():
         for function in program.functions:
             own = check_function(function)
             findings += own

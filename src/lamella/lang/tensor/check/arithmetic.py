@@ -9,8 +9,8 @@ from lamella.lang.tensor.check.kinds import (
     BYTES,
     can_cast,
     component,
+    component_of,
     is_promotable,
-    part_of,
     promote,
 )
 from lamella.lang.tensor.layout import component_count
@@ -175,7 +175,7 @@ def _kept(value: Number, name: str) -> str:
         half = 1 << (8 * BYTES[name] - 1)
         return "" if -half <= value < half else str((value + half) % (2 * half) - half)
     parts = value if isinstance(value, tuple) else (value,)
-    limit = ROUNDS_AWAY.get(part_of(name), float("inf"))
+    limit = ROUNDS_AWAY.get(component_of(name), float("inf"))
     return "infinity" if any(limit <= abs(part) < float("inf") for part in parts) else ""
 
 
@@ -189,7 +189,7 @@ def _check_arith(here: StatementContext, arith: Arith) -> None:
         here.expect(operands[0], types[0], types[0] == BOOL, "a bool")
         operands, types = operands[1:], types[1:]
     if _check_taken(here, operands, types, ARITH.get(arith.function, NUMBERS)):
-        part = Scalar(part_of(component(types[0]) or ""))
+        part = Scalar(component_of(component(types[0]) or ""))
         _check_alike(here, arith, operands, types, part if arith.function in PARTIAL else types[0])
 
 

@@ -24,7 +24,7 @@ PARTS = {"c32": "f32", "c64": "f64"}
 ATOMIC = ("i32", "i64", "index", "f16", "f32", "f64", "c32", "c64")
 
 
-def part_of(name: str) -> str:
+def component_of(name: str) -> str:
     """The component of a complex type; another scalar type is its own."""
     return PARTS.get(name, name)
 
@@ -35,10 +35,10 @@ def is_promotable(source: str, target: str) -> bool:
         return True
     if (source in COMPLEX and target not in COMPLEX) or (source not in INTEGERS and target in INTEGERS):
         return False
-    if source in FLOATS and source == part_of(target):
+    if source in FLOATS and source == component_of(target):
         return True
     # An integer of fewer bytes is exact in a float: i8 in bf16 (8 significant bits), i16 in f32, i32 in f64.
-    return BYTES[part_of(source)] < BYTES[part_of(target)]
+    return BYTES[component_of(source)] < BYTES[component_of(target)]
 
 
 def promote(left: str, right: str) -> str | None:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from lamella.base.collector import collector_paused
 from lamella.base.cursor import END, SyntaxProblem
 from lamella.base.diagnostic import Diagnostic, sort_findings
+from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.source import NO_NOTES, Notes, Source, Span
 from lamella.lang.tensor.nodes import (
@@ -509,7 +509,7 @@ class ParsedTensor(NamedTuple):
 
 def parse(source: Source, limits: Limits = DEFAULT) -> ParsedTensor:
     """The program of a text; never raises, whatever the text is."""
-    with collector_paused():
+    with gc_paused():
         parser = TensorParser(source, limits)
         program = parser.program()
     return ParsedTensor(program, tuple(sort_findings(parser.findings)))

@@ -8,9 +8,9 @@ import re
 from lamella.base.cursor import COMMENT, SHOWN, Lexer, SyntaxProblem
 from lamella.base.diagnostic import ERROR, Diagnostic, Rule
 from lamella.base.limits import LARGEST, Limits
-from lamella.base.margin import NotingCursor
 from lamella.base.source import Source, Span
 from lamella.base.suggest import nearest
+from lamella.base.trivia import TriviaCursor
 from lamella.lang.tensor.nodes import (
     Attribute,
     Coopmatrix,
@@ -74,7 +74,7 @@ ELEMENTS = frozenset(SCALARS)
 INTEGER_TYPES = frozenset(INTEGERS)
 
 
-class TensorTokens(NotingCursor):
+class TensorTokens(TriviaCursor):
     """A token cursor that knows the words of the tensor language, its types and its attributes."""
 
     def __init__(self, source: Source, limits: Limits) -> None:

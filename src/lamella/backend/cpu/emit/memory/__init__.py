@@ -31,7 +31,7 @@ from lamella.backend.cpu.emit.memory.vectors import (
     store_vector,
 )
 from lamella.backend.cpu.emit.values import LLVM, GroupValue, MemrefValue, RunValue, ScalarValue, llvm
-from lamella.lang.tensor.check.kinds import BYTES, part_of
+from lamella.lang.tensor.check.kinds import BYTES, component_of
 from lamella.lang.tensor.nodes import (
     AtomicUpdate,
     Dictionary,
@@ -68,7 +68,10 @@ def add_in_turn(
     if pointers.is_uniform and not value.is_uniform:
         for part, pointer in enumerate(part_pointers(context, value.element, pointers.operand)):
             _add_all(
-                context, ScalarValue(part_of(value.element), (value.parts[part],), value.count), pointer, mask
+                context,
+                ScalarValue(component_of(value.element), (value.parts[part],), value.count),
+                pointer,
+                mask,
             )
     else:
         _apply(context, pointers, value, mask, _add_one)
@@ -128,7 +131,7 @@ def _apply(
     update: Callable[[EmitContext, str, str, str], None],
 ) -> None:
     """Update the place of each lane, or one place once; parts of a complex number one after the other."""
-    element, part = value.element, part_of(value.element)
+    element, part = value.element, component_of(value.element)
 
     def one(entries: Sequence[str]) -> None:
         for pointer, operand in zip(part_pointers(context, element, entries[0]), entries[1:], strict=True):
@@ -313,7 +316,7 @@ def _load_scalar(slots: _Slots, element: str) -> ScalarValue:
         byte = slots.take("i8")
         return ScalarValue(element, (slots.context.out.value(f"icmp ne i8 {byte}, 0"),))
     part, width = LLVM[element], part_bytes(element)
-    if part_of(element) == element:
+    if component_of(element) == element:
         return ScalarValue(element, (slots.take(part),))
     parts = (slots.read(part), slots.read(part, width))
     slots.next += BYTES[element] // SLOT
@@ -403,7 +406,7 @@ def load_element(context: EmitContext, place: Address) -> ScalarValue:
 
 def _load_part(context: EmitContext, place: Address, pointer: str) -> str:
     """The second part lies behind the first, so that both have the alignment of a part alone."""
-    alignment = place.alignment if part_of(place.element) == place.element else part_bytes(place.element)
+    alignment = place.alignment if component_of(place.element) == place.element else part_bytes(place.element)
     return load_vector(context, VectorAddress(LLVM[place.element], 1, pointer, alignment))
 
 
@@ -433,21 +436,21 @@ def lowest_place(context: EmitContext, place: Address, step: int) -> VectorAddre
     pointer, alignment = first_pointer(context, place, moved), place.alignment
     if moved:
         alignment = part_bytes(place.element)
-    parts = 1 if part_of(place.element) == place.element else 2
+    parts = 1 if component_of(place.element) == place.element else 2
     return VectorAddress(LLVM[place.element], context.lanes * parts, pointer, alignment, place.streamed)
 
 
 def widened_mask(context: EmitContext, element: str, step: int) -> str | None:
     """The mask as the places of `lowest_place` need it: in their order, twice for complex numbers."""
-    if context.mask is None or (step > 0 and part_of(element) == element):
+    if context.mask is None or (step > 0 and component_of(element) == element):
         return context.mask
-    repeat = 1 if part_of(element) == element else 2
+    repeat = 1 if component_of(element) == element else 2
     lanes = [lane for lane in ordered(context.lanes, step) for _ in range(repeat)]
     return shuffle(context, f"<{context.lanes} x i1>", context.mask, "poison", lanes)
 
 
 def _is_windowed(element: str, step: int, lanes: int) -> bool:
-    return part_of(element) == element and abs(step) <= WINDOWS and lanes > abs(step)
+    return component_of(element) == element and abs(step) <= WINDOWS and lanes > abs(step)
 
 
 def _load_windows(context: EmitContext, place: Address, step: int) -> str:

@@ -9,7 +9,7 @@ from math import gcd
 from lamella.backend.cpu.emit import integers
 from lamella.backend.cpu.emit.context import EmitContext
 from lamella.backend.cpu.emit.values import LLVM, MemrefValue, ScalarValue
-from lamella.lang.tensor.check.kinds import BYTES, part_of
+from lamella.lang.tensor.check.kinds import BYTES, component_of
 
 LARGEST_ALIGNMENT = 1 << 12
 """More is never of use."""
@@ -38,13 +38,13 @@ class Address:
 
 def part_bytes(element: str) -> int:
     """Bytes of a part of an element, to which an element is always aligned."""
-    return BYTES[part_of(element)]
+    return BYTES[component_of(element)]
 
 
 def unit(element: str) -> str:
     """The LLVM type that is as long as an element."""
     part = LLVM[element]
-    return f"[2 x {part}]" if part_of(element) != element else part
+    return f"[2 x {part}]" if component_of(element) != element else part
 
 
 def address(context: EmitContext, memory: MemrefValue, indices: Sequence[ScalarValue]) -> Address:
@@ -109,6 +109,6 @@ def second_part(context: EmitContext, element: str, pointer: str, count: int = 1
 
 def part_pointers(context: EmitContext, element: str, pointer: str, count: int = 1) -> list[str]:
     """The pointers to the parts of an element: one, or two where it is complex."""
-    if part_of(element) == element:
+    if component_of(element) == element:
         return [pointer]
     return [pointer, second_part(context, element, pointer, count)]

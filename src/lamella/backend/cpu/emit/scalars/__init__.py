@@ -24,7 +24,7 @@ from lamella.backend.cpu.emit.scalars.floats import change, from_float, to_float
 from lamella.backend.cpu.emit.scalars.lanes import element_of, lanes_of, level, map_columns, vectors_of
 from lamella.backend.cpu.emit.scalars.vectors import SUFFIX, Vector, shaped
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue
-from lamella.lang.tensor.check.kinds import PARTS, part_of
+from lamella.lang.tensor.check.kinds import PARTS, component_of
 from lamella.lang.tensor.nodes import Arith, Cast, Compare
 
 # --- casts: integers keep their low bits, floats are cut toward zero, bf16 goes through f32 -----------------
@@ -62,7 +62,7 @@ def _is_exact(value: int) -> bool:
 
 
 def _cast(context: EmitContext, value: ScalarValue, element: str) -> ScalarValue:
-    part, target = part_of(value.element), part_of(element)
+    part, target = component_of(value.element), component_of(element)
     parts = [_change(vector, part, target) for vector in vectors_of(context, value)]
     found = lanes_of(element, *parts)
     if element not in PARTS or len(parts) == 2:

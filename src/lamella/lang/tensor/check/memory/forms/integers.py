@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
+from lamella.base.affine import Bound, multiply
 from lamella.lang.tensor.check.memory.forms.affine import ONE, Affine
-from lamella.lang.tensor.check.memory.forms.symbols import GROUP, UNKNOWN, Bound, Symbol, Symbols
+from lamella.lang.tensor.check.memory.forms.symbols import GROUP, UNKNOWN, Symbol, Symbols
 
 BITS = {"i8": 8, "i16": 16, "i32": 32, "i64": 64, "index": 64}
 MOST_TERMS = 8
@@ -103,8 +104,8 @@ class Integers:
         sides = [*self.symbols.interval(left), *self.symbols.interval(right)]
         known = [side for side in sides if side is not None]
         if len(known) == len(sides):
-            corners = [a * b for a in known[:2] for b in known[2:]]
-            return self._bounded(min(corners), max(corners), (left, right))
+            low, high = multiply((known[0], known[1]), (known[2], known[3]))
+            return self._bounded(low, high, (left, right))
         if self.symbols.proves(left) and self.symbols.proves(right):
             return self._bounded(0, None, (left, right))
         return None

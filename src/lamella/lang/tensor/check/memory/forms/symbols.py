@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
+from lamella.base.affine import OpenInterval
 from lamella.lang.tensor.check.memory.forms.affine import ZERO, Affine
 
-Bound: TypeAlias = int | None
 MOST_STEPS = 96
 """Steps of one proof, so that a program is checked in linear time."""
 
@@ -26,8 +25,8 @@ class Symbol:
 
     name: str
     kind: str = UNKNOWN
-    low: Bound = None
-    high: Bound = None
+    low: int | None = None
+    high: int | None = None
     first: Affine = ZERO
     last: Affine = ZERO
     choices: tuple[Affine, ...] = ()
@@ -43,6 +42,7 @@ class Symbols:
 
     def __init__(self) -> None:
         self.table: list[Symbol] = []
+        self._ends: list[OpenInterval] = []
         self._facts: list[list[Affine]] = []
         self._assumed: dict[int, list[Affine]] = {}
         self._steps = 0
@@ -51,6 +51,7 @@ class Symbols:
         """Take in a symbol; constant bounds become facts about it."""
         number = len(self.table)
         self.table.append(symbol)
+        self._ends.append((symbol.low, symbol.high))
         self._facts.append([])
         if symbol.low is not None:
             self.state(Affine(-symbol.low, ((number, 1),)))
@@ -80,16 +81,9 @@ class Symbols:
         if fact.terms:
             self._assumed[fact.terms[-1][0]].pop()
 
-    def interval(self, form: Affine) -> tuple[Bound, Bound]:
+    def interval(self, form: Affine) -> OpenInterval:
         """Constants between which a form lies; None where there is none."""
-        low: Bound = form.constant
-        high: Bound = form.constant
-        for number, coefficient in form.terms:
-            symbol = self.table[number]
-            ends = (symbol.low, symbol.high) if coefficient > 0 else (symbol.high, symbol.low)
-            low = None if low is None or ends[0] is None else low + coefficient * ends[0]
-            high = None if high is None or ends[1] is None else high + coefficient * ends[1]
-        return low, high
+        return form.open_bounds(self._ends)
 
     def depends(self, forms: Iterable[Affine]) -> frozenset[int]:
         """The symbols that tell work-items apart and on which forms depend."""

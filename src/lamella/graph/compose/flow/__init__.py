@@ -1,1 +1,0 @@
-"""Control flow: branches and loops, decided before the run where that is possible."""

@@ -1,1 +1,0 @@
-"""Products written directly as tiles, for shapes whose memory traffic decides."""

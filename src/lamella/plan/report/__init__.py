@@ -1,0 +1,412 @@
+"""Reports of a simulation: a summary in text, a trace for Perfetto, a page for the browser."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import textwrap
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from hashlib import sha256
+from typing import TypeAlias
+
+from lamella.base.paths import read_shipped
+from lamella.lang.nem.resolved import Plan
+from lamella.plan.report.build import count, find_named, in_bytes, percent, scene_of, with_slices
+from lamella.plan.report.scene import MemoryTimeline, Scene, TaskRow, TaskSlice, Track, WaitStretch
+from lamella.plan.timing.report import TimingReport
+
+# --- A simulation as a person reads it on a terminal --------------------------------------------------------
+
+
+MOST_TASKS = 20
+MOST_UNITS = 40
+MOST_HOLDERS = 6
+WIDEST = 34
+BAR = 24
+WIDTH = 110
+
+
+def summary(report: TimingReport, plan: Plan) -> str:
+    """The simulation in text: device, cycles, bounds, units, memory, tasks, and what the numbers include."""
+    return summarise(scene_of(report, plan))
+
+
+def summarise(scene: Scene) -> str:
+    """A scene in text."""
+    parts = (_head, _bounds, _units, _memory, _tasks, _profile, _named, _notes)
+    blocks = ("\n".join(part(scene)) for part in parts)
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _head(scene: Scene) -> Iterator[str]:
+    yield f"{scene.program}  ({scene.file})" if scene.file else scene.program
+    yield f"  {'device':<17} {scene.device}  {scene.topology}"
+    for label, value, note in scene.facts:
+        yield f"  {label:<17} {value}{f'  {note}' if note else ''}"
+
+
+def _bounds(scene: Scene) -> Iterator[str]:
+    yield "lower bounds, in cycles"
+    longest = max([scene.cycles, *(bound.cycles for bound in scene.bounds)], default=0)
+    rows = [
+        (
+            bound.name,
+            count(bound.cycles),
+            _bar(bound.cycles, longest),
+            "← binding  " * bound.binding + bound.what,
+        )
+        for bound in scene.bounds
+    ]
+    yield from _table([*rows, ("schedule", count(scene.cycles), _bar(scene.cycles, longest), "")], "<><<")
+
+
+def _units(scene: Scene) -> Iterator[str]:
+    yield f"units, busy share of {count(scene.cycles)} cycles"
+    several = len({track.engine for track in scene.tracks} - {None}) > 1
+    rows = [_unit(track, several, scene.cycles) for track in scene.tracks[:MOST_UNITS]]
+    yield from _table(rows, "<><>")
+    yield from _more(len(scene.tracks) - MOST_UNITS, "units")
+
+
+def _unit(track: Track, several: bool, cycles: int) -> tuple[str, ...]:
+    name = f"{track.group} {track.name}" if several else track.name
+    return name, percent(track.utilisation), _bar(track.busy, cycles), count(track.busy)
+
+
+def _memory(scene: Scene) -> Iterator[str]:
+    yield "memory, bytes in use from first to last use of each buffer"
+    yield from _table([_level(level) for level in scene.levels], "<>><<")
+
+
+def _level(level: MemoryTimeline) -> tuple[str, ...]:
+    held = [f"{name} {in_bytes(size)}" for name, size in level.holders]
+    more = [f"{len(held) - MOST_HOLDERS} more"] * (len(held) > MOST_HOLDERS)
+    share = f"of {in_bytes(level.capacity)}, {percent(level.peak / level.capacity)}" if level.capacity else ""
+    when = f"at cycle {count(level.peak_at)}: {', '.join(held[:MOST_HOLDERS] + more)}" if level.peak else ""
+    return level.name, "peak", in_bytes(level.peak), share, when
+
+
+def _tasks(scene: Scene) -> Iterator[str]:
+    yield "tasks, by cycles"
+    total = sum(row.cycles for row in scene.tasks)
+    shown = sorted(scene.tasks, key=lambda row: -row.cycles)[:MOST_TASKS]
+    head = ("task", "opcode", "unit", "line", "count", "cycles", "share", "waited", "why, in cycles")
+    yield from _table([head, *(_task(row, total) for row in shown)], "<<<>>>>><")
+    yield from _more(len(scene.tasks) - MOST_TASKS, "tasks")
+
+
+def _task(row: TaskRow, total: int) -> tuple[str, ...]:
+    more = [f"{row.others} more"] if row.others else []
+    why = ", ".join([*map(_why, row.blockers), *more])
+    share = percent(row.cycles / max(total, 1))
+    numbers = (count(row.count), count(row.cycles), share, count(row.waited))
+    return (_short(row.title), row.opcode, row.unit, str(row.line or ""), *numbers, why)
+
+
+def _why(blocker: WaitStretch) -> str:
+    cause = f" for {_short(blocker.cause)}" if blocker.cause else ""
+    return f"{blocker.reason} {count(blocker.cycles)}{cause}"
+
+
+def _profile(scene: Scene) -> Iterator[str]:
+    tags = {row.profile for row in scene.tasks if row.profile}
+    if not tags:
+        return
+    yield "@profile tags"
+    cycles, instances, waited = Counter[str](), Counter[str](), Counter[str]()
+    for row in scene.tasks:
+        cycles[row.profile] += row.cycles
+        instances[row.profile] += row.count
+        waited[row.profile] += row.waited
+    total = max(cycles.total(), 1)
+    rows = [
+        (tag, count(instances[tag]), count(cycles[tag]), percent(cycles[tag] / total), count(waited[tag]))
+        for tag in sorted(tags, key=lambda tag: (-cycles[tag], tag))
+    ]
+    yield from _table([("tag", "count", "cycles", "share", "waited"), *rows], "<>>>>")
+
+
+def _named(scene: Scene) -> Iterator[str]:
+    if scene.named:
+        yield "named loops and regions"
+        rows = [
+            (item.kind, item.name, f"line {item.line}" * (item.line > 0), item.what) for item in scene.named
+        ]
+        yield from _table(rows, "<<<<")
+
+
+def _notes(scene: Scene) -> Iterator[str]:
+    return (
+        textwrap.fill(note, WIDTH, subsequent_indent="  ", break_on_hyphens=False) for note in scene.notes
+    )
+
+
+# --- layout ---------------------------------------------------------------------------------------------------
+
+
+def _more(rest: int, what: str) -> Iterable[str]:
+    return [f"  … {count(rest)} more {what}"] if rest > 0 else []
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
+
+
+def _bar(part: int, whole: int) -> str:
+    """A bar of fixed width; anything above nothing shows."""
+    filled = min(BAR, max(1, round(BAR * part / whole))) if part > 0 and whole > 0 else 0
+    return "█" * filled + "·" * (BAR - filled)
+
+
+def _table(rows: Sequence[tuple[str, ...]], sides: str) -> Iterator[str]:
+    """Rows with their columns aligned, each to the side that its sign points to."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
+        yield f"  {'  '.join(cells).rstrip()}"
+
+
+# --- A simulation as a Chrome trace, which Perfetto opens ---------------------------------------------------
+
+
+Event: TypeAlias = dict[str, object]
+DEVICE = 1
+"""The process of the device; engine n is the process n + 2."""
+
+
+def chrome_trace(report: TimingReport, plan: Plan) -> dict[str, object]:
+    """The trace of a simulation, ready for `json.dump`."""
+    return trace_scene(with_slices(scene_of(report, plan), report, plan))
+
+
+def trace_scene(scene: Scene) -> dict[str, object]:
+    """The trace of a scene."""
+    events = [*_name_tracks(scene), *_slices(scene), *_arrows(scene), *_counters(scene)]
+    return {"displayTimeUnit": "ns", "traceEvents": events, "otherData": _other(scene)}
+
+
+def _other(scene: Scene) -> dict[str, object]:
+    binding = scene.binding
+    return {
+        "time": "1 cycle of the device is 1 µs of this trace",
+        "program": scene.program,
+        "file": scene.file,
+        "device": scene.device,
+        "cycles": scene.cycles,
+        "binding bound": "" if binding is None else f"{binding.name}: {binding.cycles} cycles",
+        "schedule / bound": round(scene.ratio, 4),
+        "cut": scene.cut or "no",
+        "memory": [_peak(level) for level in scene.levels],
+        "named": [f"{item.kind} {item.name}, line {item.line}: {item.what}" for item in scene.named],
+        "notes": list(scene.notes),
+    }
+
+
+def _peak(level: MemoryTimeline) -> str:
+    held = ", ".join(f"{name} {size}" for name, size in level.holders)
+    return f"{level.name}: peak {level.peak} bytes at cycle {level.peak_at}: {held}"
+
+
+def _process(engine: int | None) -> int:
+    return DEVICE if engine is None else engine + 2
+
+
+def _thread(scene: Scene, track: int) -> tuple[int, int]:
+    return _process(scene.tracks[track].engine), track + 1
+
+
+# --- names ----------------------------------------------------------------------------------------------------
+
+
+def _name_tracks(scene: Scene) -> Iterator[Event]:
+    engines = {track.engine for track in scene.tracks} | {level.engine for level in scene.levels} | {None}
+    for engine in sorted(engines, key=_process):
+        name = f"device {scene.device}" if engine is None else f"engine {engine}"
+        yield _meta("process_name", _process(engine), 0, "name", name)
+        yield _meta("process_sort_index", _process(engine), 0, "sort_index", _process(engine))
+    for number, track in enumerate(scene.tracks):
+        yield from _name_track(track, *_thread(scene, number))
+
+
+def _name_track(track: Track, process: int, thread: int) -> Iterator[Event]:
+    yield _meta("thread_name", process, thread, "name", track.name)
+    yield _meta("thread_sort_index", process, thread, "sort_index", thread)
+
+
+def _meta(kind: str, process: int, thread: int, key: str, value: object) -> Event:
+    return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {key: value}}
+
+
+# --- what happens ---------------------------------------------------------------------------------------------
+
+
+def _slices(scene: Scene) -> Iterator[Event]:
+    for item in scene.slices:
+        process, thread = _thread(scene, item.track)
+        task = scene.tasks[item.task]
+        yield {
+            "ph": "X",
+            "name": task.title,
+            "cat": ",".join(filter(None, (task.opcode, task.profile))),
+            "pid": process,
+            "tid": thread,
+            "ts": item.start,
+            "dur": item.end - item.start,
+            "args": _arguments(item, task),
+        }
+
+
+def _arguments(item: TaskSlice, task: TaskRow) -> dict[str, object]:
+    """What a click on a slice tells; only what there is to tell."""
+    told: dict[str, object] = {
+        "opcode": task.opcode,
+        "line": task.line,
+        "iteration": item.iteration,
+        "profile": task.profile,
+        "reads": ", ".join(task.reads),
+        "writes": ", ".join(task.writes),
+    }
+    told |= {
+        f"waited: {wait.reason}": f"{wait.cycles} cycles" + (f" for {wait.cause}" if wait.cause else "")
+        for wait in item.waits
+    }
+    return {key: value for key, value in told.items() if value}
+
+
+def _arrows(scene: Scene) -> Iterator[Event]:
+    """An arrow leaves in the last cycle of a slice, where it is still inside, and enters at the start of another."""
+    number = 0
+    for item in scene.slices:
+        for earlier in item.after:
+            number += 1
+            first = scene.slices[earlier]
+            yield {**_flow("s", number, scene, first), "ts": max(first.start, first.end - 1)}
+            yield {**_flow("f", number, scene, item), "ts": item.start, "bp": "e"}
+
+
+def _flow(phase: str, number: int, scene: Scene, item: TaskSlice) -> Event:
+    process, thread = _thread(scene, item.track)
+    return {"ph": phase, "id": number, "name": "token", "cat": "token", "pid": process, "tid": thread}
+
+
+def _counters(scene: Scene) -> Iterator[Event]:
+    """Memory in use, as far as the slices go: beyond them Perfetto would show an empty page."""
+    until = scene.covered if scene.cut else scene.cycles
+    return (event for level in scene.levels for event in _counter(level, until))
+
+
+def _counter(level: MemoryTimeline, until: int) -> Iterator[Event]:
+    for cycle, held in level.steps:
+        if cycle > until:
+            return
+        yield {
+            "ph": "C",
+            "name": f"{level.name} bytes in use",
+            "pid": _process(level.engine),
+            "ts": cycle,
+            "args": {"bytes": held},
+        }
+
+
+# --- A simulation as one HTML page that needs nothing else: no network, no other file -----------------------
+
+
+SCRIPTS = ("view.js", "timeline.js", "memory.js", "panels.js", "selftest.js", "page.js")
+_PLACEHOLDER = re.compile(r"\{(policy|title|style|scene|script)\}")
+
+
+def html_page(report: TimingReport, plan: Plan) -> str:
+    """The page of a simulation: timeline, memory, bounds, tasks and source, linked with each other."""
+    return fill_page(with_slices(scene_of(report, plan), report, plan))
+
+
+def fill_page(scene: Scene) -> str:
+    """The page of a scene."""
+    style = _asset("page.css")
+    script = "(() => {\n'use strict';\n" + "".join(map(_asset, SCRIPTS)) + "})();\n"
+    parts = {
+        "policy": _policy(style, script),
+        "title": html.escape(f"{scene.program} on {scene.device}"),
+        "style": style,
+        "scene": embed(scene_data(scene)),
+        "script": script,
+    }
+    # One pass, so that a name that looks like a placeholder stays a name.
+    return _PLACEHOLDER.sub(lambda found: parts[found[1]], _asset("page.html"))
+
+
+def embed(value: object) -> str:
+    """JSON that cannot end the element it stands in nor open a comment there."""
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c")
+
+
+def _asset(name: str) -> str:
+    return read_shipped(f"plan/report/assets/{name}")
+
+
+def _policy(style: str, script: str) -> str:
+    return (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+
+
+# --- the data of the page -------------------------------------------------------------------------------------
+
+
+def scene_data(scene: Scene) -> dict[str, object]:
+    """A scene as the page reads it; slices in columns, which keeps twenty thousand of them small."""
+    stretches = {waits: number for number, waits in enumerate(dict.fromkeys(s.waits for s in scene.slices))}
+    return {
+        "program": scene.program,
+        "file": scene.file,
+        "device": f"{scene.device} · {scene.topology}",
+        "cycles": scene.cycles,
+        "covered": scene.covered,
+        "cut": scene.cut,
+        "ratio": _ratio(scene),
+        "facts": scene.facts,
+        "notes": scene.notes,
+        "tracks": [_track(track) for track in scene.tracks],
+        "tasks": [asdict(row) for row in scene.tasks],
+        "slices": _columns(scene.slices, stretches),
+        "waits": [[asdict(wait) for wait in waits] for waits in stretches],
+        "levels": [asdict(level) for level in scene.levels],
+        "bounds": [asdict(bound) for bound in scene.bounds],
+        "source": scene.source,
+    }
+
+
+def _ratio(scene: Scene) -> str:
+    binding = scene.binding
+    return "" if binding is None else f"schedule ÷ {binding.name} = {scene.ratio:.3f}"
+
+
+def _track(track: Track) -> dict[str, object]:
+    return {"name": track.name, "group": track.group, "busy": track.busy, "utilisation": track.utilisation}
+
+
+def _columns(
+    slices: tuple[TaskSlice, ...], stretches: Mapping[tuple[WaitStretch, ...], int]
+) -> dict[str, list[object]]:
+    return {
+        "track": [item.track for item in slices],
+        "task": [item.task for item in slices],
+        "start": [item.start for item in slices],
+        "end": [item.end for item in slices],
+        "iteration": [item.iteration for item in slices],
+        "waits": [stretches[item.waits] for item in slices],
+        "after": [item.after for item in slices],
+    }
+
+
+__all__ = ["chrome_trace", "find_named", "html_page", "summary"]
